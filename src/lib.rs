@@ -3,14 +3,19 @@
 //! [`DispatchCmd`](op::table::DispatchCmd)s, and replays one table per token.
 //!
 //! ```no_run
-//! use tabla::text::Encode;
+//! use tabla::text::EncodeOptions;
 //! use tabla::{Flow, GenerateOptions, LoadOptions, Session, Source};
 //!
-//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?; let mut
-//! session = Session::new(model); let prompt = session.tokenizer().encode("Once upon a time",
-//! Encode::PROMPT)?; session.prefill(&prompt, &mut |_, _| {})?;
-//! session.generate(&GenerateOptions::default(), &mut |piece| {     print!("{}", piece.text);
-//! Flow::Continue })?; # Ok::<(), tabla::Error>(()) ```
+//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?;
+//! let mut session = Session::new(model);
+//! let prompt = session.tokenizer().encode("Once upon a time", EncodeOptions::PROMPT)?;
+//! session.prefill(&prompt, &mut |_, _| {})?;
+//! session.generate(&GenerateOptions::default(), &mut |piece| {
+//!     print!("{}", piece.text);
+//!     Flow::Continue
+//! })?;
+//! # Ok::<(), tabla::Error>(())
+//! ```
 
 pub mod arch;
 pub mod exec;

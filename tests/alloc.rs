@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     DeviceChoice, Flow, GenerateOptions, LoadOptions, Overflow, Replay, Sampling, Session, Source,
     SpeculateOptions,
@@ -193,7 +193,7 @@ fn the_token_path_allocates_nothing() {
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
-        .encode("Once upon a time", Encode::PROMPT)
+        .encode("Once upon a time", EncodeOptions::PROMPT)
         .expect("text");
     let [full, learning] = UNUSUAL;
     for sampling in [Sampling::GREEDY, SAMPLED, full, learning] {

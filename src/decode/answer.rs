@@ -170,7 +170,7 @@ impl AnswerState {
             );
         }
         if let Some(grammar) = &options.grammar
-            && !grammar.is_of(session.tokenizer())
+            && !grammar.is_for(session.tokenizer())
         {
             bail!(Argument, "the grammar was compiled for another model");
         }

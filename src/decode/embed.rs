@@ -5,7 +5,7 @@ use crate::error::{Context, Result, bail};
 use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::table::Table;
-use crate::text::Encode;
+use crate::text::EncodeOptions;
 
 /// Options of [`Session::embed`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +81,7 @@ impl Session {
         let mut tokens = Vec::with_capacity(texts.len());
         for (at, text) in texts.iter().enumerate() {
             let text = [&prompt, text.as_ref()].concat();
-            let ids = tokenizer.encode(&text, Encode::PROMPT);
+            let ids = tokenizer.encode(&text, EncodeOptions::PROMPT);
             let mut ids = ids.context(format_args!("text {at}"))?;
             if options.truncate {
                 tokenizer.truncate(&mut ids, limit);

@@ -4,7 +4,7 @@
 use super::output_request::OutputRequest;
 use super::session::{Session, zeroed};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
-use crate::text::{ChatTemplate, Conversation, Encode, Ends, Specials};
+use crate::text::{ChatTemplate, Conversation, EncodeOptions, SpecialTokens, TemplateTokens};
 use serde_json::{Map, Value};
 
 /// Name of the rerank prompt in model files.
@@ -99,9 +99,9 @@ impl Session {
 
     /// Returns the token of a word that is a single token.
     fn label_token(&self, word: &str) -> Result<u32> {
-        let alone = Encode {
+        let alone = EncodeOptions {
             add_special: false,
-            specials: Specials::Text,
+            specials: SpecialTokens::Text,
         };
         match self.tokenizer().encode(word, alone)?[..] {
             [token] => Ok(token),
@@ -129,7 +129,7 @@ impl Session {
                 "the model's rerank prompt has no placeholder for an instruction"
             );
         }
-        ChatTemplate::new(&template_source(prompt)?, Ends::default())
+        ChatTemplate::new(&template_source(prompt)?, TemplateTokens::default())
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
             ),
         ] {
             let source = template_source(prompt).expect("prompt has all placeholders");
-            let template = ChatTemplate::new(&source, Ends::default()).expect("valid template");
+            let template = ChatTemplate::new(&source, TemplateTokens::default()).expect("valid template");
             assert_eq!(
                 template.render(&conversation).expect("template renders"),
                 expected

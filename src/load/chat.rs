@@ -28,7 +28,7 @@ fn from_folder(folder: &hf::Folder) -> Result<ChatTemplates> {
         text("chat_template.json")?,
         text("chat_template.jinja")?,
     ];
-    ChatTemplates::of_folder(config.as_deref(), json.as_deref(), jinja.as_deref())
+    ChatTemplates::from_hf_files(config.as_deref(), json.as_deref(), jinja.as_deref())
 }
 
 /// The template for ordinary chats, and those with a name behind the key. What is no text is left

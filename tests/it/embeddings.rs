@@ -5,7 +5,7 @@ use crate::common::{devices, golden, greedy, picks, session, skip, testdata, wor
 use crate::npy::Npy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{EmbedOptions, ErrorKind, LoadOptions, Pooling, Precision, Sampling, Session, Source};
 
 /// Maximum difference of the residual stream: absolute, or relative to the largest value of the
@@ -465,7 +465,7 @@ fn minilm_matches_sentence_transformers() {
     for (device, with) in devices(Precision::Exact) {
         let mut s = session(Path::new(&folder), &with);
         for (text, expected) in sentences.iter().zip(json["ids"].as_array().expect("ids")) {
-            let found = s.tokenizer().encode(text, Encode::PROMPT).expect("ids");
+            let found = s.tokenizer().encode(text, EncodeOptions::PROMPT).expect("ids");
             assert_eq!(found, ids(expected), "{text}");
         }
         let dim = s.facts().dim as usize;

@@ -1,5 +1,5 @@
-//! Grammars: what they let through is what they ask for, in the vocabularies of real models too, and
-//! none of those that were made to break their compiler does.
+//! Grammars: output that matches a JSON schema's grammar is valid, also with vocabularies of real
+//! models; hostile grammars cannot crash the compiler.
 
 use crate::common::{print, testdata};
 use crate::tokenizer::unpacked;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tabla::text::{Grammar, GrammarEngine, Matcher, Tokenizer};
 use tabla::{ErrorKind, Source};
 
-/// Schemas by keyword, after the groups of the JSON Schema Test Suite.
+/// Schemas by keyword, in the groups of the JSON Schema Test Suite.
 pub(crate) const SCHEMAS: &str = include_str!("grammar/schemas.json");
 
-/// A generator of numbers that looks random.
+/// A pseudorandom number generator.
 struct Random(u64);
 
 impl Random {
@@ -25,37 +25,37 @@ impl Random {
     }
 }
 
-/// What a walk measures.
+/// Durations of mask computations.
 #[derive(Default)]
-pub(crate) struct Masks(Vec<Duration>);
+pub(crate) struct MaskTimes(Vec<Duration>);
 
-impl Masks {
-    /// Median, nine tenths and largest in microseconds.
+impl MaskTimes {
+    /// Prints the median, 90th percentile and maximum in microseconds.
     fn report(mut self, name: &str) {
         self.0.sort_unstable();
-        let at = |tenths: usize| self.0[(self.0.len() - 1) * tenths / 10].as_micros();
+        let percentile = |tenths: usize| self.0[(self.0.len() - 1) * tenths / 10].as_micros();
         print(&format!(
             "{name}: {} masks, median {} us, p90 {} us, max {} us",
             self.0.len(),
-            at(5),
-            at(9),
-            at(10)
+            percentile(5),
+            percentile(9),
+            percentile(10)
         ));
     }
 }
 
-/// Tokens of a walk after which it ends as soon as it may.
-const LONG: usize = 60;
-/// Tokens of a walk at most: what closes all that is open takes some more.
+/// Number of tokens after which a walk ends as soon as possible.
+const CLOSE_AFTER: usize = 60;
+/// Maximum number of tokens of a walk, which includes closing all open brackets.
 const TOKENS_MAX: usize = 600;
 
-/// A model that takes any token that is allowed.
+/// Generates random output that matches a grammar.
 pub(crate) struct Walker<'t> {
     tokenizer: &'t Tokenizer,
     random: Random,
-    /// Tokens that close something.
+    /// Tokens that close a bracket or a string.
     closing: Vec<u32>,
-    pub(crate) masks: Masks,
+    pub(crate) masks: MaskTimes,
 }
 
 fn is_allowed(mask: &[u32], id: u32) -> bool {
@@ -70,12 +70,12 @@ impl<'t> Walker<'t> {
             tokenizer,
             random: Random(7),
             closing: ids.filter(closes).collect(),
-            masks: Masks::default(),
+            masks: MaskTimes::default(),
         }
     }
 
-    /// The text of an answer; `None` where it would go on and on. What ends or closes something is
-    /// taken as often as all else together, and always once the answer is long.
+    /// Returns the text of a random output, or `None` if it exceeds the maximum length. Prefers closing
+    /// and end tokens with probability 1/2, and always in a long output.
     pub(crate) fn walk(&mut self, matcher: &mut Matcher) -> Option<Vec<u8>> {
         let mut mask = vec![0; self.tokenizer.vocab_size().div_ceil(32)];
         let mut text = Vec::new();
@@ -86,7 +86,7 @@ impl<'t> Walker<'t> {
             let stops = self.tokenizer.stops();
             let end = stops.iter().find(|id| is_allowed(&mask, **id));
             assert_eq!(end.is_some(), matcher.may_end().expect("a state"), "ends");
-            let closes = count > LONG || self.random.below(2) == 0;
+            let closes = count > CLOSE_AFTER || self.random.below(2) == 0;
             if let Some(end) = end.filter(|_| closes || matcher.is_done()) {
                 matcher.commit(*end).expect("allowed");
                 assert!(matcher.is_done());
@@ -107,124 +107,124 @@ impl<'t> Walker<'t> {
         None
     }
 
-    /// One of the tokens that are allowed and do not end the answer.
+    /// Picks a random allowed token that does not end the output.
     fn any(&mut self, mask: &mut [u32]) -> u32 {
         for id in self.tokenizer.stops() {
             mask[*id as usize / 32] &= !(1 << (id % 32));
         }
         let count: u32 = mask.iter().map(|word| word.count_ones()).sum();
-        let place = self.random.below(count as usize);
+        let index = self.random.below(count as usize);
         let mut allowed = (0u32..)
             .take(mask.len() * 32)
             .filter(|id| is_allowed(mask, *id));
-        allowed.nth(place).expect("one of them")
+        allowed.nth(index).expect("the index is in range")
     }
 }
 
-/// Whether a text is JSON that a schema accepts. `false`: nobody can say.
+/// Validates a text against a schema. Returns `Ok(false)` if the validator cannot decide.
 pub(crate) fn is_valid(schema: &Value, text: &str) -> Result<bool, String> {
     let validator = jsonschema::options().should_validate_formats(true);
     let validator = validator.build(schema).expect("a schema");
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        // Of digits there may be any number, for which an f64 has no room.
+        // The number of digits is not limited, so a number may exceed f64.
         Err(e) if e.to_string().starts_with("number out of range") => return Ok(false),
         Err(e) => return Err(e.to_string()),
     };
     match validator.validate(&value) {
         Ok(()) => Ok(true),
-        // The library has a leap second in every minute.
+        // llguidance allows a leap second in every minute.
         Err(_) if text.contains(":60") => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Walks through every schema; all that comes out is JSON that the schema accepts.
+/// Generates random outputs for each schema and validates them.
 fn check_schemas(name: &str, tokenizer: Tokenizer, walks: usize) {
     let tokenizer = Arc::new(tokenizer);
     let start = Instant::now();
     let engine = GrammarEngine::new(&tokenizer).expect(name);
-    let made = start.elapsed();
+    let engine_time = start.elapsed();
     let groups: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("schemas");
     let mut walker = Walker::new(&tokenizer);
-    let (mut whole, mut endless, mut odd) = (0, 0, 0);
-    let (mut compiling, mut schemas) = (Vec::new(), 0);
+    let (mut valid, mut unfinished, mut undecided) = (0, 0, 0);
+    let (mut compile_times, mut schemas) = (Vec::new(), 0);
     for (group, list) in &groups {
         for schema in list.as_array().expect("a list") {
             let start = Instant::now();
             let compiled = engine.compile(&Grammar::JsonSchema(schema.clone()));
-            compiling.push(start.elapsed());
+            compile_times.push(start.elapsed());
             let compiled = compiled.unwrap_or_else(|e| panic!("{group} {schema}: {e}"));
             schemas += 1;
             for _ in 0..walks {
                 let Some(text) = walker.walk(&mut compiled.matcher()) else {
-                    endless += 1;
+                    unfinished += 1;
                     continue;
                 };
                 let text = String::from_utf8(text).expect("UTF-8");
                 match is_valid(schema, &text) {
-                    Ok(true) => whole += 1,
-                    Ok(false) => odd += 1,
+                    Ok(true) => valid += 1,
+                    Ok(false) => undecided += 1,
                     Err(e) => panic!("{group} {schema}: {text}: {e}"),
                 }
             }
         }
     }
-    compiling.sort_unstable();
+    compile_times.sort_unstable();
     print(&format!(
-        "{name}: engine in {} ms, {schemas} schemas compiled in {} us each (median), {} us at most; {whole} answers, {endless} unfinished, {odd} with numbers past f64 or leap seconds",
-        made.as_millis(),
-        compiling[schemas / 2].as_micros(),
-        compiling[schemas - 1].as_micros(),
+        "{name}: engine created in {} ms, {schemas} schemas compiled in {} us (median), {} us (max); {valid} valid outputs, {unfinished} unfinished, {undecided} undecided (numbers beyond f64, leap seconds)",
+        engine_time.as_millis(),
+        compile_times[schemas / 2].as_micros(),
+        compile_times[schemas - 1].as_micros(),
     ));
     walker.masks.report(name);
-    let others = endless + odd;
+    let others = unfinished + undecided;
     assert!(
-        others * 10 <= whole,
-        "{name}: {others} answers beside {whole} say nothing"
+        others * 10 <= valid,
+        "{name}: only {valid} valid outputs, {others} unfinished or undecided"
     );
 }
 
 #[test]
-fn what_schemas_let_through_they_accept() {
+fn output_is_valid_for_schema() {
     let tokenizer = tabla::load_tokenizer(&Source::BuiltIn).expect("built in");
     check_schemas("built in", tokenizer, 12);
 }
 
-/// The tokenizer of a file below the folder of real models.
-fn real(place: &str) -> Option<Tokenizer> {
-    let path = testdata("")?.join(place);
+/// Loads the tokenizer of a file in the directory of real models.
+fn real(name: &str) -> Option<Tokenizer> {
+    let path = testdata("")?.join(name);
     let file = unpacked(&path)?;
-    let tokenizer = if place.ends_with(".json") {
-        let text = std::fs::read_to_string(&file).expect(place);
+    let tokenizer = if name.ends_with(".json") {
+        let text = std::fs::read_to_string(&file).expect(name);
         let config = std::fs::read_to_string(path.with_file_name("tokenizer_config.json"));
         Tokenizer::from_json(&text, config.ok().as_deref())
     } else {
         tabla::load_tokenizer(&Source::Path(file.clone()))
     };
     if file != path {
-        std::fs::remove_file(&file).expect("made here");
+        std::fs::remove_file(&file).expect("an unpacked file");
     }
-    Some(tokenizer.expect(place))
+    Some(tokenizer.expect(name))
 }
 
 #[test]
-fn what_schemas_let_through_they_accept_in_real_vocabularies() {
-    for place in [
+fn output_is_valid_for_schema_in_real_vocabularies() {
+    for name in [
         "vocab/ggml-vocab-llama-bpe.gguf",
         "vocab/ggml-vocab-qwen2.gguf",
         "vocab/ggml-vocab-llama-spm.gguf",
         "hf-tokenizers/gemma3/tokenizer.json",
         "hf-tokenizers/qwen3/tokenizer.json",
     ] {
-        if let Some(tokenizer) = real(place) {
-            check_schemas(place, tokenizer, 2);
+        if let Some(tokenizer) = real(name) {
+            check_schemas(name, tokenizer, 2);
         }
     }
 }
 
-/// A grammar that was made to break the compiler, and what is wanted: an error or a grammar.
-struct Bomb {
+/// A hostile grammar and the expected error, `None` if it must compile.
+struct HostileGrammar {
     name: &'static str,
     grammar: Grammar,
     error: Option<ErrorKind>,
@@ -247,7 +247,7 @@ fn nested(levels: usize) -> Value {
     )
 }
 
-fn bombs() -> Vec<Bomb> {
+fn hostile_grammars() -> Vec<HostileGrammar> {
     let repeated = |open: &str, n: usize, inside: &str, close: &str| {
         format!("{}{inside}{}", open.repeat(n), close.repeat(n))
     };
@@ -257,62 +257,61 @@ fn bombs() -> Vec<Bomb> {
         .map(|n| format!("A{n}: A{} A{}", n + 1, n + 1))
         .collect();
     let doubled = format!("start: A0\n{}\nA60: /x+y?/\n", doubled.join("\n"));
-    let in_a_row: Vec<_> = (0..5000).map(|n| format!("r{n}: r{}", n + 1)).collect();
-    let in_a_row = format!("start: r0\n{}\nr5000: \"x\" r0\n", in_a_row.join("\n"));
-    let refused = Some(ErrorKind::Grammar);
-    let large = Some(ErrorKind::TooLarge);
+    let rule_chain: Vec<_> = (0..5000).map(|n| format!("r{n}: r{}", n + 1)).collect();
+    let rule_chain = format!("start: r0\n{}\nr5000: \"x\" r0\n", rule_chain.join("\n"));
+    let invalid = Some(ErrorKind::Grammar);
+    let too_large = Some(ErrorKind::TooLarge);
     [
         ("a chain of properties", chain(1000, properties), None),
-        ("a long chain of properties", chain(4000, properties), large),
+        ("a long chain of properties", chain(4000, properties), too_large),
         ("a chain of items", chain(600, items), None),
-        ("a long chain of items", chain(3000, items), large),
+        ("a long chain of items", chain(3000, items), too_large),
         ("a chain of references", chain(2000, |next| next), None),
-        ("a long chain of references", chain(4000, |next| next), large),
+        ("a long chain of references", chain(4000, |next| next), too_large),
         ("a chain in Lark", match chain(2500, |next| next) {
             Grammar::JsonSchema(schema) => Grammar::Lark(format!("start: %json {schema}")),
             other => other,
-        }, large),
-        ("a schema that is itself", Grammar::JsonSchema(json!({ "$ref": "#" })), refused),
-        ("two that are each other", Grammar::JsonSchema(json!({
+        }, too_large),
+        ("a self-referencing schema", Grammar::JsonSchema(json!({ "$ref": "#" })), invalid),
+        ("two mutually referencing schemas", Grammar::JsonSchema(json!({
             "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } },
-        })), refused),
+        })), invalid),
         ("a deep schema", Grammar::JsonSchema(nested(120)), None),
-        ("a deeper schema", Grammar::JsonSchema(nested(130)), large),
-        ("a large schema", Grammar::JsonSchema(json!({ "enum": ["x".repeat(300_000)] })), large),
-        ("many schemas", Grammar::JsonSchema(json!({ "anyOf": vec![true; 30_000] })), large),
-        ("a long text", Grammar::JsonSchema(json!({ "type": "string", "maxLength": 2_000_000_000 })), None),
-        ("a text that is long", Grammar::JsonSchema(json!({ "type": "string", "minLength": 2_000_000_000 })), None),
+        ("a deeper schema", Grammar::JsonSchema(nested(130)), too_large),
+        ("a large schema", Grammar::JsonSchema(json!({ "enum": ["x".repeat(300_000)] })), too_large),
+        ("many schemas", Grammar::JsonSchema(json!({ "anyOf": vec![true; 30_000] })), too_large),
+        ("a long maximum length", Grammar::JsonSchema(json!({ "type": "string", "maxLength": 2_000_000_000 })), None),
+        ("a long minimum length", Grammar::JsonSchema(json!({ "type": "string", "minLength": 2_000_000_000 })), None),
         ("many items", Grammar::JsonSchema(json!({ "type": "array", "minItems": 1_000_000_000 })), None),
-        ("groups in a pattern", Grammar::JsonSchema(json!({ "type": "string", "pattern": repeated("(", 60_000, "a", ")") })), refused),
-        ("groups in an expression", Grammar::Regex(repeated("(", 30_000, "a", ")")), refused),
+        ("groups in a pattern", Grammar::JsonSchema(json!({ "type": "string", "pattern": repeated("(", 60_000, "a", ")") })), invalid),
+        ("groups in a regex", Grammar::Regex(repeated("(", 30_000, "a", ")")), invalid),
         ("repetitions", Grammar::Regex("((a{1,1000}){1,1000}){1,1000}".into()), None),
-        ("steps back", Grammar::Regex("(.*a){50}.*".into()), None),
-        ("groups in Lark", Grammar::Lark(format!("start: {}", repeated("(", 30_000, "\"a\"", ")"))), refused),
-        ("templates in Lark", Grammar::Lark(format!("start: {}", repeated("a{", 20_000, "b", "}"))), refused),
+        ("backtracking", Grammar::Regex("(.*a){50}.*".into()), None),
+        ("groups in Lark", Grammar::Lark(format!("start: {}", repeated("(", 30_000, "\"a\"", ")"))), invalid),
+        ("templates in Lark", Grammar::Lark(format!("start: {}", repeated("a{", 20_000, "b", "}"))), invalid),
         ("repetitions in Lark", Grammar::Lark("start: ((x{1,9999} x){1,9999} x){1,9999}\nx: \"a\" x \"b\" | \"c\"".into()), None),
-        ("doubled terminals", Grammar::Lark(doubled), refused),
-        ("rules in a row", Grammar::Lark(in_a_row), None),
-        ("a large grammar", Grammar::Lark(format!("start: \"{}\"", "a".repeat(70_000))), large),
-        ("groups in GBNF", Grammar::Gbnf(format!("root ::= {}", repeated("(", 30_000, "\"a\"", ")"))), refused),
+        ("doubled terminals", Grammar::Lark(doubled), invalid),
+        ("a chain of rules", Grammar::Lark(rule_chain), None),
+        ("a large grammar", Grammar::Lark(format!("start: \"{}\"", "a".repeat(70_000))), too_large),
+        ("groups in GBNF", Grammar::Gbnf(format!("root ::= {}", repeated("(", 30_000, "\"a\"", ")"))), invalid),
     ]
     .into_iter()
-    .map(|(name, grammar, error)| Bomb { name, grammar, error })
+    .map(|(name, grammar, error)| HostileGrammar { name, grammar, error })
     .collect()
 }
 
-/// All of them on a thread with a small stack, as servers have them: an overflow would end the
-/// process.
+/// Compiles them on a thread with a small stack, as in servers: an overflow would abort the process.
 #[test]
-fn grammars_made_to_break_the_compiler_do_not() {
+fn hostile_grammars_do_not_crash_compiler() {
     let work = || {
         let tokenizer = Arc::new(tabla::load_tokenizer(&Source::BuiltIn).expect("built in"));
         let engine = GrammarEngine::new(&tokenizer).expect("an engine");
         let mut random = Random(1);
-        for Bomb {
+        for HostileGrammar {
             name,
             grammar,
             error,
-        } in bombs()
+        } in hostile_grammars()
         {
             let start = Instant::now();
             let compiled = engine.compile(&grammar);

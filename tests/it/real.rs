@@ -2,7 +2,7 @@
 
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
-use tabla::text::{Decode, Encode};
+use tabla::text::{DecodeOptions, EncodeOptions};
 use tabla::{DeviceChoice, GenerateOptions, LoadOptions, Precision, Sampling, Session};
 
 fn ids(json: &Value) -> Vec<u32> {
@@ -23,7 +23,7 @@ fn cpu(precision: Precision) -> LoadOptions {
 fn text(s: &Session, ids: &[u32]) -> String {
     String::from_utf8(
         s.tokenizer()
-            .decode(ids, Decode::default())
+            .decode(ids, DecodeOptions::default())
             .expect("known ids"),
     )
     .expect("whole characters")
@@ -45,7 +45,7 @@ fn check(model: &str, reference: &str) {
         let wanted_ids = ids(&case["ids"]);
         let encoded = exact
             .tokenizer()
-            .encode(prompt, Encode::PROMPT)
+            .encode(prompt, EncodeOptions::PROMPT)
             .expect("text");
         assert_eq!(encoded, wanted_ids, "{prompt:?}");
         let wanted = ids(&case["greedy"]);
@@ -115,7 +115,10 @@ fn built_in() {
     for golden in json["goldens"].as_array().expect("goldens") {
         let prompt = golden["prompt"].as_str().expect("a prompt");
         let prompt_ids = ids(&golden["prompt_ids"]);
-        let encoded = s.tokenizer().encode(prompt, Encode::PROMPT).expect("text");
+        let encoded = s
+            .tokenizer()
+            .encode(prompt, EncodeOptions::PROMPT)
+            .expect("text");
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let wanted = ids(&golden["greedy_ids"]);
         let max_tokens = u32::try_from(wanted.len()).expect("short");

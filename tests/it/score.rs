@@ -2,7 +2,7 @@
 
 use crate::batching::passes_of;
 use crate::common::{devices, golden, picks, session, story};
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{ErrorKind, GenerateOptions, LoadOptions, Precision, Session, Source};
 
 const TEXT: &str = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
@@ -10,7 +10,9 @@ const TEXT: &str = "Once upon a time, there was a little fox who wished for a re
                     grow on no tree, and the fox laughed and ran home to its mother.";
 
 fn tokens(s: &Session) -> Vec<u32> {
-    s.tokenizer().encode(TEXT, Encode::PROMPT).expect("text")
+    s.tokenizer()
+        .encode(TEXT, EncodeOptions::PROMPT)
+        .expect("text")
 }
 
 /// Computes the log-probability of every token but the first from all logits.

@@ -3,7 +3,7 @@
 use crate::common::{golden, greedy, picks, replays, session, story};
 use std::time::{Duration, Instant};
 use tabla::op::table::SamplingStage;
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Precision, Sampling,
     Session, Source,
@@ -33,7 +33,9 @@ fn sampled(burst: u32) -> GenerateOptions {
 fn prompt(s: &Session) -> Vec<u32> {
     let text = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
                 fox met an old owl in the forest and asked for help.";
-    s.tokenizer().encode(text, Encode::PROMPT).expect("text")
+    s.tokenizer()
+        .encode(text, EncodeOptions::PROMPT)
+        .expect("text")
 }
 
 #[test]

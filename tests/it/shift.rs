@@ -2,7 +2,7 @@
 
 use crate::common::{devices, golden, greedy, picks, session, story, worst};
 use std::path::PathBuf;
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Overflow, Precision, Sampling, Session,
 };
@@ -436,7 +436,10 @@ fn shift_keeps_bos_token() {
     let generated = |keep| {
         let mut s = story(small(LoadOptions::default()));
         let text = "Once upon a time, there was a little fox";
-        let prompt = s.tokenizer().encode(text, Encode::PROMPT).expect("text");
+        let prompt = s
+            .tokenizer()
+            .encode(text, EncodeOptions::PROMPT)
+            .expect("text");
         assert_eq!(prompt.first().copied(), s.tokenizer().bos());
         s.prefill(&prompt, &mut |_, _| {})
             .expect("prefill succeeds");

@@ -2,7 +2,7 @@
 
 use crate::common::{golden, has_gpu};
 use std::path::Path;
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     DeviceChoice, DraftStats, Flow, GenerateOptions, LoadOptions, Model, Overflow, Sampling,
     Session, Source, SpeculateOptions, StepTables,
@@ -176,7 +176,7 @@ fn speculation_does_not_change_tokens_on_cpu() {
 fn lookup_drafts_repetitions() {
     let model = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
     let model = model.expect("the model loads");
-    let prompt = model.tokenizer().encode("Once", Encode::PROMPT);
+    let prompt = model.tokenizer().encode("Once", EncodeOptions::PROMPT);
     let generation = GenerateOptions {
         // Favors repetition.
         sampling: Sampling::GREEDY,

@@ -1,11 +1,11 @@
-//! Answers of models that follow a grammar.
+//! Generation with grammars.
 
 use crate::common::{has_gpu, print};
 use crate::grammar::{SCHEMAS, is_valid};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tabla::text::{CompiledGrammar, Encode, Grammar};
+use tabla::text::{CompiledGrammar, EncodeOptions, Grammar};
 use tabla::{
     DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model, Sampling, Session,
     Source,
@@ -15,7 +15,7 @@ fn load(options: &LoadOptions) -> Model {
     tabla::load(&Source::BuiltIn, options, &mut |_| {}).expect("the model loads")
 }
 
-fn options(device: DeviceChoice, sequences: u32) -> LoadOptions {
+fn load_options(device: DeviceChoice, sequences: u32) -> LoadOptions {
     LoadOptions {
         device,
         sequences,
@@ -25,25 +25,29 @@ fn options(device: DeviceChoice, sequences: u32) -> LoadOptions {
     }
 }
 
-/// The text and the tokens of an answer, and how it ended.
-fn answer(model: &Model, how: &GenerateOptions) -> (String, Vec<u32>, Finish) {
+/// Generates and returns the text, the tokens and the finish reason.
+fn generate(model: &Model, options: &GenerateOptions) -> (String, Vec<u32>, Finish) {
     let mut session = Session::new(model.clone());
-    let prompt = model.tokenizer().encode("Once upon a time", Encode::PROMPT);
-    let prompt = prompt.expect("it is text");
-    session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+    let prompt = model
+        .tokenizer()
+        .encode("Once upon a time", EncodeOptions::PROMPT);
+    let prompt = prompt.expect("text");
+    session.prefill(&prompt, &mut |_, _| {}).expect("the prompt fits");
     let mut text = String::new();
-    let mut each = |piece: tabla::Piece<'_>| {
+    let mut on_piece = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
         Flow::Continue
     };
-    let stats = session.generate(how, &mut each).expect("it generates");
+    let stats = session
+        .generate(options, &mut on_piece)
+        .expect("generation succeeds");
     let tokens = session.tokens()[prompt.len()..].to_vec();
     assert_eq!(stats.tokens as usize, tokens.len());
     (text, tokens, stats.finish)
 }
 
-/// A draw of what a grammar lets through; what ends something is likelier than the model has it.
-fn drawn(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> GenerateOptions {
+/// Options for random output with a grammar. A bias makes closing and end tokens more likely.
+fn random_options(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> GenerateOptions {
     let tokenizer = model.tokenizer();
     let ids = 0..model.facts().vocab;
     let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), b"}" | b"]" | b"\"" | b"null");
@@ -64,14 +68,14 @@ fn drawn(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> GenerateOpt
     }
 }
 
-/// A model that knows nothing of JSON writes what schemas ask for.
+/// A model that was not trained on JSON generates valid JSON.
 #[test]
-fn answers_are_what_their_schemas_say() {
-    let model = load(&options(DeviceChoice::Cpu, 4));
+fn output_is_valid_for_schema() {
+    let model = load(&load_options(DeviceChoice::Cpu, 4));
     let groups: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("schemas");
     let lists = groups.values().map(|list| list.as_array().expect("a list"));
     let schemas: Vec<&Value> = lists.flatten().collect();
-    let (next, whole, others) = (
+    let (next, valid, others) = (
         AtomicUsize::new(0),
         AtomicUsize::new(0),
         AtomicUsize::new(0),
@@ -83,14 +87,14 @@ fn answers_are_what_their_schemas_say() {
                     let grammar = Grammar::JsonSchema((*schema).clone());
                     let grammar = model.compile_grammar(&grammar).expect("a grammar");
                     for seed in 0..2 {
-                        let how = drawn(&model, Arc::clone(&grammar), seed);
-                        let (text, _, finish) = answer(&model, &how);
-                        let said = match finish {
+                        let options = random_options(&model, Arc::clone(&grammar), seed);
+                        let (text, _, finish) = generate(&model, &options);
+                        let result = match finish {
                             Finish::Stop => is_valid(schema, &text),
                             _ => Ok(false),
                         };
-                        match said {
-                            Ok(true) => &whole,
+                        match result {
+                            Ok(true) => &valid,
                             Ok(false) => &others,
                             Err(e) => panic!("{schema}: {text}: {e}"),
                         }
@@ -100,53 +104,53 @@ fn answers_are_what_their_schemas_say() {
             });
         }
     });
-    let [whole, others] = [whole, others].map(AtomicUsize::into_inner);
+    let [valid, others] = [valid, others].map(AtomicUsize::into_inner);
     print(&format!(
-        "{whole} answers parse and are valid, {others} were cut or have numbers past f64"
+        "{valid} outputs are valid, {others} are truncated or have numbers beyond f64"
     ));
-    assert!(whole > 0 && others * 10 <= whole, "{whole}, {others}");
+    assert!(valid > 0 && others * 10 <= valid, "{valid}, {others}");
 }
 
-fn of(model: &Model, grammar: &Grammar) -> Arc<CompiledGrammar> {
+fn compile(model: &Model, grammar: &Grammar) -> Arc<CompiledGrammar> {
     model.compile_grammar(grammar).expect("a grammar")
 }
 
-/// What can come in one way only is not picked, and the answer ends where nothing can follow.
+/// Forced tokens are not sampled, and generation ends where the grammar is complete.
 #[test]
-fn what_is_forced_is_there() {
-    let model = load(&options(DeviceChoice::Cpu, 1));
+fn forced_tokens_are_generated() {
+    let model = load(&load_options(DeviceChoice::Cpu, 1));
     let words = "a text that has but one way";
-    let how = GenerateOptions {
-        grammar: Some(of(&model, &Grammar::Regex(words.to_string()))),
+    let options = GenerateOptions {
+        grammar: Some(compile(&model, &Grammar::Regex(words.to_string()))),
         max_tokens: 200,
         ..GenerateOptions::default()
     };
-    let (text, tokens, finish) = answer(&model, &how);
+    let (text, tokens, finish) = generate(&model, &options);
     assert_eq!((text.as_str(), finish), (words, Finish::Stop));
-    // A limit cuts it where it stands.
-    let cut = GenerateOptions {
+    // Forced tokens count for the token limit.
+    let limited = GenerateOptions {
         max_tokens: 5,
-        ..how.clone()
+        ..options.clone()
     };
-    assert_eq!(answer(&model, &cut).1, tokens[..5]);
-    // So does a stop string.
-    let cut = GenerateOptions {
+    assert_eq!(generate(&model, &limited).1, tokens[..5]);
+    // Stop strings are found in forced text.
+    let limited = GenerateOptions {
         stop: vec!["but one".to_string()],
-        ..how.clone()
+        ..options.clone()
     };
-    let (text, _, finish) = answer(&model, &cut);
+    let (text, _, finish) = generate(&model, &limited);
     assert_eq!((text.as_str(), finish), ("a text that has ", Finish::Stop));
-    // What is told is told of every token.
-    let told = GenerateOptions {
+    // Forced tokens have log-probabilities too.
+    let with_log_probs = GenerateOptions {
         log_probs: Some(2),
-        ..how
+        ..options
     };
-    assert_eq!(answer(&model, &told).0, words);
+    assert_eq!(generate(&model, &with_log_probs).0, words);
 }
 
-/// In company, on every device: the same tokens as alone.
+/// Concurrent requests generate the same tokens as single ones, on all devices.
 #[test]
-fn company_changes_no_token() {
+fn concurrency_does_not_change_tokens() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -160,10 +164,10 @@ fn company_changes_no_token() {
     let schema = Grammar::JsonSchema(schema);
     let gpu = has_gpu().then_some(DeviceChoice::Gpu);
     for device in [DeviceChoice::Cpu].into_iter().chain(gpu) {
-        let alone = load(&options(device, 3));
-        let company = load(&options(device, 3));
-        let how = |model: &Model, seed: u64| match seed % 2 {
-            0 => drawn(model, of(model, &schema), seed),
+        let single = load(&load_options(device, 3));
+        let concurrent = load(&load_options(device, 3));
+        let request = |model: &Model, seed: u64| match seed % 2 {
+            0 => random_options(model, compile(model, &schema), seed),
             _ => GenerateOptions {
                 sampling: Sampling {
                     seed,
@@ -173,35 +177,38 @@ fn company_changes_no_token() {
                 ..GenerateOptions::default()
             },
         };
-        let together = std::thread::scope(|scope| {
-            let (company, how) = (&company, &how);
-            let begin = |seed| scope.spawn(move || answer(company, &how(company, seed)));
-            let threads: Vec<_> = (0..5).map(begin).collect();
-            let ends = threads.into_iter().map(|t| t.join().expect("it ends"));
-            ends.collect::<Vec<_>>()
+        let outputs = std::thread::scope(|scope| {
+            let (concurrent, request) = (&concurrent, &request);
+            let spawn =
+                |seed| scope.spawn(move || generate(concurrent, &request(concurrent, seed)));
+            let threads: Vec<_> = (0..5).map(spawn).collect();
+            let outputs = threads
+                .into_iter()
+                .map(|t| t.join().expect("the thread finishes"));
+            outputs.collect::<Vec<_>>()
         });
-        for (seed, found) in (0..).zip(together) {
+        for (seed, output) in (0..).zip(outputs) {
             assert_eq!(
-                found,
-                answer(&alone, &how(&alone, seed)),
+                output,
+                generate(&single, &request(&single, seed)),
                 "{device:?} {seed}"
             );
         }
     }
 }
 
-/// What was forced is penalised like what was picked, whoever had the seat before.
+/// Forced tokens are penalized like sampled ones, regardless of the slot's previous request.
 #[test]
 fn forced_tokens_are_part_of_the_history() {
-    let model = load(&options(DeviceChoice::Cpu, 1));
-    let fresh = load(&options(DeviceChoice::Cpu, 1));
-    let how = |model: &Model| GenerateOptions {
+    let model = load(&load_options(DeviceChoice::Cpu, 1));
+    let fresh = load(&load_options(DeviceChoice::Cpu, 1));
+    let request = |model: &Model| GenerateOptions {
         sampling: Sampling {
             frequency_penalty: 20.0,
             repeat_last: 64,
             ..Sampling::GREEDY
         },
-        grammar: Some(of(
+        grammar: Some(compile(
             model,
             &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
         )),
@@ -210,43 +217,46 @@ fn forced_tokens_are_part_of_the_history() {
     };
     let mut other = Session::new(model.clone());
     let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
-    other.prefill(&long, &mut |_, _| {}).expect("it fits");
-    assert_eq!(answer(&model, &how(&model)), answer(&fresh, &how(&fresh)));
+    other.prefill(&long, &mut |_, _| {}).expect("the prompt fits");
+    assert_eq!(
+        generate(&model, &request(&model)),
+        generate(&fresh, &request(&fresh))
+    );
 }
 
 #[test]
-fn grammars_that_do_not_fit_are_refused() {
-    let model = load(&options(DeviceChoice::Cpu, 1));
-    let other = load(&options(DeviceChoice::Cpu, 1));
-    let grammar = of(&other, &Grammar::Regex("[0-9]+".to_string()));
+fn rejects_grammars_of_other_models_and_empty_masks() {
+    let model = load(&load_options(DeviceChoice::Cpu, 1));
+    let other = load(&load_options(DeviceChoice::Cpu, 1));
+    let grammar = compile(&other, &Grammar::Regex("[0-9]+".to_string()));
     let mut session = Session::new(model.clone());
-    session.prefill(&[5], &mut |_, _| {}).expect("it fits");
-    let how = GenerateOptions {
+    session.prefill(&[5], &mut |_, _| {}).expect("the prompt fits");
+    let options = GenerateOptions {
         grammar: Some(grammar),
         ..GenerateOptions::default()
     };
-    let error = session.answer(&how).expect_err("of another model");
+    let error = session.answer(&options).expect_err("of another model");
     assert_eq!(
         error.message(),
         "the grammar was compiled for another model"
     );
-    // Nothing that the grammar lets through is left.
-    let digits = (0..model.facts().vocab)
+    // The logit bias excludes all tokens that the grammar allows.
+    let letters = (0..model.facts().vocab)
         .filter(|id| matches!(model.tokenizer().token_bytes(*id), [b'a'..=b'c']));
-    let how = GenerateOptions {
-        grammar: Some(of(&model, &Grammar::Regex("[a-c]".to_string()))),
-        logit_bias: digits.map(|id| (id, f32::NEG_INFINITY)).collect(),
+    let options = GenerateOptions {
+        grammar: Some(compile(&model, &Grammar::Regex("[a-c]".to_string()))),
+        logit_bias: letters.map(|id| (id, f32::NEG_INFINITY)).collect(),
         ..GenerateOptions::default()
     };
-    let error = session.generate(&how, &mut |_| Flow::Continue);
-    let error = error.expect_err("no token is left");
+    let error = session.generate(&options, &mut |_| Flow::Continue);
+    let error = error.expect_err("no token is allowed");
     assert_eq!(error.kind(), ErrorKind::Grammar, "{error}");
-    // The session goes on.
+    // The session remains usable.
     session.truncate(1);
     let plain = GenerateOptions {
         max_tokens: 3,
         ..GenerateOptions::default()
     };
     let stats = session.generate(&plain, &mut |_| Flow::Continue);
-    assert_eq!(stats.expect("it generates").tokens, 3);
+    assert_eq!(stats.expect("generation succeeds").tokens, 3);
 }

@@ -1,24 +1,24 @@
-//! Tokenizers of real models: llama.cpp's vectors, and what `transformers` gave for whole prompts.
-//! Tokenizers trained by the reference libraries, and what they gave for random texts.
+//! Tokenizers of real models, compared with llama.cpp's test vectors and ids of `transformers`, and
+//! tokenizers trained with the reference libraries, compared with their ids of random texts.
 //!
-//! Real ones need `TABLA_TESTDATA`, the folder that its README describes; without it their tests say
-//! so and pass.
+//! Tests of real models need `TABLA_TESTDATA`, the directory that its README describes. Without it
+//! they are skipped with a message.
 
 use crate::common::{golden, skip, testdata};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tabla::text::{Decode, Encode, Kind, Specials, Tokenizer, Vocab};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, Vocab, VocabKind};
 
-/// A file as it is, or unpacked from `.xz` beside it.
+/// Returns the path of a file, unpacked from the `.xz` next to it if necessary.
 pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
     if path.exists() {
         return Some(path.to_owned());
     }
     let packed = PathBuf::from(format!("{}.xz", path.display()));
     let name = path.file_name()?.to_str()?;
-    // Several tests unpack the same file at once.
+    // Several tests may unpack the same file concurrently.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let out = std::env::temp_dir().join(format!("tabla-{}-{count}-{name}", std::process::id()));
@@ -32,7 +32,7 @@ pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
         return Some(out);
     }
     skip(&format!(
-        "{name}: no xz, or nothing at {}",
+        "{name}: xz is not installed, or {} does not exist",
         packed.display()
     ));
     None
@@ -42,13 +42,14 @@ fn tokenizer(path: &Path) -> tabla::error::Result<Tokenizer> {
     tabla::load_tokenizer(&tabla::Source::Path(path.to_owned()))
 }
 
-/// Every text of the `.inp` gives the ids of the `.out`, and comes back. Returns how many there were.
+/// Checks that each text of the `.inp` file encodes to the ids of the `.out` file and decodes to
+/// itself. Returns the number of texts.
 fn check_vectors(vocab: &Path, file: &Path) -> usize {
-    let tokenizer = tokenizer(file).expect("a sound vocabulary");
+    let tokenizer = tokenizer(file).expect("a valid vocabulary");
     let read = |end: &str| std::fs::read_to_string(format!("{}.{end}", vocab.display()));
     let (texts, lines) = (read("inp").expect("texts"), read("out").expect("ids"));
     let mut cases = 0;
-    // The last text is empty and so is its line.
+    // The last text and its line are empty.
     for (text, line) in texts
         .split("\n__ggml_vocab_test__\n")
         .zip(lines.split('\n'))
@@ -57,17 +58,19 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
             .split_whitespace()
             .map(|id| id.parse().expect("an id"))
             .collect();
-        let ids = tokenizer.encode(text, Encode::default()).expect("text");
+        let ids = tokenizer
+            .encode(text, EncodeOptions::default())
+            .expect("text");
         assert_eq!(ids, expected, "{} {text:?}", vocab.display());
-        let options = Decode {
+        let options = DecodeOptions {
             from_start: true,
-            specials: Specials::Tokens,
+            specials: SpecialTokens::Tokens,
         };
         let bytes = tokenizer
             .decode(&ids, options)
             .expect("ids of the vocabulary");
-        // WordPiece keeps neither spaces nor capitals.
-        if tokenizer.kind() != Kind::Bert {
+        // WordPiece does not preserve spaces and case.
+        if tokenizer.kind() != VocabKind::Bert {
             assert_eq!(bytes, text.as_bytes(), "{}", vocab.display());
         }
         cases += 1;
@@ -75,7 +78,7 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
     cases
 }
 
-/// Vocabularies of llama.cpp, and how many vectors each has at least.
+/// Vocabularies of llama.cpp, and the minimum number of test vectors.
 const VOCABULARIES: [(&str, usize); 6] = [
     ("gpt-2", 47),
     ("llama-bpe", 47),
@@ -86,12 +89,12 @@ const VOCABULARIES: [(&str, usize); 6] = [
 ];
 
 #[test]
-fn vectors_of_llama_cpp() {
+fn matches_llama_cpp_vectors() {
     let Some(folder) = testdata("") else {
         return;
     };
     let mut tested = 0;
-    for (name, least) in &VOCABULARIES {
+    for (name, min) in &VOCABULARIES {
         let vocab = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
         let Some(file) = unpacked(&vocab) else {
             continue;
@@ -100,10 +103,10 @@ fn vectors_of_llama_cpp() {
         if file != vocab {
             std::fs::remove_file(&file).unwrap();
         }
-        assert!(cases >= *least, "{name}: vectors are missing");
+        assert!(cases >= *min, "{name}: only {cases} vectors");
         tested += 1;
     }
-    assert!(tested > 0, "no vocabulary at all");
+    assert!(tested > 0, "no vocabulary was tested");
 }
 
 fn ids(value: &Value) -> Vec<u32> {
@@ -112,9 +115,9 @@ fn ids(value: &Value) -> Vec<u32> {
         .collect()
 }
 
-/// Prompts, and one chat as its template rendered it, in whole models.
+/// Prompts and a rendered chat, with the tokenizers of complete models.
 #[test]
-fn prompts_of_whole_models() {
+fn encodes_prompts_of_complete_models() {
     let Some(folder) = testdata("") else {
         return;
     };
@@ -134,11 +137,11 @@ fn prompts_of_whole_models() {
             let expected = ids(&case["ids"]);
             let chat = case["rendered"].as_str();
             let text = chat.or(case["prompt"].as_str()).expect("a text");
-            // BOS stands in the ids where the model adds it, and a chat spells its own.
-            let marked = chat.is_none() && expected.first().copied() == tokenizer.bos();
-            let options = Encode {
-                add_special: marked,
-                specials: Specials::Tokens,
+            // The ids start with BOS if the model adds it; a chat template writes it itself.
+            let add_special = chat.is_none() && expected.first().copied() == tokenizer.bos();
+            let options = EncodeOptions {
+                add_special,
+                specials: SpecialTokens::Tokens,
             };
             assert_eq!(
                 tokenizer.encode(text, options).unwrap(),
@@ -149,48 +152,49 @@ fn prompts_of_whole_models() {
     }
 }
 
-/// The tokenizer of a folder of Hugging Face, whose largest file may be packed.
+/// Loads the tokenizer of a Hugging Face model directory, whose largest file may be packed.
 fn folder_tokenizer(folder: &Path) -> Option<Tokenizer> {
     let file = unpacked(&folder.join("tokenizer.json"))?;
     let read = |path: &Path| std::fs::read_to_string(path).expect("a file of text");
     let (json, config) = (read(&file), read(&folder.join("tokenizer_config.json")));
     if !file.starts_with(folder) {
-        std::fs::remove_file(&file).expect("made here");
+        std::fs::remove_file(&file).expect("an unpacked file");
     }
-    Some(Tokenizer::from_json(&json, Some(&config)).expect("a sound tokenizer"))
+    Some(Tokenizer::from_json(&json, Some(&config)).expect("a valid tokenizer"))
 }
 
-/// Ids, ids with what goes in front and behind, and text of each vector. Returns how many there were.
+/// Checks the ids without and with added special tokens and the decoded text of each vector. Returns
+/// the number of vectors.
 fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value) -> bool) -> usize {
     let vectors = std::fs::read_to_string(vectors).expect("vectors");
     let vectors: Vec<Value> = serde_json::from_str(&vectors).expect("a list");
-    let options = |add_special| Encode {
+    let options = |add_special| EncodeOptions {
         add_special,
-        specials: Specials::Tokens,
+        specials: SpecialTokens::Tokens,
     };
     for case in &vectors {
         let text = case["text"].as_str().expect("a text");
         let expected = ids(&case["ids"]);
-        let found = tokenizer.encode(text, options(false));
-        assert_eq!(found.expect("text"), expected, "{text:?}");
+        let actual = tokenizer.encode(text, options(false));
+        assert_eq!(actual.expect("text"), expected, "{text:?}");
         if case["ids_special"].is_array() {
-            let found = tokenizer.encode(text, options(true)).expect("text");
-            assert_eq!(found, ids(&case["ids_special"]), "{text:?}");
+            let actual = tokenizer.encode(text, options(true)).expect("text");
+            assert_eq!(actual, ids(&case["ids_special"]), "{text:?}");
         }
         if is_decoded(case) {
-            let start = Decode {
+            let start = DecodeOptions {
                 from_start: true,
-                specials: Specials::Text,
+                specials: SpecialTokens::Text,
             };
-            let found = tokenizer.decode_lossy(&expected, start).expect("ids");
-            assert_eq!(found, case["decoded"].as_str().unwrap_or(text));
+            let actual = tokenizer.decode_lossy(&expected, start).expect("ids");
+            assert_eq!(actual, case["decoded"].as_str().unwrap_or(text));
         }
     }
     vectors.len()
 }
 
 #[test]
-fn vectors_of_transformers() {
+fn matches_transformers_vectors() {
     let Some(testdata) = testdata("") else {
         return;
     };
@@ -208,11 +212,11 @@ fn vectors_of_transformers() {
         assert!(check_json(&tokenizer, &vectors, has_text) >= 47, "{name}");
         tested += 1;
     }
-    assert!(tested > 0, "no tokenizer at all");
+    assert!(tested > 0, "no tokenizer was tested");
 }
 
 #[test]
-fn trained_tokenizers_give_the_ids_of_their_libraries() {
+fn matches_reference_libraries() {
     for name in [
         "byte_level",
         "spm_bpe",
@@ -222,16 +226,16 @@ fn trained_tokenizers_give_the_ids_of_their_libraries() {
     ] {
         let path = |end: &str| golden(&format!("tokenizers/{name}.{end}"));
         let json = std::fs::read_to_string(path("json")).expect("a tokenizer");
-        let tokenizer = Tokenizer::from_json(&json, None).expect("a sound tokenizer");
-        let is_decoded = |_: &Value| tokenizer.kind() != Kind::Bert;
+        let tokenizer = Tokenizer::from_json(&json, None).expect("a valid tokenizer");
+        let is_decoded = |_: &Value| tokenizer.kind() != VocabKind::Bert;
         let cases = check_json(&tokenizer, &path("vectors.json"), is_decoded);
         assert!(cases >= 100, "{name}: {cases}");
     }
 }
 
-/// The keys that a GGUF file of the same vocabulary has, against `SentencePiece` itself.
+/// Compares tokenizers from GGUF keys with `SentencePiece`.
 #[test]
-fn trained_vocabularies_give_the_ids_of_sentencepiece() {
+fn matches_sentencepiece() {
     for name in ["spm_bpe", "unigram", "unigram_rules"] {
         let keys = std::fs::read_to_string(golden(&format!("tokenizers/{name}.keys.json")));
         let keys: Value = serde_json::from_str(&keys.expect("keys")).expect("an object");
@@ -250,12 +254,14 @@ fn trained_vocabularies_give_the_ids_of_sentencepiece() {
                 .collect(),
             ..Vocab::default()
         })
-        .expect("a sound vocabulary");
+        .expect("a valid vocabulary");
         assert!(list("vectors").len() >= 100);
         for case in list("vectors") {
             let text = case["text"].as_str().expect("a text");
-            let found = tokenizer.encode(text, Encode::default()).expect("text");
-            assert_eq!(found, ids(&case["ids"]), "{name} {text:?}");
+            let actual = tokenizer
+                .encode(text, EncodeOptions::default())
+                .expect("text");
+            assert_eq!(actual, ids(&case["ids"]), "{name} {text:?}");
         }
     }
 }
@@ -265,7 +271,7 @@ fn number(value: &Value) -> f32 {
     value.as_f64().expect("a number") as f32
 }
 
-/// Texts of all of Unicode: plain letters, any character, and those that trouble tokenizers.
+/// Random texts of ASCII letters, arbitrary characters, and characters that are hard to tokenize.
 fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
     // Marsaglia's xorshift64.
     let mut state = seed;
@@ -287,7 +293,7 @@ fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
                 2 => char::from_u32(next(0x3000)),
                 _ => char::from_u32(next(0x11_0000)),
             })
-            // A visible space comes back as a space, by the format.
+            // `▁` decodes to a space in this format.
             .filter(|c| *c != '▁')
             .collect()
     })
@@ -295,10 +301,12 @@ fn unicode(seed: u64, count: usize) -> impl Iterator<Item = String> {
 
 fn check_round_trip(tokenizer: &Tokenizer, name: &str) {
     for text in unicode(0x7ab1a, 2000) {
-        let ids = tokenizer.encode(&text, Encode::default()).expect("text");
-        let start = Decode {
+        let ids = tokenizer
+            .encode(&text, EncodeOptions::default())
+            .expect("text");
+        let start = DecodeOptions {
             from_start: true,
-            specials: Specials::Tokens,
+            specials: SpecialTokens::Tokens,
         };
         let bytes = tokenizer.decode(&ids, start).expect("ids");
         assert_eq!(bytes, text.as_bytes(), "{name} {text:?} {ids:?}");
@@ -306,10 +314,10 @@ fn check_round_trip(tokenizer: &Tokenizer, name: &str) {
 }
 
 #[test]
-fn every_text_comes_back() {
+fn random_texts_round_trip() {
     let json = std::fs::read_to_string(golden("tokenizers/spm_bpe.json")).expect("a tokenizer");
     check_round_trip(
-        &Tokenizer::from_json(&json, None).expect("sound"),
+        &Tokenizer::from_json(&json, None).expect("a valid tokenizer"),
         "spm_bpe",
     );
     let Some(folder) = testdata("") else {
@@ -323,9 +331,9 @@ fn every_text_comes_back() {
     for (name, _) in VOCABULARIES.iter().filter(|(name, _)| *name != "bert-bge") {
         let vocab = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
         if let Some(file) = unpacked(&vocab) {
-            check_round_trip(&tokenizer(&file).expect("a sound vocabulary"), name);
+            check_round_trip(&tokenizer(&file).expect("a valid vocabulary"), name);
             if file != vocab {
-                std::fs::remove_file(&file).expect("made here");
+                std::fs::remove_file(&file).expect("an unpacked file");
             }
         }
     }

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
-use tabla::text::{Encode, Specials};
+use tabla::text::{EncodeOptions, SpecialTokens};
 
 /// How long standard input may stay silent where there is something to do without it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,13 +37,13 @@ pub(crate) struct PromptArgs {
 
 impl PromptArgs {
     /// How the prompt becomes tokens: it begins a text.
-    pub(crate) fn encode(&self) -> Encode {
-        Encode {
+    pub(crate) fn encode(&self) -> EncodeOptions {
+        EncodeOptions {
             add_special: true,
             specials: if self.special {
-                Specials::Tokens
+                SpecialTokens::Tokens
             } else {
-                Specials::Text
+                SpecialTokens::Text
             },
         }
     }

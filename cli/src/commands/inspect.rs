@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};
-use tabla::text::{ChatTemplate, ChatTemplates, Ends, Tokenizer};
+use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
 use tabla::{Estimate, LoadOptions, Source};
 
 /// Items of an array that JSON shows.
@@ -233,7 +233,7 @@ impl File {
         let Some(source) = self.templates.get(name) else {
             return format!("none; {name} fits the special tokens");
         };
-        match ChatTemplate::new(source, Ends::default()) {
+        match ChatTemplate::new(source, TemplateTokens::default()) {
             Ok(_) => format!("SHA-256 {}", sha256(source)),
             Err(error) => format!("broken: {}", terminal::one_line(error.message())),
         }
@@ -241,12 +241,12 @@ impl File {
 
     fn usual_template(&self) -> Option<&str> {
         let tokenizer = self.tokenizer.as_ref().ok()?;
-        self.templates.usual(tokenizer)
+        self.templates.default_name(tokenizer)
     }
 
     fn templates_json(&self) -> Json {
         let templates = self.templates.iter().map(|(name, source)| {
-            let checked = ChatTemplate::new(source, Ends::default());
+            let checked = ChatTemplate::new(source, TemplateTokens::default());
             json!({
                 "name": name,
                 "template": source,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tabla::text::{Encode, Tokenizer};
+use tabla::text::{EncodeOptions, Tokenizer};
 use tabla::{Session, Source};
 
 /// Tokens of a window where nobody says how many: llama.cpp's.
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     let opened = open::model(&source, &options)?;
     opened.notes(&source);
     let mut session = Session::new(opened.model);
-    let tokens = session.tokenizer().encode(&text, Encode::PROMPT)?;
+    let tokens = session.tokenizer().encode(&text, EncodeOptions::PROMPT)?;
     let context = session.facts().context;
     let plan = Plan {
         window: args.ctx_size.unwrap_or(context.min(WINDOW)) as usize,

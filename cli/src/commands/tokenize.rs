@@ -8,7 +8,7 @@ use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
 use serde_json::json;
-use tabla::text::{Decode, Encode, Specials};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -47,17 +47,17 @@ pub(crate) fn encode(args: &TokenizeArgs) -> Result<(), Failure> {
         None => prompt::stdin_to_end()?,
     };
     let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
-    let encode = Encode {
+    let encode = EncodeOptions {
         add_special: !args.no_bos,
         specials: if args.special {
-            Specials::Tokens
+            SpecialTokens::Tokens
         } else {
-            Specials::Text
+            SpecialTokens::Text
         },
     };
     let ids = tokenizer.encode(&text, encode)?;
     if args.json {
-        let pieces = ids.iter().map(|id| tokenizer.token_spelling(*id));
+        let pieces = ids.iter().map(|id| tokenizer.token_bytes_with_special(*id));
         let pieces: Vec<_> = pieces.map(String::from_utf8_lossy).collect();
         let object = json!({ "ids": ids, "pieces": pieces, "count": ids.len() });
         return terminal::line(&object.to_string());
@@ -74,12 +74,12 @@ pub(crate) fn decode(args: &DetokenizeArgs) -> Result<(), Failure> {
     };
     let ids = ids(&text)?;
     let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
-    let decode = Decode {
+    let decode = DecodeOptions {
         from_start: true,
         specials: if args.special {
-            Specials::Tokens
+            SpecialTokens::Tokens
         } else {
-            Specials::Text
+            SpecialTokens::Text
         },
     };
     let text = tokenizer.decode_lossy(&ids, decode)?;

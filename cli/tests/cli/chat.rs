@@ -89,7 +89,7 @@ fn a_chat_says_what_it_lacks() {
     ];
     let wrong = tabla(&args);
     assert!(
-        wrong.stderr.contains("neither a name nor a template"),
+        wrong.stderr.contains("unknown chat template"),
         "{}",
         wrong.stderr
     );

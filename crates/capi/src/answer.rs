@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 use tabla::error::{Result, bail};
-use tabla::text::{Encode, Specials};
+use tabla::text::{EncodeOptions, SpecialTokens};
 use tabla::{AnswerState, Flow, GenerateOptions, Piece, Session};
 
 /// The C caller as the receiver of pieces.
@@ -70,9 +70,9 @@ impl Prompt<'_> {
         let (tokens, shared) = match self {
             Self::Text("") => return Ok((0, Duration::ZERO)),
             Self::Text(text) => {
-                let encode = Encode {
+                let encode = EncodeOptions {
                     add_special: session.tokens().is_empty(),
-                    specials: Specials::Text,
+                    specials: SpecialTokens::Text,
                 };
                 (session.tokenizer().encode(text, encode)?, 0)
             }

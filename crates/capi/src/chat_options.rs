@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use std::ffi::c_char;
 use tabla::Model;
 use tabla::error::{Result, bail};
-use tabla::text::{AnswerFormat, ChatTemplate, Choice, Conversation};
+use tabla::text::{ChatFormat, ChatTemplate, Conversation, TemplateChoice};
 
 /// How a conversation is rendered. Zeros are the defaults.
 #[repr(C)]
@@ -75,7 +75,7 @@ impl Chat {
 
     /// The model's template for it.
     fn template(&self, model: &Model) -> Result<ChatTemplate> {
-        let choice = Choice {
+        let choice = TemplateChoice {
             template: self.template.as_deref(),
             tools: !self.tools.is_empty(),
         };
@@ -103,8 +103,8 @@ impl Chat {
     }
 
     /// How the answers are written.
-    pub(super) fn format(&self, model: &Model) -> Result<AnswerFormat> {
-        Ok(AnswerFormat::of(&self.template(model)?, &self.tools))
+    pub(super) fn format(&self, model: &Model) -> Result<ChatFormat> {
+        Ok(ChatFormat::detect(&self.template(model)?, &self.tools))
     }
 }
 

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn tabla_grammar_new_call(
         let model = resolve(model)?;
         let model = model.model();
         let format = chat.format(model)?;
-        let Some(grammar) = format.forced_call(function, model.tokenizer())? else {
+        let Some(grammar) = format.forced_tool_call(function, model.tokenizer())? else {
             bail!(
                 Unsupported,
                 "the chat template has no tools, or calls in a form that no grammar describes"

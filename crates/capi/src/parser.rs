@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::ffi::{CString, c_char};
 use tabla::Model;
 use tabla::error::{Result, bail};
-use tabla::text::{AnswerStream, Part};
+use tabla::text::{ChatParser, MessageDelta};
 
 /// What takes an answer apart while it comes. Opaque.
 pub struct TablaParser {
@@ -23,7 +23,7 @@ pub struct TablaParser {
 
 /// What a call has to itself.
 struct Inner {
-    stream: AnswerStream,
+    stream: ChatParser,
     calls: usize,
     has_ended: bool,
     /// What the last call returned.
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn tabla_parser_new(
         let prompt = unsafe { text_of(prompt, "prompt") }?;
         let model = resolve(model)?;
         let model = model.model();
-        let stream = chat.format(model)?.stream(prompt);
+        let stream = chat.format(model)?.parser(prompt);
         handles::insert(TablaParser {
             model: model.clone(),
             turn: Turn::new(Inner {
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn tabla_parser_push(
                 TABLA_NO_TOKEN => Cow::Borrowed(text),
                 token => {
                     let tokenizer = object.model.tokenizer();
-                    stream.format().spelt_out(tokenizer, token, text)
+                    stream.format().token_text(tokenizer, token, text)
                 }
             };
             stream.push(&text)
@@ -146,7 +146,7 @@ pub extern "C" fn tabla_parser_free(parser: *mut TablaParser) -> TablaStatus {
 
 impl TablaParser {
     /// Keeps what `read` completes, as JSON.
-    fn take(&self, read: impl FnOnce(&mut Inner) -> Vec<Part>) -> Result<*const c_char> {
+    fn take(&self, read: impl FnOnce(&mut Inner) -> Vec<MessageDelta>) -> Result<*const c_char> {
         self.turn.enter(Self::NAME, |inner| {
             if inner.has_ended {
                 bail!(
@@ -165,11 +165,11 @@ impl TablaParser {
 }
 
 impl Inner {
-    fn json(&mut self, part: Part) -> Json {
+    fn json(&mut self, part: MessageDelta) -> Json {
         match part {
-            Part::Content(text) => json!({ "content": text }),
-            Part::Reasoning(text) => json!({ "reasoning_content": text }),
-            Part::Call(call) => {
+            MessageDelta::Content(text) => json!({ "content": text }),
+            MessageDelta::Reasoning(text) => json!({ "reasoning_content": text }),
+            MessageDelta::ToolCall(call) => {
                 let index = self.calls;
                 self.calls += 1;
                 json!({ "tool_call": {

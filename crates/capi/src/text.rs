@@ -7,7 +7,7 @@ use super::pointers::{copy_out, out_of, slice_of};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::bail;
-use tabla::text::{Decode, Encode, Specials};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
 /// Adds the tokens that begin or end a text of this model: `tabla_encode`.
 pub const TABLA_ENCODE_ADD_SPECIAL: u32 = 1;
@@ -45,11 +45,11 @@ pub unsafe extern "C" fn tabla_encode(
                 "flags {flags:#x} has bits that this library does not know"
             );
         }
-        let encode = Encode {
+        let encode = EncodeOptions {
             add_special: flags & TABLA_ENCODE_ADD_SPECIAL != 0,
             specials: match flags & TABLA_ENCODE_PARSE_SPECIAL {
-                0 => Specials::Text,
-                _ => Specials::Tokens,
+                0 => SpecialTokens::Text,
+                _ => SpecialTokens::Tokens,
             },
         };
         let ids = resolve(model)?.model().tokenizer().encode(text, encode)?;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn tabla_decode(
         let bytes = model
             .model()
             .tokenizer()
-            .decode(tokens, Decode::default())?;
+            .decode(tokens, DecodeOptions::default())?;
         // SAFETY: the caller's promise.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;
         *count = bytes.len();
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tabla_token_bytes(
                 "token {token} is outside the vocabulary of {vocab}"
             );
         }
-        let bytes = tokenizer.token_spelling(token);
+        let bytes = tokenizer.token_bytes_with_special(token);
         // SAFETY: the caller's promise.
         unsafe { copy_out(bytes, text.cast(), capacity) }?;
         *count = bytes.len();

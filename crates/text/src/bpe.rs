@@ -1,7 +1,7 @@
-//! Byte pair encoding: symbols are joined, best pair first, until no pair is known.
+//! Byte pair encoding: merges adjacent symbols, best pair first, until no merge applies.
 //!
-//! Sennrich et al. 2016. Two sources say which pair is best: a list of merges (GPT-2 and its heirs),
-//! or the score of what a pair becomes (`SentencePiece`).
+//! Sennrich et al. 2016. The best pair is determined by a list of merges (GPT-2 and successors) or
+//! by the score of the merged token (`SentencePiece`).
 
 use super::bytelevel;
 use super::fallback::Fallback;
@@ -11,92 +11,92 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tabla_core::error::{Result, bail};
 
-/// The longest stretch that is merged as one: bounds memory to some hundred bytes for each of its bytes.
+/// Maximum word length in bytes. Merging needs about a hundred bytes of memory per byte.
 const WORD_BYTES_MAX: usize = 4 << 20;
 
-/// A symbol that is in no vocabulary, so far.
+/// Id of a symbol that is not in the vocabulary, and index of a missing neighbour.
 const NONE: u32 = u32::MAX;
 
-/// Merges, and what they start from.
+/// A BPE model.
 #[derive(Debug)]
 pub(super) struct Bpe {
     index: Index,
-    /// The symbol of each byte, where bytes are what merging starts from; else characters are.
+    /// Id of each byte if merging starts from bytes; `None` if it starts from characters.
     bytes: Option<Box<[u32; 256]>>,
     ranking: Ranking,
-    known_words: KnownWords,
+    ignore_merges: IgnoreMerges,
     fallback: Fallback,
 }
 
-/// Which pair is joined first.
+/// Order in which pairs are merged.
 #[derive(Debug)]
 pub(super) enum Ranking {
-    /// By place in a list: rank and result of each pair of ids.
-    List(HashMap<(u32, u32), (u32, u32)>),
-    /// By the score of the result, for each id.
+    /// By position in the list of merges: rank and resulting id of each pair of ids.
+    Merges(HashMap<(u32, u32), (u32, u32)>),
+    /// By the score of the resulting token, indexed by id.
     Scores(Vec<f64>),
 }
 
-/// What becomes of a word that is in the vocabulary.
+/// Whether a word that is in the vocabulary bypasses the merges (`ignore_merges`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KnownWords {
-    /// Only merges lead to it.
-    Merged,
-    /// It is taken whole, whatever the merges say.
-    Whole,
-    /// It is taken whole if it begins with a line end.
-    WholeLineEnds,
+pub(super) enum IgnoreMerges {
+    /// Words are always merged.
+    Never,
+    /// A word in the vocabulary becomes its token.
+    Always,
+    /// A word in the vocabulary that starts with a newline becomes its token.
+    Newlines,
 }
 
-/// How a word is written before merging.
+/// Symbols that merging starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alphabet {
-    /// Each byte is a symbol, spelt as [`bytelevel`] says.
+    /// Bytes, in the alphabet of [`bytelevel`].
     Bytes,
-    /// Each character is a symbol.
+    /// Characters.
     Characters,
 }
 
-/// What words are merged in; kept from word to word.
+/// Buffers for merging, reused across words.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
-    /// Best first: rank, then place.
+    /// Min-heap by rank, then position.
     pairs: BinaryHeap<Reverse<Pair>>,
 }
 
-/// A stretch of the word, in a chain with its neighbours.
+/// A part of the word, in a doubly linked list.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     id: u32,
-    /// Bytes of the word; empty if it was joined to the one before.
+    /// Byte range in the word; empty after it was merged into the previous symbol.
     start: u32,
     end: u32,
-    before: u32,
-    after: u32,
+    prev: u32,
+    next: u32,
 }
 
-/// Two neighbours that can be joined.
+/// Two adjacent symbols that can be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     rank: u32,
     left: u32,
-    /// Where the right one ends; if it no longer does, one of them was joined to another.
+    /// End of the right symbol; if it has changed, the pair is outdated.
     end: u32,
     id: u32,
 }
 
-fn number(n: usize) -> u32 {
-    u32::try_from(n).expect("words are under 4 MiB")
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("words have at most 4 MiB")
 }
 
 impl Bpe {
-    /// Merging by `ranking` of words written in `alphabet`.
+    /// Creates a model.
     pub(super) fn new(
         index: Index,
         alphabet: Alphabet,
         ranking: Ranking,
-        known_words: KnownWords,
+        ignore_merges: IgnoreMerges,
         fallback: Fallback,
     ) -> Self {
         let symbol = |c: char| index.get(c.encode_utf8(&mut [0; 4])).unwrap_or(NONE);
@@ -105,7 +105,7 @@ impl Bpe {
             index,
             bytes,
             ranking,
-            known_words,
+            ignore_merges,
             fallback,
         }
     }
@@ -121,10 +121,10 @@ impl Bpe {
             let bytes = word.len();
             bail!(
                 TooLarge,
-                "a word of {bytes} bytes is over the limit of {WORD_BYTES_MAX}"
+                "a word of {bytes} bytes exceeds the limit of {WORD_BYTES_MAX}"
             );
         }
-        if let Some(id) = self.whole(word) {
+        if let Some(id) = self.unmerged(word) {
             out.push(id);
             return Ok(());
         }
@@ -138,14 +138,14 @@ impl Bpe {
         self.fallback.write(parts, out)
     }
 
-    /// A word that is taken as it is.
-    fn whole(&self, word: &str) -> Option<u32> {
-        let wanted = match self.known_words {
-            KnownWords::Merged => false,
-            KnownWords::Whole => true,
-            KnownWords::WholeLineEnds => word.starts_with('\n'),
+    /// Returns the token of a word that bypasses the merges.
+    fn unmerged(&self, word: &str) -> Option<u32> {
+        let ignores_merges = match self.ignore_merges {
+            IgnoreMerges::Never => false,
+            IgnoreMerges::Always => true,
+            IgnoreMerges::Newlines => word.starts_with('\n'),
         };
-        if !wanted {
+        if !ignores_merges {
             None
         } else if self.bytes.is_some() {
             self.index.get(&bytelevel::encode(word))
@@ -160,10 +160,10 @@ impl Bpe {
             let n = symbols.len();
             symbols.push(Symbol {
                 id,
-                start: number(start),
-                end: number(end),
-                before: n.checked_sub(1).map_or(NONE, number),
-                after: number(n + 1),
+                start: to_u32(start),
+                end: to_u32(end),
+                prev: n.checked_sub(1).map_or(NONE, to_u32),
+                next: to_u32(n + 1),
             });
         };
         if let Some(ids) = &self.bytes {
@@ -177,43 +177,43 @@ impl Bpe {
             }
         }
         if let Some(last) = symbols.last_mut() {
-            last.after = NONE;
+            last.next = NONE;
         }
     }
 
-    /// Joins the best pair, the leftmost among equals, until there is none.
+    /// Merges the best pair, the leftmost of equal ones, until there is none.
     fn merge(&self, word: &str, scratch: &mut Scratch) {
         let Scratch { symbols, pairs } = scratch;
         pairs.clear();
         for left in 1..symbols.len() {
-            pairs.extend(self.pair(word, symbols, number(left - 1)).map(Reverse));
+            pairs.extend(self.pair(word, symbols, to_u32(left - 1)).map(Reverse));
         }
         while let Some(Reverse(pair)) = pairs.pop() {
             let left = symbols[pair.left as usize];
-            let Some(&right) = symbols.get(left.after as usize) else {
+            let Some(&right) = symbols.get(left.next as usize) else {
                 continue;
             };
             if left.start == left.end || right.end != pair.end {
                 continue;
             }
-            symbols[left.after as usize].start = right.end;
+            symbols[left.next as usize].start = right.end;
             let joined = &mut symbols[pair.left as usize];
-            (joined.id, joined.end, joined.after) = (pair.id, right.end, right.after);
-            if let Some(next) = symbols.get_mut(right.after as usize) {
-                next.before = pair.left;
+            (joined.id, joined.end, joined.next) = (pair.id, right.end, right.next);
+            if let Some(next) = symbols.get_mut(right.next as usize) {
+                next.prev = pair.left;
             }
-            for place in [left.before, pair.left] {
+            for place in [left.prev, pair.left] {
                 pairs.extend(self.pair(word, symbols, place).map(Reverse));
             }
         }
     }
 
-    /// The pair that begins at a symbol, if it can be joined.
+    /// Returns the pair of the symbol at `place` and the next one if they can be merged.
     fn pair(&self, word: &str, symbols: &[Symbol], place: u32) -> Option<Pair> {
         let left = symbols.get(place as usize)?;
-        let right = symbols.get(left.after as usize)?;
+        let right = symbols.get(left.next as usize)?;
         let (rank, id) = match &self.ranking {
-            Ranking::List(pairs) => *pairs.get(&(left.id, right.id))?,
+            Ranking::Merges(pairs) => *pairs.get(&(left.id, right.id))?,
             Ranking::Scores(scores) => {
                 let text = word.get(left.start as usize..right.end as usize)?;
                 let id = self.index.get(text)?;
@@ -229,86 +229,90 @@ impl Bpe {
     }
 }
 
-/// The merges of a list, best first; both parts of each and the result must be tokens.
+/// Builds the ranking of a list of merges, best first. Both parts and the result must be tokens.
 ///
-/// Text never becomes markup: a merge with a part that `is_markup` knows is left out.
-pub(super) fn ranks<'a>(
+/// A merge with a part that `is_control` accepts is dropped, so that text never becomes a control
+/// token.
+pub(super) fn merge_ranking<'a>(
     index: &Index,
     merges: &[(&'a str, &'a str)],
-    is_markup: impl Fn(&str) -> bool,
+    is_control: impl Fn(&str) -> bool,
 ) -> Result<Ranking> {
     let mut pairs = HashMap::with_capacity(merges.len());
     for (n, (ids, (left, right))) in ids(index, merges).zip(merges).enumerate() {
         if let [Some(a), Some(b), Some(c)] = ids {
-            pairs.entry((a, b)).or_insert((number(n), c));
+            pairs.entry((a, b)).or_insert((to_u32(n), c));
             continue;
         }
         let parts = [*left, right, &[*left, right].concat()];
-        let absent = parts.iter().find(|part| index.get(part).is_none());
-        if !parts.iter().any(|part| is_markup(part)) {
+        let missing = parts.iter().find(|part| index.get(part).is_none());
+        if !parts.iter().any(|part| is_control(part)) {
             bail!(
                 Tokenizer,
                 "merge {n}: {:?}: {:?} is not in the vocabulary",
                 format!("{left} {right}"),
-                absent.unwrap_or(left)
+                missing.unwrap_or(left)
             );
         }
     }
-    Ok(Ranking::List(pairs))
+    Ok(Ranking::Merges(pairs))
 }
 
-/// The ids of both parts of each merge and of what it makes, looked up by several threads: there
-/// may be hundreds of thousands.
+/// Looks up the ids of the parts and the result of each merge. Uses several threads, because there
+/// may be hundreds of thousands of merges.
 fn ids(index: &Index, merges: &[(&str, &str)]) -> impl Iterator<Item = [Option<u32>; 3]> {
-    /// Merges that are worth a thread.
-    const SHARE: usize = 16 << 10;
-    let look_up = |merges: &[(&str, &str)]| {
-        let mut whole = String::new();
+    /// Minimum number of merges per thread.
+    const CHUNK_MIN: usize = 16 << 10;
+    let lookup = |merges: &[(&str, &str)]| {
+        let mut merged = String::new();
         let ids = merges.iter().map(|(left, right)| {
-            whole.clear();
-            whole.extend([*left, right]);
-            [left, right, whole.as_str()].map(|part| index.get(part))
+            merged.clear();
+            merged.extend([*left, right]);
+            [left, right, merged.as_str()].map(|part| index.get(part))
         });
         ids.collect::<Vec<_>>()
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = merges.len().div_ceil(threads).max(SHARE);
-    let (mine, others) = merges.split_at(share.min(merges.len()));
-    let shares = std::thread::scope(|scope| {
+    let chunk = merges.len().div_ceil(threads).max(CHUNK_MIN);
+    let (first, others) = merges.split_at(chunk.min(merges.len()));
+    let chunks = std::thread::scope(|scope| {
         let spawn = |merges| {
             let thread = std::thread::Builder::new().name("tabla-merges".to_string());
-            (merges, thread.spawn_scoped(scope, move || look_up(merges)))
+            (merges, thread.spawn_scoped(scope, move || lookup(merges)))
         };
-        let others: Vec<_> = others.chunks(share).map(spawn).collect();
-        let mut shares = vec![look_up(mine)];
+        let others: Vec<_> = others.chunks(chunk).map(spawn).collect();
+        let mut chunks = vec![lookup(first)];
         for (merges, thread) in others {
-            // What no thread could be had for is done here.
-            let found = thread.ok().and_then(|thread| thread.join().ok());
-            shares.push(found.unwrap_or_else(|| look_up(merges)));
+            // If the thread could not be spawned, look up its merges here.
+            let ids = thread.ok().and_then(|thread| thread.join().ok());
+            chunks.push(ids.unwrap_or_else(|| lookup(merges)));
         }
-        shares
+        chunks
     });
-    shares.into_iter().flatten()
+    chunks.into_iter().flatten()
 }
 
-/// The two parts of a merge that is written with a space between them.
-pub(super) fn parts(merge: &str) -> Result<(&str, &str)> {
-    // The left part may itself begin with a space.
+/// Splits a merge at the space between its two parts.
+pub(super) fn split_merge(merge: &str) -> Result<(&str, &str)> {
+    // The left part may start with a space.
     let after_first = merge.chars().next().map_or(0, char::len_utf8);
     let space = merge[after_first..].find(' ').map(|at| at + after_first);
     match space.map(|at| (&merge[..at], &merge[at + 1..])) {
         Some(parts) => Ok(parts),
-        None => bail!(Tokenizer, "{merge:?} has no space between two parts"),
+        None => bail!(
+            Tokenizer,
+            "expected two parts with a space between them, got {merge:?}"
+        ),
     }
 }
 
-/// A key that sorts scores from high to low.
+/// Returns a key that sorts scores in descending order.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "scores of merges are small whole numbers"
+    reason = "merge scores are small integers"
 )]
 fn descending(score: f64) -> u32 {
-    // The order of IEEE 754 as an integer: flip all bits of the negative, the sign of the others.
+    // Total order of IEEE 754 floats as integers: invert negative ones, set the sign bit of others.
     let bits = (score as f32).to_bits();
     let ascending = if bits >> 31 == 1 {
         !bits
@@ -320,7 +324,7 @@ fn descending(score: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pieces::Blob;
+    use super::super::pieces::StringTable;
     use super::*;
 
     fn encode(bpe: &Bpe, word: &str) -> Vec<u32> {
@@ -330,20 +334,23 @@ mod tests {
     }
 
     fn index(tokens: &[&str]) -> Index {
-        Index::new(Blob::of(tokens.iter().copied(), 9).unwrap(), |_| true)
+        Index::new(
+            StringTable::from_strings(tokens.iter().copied(), 9).unwrap(),
+            |_| true,
+        )
     }
 
-    fn by_list(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
+    fn bpe_with_merges(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
         let index = index(tokens);
-        let ranking = ranks(&index, merges, |_| false).unwrap();
-        let known = KnownWords::Merged;
+        let ranking = merge_ranking(&index, merges, |_| false).unwrap();
+        let ignore = IgnoreMerges::Never;
         let fallback = Fallback::default();
-        Bpe::new(index, Alphabet::Characters, ranking, known, fallback)
+        Bpe::new(index, Alphabet::Characters, ranking, ignore, fallback)
     }
 
     #[test]
-    fn the_best_pair_is_joined_first_and_the_leftmost_of_equals() {
-        let bpe = by_list(
+    fn merges_best_pair_first_and_leftmost_of_equal_pairs() {
+        let bpe = bpe_with_merges(
             &["a", "b", "ab", "ba", "aa", "aba"],
             &[("a", "a"), ("b", "a"), ("a", "b"), ("ab", "a")],
         );
@@ -354,15 +361,15 @@ mod tests {
     }
 
     #[test]
-    fn scores_join_what_makes_the_best_token() {
+    fn merges_pair_with_best_score() {
         let index = index(&["a", "b", "ab", "ba", "abab"]);
         let ranking = Ranking::Scores(vec![0., 0., -2., -1., 0.]);
-        let known = KnownWords::Merged;
+        let ignore = IgnoreMerges::Never;
         let bpe = Bpe::new(
             index,
             Alphabet::Characters,
             ranking,
-            known,
+            ignore,
             Fallback::default(),
         );
         assert_eq!(encode(&bpe, "abab"), [0, 3, 1]);
@@ -370,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn long_words_take_no_longer_for_each_byte() {
-        let bpe = by_list(&["a", "aa", "aaaa"], &[("a", "a"), ("aa", "aa")]);
+    fn merges_long_words_in_linear_time() {
+        let bpe = bpe_with_merges(&["a", "aa", "aaaa"], &[("a", "a"), ("aa", "aa")]);
         assert_eq!(encode(&bpe, &"a".repeat(1 << 20)).len(), 1 << 18);
         let long = "a".repeat(WORD_BYTES_MAX + 1);
         let error = bpe.encode(&long, &mut Scratch::default(), &mut vec![]);
@@ -382,11 +389,11 @@ mod tests {
     }
 
     #[test]
-    fn the_left_part_of_a_merge_may_begin_with_a_space() {
-        assert_eq!(parts("a b").unwrap(), ("a", "b"));
-        assert_eq!(parts("  b").unwrap(), (" ", "b"));
-        assert_eq!(parts("a  b").unwrap(), ("a", " b"));
-        assert!(parts("ab").is_err() && parts("").is_err());
+    fn left_part_of_merge_may_start_with_space() {
+        assert_eq!(split_merge("a b").unwrap(), ("a", "b"));
+        assert_eq!(split_merge("  b").unwrap(), (" ", "b"));
+        assert_eq!(split_merge("a  b").unwrap(), ("a", " b"));
+        assert!(split_merge("ab").is_err() && split_merge("").is_err());
     }
 
     #[test]

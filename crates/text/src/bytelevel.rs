@@ -1,12 +1,12 @@
-//! The alphabet of byte-level vocabularies: each of the 256 bytes as one printable character.
+//! The byte-level alphabet of GPT-2: each byte as one printable character.
 //!
-//! GPT-2 wrote its vocabulary as text, so bytes that print stand for themselves and the 68 others
-//! (controls, the space, some of Latin-1) take the characters from U+0100 on, in order.
+//! Printable bytes map to themselves. The other 68 (control characters, the space, some of Latin-1)
+//! map to the characters from U+0100, in order.
 
-/// The characters of the alphabet end before this one.
+/// One past the last character of the alphabet.
 const CHARS_END: usize = 0x144;
 
-const fn stands_for_itself(byte: u8) -> bool {
+const fn maps_to_itself(byte: u8) -> bool {
     matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
 }
 
@@ -20,13 +20,13 @@ pub(super) const CHARS: [char; 256] = {
     let mut next = 0x100;
     let mut byte = 0;
     while byte < 256 {
-        let own = stands_for_itself(byte as u8);
-        let code = if own { byte as u32 } else { next };
+        let is_printable = maps_to_itself(byte as u8);
+        let code = if is_printable { byte as u32 } else { next };
         chars[byte] = match char::from_u32(code) {
             Some(c) => c,
             None => unreachable!(),
         };
-        next += !own as u32;
+        next += !is_printable as u32;
         byte += 1;
     }
     chars
@@ -45,10 +45,10 @@ const BYTES: [u16; CHARS_END] = {
 
 const NOT_A_BYTE: u16 = u16::MAX;
 
-/// Writes the bytes that a token of the alphabet stands for.
+/// Appends the bytes of a token.
 ///
-/// A token with a character outside of the alphabet was not written in it: it stands for its own
-/// text, which is how Hugging Face decodes it.
+/// A token with a character outside the alphabet decodes to its own text, as in Hugging Face's
+/// `ByteLevel` decoder.
 pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
     let start = out.len();
     for c in token.chars() {
@@ -62,7 +62,7 @@ pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// A text in the alphabet.
+/// Encodes a text in the alphabet.
 pub(super) fn encode(text: &str) -> String {
     text.bytes().map(|b| CHARS[usize::from(b)]).collect()
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_alphabet_is_that_of_gpt_2() {
+    fn alphabet_matches_gpt_2() {
         assert_eq!(CHARS[usize::from(b' ')], 'Ġ');
         assert_eq!(CHARS[usize::from(b'\n')], 'Ċ');
         assert_eq!(CHARS[usize::from(b'A')], 'A');
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_back() {
+    fn round_trips_all_bytes() {
         let token: String = CHARS.iter().collect();
         let mut out = Vec::new();
         decode(&token, &mut out);
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn text_outside_of_the_alphabet_is_itself() {
+    fn decodes_text_outside_alphabet_to_itself() {
         let mut out = b"x".to_vec();
         decode("Ġ日", &mut out);
         assert_eq!(out, "xĠ日".as_bytes());
     }
 
     #[test]
-    fn encode_and_decode_are_inverse() {
+    fn decode_inverts_encode() {
         let mut bytes = Vec::new();
         decode(&encode("é \0\u{7f}"), &mut bytes);
         assert_eq!(bytes, "é \0\u{7f}".as_bytes());

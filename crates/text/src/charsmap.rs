@@ -1,18 +1,18 @@
-//! The character map of `SentencePiece` files: which characters are written as which others.
+//! The character normalization map of `SentencePiece` files.
 //!
-//! `precompiled_charsmap` is a length in bytes, that many bytes of a double array, and texts that end
-//! with a zero. The double array is that of Darts-clone: a unit of 32 bits has a label in bits 0 to 7,
-//! bit 8 if a value belongs to it, the distance to its children in bits 10 to 30, shifted by 8 where
-//! bit 9 is set; a value unit has bit 31 and the place of a text.
+//! `precompiled_charsmap` is a length in bytes, a double-array trie of that length, and
+//! zero-terminated replacement texts. The trie format is that of Darts-clone: a 32-bit unit has the
+//! label in bits 0 to 7, bit 8 set if it has a value, and the offset of its children in bits 10 to
+//! 30, shifted left by 8 if bit 9 is set. A value unit has bit 31 set and the offset of a text.
 
 use tabla_core::error::{Result, bail};
 
-/// The largest map that is read; that of NFKC has 300 KB.
+/// Maximum map size in bytes. The NFKC map has 300 KB.
 const MAP_BYTES_MAX: usize = 16 << 20;
-/// The longest text that a character becomes; NFKC has one of 33.
+/// Maximum replacement text in bytes. NFKC has one of 33.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A map, checked as far as it can be: a lookup holds every place against the end.
+/// A character map. The trie is not validated; lookups check bounds.
 #[derive(Debug)]
 pub(super) struct Charsmap {
     units: Vec<u32>,
@@ -20,16 +20,16 @@ pub(super) struct Charsmap {
 }
 
 impl Charsmap {
-    /// Reads the bytes of a file.
+    /// Parses the bytes of `precompiled_charsmap`.
     ///
     /// # Errors
-    /// `Format` for bytes that are no map, `TooLarge` for more than 16 MiB.
+    /// `Format` for an invalid map, `TooLarge` for more than 16 MiB.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > MAP_BYTES_MAX {
             let bytes = bytes.len();
             bail!(
                 TooLarge,
-                "precompiled_charsmap: {bytes} bytes are over the limit of {MAP_BYTES_MAX}"
+                "precompiled_charsmap: {bytes} bytes exceed the limit of {MAP_BYTES_MAX}"
             );
         }
         let split = bytes.split_first_chunk().and_then(|(length, rest)| {
@@ -38,16 +38,19 @@ impl Charsmap {
         });
         let Some((units, texts)) = split else {
             let bytes = bytes.len();
-            bail!(Format, "precompiled_charsmap: {bytes} bytes end too soon");
+            bail!(Format, "precompiled_charsmap: truncated at {bytes} bytes");
         };
         let Ok(texts) = str::from_utf8(texts) else {
-            bail!(Format, "precompiled_charsmap: its texts are not UTF-8");
+            bail!(
+                Format,
+                "precompiled_charsmap: replacement texts are not UTF-8"
+            );
         };
         let longest = texts.split('\0').map(str::len).max();
         if longest > Some(TEXT_BYTES_MAX) {
             bail!(
                 TooLarge,
-                "precompiled_charsmap: a text is over the limit of {TEXT_BYTES_MAX} bytes"
+                "precompiled_charsmap: a replacement text exceeds the limit of {TEXT_BYTES_MAX} bytes"
             );
         }
         let units = units.chunks_exact(4);
@@ -59,14 +62,14 @@ impl Charsmap {
         })
     }
 
-    /// The texts that beginnings of `text` become, shortest first, each with the length it replaces.
+    /// Returns the length and the replacement of each mapped prefix of `text`, shortest first.
     pub(super) fn prefixes(&self, text: &str) -> impl Iterator<Item = (usize, &str)> {
         let mut node = self.units.first().map(|&root| offset(root));
         let bytes = (1..).zip(text.bytes());
         let steps = bytes.map_while(move |(length, byte)| {
             let at = node? ^ usize::from(byte);
             let unit = *self.units.get(at)?;
-            // A zero is never a label: it would be the value's place.
+            // Label 0 is reserved for the value.
             if byte == 0 || unit & (1 << 31 | 0xff) != u32::from(byte) {
                 return None;
             }
@@ -82,7 +85,7 @@ impl Charsmap {
     }
 }
 
-/// The distance from a unit to its children.
+/// The offset of a unit's children.
 fn offset(unit: u32) -> usize {
     ((unit >> 10) << ((unit & 1 << 9) >> 6)) as usize
 }
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
     use tabla_core::error::ErrorKind;
 
-    /// One character, `a`, that becomes "xy": the root, its child at 1 + 'a', and the value.
+    /// A map of `a` to "xy": the root, its child at 1 ^ 'a', and the value.
     fn small() -> Vec<u8> {
         let mut units = vec![0_u32; 256];
         units[0] = 1 << 10;
@@ -105,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_found_with_its_text() {
+    fn finds_prefix_and_replacement() {
         let map = Charsmap::read(&small()).unwrap();
         assert_eq!(map.prefixes("ab").collect::<Vec<_>>(), [(1, "xy")]);
         assert_eq!(map.prefixes("ba").count() + map.prefixes("").count(), 0);
     }
 
     #[test]
-    fn damaged_maps_are_errors_or_find_nothing() {
+    fn damaged_maps_do_not_panic() {
         assert_eq!(
             Charsmap::read(&[1, 2]).unwrap_err().kind(),
             ErrorKind::Format

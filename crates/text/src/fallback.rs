@@ -1,26 +1,29 @@
-//! What becomes of text that is in no token: the tokens of its bytes, or the unknown token.
+//! Encoding of text without a token: byte tokens or the unknown token.
 
 use super::index::Index;
-use super::pieces::Role;
+use super::pieces::TokenType;
 use super::spm;
 use tabla_core::error::{Result, bail};
 
-/// What stands for text that the vocabulary cannot write.
+/// Tokens for text that is not in the vocabulary.
 #[derive(Debug, Default)]
 pub(super) struct Fallback {
-    /// The token of each byte, where the vocabulary has them.
+    /// Token of each byte, with byte fallback.
     pub(super) bytes: Option<Box<[Option<u32>; 256]>>,
     /// The unknown token.
     pub(super) unk: Option<u32>,
-    /// Whether neighbours that are unknown become one token.
+    /// Whether consecutive unknown parts become one unknown token.
     pub(super) fuse: bool,
 }
 
 impl Fallback {
-    /// The tokens like `<0x0A>` that stand for bytes.
-    pub(super) fn byte_tokens(index: &Index, roles: &[Role]) -> Box<[Option<u32>; 256]> {
+    /// Returns the byte tokens, such as `<0x0A>`.
+    pub(super) fn byte_tokens(index: &Index, token_types: &[TokenType]) -> Box<[Option<u32>; 256]> {
         let mut bytes = Box::new([None; 256]);
-        for (id, _) in (0..).zip(roles).filter(|(_, role)| **role == Role::Byte) {
+        for (id, _) in (0..)
+            .zip(token_types)
+            .filter(|(_, token_type)| **token_type == TokenType::Byte)
+        {
             if let Some(byte) = spm::byte_of(index.text(id)) {
                 bytes[usize::from(byte)].get_or_insert(id);
             }
@@ -28,10 +31,10 @@ impl Fallback {
         bytes
     }
 
-    /// Appends the ids of parts of a text, each with its id if it has one.
+    /// Appends the ids of the parts of a text. Each part has its id or `None`.
     ///
     /// # Errors
-    /// `Tokenizer` where nothing stands for a part: text is never left out.
+    /// `Tokenizer` if a part has neither byte tokens nor an unknown token.
     pub(super) fn write<'t>(
         &self,
         parts: impl Iterator<Item = (Option<u32>, &'t str)>,
@@ -53,18 +56,18 @@ impl Fallback {
         Ok(())
     }
 
-    /// Appends the tokens of all bytes, or nothing if one has none.
+    /// Appends the tokens of all bytes, or nothing if a byte has no token. Returns whether it did.
     fn write_bytes(&self, text: &str, out: &mut Vec<u32>) -> bool {
         let Some(ids) = &self.bytes else {
             return false;
         };
         let length = out.len();
         out.extend(text.bytes().map_while(|byte| ids[usize::from(byte)]));
-        let whole = out.len() - length == text.len();
-        if !whole {
+        let is_complete = out.len() - length == text.len();
+        if !is_complete {
             out.truncate(length);
         }
-        whole
+        is_complete
     }
 }
 
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_then_the_unknown_token_then_an_error() {
+    fn falls_back_to_bytes_then_unknown_token_then_error() {
         let parts = [(Some(7), "x"), (None, "a"), (None, "é"), (None, "b")];
         let mut bytes = Box::new([None; 256]);
         bytes[usize::from(b'a')] = Some(1);

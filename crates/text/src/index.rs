@@ -1,33 +1,33 @@
-//! From spellings to ids: one block of text, and one flat table over it.
+//! Lookup from token text to id: a hash table over one string table.
 
-use super::pieces::Blob;
+use super::pieces::StringTable;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher as _;
 
-/// The spellings of a vocabulary, and those among them that can be looked up.
+/// The token texts of a vocabulary, and a hash table of a subset of them.
 #[derive(Debug)]
 pub(super) struct Index {
-    texts: Blob,
+    texts: StringTable,
     ids: HashTable<u32>,
-    /// Seeded anew for each table, so that no file can aim at it.
+    /// Randomly seeded, so that a file cannot cause collisions.
     hasher: DefaultHashBuilder,
 }
 
 impl Index {
-    /// Ids whose spelling `keep` accepts; of two with one spelling the first counts, and none is empty.
-    pub(super) fn new(texts: Blob, keep: impl Fn(u32) -> bool) -> Self {
+    /// Indexes the ids that `keep` accepts. The first of duplicates wins; empty texts are skipped.
+    pub(super) fn new(texts: StringTable, keep: impl Fn(u32) -> bool) -> Self {
         let hasher = DefaultHashBuilder::default();
         let mut ids = HashTable::with_capacity(texts.len());
         let entries = (0..).zip(texts.iter());
         for (id, text) in entries.filter(|(id, text)| !text.is_empty() && keep(*id)) {
             let hash = |id: &u32| hasher.hash_one(texts.get(*id as usize));
-            ids.entry(hash(&id), |have| texts.get(*have as usize) == text, hash)
+            ids.entry(hash(&id), |other| texts.get(*other as usize) == text, hash)
                 .or_insert(id);
         }
         Self { texts, ids, hasher }
     }
 
-    /// The id that is spelt so.
+    /// Returns the id of a token text.
     pub(super) fn get(&self, text: &str) -> Option<u32> {
         let text = text.as_bytes();
         self.ids
@@ -37,17 +37,17 @@ impl Index {
             .copied()
     }
 
-    /// The spelling of an id.
+    /// Returns the text of an id.
     pub(super) fn text(&self, id: u32) -> &str {
         self.texts.text(id as usize)
     }
 
-    /// The same as bytes, for searches.
+    /// Returns the text of an id as bytes.
     pub(super) fn bytes(&self, id: u32) -> &[u8] {
         self.texts.get(id as usize)
     }
 
-    /// The ids that can be looked up, in no order.
+    /// The indexed ids, in arbitrary order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.ids.iter().copied()
     }
@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_equal_spellings_counts() {
-        let texts = Blob::of(["a", "b", "a", "", "日本", "c"], 9).unwrap();
+    fn first_of_duplicate_texts_wins() {
+        let texts = StringTable::from_strings(["a", "b", "a", "", "日本", "c"], 9).unwrap();
         let index = Index::new(texts, |id| id != 5);
         let all = ["a", "b", "", "日本", "c", "日"].map(|text| index.get(text));
         assert_eq!(all, [Some(0), Some(1), None, Some(4), None, None]);

@@ -1,16 +1,16 @@
-//! The families of vocabularies.
+//! Vocabulary types.
 
-/// The family of a vocabulary.
+/// Type of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `SentencePiece` BPE: visible spaces, scores or merges, bytes as tokens.
+pub enum VocabKind {
+    /// `SentencePiece` BPE: spaces as `▁`, scores or merges, byte fallback.
     Llama,
-    /// Byte-level BPE: an alphabet of bytes, merges, words cut by expressions.
+    /// Byte-level BPE: merges, regex pre-tokenizer.
     Gpt2,
-    /// BPE with visible spaces, merges and bytes as tokens, cut by lines.
+    /// BPE with spaces as `▁`, merges and byte fallback, split at newlines.
     Gemma4,
-    /// `WordPiece`: words in small letters, the longest token first.
+    /// `WordPiece`: longest match first, usually lower case.
     Bert,
-    /// `SentencePiece` Unigram: visible spaces, the best sum of scores.
+    /// `SentencePiece` Unigram: spaces as `▁`, best sum of scores.
     T5,
 }

@@ -1,7 +1,7 @@
-//! Text to tokens and back: vocabularies from files, and streams that never cut a character.
+//! Tokenizers, chat templates, tool-call parsing and grammars.
 //!
-//! The module knows no model, file or device. A [`Vocab`] is plain data; a [`Tokenizer`] is built from
-//! it; a [`Utf8Stream`] turns the bytes of tokens into text that a terminal can show at any moment.
+//! The crate does no I/O and does not depend on models or devices. A [`Vocab`] is plain data, a
+//! [`Tokenizer`] is built from it, and a [`Utf8Stream`] turns token bytes into valid UTF-8 text.
 
 mod bert;
 mod bpe;
@@ -16,8 +16,9 @@ mod kind;
 mod model;
 mod pattern;
 mod pieces;
-mod plan;
+
 mod pre;
+mod spec;
 mod special;
 mod spm;
 mod steps;
@@ -32,12 +33,12 @@ mod wordpiece;
 mod tests;
 
 pub use chat::{
-    Answer, AnswerFormat, AnswerStream, Call, ChatTemplate, ChatTemplates, Choice, Conversation,
-    Ends, FALLBACKS, Part,
+    AssistantMessage, BUILTIN_TEMPLATES, ChatFormat, ChatParser, ChatTemplate, ChatTemplates,
+    Conversation, MessageDelta, TemplateChoice, TemplateTokens, ToolCall,
 };
 pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
-pub use kind::Kind;
+pub use kind::VocabKind;
 pub use stops::StopStrings;
 pub use stream::Utf8Stream;
-pub use tokenizer::{Decode, Encode, Specials, Tokenizer};
+pub use tokenizer::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 pub use vocab::Vocab;

@@ -1,11 +1,11 @@
-//! From words to ids: the three ways in which vocabularies are used.
+//! The tokenizer model, which encodes words to ids: BPE, `WordPiece` or Unigram.
 
 use super::bpe::{self, Bpe};
-use super::unigram::{Reached, Unigram};
+use super::unigram::{BestTokenization, Unigram};
 use super::wordpiece::WordPiece;
 use tabla_core::error::Result;
 
-/// One of the three ways.
+/// A tokenizer model.
 #[derive(Debug)]
 pub(super) enum Model {
     Bpe(Bpe),
@@ -13,18 +13,18 @@ pub(super) enum Model {
     Unigram(Unigram),
 }
 
-/// What a model writes on while it works, kept from word to word.
+/// Buffers of a model, reused across words.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bpe: bpe::Scratch,
-    unigram: Vec<Reached>,
+    unigram: Vec<BestTokenization>,
 }
 
 impl Model {
     /// Appends the ids of a word.
     ///
     /// # Errors
-    /// `TooLarge` for a word over the limits, `Tokenizer` for one that cannot be written.
+    /// `TooLarge` for a word over the limits, `Tokenizer` for one that cannot be encoded.
     pub(super) fn encode(
         &self,
         word: &str,

@@ -1,39 +1,39 @@
-//! What is looked for in a text: a literal, or an expression that came with a vocabulary.
+//! Search patterns: a literal, or a regular expression from a vocabulary.
 //!
-//! The expression engine gives up after a million steps back or a million places to go back to. That
-//! is an error here and not an end of the search: the rest of the text would become other tokens
-//! without a word. What it does not bound is many slow searches, which the clock does.
+//! The regex engine stops after a million backtracking steps or stack entries. That is an error
+//! here, because ending the search would silently produce different tokens. The engine does not
+//! limit the total time of many slow searches, so a deadline does.
 
 use fancy_regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// The longest expression; the longest in use has 1,400 bytes.
+/// Maximum regex length in bytes. The longest in use has 1,400.
 const REGEX_BYTES_MAX: usize = 8 << 10;
-/// The most instructions that an expression becomes: repetitions are unrolled.
+/// Maximum number of instructions of a compiled regex, in which repetitions are unrolled.
 const REGEX_INSTRUCTIONS_MAX: usize = 64 << 10;
-/// The time for one text, and for each of its bytes; a hundredth of it is usual.
+/// Time limit for a text, plus the time per byte. A normal text takes a hundredth of it.
 const TIME: Duration = Duration::from_secs(10);
 const TIME_PER_BYTE: Duration = Duration::from_micros(2);
-/// The clock is read after so many matches.
-const MATCHES_BETWEEN: usize = 64;
+/// Number of matches between two checks of the deadline.
+const CHECK_INTERVAL: usize = 64;
 
-/// A literal or an expression.
+/// A literal or a regular expression.
 #[derive(Debug)]
 pub(super) enum Pattern {
-    /// These characters, of which there is one at least.
-    Text(Box<str>),
-    /// What this expression matches.
+    /// A non-empty literal.
+    Literal(Box<str>),
+    /// A regular expression.
     Regex(Box<Regex>),
 }
 
-/// When the work on one text has to end.
+/// Time limit for encoding one text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(Instant);
+pub(super) struct Deadline(Instant);
 
-impl Clock {
-    /// Starts for a text of so many bytes, of which there are 64 MiB at most.
+impl Deadline {
+    /// Starts the time limit for a text of `bytes` bytes, at most 64 MiB.
     pub(super) fn start(bytes: usize) -> Self {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         Self(Instant::now() + TIME + TIME_PER_BYTE * bytes)
@@ -41,23 +41,23 @@ impl Clock {
 
     fn check(self) -> Result<()> {
         if Instant::now() > self.0 {
-            bail!(Tokenizer, "the expressions take too long for this text");
+            bail!(Tokenizer, "pre-tokenization exceeds its time limit");
         }
         Ok(())
     }
 }
 
 impl Pattern {
-    /// Compiles an expression.
+    /// Compiles a regex.
     ///
     /// # Errors
-    /// `Unsupported` for one that the engine does not know or that is over the limits.
+    /// `Unsupported` for invalid syntax or a regex over the limits.
     pub(super) fn regex(text: &str) -> Result<Self> {
         if text.len() > REGEX_BYTES_MAX {
             let bytes = text.len();
             bail!(
                 Unsupported,
-                "an expression of {bytes} bytes is over the limit of {REGEX_BYTES_MAX}"
+                "a regex of {bytes} bytes exceeds the limit of {REGEX_BYTES_MAX}"
             );
         }
         let regex = RegexBuilder::new(text)
@@ -67,40 +67,41 @@ impl Pattern {
         Ok(Self::Regex(Box::new(regex)))
     }
 
-    /// A literal.
+    /// Creates a literal pattern.
     ///
     /// # Errors
-    /// `Unsupported` for an empty one: it would be everywhere.
-    pub(super) fn text(text: &str) -> Result<Self> {
+    /// `Unsupported` for an empty literal, which would match everywhere.
+    pub(super) fn literal(text: &str) -> Result<Self> {
         if text.is_empty() {
-            bail!(Unsupported, "a pattern is empty");
+            bail!(Unsupported, "a search pattern is empty");
         }
-        Ok(Self::Text(text.into()))
+        Ok(Self::Literal(text.into()))
     }
 
-    /// Calls `found` for each match, from left to right.
+    /// Calls `on_match` for each match, from left to right.
     ///
     /// # Errors
-    /// `TooLarge` where the engine gives up, `Tokenizer` where it takes too long, what `found` says.
-    pub(super) fn each(
+    /// `TooLarge` if the engine reaches its limits, `Tokenizer` after the deadline; errors of
+    /// `on_match`.
+    pub(super) fn for_each_match(
         &self,
         text: &str,
-        clock: Clock,
-        mut found: impl FnMut(Range<usize>) -> Result<()>,
+        deadline: Deadline,
+        mut on_match: impl FnMut(Range<usize>) -> Result<()>,
     ) -> Result<()> {
         match self {
-            Self::Text(literal) => text
+            Self::Literal(literal) => text
                 .match_indices(&**literal)
-                .try_for_each(|(at, literal)| found(at..at + literal.len())),
+                .try_for_each(|(at, literal)| on_match(at..at + literal.len())),
             Self::Regex(regex) => {
                 for (n, matched) in (1..).zip(regex.find_iter(text)) {
                     let matched = matched.map_err(|e| {
-                        let what = "the text has a stretch that is too long for an expression";
+                        let what = "a part of the text exceeds the limits of the regex engine";
                         Error::new(ErrorKind::TooLarge, format!("{what}: {e}"))
                     })?;
-                    found(matched.range())?;
-                    if n % MATCHES_BETWEEN == 0 {
-                        clock.check()?;
+                    on_match(matched.range())?;
+                    if n % CHECK_INTERVAL == 0 {
+                        deadline.check()?;
                     }
                 }
                 Ok(())
@@ -115,7 +116,7 @@ mod tests {
 
     fn all(pattern: &Pattern, text: &str) -> Result<Vec<Range<usize>>> {
         let mut all = Vec::new();
-        pattern.each(text, Clock::start(text.len()), |range| {
+        pattern.for_each_match(text, Deadline::start(text.len()), |range| {
             all.push(range);
             Ok(())
         })?;
@@ -123,18 +124,18 @@ mod tests {
     }
 
     #[test]
-    fn literals_and_expressions() {
+    fn finds_literals_and_regexes() {
         assert_eq!(
-            all(&Pattern::text("ab").unwrap(), "abcab").unwrap(),
+            all(&Pattern::literal("ab").unwrap(), "abcab").unwrap(),
             [0..2, 3..5]
         );
         let regex = Pattern::regex(r"\s+(?!\S)|\s+|\S+").unwrap();
         assert_eq!(all(&regex, "a  b").unwrap(), [0..1, 1..2, 2..3, 3..4]);
-        assert!(Pattern::text("").is_err());
+        assert!(Pattern::literal("").is_err());
     }
 
     #[test]
-    fn an_engine_that_gives_up_is_an_error() {
+    fn reports_limits_of_regex_engine() {
         let regex = Pattern::regex(r"\s+(?!\S)|\s+|\S+").unwrap();
         let run = all(&regex, &(" ".repeat(900_000) + "x")).unwrap();
         assert_eq!(run, [0..899_999, 899_999..900_000, 900_000..900_001]);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_expressions_are_refused_or_linear() {
+    fn hostile_regexes_are_rejected_or_linear() {
         let started = Instant::now();
         let regex = Pattern::regex("(a+)+$").unwrap();
         assert!(

@@ -1,24 +1,24 @@
-//! What each token stands for: one block of bytes and its offsets, for 256k entries without 256k allocations.
+//! Token texts in one allocation, token types, and limits on vocabularies.
 
 use tabla_core::error::{Result, bail};
 
-/// The largest vocabulary that is read; the largest in use has 262,208 entries.
+/// Maximum vocabulary size. The largest in use has 262,208 entries.
 pub(super) const TOKENS_MAX: usize = 1 << 21;
-/// The longest single token that is read: bounds the work of taking tokens apart.
+/// Maximum token length in bytes.
 pub(super) const TOKEN_BYTES_MAX: usize = 2048;
-/// All tokens together.
+/// Maximum length of all tokens together in bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// Strings, one behind the other in one block.
+/// A table of byte strings in one allocation.
 #[derive(Debug)]
-pub(super) struct Blob {
+pub(super) struct StringTable {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     entry_bytes_max: usize,
 }
 
-impl Blob {
-    /// An empty block with room for some entries of a usual length.
+impl StringTable {
+    /// Creates an empty table with capacity for `entries` of typical length.
     pub(super) fn sized_for(entries: usize, entry_bytes_max: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(entries.saturating_mul(8).min(TEXT_BYTES_MAX)),
@@ -27,7 +27,7 @@ impl Blob {
         }
     }
 
-    /// Appends an entry that `write` writes at the end of the block.
+    /// Appends an entry: the bytes that `write` appends.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -39,37 +39,37 @@ impl Blob {
         if bytes > max {
             bail!(
                 TooLarge,
-                "entry {n}: {bytes} bytes are over the limit of {max}"
+                "entry {n}: {bytes} bytes exceed the limit of {max}"
             );
         }
         match u32::try_from(self.bytes.len()) {
             Ok(end) if self.bytes.len() <= TEXT_BYTES_MAX => self.ends.push(end),
             _ => bail!(
                 TooLarge,
-                "the entries are over the limit of {TEXT_BYTES_MAX} bytes"
+                "the entries exceed the limit of {TEXT_BYTES_MAX} bytes"
             ),
         }
         Ok(())
     }
 
-    /// All strings, copied.
-    pub(super) fn of<'a, I>(strings: I, entry_bytes_max: usize) -> Result<Self>
+    /// Creates a table of `strings`.
+    pub(super) fn from_strings<'a, I>(strings: I, entry_bytes_max: usize) -> Result<Self>
     where
         I: IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
     {
         let strings = strings.into_iter();
-        let mut blob = Self::sized_for(strings.len(), entry_bytes_max);
+        let mut table = Self::sized_for(strings.len(), entry_bytes_max);
         for string in strings {
-            blob.push(|out| out.extend_from_slice(string.as_bytes()))?;
+            table.push(|out| out.extend_from_slice(string.as_bytes()))?;
         }
-        Ok(blob)
+        Ok(table)
     }
 
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Entry `n`, or nothing past the end.
+    /// Returns entry `n`, empty if out of range.
     pub(super) fn get(&self, n: usize) -> &[u8] {
         let Some(&end) = self.ends.get(n) else {
             return &[];
@@ -83,15 +83,15 @@ impl Blob {
         (0..self.len()).map(|n| self.get(n))
     }
 
-    /// Entry `n` of a block made of strings.
+    /// Returns entry `n` of a table of strings.
     pub(super) fn text(&self, n: usize) -> &str {
-        str::from_utf8(self.get(n)).expect("made of whole strings")
+        str::from_utf8(self.get(n)).expect("built from strings")
     }
 }
 
-/// What a token is for, as `tokenizer.ggml.token_type` says.
+/// Type of a token, as in `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TokenType {
     Normal,
     Unknown,
     Control,
@@ -100,8 +100,8 @@ pub(super) enum Role {
     Byte,
 }
 
-impl Role {
-    /// A number that is not known counts as normal, as it does in llama.cpp.
+impl TokenType {
+    /// Converts a GGUF number. Unknown numbers are normal tokens, as in llama.cpp.
     pub(super) fn from_ggml(number: u32) -> Self {
         match number {
             2 => Self::Unknown,
@@ -113,7 +113,7 @@ impl Role {
         }
     }
 
-    /// The number of this role.
+    /// Converts to the GGUF number.
     pub(super) fn to_ggml(self) -> u32 {
         match self {
             Self::Normal => 1,
@@ -125,13 +125,13 @@ impl Role {
         }
     }
 
-    /// Whether plain text may become this token through merges.
+    /// Whether merging plain text can produce this token.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Normal | Self::UserDefined | Self::Unused)
     }
 
-    /// Whether the token is markup, shown only when asked for.
-    pub(super) fn is_markup(self) -> bool {
+    /// Whether this is a control or unknown token, which decoding omits by default.
+    pub(super) fn is_control(self) -> bool {
         matches!(self, Self::Control | Self::Unknown)
     }
 }
@@ -142,18 +142,18 @@ mod tests {
     use tabla_core::error::ErrorKind;
 
     #[test]
-    fn entries_come_back() {
-        let blob = Blob::of(["a", "", "日本", "z"], 6).unwrap();
-        let all: Vec<_> = (0..5).map(|n| blob.text(n)).collect();
+    fn returns_entries() {
+        let table = StringTable::from_strings(["a", "", "日本", "z"], 6).unwrap();
+        let all: Vec<_> = (0..5).map(|n| table.text(n)).collect();
         assert_eq!(all, ["a", "", "日本", "z", ""]);
-        assert_eq!(blob.len(), 4);
+        assert_eq!(table.len(), 4);
     }
 
     #[test]
-    fn a_token_over_the_limit_is_refused() {
-        assert!(Blob::of(["12345"], 5).is_ok());
-        let error = Blob::of(["a", "123456"], 5).unwrap_err();
+    fn rejects_token_over_limit() {
+        assert!(StringTable::from_strings(["12345"], 5).is_ok());
+        let error = StringTable::from_strings(["a", "123456"], 5).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
-        assert_eq!(error.message(), "entry 1: 6 bytes are over the limit of 5");
+        assert_eq!(error.message(), "entry 1: 6 bytes exceed the limit of 5");
     }
 }

@@ -1,77 +1,76 @@
-//! How byte-level vocabularies cut text into words: one row per rule, chosen by `tokenizer.ggml.pre`.
+//! Pre-tokenizers of byte-level vocabularies, selected by `tokenizer.ggml.pre`.
 //!
-//! The rules are facts about how each vocabulary was trained; names and expressions are those that
-//! llama.cpp documents, checked against its vectors. Expressions apply in order, each to the stretches
-//! that the one before it left, matched or not.
+//! Names and regexes are those of llama.cpp, checked against its test vectors. The regexes apply in
+//! order: each one splits all parts that the previous one produced, matches and the text between.
 
 use super::bert;
-use super::bpe::KnownWords;
+use super::bpe::IgnoreMerges;
 use super::pattern::Pattern;
-use super::steps::{Cut, Step};
+use super::steps::{Split, Step};
 use tabla_core::error::{Result, bail};
 
-/// One rule.
+/// A pre-tokenizer.
 #[derive(Debug)]
 pub(super) struct Pre {
-    /// The values of `tokenizer.ggml.pre`; the first is the name that is shown.
+    /// Values of `tokenizer.ggml.pre`; the first one is canonical.
     pub(super) names: &'static [&'static str],
     pub(super) regexes: &'static [&'static str],
-    pub(super) known_words: KnownWords,
-    /// Whether BOS is added where the file does not say.
+    pub(super) ignore_merges: IgnoreMerges,
+    /// Whether BOS is added by default.
     pub(super) add_bos: bool,
 }
 
-/// The size of the Llama 3 vocabulary.
+/// Vocabulary size of Llama 3.
 const LLAMA_3_TOKENS: usize = 128_256;
 
-/// The name and the row for a file's `tokenizer.ggml.pre`.
+/// Returns the name and the pre-tokenizer for a file's `tokenizer.ggml.pre`.
 ///
 /// # Errors
-/// `Unsupported` for a name that is in no row: a wrong rule would give wrong tokens without a word.
+/// `Unsupported` for an unknown name: a wrong pre-tokenizer would silently produce wrong tokens.
 pub(super) fn find(name: Option<&str>, tokens: usize) -> Result<(&'static str, &'static Pre)> {
     let name = name.unwrap_or_else(|| {
-        // Microsoft's BitNet files carry the Llama 3 vocabulary and no name.
+        // Microsoft's BitNet files have the Llama 3 vocabulary and no name.
         let name = if tokens == LLAMA_3_TOKENS {
             "llama-bpe"
         } else {
             "gpt-2"
         };
-        tracing::warn!(tokens, "tokenizer.ggml.pre is missing: taking {name}");
+        tracing::warn!(tokens, "tokenizer.ggml.pre is missing, using {name}");
         name
     });
     let names = ROWS
         .iter()
         .flat_map(|row| row.names.iter().map(move |&known| (known, row)));
-    if let Some(found) = names.into_iter().find(|&(known, _)| known == name) {
-        return Ok(found);
+    if let Some(row) = names.into_iter().find(|&(known, _)| known == name) {
+        return Ok(row);
     }
     let known: Vec<_> = ROWS.iter().flat_map(|row| row.names).copied().collect();
     bail!(
         Unsupported,
-        "tokenizer.ggml.pre: {name:?} is not known; known are {}",
+        "tokenizer.ggml.pre: unknown pre-tokenizer {name:?}; known pre-tokenizers: {}",
         known.join(", ")
     );
 }
 
-/// All rules, each by the name that is shown.
-pub(super) fn rules() -> impl Iterator<Item = (&'static str, &'static Pre)> {
+/// All pre-tokenizers with their canonical names.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Pre)> {
     let named = |row: &'static Pre| row.names.first().map(|name| (*name, row));
     ROWS.iter().filter_map(named)
 }
 
 impl Pre {
-    /// The cuts, in order.
+    /// Returns the splits, in order.
     pub(super) fn steps(&self) -> Result<Vec<Step>> {
-        let cut = |regex: &&str| Ok(Step::Cut(Cut::isolated(Pattern::regex(regex)?)));
-        self.regexes.iter().map(cut).collect()
+        let split = |regex: &&str| Ok(Step::Split(Split::isolated(Pattern::regex(regex)?)));
+        self.regexes.iter().map(split).collect()
     }
 }
 
-/// Most rows differ from this one in one field.
-const PLAIN: Pre = Pre {
+/// Default values of a row.
+const DEFAULT: Pre = Pre {
     names: &[],
     regexes: &[],
-    known_words: KnownWords::Merged,
+    ignore_merges: IgnoreMerges::Never,
     add_bos: false,
 };
 
@@ -104,23 +103,23 @@ const GPT_4O: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// Contractions stay with their word, as Turkish has its suffixes.
+/// Does not split contractions, because Turkish attaches suffixes with apostrophes.
 const UFAKZEKA: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// Runs of spaces are taken in powers of two.
+/// Splits runs of spaces into powers of two.
 const JAIS_2: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)",
     r"|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
 );
-/// A word goes on over single spaces.
+/// Words may contain single spaces.
 const EXAONE_MOE: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
 );
-/// As `gpt-4o`, with digits one by one.
+/// Like `gpt-4o`, with single digits.
 const YOUTU: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -128,12 +127,12 @@ const YOUTU: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// Runs of one Asian script, and their punctuation.
+/// Runs of one East Asian script, and their punctuation.
 const YOUTU_SCRIPTS: &str = concat!(
     r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+",
     r"|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
 );
-/// As `gpt-4o`, with ideographs on their own.
+/// Like `gpt-4o`, with runs of ideographs as words.
 const KIMI_K2: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
@@ -155,11 +154,11 @@ const DEEPSEEK_3: &str = concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// Ideographs, kana and what lies between.
+/// Ideographs and kana.
 const CJK_KANA: &str = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+";
 const CJK_HANGUL: &str = r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
-/// The cased letters of `deepseek-llm`, by code point: several look like ASCII and are not.
+/// The cased letters of `deepseek-llm`, as code points because several look like ASCII letters.
 const DEEPSEEK_LETTERS: &str = "\\s?[\
      A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\
      \u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\
@@ -180,7 +179,7 @@ const DEEPSEEK_LETTERS: &str = "\\s?[\
 const DEEPSEEK_MARKS: &str =
     r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+";
 
-/// All rules that are known.
+/// All known pre-tokenizers.
 static ROWS: &[Pre] = &[
     Pre {
         names: &[
@@ -205,12 +204,12 @@ static ROWS: &[Pre] = &[
             "exaone4",
         ],
         regexes: &[GPT_2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["default"],
         regexes: &[r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]"],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &[
@@ -225,19 +224,19 @@ static ROWS: &[Pre] = &[
             "jina-v5-nano",
         ],
         regexes: &[LLAMA_3],
-        known_words: KnownWords::Whole,
+        ignore_merges: IgnoreMerges::Always,
         add_bos: true,
     },
     Pre {
         names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
         regexes: &[LLAMA_3],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["glm4", "glm5"],
         regexes: &[LLAMA_3],
-        known_words: KnownWords::Whole,
-        ..PLAIN
+        ignore_merges: IgnoreMerges::Always,
+        ..DEFAULT
     },
     Pre {
         names: &[
@@ -252,12 +251,12 @@ static ROWS: &[Pre] = &[
             "grok-2",
         ],
         regexes: &[QWEN_2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["qwen35"],
         regexes: &[QWEN_35],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &[
@@ -271,12 +270,12 @@ static ROWS: &[Pre] = &[
             "mellum2",
         ],
         regexes: &[r"\p{N}", GPT_2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["falcon"],
         regexes: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT_2, "[0-9][0-9][0-9]"],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["deepseek-llm"],
@@ -288,69 +287,69 @@ static ROWS: &[Pre] = &[
             CJK_HANGUL,
             r"\p{N}+",
         ],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["deepseek-coder"],
         regexes: &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_HANGUL, r"\p{N}"],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         regexes: &[r"\p{N}{1,3}", CJK_KANA, DEEPSEEK_3],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
         regexes: &[GPT_4O],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["granite-embed-multi-97m"],
         regexes: &[GPT_4O],
-        known_words: KnownWords::Whole,
-        ..PLAIN
+        ignore_merges: IgnoreMerges::Always,
+        ..DEFAULT
     },
     Pre {
         names: &["youtu"],
         regexes: &[YOUTU_SCRIPTS, YOUTU],
-        known_words: KnownWords::Whole,
-        ..PLAIN
+        ignore_merges: IgnoreMerges::Always,
+        ..DEFAULT
     },
     Pre {
         names: &["kimi-k2"],
         regexes: &[KIMI_K2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["superbpe"],
         regexes: &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["jais-2"],
         regexes: &[JAIS_2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["ufakzeka"],
         regexes: &[UFAKZEKA],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["laguna"],
         regexes: &[r"\n+", QWEN_2],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["exaone-moe"],
         regexes: &[EXAONE_MOE],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["spark2_5"],
         regexes: &[r"\p{N}{1,3}", CJK_KANA, SPARK, r"\p{N}"],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["chameleon"],
@@ -363,39 +362,39 @@ static ROWS: &[Pre] = &[
             GPT_2,
         ],
         add_bos: true,
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["tekken"],
         regexes: &[TEKKEN],
-        known_words: KnownWords::Whole,
+        ignore_merges: IgnoreMerges::Always,
         add_bos: true,
     },
     Pre {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
         regexes: &[BAILING],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["seed-coder"],
         regexes: &[SEED_CODER],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["minicpm5"],
         regexes: &[r"\p{N}{1,3}", LLAMA_3],
-        known_words: KnownWords::Whole,
-        ..PLAIN
+        ignore_merges: IgnoreMerges::Always,
+        ..DEFAULT
     },
     Pre {
         names: &["poro-chat", "bloom", "gpt3-finnish"],
         regexes: &[BLOOM],
-        ..PLAIN
+        ..DEFAULT
     },
     Pre {
         names: &["viking"],
         regexes: &[BLOOM, r"\p{N}"],
-        ..PLAIN
+        ..DEFAULT
     },
 ];
 
@@ -406,29 +405,29 @@ mod tests {
     use tabla_core::error::ErrorKind;
 
     #[test]
-    fn a_missing_name_is_llama_3_by_its_size_and_gpt_2_otherwise() {
+    fn missing_name_selects_llama_3_by_vocabulary_size_or_gpt_2() {
         assert_eq!(find(None, 128_256).unwrap().0, "llama-bpe");
         assert_eq!(find(None, 50_257).unwrap().0, "gpt-2");
         assert_eq!(
-            find(Some("llama3"), 1).unwrap().1.known_words,
-            KnownWords::Whole
+            find(Some("llama3"), 1).unwrap().1.ignore_merges,
+            IgnoreMerges::Always
         );
     }
 
     #[test]
-    fn an_unknown_name_is_refused_by_name() {
+    fn rejects_unknown_name() {
         let error = find(Some("kimi-k9"), 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(
             error
                 .message()
-                .contains("\"kimi-k9\" is not known; known are gpt-2"),
+                .contains("unknown pre-tokenizer \"kimi-k9\"; known pre-tokenizers: gpt-2"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_name_is_in_one_row() {
+    fn names_are_unique() {
         let mut seen = HashSet::new();
         for name in ROWS.iter().flat_map(|row| row.names) {
             assert!(seen.insert(name), "{name} twice");

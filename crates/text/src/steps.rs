@@ -1,136 +1,136 @@
-//! What a text goes through before the model: edits of its characters and cuts into words, in order.
+//! Normalization and pre-tokenization: an ordered list of steps that edit a text or split it into
+//! words.
 
 use super::charsmap::Charsmap;
-use super::pattern::{Clock, Pattern};
+use super::pattern::{Deadline, Pattern};
 use std::borrow::Cow;
 use std::ops::Range;
 use tabla_core::error::{Result, bail};
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfc_quick, is_nfkc_quick};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// The longest text that edits may lead to; four times the longest that is encoded.
-const EDITED_BYTES_MAX: usize = 256 << 20;
+/// Maximum length of a normalized text in bytes, four times the maximum input length.
+const NORMALIZED_BYTES_MAX: usize = 256 << 20;
 
-/// One step, for each word that there is so far.
+/// A step, applied to each word of the previous steps.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Characters become other characters.
-    Edit(Edit),
-    /// A word becomes words.
-    Cut(Cut),
+    /// Replaces characters.
+    Normalize(Normalization),
+    /// Splits words.
+    Split(Split),
 }
 
-/// How characters become others.
+/// A normalization of a word.
 #[derive(Debug)]
-pub(super) enum Edit {
-    /// A normalization form of Unicode.
-    Form(Form),
-    /// Each character on its own becomes small.
+pub(super) enum Normalization {
+    /// A Unicode normalization form.
+    Form(NormalizationForm),
+    /// Lowercases each character independently.
     Lowercase,
-    /// Each match becomes this text.
+    /// Replaces each match with a text.
     Replace(Pattern, Box<str>),
-    /// A space goes on both sides of each match.
+    /// Puts a space on both sides of each match.
     Surround(Pattern),
-    /// This text goes in front, if there is anything.
-    Prepend(Box<str>, When),
-    /// White space at the start goes away.
+    /// Prepends a text to a non-empty word.
+    Prepend(Box<str>, PrependCondition),
+    /// Removes white space at the start.
     TrimStart,
-    /// White space at the end goes away.
+    /// Removes white space at the end.
     TrimEnd,
-    /// A map of `SentencePiece`, and how it is read.
-    Charsmap(Charsmap, Reading),
+    /// Applies a `SentencePiece` character map.
+    Charsmap(Charsmap, CharsmapMatching),
 }
 
-/// The normalization forms of Unicode.
+/// A Unicode normalization form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum NormalizationForm {
     Nfc,
     Nfd,
     Nfkc,
     Nfkd,
 }
 
-/// When a text goes in front.
+/// When a text is prepended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum PrependCondition {
     Always,
-    /// Unless the word begins with it.
-    Absent,
-    /// The same, and only where the whole text begins.
-    AbsentAtStart,
+    /// Unless the word starts with it.
+    IfAbsent,
+    /// Unless the word starts with it, and only at the start of the input.
+    IfAbsentAtStart,
 }
 
-/// How a character map is read.
+/// How a character map is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// The longest beginning that is in the map, as `SentencePiece` does it.
-    Longest,
-    /// The shortest beginning of what a reader sees as one character stands for all of it, as
-    /// Hugging Face's fast tokenizers do it; those of six bytes or more are taken apart.
+pub(super) enum CharsmapMatching {
+    /// Replaces the longest mapped prefix, as in `SentencePiece`.
+    LongestPrefix,
+    /// Replaces each grapheme by the text of its shortest mapped prefix, as in Hugging Face's
+    /// tokenizers. Graphemes of six or more bytes are mapped character by character.
     Graphemes,
 }
 
-/// How a text is cut at the matches of a pattern.
+/// Splits a word at the matches of a pattern.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct Split {
     pub(super) pattern: Pattern,
-    pub(super) matches: Matches,
-    /// Whether what is between the matches counts as the matches.
+    pub(super) behavior: SplitBehavior,
+    /// Whether the text between the matches is treated as the matches.
     pub(super) invert: bool,
 }
 
-/// What becomes of the matches.
+/// How a split treats the matches, as in Hugging Face's `Split`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Matches {
-    Words,
+pub(super) enum SplitBehavior {
+    /// Each match is a word.
+    Isolated,
     Removed,
-    /// Neighbouring matches are one word.
+    /// Adjacent matches are one word.
     Contiguous,
-    /// The end of the word before.
-    Ends,
-    /// The start of the word behind.
-    Starts,
+    MergedWithPrevious,
+    MergedWithNext,
 }
 
-impl Cut {
-    /// Matches are words, and so is what is between them.
+impl Split {
+    /// Creates a split at the matches of `pattern`, each of which is a word.
     pub(super) fn isolated(pattern: Pattern) -> Self {
         Self {
             pattern,
-            matches: Matches::Words,
+            behavior: SplitBehavior::Isolated,
             invert: false,
         }
     }
 }
 
-/// Where a stretch of text stands.
+/// Position of a fragment in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// At the start of the whole text.
+pub(super) enum Position {
+    /// At the start of the input.
     Start,
-    /// Behind a special token or a word.
+    /// After a special token or a word.
     Later,
-    /// In the middle of a text: nothing goes in front of it.
-    Within,
+    /// Continues a previous text, so nothing is prepended.
+    Continuation,
 }
 
-/// A stretch of text between special tokens, on its way to words.
+/// A text fragment and its words so far.
 #[derive(Debug)]
 struct Words<'t> {
     text: Cow<'t, str>,
     words: Vec<Range<usize>>,
 }
 
-/// Takes a stretch of text through all steps, and gives the words to `done`.
+/// Applies all steps to a text fragment and passes the resulting words to `on_word`.
 ///
 /// # Errors
-/// `TooLarge` for a text or a stretch of it over the limits, `Tokenizer` for one that takes too long.
-pub(super) fn walk(
+/// `TooLarge` for a text over the limits, `Tokenizer` after the deadline; errors of `on_word`.
+pub(super) fn pre_tokenize(
     steps: &[Step],
     text: &str,
-    place: Place,
-    clock: Clock,
-    mut done: impl FnMut(&str) -> Result<()>,
+    position: Position,
+    deadline: Deadline,
+    mut on_word: impl FnMut(&str) -> Result<()>,
 ) -> Result<()> {
     let mut words = Words {
         text: Cow::Borrowed(text),
@@ -138,22 +138,22 @@ pub(super) fn walk(
     };
     for step in steps {
         match step {
-            Step::Edit(edit) => words.edit(edit, place, clock)?,
-            Step::Cut(cut) => words.cut(cut, clock)?,
+            Step::Normalize(normalization) => words.normalize(normalization, position, deadline)?,
+            Step::Split(split) => words.split(split, deadline)?,
         }
     }
     let text = &*words.text;
     words
         .words
         .iter()
-        .try_for_each(|word| done(&text[word.clone()]))
+        .try_for_each(|word| on_word(&text[word.clone()]))
 }
 
 impl Words<'_> {
-    fn cut(&mut self, cut: &Cut, clock: Clock) -> Result<()> {
+    fn split(&mut self, split: &Split, deadline: Deadline) -> Result<()> {
         let mut words = Vec::with_capacity(self.words.len() * 2);
         for word in &self.words {
-            cut.words(&self.text[word.clone()], clock, |part| {
+            split.for_each_word(&self.text[word.clone()], deadline, |part| {
                 words.push(word.start + part.start..word.start + part.end);
             })?;
         }
@@ -161,16 +161,21 @@ impl Words<'_> {
         Ok(())
     }
 
-    fn edit(&mut self, edit: &Edit, mut place: Place, clock: Clock) -> Result<()> {
+    fn normalize(
+        &mut self,
+        normalization: &Normalization,
+        mut position: Position,
+        deadline: Deadline,
+    ) -> Result<()> {
         let mut text = String::with_capacity(self.text.len());
         let mut words = Vec::with_capacity(self.words.len());
         for word in &self.words {
             let start = text.len();
-            text.push_str(&edit.apply(&self.text[word.clone()], place, clock)?);
-            if place == Place::Start {
-                place = Place::Later;
+            text.push_str(&normalization.apply(&self.text[word.clone()], position, deadline)?);
+            if position == Position::Start {
+                position = Position::Later;
             }
-            within(&text)?;
+            check_length(&text)?;
             if start < text.len() {
                 words.push(start..text.len());
             }
@@ -180,10 +185,15 @@ impl Words<'_> {
     }
 }
 
-impl Cut {
-    /// Calls `word` for each word of a text that is not empty.
-    fn words(&self, text: &str, clock: Clock, mut word: impl FnMut(Range<usize>)) -> Result<()> {
-        // Neighbours that belong together are collected until one begins anew.
+impl Split {
+    /// Calls `on_word` for each non-empty word of a text.
+    fn for_each_word(
+        &self,
+        text: &str,
+        deadline: Deadline,
+        mut on_word: impl FnMut(Range<usize>),
+    ) -> Result<()> {
+        // Adjacent parts of one word are collected in `open`.
         let mut open = 0..0;
         let mut after_match = false;
         let mut part = |part: Range<usize>, is_match: bool| {
@@ -191,11 +201,11 @@ impl Cut {
                 return;
             }
             let is_match = is_match != self.invert;
-            let joins = match self.matches {
-                Matches::Words | Matches::Removed => false,
-                Matches::Contiguous => is_match == after_match,
-                Matches::Ends => is_match && !after_match,
-                Matches::Starts => after_match && !is_match,
+            let joins = match self.behavior {
+                SplitBehavior::Isolated | SplitBehavior::Removed => false,
+                SplitBehavior::Contiguous => is_match == after_match,
+                SplitBehavior::MergedWithPrevious => is_match && !after_match,
+                SplitBehavior::MergedWithNext => after_match && !is_match,
             };
             after_match = is_match;
             if joins {
@@ -204,71 +214,78 @@ impl Cut {
             }
             let before = std::mem::replace(&mut open, part);
             if !before.is_empty() {
-                word(before);
+                on_word(before);
             }
-            if is_match && self.matches == Matches::Removed {
+            if is_match && self.behavior == SplitBehavior::Removed {
                 open = 0..0;
             }
         };
         let mut done = 0;
-        self.pattern.each(text, clock, |found| {
-            part(done..found.start, false);
-            part(found.clone(), true);
-            done = found.end;
+        self.pattern.for_each_match(text, deadline, |range| {
+            part(done..range.start, false);
+            part(range.clone(), true);
+            done = range.end;
             Ok(())
         })?;
         part(done..text.len(), false);
         if !open.is_empty() {
-            word(open);
+            on_word(open);
         }
         Ok(())
     }
 }
 
-impl Edit {
-    fn apply<'t>(&self, text: &'t str, place: Place, clock: Clock) -> Result<Cow<'t, str>> {
+impl Normalization {
+    fn apply<'t>(
+        &self,
+        text: &'t str,
+        position: Position,
+        deadline: Deadline,
+    ) -> Result<Cow<'t, str>> {
         Ok(match self {
-            Self::Form(form) => form.of(text),
+            Self::Form(form) => form.apply(text),
             Self::Lowercase => text.chars().flat_map(char::to_lowercase).collect(),
-            Self::Replace(pattern, with) => replace(pattern, text, clock, |out, _| {
+            Self::Replace(pattern, with) => replace(pattern, text, deadline, |out, _| {
                 out.push_str(with);
             })?,
-            Self::Surround(pattern) => replace(pattern, text, clock, |out, found| {
-                out.extend([" ", found, " "]);
+            Self::Surround(pattern) => replace(pattern, text, deadline, |out, matched| {
+                out.extend([" ", matched, " "]);
             })?,
-            Self::Prepend(front, when) => {
-                let wanted = match when {
-                    _ if place == Place::Within => false,
-                    When::Always => true,
-                    When::Absent => !text.starts_with(&**front),
-                    When::AbsentAtStart => place == Place::Start && !text.starts_with(&**front),
+            Self::Prepend(prefix, condition) => {
+                let applies = match condition {
+                    _ if position == Position::Continuation => false,
+                    PrependCondition::Always => true,
+                    PrependCondition::IfAbsent => !text.starts_with(&**prefix),
+                    PrependCondition::IfAbsentAtStart => {
+                        position == Position::Start && !text.starts_with(&**prefix)
+                    }
                 };
-                if wanted && !text.is_empty() {
-                    Cow::Owned([front, text].concat())
+                if applies && !text.is_empty() {
+                    Cow::Owned([prefix, text].concat())
                 } else {
                     text.into()
                 }
             }
             Self::TrimStart => text.trim_start().into(),
             Self::TrimEnd => text.trim_end().into(),
-            Self::Charsmap(map, reading) => reading.of(map, text)?.into(),
+            Self::Charsmap(map, matching) => matching.apply(map, text)?.into(),
         })
     }
 }
 
-/// Writes something else for each match.
+/// Replaces each match with the text that `write` writes.
 fn replace<'t>(
     pattern: &Pattern,
     text: &'t str,
-    clock: Clock,
+    deadline: Deadline,
     write: impl Fn(&mut String, &str),
 ) -> Result<Cow<'t, str>> {
     let (mut out, mut done) = (String::new(), 0);
-    pattern.each(text, clock, |found| {
-        out.push_str(&text[done..found.start]);
-        done = found.end;
-        write(&mut out, &text[found]);
-        within(&out)
+    pattern.for_each_match(text, deadline, |range| {
+        out.push_str(&text[done..range.start]);
+        done = range.end;
+        write(&mut out, &text[range]);
+        check_length(&out)
     })?;
     if done == 0 && out.is_empty() {
         return Ok(text.into());
@@ -277,27 +294,27 @@ fn replace<'t>(
     Ok(out.into())
 }
 
-/// Holds a text against the limit.
-fn within(text: &str) -> Result<()> {
-    if text.len() > EDITED_BYTES_MAX {
+/// Checks the length limit of a normalized text.
+fn check_length(text: &str) -> Result<()> {
+    if text.len() > NORMALIZED_BYTES_MAX {
         bail!(
             TooLarge,
-            "the text grows over the limit of {EDITED_BYTES_MAX} bytes"
+            "the normalized text exceeds the limit of {NORMALIZED_BYTES_MAX} bytes"
         );
     }
     Ok(())
 }
 
-impl Form {
-    fn of(self, text: &str) -> Cow<'_, str> {
-        let is_same = match self {
+impl NormalizationForm {
+    fn apply(self, text: &str) -> Cow<'_, str> {
+        let is_normalized = match self {
             _ if text.is_ascii() => true,
             Self::Nfc => is_nfc_quick(text.chars()) == IsNormalized::Yes,
             Self::Nfkc => is_nfkc_quick(text.chars()) == IsNormalized::Yes,
             Self::Nfd | Self::Nfkd => false,
         };
         match self {
-            _ if is_same => text.into(),
+            _ if is_normalized => text.into(),
             Self::Nfc => text.nfc().collect(),
             Self::Nfd => text.nfd().collect(),
             Self::Nfkc => text.nfkc().collect(),
@@ -306,35 +323,41 @@ impl Form {
     }
 }
 
-impl Reading {
-    fn of(self, map: &Charsmap, text: &str) -> Result<String> {
+impl CharsmapMatching {
+    fn apply(self, map: &Charsmap, text: &str) -> Result<String> {
         let mut out = String::with_capacity(text.len());
         match self {
-            Self::Longest => {
+            Self::LongestPrefix => {
                 let mut rest = text;
                 while let Some(c) = rest.chars().next() {
-                    let found = map.prefixes(rest).last();
-                    let found = found.filter(|(length, _)| rest.is_char_boundary(*length));
-                    let (length, other) = found.unwrap_or_else(|| {
+                    let longest = map.prefixes(rest).last();
+                    let longest = longest.filter(|(length, _)| rest.is_char_boundary(*length));
+                    let (length, replacement) = longest.unwrap_or_else(|| {
                         let length = c.len_utf8();
                         (length, &rest[..length])
                     });
-                    out.push_str(other);
-                    within(&out)?;
+                    out.push_str(replacement);
+                    check_length(&out)?;
                     rest = &rest[length..];
                 }
             }
             Self::Graphemes => {
                 for grapheme in text.graphemes(true) {
-                    let first = |part| map.prefixes(part).next().map(|(_, other)| other);
-                    if let Some(other) = (grapheme.len() < 6).then(|| first(grapheme)).flatten() {
-                        out.push_str(other);
+                    let first = |part| {
+                        map.prefixes(part)
+                            .next()
+                            .map(|(_, replacement)| replacement)
+                    };
+                    if let Some(replacement) =
+                        (grapheme.len() < 6).then(|| first(grapheme)).flatten()
+                    {
+                        out.push_str(replacement);
                     } else {
                         for c in grapheme.split_inclusive(|_| true) {
                             out.push_str(first(c).unwrap_or(c));
                         }
                     }
-                    within(&out)?;
+                    check_length(&out)?;
                 }
             }
         }
@@ -348,8 +371,8 @@ mod tests {
 
     fn words(steps: &[Step], text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        let clock = Clock::start(text.len());
-        walk(steps, text, Place::Start, clock, |word| {
+        let deadline = Deadline::start(text.len());
+        pre_tokenize(steps, text, Position::Start, deadline, |word| {
             words.push(word.to_owned());
             Ok(())
         })
@@ -357,53 +380,62 @@ mod tests {
         words
     }
 
-    fn cut(matches: Matches) -> Cut {
-        Cut {
-            matches,
-            ..Cut::isolated(Pattern::text("-").unwrap())
+    fn split(behavior: SplitBehavior) -> Split {
+        Split {
+            behavior,
+            ..Split::isolated(Pattern::literal("-").unwrap())
         }
     }
 
-    fn parts(cut: Cut) -> Vec<String> {
-        words(&[Step::Cut(cut)], "the-final--countdown")
+    fn parts(split: Split) -> Vec<String> {
+        words(&[Step::Split(split)], "the-final--countdown")
     }
 
-    // The examples of Hugging Face's documentation of `Split`.
+    // The examples in Hugging Face's documentation of `Split`.
     #[test]
-    fn matches_become_what_is_asked() {
-        use Matches::{Contiguous, Ends, Removed, Starts, Words};
-        assert_eq!(parts(cut(Removed)), ["the", "final", "countdown"]);
+    fn split_behaviors_match_documented_examples() {
+        use SplitBehavior::{Contiguous, Isolated, MergedWithNext, MergedWithPrevious, Removed};
+        assert_eq!(parts(split(Removed)), ["the", "final", "countdown"]);
         assert_eq!(
-            parts(cut(Words)),
+            parts(split(Isolated)),
             ["the", "-", "final", "-", "-", "countdown"]
         );
-        assert_eq!(parts(cut(Ends)), ["the-", "final-", "-", "countdown"]);
-        assert_eq!(parts(cut(Starts)), ["the", "-final", "-", "-countdown"]);
         assert_eq!(
-            parts(cut(Contiguous)),
+            parts(split(MergedWithPrevious)),
+            ["the-", "final-", "-", "countdown"]
+        );
+        assert_eq!(
+            parts(split(MergedWithNext)),
+            ["the", "-final", "-", "-countdown"]
+        );
+        assert_eq!(
+            parts(split(Contiguous)),
             ["the", "-", "final", "--", "countdown"]
         );
-        let inverted = Cut {
+        let inverted = Split {
             invert: true,
-            ..cut(Removed)
+            ..split(Removed)
         };
         assert_eq!(parts(inverted), ["-", "-", "-"]);
     }
 
     #[test]
-    fn edits_and_cuts_follow_each_other() {
+    fn applies_steps_in_order() {
         let regex = |text| Pattern::regex(text).unwrap();
         let steps = [
-            Step::Edit(Edit::Form(Form::Nfd)),
-            Step::Edit(Edit::Replace(regex(r"\p{Mn}"), "".into())),
-            Step::Edit(Edit::Lowercase),
-            Step::Cut(Cut {
+            Step::Normalize(Normalization::Form(NormalizationForm::Nfd)),
+            Step::Normalize(Normalization::Replace(regex(r"\p{Mn}"), "".into())),
+            Step::Normalize(Normalization::Lowercase),
+            Step::Split(Split {
                 pattern: regex(r"\s"),
-                matches: Matches::Removed,
+                behavior: SplitBehavior::Removed,
                 invert: false,
             }),
-            Step::Edit(Edit::Prepend("▁".into(), When::AbsentAtStart)),
-            Step::Cut(Cut::isolated(regex(r"\p{P}"))),
+            Step::Normalize(Normalization::Prepend(
+                "▁".into(),
+                PrependCondition::IfAbsentAtStart,
+            )),
+            Step::Split(Split::isolated(regex(r"\p{P}"))),
         ];
         assert_eq!(words(&steps, " É!  ▁Où?"), ["▁e", "!", "▁ou", "?"]);
         assert_eq!(words(&steps, ""), [""; 0]);

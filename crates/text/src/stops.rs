@@ -1,81 +1,81 @@
-//! Stop strings: text goes on until one of them comes, wherever tokens end, and no part of it gets out.
+//! Stop strings: streaming search that is independent of token boundaries.
 
-/// Looks for stop strings in a text that comes in pieces.
+/// Searches for stop strings in streamed text. Text that may be the start of a stop string is held
+/// back until it is decided.
 #[derive(Debug)]
 pub struct StopStrings {
     stops: Vec<String>,
-    /// Text that is not given out yet: it may be how a stop string begins.
-    held: String,
+    /// Text that is held back: it may be the start of a stop string.
+    pending: String,
     out: String,
     is_stopped: bool,
 }
 
 impl StopStrings {
-    /// Looks for these; an empty one is never found.
+    /// Creates a search for `stops`. Empty strings never match.
     pub fn new(stops: &[String]) -> Self {
         let stops: Vec<String> = stops.iter().filter(|s| !s.is_empty()).cloned().collect();
         let longest = stops.iter().map(String::len).max().unwrap_or(0);
         Self {
-            held: String::with_capacity(2 * longest + 64),
+            pending: String::with_capacity(2 * longest + 64),
             out: String::with_capacity(2 * longest + 64),
             stops,
             is_stopped: false,
         }
     }
 
-    /// Takes the next text.
+    /// Processes the next text.
     pub fn push(&mut self, text: &str) {
         self.out.clear();
         if self.is_stopped {
             return;
         }
-        self.held.push_str(text);
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
-        let sure = match found.min() {
+        self.pending.push_str(text);
+        let matches = self.stops.iter().filter_map(|stop| self.pending.find(stop));
+        let end = match matches.min() {
             Some(at) => {
                 self.is_stopped = true;
                 at
             }
-            None => self.held.len() - self.beginning(),
+            None => self.pending.len() - self.partial_match_len(),
         };
-        self.out.push_str(&self.held[..sure]);
-        self.held.drain(..sure);
+        self.out.push_str(&self.pending[..end]);
+        self.pending.drain(..end);
     }
 
-    /// What surely comes before any stop string, of what was pushed last and held back before; nothing
-    /// once one has come.
+    /// The text released by the last push: it precedes any stop string. Empty after a stop string.
     pub fn text(&self) -> &str {
         &self.out
     }
 
-    /// Ends the text with its last part: what was held back is no stop string.
+    /// Processes the last text and releases the text that was held back.
     pub fn flush(&mut self, text: &str) -> &str {
         self.push(text);
         if !self.is_stopped {
-            self.out.push_str(&self.held);
+            self.out.push_str(&self.pending);
         }
-        self.held.clear();
+        self.pending.clear();
         &self.out
     }
 
-    /// Whether a stop string has come.
+    /// Whether a stop string was found.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Bytes at the end of what is held that a stop string may begin with.
-    fn beginning(&self) -> usize {
-        let held = &self.held;
-        let begins = |from: usize| {
-            let end = &held[from..];
+    /// Length in bytes of the longest suffix of `pending` that is a prefix of a stop string.
+    fn partial_match_len(&self) -> usize {
+        let pending = &self.pending;
+        let is_prefix = |from: usize| {
+            let end = &pending[from..];
             self.stops.iter().any(|stop| stop.starts_with(end))
         };
         let longest = self.stops.iter().map(|stop| stop.len() - 1).max();
-        let first = held.len() - longest.unwrap_or(0).min(held.len());
-        let mut starts = (first..held.len()).filter(|at| held.is_char_boundary(*at));
+        let first = pending.len() - longest.unwrap_or(0).min(pending.len());
+        let mut starts = (first..pending.len()).filter(|at| pending.is_char_boundary(*at));
         starts
-            .find(|at| begins(*at))
-            .map_or(0, |at| held.len() - at)
+            .find(|at| is_prefix(*at))
+            .map_or(0, |at| pending.len() - at)
     }
 }
 
@@ -83,7 +83,7 @@ impl StopStrings {
 mod tests {
     use super::*;
 
-    /// What comes out of a text in pieces, and whether it was stopped.
+    /// Returns the released text and whether a stop string was found.
     fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
         let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
         let mut strings = StopStrings::new(&stops);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_is_found_wherever_pieces_end() {
+    fn finds_stop_string_across_pieces() {
         let text = "one END two";
         for cut in 0..=text.len() {
             let (a, b) = text.split_at(cut);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_one_comes_out() {
+    fn releases_partial_matches() {
         assert_eq!(
             run(&["END"], &["an E", "N", "Emy EN"]),
             ("an ENEmy EN".to_string(), false)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_counts() {
+    fn stops_at_first_match() {
         assert_eq!(
             run(&["cd", "bcde"], &["abc", "de"]),
             ("a".to_string(), true)
@@ -135,9 +135,9 @@ mod tests {
         );
     }
 
-    /// Random texts over two letters, held against a search in the whole text.
+    /// Compares random texts over three letters with a search in the whole text.
     #[test]
-    fn random_texts_stop_where_a_search_says() {
+    fn random_texts_stop_where_search_does() {
         let mut state = 7u64;
         let mut word = move |below: u64| {
             state = state
@@ -154,14 +154,14 @@ mod tests {
             let pieces: Vec<String> = (0..6).map(|_| text(4)).collect();
             let whole = pieces.concat();
             let end = stops.iter().filter_map(|stop| whole.find(stop)).min();
-            let wanted = end.map_or(&*whole, |end| &whole[..end]);
-            let given: Vec<&str> = pieces.iter().map(|p| &**p).collect();
-            let asked: Vec<&str> = stops.iter().map(|s| &**s).collect();
-            let (out, stopped) = run(&asked, &given);
-            // What completes one string may come before a longer one that begins earlier.
+            let expected = end.map_or(&*whole, |end| &whole[..end]);
+            let piece_refs: Vec<&str> = pieces.iter().map(|p| &**p).collect();
+            let stop_refs: Vec<&str> = stops.iter().map(|s| &**s).collect();
+            let (out, stopped) = run(&stop_refs, &piece_refs);
+            // A stop string may be complete before a longer one that starts earlier.
             assert_eq!(stopped, end.is_some(), "{stops:?} in {pieces:?}");
             assert!(
-                wanted.starts_with(&out) || out.starts_with(wanted),
+                expected.starts_with(&out) || out.starts_with(expected),
                 "{stops:?} in {pieces:?}"
             );
             assert!(

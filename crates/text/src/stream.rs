@@ -1,35 +1,35 @@
-//! Bytes in, text out: holds back the start of a character until its end arrives.
+//! Streaming UTF-8 decoder for token bytes.
 
-/// Turns the bytes of tokens into text, piece by piece.
+/// Converts a stream of token bytes to text.
 ///
-/// A byte-level token may end inside a character. What is complete comes out at once, an unfinished
-/// character waits for the next push, and bytes that can never become text come out as U+FFFD, in the
-/// places where [`String::from_utf8_lossy`] puts it.
+/// A byte-level token may end within a character. Complete characters are returned immediately, an
+/// incomplete one is kept for the next push. Invalid bytes become U+FFFD as in
+/// [`String::from_utf8_lossy`].
 #[derive(Debug)]
 pub struct Utf8Stream {
-    held: Vec<u8>,
+    pending: Vec<u8>,
     out: String,
 }
 
-/// The longest start of a character that can be waiting.
-const HELD_BYTES_MAX: usize = 3;
+/// Maximum length of an incomplete character in bytes.
+const PENDING_BYTES_MAX: usize = 3;
 
 impl Utf8Stream {
-    /// A stream that does not allocate while no push is longer than `piece_bytes_max`.
+    /// Creates a stream that does not allocate if no push is longer than `piece_bytes_max`.
     pub fn new(piece_bytes_max: usize) -> Self {
-        let held = piece_bytes_max.saturating_add(HELD_BYTES_MAX);
-        // Every byte may turn into a U+FFFD of three bytes.
+        let capacity = piece_bytes_max.saturating_add(PENDING_BYTES_MAX);
+        // Each byte may become a U+FFFD of three bytes.
         Self {
-            held: Vec::with_capacity(held),
-            out: String::with_capacity(held.saturating_mul(3)),
+            pending: Vec::with_capacity(capacity),
+            out: String::with_capacity(capacity.saturating_mul(3)),
         }
     }
 
-    /// Takes the next bytes and returns the text that they complete.
+    /// Decodes the next bytes and returns the completed text.
     pub fn push(&mut self, bytes: &[u8]) -> &str {
-        self.held.extend_from_slice(bytes);
+        self.pending.extend_from_slice(bytes);
         self.out.clear();
-        let mut rest = &self.held[..];
+        let mut rest = &self.pending[..];
         loop {
             match str::from_utf8(rest) {
                 Ok(text) => {
@@ -48,24 +48,24 @@ impl Utf8Stream {
                 }
             }
         }
-        let used = self.held.len() - rest.len();
-        self.held.drain(..used);
+        let used = self.pending.len() - rest.len();
+        self.pending.drain(..used);
         &self.out
     }
 
-    /// Ends the text: an unfinished character becomes U+FFFD, and the stream starts afresh.
+    /// Ends the text and resets the stream. An incomplete character becomes U+FFFD.
     pub fn flush(&mut self) -> &str {
         self.out.clear();
-        if !self.held.is_empty() {
-            self.held.clear();
+        if !self.pending.is_empty() {
+            self.pending.clear();
             self.out.push(char::REPLACEMENT_CHARACTER);
         }
         &self.out
     }
 
-    /// Whether a character is waiting for its end.
-    pub fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+    /// Whether an incomplete character is pending.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 }
 
@@ -75,15 +75,15 @@ mod tests {
 
     fn streamed(bytes: &[u8], step: usize) -> String {
         let mut stream = Utf8Stream::new(step);
-        let room = (stream.held.capacity(), stream.out.capacity());
+        let capacity = (stream.pending.capacity(), stream.out.capacity());
         let mut text = String::new();
         for piece in bytes.chunks(step) {
             text.push_str(stream.push(piece));
         }
         text.push_str(stream.flush());
         assert_eq!(
-            room,
-            (stream.held.capacity(), stream.out.capacity()),
+            capacity,
+            (stream.pending.capacity(), stream.out.capacity()),
             "a push allocated"
         );
         text
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_gives_the_same_text() {
+    fn piece_boundaries_do_not_change_text() {
         check(b"");
         check("plain".as_bytes());
         check("naïve 日本語 👩‍👩‍👧‍👦 \u{301}\0\t".as_bytes());
     }
 
     #[test]
-    fn bytes_that_are_no_text_become_replacements() {
+    fn replaces_invalid_bytes() {
         check(b"a\xffb");
         check(b"\xf0\x9f\x98");
         check(b"\xf0\x9fA\xc3");
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_character_waits() {
+    fn holds_back_incomplete_character() {
         let mut stream = Utf8Stream::new(8);
         assert_eq!(stream.push(b"a\xe6\x97"), "a");
-        assert!(stream.is_holding());
+        assert!(stream.has_pending());
         assert_eq!(stream.push(b"\xa5b"), "日b");
-        assert!(!stream.is_holding());
+        assert!(!stream.has_pending());
         assert_eq!(stream.flush(), "");
     }
 }

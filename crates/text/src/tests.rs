@@ -1,4 +1,5 @@
-//! Tests of the tokenizer on small vocabularies made here; real ones are in `tests/it/tokenizer.rs`.
+//! Tests of the tokenizer with small synthetic vocabularies. Real ones are tested in
+//! `tests/it/tokenizer.rs`.
 
 use super::bytelevel::CHARS;
 use super::*;
@@ -18,7 +19,7 @@ const NASTY: &[&str] = &[
     "العربية हिन्दी ไทย",
 ];
 
-/// Bytes, five merges, one control and one user-defined token.
+/// A byte-level vocabulary with five merges, one control and one user-defined token.
 fn gpt2(edit: impl FnOnce(&mut Vocab<'_>)) -> tabla_core::error::Result<Tokenizer> {
     let bytes: Vec<String> = CHARS.iter().map(char::to_string).collect();
     let mut vocab = Vocab {
@@ -43,7 +44,7 @@ fn gpt2(edit: impl FnOnce(&mut Vocab<'_>)) -> tabla_core::error::Result<Tokenize
     Tokenizer::new(&vocab)
 }
 
-/// Three specials, all bytes, a few letters and merges by score.
+/// A `SentencePiece` vocabulary with three special tokens, all bytes, a few letters and scores.
 fn llama(edit: impl FnOnce(&mut Vocab<'_>)) -> tabla_core::error::Result<Tokenizer> {
     let bytes: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
     let mut vocab = Vocab {
@@ -66,7 +67,7 @@ fn llama(edit: impl FnOnce(&mut Vocab<'_>)) -> tabla_core::error::Result<Tokeniz
 }
 
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, Encode::default()).unwrap()
+    tokenizer.encode(text, EncodeOptions::default()).unwrap()
 }
 
 fn refused(tokenizer: tabla_core::error::Result<Tokenizer>) -> (ErrorKind, String) {
@@ -74,17 +75,17 @@ fn refused(tokenizer: tabla_core::error::Result<Tokenizer>) -> (ErrorKind, Strin
     (error.kind(), error.message().to_owned())
 }
 
-const PARSE: Encode = Encode {
+const PARSE: EncodeOptions = EncodeOptions {
     add_special: false,
-    specials: Specials::Tokens,
+    specials: SpecialTokens::Tokens,
 };
-const MARKED: Encode = Encode {
+const MARKED: EncodeOptions = EncodeOptions {
     add_special: true,
-    specials: Specials::Text,
+    specials: SpecialTokens::Text,
 };
-const START: Decode = Decode {
+const START: DecodeOptions = DecodeOptions {
     from_start: true,
-    specials: Specials::Text,
+    specials: SpecialTokens::Text,
 };
 
 #[test]
@@ -96,21 +97,21 @@ fn byte_level_merges() {
     assert_eq!(t.token_bytes(260), b" hello");
     assert_eq!(
         (t.kind(), t.pre(), t.vocab_size()),
-        (Kind::Gpt2, Some("gpt-2"), 263)
+        (VocabKind::Gpt2, Some("gpt-2"), 263)
     );
 }
 
 #[test]
 fn sentencepiece_merges_by_score() {
     let t = llama(|_| {}).unwrap();
-    // "▁a" has a better score than "ab", and "▁ab" a better one than "ba".
+    // "▁a" has a higher score than "ab", and "▁ab" a higher one than "ba".
     assert_eq!(ids(&t, "abab"), [264, 262]);
     assert_eq!(ids(&t, "ba"), [259, 265]);
     assert_eq!(ids(&t, "é"), [259, 3 + 0xc3, 3 + 0xa9]);
 }
 
 #[test]
-fn every_text_comes_back() {
+fn texts_round_trip() {
     for t in [gpt2(|_| {}).unwrap(), llama(|_| {}).unwrap()] {
         for text in NASTY {
             let ids = ids(&t, text);
@@ -126,7 +127,7 @@ fn every_text_comes_back() {
                 shown.push_str(stream.push(t.token_bytes(id)));
             }
             shown.push_str(stream.flush());
-            let space = if t.kind() == Kind::Llama && !text.is_empty() {
+            let space = if t.kind() == VocabKind::Llama && !text.is_empty() {
                 " "
             } else {
                 ""
@@ -137,26 +138,27 @@ fn every_text_comes_back() {
 }
 
 #[test]
-fn special_tokens_in_what_users_write_are_text() {
+fn special_tokens_are_text_by_default() {
     let t = gpt2(|_| {}).unwrap();
     assert!(!ids(&t, "<|im_end|>").contains(&261));
     assert_eq!(t.encode("hello<|im_end|>", PARSE).unwrap(), [259, 261]);
-    // User-defined tokens are content and always whole.
+    // User-defined tokens are always parsed.
     assert_eq!(ids(&t, "<think>hello"), [262, 259]);
     assert_eq!(
-        t.decode(&[259, 261, 262], Decode::default()).unwrap(),
+        t.decode(&[259, 261, 262], DecodeOptions::default())
+            .unwrap(),
         b"hello<think>"
     );
-    let shown = Decode {
-        specials: Specials::Tokens,
-        ..Decode::default()
+    let shown = DecodeOptions {
+        specials: SpecialTokens::Tokens,
+        ..DecodeOptions::default()
     };
     assert_eq!(
         t.decode_lossy(&[259, 261], shown).unwrap(),
         "hello<|im_end|>"
     );
     assert_eq!(
-        (t.token_bytes(261), t.token_spelling(261)),
+        (t.token_bytes(261), t.token_bytes_with_special(261)),
         (&b""[..], &b"<|im_end|>"[..])
     );
     assert_eq!(t.special_id("<|im_end|>"), Some(261));
@@ -164,12 +166,12 @@ fn special_tokens_in_what_users_write_are_text() {
 }
 
 #[test]
-fn merges_never_make_markup() {
-    // "<s" and "s>" are tokens, so a merge by score could make "<s>".
+fn merges_never_form_control_tokens() {
+    // "<s" and "s>" are tokens, so a merge by score could form "<s>".
     let t = llama(|_| {}).unwrap();
     assert!(!ids(&t, "<s>").contains(&1));
     assert_eq!(t.encode("<s>", PARSE).unwrap(), [1]);
-    // A byte token is not text either.
+    // Text does not match a byte token either.
     assert!(!ids(&t, "<0x0A>").contains(&13));
     let t = gpt2(|v| {
         v.tokens.push("hehe");
@@ -180,18 +182,21 @@ fn merges_never_make_markup() {
 }
 
 #[test]
-fn a_space_goes_in_front_of_text_and_behind_special_tokens() {
+fn adds_space_before_text_and_after_special_tokens() {
     let t = llama(|_| {}).unwrap();
     assert_eq!(t.encode("a</s>a", PARSE).unwrap(), [263, 2, 263]);
     assert_eq!(t.decode(&[1, 263, 263], START).unwrap(), b"a a");
-    assert_eq!(t.decode(&[263, 263], Decode::default()).unwrap(), b" a a");
+    assert_eq!(
+        t.decode(&[263, 263], DecodeOptions::default()).unwrap(),
+        b" a a"
+    );
     let t = llama(|v| v.add_space_prefix = Some(false)).unwrap();
     assert_eq!(ids(&t, "a a"), [260, 263]);
     assert_eq!(t.decode(&[263], START).unwrap(), b" a");
 }
 
 #[test]
-fn bos_and_eos_are_added_as_the_file_or_the_kind_says() {
+fn adds_bos_and_eos_as_file_or_model_specifies() {
     let t = llama(|_| {}).unwrap();
     assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(1), Some(2), true));
     assert_eq!(t.encode("a", MARKED).unwrap(), [1, 263]);
@@ -204,7 +209,7 @@ fn bos_and_eos_are_added_as_the_file_or_the_kind_says() {
 }
 
 #[test]
-fn a_word_in_the_vocabulary_is_taken_whole_where_the_rule_says() {
+fn words_in_vocabulary_bypass_merges_with_ignore_merges() {
     let whole = |v: &mut Vocab<'_>| {
         v.tokens.push("ox");
         v.types.push(1);
@@ -232,17 +237,20 @@ fn ids_out_of_range_are_absent() {
     assert_eq!(t.token_bytes(u32::MAX), b"");
     let error = t.decode(&[271], START).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
-    assert_eq!(error.message(), "token 271 is not in the vocabulary of 271");
+    assert_eq!(
+        error.message(),
+        "token 271 is out of range for a vocabulary of 271"
+    );
 }
 
 #[test]
-fn lists_that_do_not_fit_are_refused() {
+fn rejects_lists_of_wrong_length() {
     let (kind, message) = refused(gpt2(|v| v.types.truncate(5)));
     assert_eq!(
         (kind, &*message),
         (
             ErrorKind::Format,
-            "tokenizer.ggml.token_type: 5 entries for 263 tokens"
+            "tokenizer.ggml.token_type: expected 263 entries, got 5"
         )
     );
     assert_eq!(
@@ -272,8 +280,8 @@ fn lists_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn damaged_merges_are_errors_and_not_panics() {
-    // The smallest vocabulary that makes the library panic.
+fn rejects_invalid_merges() {
+    // The smallest vocabulary for which the `tokenizers` library panics.
     let vocab = Vocab {
         model: "gpt2",
         pre: Some("gpt-2"),
@@ -299,7 +307,7 @@ fn damaged_merges_are_errors_and_not_panics() {
 }
 
 #[test]
-fn the_first_of_equal_tokens_counts_and_empty_ones_do_not() {
+fn first_of_duplicate_tokens_wins_and_empty_ones_are_ignored() {
     let t = gpt2(|v| {
         v.tokens.extend(["hello", "", "", "<think>"]);
         v.types.extend([1, 1, 4, 4]);
@@ -313,7 +321,7 @@ fn the_first_of_equal_tokens_counts_and_empty_ones_do_not() {
 }
 
 #[test]
-fn what_cannot_be_written_is_unk_or_an_error_and_never_dropped() {
+fn unknown_text_is_unknown_token_or_error() {
     let tokens = || vec!["<unk>", "▁", "a"];
     let mut vocab = Vocab {
         model: "llama",
@@ -325,35 +333,40 @@ fn what_cannot_be_written_is_unk_or_an_error_and_never_dropped() {
     vocab.types[0] = 3;
     let error = Tokenizer::new(&vocab)
         .unwrap()
-        .encode("aé", Encode::default())
+        .encode("aé", EncodeOptions::default())
         .unwrap_err();
     assert_eq!(error.message(), "the vocabulary has no token for \"é\"");
     let t = gpt2(|v| v.tokens[usize::from(b'x')] = "gone").unwrap();
     assert_eq!(
-        t.encode("x", Encode::default()).unwrap_err().message(),
+        t.encode("x", EncodeOptions::default())
+            .unwrap_err()
+            .message(),
         "the vocabulary has no token for \"x\""
     );
 }
 
 #[test]
-fn a_long_run_of_spaces_is_right_or_refused() {
+fn long_run_of_spaces_is_correct_or_rejected() {
     let t = gpt2(|_| {}).unwrap();
-    let right = ids(&t, &(" ".repeat(900_000) + "hello"));
-    assert!(right[..899_999].iter().all(|&id| id == u32::from(b' ')));
-    assert!(right[899_999..] == [260]);
+    let expected = ids(&t, &(" ".repeat(900_000) + "hello"));
+    assert!(expected[..899_999].iter().all(|&id| id == u32::from(b' ')));
+    assert!(expected[899_999..] == [260]);
     for spaces in [1_100_000, 5 << 20] {
         let long = " ".repeat(spaces) + "x";
-        let error = t.encode(&long, Encode::default()).map(drop).unwrap_err();
+        let error = t
+            .encode(&long, EncodeOptions::default())
+            .map(drop)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
     }
-    // The same text in pieces that end is no trouble.
+    // A long text of short words is fine.
     assert_eq!(ids(&t, &"hello ".repeat(100_000)).len(), 100_001);
 }
 
 #[test]
-fn sentencepiece_is_the_same_in_words() {
+fn splitting_at_spaces_does_not_change_tokens() {
     let cut = llama(|_| {}).unwrap();
-    // One token over a space forbids words.
+    // A token that spans words disables splitting at spaces.
     let whole = llama(|v| {
         v.tokens.push("b▁b▁b");
         v.types.push(1);
@@ -364,7 +377,7 @@ fn sentencepiece_is_the_same_in_words() {
 }
 
 #[test]
-fn gemma_4_takes_runs_of_line_ends_whole() {
+fn gemma_4_keeps_runs_of_newlines() {
     let mut vocab = Vocab {
         model: "gemma4",
         ..Vocab::default()
@@ -380,7 +393,7 @@ fn gemma_4_takes_runs_of_line_ends_whole() {
 }
 
 #[test]
-fn harmony_goes_on_after_an_end_of_message() {
+fn harmony_end_of_message_is_not_end_of_generation() {
     let t = gpt2(|v| {
         v.tokens.extend(["<|end|>", "<|return|>", "<|call|>"]);
         v.types.extend([3, 3, 3]);
@@ -393,12 +406,12 @@ fn harmony_goes_on_after_an_end_of_message() {
     assert_eq!(
         t.unwrap().stops(),
         [261, 263],
-        "a normal token is no stop by its spelling"
+        "a normal token is not an end-of-generation token"
     );
 }
 
 #[test]
-fn many_threads_may_encode_first() {
+fn encodes_on_several_threads() {
     let t = gpt2(|_| {}).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -1,61 +1,62 @@
-//! The tokenizer: checks a vocabulary, encodes text, and tells what each token stands for.
+//! The tokenizer: encodes text to ids and decodes ids to bytes.
 
 use super::json;
-use super::kind::Kind;
+use super::kind::VocabKind;
 use super::model::{Model, Scratch};
-use super::pattern::Clock;
-use super::pieces::{Blob, Role};
-use super::plan::Plan;
-use super::special::{Part, Specials as SpecialTokens};
-use super::steps::{self, Place, Step};
+use super::pattern::Deadline;
+use super::pieces::{StringTable, TokenType};
+use super::spec::TokenizerSpec;
+use super::special::{Fragment, SpecialTokenIndex};
+use super::steps::{self, Position, Step};
 use super::vocab::Vocab;
 use std::borrow::Cow;
 use tabla_core::error::{Context, Result, bail};
 
-/// What special tokens spelt out in a text are.
+/// How special tokens in a text are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Specials {
-    /// Text like any other: right for what users write. In decoding: left out.
+pub enum SpecialTokens {
+    /// Encodes them as plain text, for untrusted input. Decoding omits control tokens.
     #[default]
     Text,
-    /// The tokens themselves: right for chat templates. In decoding: spelt out.
+    /// Parses them as tokens, for rendered chat templates. Decoding includes their text.
     Tokens,
 }
 
-/// How to encode.
+/// Options of [`Tokenizer::encode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Encode {
-    /// Add BOS and EOS where the vocabulary asks for them.
+pub struct EncodeOptions {
+    /// Whether to add BOS and EOS as the vocabulary specifies. Default false.
     pub add_special: bool,
-    /// What `<|im_end|>` and the like in the text are. User-defined tokens always count as tokens.
-    pub specials: Specials,
+    /// How control tokens in the text, such as `<|im_end|>`, are encoded. User-defined tokens are
+    /// always parsed as tokens.
+    pub specials: SpecialTokens,
 }
 
-impl Encode {
-    /// A prompt of a user: what the vocabulary adds, and no special tokens out of the text.
+impl EncodeOptions {
+    /// Options for an untrusted prompt: adds BOS and EOS, does not parse special tokens.
     pub const PROMPT: Self = Self {
         add_special: true,
-        specials: Specials::Text,
+        specials: SpecialTokens::Text,
     };
 }
 
-/// How to decode.
+/// Options of [`Tokenizer::decode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decode {
-    /// The ids begin a text: takes away the space that encoding put in front.
+pub struct DecodeOptions {
+    /// Whether the ids start a text, so that the space that encoding prepended is removed.
     pub from_start: bool,
-    /// Whether control tokens are left out or spelt out.
-    pub specials: Specials,
+    /// Whether control tokens are omitted or included as text.
+    pub specials: SpecialTokens,
 }
 
-/// Turns text between special tokens into what it stands for.
-type Show<'a> = &'a dyn for<'t> Fn(&'t str) -> Cow<'t, str>;
+/// Unescapes the text between special tokens.
+type Unescape<'a> = &'a dyn for<'t> Fn(&'t str) -> Cow<'t, str>;
 
-/// The most text that one call encodes; 16 M tokens, beyond any context.
+/// Maximum input length in bytes: about 16 M tokens, more than any context.
 const ENCODE_BYTES_MAX: usize = 64 << 20;
 
-/// Tokens that end an answer, by spelling: files name one end, chats have several.
-const STOPS: &[&str] = &[
+/// Texts of end-of-generation tokens. Files name one EOS token, chat models use several.
+const EOG_TOKENS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -80,93 +81,94 @@ const STOPS: &[&str] = &[
     "[e~[",
 ];
 
-/// Text to ids and ids to bytes.
+/// Encodes text to token ids and decodes ids to bytes.
 #[derive(Debug)]
 pub struct Tokenizer {
-    kind: Kind,
+    kind: VocabKind,
     pre: Option<&'static str>,
-    pieces: Blob,
+    pieces: StringTable,
     piece_bytes_max: usize,
-    roles: Vec<Role>,
-    specials: SpecialTokens,
+    token_types: Vec<TokenType>,
+    specials: SpecialTokenIndex,
     steps: Vec<Step>,
     model: Model,
-    /// What encoding puts in front and behind.
+    /// Ids that `add_special` adds before and after a text.
     before: Vec<u32>,
     after: Vec<u32>,
     stops: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
-    begins_with_space: bool,
+    add_space_prefix: bool,
 }
 
 impl Tokenizer {
-    /// The tokenizer of a GGUF file's keys.
+    /// Creates a tokenizer from the keys of a GGUF file.
     ///
     /// # Errors
-    /// `Format` for lists that do not fit each other, `Unsupported` for a kind or a rule that is not
-    /// known, `TooLarge` for a vocabulary over the limits, `Tokenizer` for merges that are damaged.
+    /// `Format` for lists of different lengths, `Unsupported` for an unknown model or pre-tokenizer,
+    /// `TooLarge` for a vocabulary over the limits, `Tokenizer` for invalid merges.
     pub fn new(vocab: &Vocab<'_>) -> Result<Self> {
-        Self::build(vocab.plan()?).context("tokenizer.ggml")
+        Self::build(vocab.spec()?).context("tokenizer.ggml")
     }
 
-    /// The tokenizer of a folder of Hugging Face: its `tokenizer.json`, and its
-    /// `tokenizer_config.json` if it has one.
+    /// Creates a tokenizer from the text of a Hugging Face `tokenizer.json` and optionally
+    /// `tokenizer_config.json`.
     ///
     /// # Errors
-    /// `Format` for a file that is damaged, `Unsupported` for a part that is not known, `TooLarge`
-    /// for a vocabulary over the limits, `Tokenizer` for merges that do not fit.
+    /// `Format` for an invalid file, `Unsupported` for an unknown component, `TooLarge` for a
+    /// vocabulary over the limits, `Tokenizer` for invalid merges.
     pub fn from_json(tokenizer: &str, config: Option<&str>) -> Result<Self> {
         let file = json::read(tokenizer)?;
         let config = config
             .map(json::read_config)
             .transpose()?
             .unwrap_or_default();
-        Self::build(file.plan(&config)?).context("tokenizer.json")
+        Self::build(file.spec(&config)?).context("tokenizer.json")
     }
 
-    fn build(mut plan: Plan<'_>) -> Result<Self> {
-        let specials = plan.specials()?;
-        let pieces = plan.pieces()?;
+    fn build(mut spec: TokenizerSpec<'_>) -> Result<Self> {
+        let specials = spec.specials()?;
+        let pieces = spec.pieces()?;
         let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
-        let mut stops = stops(&specials);
-        stops.extend(plan.eos.iter().chain(&plan.stops));
+        let mut stops = eog_tokens(&specials);
+        stops.extend(spec.eos.iter().chain(&spec.stops));
         stops.sort_unstable();
         stops.dedup();
         Ok(Self {
-            kind: plan.kind,
-            pre: plan.pre,
+            kind: spec.kind,
+            pre: spec.pre,
             piece_bytes_max: piece_bytes_max.unwrap_or(0),
             pieces,
-            roles: plan.roles.clone(),
-            steps: std::mem::take(&mut plan.steps),
-            before: std::mem::take(&mut plan.before),
-            after: std::mem::take(&mut plan.after),
+            token_types: spec.token_types.clone(),
+            steps: std::mem::take(&mut spec.steps),
+            before: std::mem::take(&mut spec.before),
+            after: std::mem::take(&mut spec.after),
             stops,
-            bos: plan.bos,
-            eos: plan.eos,
-            begins_with_space: plan.begins_with_space,
-            model: plan.model(&specials)?,
+            bos: spec.bos,
+            eos: spec.eos,
+            add_space_prefix: spec.add_space_prefix,
+            model: spec.model(&specials)?,
             specials,
         })
     }
 
-    /// The same tokenizer with more tokens that end a text; ids that the vocabulary does not have
-    /// are none.
+    /// Adds end-of-generation tokens. Ids out of range are ignored.
     #[must_use]
     pub fn with_stops(mut self, ids: &[u32]) -> Self {
-        let known = ids.iter().filter(|id| (**id as usize) < self.roles.len());
+        let known = ids
+            .iter()
+            .filter(|id| (**id as usize) < self.token_types.len());
         self.stops.extend(known);
         self.stops.sort_unstable();
         self.stops.dedup();
         self
     }
 
-    /// The ids of a text.
+    /// Encodes a text to ids.
     ///
     /// # Errors
-    /// `TooLarge` for a text over the limits, `Tokenizer` where the vocabulary cannot write it.
-    pub fn encode(&self, text: &str, options: Encode) -> Result<Vec<u32>> {
+    /// `TooLarge` for a text over the limits, `Tokenizer` if the vocabulary cannot represent it.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
         if options.add_special {
             ids.extend(&self.before);
@@ -178,35 +180,39 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Cuts what [`Tokenizer::encode`] yields with `add_special` to `limit` ids: from the end of
-    /// the text, before what it puts behind.
+    /// Truncates the result of [`Tokenizer::encode`] with `add_special` to `limit` ids. Removes ids
+    /// from the end of the text and keeps the ids that `add_special` adds after it.
     pub fn truncate(&self, ids: &mut Vec<u32>, limit: usize) {
         if ids.len() > limit {
-            let behind = self.after.len().min(ids.len());
-            let end = ids.len() - behind;
-            ids.drain(limit.saturating_sub(behind).min(end)..end);
+            let after = self.after.len().min(ids.len());
+            let end = ids.len() - after;
+            ids.drain(limit.saturating_sub(after).min(end)..end);
         }
     }
 
-    /// The ids of a text with special tokens, in which `show` yields what lies between them: what
-    /// it shows is never a special token, though it may be a user-defined one.
-    pub(super) fn encode_veiled(&self, text: &str, show: Show<'_>) -> Result<Vec<u32>> {
+    /// Encodes an escaped text: parses special tokens, then unescapes the text between them. The
+    /// unescaped text never becomes a control token, but may become a user-defined one.
+    pub(super) fn encode_escaped(&self, text: &str, unescape: Unescape<'_>) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
-        self.encode_into(text, Specials::Tokens, Some(show), &mut ids)?;
+        self.encode_into(text, SpecialTokens::Tokens, Some(unescape), &mut ids)?;
         Ok(ids)
     }
 
-    /// The ids of a text that goes on from another one: nothing is put in front of it.
-    pub(super) fn encode_within(&self, text: &str) -> Result<Vec<u32>> {
+    /// Encodes a text that continues another one: prepends nothing.
+    pub(super) fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
-        let (clock, mut scratch) = (Clock::start(text.len()), Scratch::default());
-        let user_defined = |id: u32| !self.role(id).is_markup();
-        for part in self.specials.split(text, user_defined) {
-            match part {
-                Part::Token(id) => ids.push(id),
-                Part::Text(text) => steps::walk(&self.steps, text, Place::Within, clock, |word| {
-                    self.model.encode(word, &mut scratch, &mut ids)
-                })?,
+        let (deadline, mut scratch) = (Deadline::start(text.len()), Scratch::default());
+        let user_defined = |id: u32| !self.token_type(id).is_control();
+        for fragment in self.specials.split(text, user_defined) {
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(text) => steps::pre_tokenize(
+                    &self.steps,
+                    text,
+                    Position::Continuation,
+                    deadline,
+                    |word| self.model.encode(word, &mut scratch, &mut ids),
+                )?,
             }
         }
         Ok(ids)
@@ -215,66 +221,68 @@ impl Tokenizer {
     fn encode_into(
         &self,
         text: &str,
-        specials: Specials,
-        show: Option<Show<'_>>,
+        specials: SpecialTokens,
+        unescape: Option<Unescape<'_>>,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         if text.len() > ENCODE_BYTES_MAX {
             bail!(
                 TooLarge,
-                "a text of {} bytes is over the limit of {ENCODE_BYTES_MAX}",
+                "a text of {} bytes exceeds the limit of {ENCODE_BYTES_MAX}",
                 text.len()
             );
         }
-        let spelt = specials == Specials::Tokens;
-        let wanted = |id: u32| spelt || !self.role(id).is_markup();
-        let (clock, mut scratch) = (Clock::start(text.len()), Scratch::default());
-        let mut place = Place::Start;
-        let mut take = |part: Part<'_>| -> Result<()> {
-            match part {
-                Part::Token(id) => ids.push(id),
-                Part::Text(text) => steps::walk(&self.steps, text, place, clock, |word| {
-                    self.model.encode(word, &mut scratch, ids)
-                })?,
+        let parses_special = specials == SpecialTokens::Tokens;
+        let accepts = |id: u32| parses_special || !self.token_type(id).is_control();
+        let (deadline, mut scratch) = (Deadline::start(text.len()), Scratch::default());
+        let mut position = Position::Start;
+        let mut encode_fragment = |fragment: Fragment<'_>| -> Result<()> {
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(text) => {
+                    steps::pre_tokenize(&self.steps, text, position, deadline, |word| {
+                        self.model.encode(word, &mut scratch, ids)
+                    })?
+                }
             }
-            place = Place::Later;
+            position = Position::Later;
             Ok(())
         };
-        for part in self.specials.split(text, wanted) {
-            match (part, show) {
-                (Part::Text(text), Some(show)) => {
-                    let user_defined = |id: u32| !self.role(id).is_markup();
-                    let parts = show(text);
-                    let mut parts = self.specials.split(&parts, user_defined).into_iter();
-                    parts.try_for_each(&mut take)?;
+        for fragment in self.specials.split(text, accepts) {
+            match (fragment, unescape) {
+                (Fragment::Text(text), Some(unescape)) => {
+                    let user_defined = |id: u32| !self.token_type(id).is_control();
+                    let text = unescape(text);
+                    let mut fragments = self.specials.split(&text, user_defined).into_iter();
+                    fragments.try_for_each(&mut encode_fragment)?;
                 }
-                (part, _) => take(part)?,
+                (fragment, _) => encode_fragment(fragment)?,
             }
         }
         Ok(())
     }
 
-    /// The bytes of ids; they need not be whole characters.
+    /// Decodes ids to bytes, which may end within a character.
     ///
     /// # Errors
     /// `Argument` for an id that is not in the vocabulary.
-    pub fn decode(&self, ids: &[u32], options: Decode) -> Result<Vec<u8>> {
+    pub fn decode(&self, ids: &[u32], options: DecodeOptions) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // Most tokens have no more bytes; of a count that nobody has memory for the ids are looked at first.
+        // Most tokens have at most four bytes. If the reservation fails, invalid ids are still reported.
         let _ = bytes.try_reserve(ids.len().saturating_mul(4));
-        let mut strip = options.from_start && self.begins_with_space;
+        let mut strip = options.from_start && self.add_space_prefix;
         for &id in ids {
             if id as usize >= self.pieces.len() {
                 bail!(
                     Argument,
-                    "token {id} is not in the vocabulary of {}",
+                    "token {id} is out of range for a vocabulary of {}",
                     self.pieces.len()
                 );
             }
-            let markup = self.role(id).is_markup();
+            let markup = self.token_type(id).is_control();
             let piece = match options.specials {
-                Specials::Text => self.token_bytes(id),
-                Specials::Tokens => self.token_spelling(id),
+                SpecialTokens::Text => self.token_bytes(id),
+                SpecialTokens::Tokens => self.token_bytes_with_special(id),
             };
             let first = strip && !markup;
             bytes.extend_from_slice(piece.strip_prefix(b" ").filter(|_| first).unwrap_or(piece));
@@ -283,100 +291,103 @@ impl Tokenizer {
         Ok(bytes)
     }
 
-    /// The text of ids, with U+FFFD for bytes that are none.
+    /// Decodes ids to text, with U+FFFD for invalid UTF-8.
     ///
     /// # Errors
     /// `Argument` for an id that is not in the vocabulary.
-    pub fn decode_lossy(&self, ids: &[u32], options: Decode) -> Result<String> {
+    pub fn decode_lossy(&self, ids: &[u32], options: DecodeOptions) -> Result<String> {
         let bytes = self.decode(ids, options)?;
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }
 
-    /// The bytes that a token adds to a text: none for control tokens and ids out of range.
+    /// Returns the bytes of a token; empty for control tokens and ids out of range.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
-        if self.role(id).is_markup() {
+        if self.token_type(id).is_control() {
             &[]
         } else {
-            self.token_spelling(id)
+            self.token_bytes_with_special(id)
         }
     }
 
-    /// The same, with control tokens spelt out.
-    pub fn token_spelling(&self, id: u32) -> &[u8] {
+    /// Returns the bytes of a token, including control tokens; empty for ids out of range.
+    pub fn token_bytes_with_special(&self, id: u32) -> &[u8] {
         self.pieces.get(id as usize)
     }
 
-    /// The id of a special token by its spelling.
-    pub fn special_id(&self, spelling: &str) -> Option<u32> {
-        self.specials.id(spelling)
+    /// Returns the id of a special token by its text.
+    pub fn special_id(&self, text: &str) -> Option<u32> {
+        self.specials.id(text)
     }
 
-    /// Whether a token is markup that [`token_bytes`](Self::token_bytes) leaves out.
+    /// Whether a token is a control token, which [`token_bytes`](Self::token_bytes) omits.
     pub fn is_control(&self, id: u32) -> bool {
-        self.role(id).is_markup()
+        self.token_type(id).is_control()
     }
 
-    /// Whether a token ends an answer.
+    /// Whether a token ends generation.
     pub fn is_stop(&self, id: u32) -> bool {
         self.stops.binary_search(&id).is_ok()
     }
 
-    /// The tokens that end an answer, in order.
+    /// The end-of-generation tokens, in ascending order.
     pub fn stops(&self) -> &[u32] {
         &self.stops
     }
 
-    /// The number of entries.
+    /// Number of tokens in the vocabulary.
     pub fn vocab_size(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Begins a text.
+    /// The beginning-of-sequence token.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// Ends a text.
+    /// The end-of-sequence token.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
 
-    /// Whether encoding with `add_special` puts BOS in front: a template that writes it must not.
+    /// Whether encoding with `add_special` adds BOS. Do not use it for a template that writes BOS.
     pub fn adds_bos(&self) -> bool {
         self.bos.is_some() && self.before.first() == self.bos.as_ref()
     }
 
-    /// The longest piece, for [`Utf8Stream::new`](super::Utf8Stream::new).
+    /// Length of the longest token in bytes, for [`Utf8Stream::new`](super::Utf8Stream::new).
     pub fn piece_bytes_max(&self) -> usize {
         self.piece_bytes_max
     }
 
-    /// The family.
-    pub fn kind(&self) -> Kind {
+    /// Type of the vocabulary.
+    pub fn kind(&self) -> VocabKind {
         self.kind
     }
 
-    /// The name of the rule that cuts words, where there is one.
+    /// Name of the pre-tokenizer (`tokenizer.ggml.pre`).
     pub fn pre(&self) -> Option<&'static str> {
         self.pre
     }
 
-    fn role(&self, id: u32) -> Role {
-        self.roles.get(id as usize).copied().unwrap_or(Role::Normal)
+    fn token_type(&self, id: u32) -> TokenType {
+        self.token_types
+            .get(id as usize)
+            .copied()
+            .unwrap_or(TokenType::Normal)
     }
 }
 
-/// The tokens that end an answer by their spelling.
-fn stops(specials: &SpecialTokens) -> Vec<u32> {
+/// Returns the end-of-generation tokens that are detected by text.
+fn eog_tokens(specials: &SpecialTokenIndex) -> Vec<u32> {
     let has = |text: &str| specials.id(text).is_some();
-    // In the Harmony format <|end|> ends a message and not the answer; Gemma's </s> is a tag.
+    // In the Harmony format <|end|> ends a message, not the generation. Gemma's </s> is an HTML tag.
     let harmony = has("<|call|>") && (has("<|return|>") || has("<|flush|>"));
     let gemma = has("<start_of_turn>") || has("<|tool_response>");
-    let spelt = STOPS.iter().filter(|text| match **text {
+    let texts = EOG_TOKENS.iter().filter(|text| match **text {
         "<|end|>" => !harmony,
         "</s>" => !gemma,
         _ => true,
     });
-    spelt.filter_map(|text| specials.id(text)).collect()
+    texts.filter_map(|text| specials.id(text)).collect()
 }

@@ -1,41 +1,41 @@
-//! Unigram: of all ways to write a word in tokens, the one with the best sum of scores.
+//! Unigram: the tokenization of a word with the best sum of scores.
 //!
-//! Kudo 2018, found as `SentencePiece` finds it: place by place, the best way to reach each.
+//! Kudo 2018. Viterbi search as in `SentencePiece`.
 
 use super::fallback::Fallback;
 use super::index::Index;
 use tabla_core::error::{Result, bail};
 
-/// The longest stretch that is written as one: bounds memory to some dozen bytes for each of its bytes.
+/// Maximum word length in bytes. The search needs some dozen bytes of memory per byte.
 const WORD_BYTES_MAX: usize = 4 << 20;
-/// How much worse than the worst token an unknown character is.
+/// Difference between the worst token score and the score of an unknown character.
 const UNK_PENALTY: f64 = 10.0;
 
-/// Tokens with their scores.
+/// A Unigram model.
 #[derive(Debug)]
 pub(super) struct Unigram {
     index: Index,
-    /// Ids in the order of their spelling, for tokens that begin at a place.
+    /// Ids sorted by token text, for prefix searches.
     sorted: Vec<u32>,
-    /// Where the spellings with each first byte begin in `sorted`; one more for the end.
+    /// Start index in `sorted` of the tokens with each first byte, plus the end.
     firsts: Vec<usize>,
-    /// A logarithm of the likelihood, for each id.
+    /// Log-probability of each token, by id.
     scores: Vec<f64>,
     unk_score: f64,
     fallback: Fallback,
 }
 
-/// The best way to reach a place of the word.
+/// The best tokenization up to a position of the word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reached {
+pub(super) struct BestTokenization {
     score: f64,
     from: usize,
-    /// The last token, or none for an unknown character.
+    /// The last token, `None` for an unknown character.
     id: Option<u32>,
 }
 
 impl Unigram {
-    /// Scores stand for each id of the index.
+    /// Creates a model. `scores` has one entry per id.
     pub(super) fn new(index: Index, scores: Vec<f64>, fallback: Fallback) -> Self {
         let mut sorted: Vec<u32> = index.ids().collect();
         sorted.sort_unstable_by_key(|&id| index.bytes(id));
@@ -56,30 +56,30 @@ impl Unigram {
     pub(super) fn encode(
         &self,
         word: &str,
-        best: &mut Vec<Reached>,
+        best: &mut Vec<BestTokenization>,
         out: &mut Vec<u32>,
     ) -> Result<()> {
         if word.len() > WORD_BYTES_MAX {
             let bytes = word.len();
             bail!(
                 TooLarge,
-                "a word of {bytes} bytes is over the limit of {WORD_BYTES_MAX}"
+                "a word of {bytes} bytes exceeds the limit of {WORD_BYTES_MAX}"
             );
         }
-        let nowhere = Reached {
+        let unreachable = BestTokenization {
             score: f64::NEG_INFINITY,
             from: 0,
             id: None,
         };
         best.clear();
-        best.resize(word.len() + 1, nowhere);
+        best.resize(word.len() + 1, unreachable);
         best[0].score = 0.0;
         for (at, c) in word.char_indices() {
             let here = best[at].score;
-            let mut reach = |end: usize, score: f64, id: Option<u32>| {
+            let mut relax = |end: usize, score: f64, id: Option<u32>| {
                 if here + score > best[end].score {
                     let score = here + score;
-                    best[end] = Reached {
+                    best[end] = BestTokenization {
                         score,
                         from: at,
                         id,
@@ -87,35 +87,36 @@ impl Unigram {
                 }
             };
             let mut is_known = false;
-            self.each_prefix(&word.as_bytes()[at..], |id, length| {
+            self.for_each_prefix(&word.as_bytes()[at..], |id, length| {
                 is_known |= length == c.len_utf8();
-                reach(at + length, self.scores[id as usize], Some(id));
+                relax(at + length, self.scores[id as usize], Some(id));
             });
             if !is_known {
-                reach(at + c.len_utf8(), self.unk_score, None);
+                relax(at + c.len_utf8(), self.unk_score, None);
             }
         }
-        // From the end to the start, and turned around.
-        let mut way = Vec::new();
+        // Follow the best path from the end to the start.
+        let mut path = Vec::new();
         let mut end = word.len();
         while end > 0 {
-            let Reached { from, id, .. } = best[end];
-            way.push((id, &word[from..end]));
+            let BestTokenization { from, id, .. } = best[end];
+            path.push((id, &word[from..end]));
             end = from;
         }
-        self.fallback.write(way.into_iter().rev(), out)
+        self.fallback.write(path.into_iter().rev(), out)
     }
 
-    /// Each token that begins the text, shortest first, with its length.
-    fn each_prefix(&self, text: &[u8], mut found: impl FnMut(u32, usize)) {
+    /// Calls `on_token` with the id and length of each token that is a prefix of the text, shortest
+    /// first.
+    fn for_each_prefix(&self, text: &[u8], mut on_token: impl FnMut(u32, usize)) {
         let Some(&first) = text.first() else { return };
         let first = usize::from(first);
         let mut range = &self.sorted[self.firsts[first]..self.firsts[first + 1]];
         for length in 1..=text.len() {
-            // All of the range begin with the bytes so far; one that is no longer stands first.
+            // All tokens in the range start with `text[..length]`; one equal to it is the first.
             let Some(&id) = range.first() else { return };
             if self.index.bytes(id).len() == length {
-                found(id, length);
+                on_token(id, length);
             }
             let Some(&byte) = text.get(length) else {
                 return;
@@ -130,13 +131,13 @@ impl Unigram {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pieces::Blob;
+    use super::super::pieces::StringTable;
     use super::*;
 
     #[test]
-    fn the_best_sum_wins() {
+    fn finds_best_sum_of_scores() {
         let tokens = ["<unk>", "a", "b", "ab", "abc", "c", "日"];
-        let index = Index::new(Blob::of(tokens, 9).unwrap(), |id| id != 0);
+        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0);
         let scores = vec![0., -1., -1., -3., -2., -1., -5.];
         let fallback = Fallback {
             unk: Some(0),

@@ -1,170 +1,175 @@
-//! What a tokenizer of a GGUF file is built from: plain data, and what the kinds make of it.
+//! The vocabulary keys of a GGUF file, and their conversion to a tokenizer specification.
 
-use super::bpe::{self, Alphabet, KnownWords};
+use super::bpe::{self, Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
-use super::kind::Kind;
+use super::kind::VocabKind;
 use super::pattern::Pattern;
-use super::pieces::{Role, TOKENS_MAX};
-use super::plan::{Method, Order, Plan, Unknown};
-use super::special::{Reach, Space};
-use super::steps::{Cut, Edit, Reading, Step, When};
+use super::pieces::{TOKENS_MAX, TokenType};
+use super::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
+use super::special::AddedTokenOptions;
+use super::steps::{CharsmapMatching, Normalization, PrependCondition, Split, Step};
 use super::{bert, pre, spm};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use tabla_core::error::{Context, Result, bail};
 
-/// The keys of a file.
+/// The `tokenizer.ggml.*` keys of a GGUF file.
 ///
-/// The fields are those of GGUF's `tokenizer.ggml.*`. Optional ids that are out of range count as
-/// absent: files write 0xFFFFFFFF for tokens that they do not have.
+/// Optional ids that are out of range are treated as absent: files use 0xFFFFFFFF for missing
+/// tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Vocab<'a> {
-    /// The kind: `llama`, `gpt2`, `gemma4`, `bert` or `t5`.
+    /// Vocabulary type: `llama`, `gpt2`, `gemma4`, `bert` or `t5`.
     pub model: &'a str,
-    /// The rule that cuts text into words, of `gpt2`.
+    /// Name of the pre-tokenizer, for `gpt2`.
     pub pre: Option<&'a str>,
-    /// The tokens as written in the file.
+    /// Token texts as in the file.
     pub tokens: Vec<&'a str>,
-    /// One per token, or none at all; `llama` merges by them, `t5` adds them up.
+    /// One per token, or empty. Merge order of `llama`, log-probabilities of `t5`.
     pub scores: Vec<f32>,
-    /// One per token, or none at all: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
+    /// One per token, or empty: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: Vec<u32>,
-    /// Pairs with a space between them, best first, of `gpt2` and `gemma4`.
+    /// Merges as two parts with a space between them, best first, for `gpt2` and `gemma4`.
     pub merges: Vec<&'a str>,
-    /// Begins a text.
+    /// Beginning-of-sequence token.
     pub bos: Option<u32>,
-    /// Ends a text.
+    /// End-of-sequence token.
     pub eos: Option<u32>,
-    /// Ends a turn.
+    /// End-of-turn token.
     pub eot: Option<u32>,
-    /// Ends a message.
+    /// End-of-message token.
     pub eom: Option<u32>,
-    /// Stands for what cannot be written.
+    /// Unknown token.
     pub unk: Option<u32>,
-    /// Begins a text, of `bert`.
+    /// Token at the start of a text, for `bert`.
     pub cls: Option<u32>,
-    /// Ends a text, of `bert`.
+    /// Token at the end of a text, for `bert`.
     pub sep: Option<u32>,
-    /// Whether BOS is put in front.
+    /// Whether BOS is added before a text.
     pub add_bos: Option<bool>,
-    /// Whether EOS is put behind.
+    /// Whether EOS is added after a text.
     pub add_eos: Option<bool>,
-    /// Whether a space is put in front of text, of `llama` and `t5`.
+    /// Whether a space is prepended to text, for `llama` and `t5`. Default true.
     pub add_space_prefix: Option<bool>,
-    /// Whether runs of spaces become one, of `t5`.
+    /// Whether consecutive spaces are collapsed, for `t5`. Default false.
     pub remove_extra_whitespaces: Option<bool>,
-    /// Which characters become which others, of `t5`; empty if none.
+    /// `SentencePiece` character map, for `t5`; may be empty.
     pub precompiled_charsmap: Vec<u8>,
-    /// Whether letters become small, of `bert`.
+    /// Whether text is lowercased, for `bert`. Default true.
     pub lowercase: Option<bool>,
-    /// Whether letters lose their marks, of `bert`; as `lowercase` where the file does not say.
+    /// Whether combining marks are removed, for `bert`. Defaults to `lowercase`.
     pub strip_accents: Option<bool>,
 }
 
-/// Kinds by their name in files.
-const KINDS: &[(&str, Kind)] = &[
-    ("llama", Kind::Llama),
-    ("gpt2", Kind::Gpt2),
-    ("gemma4", Kind::Gemma4),
-    ("bert", Kind::Bert),
-    ("t5", Kind::T5),
+/// Vocabulary types by their names in files.
+const KINDS: &[(&str, VocabKind)] = &[
+    ("llama", VocabKind::Llama),
+    ("gpt2", VocabKind::Gpt2),
+    ("gemma4", VocabKind::Gemma4),
+    ("bert", VocabKind::Bert),
+    ("t5", VocabKind::T5),
 ];
 
-/// Rules of `gpt2` files whose vocabulary is of the kind of Gemma 4.
-const GEMMA_4_RULES: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
+/// Pre-tokenizers of `gpt2` files with a vocabulary like that of Gemma 4.
+const GEMMA_4_PRE_TOKENIZERS: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
 
-/// A token that only Phi-3 has. There, white space behind special tokens goes away, which its
-/// `tokenizer.json` says for each, and GGUF has no key for.
+/// A token that identifies Phi-3. Its special tokens have `rstrip` set in `tokenizer.json`, for
+/// which GGUF has no key.
 const PHI_3_TOKEN: &str = "<|placeholder1|>";
-/// The special tokens of Phi-3 for which it stays.
+/// The special tokens of Phi-3 without `rstrip`.
 const PHI_3_PLAIN: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 
-/// The visible space, as a text.
+/// The `SentencePiece` space as a string.
 const SPACE: &str = "▁";
 
 impl<'a> Vocab<'a> {
-    /// What the keys come down to.
+    /// Converts the keys to a tokenizer specification.
     ///
     /// # Errors
-    /// `Format` for lists that do not fit each other, `Unsupported` for a kind or a rule that is not
-    /// known, `TooLarge` for a vocabulary over the limits.
-    pub(super) fn plan(&self) -> Result<Plan<'a>> {
+    /// `Format` for lists of different lengths, `Unsupported` for an unknown model or pre-tokenizer,
+    /// `TooLarge` for a vocabulary over the limits.
+    pub(super) fn spec(&self) -> Result<TokenizerSpec<'a>> {
         let kind = self.kind()?;
         self.check(kind)?;
         let row = match kind {
-            Kind::Gpt2 => Some(pre::find(self.pre, self.tokens.len())?),
+            VocabKind::Gpt2 => Some(pre::find(self.pre, self.tokens.len())?),
             _ => None,
         };
-        let roles = self.roles(kind);
+        let token_types = self.token_types(kind);
         let id = |id: Option<u32>| id.filter(|&id| (id as usize) < self.tokens.len());
-        // What SentencePiece writes first, for files that do not say.
-        let usual = |n: u32, role: Role| {
-            (kind == Kind::Llama && roles.get(n as usize) == Some(&role)).then_some(n)
+        // SentencePiece's default ids, for files without these keys.
+        let default_id = |n: u32, token_type: TokenType| {
+            (kind == VocabKind::Llama && token_types.get(n as usize) == Some(&token_type))
+                .then_some(n)
         };
-        let named = |name: &str| {
-            let place = self.tokens.iter().position(|token| *token == name)?;
-            u32::try_from(place).ok()
+        let find = |text: &str| {
+            let index = self.tokens.iter().position(|token| *token == text)?;
+            u32::try_from(index).ok()
         };
-        let bos = self.bos.or_else(|| usual(1, Role::Control));
-        let eos = self.eos.or_else(|| usual(2, Role::Control));
-        let unk = self.unk.or_else(|| usual(0, Role::Unknown));
+        let bos = self.bos.or_else(|| default_id(1, TokenType::Control));
+        let eos = self.eos.or_else(|| default_id(2, TokenType::Control));
+        let unk = self.unk.or_else(|| default_id(0, TokenType::Unknown));
         let (bos, unk) = match kind {
-            Kind::Bert => (
-                self.cls.or(bos).or_else(|| named("[CLS]")),
-                unk.or_else(|| named("[UNK]")),
+            VocabKind::Bert => (
+                self.cls.or(bos).or_else(|| find("[CLS]")),
+                unk.or_else(|| find("[UNK]")),
             ),
-            // All bytes are tokens.
-            Kind::Gpt2 => (bos, None),
+            // All bytes are tokens, so nothing is unknown.
+            VocabKind::Gpt2 => (bos, None),
             _ => (bos, unk),
         };
         let (bos, eos, unk) = (id(bos), id(eos), id(unk));
         let add_bos = match kind {
-            // Its files say false by mistake; the model needs it.
-            Kind::Gemma4 => true,
-            Kind::Llama | Kind::Bert => self.add_bos.unwrap_or(true),
-            Kind::T5 => self.add_bos.unwrap_or(false),
-            Kind::Gpt2 => self
+            // The key is false in Gemma 4 files, but the model needs BOS.
+            VocabKind::Gemma4 => true,
+            VocabKind::Llama | VocabKind::Bert => self.add_bos.unwrap_or(true),
+            VocabKind::T5 => self.add_bos.unwrap_or(false),
+            VocabKind::Gpt2 => self
                 .add_bos
                 .unwrap_or_else(|| row.is_some_and(|(_, row)| row.add_bos)),
         };
-        let after = if kind == Kind::Bert {
-            // Whatever `add_sep_token` says: that is of what stands between two texts.
-            id(self.sep.or_else(|| named("[SEP]")))
+        let after = if kind == VocabKind::Bert {
+            // `add_sep_token` refers to the separator between two texts.
+            id(self.sep.or_else(|| find("[SEP]")))
         } else {
-            eos.filter(|_| self.add_eos.unwrap_or(kind == Kind::T5))
+            eos.filter(|_| self.add_eos.unwrap_or(kind == VocabKind::T5))
         };
-        Ok(Plan {
+        Ok(TokenizerSpec {
             kind,
             pre: row.map(|(name, _)| name),
-            steps: self.steps(kind, row.map(|(_, row)| row), &roles)?,
-            method: self.method(kind, row.map(|(_, row)| row))?,
-            reach: self.reach(kind, &roles),
+            steps: self.steps(kind, row.map(|(_, row)| row), &token_types)?,
+            model: self.model_spec(kind, row.map(|(_, row)| row))?,
+            added_token_options: self.added_token_options(kind, &token_types),
             tokens: self
                 .tokens
                 .iter()
                 .map(|&token| Cow::Borrowed(token))
                 .collect(),
-            roles,
+            token_types,
             unk,
             before: bos.filter(|_| add_bos).into_iter().collect(),
             after: after.into_iter().collect(),
             bos,
             eos,
             stops: [id(self.eot), id(self.eom)].into_iter().flatten().collect(),
-            begins_with_space: kind == Kind::Bert || self.begins_with_space(kind),
+            add_space_prefix: kind == VocabKind::Bert || self.adds_space_prefix(kind),
         })
     }
 
-    fn kind(&self) -> Result<Kind> {
-        if self.model == "gpt2" && self.pre.is_some_and(|pre| GEMMA_4_RULES.contains(&pre)) {
-            return Ok(Kind::Gemma4);
+    fn kind(&self) -> Result<VocabKind> {
+        if self.model == "gpt2"
+            && self
+                .pre
+                .is_some_and(|pre| GEMMA_4_PRE_TOKENIZERS.contains(&pre))
+        {
+            return Ok(VocabKind::Gemma4);
         }
         let known = KINDS.iter().find(|(name, _)| *name == self.model);
         let Some(&(_, kind)) = known else {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
             bail!(
                 Unsupported,
-                "tokenizer.ggml.model: {:?} is not known; known are {}",
+                "tokenizer.ggml.model: unknown model {:?}; known models: {}",
                 self.model,
                 names.join(", ")
             );
@@ -172,8 +177,8 @@ impl<'a> Vocab<'a> {
         Ok(kind)
     }
 
-    /// Checks that the lists fit each other.
-    fn check(&self, kind: Kind) -> Result<()> {
+    /// Checks the lengths of the lists.
+    fn check(&self, kind: VocabKind) -> Result<()> {
         let tokens = self.tokens.len();
         if tokens == 0 {
             bail!(Format, "tokenizer.ggml.tokens is empty");
@@ -181,7 +186,7 @@ impl<'a> Vocab<'a> {
         if tokens > TOKENS_MAX {
             bail!(
                 TooLarge,
-                "tokenizer.ggml.tokens: {tokens} are over the limit of {TOKENS_MAX}"
+                "tokenizer.ggml.tokens: {tokens} tokens exceed the limit of {TOKENS_MAX}"
             );
         }
         for (name, length) in [
@@ -191,96 +196,115 @@ impl<'a> Vocab<'a> {
             if length != 0 && length != tokens {
                 bail!(
                     Format,
-                    "tokenizer.ggml.{name}: {length} entries for {tokens} tokens"
+                    "tokenizer.ggml.{name}: expected {tokens} entries, got {length}"
                 );
             }
         }
         let missing = match kind {
-            Kind::Gpt2 | Kind::Gemma4 if self.merges.is_empty() => "merges",
-            Kind::T5 if self.scores.is_empty() => "scores",
+            VocabKind::Gpt2 | VocabKind::Gemma4 if self.merges.is_empty() => "merges",
+            VocabKind::T5 if self.scores.is_empty() => "scores",
             _ => return Ok(()),
         };
         bail!(
             Format,
-            "tokenizer.ggml.{missing} is missing, which {} needs",
+            "tokenizer.ggml.{missing} is missing, required for model {}",
             self.model
         );
     }
 
-    /// What each token is for.
-    fn roles(&self, kind: Kind) -> Vec<Role> {
-        let untyped = |token: &&str| match spm::byte_of(token) {
-            Some(_) if kind != Kind::Gpt2 => Role::Byte,
-            _ => Role::Normal,
+    /// Returns the type of each token.
+    fn token_types(&self, kind: VocabKind) -> Vec<TokenType> {
+        let default_type = |token: &&str| match spm::byte_of(token) {
+            Some(_) if kind != VocabKind::Gpt2 => TokenType::Byte,
+            _ => TokenType::Normal,
         };
         if self.types.is_empty() {
-            return self.tokens.iter().map(untyped).collect();
+            return self.tokens.iter().map(default_type).collect();
         }
         self.types
             .iter()
-            .map(|&number| Role::from_ggml(number))
+            .map(|&number| TokenType::from_ggml(number))
             .collect()
     }
 
-    fn reach(&self, kind: Kind, roles: &[Role]) -> HashMap<u32, Reach> {
-        if kind != Kind::Llama || !self.tokens.contains(&PHI_3_TOKEN) {
+    fn added_token_options(
+        &self,
+        kind: VocabKind,
+        token_types: &[TokenType],
+    ) -> HashMap<u32, AddedTokenOptions> {
+        if kind != VocabKind::Llama || !self.tokens.contains(&PHI_3_TOKEN) {
             return HashMap::new();
         }
-        let reach = Reach {
-            right: Space::Goes,
-            ..Reach::default()
+        let options = AddedTokenOptions {
+            rstrip: true,
+            ..AddedTokenOptions::default()
         };
-        let tokens = (0..).zip(self.tokens.iter().zip(roles));
+        let tokens = (0..).zip(self.tokens.iter().zip(token_types));
         tokens
-            .filter(|(_, (token, role))| {
-                !PHI_3_PLAIN.contains(token) && (role.is_markup() || **role == Role::UserDefined)
+            .filter(|(_, (token, token_type))| {
+                !PHI_3_PLAIN.contains(token)
+                    && (token_type.is_control() || **token_type == TokenType::UserDefined)
             })
-            .map(|(id, _)| (id, reach))
+            .map(|(id, _)| (id, options))
             .collect()
     }
 
-    fn begins_with_space(&self, kind: Kind) -> bool {
-        matches!(kind, Kind::Llama | Kind::T5) && self.add_space_prefix.unwrap_or(true)
+    fn adds_space_prefix(&self, kind: VocabKind) -> bool {
+        matches!(kind, VocabKind::Llama | VocabKind::T5) && self.add_space_prefix.unwrap_or(true)
     }
 
-    fn steps(&self, kind: Kind, row: Option<&pre::Pre>, roles: &[Role]) -> Result<Vec<Step>> {
+    fn steps(
+        &self,
+        kind: VocabKind,
+        row: Option<&pre::Pre>,
+        token_types: &[TokenType],
+    ) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         match kind {
-            Kind::Gpt2 => {
+            VocabKind::Gpt2 => {
                 if let Some(row) = row {
                     steps.extend(row.steps()?);
                 }
             }
-            Kind::Gemma4 => {
-                steps.push(visible_spaces()?);
-                steps.push(Step::Cut(Cut::isolated(Pattern::regex(r"\n+")?)));
+            VocabKind::Gemma4 => {
+                steps.push(escape_spaces()?);
+                steps.push(Step::Split(Split::isolated(Pattern::regex(r"\n+")?)));
             }
-            Kind::Llama | Kind::T5 => {
+            VocabKind::Llama | VocabKind::T5 => {
                 if !self.precompiled_charsmap.is_empty() {
                     let map = Charsmap::read(&self.precompiled_charsmap)?;
-                    steps.push(Step::Edit(Edit::Charsmap(map, Reading::Longest)));
+                    steps.push(Step::Normalize(Normalization::Charsmap(
+                        map,
+                        CharsmapMatching::LongestPrefix,
+                    )));
                 }
-                if kind == Kind::T5 && self.remove_extra_whitespaces.unwrap_or(false) {
+                if kind == VocabKind::T5 && self.remove_extra_whitespaces.unwrap_or(false) {
                     for (regex, with) in [("^ +| +$", ""), (" {2,}", " ")] {
                         let pattern = Pattern::regex(regex)?;
-                        steps.push(Step::Edit(Edit::Replace(pattern, with.into())));
+                        steps.push(Step::Normalize(Normalization::Replace(
+                            pattern,
+                            with.into(),
+                        )));
                     }
                 }
-                steps.push(visible_spaces()?);
-                if self.begins_with_space(kind) {
-                    steps.push(Step::Edit(Edit::Prepend(SPACE.into(), When::Always)));
+                steps.push(escape_spaces()?);
+                if self.adds_space_prefix(kind) {
+                    steps.push(Step::Normalize(Normalization::Prepend(
+                        SPACE.into(),
+                        PrependCondition::Always,
+                    )));
                 }
-                steps.extend(self.words_of_spaces(roles)?);
+                steps.extend(self.split_at_spaces(token_types)?);
             }
-            Kind::Bert => {
+            VocabKind::Bert => {
                 let lowercase = self.lowercase.unwrap_or(true);
                 steps.extend(bert::clean()?);
-                steps.push(bert::part_ideographs()?);
+                steps.push(bert::separate_ideographs()?);
                 if self.strip_accents.unwrap_or(lowercase) {
                     steps.extend(bert::strip_accents()?);
                 }
                 if lowercase {
-                    steps.push(Step::Edit(Edit::Lowercase));
+                    steps.push(Step::Normalize(Normalization::Lowercase));
                 }
                 steps.extend(bert::words()?);
             }
@@ -288,56 +312,57 @@ impl<'a> Vocab<'a> {
         Ok(steps)
     }
 
-    /// A cut in front of spaces, which changes nothing where no token goes on behind one: short words
-    /// are merged in less time.
-    fn words_of_spaces(&self, roles: &[Role]) -> Result<Option<Step>> {
-        let mut texts = self.tokens.iter().zip(roles);
+    /// Returns a split before spaces, to merge short words, which is faster. It does not change the
+    /// result unless a token has a space after another character; returns `None` in that case.
+    fn split_at_spaces(&self, token_types: &[TokenType]) -> Result<Option<Step>> {
+        let mut texts = self.tokens.iter().zip(token_types);
         let is_exact = self.tokens.contains(&SPACE)
-            && !texts.any(|(token, role)| role.is_text() && spm::goes_over_spaces(token));
+            && !texts.any(|(token, token_type)| token_type.is_text() && spm::spans_words(token));
         if !is_exact {
             return Ok(None);
         }
-        Ok(Some(Step::Cut(Cut::isolated(Pattern::regex("▁*[^▁]+")?))))
+        Ok(Some(Step::Split(Split::isolated(Pattern::regex(
+            "▁*[^▁]+",
+        )?))))
     }
 
-    fn method(&self, kind: Kind, row: Option<&pre::Pre>) -> Result<Method<'a>> {
+    fn model_spec(&self, kind: VocabKind, row: Option<&pre::Pre>) -> Result<ModelSpec<'a>> {
         let scores = || self.scores.iter().map(|&score| f64::from(score)).collect();
         Ok(match kind {
-            Kind::Bert => Method::WordPiece {
+            VocabKind::Bert => ModelSpec::WordPiece {
                 word_chars_max: None,
             },
-            Kind::T5 => Method::Unigram {
+            VocabKind::T5 => ModelSpec::Unigram {
                 scores: scores(),
                 unknown: Unknown::Bytes,
             },
-            Kind::Llama => Method::Bpe {
+            VocabKind::Llama => ModelSpec::Bpe {
                 alphabet: Alphabet::Characters,
-                order: Order::Scores(if self.scores.is_empty() {
+                order: MergeOrder::Scores(if self.scores.is_empty() {
                     vec![0.0; self.tokens.len()]
                 } else {
                     scores()
                 }),
-                known_words: KnownWords::Merged,
+                ignore_merges: IgnoreMerges::Never,
                 unknown: Unknown::Bytes,
             },
-            Kind::Gpt2 | Kind::Gemma4 => {
-                let merges = self
-                    .merges
-                    .iter()
-                    .enumerate()
-                    .map(|(n, merge)| bpe::parts(merge).context(format_args!("merge {n}")));
-                let order = Order::List(merges.collect::<Result<_>>()?);
+            VocabKind::Gpt2 | VocabKind::Gemma4 => {
+                let merges =
+                    self.merges.iter().enumerate().map(|(n, merge)| {
+                        bpe::split_merge(merge).context(format_args!("merge {n}"))
+                    });
+                let order = MergeOrder::Merges(merges.collect::<Result<_>>()?);
                 match row {
-                    Some(row) => Method::Bpe {
+                    Some(row) => ModelSpec::Bpe {
                         alphabet: Alphabet::Bytes,
                         order,
-                        known_words: row.known_words,
+                        ignore_merges: row.ignore_merges,
                         unknown: Unknown::Fused,
                     },
-                    None => Method::Bpe {
+                    None => ModelSpec::Bpe {
                         alphabet: Alphabet::Characters,
                         order,
-                        known_words: KnownWords::WholeLineEnds,
+                        ignore_merges: IgnoreMerges::Newlines,
                         unknown: Unknown::Bytes,
                     },
                 }
@@ -346,8 +371,11 @@ impl<'a> Vocab<'a> {
     }
 }
 
-/// Spaces become visible.
-fn visible_spaces() -> Result<Step> {
-    let pattern = Pattern::text(" ")?;
-    Ok(Step::Edit(Edit::Replace(pattern, SPACE.into())))
+/// Replaces spaces with `▁`.
+fn escape_spaces() -> Result<Step> {
+    let pattern = Pattern::literal(" ")?;
+    Ok(Step::Normalize(Normalization::Replace(
+        pattern,
+        SPACE.into(),
+    )))
 }

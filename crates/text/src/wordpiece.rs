@@ -1,16 +1,16 @@
-//! `WordPiece`: the longest token that begins a word, then the longest that goes on, to its end.
+//! `WordPiece`: greedy longest match from the start of a word.
 //!
-//! Devlin et al. 2018. Tokens are spelt as GGUF does: `▁` in front of those that begin a word, nothing
-//! in front of those that go on.
+//! Devlin et al. 2018. Token texts have the form of GGUF: `▁` before tokens that start a word, no
+//! prefix for those that continue one.
 
 use super::index::Index;
 use super::spm::SPACE;
 use tabla_core::error::{Result, bail};
 
-/// Longer words are unknown, as in BERT.
+/// Default maximum word length in characters, as in BERT. Longer words are unknown.
 const WORD_CHARS_MAX: usize = 100;
 
-/// The tokens and the one for words that they cannot write.
+/// A `WordPiece` model.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     index: Index,
@@ -20,7 +20,7 @@ pub(super) struct WordPiece {
 }
 
 impl WordPiece {
-    /// `word_chars_max` is 100 where nothing else is said.
+    /// Creates a model. `word_chars_max` defaults to 100.
     pub(super) fn new(index: Index, unk: Option<u32>, word_chars_max: Option<usize>) -> Self {
         let lengths = index.ids().map(|id| index.bytes(id).len());
         Self {
@@ -34,7 +34,7 @@ impl WordPiece {
     /// Appends the ids of a word.
     ///
     /// # Errors
-    /// `Tokenizer` where the word cannot be written and nothing stands for that.
+    /// `Tokenizer` for an unknown word if there is no unknown token.
     pub(super) fn encode(&self, word: &str, out: &mut Vec<u32>) -> Result<()> {
         let length = out.len();
         if word.chars().nth(self.word_chars_max).is_none() && self.pieces(word, out) {
@@ -48,17 +48,17 @@ impl WordPiece {
         Ok(())
     }
 
-    /// Whether tokens were found up to the end.
+    /// Appends the tokens of a word. Returns false if the word has no tokenization.
     fn pieces(&self, word: &str, out: &mut Vec<u32>) -> bool {
         let word = format!("{SPACE}{word}");
         let mut rest = word.as_str();
         while !rest.is_empty() {
             let longest = rest.floor_char_boundary(self.token_bytes_max);
             let ends = rest[..longest].char_indices().rev();
-            let found = ends
+            let longest = ends
                 .map(|(at, c)| at + c.len_utf8())
                 .find_map(|end| Some((end, self.index.get(&rest[..end])?)));
-            let Some((end, id)) = found else {
+            let Some((end, id)) = longest else {
                 return false;
             };
             out.push(id);
@@ -70,13 +70,13 @@ impl WordPiece {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pieces::Blob;
+    use super::super::pieces::StringTable;
     use super::*;
 
     #[test]
-    fn the_longest_token_from_the_left() {
+    fn matches_longest_tokens_from_left() {
         let tokens = ["[UNK]", "▁a", "▁ab", "b", "bc", "c", "▁日"];
-        let index = Index::new(Blob::of(tokens, 9).unwrap(), |id| id != 0);
+        let index = Index::new(StringTable::from_strings(tokens, 9).unwrap(), |id| id != 0);
         let model = WordPiece::new(index, Some(0), Some(4));
         let encode = |word: &str| {
             let mut ids = vec![9];

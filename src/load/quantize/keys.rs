@@ -36,7 +36,7 @@ pub(super) fn write(
         let ends = folder.ends()?;
         let embedding = tensors.iter().find(|t| t.name == EMBEDDING);
         let rows = embedding.map_or(0, |t| t.matrix.rows);
-        Vocab::of_json(&tokenizer, config.as_deref(), |vocab| {
+        Vocab::from_json(&tokenizer, config.as_deref(), |vocab| {
             let eos = vocab.eos.or(ends.first().copied());
             // What else ends a text is the end of a turn, and of a message.
             let mut others = ends.iter().copied().filter(|end| Some(*end) != eos);

@@ -4,7 +4,7 @@
 use crate::common::{golden, greedy, replays};
 use std::time::Duration;
 use tabla::exec::gpu::Device;
-use tabla::text::Encode;
+use tabla::text::EncodeOptions;
 use tabla::{
     EmbedOptions, ErrorKind, Flow, GenerateOptions, LoadOptions, Model, Pooling, Result, Sampling,
     Session, Source,
@@ -40,7 +40,7 @@ fn begun(model: Model) -> Session {
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
-        .encode("Once upon a time", Encode::PROMPT)
+        .encode("Once upon a time", EncodeOptions::PROMPT)
         .unwrap();
     session.prefill(&prompt, &mut |_, _| {}).unwrap();
     session

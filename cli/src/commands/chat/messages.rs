@@ -7,7 +7,7 @@ use crate::output::Failure;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::Path;
-use tabla::text::Answer;
+use tabla::text::AssistantMessage;
 
 /// Messages of a file at most.
 const MESSAGES_MAX: usize = 100_000;
@@ -27,7 +27,7 @@ impl Messages {
     }
 
     /// Appends what the model answered, its reasoning apart from it.
-    pub(super) fn answer(&mut self, said: &Answer) {
+    pub(super) fn answer(&mut self, said: &AssistantMessage) {
         let mut message = json!({ "role": "assistant", "content": said.content });
         if !said.reasoning.is_empty() {
             message["reasoning_content"] = json!(said.reasoning);
@@ -193,10 +193,10 @@ mod tests {
         messages.set_system("Be brief.");
         for (text, content, reasoning) in [("a", "b", ""), ("c", "d", "hm")] {
             messages.ask(text);
-            messages.answer(&Answer {
+            messages.answer(&AssistantMessage {
                 content: content.to_string(),
                 reasoning: reasoning.to_string(),
-                calls: Vec::new(),
+                tool_calls: Vec::new(),
             });
         }
         messages

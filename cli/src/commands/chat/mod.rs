@@ -21,7 +21,7 @@ use messages::Messages;
 use reply::Reply;
 use serde_json::{Map, Value};
 use std::path::Path;
-use tabla::text::{AnswerFormat, ChatTemplate, Choice, Conversation, FALLBACKS};
+use tabla::text::{BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice};
 use tabla::{Finish, GenerateOptions, LoadOptions, Overflow, Session};
 
 #[derive(Args, Debug)]
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
     let mut chat = Chat {
-        format: AnswerFormat::of(&template, &[]),
+        format: ChatFormat::detect(&template, &[]),
         template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
@@ -118,10 +118,13 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
 fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Failure> {
     let templates = session.chat_templates();
     let known = |name: &str| {
-        templates.get(name).is_some() || FALLBACKS.iter().any(|fallback| fallback.0 == name)
+        templates.get(name).is_some() || BUILTIN_TEMPLATES.iter().any(|fallback| fallback.0 == name)
     };
-    if wanted.is_none() && templates.usual(session.tokenizer()).is_none() {
-        let names: Vec<&str> = FALLBACKS.iter().map(|fallback| fallback.0).collect();
+    if wanted.is_none() && templates.default_name(session.tokenizer()).is_none() {
+        let names: Vec<&str> = BUILTIN_TEMPLATES
+            .iter()
+            .map(|fallback| fallback.0)
+            .collect();
         return Err(Failure::new(format!(
             "the model has no chat template: --chat-template takes a file, a text, or one of {}",
             names.join(", ")
@@ -135,7 +138,7 @@ fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
         }
         None => None,
     };
-    let choice = Choice {
+    let choice = TemplateChoice {
         template: text.as_deref().or(wanted),
         tools: false,
     };
@@ -147,7 +150,7 @@ struct Chat<'a> {
     session: Session,
     template: ChatTemplate,
     /// How answers to the template are written.
-    format: AnswerFormat,
+    format: ChatFormat,
     variables: Option<&'a Map<String, Value>>,
     generate: GenerateOptions,
     messages: Messages,

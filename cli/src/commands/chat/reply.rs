@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
 use crate::output::terminal::{self, DIM, PLAIN};
-use tabla::text::{Answer, AnswerFormat, AnswerStream, Part, Tokenizer};
+use tabla::text::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, Tokenizer};
 use tabla::{Flow, Piece, Stats};
 
 /// What stands between reasoning that are dim and what is said.
@@ -13,10 +13,10 @@ const BETWEEN: &str = "\x1b[0m\n\n";
 /// everybody else gets the answer as the model wrote it.
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
-    stream: AnswerStream,
+    stream: ChatParser,
     shown: AnswerWriter,
     look: Look,
-    said: Answer,
+    said: AssistantMessage,
 }
 
 /// How text looks.
@@ -32,23 +32,23 @@ enum Look {
 
 impl<'a> Reply<'a> {
     /// An answer to a prompt.
-    pub(super) fn new(format: &AnswerFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
+    pub(super) fn new(format: &ChatFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
         Self {
             tokenizer,
-            stream: format.stream(prompt),
+            stream: format.parser(prompt),
             shown: AnswerWriter::new(Form::Text),
             look: if terminal::stdout_has_colours() {
                 Look::Said
             } else {
                 Look::Written
             },
-            said: Answer::default(),
+            said: AssistantMessage::default(),
         }
     }
 
     pub(super) fn take(&mut self, piece: Piece<'_>) -> Flow {
         let format = self.stream.format();
-        let text = format.spelt_out(self.tokenizer, piece.token, piece.text);
+        let text = format.token_text(self.tokenizer, piece.token, piece.text);
         let parts = self.stream.push(&text);
         if self.look == Look::Written {
             self.keep(parts);
@@ -57,13 +57,13 @@ impl<'a> Reply<'a> {
         self.show(parts)
     }
 
-    fn show(&mut self, parts: Vec<Part>) -> Flow {
+    fn show(&mut self, parts: Vec<MessageDelta>) -> Flow {
         for part in &parts {
             let (text, look) = match part {
-                Part::Content(text) => (text, Look::Said),
-                Part::Reasoning(text) => (text, Look::Thought),
+                MessageDelta::Content(text) => (text, Look::Said),
+                MessageDelta::Reasoning(text) => (text, Look::Thought),
                 // Without tools nothing is a call.
-                Part::Call(_) => continue,
+                MessageDelta::ToolCall(_) => continue,
             };
             let begins = match (self.look, look) {
                 (Look::Said, Look::Thought) => DIM,
@@ -80,18 +80,21 @@ impl<'a> Reply<'a> {
         Flow::Continue
     }
 
-    fn keep(&mut self, parts: Vec<Part>) {
+    fn keep(&mut self, parts: Vec<MessageDelta>) {
         for part in parts {
             match part {
-                Part::Content(text) => self.said.content.push_str(&text),
-                Part::Reasoning(text) => self.said.reasoning.push_str(&text),
-                Part::Call(call) => self.said.calls.push(call),
+                MessageDelta::Content(text) => self.said.content.push_str(&text),
+                MessageDelta::Reasoning(text) => self.said.reasoning.push_str(&text),
+                MessageDelta::ToolCall(call) => self.said.tool_calls.push(call),
             }
         }
     }
 
     /// Ends the line that the answer stands on; what was said, and how it ended.
-    pub(super) fn end(mut self, stats: tabla::Result<Stats>) -> Result<(Answer, Stats), Failure> {
+    pub(super) fn end(
+        mut self,
+        stats: tabla::Result<Stats>,
+    ) -> Result<(AssistantMessage, Stats), Failure> {
         let parts = self.stream.finish();
         if self.look == Look::Written {
             self.keep(parts);

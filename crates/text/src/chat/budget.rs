@@ -1,7 +1,8 @@
-//! What one rendering may use: bytes of text and items, instructions, time.
+//! Resource limits of one rendering: memory, instructions and time.
 //!
-//! The engine counts instructions, but one instruction can double a string or repeat it a hundred
-//! million times. So everything that makes text or lists reports here before or right behind it.
+//! The engine counts instructions, but a single instruction can double a string or repeat it a
+//! hundred million times. So all operations that create strings or lists are charged here, before
+//! or immediately after they run.
 
 use super::python;
 use minijinja::value::ValueKind;
@@ -11,30 +12,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tabla_core::error::{self, ErrorKind as Kind};
 
-/// Bytes that a rendering may make whatever the conversation is.
-const BYTES_FREE: usize = 16 << 20;
-/// Bytes that it may make for each byte of the conversation: a content passes through a dozen
-/// filters and concatenations, JSON writes up to six bytes for one.
+/// Base limit of allocated bytes, regardless of the conversation.
+const BYTES_BASE: usize = 16 << 20;
+/// Additional bytes for each byte of the conversation: a message passes through a dozen filters
+/// and concatenations, and JSON escapes take up to six bytes per byte.
 const BYTES_PER_BYTE: usize = 256;
-/// Instructions whatever the conversation is, and more for each of its values.
-const FUEL_FREE: u64 = 500_000;
+/// Base limit of instructions, and additional ones for each value of the conversation.
+const FUEL_BASE: u64 = 500_000;
 const FUEL_PER_VALUE: u64 = 5_000;
-/// Lists, maps and the like that a rendering may make: each may hold the one before, and a stack
-/// must reach through all of them.
+/// Maximum number of lists and maps: each may contain the previous one, and recursion must not
+/// overflow the stack.
 const CONTAINERS_MAX: usize = 50_000;
-/// A sound template takes milliseconds.
+/// Time limit. A normal template takes milliseconds.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// What a list keeps for an item.
+/// Memory of a list item.
 const ITEM_BYTES: usize = size_of::<Value>();
 
-/// The size of a conversation, which is what its rendering may grow with.
+/// Size of a conversation; the limits grow with it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Size {
+pub(super) struct ConversationSize {
     pub(super) bytes: usize,
     pub(super) values: usize,
 }
 
-/// What is left for a rendering.
+/// Limits and usage of a rendering.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: usize,
@@ -45,34 +46,34 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(size: Size) -> Self {
+    pub(super) fn new(size: ConversationSize) -> Self {
         let values = u64::try_from(size.values).unwrap_or(u64::MAX);
         Self {
-            bytes: BYTES_FREE.saturating_add(size.bytes.saturating_mul(BYTES_PER_BYTE)),
+            bytes: BYTES_BASE.saturating_add(size.bytes.saturating_mul(BYTES_PER_BYTE)),
             used: AtomicUsize::new(0),
             containers: AtomicUsize::new(0),
-            fuel: FUEL_FREE.saturating_add(values.saturating_mul(FUEL_PER_VALUE)),
+            fuel: FUEL_BASE.saturating_add(values.saturating_mul(FUEL_PER_VALUE)),
             end: Instant::now() + TIME_MAX,
         }
     }
 
-    /// Instructions.
+    /// Maximum number of instructions.
     pub(super) fn fuel(&self) -> u64 {
         self.fuel
     }
 
-    /// Takes bytes.
+    /// Charges `bytes` of memory.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), Error> {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > self.bytes {
-            // What is over stays over: the sum must not wrap around.
+            // Keep the sum at the limit, so that it cannot wrap around.
             self.used.store(self.bytes, Ordering::Relaxed);
             return Err(self.exceeded());
         }
         self.check_time()
     }
 
-    /// Takes what a fresh value keeps.
+    /// Charges the memory of a new value.
     pub(super) fn charge_value(&self, value: &Value) -> Result<(), Error> {
         if let Some(text) = value.as_str() {
             return self.charge(text.len());
@@ -80,22 +81,22 @@ impl Budget {
         if value.kind() >= ValueKind::Seq {
             let before = self.containers.fetch_add(1, Ordering::Relaxed);
             if before >= CONTAINERS_MAX {
-                let message = format!("rendering makes more than {CONTAINERS_MAX} lists");
-                return Err(refuse(Kind::TooLarge, &message));
+                let message = format!("rendering creates more than {CONTAINERS_MAX} lists");
+                return Err(template_error(Kind::TooLarge, &message));
             }
-            self.check_reach(value)?;
+            self.check_reachable_size(value)?;
         }
         self.charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))
     }
 
-    /// Fails where more can be reached from a value than may be made at all: lists that share
-    /// their items double with each step, and whoever compares or writes one walks all of it.
-    fn check_reach(&self, value: &Value) -> Result<(), Error> {
-        let (mut reached, mut open) = (0usize, vec![value.clone()]);
+    /// Fails if the values reachable from `value` exceed the byte limit. Lists that share their items
+    /// can represent exponentially many values, and comparing or writing a list visits all of them.
+    fn check_reachable_size(&self, value: &Value) -> Result<(), Error> {
+        let (mut reachable, mut open) = (0usize, vec![value.clone()]);
         while let Some(value) = open.pop() {
             let items = value.len().unwrap_or(0).saturating_mul(ITEM_BYTES);
-            reached = reached.saturating_add(value.as_str().map_or(items, str::len));
-            if reached > self.bytes {
+            reachable = reachable.saturating_add(value.as_str().map_or(items, str::len));
+            if reachable > self.bytes {
                 return Err(self.exceeded());
             }
             match value.kind() {
@@ -111,59 +112,59 @@ impl Budget {
         Ok(())
     }
 
-    /// Fails when the time is over: loops ask once a turn.
+    /// Fails when the time limit is exceeded. Loops check it at their start.
     pub(super) fn check_time(&self) -> Result<(), Error> {
         if Instant::now() > self.end {
             let seconds = TIME_MAX.as_secs();
             let message = format!("rendering takes more than {seconds} s");
-            return Err(refuse(Kind::TooLarge, &message));
+            return Err(template_error(Kind::TooLarge, &message));
         }
         Ok(())
     }
 
     fn exceeded(&self) -> Error {
-        let message = format!("rendering makes more than {} bytes of text", self.bytes);
-        refuse(Kind::TooLarge, &message)
+        let message = format!("rendering creates more than {} bytes of text", self.bytes);
+        template_error(Kind::TooLarge, &message)
     }
 
-    /// The text that `write` makes, charged while it grows.
+    /// Returns the text that `write` writes, and charges it.
     pub(super) fn text(
         &self,
-        write: impl FnOnce(&mut Charged<'_, String>) -> fmt::Result,
+        write: impl FnOnce(&mut MeteredWriter<'_, String>) -> fmt::Result,
     ) -> Result<String, Error> {
         let mut out = String::new();
-        self.through(&mut out, write)?;
+        self.write_to(&mut out, write)?;
         Ok(out)
     }
 
-    /// Writes into `out`, charged.
-    pub(super) fn through<W: fmt::Write>(
+    /// Writes to `out`, and charges the text.
+    pub(super) fn write_to<W: fmt::Write>(
         &self,
         out: &mut W,
-        write: impl FnOnce(&mut Charged<'_, W>) -> fmt::Result,
+        write: impl FnOnce(&mut MeteredWriter<'_, W>) -> fmt::Result,
     ) -> Result<(), Error> {
-        let mut charged = Charged {
+        let mut writer = MeteredWriter {
             out,
             budget: self,
             error: None,
         };
-        if write(&mut charged).is_err() {
-            return Err(charged
+        if write(&mut writer).is_err() {
+            return Err(writer
                 .error
-                .unwrap_or_else(|| refuse(Kind::TooLarge, python::TOO_DEEP)));
+                .unwrap_or_else(|| template_error(Kind::TooLarge, python::TOO_DEEP)));
         }
         Ok(())
     }
 }
 
-/// A writer that charges what passes.
-pub(super) struct Charged<'a, W> {
+/// A writer that charges the text to the budget.
+pub(super) struct MeteredWriter<'a, W> {
     out: &'a mut W,
     budget: &'a Budget,
     error: Option<Error>,
 }
 
-impl<W: fmt::Write> fmt::Write for Charged<'_, W> {
+impl<W: fmt::Write> fmt::Write for MeteredWriter<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if let Err(error) = self.budget.charge(text.len()) {
             self.error = Some(error);
@@ -173,8 +174,8 @@ impl<W: fmt::Write> fmt::Write for Charged<'_, W> {
     }
 }
 
-/// An error of the engine that carries one of ours.
-pub(super) fn refuse(kind: Kind, message: &str) -> Error {
+/// Wraps an error of this crate in an error of the engine.
+pub(super) fn template_error(kind: Kind, message: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.to_string())
         .with_source(error::Error::new(kind, message))
 }

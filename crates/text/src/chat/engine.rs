@@ -1,10 +1,10 @@
-//! The engine: minijinja with what `transformers` adds, and with limits on all that grows.
+//! The template engine: minijinja with the additions of `transformers`, and with resource limits.
 //!
-//! A template is compiled anew for each rendering, which takes less time than a token, and its
-//! instructions are rewritten: whatever makes text or lists is charged to a [`Budget`]. That is the
-//! one use of the engine's unstable interface, so its version is pinned.
+//! Each rendering compiles the template, which takes less time than decoding a token. The compiled
+//! instructions are rewritten so that all that create strings or lists are charged to a [`Budget`].
+//! That uses minijinja's unstable API, so its version is pinned.
 
-use super::budget::{Budget, Size, refuse};
+use super::budget::{Budget, ConversationSize, template_error};
 use super::filters;
 use super::python;
 use super::source::{ONE, prepare};
@@ -19,35 +19,35 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tabla_core::error::{self, ErrorKind as Kind, bail};
 
-/// What errors call the template.
+/// Name of the template in error messages.
 const NAME: &str = "chat template";
-/// How deep macros and loops call each other.
+/// Maximum recursion depth of macros and loops.
 const RECURSION_MAX: usize = 100;
-/// Bytes of what `strftime_now` is asked for.
+/// Maximum length of a `strftime_now` format in bytes.
 const FORMAT_BYTES_MAX: usize = 256;
 
-// Functions behind instructions: no name in a template is spelt so.
+// Functions called by rewritten instructions. Template code cannot spell these names.
 const CHARGE: &str = "<charge>";
 const CLOCK: &str = "<clock>";
 const CONCAT: &str = "~";
 const MULTIPLY: &str = "*";
 
-/// Room for recursion: parsing goes as deep as a tag is long, dropping as deep as values nest.
+/// Stack for recursion: parsing recurses with tag length, dropping with value nesting.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Compiles a template and forgets it: what is wrong with it is said now.
+/// Compiles a template to report errors.
 pub(super) fn check(source: &str) -> error::Result<()> {
-    apart(|| compile(&prepare(source, syntax()?)?).map(drop))
+    run_on_thread(|| compile(&prepare(source, syntax()?)?).map(drop))
 }
 
-/// Renders a template on the variables in `root`.
+/// Renders a template with the variables in `root`.
 pub(super) fn render(
     source: &str,
     root: Value,
-    size: Size,
+    size: ConversationSize,
     now: SystemTime,
 ) -> error::Result<String> {
-    apart(|| {
+    run_on_thread(|| {
         let budget = Arc::new(Budget::new(size));
         let env = environment(&budget, now);
         let source = prepare(source, syntax()?)?;
@@ -61,29 +61,29 @@ pub(super) fn render(
     })
 }
 
-/// Does the engine's work on a stack of its own, where a fault of the engine ends nothing else.
-fn apart<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> error::Result<T> {
+/// Runs the engine on a thread with a large stack. A panic of the engine becomes an error.
+fn run_on_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> error::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("tabla-template".to_string());
         let thread = thread.stack_size(STACK_BYTES);
-        let done = match thread.spawn_scoped(scope, || work().map_err(|e| mend(&e))) {
+        let result = match thread.spawn_scoped(scope, || work().map_err(|e| convert_error(&e))) {
             Ok(running) => running.join(),
-            Err(e) => bail!(Memory, "{NAME}: no thread: {e}"),
+            Err(e) => bail!(Memory, "{NAME}: failed to spawn a thread: {e}"),
         };
-        done.unwrap_or_else(|_| bail!(Format, "{NAME}: the engine cannot run it"))
+        result.unwrap_or_else(|_| bail!(Format, "{NAME}: the template engine panicked"))
     })
 }
 
-/// Our error in one of the engine's, or one that says what the engine does.
-fn mend(error: &Error) -> error::Error {
-    let place = match error.line() {
+/// Converts an error of the engine. Returns the wrapped error of this crate if there is one.
+fn convert_error(error: &Error) -> error::Error {
+    let location = match error.line() {
         Some(line) => format!("{NAME}, line {line}"),
         None => NAME.to_string(),
     };
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(ours) = inner.downcast_ref::<error::Error>() {
-            return error::Error::new(ours.kind(), format_args!("{place}: {}", ours.message()));
+            return error::Error::new(ours.kind(), format_args!("{location}: {}", ours.message()));
         }
         cause = inner.source();
     }
@@ -95,10 +95,10 @@ fn mend(error: &Error) -> error::Error {
     let message = error
         .detail()
         .map_or(what.clone(), |detail| format!("{what}: {detail}"));
-    error::Error::new(kind, format_args!("{place}: {message}"))
+    error::Error::new(kind, format_args!("{location}: {message}"))
 }
 
-/// Whitespace as `transformers` sets it.
+/// Whitespace control as in `transformers`.
 fn syntax() -> Result<SyntaxConfig, Error> {
     SyntaxConfig::builder()
         .trim_blocks(true)
@@ -112,25 +112,25 @@ fn compile(source: &str) -> Result<Instructions<'_>, Error> {
     generator.compile_stmt(&tree);
     let (code, blocks) = generator.finish();
     if let Some(name) = blocks.keys().next() {
-        let message = format!("block {name}: no template extends this one");
-        return Err(refuse(Kind::Unsupported, &message));
+        let message = format!("block {name}: template inheritance is not supported");
+        return Err(template_error(Kind::Unsupported, &message));
     }
-    Ok(charged(&code, source))
+    Ok(instrument(&code, source))
 }
 
-/// The same program, which charges what it makes.
-fn charged<'s>(code: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
+/// Rewrites a program to charge the values that it creates to the budget.
+fn instrument<'s>(code: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
     use Instruction as I;
     let charge = [I::DupTop, I::CallFunction(CHARGE, Some(1)), I::DiscardTop];
     let mut program: Vec<(I<'s>, u16)> = Vec::new();
-    // Where each instruction went: jumps go there, to what stands in front of it.
-    let mut places = Vec::new();
+    // New address of each instruction, for jump targets.
+    let mut addresses = Vec::new();
     for (at, instruction) in (0..).map_while(|at| Some((at, code.get(at)?))) {
-        places.push(u32::try_from(program.len()).unwrap_or(u32::MAX));
+        addresses.push(u32::try_from(program.len()).unwrap_or(u32::MAX));
         let line = code.get_line(at).and_then(|line| u16::try_from(line).ok());
         let mut add = |new: I<'s>| program.push((new, line.unwrap_or(0)));
         match instruction {
-            // Through the formatter, which charges.
+            // The formatter charges the text.
             I::EmitRaw(text) => {
                 add(I::LoadConst(Value::from(*text)));
                 add(I::Emit);
@@ -166,14 +166,14 @@ fn charged<'s>(code: &Instructions<'s>, source: &'s str) -> Instructions<'s> {
         | I::JumpIfTrueOrPop(to)
         | I::BuildMacro(_, to, _) = &mut instruction
         {
-            *to = places.get(*to as usize).copied().unwrap_or(u32::MAX);
+            *to = addresses.get(*to as usize).copied().unwrap_or(u32::MAX);
         }
         out.add_with_line(instruction, line);
     }
     out
 }
 
-/// Globals, filters and methods, each charged to the budget where it makes something.
+/// Returns an environment whose globals, filters and methods charge the budget.
 fn environment(budget: &Arc<Budget>, now: SystemTime) -> Environment<'static> {
     let mut env = Environment::new();
     env.set_recursion_limit(RECURSION_MAX);
@@ -182,7 +182,7 @@ fn environment(budget: &Arc<Budget>, now: SystemTime) -> Environment<'static> {
     env.add_global(ONE, 1);
 
     let b = Arc::clone(budget);
-    env.set_formatter(move |out, _, value| b.through(out, |out| python::write_str(value, out)));
+    env.set_formatter(move |out, _, value| b.write_to(out, |out| python::write_str(value, out)));
     let b = Arc::clone(budget);
     env.add_function(CHARGE, move |value: &Value| b.charge_value(value));
     let b = Arc::clone(budget);
@@ -199,35 +199,37 @@ fn environment(budget: &Arc<Budget>, now: SystemTime) -> Environment<'static> {
         multiply(&b, left, right)
     });
     env.add_function("raise_exception", |message: String| {
-        Err::<Value, _>(refuse(Kind::Argument, &message))
+        Err::<Value, _>(template_error(Kind::Argument, &message))
     });
     env.add_function("strftime_now", move |format: &str| {
         if format.len() > FORMAT_BYTES_MAX {
             let bytes = format.len();
-            let message = format!("a format of {bytes} bytes is over {FORMAT_BYTES_MAX}");
-            return Err(refuse(Kind::TooLarge, &message));
+            let message = format!(
+                "strftime_now: a format of {bytes} bytes exceeds the limit of {FORMAT_BYTES_MAX}"
+            );
+            return Err(template_error(Kind::TooLarge, &message));
         }
         strftime(now, format).map_err(|directive| {
-            let message = format!("strftime_now: {directive} is not known");
-            refuse(Kind::Unsupported, &message)
+            let message = format!("strftime_now: unknown directive {directive}");
+            template_error(Kind::Unsupported, &message)
         })
     });
     filters::add(&mut env, budget);
     env
 }
 
-/// `*` of numbers, and of a text or a list and a count.
+/// `*` of two numbers, or of a string or list and a count.
 fn multiply(budget: &Budget, left: &Value, right: &Value) -> Result<Value, Error> {
-    let (many, count) = if left.is_number() {
+    let (sequence, count) = if left.is_number() {
         (right, left)
     } else {
         (left, right)
     };
-    let sequence = matches!(many.kind(), ValueKind::String | ValueKind::Seq);
-    if sequence && let Some(count) = count.as_i64() {
+    let is_sequence = matches!(sequence.kind(), ValueKind::String | ValueKind::Seq);
+    if is_sequence && let Some(count) = count.as_i64() {
         let count = usize::try_from(count).unwrap_or(0);
-        let Some(text) = many.as_str() else {
-            let items: Vec<Value> = many.try_iter()?.collect();
+        let Some(text) = sequence.as_str() else {
+            let items: Vec<Value> = sequence.try_iter()?.collect();
             budget.charge(
                 size_of::<Value>()
                     .saturating_mul(items.len())
@@ -239,20 +241,20 @@ fn multiply(budget: &Budget, left: &Value, right: &Value) -> Result<Value, Error
         budget.charge(text.len().saturating_mul(count))?;
         return Ok(Value::from(text.repeat(count)));
     }
-    let refused = || {
+    let invalid = || {
         let (a, b) = (left.kind(), right.kind());
         Error::new(
             ErrorKind::InvalidOperation,
-            format!("{a} * {b} has no value"),
+            format!("cannot multiply {a} by {b}"),
         )
     };
     if left.is_integer() && right.is_integer() {
         let product = left.as_i64().zip(right.as_i64());
         let product = product.and_then(|(a, b)| a.checked_mul(b));
-        return product.map(Value::from).ok_or_else(refused);
+        return product.map(Value::from).ok_or_else(invalid);
     }
     if !left.is_number() || !right.is_number() {
-        return Err(refused());
+        return Err(invalid());
     }
     Ok(Value::from(
         f64::try_from(left.clone())? * f64::try_from(right.clone())?,

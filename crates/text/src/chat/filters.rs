@@ -1,8 +1,9 @@
-//! Filters, tests and methods that differ from the engine's own: bounded, and with Python's results.
+//! Filters, tests and methods that replace those of minijinja: with resource limits and Python's
+//! results.
 
-use super::budget::{Budget, refuse};
+use super::budget::{Budget, template_error};
 use super::python::{self, Escape, Json};
-use super::values::Reader;
+use super::values::ValueConverter;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
@@ -10,16 +11,17 @@ use std::fmt::Write;
 use std::sync::Arc;
 use tabla_core::error::ErrorKind as Kind;
 
-/// The engine's filters that nobody needs here and that no budget bounds.
+/// Filters of minijinja that templates do not use and the budget does not cover.
 const REMOVED: &[&str] = &[
     "batch", "slice", "format", "pprint", "chain", "zip", "sum", "groupby",
 ];
 
-/// Columns of an indentation at most, and digits of a number in a format.
+/// Maximum indentation in columns.
 const INDENT_MAX: usize = 64;
+/// Maximum number of digits of a width in a format string.
 const FORMAT_DIGITS_MAX: usize = 3;
 
-/// Puts the filters, tests and methods in place.
+/// Registers the filters, tests and methods.
 pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
     for name in REMOVED {
         env.remove_filter(name);
@@ -33,20 +35,20 @@ pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
     );
     env.add_filter("from_json", |text: &str| {
         let json: serde_json::Value = serde_json::from_str(text)
-            .map_err(|e| refuse(Kind::Argument, &format!("from_json: {e}")))?;
-        Reader::new(&str::to_string)
-            .read(&json)
-            .map_err(|e| refuse(e.kind(), e.message()))
+            .map_err(|e| template_error(Kind::Argument, &format!("from_json: {e}")))?;
+        ValueConverter::new(&str::to_string)
+            .convert(&json)
+            .map_err(|e| template_error(e.kind(), e.message()))
     });
     let b = Arc::clone(budget);
-    env.add_filter("string", move |value: &Value| text_of(&b, value));
+    env.add_filter("string", move |value: &Value| str_of(&b, value));
     let b = Arc::clone(budget);
     env.add_filter("join", move |items: &Value, between: Option<&str>| {
         join(&b, between.unwrap_or_default(), items)
     });
     let b = Arc::clone(budget);
     env.add_filter("replace", move |text: &Value, from: &Value, to: &Value| {
-        let [text, from, to] = [text, from, to].map(|value| text_of(&b, value));
+        let [text, from, to] = [text, from, to].map(|value| str_of(&b, value));
         replace(&b, &text?, &from?, &to?)
     });
     let b = Arc::clone(budget);
@@ -65,7 +67,7 @@ pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
     env.set_unknown_method_callback(move |state, value, method, args| {
         call_method(&b, state, value, method, args)
     });
-    // In Python None has no items, and texts and dicts are sequences.
+    // In Python None is not iterable, and strings and dicts are sequences.
     env.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
     });
@@ -75,7 +77,7 @@ pub(super) fn add(env: &mut Environment<'static>, budget: &Arc<Budget>) {
     });
 }
 
-/// Python's methods of strings, lists and dicts.
+/// Calls Python's methods of strings, lists and dicts.
 fn call_method(
     budget: &Budget,
     state: &mut State<'_, '_>,
@@ -86,7 +88,7 @@ fn call_method(
     match (value.as_str(), method, args) {
         (Some(between), "join", [items]) => join(budget, between, items).map(Value::from),
         (Some(text), "replace", [from, to]) => {
-            let (from, to) = (text_of(budget, from)?, text_of(budget, to)?);
+            let (from, to) = (str_of(budget, from)?, str_of(budget, to)?);
             replace(budget, text, &from, &to).map(Value::from)
         }
         (Some(text), "format", args) => {
@@ -98,7 +100,7 @@ fn call_method(
 }
 
 /// `str(value)`.
-fn text_of(budget: &Budget, value: &Value) -> Result<String, Error> {
+fn str_of(budget: &Budget, value: &Value) -> Result<String, Error> {
     budget.text(|out| python::write_str(value, out))
 }
 
@@ -119,21 +121,21 @@ fn replace(budget: &Budget, text: &str, from: &str, to: &str) -> Result<String, 
     Ok(text.replace(from, to))
 }
 
-/// Holds a text with `{}` against what its fields may become.
+/// Charges the maximum size of a formatted string.
 fn check_format(budget: &Budget, text: &str, args: &[Value]) -> Result<(), Error> {
     let digits = text
         .split(|c: char| !c.is_ascii_digit())
         .map(str::len)
         .max();
     if digits.unwrap_or(0) > FORMAT_DIGITS_MAX {
-        return Err(refuse(
+        return Err(template_error(
             Kind::TooLarge,
             "format: a width has more than 3 digits",
         ));
     }
     let fields = text.matches('{').count();
     for arg in args {
-        let bytes = text_of(budget, arg)?.len();
+        let bytes = str_of(budget, arg)?.len();
         budget.charge(bytes.saturating_add(1000).saturating_mul(fields))?;
     }
     Ok(())
@@ -154,8 +156,8 @@ fn indent(budget: &Budget, text: &str, args: &[Value], options: &Kwargs) -> Resu
         None => " ".repeat(usize::try_from(width)?.min(INDENT_MAX + 1)),
     };
     if space.len() > INDENT_MAX {
-        let message = format!("indent: more than {INDENT_MAX} columns");
-        return Err(refuse(Kind::TooLarge, &message));
+        let message = format!("indent: the width exceeds the limit of {INDENT_MAX} columns");
+        return Err(template_error(Kind::TooLarge, &message));
     }
     budget.text(|out| {
         for (at, line) in text.split('\n').enumerate() {
@@ -188,15 +190,15 @@ fn map(
     for item in items.try_iter()? {
         let new = match (&attribute, args) {
             (Some(path), []) => {
-                let found =
+                let attribute =
                     path.split('.')
                         .try_fold(item, |value, name| match name.parse::<i64>() {
                             Ok(index) => value.get_item(&Value::from(index)),
                             Err(_) => value.get_attr(name),
                         })?;
                 match &default {
-                    Some(default) if found.is_undefined() => default.clone(),
-                    _ => found,
+                    Some(default) if attribute.is_undefined() => default.clone(),
+                    _ => attribute,
                 }
             }
             (None, [filter, rest @ ..]) if filter.as_str().is_some() => {
@@ -204,7 +206,7 @@ fn map(
                 state.apply_filter(filter.as_str().unwrap_or_default(), &args)?
             }
             _ => {
-                let message = "map takes a filter or an attribute";
+                let message = "map: expected a filter or an attribute";
                 return Err(Error::new(ErrorKind::InvalidOperation, message));
             }
         };
@@ -215,7 +217,7 @@ fn map(
 }
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as
-/// `transformers` defines it: nothing is escaped for HTML.
+/// `transformers` defines it: without HTML escapes.
 fn to_json(
     budget: &Budget,
     value: &Value,
@@ -245,20 +247,20 @@ fn to_json(
         .as_ref()
         .is_some_and(|indent| indent.len() > INDENT_MAX)
     {
-        let message = format!("tojson: more than {INDENT_MAX} columns");
-        return Err(refuse(Kind::TooLarge, &message));
+        let message = format!("tojson: the indent exceeds the limit of {INDENT_MAX} columns");
+        return Err(template_error(Kind::TooLarge, &message));
     }
-    let separator = |at: usize, usual: &str| match separators.get_item(&Value::from(at)) {
-        Ok(given) if given.as_str().is_some() => given.to_string(),
-        _ => usual.to_string(),
+    let separator = |at: usize, default: &str| match separators.get_item(&Value::from(at)) {
+        Ok(separator) if separator.as_str().is_some() => separator.to_string(),
+        _ => default.to_string(),
     };
     let json = Json {
         escape: if ascii.is_true() {
             Escape::NonAscii
         } else {
-            Escape::Least
+            Escape::Minimal
         },
-        // With an indentation Python ends items without a space.
+        // With an indent Python's item separator has no space.
         item_separator: separator(0, if indent.is_some() { "," } else { ", " }),
         key_separator: separator(1, ": "),
         indent,

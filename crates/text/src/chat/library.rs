@@ -1,49 +1,51 @@
-//! The templates that come with a model, and which of all is taken.
+//! The chat templates of a model, and the selection of one of them.
 
-use super::fallback;
-use super::template::{ChatTemplate, Ends};
+use super::builtin;
+use super::template::{ChatTemplate, TemplateTokens};
 use crate::Tokenizer;
 use serde_json::Value as Json;
 use tabla_core::error::{Context, Result, bail};
 
-/// What files call the template for chats with tools.
+/// Name of the template for chats with tools.
 const TOOL_USE: &str = "tool_use";
 
-/// The templates that a model's files bring along, unread: a broken one fails no model.
+/// The chat templates from a model's files. They are not compiled, so a broken template does not
+/// prevent loading the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatTemplates(Vec<(String, String)>);
 
-/// What `--chat-template` and its like ask for.
+/// Selects a chat template.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Choice<'a> {
-    /// The name of one of the model's templates, the name of a fall-back, or the source of a
-    /// template; `None` takes the model's own.
+pub struct TemplateChoice<'a> {
+    /// Name of one of the model's templates, name of a built-in template, or template source.
+    /// `None` selects the model's default template.
     pub template: Option<&'a str>,
-    /// Whether the conversation has tools, for which some models have a template of its own.
+    /// Whether the conversation has tools. Some models have a separate template for tool use.
     pub tools: bool,
 }
 
 impl ChatTemplates {
-    /// What files call the template for ordinary chats.
+    /// Name of the default template.
     pub const DEFAULT: &'static str = "default";
 
-    /// Adds a template; a second one of the same name replaces the first.
+    /// Adds a template; replaces an existing one with the same name.
     pub fn add(&mut self, name: &str, source: &str) {
-        self.0.retain(|(have, _)| have != name);
+        self.0.retain(|(existing, _)| existing != name);
         self.0.push((name.to_string(), source.to_string()));
     }
 
-    /// Adds the one that files have no name for.
+    /// Adds the default template.
     pub fn add_default(&mut self, source: &str) {
         self.add(Self::DEFAULT, source);
     }
 
-    /// The templates of a folder of Hugging Face: `tokenizer_config.json`, `chat_template.json`
-    /// and `chat_template.jinja` as texts, each in front of the one before.
+    /// Reads the templates of a Hugging Face model directory from the text of its
+    /// `tokenizer_config.json`, `chat_template.json` and `chat_template.jinja`. Later files override
+    /// earlier ones.
     ///
     /// # Errors
-    /// `Format` for a text that is no JSON, or has a template in no known form.
-    pub fn of_folder(
+    /// `Format` for invalid JSON or an invalid `chat_template` value.
+    pub fn from_hf_files(
         tokenizer_config: Option<&str>,
         chat_template_json: Option<&str>,
         chat_template_jinja: Option<&str>,
@@ -58,8 +60,8 @@ impl ChatTemplates {
                 Ok(json) => json,
                 Err(e) => bail!(Format, "{file}: {e}"),
             };
-            let found = json.get("chat_template").unwrap_or(&Json::Null);
-            templates.add_json(found).context(file)?;
+            let value = json.get("chat_template").unwrap_or(&Json::Null);
+            templates.add_json(value).context(file)?;
         }
         if let Some(source) = chat_template_jinja {
             templates.add_default(source);
@@ -67,7 +69,7 @@ impl ChatTemplates {
         Ok(templates)
     }
 
-    /// A template, or a list of `{"name", "template"}`.
+    /// Adds a template, or a list of `{"name", "template"}`.
     fn add_json(&mut self, json: &Json) -> Result<()> {
         let listed = match json {
             Json::Null => return Ok(()),
@@ -76,88 +78,90 @@ impl ChatTemplates {
                 return Ok(());
             }
             Json::Array(listed) => listed,
-            _ => bail!(Format, "chat_template is neither a text nor a list"),
+            _ => bail!(Format, "chat_template: expected a string or a list"),
         };
         for item in listed {
             let field = |name: &str| item.get(name).and_then(Json::as_str);
             let (Some(name), Some(source)) = (field("name"), field("template")) else {
-                bail!(
-                    Format,
-                    "an item of chat_template lacks its name or template"
-                );
+                bail!(Format, "chat_template: an item lacks its name or template");
             };
             self.add(name, source);
         }
         Ok(())
     }
 
-    /// Names and sources, in the order of the files.
+    /// The names and sources, in the order of the files.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, source)| (&**name, &**source))
     }
 
-    /// The source of a template by its name.
+    /// Returns the source of a template by name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter()
-            .find(|(have, _)| *have == name)
-            .map(|found| found.1)
+            .find(|(existing, _)| *existing == name)
+            .map(|(_, source)| source)
     }
 
-    /// The template that answers a choice: the model's own, else the fall-back that the special
-    /// tokens of its vocabulary leave no doubt about.
+    /// Selects and compiles a template. Without a default template in the model's files, selects
+    /// the built-in template that matches the special tokens of the vocabulary.
     ///
     /// # Errors
-    /// `Argument` where there is none, or for a name that is none; as [`ChatTemplate::new`].
-    pub fn choose(&self, choice: &Choice<'_>, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-        let spelling = |id: Option<u32>| str::from_utf8(tokenizer.token_spelling(id?)).ok();
-        let (bos, eos) = (spelling(tokenizer.bos()), spelling(tokenizer.eos()));
-        let own = |source: &str| ChatTemplate::new(source, Ends { bos, eos });
-        // A fall-back begins with BOS, which not every vocabulary wants.
-        let fallback = |source: &str| {
+    /// `Argument` if there is no template or the name is unknown; see also [`ChatTemplate::new`].
+    pub fn choose(
+        &self,
+        choice: &TemplateChoice<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<ChatTemplate> {
+        let token_text =
+            |id: Option<u32>| str::from_utf8(tokenizer.token_bytes_with_special(id?)).ok();
+        let (bos, eos) = (token_text(tokenizer.bos()), token_text(tokenizer.eos()));
+        let own = |source: &str| ChatTemplate::new(source, TemplateTokens { bos, eos });
+        // Built-in templates write BOS, which some vocabularies do not use.
+        let builtin_template = |source: &str| {
             let bos = bos.filter(|_| tokenizer.adds_bos());
-            ChatTemplate::new(source, Ends { bos, eos })
+            ChatTemplate::new(source, TemplateTokens { bos, eos })
         };
-        let Some(wanted) = choice.template else {
+        let Some(name) = choice.template else {
             let tool_use = self.get(TOOL_USE).filter(|_| choice.tools);
             if let Some(source) = tool_use.or_else(|| self.get(Self::DEFAULT)) {
                 return own(source);
             }
-            let detected = fallback::detect(tokenizer).and_then(fallback::source);
+            let detected = builtin::detect(tokenizer).and_then(builtin::source);
             let Some(source) = detected else {
                 bail!(
                     Argument,
-                    "the model has no chat template; give one: {}",
+                    "the model has no chat template; select one of: {}",
                     names()
                 );
             };
-            return fallback(source);
+            return builtin_template(source);
         };
-        if let Some(source) = self.get(wanted) {
+        if let Some(source) = self.get(name) {
             return own(source);
         }
-        if let Some(source) = fallback::source(wanted) {
-            return fallback(source);
+        if let Some(source) = builtin::source(name) {
+            return builtin_template(source);
         }
-        if !wanted.contains("{{") && !wanted.contains("{%") {
+        if !name.contains("{{") && !name.contains("{%") {
             bail!(
                 Argument,
-                "chat template {wanted:?} is neither a name nor a template; known are {}",
+                "unknown chat template {name:?}; known templates: {}",
                 names()
             );
         }
-        own(wanted)
+        own(name)
     }
 
-    /// What is taken where nobody asks for another: the name of the model's own template or of a
-    /// fall-back.
-    pub fn usual(&self, tokenizer: &Tokenizer) -> Option<&str> {
+    /// Returns the name of the template that is used by default: the model's default template or a
+    /// built-in one.
+    pub fn default_name(&self, tokenizer: &Tokenizer) -> Option<&str> {
         let own = self.get(Self::DEFAULT).map(|_| Self::DEFAULT);
-        own.or_else(|| fallback::detect(tokenizer))
+        own.or_else(|| builtin::detect(tokenizer))
     }
 }
 
-/// The names of the fall-backs.
+/// The names of the built-in templates.
 fn names() -> String {
-    let names: Vec<&str> = fallback::FALLBACKS.iter().map(|row| row.0).collect();
+    let names: Vec<&str> = builtin::BUILTIN_TEMPLATES.iter().map(|row| row.0).collect();
     names.join(", ")
 }

@@ -1,25 +1,25 @@
-//! Chat templates: from a conversation to the text, or the ids, that a model was trained on.
+//! Chat templates: render a conversation to the prompt text or token ids that a model expects.
 //!
-//! A template is a program in Jinja that comes with a model. It is run by minijinja the way
-//! `transformers` runs it, with limits on time and memory: the author of a file is a stranger.
+//! A template is a Jinja program from a model file. minijinja renders it with the semantics of
+//! `transformers`. Templates are untrusted, so time and memory are limited.
 
 mod budget;
-mod calls;
+mod builtin;
 mod engine;
-mod fallback;
+mod escape;
 mod filters;
 mod library;
 mod python;
 mod source;
-mod taint;
 mod template;
 mod time;
+mod tool_calls;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-pub use calls::{Answer, AnswerFormat, AnswerStream, Call, Part};
-pub use fallback::FALLBACKS;
-pub use library::{ChatTemplates, Choice};
-pub use template::{ChatTemplate, Conversation, Ends};
+pub use builtin::BUILTIN_TEMPLATES;
+pub use library::{ChatTemplates, TemplateChoice};
+pub use template::{ChatTemplate, Conversation, TemplateTokens};
+pub use tool_calls::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, ToolCall};

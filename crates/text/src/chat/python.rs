@@ -1,18 +1,18 @@
-//! Values as Python writes them: `str`, `repr` and `json.dumps`.
+//! Python's text forms of values: `str`, `repr` and `json.dumps`.
 //!
-//! Templates are written for Jinja2, whose `{{ x }}` is `str(x)` and whose `tojson` is, in
-//! `transformers`, plain `json.dumps`.
+//! Templates are written for Jinja2, where `{{ x }}` is `str(x)`. In `transformers`, `tojson` is
+//! `json.dumps`.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use std::fmt::{self, Write};
 
-/// How deep values nest at most.
+/// Maximum nesting depth of values.
 const DEPTH_MAX: usize = 100;
-/// Why a writer fails although its budget holds.
-pub(super) const TOO_DEEP: &str = "a value nests deeper than 100 levels";
+/// Error message for a write that fails although the budget is sufficient.
+pub(super) const TOO_DEEP: &str = "a value is nested deeper than 100 levels";
 
-/// `str(value)`; an undefined value is empty, as in Jinja2.
+/// Writes `str(value)`; an undefined value is empty, as in Jinja2.
 pub(super) fn write_str(value: &Value, out: &mut dyn Write) -> fmt::Result {
     match value.as_str() {
         Some(text) => out.write_str(text),
@@ -58,12 +58,12 @@ fn write_repr(value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
     }
 }
 
-/// The items of a list, the keys of a map, nothing of anything else.
+/// The items of a list or the keys of a map; empty for other values.
 fn items(value: &Value) -> impl Iterator<Item = Value> {
     value.try_iter().into_iter().flatten()
 }
 
-/// `repr` of a string: single quotes, unless the text has some and no double ones.
+/// Writes `repr` of a string: in single quotes, unless it contains single but no double quotes.
 fn write_quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
@@ -85,8 +85,8 @@ fn write_quoted(text: &str, out: &mut dyn Write) -> fmt::Result {
     out.write_char(quote)
 }
 
-/// A number as Python writes it: the shortest digits that read back, in exponents below 1e-4 and
-/// from 1e16 on.
+/// Writes a number in Python's form: the shortest digits that round-trip, with an exponent below
+/// 1e-4 and from 1e16.
 fn write_number(value: &Value, out: &mut dyn Write) -> fmt::Result {
     if value.is_integer() {
         return write!(out, "{value}");
@@ -111,28 +111,28 @@ fn write_number(value: &Value, out: &mut dyn Write) -> fmt::Result {
     }
 }
 
-/// What `json.dumps` can be told.
+/// Options of `json.dumps`.
 #[derive(Clone, Debug)]
 pub(super) struct Json {
     pub(super) escape: Escape,
-    /// What each level is indented by; `None` writes one line.
+    /// Indentation of each level; `None` writes a single line.
     pub(super) indent: Option<String>,
     pub(super) item_separator: String,
     pub(super) key_separator: String,
     pub(super) sort_keys: bool,
 }
 
-/// Which characters of a text are escaped.
+/// Which characters of a string are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
-    /// Those that JSON asks for.
-    Least,
-    /// All that are not ASCII as well: `ensure_ascii`.
+    /// Those that JSON requires.
+    Minimal,
+    /// Also all non-ASCII characters: `ensure_ascii`.
     NonAscii,
 }
 
 impl Json {
-    /// `json.dumps(value, ...)`.
+    /// Writes `json.dumps(value, ...)`.
     pub(super) fn write(&self, value: &Value, out: &mut dyn Write) -> fmt::Result {
         self.level(value, out, 0)
     }
@@ -153,7 +153,7 @@ impl Json {
         }
     }
 
-    /// A list or a map: brackets, separators and line ends around items.
+    /// Writes a list or a map.
     fn container(&self, value: &Value, out: &mut dyn Write, depth: usize) -> fmt::Result {
         let is_map = value.kind() == ValueKind::Map;
         let mut items: Vec<Value> = items(value).collect();
@@ -212,7 +212,7 @@ impl Json {
     }
 }
 
-/// A number as JSON of Python has it.
+/// Writes a number as `json.dumps` does.
 fn number(value: &Value, out: &mut dyn Write) -> fmt::Result {
     match f64::try_from(value.clone()) {
         Ok(number) if number.is_nan() => out.write_str("NaN"),

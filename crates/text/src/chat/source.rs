@@ -1,27 +1,26 @@
-//! A template's source before it is parsed: what the engine's parser must not meet, and the
-//! statement that only `transformers` knows.
+//! Preprocessing of a template's source: limits on the parser's recursion, and the `generation`
+//! statement of `transformers`.
 
-use super::budget::refuse;
+use super::budget::template_error;
 use minijinja::Error;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use std::borrow::Cow;
 use tabla_core::error::ErrorKind as Kind;
 
-/// Tokens between two brackets of a tag at most: the parser recurses along operators, filters and
-/// attributes. The longest tag of a known template has 500.
+/// Maximum number of tokens in a tag: the parser recurses along operators, filters and attributes.
+/// The longest tag of a known template has 500.
 const TAG_TOKENS_MAX: usize = 4000;
-/// Branches of conditions at most, for the same reason.
+/// Maximum number of `elif` branches, for the same reason.
 const BRANCHES_MAX: usize = 1000;
 
-/// A variable that is 1.
+/// Name of a variable with the value 1.
 pub(super) const ONE: &str = "_one_";
 
-/// The source with two kinds of words replaced, each on its line.
+/// Replaces two constructs in the source without changing line numbers.
 ///
-/// `{% generation %}`, which marks what training learns from, becomes a condition that always
-/// holds. And `*` becomes `*_one_*`, because the engine multiplies constants while it compiles,
-/// where no budget holds.
+/// `{% generation %}`, which marks training targets, becomes `{% if true %}`. `*` becomes
+/// `*_one_*`, which prevents constant folding: the compiler multiplies constants without a budget.
 pub(super) fn prepare(source: &str, syntax: SyntaxConfig) -> Result<Cow<'_, str>, Error> {
     let mut out = String::new();
     let mut done = 0;
@@ -41,17 +40,17 @@ pub(super) fn prepare(source: &str, syntax: SyntaxConfig) -> Result<Cow<'_, str>
                 branches += 1;
                 None
             }
-            // Not that of `call(*list)`.
+            // Keep the unpacking operator of `call(*list)`.
             (Some(Token::ParenOpen | Token::Comma), Token::Mul) => None,
             (_, Token::Mul) => Some(format!("*{ONE}*")),
             _ => None,
         };
         if in_tag > TAG_TOKENS_MAX || branches > BRANCHES_MAX {
             let message = format!(
-                "line {}: more than {TAG_TOKENS_MAX} tokens in a tag, or {BRANCHES_MAX} branches",
+                "line {}: a tag has more than {TAG_TOKENS_MAX} tokens or there are more than {BRANCHES_MAX} branches",
                 span.start_line
             );
-            return Err(refuse(Kind::TooLarge, &message));
+            return Err(template_error(Kind::TooLarge, &message));
         }
         if let Some(new) = new {
             let (from, to) = (span.start_offset as usize, span.end_offset as usize);
@@ -73,12 +72,12 @@ mod tests {
     use super::*;
 
     fn check(source: &str, expected: &str) {
-        let prepared = prepare(source, SyntaxConfig::default()).expect("it has tokens");
+        let prepared = prepare(source, SyntaxConfig::default()).expect("valid source");
         assert_eq!(prepared, expected);
     }
 
     #[test]
-    fn only_words_of_the_language_change() {
+    fn replaces_only_template_syntax() {
         check("a * b {% generation %}", "a * b {% if true %}");
         check(
             "{%- endgeneration -%} generation",
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_have_a_length() {
+    fn rejects_long_tags() {
         for long in ["{{ 1", "{% if 1 %}"] {
             let tail = if long.len() > 4 { "{% elif 1 %}" } else { "+1" };
             let source = format!("{long}{}", tail.repeat(TAG_TOKENS_MAX));

@@ -1,6 +1,6 @@
-//! A chat template: its check, and its rendering with the variables of a conversation.
+//! A chat template and its rendering with the variables of a conversation.
 
-use super::values::Reader;
+use super::values::ValueConverter;
 use super::{engine, source};
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::time::SystemTime;
 use tabla_core::error::{Context, Result, bail};
 
-/// Bytes of a template at most; the longest known has a fifth of it.
+/// Maximum template length in bytes. The longest known template has a fifth of it.
 pub(super) const TEMPLATE_BYTES_MAX: usize = 128 << 10;
 
-/// Names of variables that an application cannot give: they have a place of their own.
+/// Variable names that an application cannot set: the runtime sets them.
 const RESERVED: &[&str] = &[
     "messages",
     "tools",
@@ -27,25 +27,25 @@ const RESERVED: &[&str] = &[
     source::ONE,
 ];
 
-/// What a template is given.
+/// Input of a chat template.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversation<'a> {
-    /// Messages as OpenAI's chat completions have them: `role`, `content`, `tool_calls` and so on.
+    /// Messages in the format of OpenAI's chat completions: `role`, `content`, `tool_calls` etc.
     pub messages: &'a [Json],
-    /// Tools that the model may call, in the same form; none is as if nobody had spoken of tools.
+    /// Tool definitions in the same format. If empty, the template variable is `none`.
     pub tools: &'a [Json],
-    /// Documents to answer from, each with `title` and `text`.
+    /// Documents for retrieval-augmented generation, each with `title` and `text`.
     pub documents: &'a [Json],
-    /// Whether the text ends with what begins the assistant's answer.
+    /// Whether the text ends with the start of an assistant message. Default true.
     pub add_generation_prompt: bool,
-    /// Further variables that the template knows: `enable_thinking` and the like.
+    /// Additional template variables, for example `enable_thinking`.
     pub variables: Option<&'a Map<String, Json>>,
-    /// What `strftime_now` says, in UTC.
+    /// Time for `strftime_now`, in UTC.
     pub now: SystemTime,
 }
 
 impl<'a> Conversation<'a> {
-    /// Messages and what begins the answer, now.
+    /// Creates a conversation of `messages` with a generation prompt and the current time.
     pub fn new(messages: &'a [Json]) -> Self {
         Self {
             messages,
@@ -58,16 +58,16 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// How a vocabulary spells the tokens that begin and end a text; templates write them.
+/// Text of the BOS and EOS tokens, for the template variables.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ends<'a> {
+pub struct TemplateTokens<'a> {
     /// `bos_token`.
     pub bos: Option<&'a str>,
     /// `eos_token`.
     pub eos: Option<&'a str>,
 }
 
-/// A chat template that was found sound.
+/// A chat template that compiles.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     source: String,
@@ -76,73 +76,77 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// A template from its source.
+    /// Compiles a template.
     ///
     /// # Errors
-    /// `TooLarge` over 128 KiB, `Format` with the line for what is no template.
-    pub fn new(source: &str, ends: Ends<'_>) -> Result<Self> {
+    /// `TooLarge` over 128 KiB, `Format` with the line for a syntax error.
+    pub fn new(source: &str, tokens: TemplateTokens<'_>) -> Result<Self> {
         if source.len() > TEMPLATE_BYTES_MAX {
             bail!(
                 TooLarge,
-                "chat template: {} bytes are over the limit of {TEMPLATE_BYTES_MAX}",
+                "chat template: {} bytes exceed the limit of {TEMPLATE_BYTES_MAX}",
                 source.len()
             );
         }
         engine::check(source)?;
         Ok(Self {
             source: source.to_string(),
-            bos: ends.bos.map(str::to_string),
-            eos: ends.eos.map(str::to_string),
+            bos: tokens.bos.map(str::to_string),
+            eos: tokens.eos.map(str::to_string),
         })
     }
 
-    /// The source, as it was given.
+    /// The source of the template.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text of a conversation. What users wrote is in it as they wrote it: to feed a model,
-    /// [`encode`](Self::encode) is the safe way.
+    /// Renders a conversation to text. Special tokens in messages are not escaped, so use
+    /// [`encode`](Self::encode) to get the input of a model.
     ///
     /// # Errors
-    /// `Argument` where the template refuses the conversation or a variable has a reserved name,
-    /// `TooLarge` over the limits on time and size, `Format` for a fault in the template.
+    /// `Argument` if the template raises an exception or a variable has a reserved name, `TooLarge`
+    /// over the limits on time and size, `Format` for an error in the template.
     pub fn render(&self, conversation: &Conversation<'_>) -> Result<String> {
         self.render_with(conversation, &str::to_string)
     }
 
-    /// The text of a conversation whose texts went through `text`.
+    /// Renders a conversation after applying `text` to each string of it.
     pub(super) fn render_with(
         &self,
         conversation: &Conversation<'_>,
         text: &dyn Fn(&str) -> String,
     ) -> Result<String> {
-        let mut reader = Reader::new(text);
-        let root = self.root(conversation, &mut reader)?;
-        engine::render(&self.source, root, reader.size(), conversation.now)
+        let mut converter = ValueConverter::new(text);
+        let root = self.root(conversation, &mut converter)?;
+        engine::render(&self.source, root, converter.size(), conversation.now)
     }
 
-    /// The variables of a rendering.
-    fn root(&self, conversation: &Conversation<'_>, reader: &mut Reader<'_>) -> Result<Value> {
+    /// Builds the template variables.
+    fn root(
+        &self,
+        conversation: &Conversation<'_>,
+        converter: &mut ValueConverter<'_>,
+    ) -> Result<Value> {
         let mut root: Vec<(String, Value)> = Vec::new();
         for (name, value) in conversation.variables.into_iter().flatten() {
             if RESERVED.contains(&name.as_str()) || !is_identifier(name) {
                 bail!(
                     Argument,
-                    "the variable {name:?} is not the application's to give"
+                    "invalid variable name {name:?}: reserved or not an identifier"
                 );
             }
-            root.push((name.clone(), reader.read(value).context(name)?));
+            root.push((name.clone(), converter.convert(value).context(name)?));
         }
         let messages = conversation.messages.iter().map(message);
-        let messages: Result<Vec<_>> = messages.map(|m| reader.read(m?.as_ref())).collect();
+        let messages: Result<Vec<_>> = messages.map(|m| converter.convert(m?.as_ref())).collect();
         root.push(("messages".into(), messages.context("messages")?.into()));
         for (name, list) in [
             ("tools", conversation.tools),
             ("documents", conversation.documents),
         ] {
-            let list: Result<Vec<_>> = list.iter().map(|item| reader.read(item)).collect();
-            // `transformers` hands over None for none.
+            let list: Result<Vec<_>> = list.iter().map(|item| converter.convert(item)).collect();
+            // `transformers` passes None for an empty list.
             let list = Some(list.context(name)?).filter(|list| !list.is_empty());
             root.push((name.into(), list.into()));
         }
@@ -162,44 +166,44 @@ fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.chars().all(word)
 }
 
-/// Names under which messages carry what a model thought, the one that templates read first.
+/// Message fields for reasoning text; the first is the one that most templates read.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// A message as templates expect it: reasoning under each name that they read, and arguments of
-/// calls, which OpenAI's interface has as a text of JSON, as values.
-fn message(given: &Json) -> Result<Cow<'_, Json>> {
-    let Json::Object(fields) = given else {
-        bail!(Argument, "a message is no object");
+/// Normalizes a message for templates: copies the reasoning to each field that templates read, and
+/// parses tool-call arguments, which are a JSON string in OpenAI's API.
+fn message(message: &Json) -> Result<Cow<'_, Json>> {
+    let Json::Object(fields) = message else {
+        bail!(Argument, "a message is not a JSON object");
     };
-    let thought = REASONING
+    let reasoning = REASONING
         .iter()
         .find_map(|name| fields.get(*name).filter(|v| !v.is_null()));
-    let calls = fields.get("tool_calls").and_then(Json::as_array);
-    let spelt = |call: &Json| {
+    let tool_calls = fields.get("tool_calls").and_then(Json::as_array);
+    let has_string = |call: &Json| {
         call.pointer("/function/arguments")
             .is_some_and(Json::is_string)
     };
-    let spelt = calls.is_some_and(|calls| calls.iter().any(spelt));
-    if thought.is_none() && !spelt {
-        return Ok(Cow::Borrowed(given));
+    let has_strings = tool_calls.is_some_and(|calls| calls.iter().any(has_string));
+    if reasoning.is_none() && !has_strings {
+        return Ok(Cow::Borrowed(message));
     }
     let mut fields = fields.clone();
-    if let Some(thought) = thought {
-        fields.insert(REASONING[0].into(), thought.clone());
+    if let Some(reasoning) = reasoning {
+        fields.insert(REASONING[0].into(), reasoning.clone());
         fields
             .entry(REASONING[1])
-            .or_insert_with(|| thought.clone());
+            .or_insert_with(|| reasoning.clone());
     }
-    let calls = fields.get_mut("tool_calls").and_then(Json::as_array_mut);
-    for arguments in calls
+    let tool_calls = fields.get_mut("tool_calls").and_then(Json::as_array_mut);
+    for arguments in tool_calls
         .into_iter()
         .flatten()
         .filter_map(|call| call.pointer_mut("/function/arguments"))
     {
-        let read = arguments
+        let parsed = arguments
             .as_str()
             .and_then(|text| serde_json::from_str(text).ok());
-        if let Some(object @ Json::Object(_)) = read {
+        if let Some(object @ Json::Object(_)) = parsed {
             *arguments = object;
         }
     }

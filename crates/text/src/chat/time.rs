@@ -1,4 +1,4 @@
-//! `strftime_now`: the date in UTC, in the directives that templates use.
+//! `strftime_now`: the date in UTC, with the directives that templates use.
 
 use std::fmt::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,14 +27,14 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// A moment by the calendar.
+/// A calendar date and time.
 struct Date {
     year: u64,
-    /// From 0.
+    /// 0 to 11.
     month: usize,
     /// From 1.
     day: u64,
-    /// From 0, which is Sunday.
+    /// 0 to 6, 0 is Sunday.
     weekday: usize,
     /// From 1.
     yearday: u64,
@@ -80,7 +80,7 @@ impl Date {
         }
     }
 
-    /// One directive; `None` for one that is not known.
+    /// Writes a directive; `None` for an unknown one.
     fn directive(&self, c: char, out: &mut String) -> Option<fmt::Result> {
         let hour12 = (self.hour + 11) % 12 + 1;
         Some(match c {
@@ -113,7 +113,7 @@ impl Date {
     }
 }
 
-/// `datetime.strftime`; the error is the directive that is not known. `%-d` drops the zero.
+/// `datetime.strftime`; the error is the unknown directive. `%-d` omits the leading zero.
 pub(super) fn strftime(time: SystemTime, format: &str) -> Result<String, String> {
     let date = Date::of(time);
     let mut out = String::new();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn formats_known_dates() {
         check(
             0,
             "%A %d %B %Y %H:%M:%S %j",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_directive_is_named() {
+    fn reports_unknown_directive() {
         assert_eq!(strftime(UNIX_EPOCH, "%Q"), Err("%Q".to_string()));
         assert_eq!(strftime(UNIX_EPOCH, "%"), Err("% ".to_string()));
     }

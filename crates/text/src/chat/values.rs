@@ -1,38 +1,38 @@
-//! Values of JSON as values of the engine, their texts passed through a function on the way.
+//! Conversion of JSON values to template values, with a function applied to each string.
 
-use super::budget::Size;
+use super::budget::ConversationSize;
 use minijinja::Value;
 use serde_json::Value as Json;
 use tabla_core::error::{Result, bail};
 
-/// How deep a conversation nests at most; the parser of JSON has the same limit.
+/// Maximum nesting depth of a conversation, as in `serde_json`.
 const DEPTH_MAX: usize = 128;
 
-/// Reads values and counts what it reads.
-pub(super) struct Reader<'a> {
-    /// What becomes of each text, keys of objects among them.
+/// Converts values and sums up their size.
+pub(super) struct ValueConverter<'a> {
+    /// Applied to each string, including object keys.
     text: &'a dyn Fn(&str) -> String,
-    size: Size,
+    size: ConversationSize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ValueConverter<'a> {
     pub(super) fn new(text: &'a dyn Fn(&str) -> String) -> Self {
         Self {
             text,
-            size: Size::default(),
+            size: ConversationSize::default(),
         }
     }
 
-    /// How much was read.
-    pub(super) fn size(&self) -> Size {
+    /// Total size of the converted values.
+    pub(super) fn size(&self) -> ConversationSize {
         self.size
     }
 
-    /// A value.
+    /// Converts a value.
     ///
     /// # Errors
-    /// `TooLarge` for one that nests too deep.
-    pub(super) fn read(&mut self, json: &Json) -> Result<Value> {
+    /// `TooLarge` for a value that is nested too deeply.
+    pub(super) fn convert(&mut self, json: &Json) -> Result<Value> {
         self.level(json, DEPTH_MAX)
     }
 
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         if depth == 0 {
             bail!(
                 TooLarge,
-                "the conversation nests deeper than {DEPTH_MAX} levels"
+                "the conversation is nested deeper than {DEPTH_MAX} levels"
             );
         }
         self.size.values += 1;

@@ -1,53 +1,53 @@
-//! Grammars, as they are given and as they are compiled.
+//! Grammars, as given by a caller and after validation.
 
-use super::limits::within;
+use super::limits::check_length;
 use super::{lark, schema};
 use serde_json::Value as Json;
 use tabla_core::error::Result;
 
-/// What an answer has to be.
+/// A grammar that the output must match.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grammar {
     /// Any JSON object.
     JsonObject,
-    /// JSON that this schema accepts.
+    /// JSON that is valid for a JSON schema.
     JsonSchema(Json),
-    /// A text that this expression matches from its start to its end.
+    /// Text that a regex matches completely.
     Regex(String),
-    /// A text of this grammar in Lark's syntax, as llguidance has it.
+    /// A grammar in llguidance's Lark syntax.
     Lark(String),
-    /// A text of this grammar in the syntax of llama.cpp.
+    /// A grammar in llama.cpp's GBNF syntax.
     Gbnf(String),
 }
 
-/// A grammar that was held to its bounds, in one of the forms that are compiled.
+/// A grammar within the limits, in a form that the engine compiles.
 #[derive(Clone, Debug)]
-pub(super) enum Bounded {
+pub(super) enum CheckedGrammar {
     Schema(Json),
     Lark(String),
     Gbnf(String),
 }
 
-impl Bounded {
-    pub(super) fn of(grammar: &Grammar) -> Result<Self> {
+impl CheckedGrammar {
+    pub(super) fn new(grammar: &Grammar) -> Result<Self> {
         Ok(match grammar {
             Grammar::JsonObject => {
-                Self::Schema(schema::bounded(&serde_json::json!({"type": "object"}))?)
+                Self::Schema(schema::resolve(&serde_json::json!({"type": "object"}))?)
             }
-            Grammar::JsonSchema(schema) => Self::Schema(schema::bounded(schema)?),
-            Grammar::Regex(regex) => Self::Lark(lark::of_regex(regex)?),
+            Grammar::JsonSchema(schema) => Self::Schema(schema::resolve(schema)?),
+            Grammar::Regex(regex) => Self::Lark(lark::from_regex(regex)?),
             Grammar::Lark(text) => {
                 lark::check(text)?;
                 Self::Lark(text.clone())
             }
             Grammar::Gbnf(text) => {
-                within("the grammar", text)?;
+                check_length("grammar", text)?;
                 Self::Gbnf(text.clone())
             }
         })
     }
 
-    /// What tells it from others.
+    /// The key of the grammar in the cache.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Schema(schema) => format!("schema {schema}"),

@@ -1,7 +1,7 @@
-//! The compiler of grammars for one tokenizer, and what it compiled last.
+//! The grammar compiler for one tokenizer, and its cache.
 
-use super::bounded::{Bounded, Grammar};
-use super::error::refused;
+use super::bounded::{CheckedGrammar, Grammar};
+use super::error::grammar_error;
 use super::matcher::Matcher;
 use super::{gbnf, vocabulary};
 use crate::Tokenizer;
@@ -16,157 +16,159 @@ use std::thread;
 use std::time::Duration;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// The library walks grammars recursively: the deepest that the bounds let through needs a half.
+/// llguidance processes grammars recursively. The deepest allowed grammar needs half of this.
 const STACK_BYTES: usize = 64 << 20;
-/// A grammar that takes longer is refused; its thread ends when the library is done.
-const TIME: Duration = Duration::from_secs(5);
-/// Threads that compile at the same time, those among them that nobody waits for any more.
+/// Compile-time limit. After it the thread continues in the background until llguidance returns.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of compile threads, including those that have timed out.
 const THREADS_MAX: usize = 16;
-/// Compiled grammars that are kept, and the bytes of their texts together.
-const KEPT_MAX: usize = 32;
-const KEPT_BYTES_MAX: usize = 512 << 10;
+/// Maximum number of cached grammars, and maximum length of their texts together in bytes.
+const CACHE_ENTRIES_MAX: usize = 32;
+const CACHE_BYTES_MAX: usize = 512 << 10;
 
-/// Compiles grammars for the vocabulary of one tokenizer. To make one takes some tenths of a second
-/// and some ten megabytes, so it is made once and shared.
+/// Compiles grammars for the vocabulary of one tokenizer. Creating one takes some tenths of a
+/// second and some ten megabytes, so create it once and share it.
 pub struct GrammarEngine {
     tokenizer: Arc<Tokenizer>,
     factory: Arc<ParserFactory>,
     threads: Arc<AtomicUsize>,
-    /// The last used one at the end.
-    kept: Mutex<Vec<(String, Arc<CompiledGrammar>)>>,
+    /// In order of use, most recent last.
+    cache: Mutex<Vec<(String, Arc<CompiledGrammar>)>>,
 }
 
 impl GrammarEngine {
-    /// The engine for a tokenizer.
+    /// Creates the engine for a tokenizer.
     ///
     /// # Errors
-    /// `TooLarge` for a vocabulary over the limits, `Unsupported` for one that has nothing to end
-    /// an answer with.
+    /// `TooLarge` for a vocabulary over the limits, `Unsupported` for one without an
+    /// end-of-generation token.
     pub fn new(tokenizer: &Arc<Tokenizer>) -> Result<Self> {
         let environment = vocabulary::environment(tokenizer).context("grammars")?;
-        let mut factory = ParserFactory::new_simple(&environment).map_err(refused)?;
+        let mut factory = ParserFactory::new_simple(&environment).map_err(grammar_error)?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
         Ok(Self {
             tokenizer: tokenizer.clone(),
             factory: Arc::new(factory),
             threads: Arc::default(),
-            kept: Mutex::default(),
+            cache: Mutex::default(),
         })
     }
 
-    /// Compiles a grammar, or finds it among those that were compiled last.
+    /// Compiles a grammar, or returns it from the cache.
     ///
     /// # Errors
-    /// `Grammar` for what is no grammar, uses what is not supported, or lets nothing through;
-    /// `TooLarge` over the limits on size and time; `Busy` where too many are compiled at once.
+    /// `Grammar` for a grammar that is invalid, unsupported or matches no text; `TooLarge` over the
+    /// limits on size and time; `Busy` if too many grammars are being compiled.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
-        let bounded = Bounded::of(grammar)?;
-        let key = bounded.key();
+        let checked = CheckedGrammar::new(grammar)?;
+        let key = checked.key();
         if let Some(compiled) = self.find(&key) {
             return Ok(compiled);
         }
         let factory = self.factory.clone();
-        let parser = apart(&self.threads, TIME, move || compile(&factory, bounded))?;
+        let parser = run_with_timeout(&self.threads, TIMEOUT, move || compile(&factory, checked))?;
         let compiled = Arc::new(CompiledGrammar {
             parser: Mutex::new(parser),
             tokenizer: self.tokenizer.clone(),
         });
-        self.keep(key, &compiled);
+        self.insert(key, &compiled);
         Ok(compiled)
     }
 
     fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {
-        let mut kept = self.kept.lock();
-        let at = kept.iter().position(|(have, _)| have == key)?;
-        let found = kept.remove(at);
-        let compiled = found.1.clone();
-        kept.push(found);
+        let mut cache = self.cache.lock();
+        let at = cache.iter().position(|(other, _)| other == key)?;
+        let entry = cache.remove(at);
+        let compiled = entry.1.clone();
+        cache.push(entry);
         Some(compiled)
     }
 
-    fn keep(&self, key: String, compiled: &Arc<CompiledGrammar>) {
-        let mut kept = self.kept.lock();
-        kept.retain(|(have, _)| *have != key);
-        kept.push((key, compiled.clone()));
-        let mut bytes: usize = kept.iter().map(|(key, _)| key.len()).sum();
-        let mut gone = 0;
-        while kept.len() - gone > KEPT_MAX || bytes > KEPT_BYTES_MAX {
-            bytes -= kept[gone].0.len();
-            gone += 1;
+    fn insert(&self, key: String, compiled: &Arc<CompiledGrammar>) {
+        let mut cache = self.cache.lock();
+        cache.retain(|(other, _)| *other != key);
+        cache.push((key, compiled.clone()));
+        let mut bytes: usize = cache.iter().map(|(key, _)| key.len()).sum();
+        let mut evicted = 0;
+        while cache.len() - evicted > CACHE_ENTRIES_MAX || bytes > CACHE_BYTES_MAX {
+            bytes -= cache[evicted].0.len();
+            evicted += 1;
         }
-        kept.drain(..gone);
+        cache.drain(..evicted);
     }
 }
 
-/// Does work on a thread with a deep stack, and waits for it as long as it may take.
-fn apart<T: Send + 'static>(
+/// Runs `work` on a thread with a large stack, and waits until `time` has passed.
+fn run_with_timeout<T: Send + 'static>(
     threads: &Arc<AtomicUsize>,
     time: Duration,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let running = Running::one_more(threads)?;
+    let slot = ThreadSlot::acquire(threads)?;
     let (sender, receiver) = sync_channel(1);
     let run = move || {
-        let _running = running;
-        // Nobody waits any more where this fails.
+        let _slot = slot;
+        // Fails if the receiver has timed out.
         let _ = sender.send(work());
     };
     thread::Builder::new()
         .name("tabla-grammar".into())
         .stack_size(STACK_BYTES)
         .spawn(run)
-        .map_err(|e| Error::new(ErrorKind::Memory, "a thread for a grammar").caused_by(e))?;
+        .map_err(|e| {
+            Error::new(ErrorKind::Memory, "failed to spawn a grammar thread").caused_by(e)
+        })?;
     match receiver.recv_timeout(time) {
-        Ok(done) => done,
+        Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => bail!(
             TooLarge,
-            "the grammar takes longer than {} seconds to compile",
+            "compiling the grammar exceeds the limit of {} seconds",
             time.as_secs()
         ),
-        Err(RecvTimeoutError::Disconnected) => bail!(Internal, "the compiler of grammars panicked"),
+        Err(RecvTimeoutError::Disconnected) => bail!(Internal, "the grammar compiler panicked"),
     }
 }
 
-/// The work of the thread.
-fn compile(factory: &ParserFactory, grammar: Bounded) -> Result<Parser> {
+/// Compiles a grammar, on the thread.
+fn compile(factory: &ParserFactory, grammar: CheckedGrammar) -> Result<Parser> {
     let grammar = match grammar {
-        Bounded::Schema(schema) => TopLevelGrammar::from_json_schema(schema),
-        Bounded::Lark(text) => TopLevelGrammar::from_lark(text),
-        Bounded::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(&text)?),
+        CheckedGrammar::Schema(schema) => TopLevelGrammar::from_json_schema(schema),
+        CheckedGrammar::Lark(text) => TopLevelGrammar::from_lark(text),
+        CheckedGrammar::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(&text)?),
     };
     let mut parser = Parser::new(factory.create_parser(grammar));
     if let Some(error) = parser.get_error() {
-        return Err(refused(error));
+        return Err(grammar_error(error));
     }
-    // A grammar that lets nothing through shows at its first mask.
+    // The first mask fails for a grammar that matches no text.
     let first = parser.compute_mask_or_eos();
-    first.map_err(|e| match refused(e) {
+    first.map_err(|e| match grammar_error(e) {
         e if e.message() == "NoExtensionBias" => {
-            Error::new(ErrorKind::Grammar, "the grammar lets no answer through")
+            Error::new(ErrorKind::Grammar, "the grammar matches no text")
         }
         e => e,
     })?;
     Ok(parser)
 }
 
-/// One of the threads that compile.
-struct Running(Arc<AtomicUsize>);
+/// A slot for a compile thread, released on drop.
+struct ThreadSlot(Arc<AtomicUsize>);
 
-impl Running {
-    fn one_more(threads: &Arc<AtomicUsize>) -> Result<Self> {
-        let running = Self(threads.clone());
-        if running.0.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+impl ThreadSlot {
+    fn acquire(threads: &Arc<AtomicUsize>) -> Result<Self> {
+        let slot = Self(threads.clone());
+        if slot.0.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
             bail!(
                 Busy,
-                "{THREADS_MAX} grammars are being compiled already: try again later"
+                "{THREADS_MAX} grammars are already being compiled, try again later"
             );
         }
-        Ok(running)
+        Ok(slot)
     }
 }
 
-impl Drop for Running {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -175,26 +177,26 @@ impl Drop for Running {
 impl fmt::Debug for GrammarEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GrammarEngine")
-            .field("kept", &self.kept.lock().len())
+            .field("cached", &self.cache.lock().len())
             .finish_non_exhaustive()
     }
 }
 
-/// A grammar that is ready for answers.
+/// A compiled grammar.
 pub struct CompiledGrammar {
     parser: Mutex<Parser>,
     tokenizer: Arc<Tokenizer>,
 }
 
 impl CompiledGrammar {
-    /// A matcher at the start of an answer.
+    /// Creates a matcher at the start of an output.
     pub fn matcher(&self) -> Matcher {
         let parser = self.parser.lock().deep_clone();
         Matcher::new(parser, self.tokenizer.clone())
     }
 
-    /// Whether it was compiled for this tokenizer.
-    pub fn is_of(&self, tokenizer: &Tokenizer) -> bool {
+    /// Whether the grammar was compiled for `tokenizer`.
+    pub fn is_for(&self, tokenizer: &Tokenizer) -> bool {
         std::ptr::eq(&*self.tokenizer, tokenizer)
     }
 }
@@ -210,38 +212,38 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// The kind of the error of work on a thread.
-    fn kind(
+    /// Returns the kind of the error of `work`.
+    fn error_kind(
         threads: &Arc<AtomicUsize>,
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Option<ErrorKind> {
-        let done = apart(threads, Duration::from_millis(50), work);
-        done.err().map(|error| error.kind())
+        let result = run_with_timeout(threads, Duration::from_millis(50), work);
+        result.err().map(|error| error.kind())
     }
 
     #[test]
-    fn nobody_waits_for_ever_and_threads_are_counted() {
+    fn compilation_times_out_and_threads_are_limited() {
         let threads = Arc::new(AtomicUsize::new(0));
-        let settle = || {
+        let wait_for_threads = || {
             while threads.load(Ordering::Relaxed) > 0 {
                 thread::yield_now();
             }
         };
-        assert_eq!(kind(&threads, || Ok(())), None);
-        settle();
-        let mut held = Vec::new();
-        while held.len() < THREADS_MAX {
-            let (go_on, wait) = channel::<()>();
-            held.push(go_on);
+        assert_eq!(error_kind(&threads, || Ok(())), None);
+        wait_for_threads();
+        let mut senders = Vec::new();
+        while senders.len() < THREADS_MAX {
+            let (sender, receiver) = channel::<()>();
+            senders.push(sender);
             let work = move || {
-                let _ = wait.recv();
+                let _ = receiver.recv();
                 Ok(())
             };
-            assert_eq!(kind(&threads, work), Some(ErrorKind::TooLarge));
+            assert_eq!(error_kind(&threads, work), Some(ErrorKind::TooLarge));
         }
-        assert_eq!(kind(&threads, || Ok(())), Some(ErrorKind::Busy));
-        drop(held);
-        settle();
-        assert_eq!(kind(&threads, || Ok(())), None);
+        assert_eq!(error_kind(&threads, || Ok(())), Some(ErrorKind::Busy));
+        drop(senders);
+        wait_for_threads();
+        assert_eq!(error_kind(&threads, || Ok(())), None);
     }
 }

@@ -1,13 +1,13 @@
-//! Errors of llguidance.
+//! Conversion of llguidance errors.
 
 use tabla_core::error::{Error, ErrorKind};
 
-/// An error of the library, without the traces that it puts behind its sentences.
-pub(super) fn refused(error: impl std::fmt::Display) -> Error {
+/// Converts an llguidance error. Removes the traces that follow its message.
+pub(super) fn grammar_error(error: impl std::fmt::Display) -> Error {
     let text = error.to_string();
     let end = ["\n<backtrace>", "\n<state>", "\n<non-verbose/>"]
         .iter()
-        .filter_map(|mark| text.find(mark))
+        .filter_map(|marker| text.find(marker))
         .min();
     Error::new(ErrorKind::Grammar, text[..end.unwrap_or(text.len())].trim())
 }

@@ -2,15 +2,15 @@
 
 use tabla_core::error::{Result, bail};
 
-/// Bytes of a grammar or an expression at most; of a schema there may be more.
+/// Maximum length of a grammar or regex in bytes. JSON schemas have a higher limit.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Holds the text of a grammar against its limit.
-pub(super) fn within(what: &str, text: &str) -> Result<()> {
+/// Checks the length of a grammar text.
+pub(super) fn check_length(what: &str, text: &str) -> Result<()> {
     if text.len() > TEXT_BYTES_MAX {
         bail!(
             TooLarge,
-            "{what}: {} bytes are over the limit of {TEXT_BYTES_MAX}",
+            "{what}: {} bytes exceed the limit of {TEXT_BYTES_MAX}",
             text.len()
         );
     }

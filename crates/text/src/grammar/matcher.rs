@@ -1,22 +1,22 @@
-//! One answer on its way through a grammar.
+//! The state of one output in a grammar.
 
-use super::error::refused;
+use super::error::grammar_error;
 use crate::Tokenizer;
 use llguidance::Matcher as Parser;
 use std::fmt;
 use std::sync::Arc;
 use tabla_core::error::{Context, Result, bail};
 
-/// Follows one answer: says which tokens may come next, and takes the one that was picked.
+/// Tracks one output: computes which tokens may come next and consumes the sampled token.
 ///
-/// Every call allocates a little, and a mask may take some milliseconds. After an error of kind
-/// `Grammar` the answer cannot go on.
+/// Every call may allocate, and a mask may take some milliseconds. After an error of kind `Grammar`
+/// the matcher cannot continue.
 pub struct Matcher {
     parser: Parser,
     tokenizer: Arc<Tokenizer>,
-    /// Tokens that were taken.
-    taken: usize,
-    /// Whether the last of them ended the answer without being a part of it.
+    /// Number of consumed tokens.
+    consumed: usize,
+    /// Whether the last consumed token ended the output without being a part of it.
     ended: bool,
 }
 
@@ -25,17 +25,17 @@ impl Matcher {
         Self {
             parser,
             tokenizer,
-            taken: 0,
+            consumed: 0,
             ended: false,
         }
     }
 
-    /// Writes which tokens may come next: bit `i % 32` of word `i / 32` is token `i`. Words past
-    /// the vocabulary become 0. Tokens that end an answer are among them where the grammar may end.
+    /// Writes the mask of allowed tokens: bit `i % 32` of word `i / 32` is token `i`. Words past the
+    /// vocabulary are 0. End-of-generation tokens are allowed where the grammar accepts.
     ///
     /// # Errors
-    /// `Argument` for a mask that is shorter than the vocabulary, `Grammar` where the grammar has
-    /// become too ambiguous or has come to a dead end.
+    /// `Argument` for a mask that is shorter than the vocabulary, `Grammar` if the grammar is too
+    /// ambiguous or no token is allowed.
     pub fn mask(&mut self, out: &mut [u32]) -> Result<()> {
         let words = self.tokenizer.vocab_size().div_ceil(32);
         if out.len() < words {
@@ -46,43 +46,43 @@ impl Matcher {
                 self.tokenizer.vocab_size()
             );
         }
-        let mask = self.parser.compute_mask_or_eos().map_err(refused);
-        let mask = mask.context("the tokens that may come next")?;
-        let (front, behind) = out.split_at_mut(words);
-        front.copy_from_slice(&mask.as_slice()[..words]);
-        behind.fill(0);
+        let mask = self.parser.compute_mask_or_eos().map_err(grammar_error);
+        let mask = mask.context("token mask")?;
+        let (vocabulary, padding) = out.split_at_mut(words);
+        vocabulary.copy_from_slice(&mask.as_slice()[..words]);
+        padding.fill(0);
         Ok(())
     }
 
-    /// Takes the next token of the answer.
+    /// Consumes the next token of the output.
     ///
     /// # Errors
-    /// `Argument` for a token that may not come next, which changes nothing; `Grammar` as for
+    /// `Argument` for a token that is not allowed, which changes nothing; `Grammar` as for
     /// [`mask`](Self::mask).
     pub fn commit(&mut self, token: u32) -> Result<()> {
         let ends = !self.ended && self.tokenizer.is_stop(token) && self.may_end()?;
-        let taken = !self.ended && (ends || self.take(token)?);
-        if !taken {
-            bail!(Argument, "token {token} may not come next in the grammar");
+        let is_consumed = !self.ended && (ends || self.consume(token)?);
+        if !is_consumed {
+            bail!(Argument, "token {token} is not allowed by the grammar");
         }
         self.ended = ends;
-        self.taken += 1;
+        self.consumed += 1;
         Ok(())
     }
 
-    fn take(&mut self, token: u32) -> Result<bool> {
+    fn consume(&mut self, token: u32) -> Result<bool> {
         if token as usize >= self.tokenizer.vocab_size() {
             return Ok(false);
         }
-        let taken = self.parser.try_consume_tokens(&[token]);
-        Ok(taken
-            .map_err(refused)
+        let consumed = self.parser.try_consume_tokens(&[token]);
+        Ok(consumed
+            .map_err(grammar_error)
             .context(format_args!("token {token}"))?
             == 1)
     }
 
-    /// Writes the tokens that must come next, whatever the model says; there may be none. They are
-    /// those that the model would have seen for the text, and are not taken yet.
+    /// Writes the forced tokens: those that must come next regardless of the model. May be empty. They
+    /// are the canonical tokens of the forced text, and are not consumed.
     ///
     /// # Errors
     /// `Grammar` as for [`mask`](Self::mask).
@@ -93,44 +93,45 @@ impl Matcher {
         }
         match self.parser.get_error() {
             None => Ok(()),
-            Some(error) => Err(refused(error)).context("the tokens that must come next"),
+            Some(error) => Err(grammar_error(error)).context("forced tokens"),
         }
     }
 
-    /// Whether the answer may end here.
+    /// Whether the output may end here.
     ///
     /// # Errors
     /// `Grammar` as for [`mask`](Self::mask).
     pub fn may_end(&mut self) -> Result<bool> {
-        Ok(self.is_done() || self.parser.is_accepting().map_err(refused)?)
+        Ok(self.is_done() || self.parser.is_accepting().map_err(grammar_error)?)
     }
 
-    /// Whether the answer is whole: nothing can follow but a token that ends it, or one did.
+    /// Whether the output is complete: only an end-of-generation token may follow, or one did.
     pub fn is_done(&self) -> bool {
         self.ended || (self.parser.is_stopped() && self.parser.stop_reason().is_ok())
     }
 
-    /// Takes the last `tokens` back.
+    /// Undoes the last `tokens` consumed tokens.
     ///
     /// # Errors
-    /// `Argument` for more than were taken.
+    /// `Argument` for more than were consumed.
     pub fn rollback(&mut self, tokens: usize) -> Result<()> {
-        if tokens > self.taken {
+        if tokens > self.consumed {
             bail!(
                 Argument,
-                "{tokens} tokens cannot be taken back of {}",
-                self.taken
+                "cannot roll back {tokens} tokens, only {} were consumed",
+                self.consumed
             );
         }
-        let of_grammar = tokens - usize::from(self.ended && tokens > 0);
-        self.parser.rollback(of_grammar).map_err(refused)?;
+        // The parser did not consume an end token that is not a part of the grammar.
+        let in_parser = tokens - usize::from(self.ended && tokens > 0);
+        self.parser.rollback(in_parser).map_err(grammar_error)?;
         self.ended &= tokens == 0;
-        self.taken -= tokens;
+        self.consumed -= tokens;
         Ok(())
     }
 }
 
-/// Another answer that goes on from the same place, on its own.
+/// Creates an independent matcher in the same state.
 impl Clone for Matcher {
     fn clone(&self) -> Self {
         Self {
@@ -144,7 +145,7 @@ impl Clone for Matcher {
 impl fmt::Debug for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Matcher")
-            .field("taken", &self.taken)
+            .field("consumed", &self.consumed)
             .field("ended", &self.ended)
             .finish_non_exhaustive()
     }

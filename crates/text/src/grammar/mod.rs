@@ -1,10 +1,9 @@
-//! Grammars: which tokens may come next, so that an answer has the form that was asked for.
+//! Grammars for structured output: constrain which tokens may come next.
 //!
-//! A [`Grammar`] is what a caller writes down. A [`GrammarEngine`] knows the vocabulary of one
-//! tokenizer and compiles grammars for it; a [`Matcher`] follows one answer, token by token.
-//! The work is done by llguidance, which is known here alone. A grammar may come from a stranger:
-//! what the library does not bound is bounded before it sees it, and it compiles on a thread of its
-//! own, with a stack that is deep enough for all that the bounds let through.
+//! A [`Grammar`] is the input of a caller. A [`GrammarEngine`] compiles grammars for the vocabulary
+//! of one tokenizer. A [`Matcher`] tracks one output, token by token. The implementation is
+//! llguidance, which only this module uses. Grammars are untrusted: this module enforces the limits
+//! that llguidance does not, and compiles on a separate thread with a stack that suffices for them.
 
 mod bounded;
 mod engine;
@@ -22,4 +21,4 @@ mod tests;
 pub use bounded::Grammar;
 pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
-pub(crate) use schema::bounded as plain_schema;
+pub(crate) use schema::resolve as resolve_schema;

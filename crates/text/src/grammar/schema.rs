@@ -1,87 +1,88 @@
-//! Schemas are held to bounds and made plain before the library sees them.
+//! Checks the limits of JSON schemas and resolves their references before llguidance compiles them.
 //!
-//! The library follows references recursively, each once, and would run over any stack. So what is
-//! deep is counted first: the levels of the schema and of each definition that it refers to, as if
-//! one lay below the other. Definitions that are referred to come to lie in `$defs`, under names
-//! without characters that a pointer would have to escape.
+//! llguidance follows each reference recursively, which could overflow the stack. So the depth is
+//! limited first: the sum of the depths of the schema and of each definition that it references.
+//! Referenced definitions are moved to `$defs`, under names that need no escapes in a JSON pointer.
 
 use serde_json::{Map, Value as Json, json};
 use std::collections::{HashMap, HashSet};
 use tabla_core::error::{Context, Result, bail};
 
-/// Bytes of a schema as text.
+/// Maximum length of a schema as text in bytes.
 const BYTES_MAX: usize = 256 << 10;
-/// Levels of values within values: as many as are read from a text.
+/// Maximum nesting depth of JSON values, as in `serde_json`.
 const DEPTH_MAX: usize = 127;
-/// Schemas within it, those counted again that are referred to in more than one way.
+/// Maximum number of subschemas. Those that are referenced by several pointers count several times.
 const SCHEMAS_MAX: usize = 20_000;
-/// Levels of schemas, all definitions one below the other.
+/// Maximum sum of the nesting depths of the schema and its definitions.
 const LEVELS_MAX: usize = 2_048;
 
-/// White space in answers: a space, or line breaks and what a line is indented by. Without an end to
-/// it a weak model never comes to one.
+/// White space in the output: a space, or newlines and an indent. It is limited because small models
+/// may otherwise generate white space without end.
 const WHITE_SPACE: &str = r"\x20|\n{1,2}[\x20\t]{0,40}";
 
-/// What lies behind a keyword.
+/// Type of a keyword's value.
 #[derive(Clone, Copy, PartialEq)]
-enum Holds {
-    /// A schema, or a list of them.
+enum KeywordValue {
+    /// A schema or a list of schemas.
     Schemas,
-    /// A schema for each name.
-    Named,
-    /// Definitions: what is used of them is found by references.
+    /// A map from names to schemas.
+    NamedSchemas,
+    /// Definitions, of which only the referenced ones are used.
     Definitions,
 }
 
-/// The keywords that hold schemas. What lies behind others is data, or nothing that is known.
-const KEYWORDS: &[(&str, Holds)] = &[
-    ("$defs", Holds::Definitions),
-    ("definitions", Holds::Definitions),
-    ("additionalItems", Holds::Schemas),
-    ("additionalProperties", Holds::Schemas),
-    ("allOf", Holds::Schemas),
-    ("anyOf", Holds::Schemas),
-    ("contains", Holds::Schemas),
-    ("contentSchema", Holds::Schemas),
-    ("dependencies", Holds::Named),
-    ("dependentSchemas", Holds::Named),
-    ("else", Holds::Schemas),
-    ("if", Holds::Schemas),
-    ("items", Holds::Schemas),
-    ("not", Holds::Schemas),
-    ("oneOf", Holds::Schemas),
-    ("patternProperties", Holds::Named),
-    ("prefixItems", Holds::Schemas),
-    ("properties", Holds::Named),
-    ("propertyNames", Holds::Schemas),
-    ("then", Holds::Schemas),
-    ("unevaluatedItems", Holds::Schemas),
-    ("unevaluatedProperties", Holds::Schemas),
+/// Keywords with subschemas. The values of other keywords are data.
+const KEYWORDS: &[(&str, KeywordValue)] = &[
+    ("$defs", KeywordValue::Definitions),
+    ("definitions", KeywordValue::Definitions),
+    ("additionalItems", KeywordValue::Schemas),
+    ("additionalProperties", KeywordValue::Schemas),
+    ("allOf", KeywordValue::Schemas),
+    ("anyOf", KeywordValue::Schemas),
+    ("contains", KeywordValue::Schemas),
+    ("contentSchema", KeywordValue::Schemas),
+    ("dependencies", KeywordValue::NamedSchemas),
+    ("dependentSchemas", KeywordValue::NamedSchemas),
+    ("else", KeywordValue::Schemas),
+    ("if", KeywordValue::Schemas),
+    ("items", KeywordValue::Schemas),
+    ("not", KeywordValue::Schemas),
+    ("oneOf", KeywordValue::Schemas),
+    ("patternProperties", KeywordValue::NamedSchemas),
+    ("prefixItems", KeywordValue::Schemas),
+    ("properties", KeywordValue::NamedSchemas),
+    ("propertyNames", KeywordValue::Schemas),
+    ("then", KeywordValue::Schemas),
+    ("unevaluatedItems", KeywordValue::Schemas),
+    ("unevaluatedProperties", KeywordValue::Schemas),
 ];
 
-/// The schema, plain and within bounds.
+/// Checks the limits of a schema and resolves its references.
 ///
 /// # Errors
-/// `TooLarge` over the bounds, `Grammar` for references that lead nowhere or out of the schema.
-pub(crate) fn bounded(schema: &Json) -> Result<Json> {
+/// `TooLarge` over the limits, `Grammar` for invalid references.
+pub(crate) fn resolve(schema: &Json) -> Result<Json> {
     check_depth(schema)?;
     let bytes = schema.to_string().len();
     if bytes > BYTES_MAX {
         bail!(
             TooLarge,
-            "schema: {bytes} bytes are over the limit of {BYTES_MAX}"
+            "schema: {bytes} bytes exceed the limit of {BYTES_MAX}"
         );
     }
-    let mut walk = Walk::new(schema);
-    let mut plain = walk.schema(schema, 1).context("schema")?;
-    walk.end_of_definition()?;
+    let mut resolver = Resolver::new(schema);
+    let mut resolved = resolver.schema(schema, 1).context("schema")?;
+    resolver.end_definition()?;
     let mut definitions = Map::new();
-    while let Some((pointer, name, target)) = walk.waiting.pop() {
-        let definition = walk.schema(target, 1).context(format_args!("#{pointer}"))?;
-        walk.end_of_definition()?;
+    while let Some((pointer, name, target)) = resolver.pending.pop() {
+        let definition = resolver
+            .schema(target, 1)
+            .context(format_args!("#{pointer}"))?;
+        resolver.end_definition()?;
         definitions.insert(name, definition);
     }
-    if let Json::Object(fields) = &mut plain {
+    if let Json::Object(fields) = &mut resolved {
         if !definitions.is_empty() {
             fields.insert("$defs".into(), definitions.into());
         }
@@ -94,15 +95,16 @@ pub(crate) fn bounded(schema: &Json) -> Result<Json> {
             }
         }
     }
-    Ok(plain)
+    Ok(resolved)
 }
 
-/// Values may be made without a text, and be deeper than one can say: no recursion here.
+/// Checks the nesting depth. Not recursive, because values that were not parsed from text have no
+/// depth limit.
 fn check_depth(schema: &Json) -> Result<()> {
     let mut open = vec![(schema, 1)];
     while let Some((value, depth)) = open.pop() {
         if depth > DEPTH_MAX {
-            bail!(TooLarge, "schema: it nests deeper than {DEPTH_MAX} levels");
+            bail!(TooLarge, "schema: nested deeper than {DEPTH_MAX} levels");
         }
         match value {
             Json::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
@@ -113,73 +115,77 @@ fn check_depth(schema: &Json) -> Result<()> {
     Ok(())
 }
 
-/// A walk over all that can be reached.
-struct Walk<'a> {
+/// Resolves the references of a schema.
+struct Resolver<'a> {
     root: &'a Json,
-    /// New names by pointers.
+    /// New names of definitions by pointer.
     names: HashMap<String, String>,
     used: HashSet<String>,
-    /// Pointer, name and target of definitions that were referred to and not yet walked.
-    waiting: Vec<(String, String, &'a Json)>,
+    /// Pointer, name and target of referenced definitions that are not resolved yet.
+    pending: Vec<(String, String, &'a Json)>,
+    /// Number of subschemas so far.
     schemas: usize,
-    /// Levels of the definitions that were walked, and of the one that is.
+    /// Sum of the depths of resolved definitions.
     levels: usize,
-    deepest: usize,
+    /// Depth of the current definition.
+    depth: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Resolver<'a> {
     fn new(root: &'a Json) -> Self {
         Self {
             root,
             names: HashMap::new(),
             used: HashSet::new(),
-            waiting: Vec::new(),
+            pending: Vec::new(),
             schemas: 0,
             levels: 0,
-            deepest: 0,
+            depth: 0,
         }
     }
 
-    fn end_of_definition(&mut self) -> Result<()> {
-        self.levels += std::mem::take(&mut self.deepest);
+    fn end_definition(&mut self) -> Result<()> {
+        self.levels += std::mem::take(&mut self.depth);
         if self.levels > LEVELS_MAX {
             bail!(
                 TooLarge,
-                "schema: with its definitions one below the other it is over the limit of {LEVELS_MAX} levels"
+                "schema: the depths of the schema and its definitions exceed the limit of {LEVELS_MAX} levels in total"
             );
         }
         Ok(())
     }
 
-    /// A schema with its references renamed.
+    /// Returns a schema with its references renamed.
     fn schema(&mut self, schema: &'a Json, level: usize) -> Result<Json> {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX {
             bail!(
                 TooLarge,
-                "it and its definitions are over the limit of {SCHEMAS_MAX} schemas"
+                "the schema and its definitions exceed the limit of {SCHEMAS_MAX} subschemas"
             );
         }
-        self.deepest = self.deepest.max(level);
+        self.depth = self.depth.max(level);
         let Json::Object(fields) = schema else {
             return Ok(schema.clone());
         };
-        let mut plain = Map::new();
+        let mut resolved = Map::new();
         for (key, value) in fields {
-            let holds = KEYWORDS.iter().find(|(name, _)| name == key);
-            let value = match holds.map(|(_, holds)| *holds) {
-                Some(Holds::Definitions) => continue,
-                Some(Holds::Schemas) => self.list(value, level).context(key)?,
-                Some(Holds::Named) => self.named(value, level).context(key)?,
+            let keyword = KEYWORDS.iter().find(|(name, _)| name == key);
+            let value = match keyword.map(|(_, value)| *value) {
+                Some(KeywordValue::Definitions) => continue,
+                Some(KeywordValue::Schemas) => self.schemas(value, level).context(key)?,
+                Some(KeywordValue::NamedSchemas) => {
+                    self.named_schemas(value, level).context(key)?
+                }
                 None if key == "$ref" => self.reference(value)?,
                 None => value.clone(),
             };
-            plain.insert(key.clone(), value);
+            resolved.insert(key.clone(), value);
         }
-        Ok(plain.into())
+        Ok(resolved.into())
     }
 
-    fn list(&mut self, value: &'a Json, level: usize) -> Result<Json> {
+    fn schemas(&mut self, value: &'a Json, level: usize) -> Result<Json> {
         let Json::Array(items) = value else {
             return self.schema(value, level + 1);
         };
@@ -187,66 +193,67 @@ impl<'a> Walk<'a> {
         Ok(Json::Array(items.collect::<Result<_>>()?))
     }
 
-    fn named(&mut self, value: &'a Json, level: usize) -> Result<Json> {
+    fn named_schemas(&mut self, value: &'a Json, level: usize) -> Result<Json> {
         let Json::Object(fields) = value else {
             return Ok(value.clone());
         };
-        let mut plain = Map::new();
+        let mut resolved = Map::new();
         for (name, value) in fields {
-            plain.insert(name.clone(), self.list(value, level).context(name)?);
+            resolved.insert(name.clone(), self.schemas(value, level).context(name)?);
         }
-        Ok(plain.into())
+        Ok(resolved.into())
     }
 
-    /// The reference by its new name.
+    /// Returns a reference with its new name.
     fn reference(&mut self, value: &'a Json) -> Result<Json> {
         let Some(reference) = value.as_str() else {
-            bail!(Grammar, "$ref: {value} is no text");
+            bail!(Grammar, "$ref: expected a string, got {value}");
         };
         let Some(pointer) = reference.strip_prefix('#').and_then(percent_decoded) else {
             bail!(
                 Grammar,
-                "$ref: {reference:?} leads out of the schema; references within it begin with #/"
+                "$ref: {reference:?} is not within the schema; expected a reference that starts with #/"
             );
         };
         if pointer.is_empty() {
             return Ok("#".into());
         }
         let Some(target) = self.root.pointer(&pointer) else {
-            bail!(Grammar, "$ref: {reference:?} leads nowhere");
+            bail!(Grammar, "$ref: {reference:?} does not exist");
         };
         if let Some(name) = self.names.get(&pointer) {
             return Ok(format!("#/$defs/{name}").into());
         }
         let name = self.new_name(&pointer);
-        let plain = format!("#/$defs/{name}").into();
+        let renamed = format!("#/$defs/{name}").into();
         self.names.insert(pointer.clone(), name.clone());
-        self.waiting.push((pointer, name, target));
-        Ok(plain)
+        self.pending.push((pointer, name, target));
+        Ok(renamed)
     }
 
-    /// The last part of a pointer, or what is left of it, with a number where it is taken.
+    /// Returns an unused name: the last part of the pointer without special characters, and a number
+    /// if that name is used.
     fn new_name(&mut self, pointer: &str) -> String {
         let last = pointer.rsplit('/').next().unwrap_or_default();
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "_.-".contains(*c);
-        let plain: String = last.chars().filter(is_plain).collect();
-        let numbered = (self.used.len()..).map(|n| format!("{plain}-{n}"));
-        let mut names = std::iter::once(plain.clone()).chain(numbered);
+        let base: String = last.chars().filter(is_plain).collect();
+        let numbered = (self.used.len()..).map(|n| format!("{base}-{n}"));
+        let mut names = std::iter::once(base.clone()).chain(numbered);
         let name = names.find(|name| self.used.insert(name.clone()));
-        name.expect("there is no end of numbers")
+        name.expect("the sequence of numbers is infinite")
     }
 }
 
-/// `%3C` and the like become what they stand for; `None` for what is no text then.
+/// Decodes percent escapes such as `%3C`. Returns `None` for invalid UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let hex = behind.get(..2).filter(|_| *first == b'%');
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%');
         let hex = hex.filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
         let code = hex.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
         bytes.push(code.unwrap_or(*first));
-        rest = &behind[if code.is_some() { 2 } else { 0 }..];
+        rest = &after[if code.is_some() { 2 } else { 0 }..];
     }
     String::from_utf8(bytes).ok()
 }

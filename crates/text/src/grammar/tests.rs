@@ -1,10 +1,10 @@
-//! What becomes of grammars before the library sees them, and small vocabularies.
+//! Tests of grammar conversion and matching with a small vocabulary.
 
 use super::*;
 use crate::{Tokenizer, Vocab};
 use std::sync::Arc;
 
-/// One token for each byte, a few longer ones, and one that ends an answer.
+/// One token for each byte, a few longer ones, and an end-of-generation token.
 fn tokenizer() -> Arc<Tokenizer> {
     let bytes: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
     let mut tokens: Vec<&str> = bytes.iter().map(String::as_str).collect();
@@ -30,28 +30,29 @@ fn tokenizer() -> Arc<Tokenizer> {
         eos: Some(256),
         ..Vocab::default()
     };
-    Arc::new(Tokenizer::new(&vocab).expect("a sound vocabulary"))
+    Arc::new(Tokenizer::new(&vocab).expect("a valid vocabulary"))
 }
 
 fn engine() -> GrammarEngine {
     GrammarEngine::new(&tokenizer()).expect("a vocabulary for grammars")
 }
 
-/// The bytes of a text as tokens of one byte.
-fn spelt(text: &str) -> impl Iterator<Item = u32> {
+/// The byte tokens of a text.
+fn byte_tokens(text: &str) -> impl Iterator<Item = u32> {
     text.bytes().map(u32::from)
 }
 
-/// Whether a grammar lets a text through as a whole answer.
+/// Whether a grammar accepts a text as a complete output.
 fn accepts(compiled: &CompiledGrammar, text: &str) -> bool {
     let mut matcher = compiled.matcher();
-    spelt(text).all(|id| matcher.commit(id).is_ok()) && matcher.may_end().expect("no dead end")
+    byte_tokens(text).all(|id| matcher.commit(id).is_ok())
+        && matcher.may_end().expect("a valid state")
 }
 
 fn check(grammar: &Grammar, good: &[&str], bad: &[&str]) {
     let compiled = engine().compile(grammar).expect("a grammar");
     for text in good {
-        assert!(accepts(&compiled, text), "{grammar:?} refuses {text:?}");
+        assert!(accepts(&compiled, text), "{grammar:?} rejects {text:?}");
     }
     for text in bad {
         assert!(!accepts(&compiled, text), "{grammar:?} accepts {text:?}");
@@ -68,7 +69,7 @@ fn message(grammar: Grammar) -> String {
 }
 
 #[test]
-fn classes_and_literals_of_gbnf() {
+fn gbnf_classes_and_literals() {
     gbnf(
         r#"root ::= [a-c_] [^x-z\n] . "\x41\u00e9\U0001F600\t\"\\" [\]\-\[] [a-]"#,
         &["aéß\u{41}é😀\t\"\\]-", "__\n\u{41}é😀\t\"\\[a"],
@@ -78,7 +79,7 @@ fn classes_and_literals_of_gbnf() {
 }
 
 #[test]
-fn repetitions_of_gbnf() {
+fn gbnf_repetitions() {
     gbnf(
         r#"root ::= "a"* "b"+ "c"? "d"{2} "e"{1,} "f"{0,2} "g"{0}"#,
         &["bdde", "aabbcddeeff"],
@@ -93,7 +94,7 @@ fn repetitions_of_gbnf() {
 }
 
 #[test]
-fn rules_and_comments_of_gbnf() {
+fn gbnf_rules_and_comments() {
     gbnf(
         "# An expression.\nroot  ::= (expr \"=\" ws term \"\\n\")+\nexpr  ::= term ([-+*/] term)*\n\
          term  ::= ident | num | \"(\" ws expr \")\" ws # nested\n\
@@ -109,7 +110,7 @@ fn rules_and_comments_of_gbnf() {
 }
 
 #[test]
-fn what_follows_in_gbnf_is_left_to_it() {
+fn gbnf_terminals_do_not_consume_what_follows() {
     gbnf(
         r#"root ::= [a-z]+ "b" ("(" root ")")?"#,
         &["ab", "abb(bb)", "xb(yb(zb))"],
@@ -123,7 +124,7 @@ fn what_follows_in_gbnf_is_left_to_it() {
 }
 
 #[test]
-fn json_by_gbnf() {
+fn gbnf_grammar_of_json() {
     gbnf(
         r#"
 root   ::= object
@@ -144,7 +145,7 @@ ws ::= | " " | "\n" [ \t]{0,20}
 }
 
 #[test]
-fn tokens_by_name_and_by_number() {
+fn gbnf_tokens_by_name_and_id() {
     let compiled = engine().compile(&Grammar::Gbnf(r#"root ::= "a" <call> !<[257]>+"#.into()));
     let compiled = compiled.expect("a grammar");
     let mut matcher = compiled.matcher();
@@ -155,60 +156,57 @@ fn tokens_by_name_and_by_number() {
         assert_ne!(mask[next / 32] & 1 << (next % 32), 0, "after {token}");
     }
     assert_eq!(mask[257 / 32] & 1 << (257 % 32), 0);
-    // No text spells a token.
+    // Text does not match a token.
     assert!(!accepts(&compiled, "a<call>x"));
 }
 
 #[test]
-fn faults_of_gbnf_are_named_with_their_line() {
-    for (text, wanted) in [
-        ("", "the grammar has no rule `root`"),
-        ("root ::= a", "line 1: there is no rule `a`"),
+fn gbnf_errors_have_line_numbers() {
+    for (text, expected) in [
+        ("", "missing rule `root`"),
+        ("root ::= a", "line 1: undefined rule `a`"),
         (
             "root ::= \"a\"\nroot ::= \"b\"",
-            "line 2: a second rule `root`",
+            "line 2: duplicate rule `root`",
         ),
-        ("root ::= [z-a]", "line 1: the range 'z'-'a' is empty"),
-        ("root ::= []", "line 1: no character is in a class"),
-        ("\n\nroot ::= \"a", "line 3: the grammar ends too early"),
+        ("root ::= [z-a]", "line 1: empty range 'z'-'a'"),
+        ("root ::= []", "line 1: empty character class"),
+        ("\n\nroot ::= \"a", "line 3: unexpected end of the grammar"),
         (
             "root ::= \"a\n\"",
-            "line 2: a line ends in a literal or a class",
+            "line 2: newline in a literal or character class",
         ),
-        ("root ::= \"\\q\"", "line 1: \\q is not known"),
+        ("root ::= \"\\q\"", "line 1: unknown escape \\q"),
         (
             "root ::= \"\\ud800\"",
-            "line 1: 4 hexadecimal digits of a character are missing",
+            "line 1: expected 4 hexadecimal digits of a character",
         ),
         (
             "root ::= \"a\"{2,1}",
-            "line 1: a repetition has fewer at most than at least",
+            "line 1: the maximum of a repetition is below its minimum",
         ),
         (
             "root ::= \"a\"{x}",
-            "line 1: \"\" is no number from 0 to 1000000",
+            "line 1: expected a number from 0 to 1000000, got \"\"",
         ),
-        ("root ::= (\"a\"", "line 1: `)` is missing"),
-        ("root = \"a\"", "line 1: `::=` is missing"),
-        (
-            "root ::= \"a\" )",
-            "line 1: a rule goes on in a way that is not known",
-        ),
-        ("root ::= <a b>", "line 1: `>` is missing"),
+        ("root ::= (\"a\"", "line 1: expected `)`"),
+        ("root = \"a\"", "line 1: expected `::=`"),
+        ("root ::= \"a\" )", "line 1: unexpected character in a rule"),
+        ("root ::= <a b>", "line 1: expected `>`"),
     ] {
-        assert_eq!(message(Grammar::Gbnf(text.into())), wanted, "{text:?}");
+        assert_eq!(message(Grammar::Gbnf(text.into())), expected, "{text:?}");
     }
     let nested = format!("root ::= {}\"a\"{}", "(".repeat(60_000), ")".repeat(60_000));
-    assert!(message(Grammar::Gbnf(nested)).contains("over the limit of 65536"));
+    assert!(message(Grammar::Gbnf(nested)).contains("exceed the limit of 65536"));
     let nested = format!("root ::= {}\"a\"{}", "(".repeat(9_000), ")".repeat(9_000));
-    let wanted = "line 1: groups nest deeper than 24 levels";
-    assert_eq!(message(Grammar::Gbnf(nested)), wanted);
+    let expected = "line 1: groups are nested deeper than 24 levels";
+    assert_eq!(message(Grammar::Gbnf(nested)), expected);
     let nested = format!("root ::= {}\"a\" root?{}", "(".repeat(24), ")".repeat(24));
     gbnf(&nested, &["a", "aaa"], &[""]);
 }
 
 #[test]
-fn expressions_match_from_start_to_end() {
+fn regexes_match_whole_text() {
     check(
         &Grammar::Regex(r"^[a-c]+/\d{2}$".into()),
         &["a/00", "cab/42"],
@@ -219,13 +217,13 @@ fn expressions_match_from_start_to_end() {
     check(&Grammar::Regex(String::new()), &[""], &["a"]);
     assert_eq!(
         message(Grammar::Regex("a\\".into())),
-        "the expression ends behind a backslash"
+        "regex: incomplete escape at the end"
     );
     assert!(message(Grammar::Regex("(a".into())).contains("unclosed group"));
 }
 
 #[test]
-fn references_are_found_however_they_are_spelt() {
+fn resolves_escaped_references() {
     let schema = serde_json::json!({
         "$ref": "#/definitions/a%3Cb%3E",
         "definitions": {
@@ -239,20 +237,20 @@ fn references_are_found_however_they_are_spelt() {
         &[r#"["$ref"]"#, r##"[{"$ref":"#/nowhere"}, "$ref"]"##],
         &["[]", r#"["a"]"#],
     );
-    for (reference, wanted) in [
+    for (reference, expected) in [
         (
             "http://a/b",
-            "schema: items: $ref: \"http://a/b\" leads out of the schema; references within it begin with #/",
+            "schema: items: $ref: \"http://a/b\" is not within the schema; expected a reference that starts with #/",
         ),
-        ("#/a", "schema: items: $ref: \"#/a\" leads nowhere"),
+        ("#/a", "schema: items: $ref: \"#/a\" does not exist"),
     ] {
         let schema = serde_json::json!({ "items": { "$ref": reference } });
-        assert_eq!(message(Grammar::JsonSchema(schema)), wanted);
+        assert_eq!(message(Grammar::JsonSchema(schema)), expected);
     }
 }
 
 #[test]
-fn a_schema_that_leads_to_itself() {
+fn recursive_schemas() {
     let list = serde_json::json!({
         "type": "object",
         "properties": { "next": { "anyOf": [{ "$ref": "#" }, { "type": "null" }] } },
@@ -264,13 +262,13 @@ fn a_schema_that_leads_to_itself() {
         &[r#"{"next":null}"#, r#"{"next":{"next": {"next":null}}}"#],
         &["{}", r#"{"next":{}}"#],
     );
-    let circle = serde_json::json!({ "$ref": "#" });
-    let wanted = "the grammar lets no answer through";
-    assert_eq!(message(Grammar::JsonSchema(circle)), wanted);
+    let cycle = serde_json::json!({ "$ref": "#" });
+    let expected = "the grammar matches no text";
+    assert_eq!(message(Grammar::JsonSchema(cycle)), expected);
 }
 
 #[test]
-fn white_space_comes_to_an_end() {
+fn white_space_is_limited() {
     let grammar = Grammar::JsonObject;
     check(
         &grammar,
@@ -280,11 +278,11 @@ fn white_space_comes_to_an_end() {
 }
 
 #[test]
-fn an_answer_can_be_taken_back_and_forked() {
+fn matcher_can_be_rolled_back_and_cloned() {
     let compiled = engine().compile(&Grammar::Lark("start: /ab?/".into()));
     let mut matcher = compiled.expect("a grammar").matcher();
     let (a, b, end) = (97, 98, 256);
-    assert!(!matcher.may_end().expect("a state"));
+    assert!(!matcher.may_end().expect("a valid state"));
     assert!(matcher.commit(end).is_err());
     matcher.commit(a).expect("a");
     let mut fork = matcher.clone();
@@ -304,14 +302,14 @@ fn an_answer_can_be_taken_back_and_forked() {
 }
 
 #[test]
-fn what_must_follow_is_told_as_the_model_would_see_it() {
+fn forced_tokens_are_canonical() {
     let grammar = Grammar::Lark(r#"start: /[xy]/ "{\"abcabc\":true" /[z]/"#.into());
     let mut matcher = engine().compile(&grammar).expect("a grammar").matcher();
     let mut forced = vec![7];
-    matcher.forced(&mut forced).expect("a state");
+    matcher.forced(&mut forced).expect("a valid state");
     assert!(forced.is_empty());
     matcher.commit(u32::from(b'x')).expect("x");
-    matcher.forced(&mut forced).expect("a state");
+    matcher.forced(&mut forced).expect("a valid state");
     let tokenizer = tokenizer();
     let text: Vec<u8> = forced
         .iter()
@@ -322,30 +320,30 @@ fn what_must_follow_is_told_as_the_model_would_see_it() {
         matcher.commit(token).expect("forced");
     }
     assert!(matcher.is_done());
-    matcher.forced(&mut forced).expect("a state");
+    matcher.forced(&mut forced).expect("a valid state");
     assert!(forced.is_empty());
 }
 
 #[test]
-fn masks_end_with_the_vocabulary() {
+fn mask_is_zero_past_vocabulary() {
     let mut matcher = engine()
         .compile(&Grammar::JsonObject)
         .expect("a grammar")
         .matcher();
     let error = matcher.mask(&mut [0; 8]).expect_err("too short");
-    let wanted = "a mask of 8 words is too short for a vocabulary of 264";
-    assert_eq!(error.message(), wanted);
+    let expected = "a mask of 8 words is too short for a vocabulary of 264";
+    assert_eq!(error.message(), expected);
     let mut mask = [u32::MAX; 11];
     matcher.mask(&mut mask).expect("tokens");
     // `{` and `{"`
-    let mut wanted = [0; 11];
-    wanted[3] = 1 << (123 - 96);
-    wanted[8] = 1 << 2;
-    assert_eq!(mask, wanted);
+    let mut expected = [0; 11];
+    expected[3] = 1 << (123 - 96);
+    expected[8] = 1 << 2;
+    assert_eq!(mask, expected);
 }
 
 #[test]
-fn a_grammar_is_compiled_once() {
+fn compiled_grammars_are_cached() {
     let engine = engine();
     let compile = |text: &str| {
         engine

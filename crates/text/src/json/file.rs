@@ -1,30 +1,30 @@
-//! The files as they are read, and what they come down to.
+//! The JSON files, and their conversion to a tokenizer specification.
 
-use super::parse::{List, MERGES_MAX, Merge, Text, Vocabulary};
+use super::parse::{BoundedVec, JsonStr, MERGES_MAX, Merge, Vocabulary};
 use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
-use crate::bpe::{self, Alphabet, KnownWords};
-use crate::kind::Kind;
-use crate::pieces::{Role, TOKENS_MAX};
-use crate::plan::{Method, Order, Plan, Unknown};
-use crate::special::{Place, Reach, Space};
+use crate::bpe::{self, Alphabet, IgnoreMerges};
+use crate::kind::VocabKind;
+use crate::pieces::{TOKENS_MAX, TokenType};
+use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
+use crate::special::AddedTokenOptions;
 use crate::spm;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// The largest file that is read; Gemma 3 has 33 MB.
+/// Maximum file size in bytes. Gemma 3 has 33 MB.
 const JSON_BYTES_MAX: usize = 128 << 20;
-/// The most added tokens that are read.
+/// Maximum number of added tokens.
 const ADDED_MAX: usize = 100_000;
-/// Ids go this much beyond the number of tokens at most: some are left out, not most.
+/// Maximum ratio of the largest id to the number of tokens: ids may have gaps.
 const IDS_PER_TOKEN_MAX: usize = 4;
 
-/// A `tokenizer.json`.
+/// Content of a `tokenizer.json`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct File<'a> {
     #[serde(default, borrow)]
-    added_tokens: List<Added<'a>, ADDED_MAX>,
+    added_tokens: BoundedVec<AddedToken<'a>, ADDED_MAX>,
     normalizer: Option<Normalizer>,
     pre_tokenizer: Option<PreTokenizer>,
     post_processor: Option<PostProcessor>,
@@ -32,14 +32,14 @@ pub(crate) struct File<'a> {
     model: Model<'a>,
 }
 
-/// A token that is looked for before all else.
+/// An added token, which is matched before normalization.
 #[derive(Debug, Deserialize)]
-struct Added<'a> {
-    /// In a `tokenizer_config.json` it is the key.
+struct AddedToken<'a> {
+    /// Absent in `tokenizer_config.json`, where the id is the key.
     #[serde(default)]
     id: u32,
     #[serde(borrow)]
-    content: Text<'a>,
+    content: JsonStr<'a>,
     #[serde(default)]
     single_word: Option<bool>,
     #[serde(default)]
@@ -50,49 +50,49 @@ struct Added<'a> {
     special: Option<bool>,
 }
 
-/// The fields of all models; which are there depends on the type.
+/// The fields of all model types.
 #[derive(Debug, Deserialize)]
 struct Model<'a> {
     #[serde(default, borrow, rename = "type")]
-    kind: Option<Text<'a>>,
+    kind: Option<JsonStr<'a>>,
     #[serde(borrow)]
     vocab: Vocabulary<'a>,
     #[serde(default, borrow)]
-    merges: Option<List<Merge<'a>, MERGES_MAX>>,
+    merges: Option<BoundedVec<Merge<'a>, MERGES_MAX>>,
     #[serde(default, borrow)]
-    unk_token: Option<Text<'a>>,
+    unk_token: Option<JsonStr<'a>>,
     unk_id: Option<u32>,
     byte_fallback: Option<bool>,
     fuse_unk: Option<bool>,
     ignore_merges: Option<bool>,
     #[serde(default, borrow)]
-    continuing_subword_prefix: Option<Text<'a>>,
+    continuing_subword_prefix: Option<JsonStr<'a>>,
     #[serde(default, borrow)]
-    end_of_word_suffix: Option<Text<'a>>,
+    end_of_word_suffix: Option<JsonStr<'a>>,
     max_input_chars_per_word: Option<usize>,
 }
 
-/// What a `tokenizer_config.json` adds.
+/// Content of a `tokenizer_config.json`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Config<'a> {
     #[serde(default, borrow)]
-    bos_token: Option<Name<'a>>,
+    bos_token: Option<TokenRef<'a>>,
     #[serde(default, borrow)]
-    eos_token: Option<Name<'a>>,
+    eos_token: Option<TokenRef<'a>>,
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
     #[serde(default, borrow)]
-    added_tokens_decoder: BTreeMap<u32, Added<'a>>,
+    added_tokens_decoder: BTreeMap<u32, AddedToken<'a>>,
 }
 
-/// A token by its spelling.
+/// A token given as a string or an added token.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Name<'a> {
-    Text(#[serde(borrow)] Text<'a>),
+enum TokenRef<'a> {
+    Text(#[serde(borrow)] JsonStr<'a>),
     Token {
         #[serde(borrow)]
-        content: Text<'a>,
+        content: JsonStr<'a>,
     },
 }
 
@@ -111,11 +111,11 @@ fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a str) -> Result<T> {
         let bytes = json.len();
         bail!(
             TooLarge,
-            "{name}: {bytes} bytes are over the limit of {JSON_BYTES_MAX}"
+            "{name}: {bytes} bytes exceed the limit of {JSON_BYTES_MAX}"
         );
     }
     serde_json::from_str(json).map_err(|e| {
-        // A part of the pipeline that is not known reads as a variant that is none.
+        // An unknown pipeline component is an unknown enum variant for serde.
         let message = e.to_string();
         let kind = if message.starts_with("unknown variant") {
             ErrorKind::Unsupported
@@ -127,22 +127,22 @@ fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a str) -> Result<T> {
 }
 
 impl<'a> File<'a> {
-    /// What the files come down to.
+    /// Converts the files to a tokenizer specification.
     ///
     /// # Errors
-    /// `Format` for ids that do not fit, `Unsupported` for a part that is not known, `TooLarge` for
-    /// lists over the limits.
-    pub(crate) fn plan(&'a self, config: &'a Config<'a>) -> Result<Plan<'a>> {
-        let mut added: Vec<(u32, &Added<'_>)> =
+    /// `Format` for invalid ids, `Unsupported` for an unknown component, `TooLarge` for lists over
+    /// the limits.
+    pub(crate) fn spec(&'a self, config: &'a Config<'a>) -> Result<TokenizerSpec<'a>> {
+        let mut added: Vec<(u32, &AddedToken<'_>)> =
             self.added_tokens.0.iter().map(|a| (a.id, a)).collect();
         let decoder = config.added_tokens_decoder.iter();
         added.extend(decoder.map(|(&id, token)| (id, token)));
-        let (mut tokens, roles) = self.tokens(&added).context("tokenizer.json")?;
-        let id = |name: &str| {
-            let place = tokens.iter().position(|token| token == name)?;
-            u32::try_from(place).ok()
+        let (mut tokens, token_types) = self.tokens(&added).context("tokenizer.json")?;
+        let id = |text: &str| {
+            let index = tokens.iter().position(|token| token == text)?;
+            u32::try_from(index).ok()
         };
-        let named = |name: &Option<Name<'_>>| name.as_ref().and_then(|name| id(name.text()));
+        let named = |name: &Option<TokenRef<'_>>| name.as_ref().and_then(|name| id(name.text()));
         let (bos, eos) = (named(&config.bos_token), named(&config.eos_token));
         let unk = self.model.unk_token.as_ref().and_then(|unk| id(&unk.0));
         let unk = unk
@@ -152,46 +152,46 @@ impl<'a> File<'a> {
         let pipeline = Pipeline::new(self.normalizer.as_ref(), self.pre_tokenizer.as_ref())
             .context("tokenizer.json")?;
         let (mut before, mut after) = match &self.post_processor {
-            Some(post) => post.around()?,
+            Some(post) => post.added_ids()?,
             None => Default::default(),
         };
-        let unfit = before
+        let invalid = before
             .iter()
             .chain(&after)
             .find(|&&id| id as usize >= tokens.len());
-        if let Some(id) = unfit {
+        if let Some(id) = invalid {
             bail!(
                 Format,
-                "tokenizer.json: post_processor: id {id} is no token"
+                "tokenizer.json: post_processor: id {id} is not in the vocabulary"
             );
         }
-        wish(&mut before, bos, config.add_bos_token, 0);
+        apply_setting(&mut before, bos, config.add_bos_token, 0);
         let end = after.len();
-        wish(&mut after, eos, config.add_eos_token, end);
+        apply_setting(&mut after, eos, config.add_eos_token, end);
 
-        let (kind, mut method) = self.method(pipeline.alphabet)?;
-        if let Method::Unigram { scores, .. } = &mut method {
-            // Added tokens have none: nothing looks for them among words.
+        let (kind, mut model) = self.model_spec(pipeline.alphabet)?;
+        if let ModelSpec::Unigram { scores, .. } = &mut model {
+            // Added tokens have no score, the model does not produce them.
             scores.resize(tokens.len(), 0.0);
         }
         let prefix = self.model.continuing_subword_prefix.as_ref();
-        if kind == Kind::Bert {
-            spell_as_gguf(&mut tokens, &roles, prefix.map_or("##", |p| &p.0));
+        if kind == VocabKind::Bert {
+            to_gguf_form(&mut tokens, &token_types, prefix.map_or("##", |p| &p.0));
         }
-        let reach = added.iter().map(|(id, token)| (*id, token.reach()));
-        Ok(Plan {
+        let options = added.iter().map(|(id, token)| (*id, token.options()));
+        Ok(TokenizerSpec {
             kind,
             pre: None,
             tokens,
-            roles,
-            reach: reach
-                .filter(|(_, reach)| *reach != Reach::default())
+            token_types,
+            added_token_options: options
+                .filter(|(_, options)| *options != AddedTokenOptions::default())
                 .collect(),
-            begins_with_space: kind == Kind::Bert || pipeline.begins_with_space(),
+            add_space_prefix: kind == VocabKind::Bert || pipeline.adds_space_prefix(),
             steps: pipeline.steps,
-            method,
+            model,
             unk,
-            // A tokenizer without a name for it begins with what it puts in front.
+            // Without bos_token, the first added id is BOS.
             bos: bos.or(before.first().copied()),
             eos,
             before,
@@ -200,11 +200,14 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Tokens and what they are for, in the order of their ids.
-    fn tokens(&'a self, added: &[(u32, &'a Added<'a>)]) -> Result<(Vec<Cow<'a, str>>, Vec<Role>)> {
+    /// Returns the token texts and types in the order of ids.
+    fn tokens(
+        &'a self,
+        added: &[(u32, &'a AddedToken<'a>)],
+    ) -> Result<(Vec<Cow<'a, str>>, Vec<TokenType>)> {
         let model = &self.model;
         let has_bytes = model.byte_fallback == Some(true);
-        let listed: Vec<(u32, &Text<'_>)> = match &model.vocab {
+        let listed: Vec<(u32, &JsonStr<'_>)> = match &model.vocab {
             Vocabulary::Ids(ids) => ids.iter().map(|(text, id)| (*id, text)).collect(),
             Vocabulary::Scores(scores) => {
                 (0..).zip(scores.0.iter().map(|(text, _)| text)).collect()
@@ -221,11 +224,11 @@ impl<'a> File<'a> {
         if last >= TOKENS_MAX || last / IDS_PER_TOKEN_MAX > count {
             bail!(
                 TooLarge,
-                "id {last} is too large for {count} tokens, of which there are {TOKENS_MAX} at most"
+                "id {last} is too large for {count} tokens (limit {TOKENS_MAX})"
             );
         }
         let mut tokens = vec![Cow::Borrowed(""); last + 1];
-        let mut roles = vec![Role::Unused; last + 1];
+        let mut token_types = vec![TokenType::Unused; last + 1];
         for (id, text) in listed {
             let at = id as usize;
             if !tokens[at].is_empty() {
@@ -237,11 +240,13 @@ impl<'a> File<'a> {
                 );
             }
             tokens[at] = Cow::Borrowed(&text.0);
-            roles[at] = match spm::byte_of(&text.0) {
-                Some(_) if has_bytes => Role::Byte,
-                _ if model.unk_id == Some(id) => Role::Unknown,
-                _ if model.unk_token.as_ref().is_some_and(|unk| unk.0 == text.0) => Role::Unknown,
-                _ => Role::Normal,
+            token_types[at] = match spm::byte_of(&text.0) {
+                Some(_) if has_bytes => TokenType::Byte,
+                _ if model.unk_id == Some(id) => TokenType::Unknown,
+                _ if model.unk_token.as_ref().is_some_and(|unk| unk.0 == text.0) => {
+                    TokenType::Unknown
+                }
+                _ => TokenType::Normal,
             };
         }
         for (id, token) in added {
@@ -250,23 +255,23 @@ impl<'a> File<'a> {
                 bail!(Format, "added token {id} is empty");
             }
             tokens[at] = Cow::Borrowed(&token.content.0);
-            roles[at] = match token.special {
-                Some(true) if roles[at] == Role::Unknown => Role::Unknown,
-                Some(true) => Role::Control,
-                _ => Role::UserDefined,
+            token_types[at] = match token.special {
+                Some(true) if token_types[at] == TokenType::Unknown => TokenType::Unknown,
+                Some(true) => TokenType::Control,
+                _ => TokenType::UserDefined,
             };
         }
-        Ok((tokens, roles))
+        Ok((tokens, token_types))
     }
 
-    fn method(&'a self, alphabet: Alphabet) -> Result<(Kind, Method<'a>)> {
+    fn model_spec(&'a self, alphabet: Alphabet) -> Result<(VocabKind, ModelSpec<'a>)> {
         let model = &self.model;
         let unknown = match (model.byte_fallback, model.fuse_unk) {
             (Some(true), _) => Unknown::Bytes,
             (_, Some(true)) => Unknown::Fused,
             _ => Unknown::Single,
         };
-        // Older files do not say the type.
+        // Older files have no type.
         let name = match (&model.kind, &model.vocab, &model.merges) {
             (Some(name), ..) => &*name.0,
             (None, Vocabulary::Scores(_), _) => "Unigram",
@@ -283,70 +288,71 @@ impl<'a> File<'a> {
                 {
                     bail!(
                         Unsupported,
-                        "tokenizer.json: BPE with a subword prefix or a word suffix is not known"
+                        "tokenizer.json: BPE with continuing_subword_prefix or end_of_word_suffix is not supported"
                     );
                 }
                 let merges = model.merges.iter().flat_map(|merges| &merges.0).enumerate();
                 let merges = merges.map(|(n, merge)| match merge {
                     Merge::Pair(left, right) => Ok((&*left.0, &*right.0)),
                     Merge::Joined(text) => {
-                        bpe::parts(&text.0).context(format_args!("tokenizer.json: merge {n}"))
+                        bpe::split_merge(&text.0).context(format_args!("tokenizer.json: merge {n}"))
                     }
                 });
-                let method = Method::Bpe {
+                let model = ModelSpec::Bpe {
                     alphabet,
-                    order: Order::List(merges.collect::<Result<_>>()?),
-                    known_words: match model.ignore_merges {
-                        Some(true) => KnownWords::Whole,
-                        _ => KnownWords::Merged,
+                    order: MergeOrder::Merges(merges.collect::<Result<_>>()?),
+                    ignore_merges: match model.ignore_merges {
+                        Some(true) => IgnoreMerges::Always,
+                        _ => IgnoreMerges::Never,
                     },
                     unknown,
                 };
                 let kind = match alphabet {
-                    Alphabet::Bytes => Kind::Gpt2,
-                    Alphabet::Characters => Kind::Llama,
+                    Alphabet::Bytes => VocabKind::Gpt2,
+                    Alphabet::Characters => VocabKind::Llama,
                 };
-                (kind, method)
+                (kind, model)
             }
             ("WordPiece", Vocabulary::Ids(_)) if alphabet == Alphabet::Characters => {
                 let word_chars_max = model.max_input_chars_per_word;
-                (Kind::Bert, Method::WordPiece { word_chars_max })
+                (VocabKind::Bert, ModelSpec::WordPiece { word_chars_max })
             }
             ("Unigram", Vocabulary::Scores(scores)) if alphabet == Alphabet::Characters => {
                 let scores = scores.0.iter().map(|(_, score)| *score).collect();
-                // The library joins unknown neighbours here whatever the file says.
+                // The `tokenizers` library always fuses unknown characters of Unigram models.
                 let unknown = match unknown {
                     Unknown::Single => Unknown::Fused,
                     other => other,
                 };
-                (Kind::T5, Method::Unigram { scores, unknown })
+                (VocabKind::T5, ModelSpec::Unigram { scores, unknown })
             }
             _ => bail!(
                 Unsupported,
-                "tokenizer.json: the model {name:?} with this vocabulary is not known"
+                "tokenizer.json: unsupported model {name:?} with this vocabulary"
             ),
         })
     }
 }
 
-/// Puts a token at a place, or takes it away, where the configuration says so.
-fn wish(ids: &mut Vec<u32>, id: Option<u32>, wanted: Option<bool>, at: usize) {
-    let (Some(id), Some(wanted)) = (id, wanted) else {
+/// Inserts or removes a token as the configuration specifies.
+fn apply_setting(ids: &mut Vec<u32>, id: Option<u32>, add: Option<bool>, at: usize) {
+    let (Some(id), Some(add)) = (id, add) else {
         return;
     };
-    if !wanted {
-        ids.retain(|have| *have != id);
+    if !add {
+        ids.retain(|other| *other != id);
     } else if !ids.contains(&id) {
         ids.insert(at, id);
     }
 }
 
-/// Tokens that begin a word get a visible space, and those that go on lose their prefix.
-fn spell_as_gguf(tokens: &mut [Cow<'_, str>], roles: &[Role], prefix: &str) {
+/// Converts `WordPiece` tokens to the form of GGUF: `▁` before tokens that start a word, no prefix
+/// for those that continue one.
+fn to_gguf_form(tokens: &mut [Cow<'_, str>], token_types: &[TokenType], prefix: &str) {
     for (token, _) in tokens
         .iter_mut()
-        .zip(roles)
-        .filter(|(_, role)| role.is_text())
+        .zip(token_types)
+        .filter(|(_, token_type)| token_type.is_text())
     {
         if token.is_empty() {
             continue;
@@ -358,24 +364,17 @@ fn spell_as_gguf(tokens: &mut [Cow<'_, str>], roles: &[Role], prefix: &str) {
     }
 }
 
-impl Added<'_> {
-    fn reach(&self) -> Reach {
-        let space = |goes: Option<bool>| match goes {
-            Some(true) => Space::Goes,
-            _ => Space::Stays,
-        };
-        Reach {
-            left: space(self.lstrip),
-            right: space(self.rstrip),
-            place: match self.single_word {
-                Some(true) => Place::WholeWord,
-                _ => Place::Anywhere,
-            },
+impl AddedToken<'_> {
+    fn options(&self) -> AddedTokenOptions {
+        AddedTokenOptions {
+            lstrip: self.lstrip.unwrap_or(false),
+            rstrip: self.rstrip.unwrap_or(false),
+            single_word: self.single_word.unwrap_or(false),
         }
     }
 }
 
-impl Name<'_> {
+impl TokenRef<'_> {
     fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Token { content: text } => &text.0,

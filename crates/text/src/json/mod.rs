@@ -1,6 +1,5 @@
-//! `tokenizer.json` and `tokenizer_config.json` of Hugging Face: the vocabulary and what stands in it.
-//!
-//! The format is that of the `tokenizers` library. What a text goes through is in [`pipeline`].
+//! Hugging Face's `tokenizer.json` and `tokenizer_config.json`, in the format of the `tokenizers`
+//! library. Normalizers and pre-tokenizers are in [`pipeline`].
 
 mod file;
 mod parse;

@@ -1,5 +1,4 @@
-//! The pieces of `tokenizer.json` that are too large to be read in the usual way: texts that stay in
-//! the file, lists that end at a limit.
+//! Deserialization of the large parts of `tokenizer.json`: borrowed strings and bounded lists.
 
 use crate::pieces::TOKENS_MAX;
 use serde::Deserialize;
@@ -9,63 +8,63 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The most merges that are read; Gemma 3 has 514,906.
+/// Maximum number of merges. Gemma 3 has 514,906.
 pub(super) const MERGES_MAX: usize = 4 << 20;
 
-/// A text that lies in the file unless it has escapes.
+/// A string that is borrowed from the file unless it has escapes.
 #[derive(Debug)]
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+pub(super) struct JsonStr<'a>(pub(super) Cow<'a, str>);
 
-/// A list of `MAX` entries at most.
+/// A list of at most `MAX` entries.
 #[derive(Debug)]
-pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+pub(super) struct BoundedVec<T, const MAX: usize>(pub(super) Vec<T>);
 
-/// Tokens with their ids, or with scores in the order of their ids.
+/// Tokens with ids, or tokens with scores in the order of ids.
 #[derive(Debug)]
 pub(super) enum Vocabulary<'a> {
-    Ids(Vec<(Text<'a>, u32)>),
-    Scores(List<(Text<'a>, f64), TOKENS_MAX>),
+    Ids(Vec<(JsonStr<'a>, u32)>),
+    Scores(BoundedVec<(JsonStr<'a>, f64), TOKENS_MAX>),
 }
 
-/// Two parts, in older files as one text with a space between them.
+/// A merge: two parts, or in older files one string with a space between the parts.
 #[derive(Debug)]
 pub(super) enum Merge<'a> {
-    Pair(Text<'a>, Text<'a>),
-    Joined(Text<'a>),
+    Pair(JsonStr<'a>, JsonStr<'a>),
+    Joined(JsonStr<'a>),
 }
 
-impl<T, const MAX: usize> Default for List<T, MAX> {
+impl<T, const MAX: usize> Default for BoundedVec<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonStr<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
-        impl<'de> Visitor<'de> for Whole {
-            type Value = Text<'de>;
+        struct StrVisitor;
+        impl<'de> Visitor<'de> for StrVisitor {
+            type Value = JsonStr<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
+                Ok(JsonStr(Cow::Borrowed(text)))
             }
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+                Ok(JsonStr(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Whole)
+        deserializer.deserialize_str(StrVisitor)
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
-            type Value = List<T, MAX>;
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = BoundedVec<T, MAX>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of {MAX} entries at most")
+                write!(f, "a list of at most {MAX} entries")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
@@ -75,20 +74,20 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
                     }
                     entries.push(entry);
                 }
-                Ok(List(entries))
+                Ok(BoundedVec(entries))
             }
         }
-        deserializer.deserialize_seq(Entries(PhantomData))
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Vocabulary<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
+        struct VocabularyVisitor;
+        impl<'de> Visitor<'de> for VocabularyVisitor {
             type Value = Vocabulary<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{TOKENS_MAX} tokens at most, with ids or with scores")
+                write!(f, "at most {TOKENS_MAX} tokens with ids or scores")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut ids = Vec::new();
@@ -101,32 +100,32 @@ impl<'de: 'a, 'a> Deserialize<'de> for Vocabulary<'a> {
                 Ok(Vocabulary::Ids(ids))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
-                List::deserialize(SeqAccessDeserializer::new(seq)).map(Vocabulary::Scores)
+                BoundedVec::deserialize(SeqAccessDeserializer::new(seq)).map(Vocabulary::Scores)
             }
         }
-        deserializer.deserialize_any(Entries)
+        deserializer.deserialize_any(VocabularyVisitor)
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Parts;
-        impl<'de> Visitor<'de> for Parts {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
             type Value = Merge<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "two parts, as one of {MERGES_MAX} merges at most")
+                write!(f, "a merge of two parts, at most {MERGES_MAX} merges")
             }
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Merge::Joined(Text(Cow::Borrowed(text))))
+                Ok(Merge::Joined(JsonStr(Cow::Borrowed(text))))
             }
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Merge::Joined(Text(Cow::Owned(text.to_owned()))))
+                Ok(Merge::Joined(JsonStr(Cow::Owned(text.to_owned()))))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
                 let (left, right) = Deserialize::deserialize(SeqAccessDeserializer::new(seq))?;
                 Ok(Merge::Pair(left, right))
             }
         }
-        deserializer.deserialize_any(Parts)
+        deserializer.deserialize_any(MergeVisitor)
     }
 }

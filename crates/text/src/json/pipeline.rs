@@ -1,32 +1,35 @@
-//! What a text goes through, as `tokenizer.json` says it, in the steps that there are here.
+//! Normalizers, pre-tokenizers and post-processors of `tokenizer.json`, converted to steps.
 
-use super::parse::List;
+use super::parse::BoundedVec;
 use crate::bert;
 use crate::bpe::Alphabet;
 use crate::charsmap::Charsmap;
 use crate::pattern::Pattern;
 use crate::pre::GPT_2;
 use crate::spm::SPACE;
-use crate::steps::{Cut, Edit, Form, Matches, Reading, Step, When};
+use crate::steps::{
+    CharsmapMatching, Normalization, NormalizationForm, PrependCondition, Split, SplitBehavior,
+    Step,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tabla_core::error::{Context, Result, bail};
 
-/// The most steps of a pipeline; five are many.
+/// Maximum number of steps. Real files have at most about five.
 const STEPS_MAX: usize = 64;
-/// The longest text that a step writes: bounds how a text grows.
-const WRITTEN_BYTES_MAX: usize = 256;
-/// What Hugging Face's `Nmt` takes away, and what becomes a space there.
-const NMT_GONE: &str = r"[\x01-\x08\x0b\x0e-\x1f\x7f\x{8f}\x{9f}]";
+/// Maximum length of a replacement text in bytes, which limits how much a text can grow.
+const REPLACEMENT_BYTES_MAX: usize = 256;
+/// Characters that Hugging Face's `Nmt` removes, and those that it replaces with a space.
+const NMT_REMOVED: &str = r"[\x01-\x08\x0b\x0e-\x1f\x7f\x{8f}\x{9f}]";
 const NMT_SPACES: &str =
     r"[\t\n\x0c\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
 
-/// How characters become others.
+/// A normalizer of `tokenizer.json`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
 pub(super) enum Normalizer {
     Sequence {
-        normalizers: List<Self, STEPS_MAX>,
+        normalizers: BoundedVec<Self, STEPS_MAX>,
     },
     #[serde(rename = "BertNormalizer")]
     Bert {
@@ -54,7 +57,7 @@ pub(super) enum Normalizer {
         prepend: String,
     },
     Replace {
-        pattern: Looked,
+        pattern: SearchPattern,
         content: String,
     },
     Precompiled {
@@ -62,12 +65,12 @@ pub(super) enum Normalizer {
     },
 }
 
-/// How a text becomes words.
+/// A pre-tokenizer of `tokenizer.json`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
 pub(super) enum PreTokenizer {
     Sequence {
-        pretokenizers: List<Self, STEPS_MAX>,
+        pretokenizers: BoundedVec<Self, STEPS_MAX>,
     },
     ByteLevel {
         add_prefix_space: Option<bool>,
@@ -80,7 +83,7 @@ pub(super) enum PreTokenizer {
         split: Option<bool>,
     },
     Split {
-        pattern: Looked,
+        pattern: SearchPattern,
         behavior: Behavior,
         invert: Option<bool>,
     },
@@ -99,17 +102,17 @@ pub(super) enum PreTokenizer {
     WhitespaceSplit,
 }
 
-/// What goes in front and behind.
+/// A post-processor of `tokenizer.json`, which adds special tokens.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
 pub(super) enum PostProcessor {
     Sequence {
-        processors: List<Self, STEPS_MAX>,
+        processors: BoundedVec<Self, STEPS_MAX>,
     },
     ByteLevel {},
     TemplateProcessing {
-        single: List<Part, STEPS_MAX>,
-        special_tokens: BTreeMap<String, Ids>,
+        single: BoundedVec<TemplatePart, STEPS_MAX>,
+        special_tokens: BTreeMap<String, SpecialTokenIds>,
     },
     BertProcessing {
         sep: (String, u32),
@@ -121,9 +124,9 @@ pub(super) enum PostProcessor {
     },
 }
 
-/// What is looked for.
+/// A search pattern: a literal or a regex.
 #[derive(Debug, Deserialize)]
-pub(super) enum Looked {
+pub(super) enum SearchPattern {
     String(String),
     Regex(String),
 }
@@ -151,20 +154,20 @@ pub(super) enum Behavior {
     Contiguous,
 }
 
-/// A place of a template.
+/// A part of a post-processor template.
 #[derive(Debug, Deserialize)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     SpecialToken { id: String },
     Sequence {},
 }
 
-/// The ids of a special token of a template.
+/// The ids of a special token in a post-processor template.
 #[derive(Debug, Deserialize)]
-pub(super) struct Ids {
-    ids: List<u32, STEPS_MAX>,
+pub(super) struct SpecialTokenIds {
+    ids: BoundedVec<u32, STEPS_MAX>,
 }
 
-/// The steps, and the alphabet in which words are written behind them.
+/// The steps, and the alphabet of the resulting words.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub(super) steps: Vec<Step>,
@@ -172,11 +175,11 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// What a file says, in steps.
+    /// Converts a normalizer and a pre-tokenizer to steps.
     ///
     /// # Errors
-    /// `Unsupported` for an expression or an order that is not known, `TooLarge` for a text that is
-    /// too long to be written for each match.
+    /// `Unsupported` for an unsupported regex or order of steps, `TooLarge` for a replacement text
+    /// over the limit.
     pub(super) fn new(
         normalizer: Option<&Normalizer>,
         pre_tokenizer: Option<&PreTokenizer>,
@@ -189,15 +192,17 @@ impl Pipeline {
             pipeline.normalize(normalizer).context("normalizer")?;
         }
         if let Some(pre_tokenizer) = pre_tokenizer {
-            pipeline.cut(pre_tokenizer).context("pre_tokenizer")?;
+            pipeline
+                .pre_tokenize(pre_tokenizer)
+                .context("pre_tokenizer")?;
         }
         Ok(pipeline)
     }
 
-    /// Whether a text begins with a space that is not in it.
-    pub(super) fn begins_with_space(&self) -> bool {
-        let puts_space = |step: &Step| matches!(step, Step::Edit(Edit::Prepend(text, _)) if matches!(&**text, " " | "▁"));
-        self.steps.iter().any(puts_space)
+    /// Whether a step prepends a space.
+    pub(super) fn adds_space_prefix(&self) -> bool {
+        let prepends_space = |step: &Step| matches!(step, Step::Normalize(Normalization::Prepend(text, _)) if matches!(&**text, " " | "▁"));
+        self.steps.iter().any(prepends_space)
     }
 
     fn push(&mut self, step: Step) -> Result<()> {
@@ -208,8 +213,8 @@ impl Pipeline {
         Ok(())
     }
 
-    fn edit(&mut self, edit: Edit) -> Result<()> {
-        self.push(Step::Edit(edit))
+    fn push_normalization(&mut self, normalization: Normalization) -> Result<()> {
+        self.push(Step::Normalize(normalization))
     }
 
     fn normalize(&mut self, normalizer: &Normalizer) -> Result<()> {
@@ -229,46 +234,56 @@ impl Pipeline {
                     steps.extend(bert::clean()?);
                 }
                 if handle_chinese_chars.unwrap_or(true) {
-                    steps.push(bert::part_ideographs()?);
+                    steps.push(bert::separate_ideographs()?);
                 }
                 if strip_accents.unwrap_or(lowercase) {
                     steps.extend(bert::strip_accents()?);
                 }
                 if lowercase {
-                    steps.push(Step::Edit(Edit::Lowercase));
+                    steps.push(Step::Normalize(Normalization::Lowercase));
                 }
                 steps.into_iter().try_for_each(|step| self.push(step))
             }
-            Normalizer::Nfc => self.edit(Edit::Form(Form::Nfc)),
-            Normalizer::Nfd => self.edit(Edit::Form(Form::Nfd)),
-            Normalizer::Nfkc => self.edit(Edit::Form(Form::Nfkc)),
-            Normalizer::Nfkd => self.edit(Edit::Form(Form::Nfkd)),
+            Normalizer::Nfc => self.push_normalization(Normalization::Form(NormalizationForm::Nfc)),
+            Normalizer::Nfd => self.push_normalization(Normalization::Form(NormalizationForm::Nfd)),
+            Normalizer::Nfkc => {
+                self.push_normalization(Normalization::Form(NormalizationForm::Nfkc))
+            }
+            Normalizer::Nfkd => {
+                self.push_normalization(Normalization::Form(NormalizationForm::Nfkd))
+            }
             Normalizer::Nmt => {
-                self.edit(Edit::Replace(Pattern::regex(NMT_GONE)?, "".into()))?;
-                self.edit(Edit::Replace(Pattern::regex(NMT_SPACES)?, " ".into()))
+                self.push_normalization(Normalization::Replace(
+                    Pattern::regex(NMT_REMOVED)?,
+                    "".into(),
+                ))?;
+                self.push_normalization(Normalization::Replace(
+                    Pattern::regex(NMT_SPACES)?,
+                    " ".into(),
+                ))
             }
-            Normalizer::Lowercase => self.edit(Edit::Lowercase),
-            Normalizer::StripAccents => {
-                self.edit(Edit::Replace(Pattern::regex(r"\p{M}")?, "".into()))
-            }
+            Normalizer::Lowercase => self.push_normalization(Normalization::Lowercase),
+            Normalizer::StripAccents => self
+                .push_normalization(Normalization::Replace(Pattern::regex(r"\p{M}")?, "".into())),
             Normalizer::Strip {
                 strip_left,
                 strip_right,
             } => {
                 if strip_left.unwrap_or(true) {
-                    self.edit(Edit::TrimStart)?;
+                    self.push_normalization(Normalization::TrimStart)?;
                 }
                 if strip_right.unwrap_or(true) {
-                    self.edit(Edit::TrimEnd)?;
+                    self.push_normalization(Normalization::TrimEnd)?;
                 }
                 Ok(())
             }
-            Normalizer::Prepend { prepend } => {
-                self.edit(Edit::Prepend(written(prepend)?, When::Always))
-            }
-            Normalizer::Replace { pattern, content } => {
-                self.edit(Edit::Replace(pattern.compile()?, written(content)?))
-            }
+            Normalizer::Prepend { prepend } => self.push_normalization(Normalization::Prepend(
+                replacement(prepend)?,
+                PrependCondition::Always,
+            )),
+            Normalizer::Replace { pattern, content } => self.push_normalization(
+                Normalization::Replace(pattern.compile()?, replacement(content)?),
+            ),
             Normalizer::Precompiled {
                 precompiled_charsmap,
             } => {
@@ -276,18 +291,21 @@ impl Pipeline {
                     return Ok(());
                 };
                 let map = Charsmap::read(&base64(text)?)?;
-                self.edit(Edit::Charsmap(map, Reading::Graphemes))
+                self.push_normalization(Normalization::Charsmap(map, CharsmapMatching::Graphemes))
             }
         }
     }
 
-    fn cut(&mut self, pre_tokenizer: &PreTokenizer) -> Result<()> {
+    fn pre_tokenize(&mut self, pre_tokenizer: &PreTokenizer) -> Result<()> {
         if self.alphabet == Alphabet::Bytes {
-            bail!(Unsupported, "a step behind ByteLevel is not known");
+            bail!(Unsupported, "unsupported step after ByteLevel");
         }
-        let cut = match pre_tokenizer {
+        let split = match pre_tokenizer {
             PreTokenizer::Sequence { pretokenizers } => {
-                return pretokenizers.0.iter().try_for_each(|p| self.cut(p));
+                return pretokenizers
+                    .0
+                    .iter()
+                    .try_for_each(|p| self.pre_tokenize(p));
             }
             PreTokenizer::ByteLevel {
                 add_prefix_space,
@@ -309,25 +327,25 @@ impl Pipeline {
                 pattern,
                 behavior,
                 invert,
-            } => Cut {
+            } => Split {
                 pattern: pattern.compile()?,
-                matches: behavior.matches(),
+                behavior: behavior.convert(),
                 invert: invert.unwrap_or(false),
             },
             PreTokenizer::Punctuation { behavior } => {
-                let matches = behavior.map_or(Matches::Words, Behavior::matches);
-                cut(bert::PUNCTUATION, matches)?
+                let behavior = behavior.map_or(SplitBehavior::Isolated, Behavior::convert);
+                split_at(bert::PUNCTUATION, behavior)?
             }
             PreTokenizer::Digits { individual_digits } => {
-                let matches = match individual_digits {
-                    Some(true) => Matches::Words,
-                    _ => Matches::Contiguous,
+                let behavior = match individual_digits {
+                    Some(true) => SplitBehavior::Isolated,
+                    _ => SplitBehavior::Contiguous,
                 };
-                cut(r"\p{N}", matches)?
+                split_at(r"\p{N}", behavior)?
             }
-            PreTokenizer::CharDelimiterSplit { delimiter } => Cut {
-                pattern: Pattern::text(delimiter.encode_utf8(&mut [0; 4]))?,
-                matches: Matches::Removed,
+            PreTokenizer::CharDelimiterSplit { delimiter } => Split {
+                pattern: Pattern::literal(delimiter.encode_utf8(&mut [0; 4]))?,
+                behavior: SplitBehavior::Removed,
                 invert: false,
             },
             PreTokenizer::Bert => {
@@ -335,50 +353,53 @@ impl Pipeline {
                     .into_iter()
                     .try_for_each(|step| self.push(step));
             }
-            PreTokenizer::Whitespace => Cut {
+            PreTokenizer::Whitespace => Split {
                 invert: true,
-                ..cut(r"\w+|[^\w\s]+", Matches::Removed)?
+                ..split_at(r"\w+|[^\w\s]+", SplitBehavior::Removed)?
             },
-            PreTokenizer::WhitespaceSplit => cut(r"\s", Matches::Removed)?,
+            PreTokenizer::WhitespaceSplit => split_at(r"\s", SplitBehavior::Removed)?,
         };
-        self.push(Step::Cut(cut))
+        self.push(Step::Split(split))
     }
 
-    /// Words are those of GPT-2, and what follows is written in bytes.
+    /// Splits as GPT-2 does, and switches to the byte alphabet.
     fn byte_level(&mut self, prefix: Option<bool>, regex: Option<bool>) -> Result<()> {
         if prefix.unwrap_or(true) {
-            self.edit(Edit::Prepend(" ".into(), When::Absent))?;
+            self.push_normalization(Normalization::Prepend(
+                " ".into(),
+                PrependCondition::IfAbsent,
+            ))?;
         }
         if regex.unwrap_or(true) {
-            self.push(Step::Cut(Cut::isolated(Pattern::regex(GPT_2)?)))?;
+            self.push(Step::Split(Split::isolated(Pattern::regex(GPT_2)?)))?;
         }
         self.alphabet = Alphabet::Bytes;
         Ok(())
     }
 
-    /// Spaces become visible, one goes in front, and each begins a word.
+    /// Replaces spaces with `▁`, prepends one, and splits before each.
     fn metaspace(&mut self, space: char, scheme: PrependScheme, split: Option<bool>) -> Result<()> {
         if space != SPACE {
             bail!(
                 Unsupported,
-                "Metaspace with {space:?} instead of {SPACE:?} is not known"
+                "Metaspace: unsupported replacement {space:?}, expected {SPACE:?}"
             );
         }
         let space = SPACE.to_string();
-        let visible = Edit::Replace(Pattern::text(" ")?, space.as_str().into());
-        self.edit(visible)?;
-        let when = match scheme {
+        let escape = Normalization::Replace(Pattern::literal(" ")?, space.as_str().into());
+        self.push_normalization(escape)?;
+        let condition = match scheme {
             PrependScheme::Never => None,
-            PrependScheme::Always => Some(When::Absent),
-            PrependScheme::First => Some(When::AbsentAtStart),
+            PrependScheme::Always => Some(PrependCondition::IfAbsent),
+            PrependScheme::First => Some(PrependCondition::IfAbsentAtStart),
         };
-        if let Some(when) = when {
-            self.edit(Edit::Prepend(space.as_str().into(), when))?;
+        if let Some(condition) = condition {
+            self.push_normalization(Normalization::Prepend(space.as_str().into(), condition))?;
         }
         if split.unwrap_or(true) {
-            self.push(Step::Cut(Cut {
-                pattern: Pattern::text(&space)?,
-                matches: Matches::Starts,
+            self.push(Step::Split(Split {
+                pattern: Pattern::literal(&space)?,
+                behavior: SplitBehavior::MergedWithNext,
                 invert: false,
             }))?;
         }
@@ -387,18 +408,18 @@ impl Pipeline {
 }
 
 impl PostProcessor {
-    /// The ids in front of a text and behind it.
+    /// Returns the ids that are added before and after a text.
     ///
     /// # Errors
     /// `Format` for a template with a token that it does not list.
-    pub(super) fn around(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+    pub(super) fn added_ids(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         Ok(match self {
             Self::Sequence { processors } => {
                 let (mut before, mut after) = (Vec::new(), Vec::new());
                 for processor in &processors.0 {
-                    let (front, back) = processor.around()?;
-                    before.splice(..0, front);
-                    after.extend(back);
+                    let (outer_before, outer_after) = processor.added_ids()?;
+                    before.splice(..0, outer_before);
+                    after.extend(outer_after);
                 }
                 (before, after)
             }
@@ -410,14 +431,14 @@ impl PostProcessor {
                 let (mut before, mut after) = (Vec::new(), Vec::new());
                 let mut is_before = true;
                 for part in &single.0 {
-                    let Part::SpecialToken { id } = part else {
+                    let TemplatePart::SpecialToken { id } = part else {
                         is_before = false;
                         continue;
                     };
                     let Some(ids) = special_tokens.get(id) else {
                         bail!(
                             Format,
-                            "post_processor: {id:?} is not among its special tokens"
+                            "post_processor: {id:?} is missing in special_tokens"
                         );
                     };
                     let side = if is_before { &mut before } else { &mut after };
@@ -432,49 +453,49 @@ impl PostProcessor {
     }
 }
 
-impl Looked {
+impl SearchPattern {
     fn compile(&self) -> Result<Pattern> {
         match self {
-            Self::String(text) => Pattern::text(text),
+            Self::String(text) => Pattern::literal(text),
             Self::Regex(text) => Pattern::regex(text),
         }
     }
 }
 
 impl Behavior {
-    fn matches(self) -> Matches {
+    fn convert(self) -> SplitBehavior {
         match self {
-            Self::Removed => Matches::Removed,
-            Self::Isolated => Matches::Words,
-            Self::MergedWithPrevious => Matches::Ends,
-            Self::MergedWithNext => Matches::Starts,
-            Self::Contiguous => Matches::Contiguous,
+            Self::Removed => SplitBehavior::Removed,
+            Self::Isolated => SplitBehavior::Isolated,
+            Self::MergedWithPrevious => SplitBehavior::MergedWithPrevious,
+            Self::MergedWithNext => SplitBehavior::MergedWithNext,
+            Self::Contiguous => SplitBehavior::Contiguous,
         }
     }
 }
 
-/// A cut at what an expression matches.
-fn cut(regex: &str, matches: Matches) -> Result<Cut> {
-    Ok(Cut {
+/// Creates a split at the matches of a regex.
+fn split_at(regex: &str, behavior: SplitBehavior) -> Result<Split> {
+    Ok(Split {
         pattern: Pattern::regex(regex)?,
-        matches,
+        behavior,
         invert: false,
     })
 }
 
-/// A text that a step writes.
-fn written(text: &str) -> Result<Box<str>> {
-    if text.len() > WRITTEN_BYTES_MAX {
+/// Checks the length of a replacement text.
+fn replacement(text: &str) -> Result<Box<str>> {
+    if text.len() > REPLACEMENT_BYTES_MAX {
         let bytes = text.len();
         bail!(
             TooLarge,
-            "a text of {bytes} bytes for each match is over the limit of {WRITTEN_BYTES_MAX}"
+            "a replacement text of {bytes} bytes exceeds the limit of {REPLACEMENT_BYTES_MAX}"
         );
     }
     Ok(text.into())
 }
 
-/// The bytes of a text in base 64 (RFC 4648, with `+` and `/`).
+/// Decodes base64 (RFC 4648, with `+` and `/`).
 fn base64(text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);
@@ -485,7 +506,7 @@ fn base64(text: &str) -> Result<Vec<u8>> {
             b'0'..=b'9' => c - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
-            _ => bail!(Format, "{:?} is not of base 64", char::from(c)),
+            _ => bail!(Format, "invalid base64 character {:?}", char::from(c)),
         };
         bits = bits << 6 | u32::from(value);
         count += 6;

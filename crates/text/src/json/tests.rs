@@ -1,11 +1,12 @@
-//! Tests of `tokenizer.json` on small files made here; trained ones are in `tests/it/tokenizer.rs`.
+//! Tests of `tokenizer.json` with small synthetic files. Trained ones are tested in
+//! `tests/it/tokenizer.rs`.
 
-use crate::{Decode, Encode, Kind, Specials, Tokenizer};
+use crate::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, VocabKind};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tabla_core::error::{ErrorKind, Result};
 
-/// Merges with visible spaces and bytes as tokens, as Llama 2 has them.
+/// A BPE file with `▁` and byte fallback, like that of Llama 2.
 fn file(edit: impl FnOnce(&mut Value)) -> String {
     let mut vocab = json!({ "<unk>": 0, "<s>": 1, "▁": 2, "a": 3, "b": 4, "ab": 5, "▁ab": 6 });
     for byte in 0..256 {
@@ -33,8 +34,8 @@ fn file(edit: impl FnOnce(&mut Value)) -> String {
     file.to_string()
 }
 
-/// Words are cut by this, and their bytes are tokens.
-fn cut_by(regex: &str) -> Result<Tokenizer> {
+/// A tokenizer that splits by a regex and encodes bytes.
+fn split_by(regex: &str) -> Result<Tokenizer> {
     let chars = crate::bytelevel::CHARS;
     let vocab = chars
         .iter()
@@ -60,50 +61,50 @@ fn refused(edit: impl FnOnce(&mut Value)) -> (ErrorKind, String) {
 }
 
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, Encode::default()).unwrap()
+    tokenizer.encode(text, EncodeOptions::default()).unwrap()
 }
 
 #[test]
-fn a_file_is_read_as_its_library_reads_it() {
+fn matches_tokenizers_library() {
     let t = open(|_| {}).unwrap();
-    assert_eq!((t.kind(), t.vocab_size()), (Kind::Llama, 264));
+    assert_eq!((t.kind(), t.vocab_size()), (VocabKind::Llama, 264));
     assert_eq!(ids(&t, "ab ab"), [6, 6]);
     assert_eq!(ids(&t, "é"), [2, 7 + 0xc3, 7 + 0xa9]);
-    assert_eq!(t.encode("ab", Encode::PROMPT).unwrap(), [1, 6]);
-    let start = Decode {
+    assert_eq!(t.encode("ab", EncodeOptions::PROMPT).unwrap(), [1, 6]);
+    let start = DecodeOptions {
         from_start: true,
-        specials: Specials::Text,
+        specials: SpecialTokens::Text,
     };
     assert_eq!(t.decode(&[1, 6, 6, 263], start).unwrap(), b"ab ab");
     assert_eq!(t.stops(), [263]);
-    // Pairs and joined merges are the same.
+    // Both forms of merges are equivalent.
     let t = open(|f| f["model"]["merges"] = json!([["a", "b"], ["▁", "ab"]])).unwrap();
     assert_eq!(ids(&t, "ab ab"), [6, 6]);
 }
 
 #[test]
-fn special_tokens_are_text_unless_asked_otherwise() {
+fn special_tokens_are_text_by_default() {
     let t = open(|f| f["added_tokens"][2]["rstrip"] = json!(true)).unwrap();
     assert!(!ids(&t, "<|end|> ab").contains(&263));
-    let parse = Encode {
+    let parse = EncodeOptions {
         add_special: false,
-        specials: Specials::Tokens,
+        specials: SpecialTokens::Tokens,
     };
     assert_eq!(t.encode("<|end|>  ab", parse).unwrap(), [263, 6]);
 }
 
 #[test]
-fn the_configuration_names_tokens_and_has_wishes() {
+fn reads_tokens_and_settings_from_config() {
     let open = |config: Value| Tokenizer::from_json(&file(|_| {}), Some(&config.to_string()));
     let t = open(json!({ "bos_token": "<s>", "eos_token": { "content": "<|end|>" } })).unwrap();
     assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(1), Some(263), true));
     let t = open(json!({ "bos_token": "<s>", "add_bos_token": false })).unwrap();
     assert_eq!(
-        (t.adds_bos(), t.encode("ab", Encode::PROMPT).unwrap()),
+        (t.adds_bos(), t.encode("ab", EncodeOptions::PROMPT).unwrap()),
         (false, vec![6])
     );
     let t = open(json!({ "eos_token": "<|end|>", "add_eos_token": true })).unwrap();
-    assert_eq!(t.encode("ab", Encode::PROMPT).unwrap(), [1, 6, 263]);
+    assert_eq!(t.encode("ab", EncodeOptions::PROMPT).unwrap(), [1, 6, 263]);
     let extra = json!({ "264": { "content": "<new>", "special": false } });
     let t = open(json!({ "eos_token": null, "added_tokens_decoder": extra })).unwrap();
     assert_eq!(ids(&t, "<new>"), [264]);
@@ -111,12 +112,12 @@ fn the_configuration_names_tokens_and_has_wishes() {
 }
 
 #[test]
-fn ids_that_do_not_fit_are_refused() {
+fn rejects_invalid_ids() {
     let (kind, message) = refused(|f| f["added_tokens"][2]["id"] = json!(1_u32 << 31));
     assert_eq!(kind, ErrorKind::TooLarge);
     assert_eq!(
         message,
-        "tokenizer.json: id 2147483648 is too large for 266 tokens, of which there are 2097152 at most"
+        "tokenizer.json: id 2147483648 is too large for 266 tokens (limit 2097152)"
     );
     assert_eq!(
         refused(|f| f["model"]["vocab"]["a"] = json!(5000)).0,
@@ -136,13 +137,13 @@ fn ids_that_do_not_fit_are_refused() {
     );
     let post = |f: &mut Value| f["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([999]);
     assert_eq!(refused(post).0, ErrorKind::Format);
-    // Some may be missing.
+    // Ids may have gaps.
     let t = open(|f| f["added_tokens"][2]["id"] = json!(300)).unwrap();
     assert_eq!((t.vocab_size(), t.token_bytes(280)), (301, &b""[..]));
 }
 
 #[test]
-fn added_tokens_are_held_to_their_limits() {
+fn limits_added_tokens() {
     assert_eq!(
         refused(|f| f["added_tokens"][2]["content"] = json!("")).0,
         ErrorKind::Format
@@ -157,15 +158,15 @@ fn added_tokens_are_held_to_their_limits() {
     let (kind, message) = refused(|f| f["added_tokens"] = many.collect());
     assert_eq!(kind, ErrorKind::Format);
     assert!(
-        message.contains("a list of 100000 entries at most"),
+        message.contains("a list of at most 100000 entries"),
         "{message}"
     );
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
-fn merges_that_do_not_fit_are_refused() {
-    // The smallest file at which the library panics.
+fn rejects_invalid_merges() {
+    // The smallest file for which the `tokenizers` library panics.
     let json = r#"{"model":{"type":"BPE","vocab":{"aa":0,"bb":1},"merges":[["aa","bb"]]}}"#;
     let error = Tokenizer::from_json(json, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tokenizer);
@@ -190,7 +191,7 @@ fn merges_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn parts_that_are_not_known_are_refused_by_name() {
+fn rejects_unknown_components_by_name() {
     let (kind, message) = refused(|f| f["normalizer"] = json!({ "type": "Rot13" }));
     assert_eq!(kind, ErrorKind::Unsupported);
     assert!(
@@ -217,7 +218,7 @@ fn parts_that_are_not_known_are_refused_by_name() {
 }
 
 #[test]
-fn steps_that_would_let_a_text_grow_are_refused() {
+fn rejects_steps_that_grow_text_without_bound() {
     let replace = |pattern: &str, content: &str| json!({ "type": "Replace", "pattern": { "String": pattern }, "content": content });
     let with = |step: Value| refused(|f| f["normalizer"] = step).0;
     assert_eq!(with(replace("", "a")), ErrorKind::Unsupported);
@@ -233,7 +234,7 @@ fn steps_that_would_let_a_text_grow_are_refused() {
     });
     let error = t
         .unwrap()
-        .encode("a", Encode::default())
+        .encode("a", EncodeOptions::default())
         .map(drop)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -245,10 +246,10 @@ fn steps_that_would_let_a_text_grow_are_refused() {
 }
 
 #[test]
-fn hostile_expressions_end() {
+fn hostile_regexes_terminate() {
     let started = Instant::now();
     let encode = |regex: &str, text: &str| {
-        let ids = cut_by(regex)?.encode(text, Encode::default());
+        let ids = split_by(regex)?.encode(text, EncodeOptions::default());
         ids.map(|ids| ids.len())
     };
     let spaces = |count| " ".repeat(count) + "x";
@@ -262,7 +263,7 @@ fn hostile_expressions_end() {
     );
     let error = encode("(?:x+(?!z))+[0-9]", &"x".repeat(50)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    let error = cut_by(r"((\w{1000}){1000}){1000}").map(drop).unwrap_err();
+    let error = split_by(r"((\w{1000}){1000}){1000}").map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
         started.elapsed() < Duration::from_secs(10),
@@ -272,7 +273,7 @@ fn hostile_expressions_end() {
 }
 
 #[test]
-fn a_damaged_file_is_an_error_wherever_it_ends() {
+fn rejects_truncated_file() {
     let whole = file(|_| {});
     for end in (0..whole.len()).filter(|&end| whole.is_char_boundary(end)) {
         let error = Tokenizer::from_json(&whole[..end], None)

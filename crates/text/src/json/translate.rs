@@ -1,16 +1,16 @@
-//! A `tokenizer.json` as the keys of a GGUF file, and the reverse.
+//! Conversion of a `tokenizer.json` to the keys of a GGUF file, and the reverse.
 //!
-//! Neither form can say all that the other can. So what was translated is held against what it was
-//! made from, over a text that has something of every script and of every rule.
+//! Neither format can express everything that the other can. So a converted tokenizer is compared
+//! with the original on a text that covers all scripts and pre-tokenizers.
 
 use super::file::{read, read_config};
-use crate::bpe::{Alphabet, KnownWords};
-use crate::kind::Kind;
-use crate::pattern::Clock;
-use crate::pieces::Role;
-use crate::plan::{Method, Order, Plan};
-use crate::steps::{self, Place, Step};
-use crate::tokenizer::{Encode, Specials, Tokenizer};
+use crate::bpe::{Alphabet, IgnoreMerges};
+use crate::kind::VocabKind;
+use crate::pattern::Deadline;
+use crate::pieces::TokenType;
+use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec};
+use crate::steps::{self, Position, Step};
+use crate::tokenizer::{EncodeOptions, SpecialTokens, Tokenizer};
 use crate::vocab::Vocab;
 use crate::{pre, spm};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// Letters, digits, marks, spaces and line ends in the company by which rules tell them apart.
+/// Letters, digits, marks, white space and newlines in combinations that distinguish pre-tokenizers.
 const PROBE: &str = "Hello, world! It's WE'LL they'Re I'd 1234567 12.5% x=3;y_z \
     HTTPServer camelCase iPhone\n\n\n  \tindented\r\n  two   spaces    end \
     caf\u{e9} na\u{ef}ve x\u{301} \u{dc}ber \u{393}\u{3b5}\u{3b9}\u{3ac} \
@@ -29,94 +29,96 @@ const PROBE: &str = "Hello, world! It's WE'LL they'Re I'd 1234567 12.5% x=3;y_z 
     $9.99 (a)[b]{c} #!/bin ... ??!\n\u{661}\u{662}\u{663} \u{b2}\u{bd} don\u{2019}t\u{3000}.";
 
 impl Vocab<'_> {
-    /// Hands the keys that stand for a `tokenizer.json` to `take`; `None` for the configuration where
-    /// there is none.
+    /// Converts a `tokenizer.json` and an optional `tokenizer_config.json` to keys, and passes them to
+    /// `use_keys`.
     ///
     /// # Errors
     /// As [`Tokenizer::from_json`]; `Unsupported` for a tokenizer that keys cannot describe.
-    pub fn of_json<R>(
+    pub fn from_json<R>(
         tokenizer: &str,
         config: Option<&str>,
-        take: impl FnOnce(&Vocab<'_>) -> Result<R>,
+        use_keys: impl FnOnce(&Vocab<'_>) -> Result<R>,
     ) -> Result<R> {
-        let wanted = Tokenizer::from_json(tokenizer, config)?;
+        let original = Tokenizer::from_json(tokenizer, config)?;
         let file = read(tokenizer)?;
         let config = config.map(read_config).transpose()?.unwrap_or_default();
-        let plan = file.plan(&config)?;
-        let merges = joined(&plan);
-        let vocab = of_plan(&plan, &merges)?;
-        let found = Tokenizer::new(&vocab)?;
-        hold(&found, &wanted).context("tokenizer.json as keys of GGUF")?;
-        take(&vocab)
+        let spec = file.spec(&config)?;
+        let merges = joined(&spec);
+        let vocab = vocab(&spec, &merges)?;
+        let converted = Tokenizer::new(&vocab)?;
+        compare(&converted, &original).context("converting tokenizer.json to GGUF keys")?;
+        use_keys(&vocab)
     }
 
-    /// The text of a `tokenizer.json` for these keys.
+    /// Converts these keys to the text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// As [`Tokenizer::new`]; `Unsupported` for a kind that is not translated.
+    /// As [`Tokenizer::new`]; `Unsupported` for vocabulary types without a conversion.
     pub fn to_json(&self) -> Result<String> {
-        let wanted = Tokenizer::new(self)?;
-        let plan = self.plan()?;
-        let text = match plan.kind {
-            Kind::Gpt2 => self.byte_level(&plan)?,
-            Kind::Llama => self.visible_spaces(&plan),
+        let original = Tokenizer::new(self)?;
+        let spec = self.spec()?;
+        let text = match spec.kind {
+            VocabKind::Gpt2 => self.byte_level(&spec)?,
+            VocabKind::Llama => self.sentencepiece(&spec),
             other => bail!(
                 Unsupported,
-                "tokenizer.ggml.model: {other:?} is not translated into tokenizer.json"
+                "tokenizer.ggml.model: cannot convert {other:?} to tokenizer.json"
             ),
         };
         let text = text.to_string();
-        let found = Tokenizer::from_json(&text, None)?;
-        hold(&found, &wanted).context("keys of GGUF as tokenizer.json")?;
+        let converted = Tokenizer::from_json(&text, None)?;
+        compare(&converted, &original).context("converting GGUF keys to tokenizer.json")?;
         Ok(text)
     }
 
-    fn byte_level(&self, plan: &Plan<'_>) -> Result<Value> {
-        let (_, rule) = pre::find(self.pre, self.tokens.len())?;
+    fn byte_level(&self, spec: &TokenizerSpec<'_>) -> Result<Value> {
+        let (_, pre) = pre::find(self.pre, self.tokens.len())?;
         let split = |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
-        let mut cuts: Vec<Value> = rule.regexes.iter().map(split).collect();
+        let mut splits: Vec<Value> = pre.regexes.iter().map(split).collect();
         let level = |extra: &str| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, extra: false });
-        cuts.push(level("use_regex"));
+        splits.push(level("use_regex"));
         let model = json!({
             "type": "BPE", "dropout": null, "unk_token": null,
             "continuing_subword_prefix": null, "end_of_word_suffix": null,
             "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": rule.known_words == KnownWords::Whole,
-            "vocab": vocabulary(plan), "merges": self.merges,
+            "ignore_merges": pre.ignore_merges == IgnoreMerges::Always,
+            "vocab": vocabulary(spec), "merges": self.merges,
         });
-        let pre = json!({ "type": "Sequence", "pretokenizers": cuts });
-        Ok(file(plan, [Value::Null, pre, level("use_regex"), model]))
+        let pre = json!({ "type": "Sequence", "pretokenizers": splits });
+        Ok(file(spec, [Value::Null, pre, level("use_regex"), model]))
     }
 
-    fn visible_spaces(&self, plan: &Plan<'_>) -> Value {
+    fn sentencepiece(&self, spec: &TokenizerSpec<'_>) -> Value {
         let space = spm::SPACE.to_string();
-        let mut edits = Vec::new();
-        let mut shown = vec![
+        let mut normalizers = Vec::new();
+        let mut decoders = vec![
             json!({ "type": "Replace", "pattern": { "String": space }, "content": " " }),
             json!({ "type": "ByteFallback" }),
             json!({ "type": "Fuse" }),
         ];
-        if plan.begins_with_space {
-            edits.push(json!({ "type": "Prepend", "prepend": space }));
-            shown.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+        if spec.add_space_prefix {
+            normalizers.push(json!({ "type": "Prepend", "prepend": space }));
+            decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
         }
-        edits.push(json!({ "type": "Replace", "pattern": { "String": " " }, "content": space }));
+        normalizers
+            .push(json!({ "type": "Replace", "pattern": { "String": " " }, "content": space }));
         let model = json!({
             "type": "BPE", "dropout": null,
-            "unk_token": plan.unk.map(|id| &*plan.tokens[id as usize]),
+            "unk_token": spec.unk.map(|id| &*spec.tokens[id as usize]),
             "continuing_subword_prefix": null, "end_of_word_suffix": null,
             "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
-            "vocab": vocabulary(plan), "merges": self.merges_by_score(plan),
+            "vocab": vocabulary(spec), "merges": self.merges_by_score(spec),
         });
-        let normalizer = json!({ "type": "Sequence", "normalizers": edits });
-        let decoder = json!({ "type": "Sequence", "decoders": shown });
-        file(plan, [normalizer, Value::Null, decoder, model])
+        let normalizer = json!({ "type": "Sequence", "normalizers": normalizers });
+        let decoder = json!({ "type": "Sequence", "decoders": decoders });
+        file(spec, [normalizer, Value::Null, decoder, model])
     }
 
-    /// Every way in which two tokens make a third, the best third first: what scores come down to.
-    fn merges_by_score(&self, plan: &Plan<'_>) -> Vec<[&str; 2]> {
-        let texts = || self.tokens.iter().zip(&plan.roles).enumerate();
-        let texts = || texts().filter(|(_, (_, role))| role.is_text());
+    /// Converts scores to merges: all pairs of tokens that form a token, ordered by its score, best
+    /// first.
+    fn merges_by_score(&self, spec: &TokenizerSpec<'_>) -> Vec<[&str; 2]> {
+        let texts = || self.tokens.iter().zip(&spec.token_types).enumerate();
+        let texts = || texts().filter(|(_, (_, token_type))| token_type.is_text());
         let ids: HashMap<&str, usize> = texts().map(|(id, (token, _))| (*token, id)).collect();
         let score = |id: usize| self.scores.get(id).copied().unwrap_or(0.0);
         let mut merges = Vec::new();
@@ -133,82 +135,86 @@ impl Vocab<'_> {
     }
 }
 
-/// A list of merges as GGUF has it.
-fn joined(plan: &Plan<'_>) -> Vec<String> {
-    match &plan.method {
-        Method::Bpe {
-            order: Order::List(merges),
+/// Returns the merges in the form of GGUF.
+fn joined(spec: &TokenizerSpec<'_>) -> Vec<String> {
+    match &spec.model {
+        ModelSpec::Bpe {
+            order: MergeOrder::Merges(merges),
             ..
         } => merges.iter().map(|(a, b)| format!("{a} {b}")).collect(),
         _ => Vec::new(),
     }
 }
 
-/// The keys of a plan that came of a `tokenizer.json`.
-fn of_plan<'a>(plan: &'a Plan<'_>, merges: &'a [String]) -> Result<Vocab<'a>> {
-    let Method::Bpe {
+/// Converts the specification of a `tokenizer.json` to keys.
+fn vocab<'a>(spec: &'a TokenizerSpec<'_>, merges: &'a [String]) -> Result<Vocab<'a>> {
+    let ModelSpec::Bpe {
         alphabet,
-        order: Order::List(list),
-        known_words,
+        order: MergeOrder::Merges(list),
+        ignore_merges,
         ..
-    } = &plan.method
+    } = &spec.model
     else {
         bail!(
             Unsupported,
-            "tokenizer.json: {:?} is not translated into keys of GGUF",
-            plan.kind
+            "tokenizer.json: cannot convert {:?} to GGUF keys",
+            spec.kind
         );
     };
     let has = |id: Option<u32>, ids: &[u32]| id.is_some_and(|id| ids.contains(&id));
     let mut vocab = Vocab {
-        tokens: plan.tokens.iter().map(|token| &**token).collect(),
-        types: plan.roles.iter().map(|role| role.to_ggml()).collect(),
-        bos: plan.bos,
-        eos: plan.eos,
-        unk: plan.unk,
-        add_bos: Some(has(plan.bos, &plan.before)),
-        add_eos: Some(has(plan.eos, &plan.after)),
+        tokens: spec.tokens.iter().map(|token| &**token).collect(),
+        types: spec
+            .token_types
+            .iter()
+            .map(|token_type| token_type.to_ggml())
+            .collect(),
+        bos: spec.bos,
+        eos: spec.eos,
+        unk: spec.unk,
+        add_bos: Some(has(spec.bos, &spec.before)),
+        add_eos: Some(has(spec.eos, &spec.after)),
         ..Vocab::default()
     };
     match alphabet {
         Alphabet::Bytes => {
             vocab.model = "gpt2";
-            vocab.pre = Some(rule(&plan.steps, *known_words)?);
+            vocab.pre = Some(matching_pre_tokenizer(&spec.steps, *ignore_merges)?);
             vocab.merges = merges.iter().map(String::as_str).collect();
         }
         Alphabet::Characters => {
             vocab.model = "llama";
-            vocab.add_space_prefix = Some(plan.begins_with_space);
+            vocab.add_space_prefix = Some(spec.add_space_prefix);
             vocab.scores = scores(&vocab.tokens, list);
         }
     }
     Ok(vocab)
 }
 
-/// The rule of byte-level vocabularies that cuts as these steps do.
-fn rule(steps: &[Step], known_words: KnownWords) -> Result<&'static str> {
+/// Returns the name of the byte-level pre-tokenizer that splits the probe as `steps` do.
+fn matching_pre_tokenizer(steps: &[Step], ignore_merges: IgnoreMerges) -> Result<&'static str> {
     let words = |steps: &[Step]| {
         let mut words = Vec::new();
-        let clock = Clock::start(PROBE.len());
-        steps::walk(steps, PROBE, Place::Start, clock, |word| {
+        let deadline = Deadline::start(PROBE.len());
+        steps::pre_tokenize(steps, PROBE, Position::Start, deadline, |word| {
             words.push(word.to_string());
             Ok(())
         })?;
         Ok::<_, Error>(words)
     };
-    let wanted = words(steps)?;
-    for (name, rule) in pre::rules() {
-        if rule.known_words == known_words && words(&rule.steps()?)? == wanted {
+    let expected = words(steps)?;
+    for (name, pre) in pre::all() {
+        if pre.ignore_merges == ignore_merges && words(&pre.steps()?)? == expected {
             return Ok(name);
         }
     }
     bail!(
         Unsupported,
-        "tokenizer.json: no rule of tokenizer.ggml.pre cuts text as its pre_tokenizer does"
+        "tokenizer.json: no tokenizer.ggml.pre value matches its pre_tokenizer"
     );
 }
 
-/// Scores by which what is merged first is best; tokens that nothing leads to are worst.
+/// Converts merges to scores: earlier merges have higher scores, tokens without a merge the lowest.
 fn scores(tokens: &[&str], merges: &[(&str, &str)]) -> Vec<f32> {
     let mut ranks: HashMap<String, usize> = HashMap::new();
     for (rank, (left, right)) in merges.iter().enumerate() {
@@ -218,10 +224,10 @@ fn scores(tokens: &[&str], merges: &[(&str, &str)]) -> Vec<f32> {
     tokens.iter().map(|token| -(rank(token) as f32)).collect()
 }
 
-/// Tokens and their ids; of two that are spelt alike, the first.
-fn vocabulary(plan: &Plan<'_>) -> Map<String, Value> {
+/// Tokens and their ids; the first of duplicates wins.
+fn vocabulary(spec: &TokenizerSpec<'_>) -> Map<String, Value> {
     let mut vocabulary = Map::new();
-    for (id, token) in plan.tokens.iter().enumerate() {
+    for (id, token) in spec.tokens.iter().enumerate() {
         vocabulary
             .entry(token.to_string())
             .or_insert_with(|| id.into());
@@ -229,74 +235,87 @@ fn vocabulary(plan: &Plan<'_>) -> Map<String, Value> {
     vocabulary
 }
 
-/// The file around these parts.
-fn file(plan: &Plan<'_>, [normalizer, pre_tokenizer, decoder, model]: [Value; 4]) -> Value {
-    let listed = plan.tokens.iter().zip(&plan.roles).enumerate();
-    let added = listed.filter(|(_, (_, role))| role.is_markup() || **role == Role::UserDefined);
-    let added = added.map(|(id, (token, role))| {
+/// Builds the file from its parts.
+fn file(
+    spec: &TokenizerSpec<'_>,
+    [normalizer, pre_tokenizer, decoder, model]: [Value; 4],
+) -> Value {
+    let listed = spec.tokens.iter().zip(&spec.token_types).enumerate();
+    let added = listed.filter(|(_, (_, token_type))| {
+        token_type.is_control() || **token_type == TokenType::UserDefined
+    });
+    let added = added.map(|(id, (token, token_type))| {
         json!({
             "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
-            "normalized": false, "special": role.is_markup(),
+            "normalized": false, "special": token_type.is_control(),
         })
     });
     json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": added.collect::<Vec<_>>(),
         "normalizer": normalizer, "pre_tokenizer": pre_tokenizer,
-        "post_processor": template(plan), "decoder": decoder, "model": model,
+        "post_processor": post_processor(spec), "decoder": decoder, "model": model,
     })
 }
 
-/// What goes in front and behind.
-fn template(plan: &Plan<'_>) -> Value {
-    if plan.before.is_empty() && plan.after.is_empty() {
+/// Builds the post-processor, which adds special tokens.
+fn post_processor(spec: &TokenizerSpec<'_>) -> Value {
+    if spec.before.is_empty() && spec.after.is_empty() {
         return Value::Null;
     }
-    let special = |id: &u32, of: u32| {
-        let token = &plan.tokens[*id as usize];
-        json!({ "SpecialToken": { "id": token, "type_id": of } })
+    let special = |id: &u32, type_id: u32| {
+        let token = &spec.tokens[*id as usize];
+        json!({ "SpecialToken": { "id": token, "type_id": type_id } })
     };
-    let around = |name: &str, of: u32| {
-        let before = plan.before.iter().map(|id| special(id, of));
-        let text = json!({ "Sequence": { "id": name, "type_id": of } });
-        let after = plan.after.iter().map(|id| special(id, of));
+    let sequence = |name: &str, type_id: u32| {
+        let before = spec.before.iter().map(|id| special(id, type_id));
+        let text = json!({ "Sequence": { "id": name, "type_id": type_id } });
+        let after = spec.after.iter().map(|id| special(id, type_id));
         before
             .chain(std::iter::once(text))
             .chain(after)
             .collect::<Vec<_>>()
     };
-    let ids = plan.before.iter().chain(&plan.after).map(|id| {
-        let token = &plan.tokens[*id as usize];
+    let ids = spec.before.iter().chain(&spec.after).map(|id| {
+        let token = &spec.tokens[*id as usize];
         let ids = json!({ "id": token, "ids": [id], "tokens": [token] });
         (token.to_string(), ids)
     });
-    let pair = [around("A", 0), around("B", 1)].concat();
+    let pair = [sequence("A", 0), sequence("B", 1)].concat();
     json!({
         "type": "TemplateProcessing",
-        "single": around("A", 0),
+        "single": sequence("A", 0),
         "pair": pair,
         "special_tokens": ids.collect::<Map<_, _>>(),
     })
 }
 
-/// Refuses a tokenizer that does something else than the one it was made from.
-fn hold(found: &Tokenizer, wanted: &Tokenizer) -> Result<()> {
-    let options = |specials| Encode {
+/// Checks that the converted tokenizer encodes the probe as the original does.
+fn compare(converted: &Tokenizer, original: &Tokenizer) -> Result<()> {
+    let options = |specials| EncodeOptions {
         add_special: true,
         specials,
     };
-    // Special tokens in the midst of text, the first few of them.
-    let spelt = (0..u32::try_from(wanted.vocab_size()).unwrap_or(u32::MAX))
-        .filter(|id| wanted.is_control(*id))
+    // The first few special tokens within text.
+    let special = (0..u32::try_from(original.vocab_size()).unwrap_or(u32::MAX))
+        .filter(|id| original.is_control(*id))
         .take(8)
-        .map(|id| format!("{}x", String::from_utf8_lossy(wanted.token_spelling(id))));
-    let spelt: String = std::iter::once(PROBE.to_string()).chain(spelt).collect();
-    for (text, specials) in [(PROBE, Specials::Text), (&*spelt, Specials::Tokens)] {
-        let ids = wanted.encode(text, options(specials))?;
-        if found.encode(text, options(specials))? != ids {
+        .map(|id| {
+            format!(
+                "{}x",
+                String::from_utf8_lossy(original.token_bytes_with_special(id))
+            )
+        });
+    let special: String = std::iter::once(PROBE.to_string()).chain(special).collect();
+    for (text, specials) in [
+        (PROBE, SpecialTokens::Text),
+        (&*special, SpecialTokens::Tokens),
+    ] {
+        let ids = original.encode(text, options(specials))?;
+        if converted.encode(text, options(specials))? != ids {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the same text would become other tokens",
+                "the converted tokenizer would produce different tokens",
             ));
         }
     }
@@ -307,7 +326,7 @@ fn hold(found: &Tokenizer, wanted: &Tokenizer) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A trained tokenizer, with changes.
+    /// A trained tokenizer with changes.
     fn golden(name: &str, edit: fn(&mut Value)) -> String {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/tokenizers");
         let text = std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap();
@@ -316,7 +335,7 @@ mod tests {
         file.to_string()
     }
 
-    /// Cuts by the rule of GPT-2, which has a name.
+    /// Sets the pre-tokenizer of GPT-2, which has a name.
     fn as_gpt_2(file: &mut Value) {
         file["pre_tokenizer"] =
             json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
@@ -324,52 +343,52 @@ mod tests {
     }
 
     #[test]
-    fn files_become_keys_and_files_again() {
+    fn round_trips_through_gguf_keys() {
         for (json, model) in [
             (golden("byte_level", as_gpt_2), "gpt2"),
             (golden("spm_bpe", |_| ()), "llama"),
         ] {
-            let back = Vocab::of_json(&json, None, |vocab| {
+            let converted = Vocab::from_json(&json, None, |vocab| {
                 assert_eq!(vocab.model, model);
                 assert_eq!(vocab.types.len(), vocab.tokens.len());
                 vocab.to_json()
             });
-            // Each step is held against the one before; the ends are here.
+            // Each conversion compares its input and output; this compares the ends.
             let [first, last] =
-                [&json, &back.unwrap()].map(|json| Tokenizer::from_json(json, None).unwrap());
-            hold(&first, &last).unwrap();
+                [&json, &converted.unwrap()].map(|json| Tokenizer::from_json(json, None).unwrap());
+            compare(&first, &last).unwrap();
         }
     }
 
     #[test]
-    fn what_keys_cannot_say_is_refused() {
-        let refused = |name: &str, edit: fn(&mut Value)| {
-            let error = Vocab::of_json(&golden(name, edit), None, |_| Ok(())).unwrap_err();
+    fn rejects_tokenizers_that_keys_cannot_express() {
+        let message = |name: &str, edit: fn(&mut Value)| {
+            let error = Vocab::from_json(&golden(name, edit), None, |_| Ok(())).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             error.message().to_string()
         };
-        let kind = refused("unigram", |_| ());
-        assert!(kind.contains("is not translated"), "{kind}");
-        // Its expression is nobody's.
-        let cuts = refused("byte_level", |_| ());
-        assert!(cuts.contains("no rule of tokenizer.ggml.pre"), "{cuts}");
-        let edits = refused("spm_bpe", |file| {
+        let kind = message("unigram", |_| ());
+        assert!(kind.contains("cannot convert"), "{kind}");
+        // Its regex matches no known pre-tokenizer.
+        let pre = message("byte_level", |_| ());
+        assert!(pre.contains("no tokenizer.ggml.pre value"), "{pre}");
+        let normalizer = message("spm_bpe", |file| {
             file["normalizer"] = json!({ "type": "Sequence", "normalizers": [
                 file["normalizer"], { "type": "Lowercase" },
             ] });
         });
-        assert!(edits.contains("other tokens"), "{edits}");
+        assert!(normalizer.contains("different tokens"), "{normalizer}");
     }
 
     #[test]
-    fn scores_are_merges() {
+    fn converts_scores_to_merges() {
         let vocab = Vocab {
             tokens: vec!["a", "b", "c", "ab", "bc", "abc"],
             scores: vec![0.0, 0.0, 0.0, -2.0, -1.0, -3.0],
             model: "llama",
             ..Vocab::default()
         };
-        let merges = vocab.merges_by_score(&vocab.plan().unwrap());
+        let merges = vocab.merges_by_score(&vocab.spec().unwrap());
         assert_eq!(merges[..2], [["b", "c"], ["a", "b"]], "the best first");
         assert_eq!(
             merges[2..],

@@ -1,35 +1,35 @@
-//! GBNF, the grammars of llama.cpp, becomes Lark.
+//! Conversion of GBNF, the grammar format of llama.cpp, to Lark.
 //!
-//! GBNF goes by characters, Lark by terminals: expressions that take all that they can. What is
-//! large should be a terminal, for the speed of masks. But where a terminal could take a character
-//! that what follows was to have, it has to be less: rules, down to single characters if need be.
-//! [`facts`] finds out where that is, [`write`] writes both. What is left of the difference: of two
-//! terminals that begin at the same place the longer one is taken.
+//! GBNF matches characters, Lark matches terminals: regexes that match greedily. Terminals should be
+//! large, so that masks are fast. But a terminal that could consume a character of the symbol that
+//! follows it must be split into rules, down to single characters if necessary. [`analysis`]
+//! detects these clashes, [`write`] writes rules and terminals. One difference remains: of two
+//! terminals at the same position, Lark matches the longer one.
 
-mod facts;
-mod read;
+mod analysis;
+mod char_set;
+mod parse;
 mod rule;
-mod set;
 mod write;
 
-use facts::Grammar;
+use analysis::AnalyzedGrammar;
 use tabla_core::error::{Result, bail};
 
-/// The grammar in Lark's syntax.
+/// Converts a grammar to Lark syntax.
 ///
 /// # Errors
-/// `Grammar` with the line for what is no GBNF.
+/// `Grammar` with the line of a syntax error.
 pub(super) fn to_lark(text: &str) -> Result<String> {
-    let rules = read::Reader::new(text).rules()?;
+    let rules = parse::Parser::new(text).rules()?;
     let Some(root) = rules.iter().position(|rule| rule.name == "root") else {
-        bail!(Grammar, "the grammar has no rule `root`");
+        bail!(Grammar, "missing rule `root`");
     };
-    let mut grammar = Grammar::new(&rules)?;
+    let mut grammar = AnalyzedGrammar::new(&rules)?;
     loop {
         let (text, clashes) = write::lark(&grammar, root);
         if clashes.is_empty() {
             return Ok(text);
         }
-        grammar.take_apart(&clashes);
+        grammar.demote_terminals(&clashes);
     }
 }

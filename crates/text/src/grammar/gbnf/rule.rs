@@ -1,25 +1,25 @@
-//! Rules of a grammar and their parts.
+//! The syntax tree of a grammar.
 
-use super::set::Set;
+use super::char_set::CharSet;
 
-/// A part of a rule.
+/// A node of a rule's body.
 #[derive(Debug, PartialEq)]
 pub(super) enum Node {
-    /// These characters.
+    /// A literal.
     Text(String),
-    /// One character of these.
-    Class(Set),
-    /// One token, as Lark names it.
+    /// A character class.
+    Class(CharSet),
+    /// A token, in Lark syntax.
     Token(String),
-    /// What the rule of this name says; the line where it is named.
+    /// A reference to a rule by name, and its line.
     Rule(String, usize),
-    /// One of several sequences.
+    /// Alternative sequences.
     Group(Vec<Vec<Self>>),
-    /// So many in a row, or any number from `min` on.
+    /// A repetition with minimum and maximum; `None` is unbounded.
     Repeated(Box<Self>, u32, Option<u32>),
 }
 
-/// A rule: its sequences.
+/// A rule: alternative sequences.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: String,

@@ -1,14 +1,14 @@
-//! The writer: rules and terminals in Lark's syntax.
+//! Writes rules and terminals in Lark syntax.
 
-use super::facts::Grammar;
+use super::analysis::AnalyzedGrammar;
+use super::char_set::CharSet;
 use super::rule::Node;
-use super::set::Set;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// The grammar as text, and the terminals that clash with what may follow them: if there are any,
-/// the text is to be written again without them.
-pub(super) fn lark(grammar: &Grammar<'_>, root: usize) -> (String, HashSet<usize>) {
+/// Returns the grammar as text, and the terminals that clash with what may follow them. If there
+/// are any, they must be demoted to rules and the text written again.
+pub(super) fn lark(grammar: &AnalyzedGrammar<'_>, root: usize) -> (String, HashSet<usize>) {
     let mut writer = Writer {
         grammar,
         terminals: String::new(),
@@ -29,15 +29,15 @@ pub(super) fn lark(grammar: &Grammar<'_>, root: usize) -> (String, HashSet<usize
 }
 
 struct Writer<'g> {
-    grammar: &'g Grammar<'g>,
-    /// Definitions of what stands together within rules.
+    grammar: &'g AnalyzedGrammar<'g>,
+    /// Definitions of terminals for parts of rules.
     terminals: String,
     count: usize,
     clashes: HashSet<usize>,
 }
 
 impl Writer<'_> {
-    /// What a rule is called in Lark, where capitals tell terminals from rules.
+    /// Returns the Lark name of a rule. Terminal names are upper case, rule names lower case.
     fn name(&self, at: usize) -> String {
         let name = self.grammar.rules[at].name.replace('-', "_");
         if self.grammar.terminal[at] {
@@ -47,15 +47,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Sequences of a rule, behind which `follow` may come.
-    fn alternatives(&mut self, all: &[Vec<Node>], follow: &Set) -> String {
+    /// Writes alternative sequences of a rule that are followed by `follow`.
+    fn alternatives(&mut self, all: &[Vec<Node>], follow: &CharSet) -> String {
         let all = all.iter().map(|nodes| self.sequence(nodes, follow));
         all.collect::<Vec<_>>().join(" | ")
     }
 
-    /// A sequence from its end to its start: as much as can be of what stands together is one
-    /// terminal.
-    fn sequence(&mut self, nodes: &[Node], follow: &Set) -> String {
+    /// Writes a sequence, from its end to its start. Combines as many adjacent nodes as possible into
+    /// one terminal.
+    fn sequence(&mut self, nodes: &[Node], follow: &CharSet) -> String {
         let (mut parts, mut rest, mut next) = (Vec::new(), nodes, follow.clone());
         while let Some(node) = rest.last() {
             let others = rest.iter().rev();
@@ -78,7 +78,7 @@ impl Writer<'_> {
         parts.join(" ")
     }
 
-    /// A new terminal for a part of a sequence.
+    /// Defines a terminal for a part of a sequence. Returns its name.
     fn terminal(&mut self, run: &[Node]) -> String {
         let name = format!("RUN{}", self.count);
         self.count += 1;
@@ -87,11 +87,11 @@ impl Writer<'_> {
         name
     }
 
-    /// A part of a rule on its own: taken apart as far as it goes.
-    fn node(&mut self, node: &Node, next: &Set) -> String {
+    /// Writes a single node of a rule, without a combined terminal.
+    fn node(&mut self, node: &Node, next: &CharSet) -> String {
         match node {
             Node::Rule(name, _) => {
-                let at = self.grammar.place(name);
+                let at = self.grammar.index(name);
                 if self.grammar.terminal[at] {
                     self.clashes.insert(at);
                 }
@@ -108,7 +108,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Sequences of a terminal.
+    /// Writes alternative sequences of a terminal.
     fn expression(&self, all: &[Vec<Node>]) -> String {
         let all = all.iter().map(|nodes| self.expression_of(nodes));
         all.collect::<Vec<_>>().join(" | ")
@@ -126,10 +126,10 @@ impl Writer<'_> {
         match node {
             Node::Text(text) => quoted(text),
             Node::Class(set) => format!("/{set}/"),
-            Node::Rule(name, _) => self.name(self.grammar.place(name)),
+            Node::Rule(name, _) => self.name(self.grammar.index(name)),
             Node::Group(all) => format!("({})", self.expression(all)),
             Node::Repeated(node, min, max) => repetition(&self.part(node), *min, *max),
-            Node::Token(_) => unreachable!("no part of a terminal"),
+            Node::Token(_) => unreachable!("terminals do not contain tokens"),
         }
     }
 }
@@ -145,7 +145,7 @@ fn repetition(what: &str, min: u32, max: Option<u32>) -> String {
     }
 }
 
-/// A text as Lark writes it.
+/// Returns a Lark string literal.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

@@ -1,34 +1,34 @@
-//! The readers of what stands between the markers of a call.
+//! Parsers of the tool-call body between the markers.
 
-use super::parts::Call;
+use super::parts::ToolCall;
 use serde_json::{Deserializer, Map, Value as Json};
 
-/// What became of a text that begins with a body.
+/// Result of parsing a tool-call body at the start of a text.
 #[derive(Debug, PartialEq)]
-pub(super) enum Read {
-    /// It may still become one.
-    More,
-    /// These calls, in so many bytes.
-    Calls(Vec<Call>, usize),
-    /// It is something else.
-    Other,
+pub(super) enum ParsedBody {
+    /// The text is a valid prefix; more is needed.
+    Incomplete,
+    /// Tool calls, and the length of the body in bytes.
+    ToolCalls(Vec<ToolCall>, usize),
+    /// The text is not a tool call.
+    Invalid,
 }
 
-/// Reads the calls at the start of a text; the tools say which types their parameters have.
-pub(super) type Body = fn(&str, &[Json]) -> Read;
+/// Parses the tool calls at the start of a text. The tool definitions give the parameter types.
+pub(super) type BodyParser = fn(&str, &[Json]) -> ParsedBody;
 
-/// The JSON value at the start of a text, and where it ends.
-fn value(text: &str) -> Result<(Json, usize), Read> {
+/// Parses the JSON value at the start of a text. Returns it and its end.
+fn value(text: &str) -> Result<(Json, usize), ParsedBody> {
     let mut values = Deserializer::from_str(text).into_iter();
     match values.next() {
         Some(Ok(value)) => Ok((value, values.byte_offset())),
-        Some(Err(error)) if !error.is_eof() => Err(Read::Other),
-        _ => Err(Read::More),
+        Some(Err(error)) if !error.is_eof() => Err(ParsedBody::Invalid),
+        _ => Err(ParsedBody::Incomplete),
     }
 }
 
-/// A call as an object, in each of the spellings that models were trained on.
-fn call(value: &Json) -> Option<Call> {
+/// Converts a JSON object to a tool call. Accepts the key names of all known models.
+fn tool_call(value: &Json) -> Option<ToolCall> {
     let function = value.get("function").filter(|f| f.is_object());
     let inner = function.unwrap_or(value);
     let arguments = ["arguments", "parameters"]
@@ -43,7 +43,7 @@ fn call(value: &Json) -> Option<Call> {
         }
         Some(_) => return None,
     };
-    Some(Call {
+    Some(ToolCall {
         id: value.get("id").and_then(Json::as_str).map(str::to_string),
         name: inner.get("name")?.as_str()?.to_string(),
         arguments,
@@ -51,18 +51,18 @@ fn call(value: &Json) -> Option<Call> {
 }
 
 /// `{"name": ..., "arguments": {...}}`
-pub(super) fn object(text: &str, _: &[Json]) -> Read {
+pub(super) fn object(text: &str, _: &[Json]) -> ParsedBody {
     match value(text) {
-        Ok((value, end)) => match call(&value) {
-            Some(call) => Read::Calls(vec![call], end),
-            None => Read::Other,
+        Ok((value, end)) => match tool_call(&value) {
+            Some(call) => ParsedBody::ToolCalls(vec![call], end),
+            None => ParsedBody::Invalid,
         },
         Err(read) => read,
     }
 }
 
-/// A list of such objects, one of them, or `name[CALL_ID]id[ARGS]{...}`.
-pub(super) fn list_or_named(text: &str, tools: &[Json]) -> Read {
+/// A list of such objects, a single one, or `name[CALL_ID]id[ARGS]{...}`.
+pub(super) fn list_or_named(text: &str, tools: &[Json]) -> ParsedBody {
     let start = text.trim_start();
     if start.starts_with('{') {
         return object(text, tools);
@@ -71,19 +71,23 @@ pub(super) fn list_or_named(text: &str, tools: &[Json]) -> Read {
         return named(text);
     }
     match value(text) {
-        Ok((Json::Array(items), end)) => match items.iter().map(call).collect() {
-            Some(calls) => Read::Calls(calls, end),
-            None => Read::Other,
+        Ok((Json::Array(items), end)) => match items.iter().map(tool_call).collect() {
+            Some(calls) => ParsedBody::ToolCalls(calls, end),
+            None => ParsedBody::Invalid,
         },
-        Ok(_) => Read::Other,
+        Ok(_) => ParsedBody::Invalid,
         Err(read) => read,
     }
 }
 
-fn named(text: &str) -> Read {
+fn named(text: &str) -> ParsedBody {
     let Some((head, arguments)) = text.split_once("[ARGS]") else {
         let has_ended = text.trim().contains(char::is_whitespace);
-        return if has_ended { Read::Other } else { Read::More };
+        return if has_ended {
+            ParsedBody::Invalid
+        } else {
+            ParsedBody::Incomplete
+        };
     };
     let (name, id) = match head.split_once("[CALL_ID]") {
         Some((name, id)) => (name, Some(id.trim().to_string())),
@@ -92,34 +96,34 @@ fn named(text: &str) -> Read {
     with_arguments(name.trim(), id, (text, arguments))
 }
 
-/// The call of a tool by its name, whose arguments are an object at the start of the second text,
-/// the end of the first.
-fn with_arguments(name: &str, id: Option<String>, (text, arguments): (&str, &str)) -> Read {
+/// Returns the call of tool `name` with the object at the start of `arguments`, which is a suffix
+/// of `text`.
+fn with_arguments(name: &str, id: Option<String>, (text, arguments): (&str, &str)) -> ParsedBody {
     match value(arguments) {
         Ok((object @ Json::Object(_), end)) if !name.is_empty() => {
-            let call = Call {
+            let call = ToolCall {
                 id,
                 name: name.to_string(),
                 arguments: object.to_string(),
             };
-            Read::Calls(vec![call], text.len() - arguments.len() + end)
+            ParsedBody::ToolCalls(vec![call], text.len() - arguments.len() + end)
         }
-        Ok(_) => Read::Other,
+        Ok(_) => ParsedBody::Invalid,
         Err(read) => read,
     }
 }
 
 /// `name>{...}`
-pub(super) fn tagged(text: &str, _: &[Json]) -> Read {
+pub(super) fn tagged(text: &str, _: &[Json]) -> ParsedBody {
     match text.split_once('>') {
-        None => Read::More,
+        None => ParsedBody::Incomplete,
         Some((name, arguments)) => with_arguments(name.trim(), None, (text, arguments)),
     }
 }
 
-/// `<function=name>`, a `<parameter=key>` for each argument with its text in lines of its own, and
-/// `</function>`.
-pub(super) fn parameters(text: &str, tools: &[Json]) -> Read {
+/// `<function=name>`, then `<parameter=key>`, the value on separate lines and `</parameter>` for
+/// each argument, then `</function>`.
+pub(super) fn parameters(text: &str, tools: &[Json]) -> ParsedBody {
     const OPEN: &str = "<function=";
     const KEY: &str = "<parameter=";
     const END_OF_VALUE: &str = "</parameter>";
@@ -127,43 +131,47 @@ pub(super) fn parameters(text: &str, tools: &[Json]) -> Read {
     let start = text.trim_start();
     let Some(rest) = start.strip_prefix(OPEN) else {
         return if OPEN.starts_with(start) {
-            Read::More
+            ParsedBody::Incomplete
         } else {
-            Read::Other
+            ParsedBody::Invalid
         };
     };
     let Some((name, mut rest)) = rest.split_once('>') else {
-        return Read::More;
+        return ParsedBody::Incomplete;
     };
     let mut arguments = Map::new();
     loop {
         rest = rest.trim_start();
-        if let Some(behind) = rest.strip_prefix(END) {
-            let call = Call {
+        if let Some(after) = rest.strip_prefix(END) {
+            let call = ToolCall {
                 id: None,
                 name: name.trim().to_string(),
                 arguments: Json::from(arguments).to_string(),
             };
-            return Read::Calls(vec![call], text.len() - behind.len());
+            return ParsedBody::ToolCalls(vec![call], text.len() - after.len());
         }
         let Some(parameter) = rest.strip_prefix(KEY) else {
-            let may_be = END.starts_with(rest) || KEY.starts_with(rest);
-            return if may_be { Read::More } else { Read::Other };
+            let is_prefix = END.starts_with(rest) || KEY.starts_with(rest);
+            return if is_prefix {
+                ParsedBody::Incomplete
+            } else {
+                ParsedBody::Invalid
+            };
         };
-        let Some((key, behind)) = parameter.split_once('>') else {
-            return Read::More;
+        let Some((key, after)) = parameter.split_once('>') else {
+            return ParsedBody::Incomplete;
         };
-        let Some((value, behind)) = behind.split_once(END_OF_VALUE) else {
-            return Read::More;
+        let Some((value, after)) = after.split_once(END_OF_VALUE) else {
+            return ParsedBody::Incomplete;
         };
         let value = value.strip_prefix('\n').unwrap_or(value);
         let value = value.strip_suffix('\n').unwrap_or(value);
         arguments.insert(key.to_string(), typed(value, schema(tools, name, key)));
-        rest = behind;
+        rest = after;
     }
 }
 
-/// The schema of a tool's parameter.
+/// Returns the schema of a tool's parameter.
 fn schema<'t>(tools: &'t [Json], name: &str, key: &str) -> Option<&'t Json> {
     let function = |tool: &'t Json| tool.get("function").unwrap_or(tool);
     let is_named = |tool: &&Json| tool.get("name").and_then(Json::as_str) == Some(name);
@@ -171,7 +179,8 @@ fn schema<'t>(tools: &'t [Json], name: &str, key: &str) -> Option<&'t Json> {
     tool.get("parameters")?.get("properties")?.get(key)
 }
 
-/// What a text is as an argument: a text where the schema wants one, else what it says.
+/// Converts the text of an argument: to a string if the schema has that type, otherwise to the
+/// JSON or Python literal that it spells, or to a string.
 fn typed(text: &str, schema: Option<&Json>) -> Json {
     let kind = schema.and_then(|schema| schema.get("type"));
     let is_text = kind.and_then(Json::as_str) == Some("string");
@@ -184,38 +193,38 @@ fn typed(text: &str, schema: Option<&Json>) -> Json {
     value.filter(|_| !is_text).unwrap_or_else(|| text.into())
 }
 
-/// `call:name{key:value,...}`, in which texts stand between tokens that quote.
-pub(super) fn quoted_by_tokens(text: &str, _: &[Json]) -> Read {
+/// `call:name{key:value,...}`, in which strings are enclosed in quote tokens.
+pub(super) fn quoted_by_tokens(text: &str, _: &[Json]) -> ParsedBody {
     const OPEN: &str = "call:";
     let Some(rest) = text.strip_prefix(OPEN) else {
         return if OPEN.starts_with(text) {
-            Read::More
+            ParsedBody::Incomplete
         } else {
-            Read::Other
+            ParsedBody::Invalid
         };
     };
     let Some(at) = rest.find('{') else {
-        return Read::More;
+        return ParsedBody::Incomplete;
     };
     let mut values = Values(&rest[at..]);
     match values.value(0) {
         Ok(arguments) => {
-            let call = Call {
+            let call = ToolCall {
                 id: None,
                 name: rest[..at].trim().to_string(),
                 arguments: arguments.to_string(),
             };
-            Read::Calls(vec![call], text.len() - values.0.len())
+            ParsedBody::ToolCalls(vec![call], text.len() - values.0.len())
         }
         Err(read) => read,
     }
 }
 
-/// A reader of values whose keys are bare, and whose texts have a mark on both sides.
+/// Parser of values with unquoted keys and strings enclosed in [`QUOTE`].
 struct Values<'t>(&'t str);
 
 const QUOTE: &str = "<|\"|>";
-/// Levels of values within values at most.
+/// Maximum nesting depth of values.
 const DEPTH_MAX: usize = 64;
 
 impl<'t> Values<'t> {
@@ -225,22 +234,22 @@ impl<'t> Values<'t> {
         rest.is_some()
     }
 
-    /// The text in front of a mark, which goes too.
-    fn until(&mut self, mark: &str) -> Result<&'t str, Read> {
-        let (text, rest) = self.0.split_once(mark).ok_or(Read::More)?;
+    /// Consumes the text up to a delimiter and the delimiter. Returns the text.
+    fn until(&mut self, delimiter: &str) -> Result<&'t str, ParsedBody> {
+        let (text, rest) = self.0.split_once(delimiter).ok_or(ParsedBody::Incomplete)?;
         self.0 = rest;
         Ok(text)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json, Read> {
+    fn value(&mut self, depth: usize) -> Result<Json, ParsedBody> {
         if depth > DEPTH_MAX {
-            return Err(Read::Other);
+            return Err(ParsedBody::Invalid);
         }
         if self.take(QUOTE) {
             return Ok(self.until(QUOTE)?.into());
         }
         if QUOTE.starts_with(self.0) {
-            return Err(Read::More);
+            return Err(ParsedBody::Incomplete);
         }
         if self.take("{") {
             let mut fields = Map::new();
@@ -265,17 +274,17 @@ impl<'t> Values<'t> {
             }
             return Ok(items.into());
         }
-        let end = self.0.find([',', '}', ']']).ok_or(Read::More)?;
+        let end = self.0.find([',', '}', ']']).ok_or(ParsedBody::Incomplete)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = rest;
         Ok(typed(text.trim(), None))
     }
 
-    fn comma(&mut self, end: &str) -> Result<(), Read> {
+    fn comma(&mut self, end: &str) -> Result<(), ParsedBody> {
         match self.0.chars().next() {
-            None => Err(Read::More),
+            None => Err(ParsedBody::Incomplete),
             Some(_) if self.take(",") || self.0.starts_with(end) => Ok(()),
-            Some(_) => Err(Read::Other),
+            Some(_) => Err(ParsedBody::Invalid),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Calls of tools: what templates of real models write of them is read back, and what is forced can
-//! be read.
+//! Tool calls: those that templates of real models write are parsed, and forced tool calls are
+//! valid.
 
 use crate::common::testdata;
 use crate::grammar::Walker;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::Source;
 use tabla::text::{
-    AnswerFormat, ChatTemplate, Conversation, Ends, FALLBACKS, GrammarEngine, Part, Tokenizer,
+    BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, GrammarEngine, MessageDelta,
+    TemplateTokens, Tokenizer,
 };
 
 fn tools() -> [Value; 2] {
@@ -30,7 +31,7 @@ fn tools() -> [Value; 2] {
     ]
 }
 
-/// The templates of real models that write calls, and how many calls they let an answer have.
+/// Templates of real models with tool calls, and the number of calls to render.
 const TEMPLATES: &[(&str, usize)] = &[
     ("Mistral-Small-3.2-24B-Instruct-2506", 2),
     ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", 2),
@@ -43,8 +44,8 @@ const TEMPLATES: &[(&str, usize)] = &[
     ("mistralai-Mistral-Nemo-Instruct-2407", 2),
 ];
 
-/// What ends an answer: a token, which the text of an answer does not have.
-const ENDS: &[&str] = &[
+/// Text of end-of-generation tokens, which are not part of the output.
+const EOG_TEXTS: &[&str] = &[
     "<|im_end|>\n",
     "<|im_end|>",
     "</s>",
@@ -57,15 +58,15 @@ const ENDS: &[&str] = &[
 fn template(name: &str) -> Option<ChatTemplate> {
     let path = testdata(&format!("templates/{name}.jinja"))?;
     let source = std::fs::read_to_string(path).expect(name);
-    let ends = Ends {
+    let ends = TemplateTokens {
         bos: Some("<s>"),
         eos: Some("</s>"),
     };
     Some(ChatTemplate::new(&source, ends).expect(name))
 }
 
-/// What a template writes of an assistant's message.
-fn answer(template: &ChatTemplate, message: Value) -> String {
+/// Returns the text that a template renders for an assistant message.
+fn render_message(template: &ChatTemplate, message: Value) -> String {
     let messages = [
         json!({ "role": "user", "content": "How warm is it?" }),
         message,
@@ -74,33 +75,33 @@ fn answer(template: &ChatTemplate, message: Value) -> String {
     let mut conversation = Conversation::new(&messages[..1]);
     conversation.tools = &tools;
     conversation.add_generation_prompt = false;
-    let asked = template.render(&conversation).expect("a question");
+    let prompt = template.render(&conversation).expect("a question");
     conversation.messages = &messages;
-    let whole = template.render(&conversation).expect("a call");
-    // Some templates put the tools in front of the last question: what both begin with is cut.
-    let same = asked
+    let full = template.render(&conversation).expect("a call");
+    // Some templates write the tools before the last question, so cut the common prefix.
+    let common = prompt
         .bytes()
-        .zip(whole.bytes())
+        .zip(full.bytes())
         .take_while(|(a, b)| a == b)
         .count();
-    let text = &whole[same..];
-    let heads = [
+    let text = &full[common..];
+    let headers = [
         "assistant<|end_header_id|>\n\n",
         "assistant\n",
         "assistant",
         "<|turn>model\n",
     ];
-    let text = heads
+    let text = headers
         .iter()
-        .find_map(|head| Some(text.split_once(head)?.1))
+        .find_map(|header| Some(text.split_once(header)?.1))
         .unwrap_or(text);
     let text = text.strip_prefix('\n').unwrap_or(text);
-    let end = ENDS.iter().find_map(|end| text.strip_suffix(end));
+    let end = EOG_TEXTS.iter().find_map(|end| text.strip_suffix(end));
     end.unwrap_or(text).to_string()
 }
 
 #[test]
-fn calls_that_templates_write_are_read() {
+fn parses_tool_calls_of_templates() {
     let arguments = [
         json!({ "city": "Zürich \"</tool_call>\" {", "days": 3, "exact": true, "place": { "x": 1.5 } }),
         json!({}),
@@ -113,52 +114,60 @@ fn calls_that_templates_write_are_read() {
         let calls: Vec<Value> = calls.iter().zip(&arguments).take(*count).map(|((name, id), arguments)| {
             json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
         }).collect();
-        let text = answer(
+        let text = render_message(
             &template,
             json!({ "role": "assistant", "content": "", "tool_calls": calls }),
         );
-        let format = AnswerFormat::of(&template, &tools());
-        let found = format.parse("", &text);
-        assert_eq!(found.content, "", "{name}: {text:?}");
-        let names: Vec<&str> = found.calls.iter().map(|call| call.name.as_str()).collect();
+        let format = ChatFormat::detect(&template, &tools());
+        let message = format.parse("", &text);
+        assert_eq!(message.content, "", "{name}: {text:?}");
+        let names: Vec<&str> = message
+            .tool_calls
+            .iter()
+            .map(|call| call.name.as_str())
+            .collect();
         assert_eq!(
             names,
             &["get_weather", "clock"][..*count],
             "{name}: {text:?}"
         );
-        for (call, wanted) in found.calls.iter().zip(&arguments) {
-            let found: Value = serde_json::from_str(&call.arguments).expect(name);
-            assert_eq!(&found, wanted, "{name}: {text:?}");
+        for (call, expected) in message.tool_calls.iter().zip(&arguments) {
+            let parsed: Value = serde_json::from_str(&call.arguments).expect(name);
+            assert_eq!(&parsed, expected, "{name}: {text:?}");
         }
-        // However it is cut, the same calls come out, and no marker.
-        let mut stream = format.stream("");
-        let mut parts: Vec<Part> = text
+        // The result does not depend on the pieces, and has no markers.
+        let mut parser = format.parser("");
+        let mut deltas: Vec<MessageDelta> = text
             .chars()
-            .flat_map(|c| stream.push(&c.to_string()))
+            .flat_map(|c| parser.push(&c.to_string()))
             .collect();
-        parts.extend(stream.finish());
-        let calls: Vec<Part> = found.calls.into_iter().map(Part::Call).collect();
-        assert_eq!(parts, calls, "{name}");
+        deltas.extend(parser.finish());
+        let calls: Vec<MessageDelta> = message
+            .tool_calls
+            .into_iter()
+            .map(MessageDelta::ToolCall)
+            .collect();
+        assert_eq!(deltas, calls, "{name}");
     }
 }
 
 #[test]
-fn thoughts_that_templates_write_are_read() {
+fn parses_reasoning_of_templates() {
     for name in ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "google-gemma-4-31B-it"] {
         let Some(template) = template(name) else {
             return;
         };
-        let text = answer(
+        let text = render_message(
             &template,
             json!({
                 "role": "assistant", "content": "", "reasoning_content": "Hm, 1 < 2.",
                 "tool_calls": [{ "type": "function", "function": { "name": "clock", "arguments": {} } }],
             }),
         );
-        let found = AnswerFormat::of(&template, &tools()).parse("", &text);
-        assert_eq!(found.reasoning, "Hm, 1 < 2.", "{name}: {text:?}");
+        let message = ChatFormat::detect(&template, &tools()).parse("", &text);
+        assert_eq!(message.reasoning, "Hm, 1 < 2.", "{name}: {text:?}");
         assert_eq!(
-            (found.content.as_str(), found.calls.len()),
+            (message.content.as_str(), message.tool_calls.len()),
             ("", 1),
             "{name}: {text:?}"
         );
@@ -166,18 +175,18 @@ fn thoughts_that_templates_write_are_read() {
 }
 
 #[test]
-fn templates_without_tools_have_no_calls() {
-    for (name, source) in FALLBACKS {
-        let template = ChatTemplate::new(source, Ends::default()).expect(name);
-        let format = AnswerFormat::of(&template, &[]);
+fn parses_no_tool_calls_without_tools() {
+    for (name, source) in BUILTIN_TEMPLATES {
+        let template = ChatTemplate::new(source, TemplateTokens::default()).expect(name);
+        let format = ChatFormat::detect(&template, &[]);
         let text = "<tool_call>{\"name\": \"clock\"}</tool_call> [TOOL_CALLS]";
         assert_eq!(format.parse("", text).content, text, "{name}");
     }
 }
 
-/// A model that takes any token that is allowed calls a tool, where it has to.
+/// Random output that matches the grammar of a forced tool call is a tool call.
 #[test]
-fn forced_calls_are_calls() {
+fn forced_tool_calls_are_tool_calls() {
     let tokenizer: Arc<Tokenizer> =
         Arc::new(tabla::load_tokenizer(&Source::BuiltIn).expect("built in"));
     let engine = GrammarEngine::new(&tokenizer).expect("an engine");
@@ -186,9 +195,9 @@ fn forced_calls_are_calls() {
         let Some(template) = template(name) else {
             return;
         };
-        let format = AnswerFormat::of(&template, &tools());
+        let format = ChatFormat::detect(&template, &tools());
         let grammar = format
-            .forced_call(Some("get_weather"), &tokenizer)
+            .forced_tool_call(Some("get_weather"), &tokenizer)
             .expect(name);
         let Some(grammar) = grammar else { continue };
         let compiled = engine
@@ -200,22 +209,31 @@ fn forced_calls_are_calls() {
                 continue;
             };
             let text = String::from_utf8(text).expect("UTF-8");
-            let found = format.parse("", &text);
-            assert_eq!(found.calls.len(), 1, "{name}: {text:?}");
+            let message = format.parse("", &text);
+            assert_eq!(message.tool_calls.len(), 1, "{name}: {text:?}");
             assert_eq!(
-                (found.content.as_str(), found.calls[0].name.as_str()),
+                (
+                    message.content.as_str(),
+                    message.tool_calls[0].name.as_str()
+                ),
                 ("", "get_weather"),
                 "{name}: {text:?}"
             );
-            let arguments: Value = serde_json::from_str(&found.calls[0].arguments).expect(name);
+            let arguments: Value =
+                serde_json::from_str(&message.tool_calls[0].arguments).expect(name);
             assert!(arguments["city"].is_string(), "{name}: {text:?}");
             forced += 1;
         }
         let error = format
-            .forced_call(Some("nothing"), &tokenizer)
+            .forced_tool_call(Some("nothing"), &tokenizer)
             .expect_err(name);
-        assert_eq!(error.message(), "there is no tool \"nothing\"");
-        assert!(format.forced_call(None, &tokenizer).expect(name).is_some());
+        assert_eq!(error.message(), "unknown tool \"nothing\"");
+        assert!(
+            format
+                .forced_tool_call(None, &tokenizer)
+                .expect(name)
+                .is_some()
+        );
     }
     assert!(forced >= 40, "{forced} calls are too few");
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The codes of characters: two ranges, with the surrogates between them.
+/// The ranges of Unicode scalar values: all code points except surrogates.
 const CHARACTERS: [(u32, u32); 2] = [(0, 0xd7ff), (0xe000, 0x10_ffff)];
 
-/// A set of characters: ranges in order that do not touch.
+/// A set of characters, as sorted ranges that are neither overlapping nor adjacent.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct Set(Vec<(u32, u32)>);
+pub(super) struct CharSet(Vec<(u32, u32)>);
 
-impl Set {
+impl CharSet {
     pub(super) fn of(c: char) -> Self {
         Self::range(c, c)
     }
@@ -30,7 +30,7 @@ impl Set {
         self.0.is_empty()
     }
 
-    /// Adds the characters of another set. Returns whether any was new.
+    /// Adds the characters of another set. Returns whether the set changed.
     pub(super) fn add(&mut self, other: &Self) -> bool {
         let mut all: Vec<_> = self.0.iter().chain(&other.0).copied().collect();
         all.sort_unstable();
@@ -46,7 +46,8 @@ impl Set {
         is_new
     }
 
-    pub(super) fn meets(&self, other: &Self) -> bool {
+    /// Whether the sets have a common character.
+    pub(super) fn intersects(&self, other: &Self) -> bool {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
             if x.0 <= y.1 && y.0 <= x.1 {
@@ -61,7 +62,7 @@ impl Set {
         false
     }
 
-    /// All other characters.
+    /// Returns the set of all other characters.
     pub(super) fn complement(&self) -> Self {
         let mut out = Vec::new();
         for (low, high) in CHARACTERS {
@@ -80,8 +81,8 @@ impl Set {
     }
 }
 
-/// As an expression writes it.
-impl fmt::Display for Set {
+/// The set as a regex character class.
+impl fmt::Display for CharSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (first, last) in &self.0 {
@@ -94,7 +95,7 @@ impl fmt::Display for Set {
     }
 }
 
-impl fmt::Debug for Set {
+impl fmt::Debug for CharSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -104,32 +105,32 @@ impl fmt::Debug for Set {
 mod tests {
     use super::*;
 
-    fn check(set: &Set, wanted: &str) {
-        assert_eq!(set.to_string(), wanted);
+    fn check(set: &CharSet, expected: &str) {
+        assert_eq!(set.to_string(), expected);
     }
 
     #[test]
-    fn sets_are_ranges_in_order() {
-        let mut set = Set::range('c', 'e');
-        assert!(set.add(&Set::of('a')) && set.add(&Set::of('b')));
-        assert!(!set.add(&Set::range('a', 'e')));
+    fn ranges_are_sorted_and_merged() {
+        let mut set = CharSet::range('c', 'e');
+        assert!(set.add(&CharSet::of('a')) && set.add(&CharSet::of('b')));
+        assert!(!set.add(&CharSet::range('a', 'e')));
         check(&set, "[\\x{61}-\\x{65}]");
         check(
             &set.complement(),
             "[\\x{0}-\\x{60}\\x{66}-\\x{d7ff}\\x{e000}-\\x{10ffff}]",
         );
         assert_eq!(set.complement().complement(), set);
-        assert!(Set::default().complement().complement().is_empty());
-        let across = Set::range('\u{d000}', '\u{f000}');
+        assert!(CharSet::default().complement().complement().is_empty());
+        let across = CharSet::range('\u{d000}', '\u{f000}');
         check(&across, "[\\x{d000}-\\x{d7ff}\\x{e000}-\\x{f000}]");
         assert_eq!(across.complement().complement(), across);
     }
 
     #[test]
-    fn sets_meet_where_a_character_is_in_both() {
-        let mut set = Set::range('a', 'c');
-        set.add(&Set::range('x', 'z'));
-        assert!(set.meets(&Set::range('c', 'd')) && set.meets(&Set::of('y')));
-        assert!(!set.meets(&Set::range('d', 'w')) && !set.meets(&Set::default()));
+    fn sets_with_common_character_intersect() {
+        let mut set = CharSet::range('a', 'c');
+        set.add(&CharSet::range('x', 'z'));
+        assert!(set.intersects(&CharSet::range('c', 'd')) && set.intersects(&CharSet::of('y')));
+        assert!(!set.intersects(&CharSet::range('d', 'w')) && !set.intersects(&CharSet::default()));
     }
 }

@@ -1,9 +1,10 @@
-//! Templates for files that bring none: by name, or by what the vocabulary gives away.
+//! Built-in templates for models without one, selected by name or by the special tokens of the
+//! vocabulary.
 
 use crate::Tokenizer;
 
-/// The templates that the library has, by name: those of `llama.cpp` where it has the same.
-pub const FALLBACKS: &[(&str, &str)] = &[
+/// Names and sources of the built-in templates. The names are those of llama.cpp.
+pub const BUILTIN_TEMPLATES: &[(&str, &str)] = &[
     ("alpaca", include_str!("templates/alpaca.jinja")),
     ("bitnet", include_str!("templates/bitnet.jinja")),
     ("chatml", include_str!("templates/chatml.jinja")),
@@ -32,8 +33,8 @@ pub const FALLBACKS: &[(&str, &str)] = &[
     ("zephyr", include_str!("templates/zephyr.jinja")),
 ];
 
-/// Special tokens that leave no doubt about the template; the first row whose tokens are all there.
-const SURE: &[(&[&str], &str)] = &[
+/// Special tokens that identify a template. The first row with all tokens present wins.
+const DETECTION: &[(&[&str], &str)] = &[
     (&["<|im_start|>", "<|im_sep|>", "<|im_end|>"], "phi4"),
     (&["<|im_start|>", "<|im_end|>"], "chatml"),
     (
@@ -50,16 +51,16 @@ const SURE: &[(&[&str], &str)] = &[
     (&["<|user|>", "<|assistant|>", "<|end|>"], "phi3"),
 ];
 
-/// The name of the template that goes with a vocabulary, where its special tokens say so.
+/// Detects the template of a vocabulary by its special tokens. Returns its name.
 pub(super) fn detect(tokenizer: &Tokenizer) -> Option<&'static str> {
     let has = |token: &&str| tokenizer.special_id(token).is_some();
-    let mut rows = SURE.iter();
+    let mut rows = DETECTION.iter();
     rows.find(|(tokens, _)| tokens.iter().all(has))
         .map(|(_, name)| *name)
 }
 
-/// The source of a template by its name.
+/// Returns the source of a built-in template.
 pub(super) fn source(name: &str) -> Option<&'static str> {
-    let mut rows = FALLBACKS.iter();
+    let mut rows = BUILTIN_TEMPLATES.iter();
     rows.find(|row| row.0 == name).map(|row| row.1)
 }

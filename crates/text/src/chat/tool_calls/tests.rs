@@ -1,64 +1,70 @@
-//! Formats of calls, piece by piece.
+//! Streaming parsing of tool calls and reasoning.
 
 use super::*;
-use crate::{ChatTemplate, Ends};
+use crate::{ChatTemplate, TemplateTokens};
 use serde_json::json;
 
-fn format(template: &str) -> AnswerFormat {
+fn format(template: &str) -> ChatFormat {
     let template = format!("{{# {template} #}}");
-    let template = ChatTemplate::new(&template, Ends::default()).expect("a template");
+    let template = ChatTemplate::new(&template, TemplateTokens::default()).expect("a template");
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": {
         "type": "object", "properties": { "s": { "type": "string" } },
     } } });
-    AnswerFormat::of(&template, &[tool])
+    ChatFormat::detect(&template, &[tool])
 }
 
-fn call(name: &str, arguments: &str) -> Part {
-    Part::Call(Call {
+fn call(name: &str, arguments: &str) -> MessageDelta {
+    MessageDelta::ToolCall(ToolCall {
         id: None,
         name: name.into(),
         arguments: arguments.into(),
     })
 }
 
-fn content(text: &str) -> Part {
-    Part::Content(text.into())
+fn content(text: &str) -> MessageDelta {
+    MessageDelta::Content(text.into())
 }
 
-fn reasoning(text: &str) -> Part {
-    Part::Reasoning(text.into())
+fn reasoning(text: &str) -> MessageDelta {
+    MessageDelta::Reasoning(text.into())
 }
 
-/// The parts of an answer, those of a kind that follow each other as one.
-fn parts(format: &AnswerFormat, answer: &str, step: usize) -> Vec<Part> {
-    let mut stream = format.stream("");
-    let mut all: Vec<Part> = Vec::new();
-    let letters: Vec<char> = answer.chars().collect();
-    let pieces = letters
+/// Parses output in pieces of `step` characters. Concatenates adjacent deltas of the same type.
+fn parts(format: &ChatFormat, output: &str, step: usize) -> Vec<MessageDelta> {
+    let mut parser = format.parser("");
+    let mut merged: Vec<MessageDelta> = Vec::new();
+    let chars: Vec<char> = output.chars().collect();
+    let pieces = chars
         .chunks(step)
         .map(|piece| piece.iter().collect::<String>());
-    let mut found: Vec<Part> = pieces.flat_map(|piece| stream.push(&piece)).collect();
-    found.extend(stream.finish());
-    for part in found {
-        match (all.last_mut(), part) {
-            (Some(Part::Content(text)), Part::Content(more))
-            | (Some(Part::Reasoning(text)), Part::Reasoning(more)) => text.push_str(&more),
-            (_, part) => all.push(part),
+    let mut deltas: Vec<MessageDelta> = pieces.flat_map(|piece| parser.push(&piece)).collect();
+    deltas.extend(parser.finish());
+    for delta in deltas {
+        match (merged.last_mut(), delta) {
+            (Some(MessageDelta::Content(text)), MessageDelta::Content(more))
+            | (Some(MessageDelta::Reasoning(text)), MessageDelta::Reasoning(more)) => {
+                text.push_str(&more)
+            }
+            (_, delta) => merged.push(delta),
         }
     }
-    all
+    merged
 }
 
-/// The same parts come out however the answer is cut.
-fn check(template: &str, answer: &str, wanted: &[Part]) {
+/// Checks the result for pieces of several sizes.
+fn check(template: &str, output: &str, expected: &[MessageDelta]) {
     let format = format(template);
     for step in [1, 2, 3, 7, 1000] {
-        assert_eq!(parts(&format, answer, step), wanted, "{answer:?} by {step}");
+        assert_eq!(
+            parts(&format, output, step),
+            expected,
+            "{output:?} by {step}"
+        );
     }
 }
 
 #[test]
-fn objects_between_tags() {
+fn parses_objects_between_tags() {
     let hermes = "<tool_call>";
     check(
         hermes,
@@ -80,7 +86,7 @@ fn objects_between_tags() {
 }
 
 #[test]
-fn thoughts_are_split_off() {
+fn separates_reasoning() {
     let qwen = "<think> </think> <tool_call>";
     check(
         qwen,
@@ -94,12 +100,12 @@ fn thoughts_are_split_off() {
     check(qwen, "So <think>", &[content("So <think>")]);
     check(qwen, "<think>on and on\n", &[reasoning("on and on")]);
     let format = format(qwen);
-    let answer = format.parse("<|im_start|>assistant\n<think>\n", "Hm.\n</think>\n\nYes.");
-    assert_eq!((&*answer.reasoning, &*answer.content), ("Hm.", "Yes."));
+    let message = format.parse("<|im_start|>assistant\n<think>\n", "Hm.\n</think>\n\nYes.");
+    assert_eq!((&*message.reasoning, &*message.content), ("Hm.", "Yes."));
 }
 
 #[test]
-fn an_answer_that_is_an_object() {
+fn parses_bare_object() {
     let llama = "ipython";
     check(
         llama,
@@ -120,8 +126,8 @@ fn an_answer_that_is_an_object() {
 }
 
 #[test]
-fn calls_of_mistral() {
-    let call_with_id = Part::Call(Call {
+fn parses_mistral_calls() {
+    let call_with_id = MessageDelta::ToolCall(ToolCall {
         id: Some("abcdefghi".into()),
         name: "f".into(),
         arguments: r#"{"s":"[ARGS]"}"#.into(),
@@ -139,7 +145,7 @@ fn calls_of_mistral() {
 }
 
 #[test]
-fn parameters_have_the_types_of_their_schema() {
+fn converts_parameters_to_schema_types() {
     check(
         "<tool_call><parameter=",
         "<tool_call>\n<function=f>\n<parameter=s>\n5\n</parameter>\n<parameter=n>\n5\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=t>\ntwo\n lines\n</parameter>\n</function>\n</tool_call>",
@@ -148,7 +154,7 @@ fn parameters_have_the_types_of_their_schema() {
 }
 
 #[test]
-fn texts_between_tokens() {
+fn parses_strings_between_quote_tokens() {
     check(
         "<|tool_call>call:",
         "<|tool_call>call:f{a:[1,<|\"|>x,}<|\"|>],o:{k:null,t:true},s:<|\"|>a:b<|\"|>}<tool_call|>",
@@ -160,7 +166,7 @@ fn texts_between_tokens() {
 }
 
 #[test]
-fn names_in_tags_and_lists_behind_a_token() {
+fn parses_names_in_tags_and_lists_after_token() {
     check(
         "<function=",
         "Well. <function=f>{\"s\": \"x\"}</function>",
@@ -174,9 +180,9 @@ fn names_in_tags_and_lists_behind_a_token() {
 }
 
 #[test]
-fn without_tools_nothing_is_a_call() {
-    let template = ChatTemplate::new("<tool_call>", Ends::default()).expect("a template");
-    let format = AnswerFormat::of(&template, &[]);
+fn parses_no_calls_without_tools() {
+    let template = ChatTemplate::new("<tool_call>", TemplateTokens::default()).expect("a template");
+    let format = ChatFormat::detect(&template, &[]);
     let text = "<tool_call>{\"name\": \"f\"}</tool_call>";
     assert_eq!(format.parse("", text).content, text);
     assert!(format.markers().next().is_none());

@@ -1,22 +1,22 @@
-//! The reader: from the text of a grammar to its rules.
+//! The GBNF parser.
 
+use super::char_set::CharSet;
 use super::rule::{Node, Rule};
-use super::set::Set;
 use tabla_core::error::{Error, ErrorKind, Result};
 
-/// Groups within groups; the library takes thirty, and rules add a few.
+/// Maximum nesting depth of groups. llguidance allows thirty, and rules add a few.
 const NESTING_MAX: usize = 24;
-/// The largest number of repetitions that is written out; the library bounds what they come to.
+/// Maximum repetition count. llguidance limits the resulting size.
 const REPETITIONS_MAX: u32 = 1_000_000;
 
-/// Reads GBNF.
-pub(super) struct Reader<'t> {
+/// Parser of GBNF.
+pub(super) struct Parser<'t> {
     text: &'t str,
     at: usize,
     nesting: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> Parser<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self {
             text,
@@ -39,21 +39,21 @@ impl<'t> Reader<'t> {
     }
 
     fn take(&mut self, text: &str) -> bool {
-        let found = self.rest().starts_with(text);
-        self.at += if found { text.len() } else { 0 };
-        found
+        let matches = self.rest().starts_with(text);
+        self.at += if matches { text.len() } else { 0 };
+        matches
     }
 
     fn expect(&mut self, text: &str) -> Result<()> {
         if self.take(text) {
             return Ok(());
         }
-        Err(self.error(&format!("`{text}` is missing")))
+        Err(self.error(&format!("expected `{text}`")))
     }
 
     fn character(&mut self) -> Result<char> {
         let Some(c) = self.rest().chars().next() else {
-            return Err(self.error("the grammar ends too early"));
+            return Err(self.error("unexpected end of the grammar"));
         };
         self.at += c.len_utf8();
         Ok(c)
@@ -66,7 +66,7 @@ impl<'t> Reader<'t> {
         &rest[..end]
     }
 
-    /// White space and comments, but no end of a line.
+    /// Skips white space and comments, but not newlines.
     fn space(&mut self) {
         self.word(|c| " \t\r".contains(*c));
         if self.rest().starts_with('#') {
@@ -87,17 +87,17 @@ impl<'t> Reader<'t> {
         while !self.rest().is_empty() {
             let name = self.name();
             if name.is_empty() {
-                return Err(self.error("a rule begins with its name"));
+                return Err(self.error("expected a rule name"));
             }
             if rules.iter().any(|rule| rule.name == name) {
-                return Err(self.error(&format!("a second rule `{name}`")));
+                return Err(self.error(&format!("duplicate rule `{name}`")));
             }
             self.space();
             self.expect("::=")?;
             self.lines();
             let body = self.alternatives()?;
             if !self.rest().is_empty() && !self.rest().starts_with('\n') {
-                return Err(self.error("a rule goes on in a way that is not known"));
+                return Err(self.error("unexpected character in a rule"));
             }
             self.lines();
             rules.push(Rule {
@@ -115,7 +115,7 @@ impl<'t> Reader<'t> {
     fn alternatives(&mut self) -> Result<Vec<Vec<Node>>> {
         let mut all = vec![self.sequence()?];
         loop {
-            // The next one may begin in a line of its own.
+            // The next alternative may be on a new line.
             let end = self.at;
             self.lines();
             if !self.take("|") {
@@ -151,7 +151,7 @@ impl<'t> Reader<'t> {
             '[' => self.class()?,
             '.' => {
                 self.at += 1;
-                Node::Class(Set::default().complement())
+                Node::Class(CharSet::default().complement())
             }
             '(' => self.group()?,
             '<' | '!' => self.token()?,
@@ -175,23 +175,23 @@ impl<'t> Reader<'t> {
     fn class(&mut self) -> Result<Node> {
         self.at += 1;
         let is_negated = self.take("^");
-        let mut set = Set::default();
+        let mut set = CharSet::default();
         while !self.take("]") {
             let first = self.maybe_escaped()?;
             let mut last = first;
-            // A minus in front of the end stands for itself.
+            // A minus before the closing bracket is literal.
             if self.rest().starts_with('-') && !self.rest().starts_with("-]") {
                 self.at += 1;
                 last = self.maybe_escaped()?;
             }
             if last < first {
-                return Err(self.error(&format!("the range {first:?}-{last:?} is empty")));
+                return Err(self.error(&format!("empty range {first:?}-{last:?}")));
             }
-            set.add(&Set::range(first, last));
+            set.add(&CharSet::range(first, last));
         }
         let set = if is_negated { set.complement() } else { set };
         if set.is_empty() {
-            return Err(self.error("no character is in a class"));
+            return Err(self.error("empty character class"));
         }
         Ok(Node::Class(set))
     }
@@ -199,7 +199,9 @@ impl<'t> Reader<'t> {
     fn group(&mut self) -> Result<Node> {
         self.at += 1;
         if self.nesting == NESTING_MAX {
-            return Err(self.error(&format!("groups nest deeper than {NESTING_MAX} levels")));
+            return Err(self.error(&format!(
+                "groups are nested deeper than {NESTING_MAX} levels"
+            )));
         }
         self.nesting += 1;
         let group = Node::Group(self.alternatives()?);
@@ -209,7 +211,7 @@ impl<'t> Reader<'t> {
         Ok(group)
     }
 
-    /// `<name>`, `<[7]>`, or any token but that one.
+    /// `<name>`, `<[7]>`, or `!<[7]>` for any other token.
     fn token(&mut self) -> Result<Node> {
         let negated = self.take("!");
         self.expect("<")?;
@@ -221,15 +223,15 @@ impl<'t> Reader<'t> {
             (Some(id), true) => format!("<[^{id}]>"),
             (Some(id), false) => format!("<[{id}]>"),
             (None, false) if !name.is_empty() && !name.starts_with('[') => format!("<{name}>"),
-            _ => return Err(self.error("a token is `<name>`, `<[7]>` or `!<[7]>`")),
+            _ => return Err(self.error("expected a token `<name>`, `<[7]>` or `!<[7]>`")),
         }))
     }
 
-    /// A character of a literal or a class.
+    /// Parses a character of a literal or a class.
     fn maybe_escaped(&mut self) -> Result<char> {
         let c = self.character()?;
         if c == '\n' {
-            return Err(self.error("a line ends in a literal or a class"));
+            return Err(self.error("newline in a literal or character class"));
         }
         if c != '\\' {
             return Ok(c);
@@ -242,7 +244,7 @@ impl<'t> Reader<'t> {
             'x' => 2,
             'u' => 4,
             'U' => 8,
-            c => return Err(self.error(&format!("\\{c} is not known"))),
+            c => return Err(self.error(&format!("unknown escape \\{c}"))),
         };
         let hex = self.rest().get(..digits).unwrap_or_default();
         let is_hex = !hex.is_empty() && hex.chars().all(|c| c.is_ascii_hexdigit());
@@ -251,7 +253,7 @@ impl<'t> Reader<'t> {
         let c = code.and_then(char::from_u32);
         c.ok_or_else(|| {
             self.error(&format!(
-                "{digits} hexadecimal digits of a character are missing"
+                "expected {digits} hexadecimal digits of a character"
             ))
         })
     }
@@ -285,7 +287,7 @@ impl<'t> Reader<'t> {
                 }
             };
             if max.is_some_and(|max| max < min) {
-                return Err(self.error("a repetition has fewer at most than at least"));
+                return Err(self.error("the maximum of a repetition is below its minimum"));
             }
             if self.rest().starts_with(['*', '+', '?']) {
                 self.at += 1;
@@ -301,7 +303,7 @@ impl<'t> Reader<'t> {
         let number = digits.parse().ok().filter(|n| *n <= REPETITIONS_MAX);
         number.ok_or_else(|| {
             self.error(&format!(
-                "{digits:?} is no number from 0 to {REPETITIONS_MAX}"
+                "expected a number from 0 to {REPETITIONS_MAX}, got {digits:?}"
             ))
         })
     }

@@ -1,36 +1,39 @@
-//! The formats: what begins and ends a call, and who reads what is between.
+//! Tables of tool-call and reasoning formats: their markers and the parser of the call body.
 
-use super::bodies::{self, Body};
+use super::bodies::{self, BodyParser};
 
-/// How calls are written.
+/// Tool-call format of a model family.
 #[derive(Debug)]
-pub(super) struct Calls {
-    /// A template with one of these is of the format.
+pub(super) struct ToolCallFormat {
+    /// Substrings of a chat template that identify the format.
     templates: &'static [&'static str],
+    /// Markers that start a call; the first one is used for forced calls.
     pub(super) open: &'static [&'static str],
+    /// Marker that ends a call; may be empty.
     pub(super) close: &'static str,
-    /// Further markers between them.
+    /// Markers within a call body.
     pub(super) inner: &'static [&'static str],
-    /// Whether an answer that begins with `{` is a call.
+    /// Whether output that starts with `{` is a tool call.
     pub(super) is_bare: bool,
-    pub(super) body: Body,
-    /// What forces a call; `None` where JSON does not say it.
+    pub(super) body: BodyParser,
+    /// Grammar of a forced tool call; `None` if a JSON schema cannot describe the body.
     pub(super) forced: Option<ForcedToolCall>,
 }
 
-/// How a call is forced, behind the first marker that opens one.
+/// Body of a forced tool call, after the opening marker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ForcedToolCall {
-    /// An object of the tool's name and, under this key, the arguments; text in front and behind.
+    /// An object with the tool's name and, under this key, its arguments; then the text before and
+    /// after the object.
     Object(&'static str, &'static str, &'static str),
-    /// The name, this marker, and the arguments.
+    /// The tool's name, this marker, and the arguments.
     Named(&'static str),
 }
 
-/// The first row that a template has counts.
-const CALLS: &[Calls] = &[
+/// Known tool-call formats; the first match wins.
+const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
     // Qwen 3.5 and Qwen 3 Coder
-    Calls {
+    ToolCallFormat {
         templates: &["<parameter="],
         open: &["<tool_call>"],
         close: "</tool_call>",
@@ -40,7 +43,7 @@ const CALLS: &[Calls] = &[
         forced: None,
     },
     // Gemma 4
-    Calls {
+    ToolCallFormat {
         templates: &["<|tool_call>call:"],
         open: &["<|tool_call>"],
         close: "<tool_call|>",
@@ -49,8 +52,8 @@ const CALLS: &[Calls] = &[
         body: bodies::quoted_by_tokens,
         forced: None,
     },
-    // Mistral, old and new
-    Calls {
+    // Mistral: v11 and newer, then older ones
+    ToolCallFormat {
         templates: &["[ARGS]"],
         open: &["[TOOL_CALLS]"],
         close: "",
@@ -59,7 +62,7 @@ const CALLS: &[Calls] = &[
         body: bodies::list_or_named,
         forced: Some(ForcedToolCall::Named("[ARGS]")),
     },
-    Calls {
+    ToolCallFormat {
         templates: &["[TOOL_CALLS]"],
         open: &["[TOOL_CALLS]"],
         close: "",
@@ -69,7 +72,7 @@ const CALLS: &[Calls] = &[
         forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
     },
     // Granite 3
-    Calls {
+    ToolCallFormat {
         templates: &["<|tool_call|>"],
         open: &["<|tool_call|>", "<tool_call>"],
         close: "",
@@ -78,8 +81,8 @@ const CALLS: &[Calls] = &[
         body: bodies::list_or_named,
         forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
     },
-    // Functionary 3.1 and Llamas that were told so
-    Calls {
+    // Functionary 3.1 and Llama 3 with the same format
+    ToolCallFormat {
         templates: &["<function="],
         open: &["<function="],
         close: "</function>",
@@ -89,7 +92,7 @@ const CALLS: &[Calls] = &[
         forced: Some(ForcedToolCall::Named(">")),
     },
     // Hermes, Qwen 2.5 and 3, SmolLM 3
-    Calls {
+    ToolCallFormat {
         templates: &["<tool_call>"],
         open: &["<tool_call>"],
         close: "</tool_call>",
@@ -99,7 +102,7 @@ const CALLS: &[Calls] = &[
         forced: Some(ForcedToolCall::Object("arguments", "\n", "\n")),
     },
     // Llama 3
-    Calls {
+    ToolCallFormat {
         templates: &["<|python_tag|>", "ipython"],
         open: &["<|python_tag|>"],
         close: "",
@@ -110,33 +113,39 @@ const CALLS: &[Calls] = &[
     },
 ];
 
-/// How reasoning are written.
+/// Markers around reasoning.
 #[derive(Debug)]
-pub(super) struct Reasoning {
+pub(super) struct ReasoningFormat {
     pub(super) open: &'static str,
     pub(super) close: &'static str,
 }
 
-const THOUGHTS: &[Reasoning] = &[
-    Reasoning {
+/// Known reasoning formats; the first match wins.
+const REASONING_FORMATS: &[ReasoningFormat] = &[
+    ReasoningFormat {
         open: "<|channel>thought\n",
         close: "<channel|>",
     },
-    Reasoning {
+    ReasoningFormat {
         open: "[THINK]",
         close: "[/THINK]",
     },
-    Reasoning {
+    ReasoningFormat {
         open: "<think>",
         close: "</think>",
     },
 ];
 
-pub(super) fn calls(template: &str) -> Option<&'static Calls> {
-    let is_in = |calls: &&Calls| calls.templates.iter().any(|text| template.contains(text));
-    CALLS.iter().find(is_in)
+/// Detects the tool-call format of a chat template.
+pub(super) fn tool_calls(template: &str) -> Option<&'static ToolCallFormat> {
+    let matches =
+        |format: &&ToolCallFormat| format.templates.iter().any(|text| template.contains(text));
+    TOOL_CALL_FORMATS.iter().find(matches)
 }
 
-pub(super) fn reasoning(template: &str) -> Option<&'static Reasoning> {
-    THOUGHTS.iter().find(|t| template.contains(t.close))
+/// Detects the reasoning format of a chat template.
+pub(super) fn reasoning(template: &str) -> Option<&'static ReasoningFormat> {
+    REASONING_FORMATS
+        .iter()
+        .find(|format| template.contains(format.close))
 }
