@@ -19,7 +19,7 @@ use crate::text::Tokenizer;
 /// Where guesses at the next tokens come from. They change how fast an answer comes, and no token of
 /// it: where they do not pay, steps go on without them.
 ///
-/// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::Wide), and nothing is
+/// On a GPU they want a model that was loaded with [wide steps](crate::StepTables::MultiRow), and nothing is
 /// guessed without; nor is anything where Mirostat picks, where an answer follows a grammar, or where
 /// [probabilities](crate::GenerateOptions::log_probs) are told.
 #[derive(Clone, Debug, Default)]

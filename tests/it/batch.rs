@@ -420,7 +420,9 @@ fn too_many_sequences_are_refused_before_memory_is_taken() {
     let error = load(257, 64);
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     assert!(
-        error.message().contains("257 sequences are over 256"),
+        error
+            .message()
+            .contains("257 sequences are over the limit of 256"),
         "{error}"
     );
     let error = load(256, 1 << 23);

@@ -1,11 +1,11 @@
-//! Decoding of every type that GGUF files hold, bit for bit (`tests/reference/blocks.py`).
+//! Compares decoding of all GGUF types with the reference, bit by bit (`tests/reference/blocks.py`).
 
 use crate::common::golden;
 use tabla::dtype::DType;
 use tabla::quant;
 
 #[test]
-fn numbers_are_those_of_the_reference() {
+fn decoded_values_match_the_reference() {
     let folder = golden("blocks");
     let files = std::fs::read_dir(&folder).expect("goldens of blocks");
     let mut names: Vec<String> = files
@@ -15,12 +15,12 @@ fn numbers_are_those_of_the_reference() {
     for name in &names {
         check(DType::from_name(name).unwrap_or_else(|| panic!("no type {name}")));
     }
-    // Types without a golden are the codes of safetensors, and ids.
+    // Types without a golden file are safetensors codes and integers.
     let of_files = (0..64).filter_map(DType::from_gguf).count();
     assert_eq!(names.len(), of_files, "{names:?}");
 }
 
-/// A file is blocks, then their numbers.
+/// Checks a file that contains blocks followed by their decoded values.
 fn check(dtype: DType) {
     let file = std::fs::read(golden("blocks").join(format!("{dtype}.bin")));
     let file = file.expect("the file was listed");

@@ -1,4 +1,4 @@
-//! Real models, where `TABLA_TESTDATA` names their folder: ids and text word for word.
+//! Compares token ids and text of real models in `TABLA_TESTDATA` with references.
 
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn text(s: &Session, ids: &[u32]) -> String {
     .expect("whole characters")
 }
 
-/// Greedy ids and text of every case, word for word.
+/// Compares the greedy token ids of every case.
 fn check(model: &str, reference: &str) {
     let (Some(model), Some(reference)) = (testdata(model), testdata(reference)) else {
         return;
@@ -72,13 +72,14 @@ fn check(model: &str, reference: &str) {
     assert!(compared > 0, "{}: no case with a prompt", model.display());
 }
 
-/// The ten largest logits after the prompt, where the file has them.
+/// Compares the ten largest logits after the prompt, if the file has them.
 fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
     let Some(top) = top.as_array() else { return };
     s.reset();
     s.prefill(prompt, &mut |_, _| {}).expect("it fits");
     let mut logits = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut logits).expect("the room is right");
+    s.logits(&mut logits)
+        .expect("the buffer has the right size");
     assert_eq!(argmax(&logits) as u64, top[0][0].as_u64().expect("an id"));
     for pair in top {
         let id = usize::try_from(pair[0].as_u64().expect("an id")).expect("an id");
@@ -86,7 +87,7 @@ fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
         let difference = (f64::from(logits[id]) - wanted).abs();
         assert!(
             difference < 1e-3,
-            "token {id}: {} instead of {wanted}",
+            "token {id}: expected {wanted}, got {}",
             logits[id]
         );
     }
@@ -105,7 +106,7 @@ fn smollm2() {
     );
 }
 
-/// The built-in model against PyTorch: `models/make.py` wrote what it should say.
+/// Compares the built-in model with PyTorch results written by `models/make.py`.
 #[test]
 fn built_in() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/story.json");

@@ -137,7 +137,7 @@ fn options(device: DeviceChoice) -> LoadOptions {
         threads: 2,
         context: 96,
         chunk_tokens: 32,
-        steps: StepTables::Wide,
+        steps: StepTables::MultiRow,
         ..LoadOptions::default()
     }
 }
@@ -257,7 +257,7 @@ fn guesses_change_no_token_on_a_gpu() {
     assert!(found.made > 0, "{found:?}");
     // Where the tables cannot check them there are none.
     let plain = LoadOptions {
-        steps: StepTables::Lone,
+        steps: StepTables::SingleRow,
         ..options(DeviceChoice::Gpu)
     };
     let model = load(&golden("quant_q8_0.gguf"), &plain);
