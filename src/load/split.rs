@@ -191,16 +191,16 @@ mod tests {
             4,
             [4, 3].as_slice(),
         );
-        let found = shapes("phi3", &[qkv, gate_up]);
+        let actual = shapes("phi3", &[qkv, gate_up]);
         let name = |module: &str| format!("blk.0.{module}.weight");
-        let wanted = [
+        let expected = [
             (name("attn_q"), [1, 4, 3], counted(0, 12)),
             (name("attn_k"), [1, 2, 3], counted(12, 6)),
             (name("attn_v"), [1, 2, 3], counted(18, 6)),
             (name("ffn_gate"), [1, 2, 3], counted(0, 6)),
             (name("ffn_up"), [1, 2, 3], counted(6, 6)),
         ];
-        assert_eq!(found, wanted);
+        assert_eq!(actual, expected);
         let bias = ("transformer.h.1.attn.c_attn.bias", "F32", 4, [8].as_slice());
         let weight = (
             "transformer.h.1.attn.c_attn.weight",
@@ -208,17 +208,17 @@ mod tests {
             4,
             [3, 8].as_slice(),
         );
-        let found = shapes("gpt2", &[weight, bias]);
-        let biases = found.iter().filter(|(name, ..)| name.ends_with("bias"));
+        let actual = shapes("gpt2", &[weight, bias]);
+        let biases = actual.iter().filter(|(name, ..)| name.ends_with("bias"));
         let lengths: Vec<_> = biases
             .map(|(name, shape, _)| (name.as_str(), *shape))
             .collect();
-        let wanted = [
+        let expected = [
             ("blk.1.attn_q.bias", [1, 1, 4]),
             ("blk.1.attn_k.bias", [1, 1, 2]),
             ("blk.1.attn_v.bias", [1, 1, 2]),
         ];
-        assert_eq!(lengths, wanted);
+        assert_eq!(lengths, expected);
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
             &[9, 3],
         )]);
         let arch = arch::find("phi3").unwrap();
-        let found = weights_of(arch.name, &file, &json!({})).unwrap();
-        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+        let weights = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(weights, &file, arch, &|_| [4, 2]).unwrap_err();
         let expected = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
             expected 8: 4 for attn_q, 2 for attn_k, 2 for attn_v";
         assert_eq!(e.message(), expected);
@@ -261,9 +261,9 @@ mod tests {
         ]);
         let arch = arch::find("phi3").unwrap();
         let config = json!({ "quantization": { "group_size": 32, "bits": 4 } });
-        let found = weights_of(arch.name, &file, &config).unwrap();
-        let whole = found[0].clone();
-        let parts = split(found, &file, arch, &|_| [4, 2]).unwrap();
+        let weights = weights_of(arch.name, &file, &config).unwrap();
+        let whole = weights[0].clone();
+        let parts = split(weights, &file, arch, &|_| [4, 2]).unwrap();
         let (k, all) = (
             parts[1].scales(&file).unwrap(),
             whole.scales(&file).unwrap(),
@@ -299,8 +299,8 @@ mod tests {
             ),
         ]);
         let arch = arch::find("phi3").unwrap();
-        let found = weights_of(arch.name, &file, &json!({})).unwrap();
-        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+        let weights = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(weights, &file, arch, &|_| [4, 2]).unwrap_err();
         assert!(
             e.message()
                 .contains("is ternary, which is packed across rows"),

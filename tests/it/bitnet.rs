@@ -49,7 +49,7 @@ fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
     let mut logits = vec![0.0; recorded.tokens.len() * vocab];
     session
         .prefill(&recorded.tokens, &mut |_, _| {})
-        .expect("it fits");
+        .expect("the tokens fit");
     session
         .logits_all(&mut logits)
         .expect("the buffer has the right size");
@@ -66,13 +66,13 @@ fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
         .map(|row| row.iter().sum::<f64>() / vocab as f64)
         .collect();
     let first = &rows[0][..recorded.first.len()];
-    for (what, found, wanted) in [
+    for (what, actual, expected) in [
         ("means of the rows", &means[..], &recorded.means),
         ("first logits", first, &recorded.first),
     ] {
-        let r = correlation(found, wanted);
+        let r = correlation(actual, expected);
         if r.is_nan() || r < CORRELATION {
-            return Err(format!("{what}: correlation {r}: {found:?}"));
+            return Err(format!("{what}: correlation {r}: {actual:?}"));
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ fn compare_top(row: &[f64], top: &[(usize, f64)]) -> Result<(), String> {
             "most likely tokens: expected {top:?}, got {likeliest:?}"
         ));
     }
-    let differences = top.iter().map(|(id, wanted)| row[*id] - wanted);
+    let differences = top.iter().map(|(id, expected)| row[*id] - expected);
     let offset = differences.clone().sum::<f64>() / top.len() as f64;
     let worst = differences.fold(0.0f64, |m, d| m.max((d - offset).abs()));
     if worst > TOP_DIFFERENCE {

@@ -27,17 +27,17 @@ fn check(dtype: DType) {
     let facts = dtype.facts();
     let blocks = (file.len() - facts.tail) / (facts.bytes + 4 * facts.block);
     let (bytes, numbers) = file.split_at(blocks * facts.bytes + facts.tail);
-    let wanted: Vec<f32> = numbers
+    let expected: Vec<f32> = numbers
         .as_chunks()
         .0
         .iter()
         .map(|b| f32::from_le_bytes(*b))
         .collect();
-    assert_eq!(wanted.len(), blocks * facts.block, "{dtype}");
-    assert!(!wanted.is_empty(), "{dtype}");
-    let mut row = vec![0.0; wanted.len()];
+    assert_eq!(expected.len(), blocks * facts.block, "{dtype}");
+    assert!(!expected.is_empty(), "{dtype}");
+    let mut row = vec![0.0; expected.len()];
     quant::decode_row(dtype, bytes, &mut row);
-    for (i, (x, y)) in row.iter().zip(&wanted).enumerate() {
+    for (i, (x, y)) in row.iter().zip(&expected).enumerate() {
         let equal = x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
         let (block, at) = (i / facts.block, i % facts.block);
         assert!(equal, "{dtype}, block {block}, element {at}: {x} {y}");

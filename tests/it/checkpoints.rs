@@ -56,7 +56,7 @@ fn tokens() -> Vec<u32> {
 /// Returns the logits of all positions, after comparing prefill with decoding.
 fn logits(path: &Path, options: &LoadOptions, tokens: &[u32]) -> Vec<f32> {
     let mut s = session(path, options);
-    s.prefill(tokens, &mut |_, _| {}).expect("it fits");
+    s.prefill(tokens, &mut |_, _| {}).expect("the tokens fit");
     let vocab = s.facts().vocab as usize;
     let mut all = vec![0.0; tokens.len() * vocab];
     s.logits_all(&mut all)
@@ -76,7 +76,8 @@ fn by_steps(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
     let vocab = s.facts().vocab as usize;
     let mut all = vec![0.0; tokens.len() * vocab];
     for (token, row) in tokens.iter().zip(all.chunks_exact_mut(vocab)) {
-        s.prefill(&[*token], &mut |_, _| {}).expect("it fits");
+        s.prefill(&[*token], &mut |_, _| {})
+            .expect("the tokens fit");
         s.logits(row).expect("the buffer has the right size");
     }
     all
@@ -86,8 +87,8 @@ fn by_steps(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
 fn relative(a: &[f32], b: &[f32]) -> f32 {
     let square = |sum: f32, x: f32| sum + x * x;
     let differences = a.iter().zip(b).map(|(a, b)| a - b);
-    let wanted = b.iter().copied();
-    (differences.fold(0.0, square) / wanted.fold(0.0, square)).sqrt()
+    let expected = b.iter().copied();
+    (differences.fold(0.0, square) / expected.fold(0.0, square)).sqrt()
 }
 
 #[test]
@@ -96,17 +97,17 @@ fn logits_of_all_storage_formats_match_the_reference() {
     let plain = Npy::read(&golden("hf/bf16/logits.npy"));
     for (name, bound) in CHECKPOINTS {
         let folder = checkpoint(name);
-        let wanted = Npy::read(&golden("hf").join(name).join("logits.npy"));
+        let expected = Npy::read(&golden("hf").join(name).join("logits.npy"));
         for (device, options) in devices(Precision::Exact) {
-            let found = logits(&folder.0, &options, &tokens);
-            let (at, difference) = worst(&found, &wanted.data);
+            let actual = logits(&folder.0, &options, &tokens);
+            let (at, difference) = worst(&actual, &expected.data);
             assert!(
                 difference <= TOLERANCE,
                 "{name} on {device}: {difference} at position {} token {}",
-                at / wanted.cols,
-                at % wanted.cols
+                at / expected.cols,
+                at % expected.cols
             );
-            let far = relative(&found, &plain.data);
+            let far = relative(&actual, &plain.data);
             assert!(far <= *bound, "{name} on {device}: {far} from unquantized");
         }
     }
@@ -116,10 +117,10 @@ fn logits_of_all_storage_formats_match_the_reference() {
 #[test]
 fn gguf_and_checkpoint_give_the_same_logits() {
     let (tokens, folder) = (tokens(), checkpoint("bf16"));
-    let wanted = Npy::read(&golden("hf/bf16/logits.npy"));
+    let expected = Npy::read(&golden("hf/bf16/logits.npy"));
     for (device, options) in devices(Precision::Exact) {
         let file = logits(&golden("hf/bf16.gguf"), &options, &tokens);
-        let (_, difference) = worst(&file, &wanted.data);
+        let (_, difference) = worst(&file, &expected.data);
         assert!(difference <= TOLERANCE, "{device}: {difference}");
         let (_, difference) = worst(&file, &logits(&folder.0, &options, &tokens));
         assert!(difference <= 1e-5, "{device}: {difference}");
@@ -128,7 +129,7 @@ fn gguf_and_checkpoint_give_the_same_logits() {
 
 /// Writes the tensors of a GGUF file with Hugging Face names in `shards` files.
 fn renamed(gguf: &Path, shards: usize, dtype: DType) -> Folder {
-    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("sound");
+    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
     let mut parts = vec![Vec::new(); shards];
     for (i, tensor) in file.tensors.iter().enumerate() {
         let name = match tensor.name.strip_suffix(".weight").expect("a weight") {
@@ -185,7 +186,7 @@ fn stored(file: &tabla::format::Directory, index: usize, dtype: DType) -> (&'sta
 
 /// Returns a GGUF file with matrices in `dtype`.
 fn twin(gguf: &Path, dtype: DType) -> Vec<u8> {
-    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("sound");
+    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
     let mut w = Writer::new();
     for (key, value) in file.metadata.iter() {
         w.copy(key, value);
@@ -218,11 +219,11 @@ fn all_containers_give_the_same_bits() {
             let folder = renamed(&gguf, shards, dtype);
             folder.write("config.json", CONFIG.as_bytes());
             for (device, options) in devices(Precision::Exact) {
-                let wanted = logits(&file, &options, &tokens);
-                let found = logits(&folder.0, &options, &tokens);
-                let same = wanted
+                let expected = logits(&file, &options, &tokens);
+                let actual = logits(&folder.0, &options, &tokens);
+                let same = expected
                     .iter()
-                    .zip(&found)
+                    .zip(&actual)
                     .all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same, "{dtype} in {shards} files on {device}");
             }
@@ -233,7 +234,7 @@ fn all_containers_give_the_same_bits() {
 #[test]
 fn f64_matrices_are_converted_to_f32() {
     let gguf = golden("qwen3.gguf");
-    let file = tabla::open_directory(&Source::Path(gguf.clone())).expect("sound");
+    let file = tabla::open_directory(&Source::Path(gguf.clone())).expect("a valid file");
     let mut w = Writer::new();
     for (key, value) in file.metadata.iter() {
         w.copy(key, value);
@@ -252,8 +253,8 @@ fn f64_matrices_are_converted_to_f32() {
     let path = folder.write("model.gguf", &w.finish().expect("sizes fit"));
     let options = &devices(Precision::Exact)[0].1;
     let tokens = tokens();
-    let [wanted, found] = [&gguf, &path].map(|path| logits(path, options, &tokens));
-    assert_eq!(wanted, found);
+    let [expected, actual] = [&gguf, &path].map(|path| logits(path, options, &tokens));
+    assert_eq!(expected, actual);
 }
 
 fn load(path: &Path) -> Result<(), tabla::Error> {
@@ -279,7 +280,7 @@ fn assert_rejected(folder: &Folder, kind: ErrorKind, parts: &[&str]) {
 fn names_problems_of_a_folder() {
     let shard = "model-00002-of-00003.safetensors";
     let folder = checkpoint("bf16");
-    load(&folder.0).expect("sound");
+    load(&folder.0).expect("a valid file");
     folder.remove(shard);
     assert_rejected(
         &folder,
@@ -417,7 +418,7 @@ fn corrupted_configuration_and_header_do_not_panic() {
             for bit in [0, 4] {
                 bytes[at] ^= 1 << bit;
                 folder.write(name, &bytes);
-                // Many changes are harmless (a letter of a note); none may panic or abort.
+                // Many changes are harmless, such as in a letter of a name.
                 let loaded = tabla::compile(&Source::Path(folder.0.clone()), &options);
                 if let Err(error) = loaded {
                     assert_ne!(error.kind(), ErrorKind::Internal, "{name} {at}: {error}");
@@ -436,7 +437,7 @@ fn several_tokens_end_a_text() {
     assert_eq!(tokenizer.stops(), [2, 7]);
 }
 
-/// Greedy ids of the story model, as one file and as three.
+/// Compares greedy token ids of a real model, as one file and as three shards.
 #[test]
 fn stories() {
     let reference = testdata("golden/stories260K_golden.json");
@@ -455,14 +456,14 @@ fn stories() {
         };
         let mut s = session(&path, &options);
         for case in json["cases"].as_array().expect("cases") {
-            let wanted = ids(&case["greedy"]);
+            let expected = ids(&case["greedy"]);
             let options = tabla::GenerateOptions {
                 sampling: tabla::Sampling::GREEDY,
-                max_tokens: u32::try_from(wanted.len()).expect("short"),
+                max_tokens: u32::try_from(expected.len()).expect("short"),
                 ..tabla::GenerateOptions::default()
             };
-            let found = picks(&mut s, &ids(&case["ids"]), &options);
-            assert_eq!(found, wanted, "{}", path.display());
+            let actual = picks(&mut s, &ids(&case["ids"]), &options);
+            assert_eq!(actual, expected, "{}", path.display());
         }
     }
 }

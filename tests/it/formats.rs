@@ -72,7 +72,7 @@ fn names_missing_files_and_directories() {
 
 /// Returns the size of the header, which ends at the first tensor.
 fn header_bytes(path: &Path) -> usize {
-    let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("sound");
+    let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("a valid file");
     let first = directory
         .tensors
         .iter()
@@ -173,7 +173,7 @@ fn names_a_missing_tensor_and_a_missing_key() {
 #[test]
 fn names_an_unexpected_tensor() {
     let source = Source::Path(golden("quant_q4_0.gguf"));
-    let file = tabla::open_directory(&source).expect("sound");
+    let file = tabla::open_directory(&source).expect("a valid file");
     let mut writer = tabla::format::write::Writer::new();
     for (key, value) in file.metadata.iter() {
         writer.copy(key, value);

@@ -40,11 +40,11 @@ fn check(file: &str, reference: &str) {
         check_rows(&name, &mut s, &golden_data);
         check_steps(&name, &mut s, &golden_data);
         let prompt = &golden_data.tokens[..golden_data.prompt];
-        let wanted = &golden_data.greedy;
-        let count = u32::try_from(wanted.len()).expect("64");
+        let expected = &golden_data.greedy;
+        let count = u32::try_from(expected.len()).expect("64");
         assert_eq!(
             &picks(&mut s, prompt, &greedy(count)),
-            wanted,
+            expected,
             "{name}: greedy"
         );
     }
@@ -55,7 +55,7 @@ fn check_rows(name: &str, s: &mut Session, golden: &Golden) {
     let rows = golden.logits.data.len() / vocab;
     let mut out = vec![0.0; golden.logits.data.len()];
     s.prefill(&golden.tokens[..rows], &mut |_, _| {})
-        .expect("it fits");
+        .expect("the tokens fit");
     s.logits_all(&mut out)
         .expect("the buffer has the right size");
     let (at, difference) = worst(&out, &golden.logits.data);
@@ -140,7 +140,7 @@ fn cached_decode_equals_recomputation() {
                 whole.reset();
                 whole
                     .prefill(&tokens[..=position], &mut |_, _| {})
-                    .expect("it fits");
+                    .expect("the tokens fit");
                 whole.logits(&mut b).expect("the buffer has the right size");
                 let dot = |a: &[f32], b: &[f32]| -> f64 {
                     a.iter()

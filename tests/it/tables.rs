@@ -20,9 +20,9 @@ fn check(name: &str) {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &listing).expect("writes the listing");
     }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        listing == wanted,
+        listing == expected,
         "{}: the listing changed; BLESS=1 cargo test updates it:\n{listing}",
         path.display()
     );

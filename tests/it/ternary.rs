@@ -79,21 +79,21 @@ fn all_layouts_give_the_same_logits() {
         (Layout::Rows4, rearranged(&default, by_rows)),
     ];
     for (name, device) in devices(Precision::Exact) {
-        let mut wanted = None;
+        let mut expected = None;
         for (layout, bytes) in &layouts {
             let path = folder.write("layout.gguf", bytes);
             let options = LoadOptions {
                 i2s_layout: *layout,
                 ..device.clone()
             };
-            let found = logits(&path, &options);
-            let wanted = wanted.get_or_insert_with(|| found.clone());
-            assert!(found.iter().all(|x| x.is_finite()), "{name}");
-            assert_eq!(&found, wanted, "{layout:?} on {name}");
+            let actual = logits(&path, &options);
+            let expected = expected.get_or_insert_with(|| actual.clone());
+            assert!(actual.iter().all(|x| x.is_finite()), "{name}");
+            assert_eq!(&actual, expected, "{layout:?} on {name}");
         }
         // The file does not record the layout, so a wrong one loads without an error.
         let path = folder.write("layout.gguf", &layouts[1].1);
-        assert_ne!(Some(logits(&path, &device)), wanted, "{name}");
+        assert_ne!(Some(logits(&path, &device)), expected, "{name}");
     }
 }
 

@@ -201,10 +201,10 @@ mod tests {
         };
         let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
         let found = read(modules(old, "Normalize"), flags).unwrap();
-        assert_eq!(found, (Some(1), Some(true)));
+        assert_eq!(actual, (Some(1), Some(true)));
         for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
-            let found = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
-            assert_eq!(found.unwrap().0, Some(number));
+            let actual = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
+            assert_eq!(actual.unwrap().0, Some(number));
         }
         let cls = json!({ "pooling_mode": ["cls"] });
         for (modules, pooling, part) in [

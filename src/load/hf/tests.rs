@@ -390,8 +390,8 @@ pub(in crate::load) fn counted(first: usize, count: usize) -> Vec<f32> {
 #[test]
 fn transposes_conv1d_matrices_once() {
     let values = |qkv: &[usize]| {
-        let found = shapes("gpt2", &[("h.0.attn.c_attn.weight", "F32", 4, qkv)]);
-        found
+        let actual = shapes("gpt2", &[("h.0.attn.c_attn.weight", "F32", 4, qkv)]);
+        actual
             .into_iter()
             .flat_map(|(_, _, values)| values)
             .collect::<Vec<_>>()
@@ -424,19 +424,19 @@ fn stacks_experts() {
     let second = one("model.layers.0.mlp.experts.1.down_proj.weight");
     let first = one("model.layers.0.mlp.experts.0.down_proj.weight");
     let stacked = |module: &str| format!("blk.0.{module}.weight");
-    let found = shapes("qwen3moe", &[second, first]);
+    let actual = shapes("qwen3moe", &[second, first]);
     // The bytes of each tensor count from 0.
     let both = [counted(0, 6), counted(0, 6)].concat();
-    assert_eq!(found, [(stacked("ffn_down_exps"), [2, 4, 3], both)]);
+    assert_eq!(actual, [(stacked("ffn_down_exps"), [2, 4, 3], both)]);
     let mlx = (
         "model.layers.0.mlp.switch_mlp.down_proj.weight",
         "F32",
         4,
         [2, 2, 3].as_slice(),
     );
-    let found = shapes("qwen3moe", &[mlx]);
+    let actual = shapes("qwen3moe", &[mlx]);
     assert_eq!(
-        found,
+        actual,
         [(stacked("ffn_down_exps"), [2, 4, 3], counted(0, 12))]
     );
     // Gate and up are fused, and the parameter has no `.weight` suffix.

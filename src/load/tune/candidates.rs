@@ -110,19 +110,19 @@ fn variants(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Candidate>
 /// Empty for an encoder.
 fn fused_tables(build: &mut Build, fusions: &[Fusion]) -> Result<Vec<(Fusion, Table)>> {
     let default = build.profile.fusion;
-    let mut found: Vec<(Fusion, Table)> = Vec::new();
+    let mut built: Vec<(Fusion, Table)> = Vec::new();
     for fusion in std::iter::once(default).chain(fusions.iter().copied()) {
         build.profile.fusion = fusion;
         let new = |table: &Table| {
-            found
+            built
                 .iter()
                 .all(|(_, known)| !launches(known).eq(launches(table)))
         };
         let table = step(build)?.filter(new);
-        found.extend(table.map(|table| (fusion, table)));
+        built.extend(table.map(|table| (fusion, table)));
     }
     build.profile.fusion = default;
-    Ok(found)
+    Ok(built)
 }
 
 /// Builds the single-token decode table; `None` for an encoder.
@@ -132,42 +132,42 @@ fn step(build: &Build) -> Result<Option<Table>> {
 }
 
 fn fusions(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(Fusion, Candidate)>> {
-    let found = fused_tables(build, &Fusion::ALL)?;
-    Ok(several(build, tables, found))
+    let built = fused_tables(build, &Fusion::ALL)?;
+    Ok(several(build, tables, built))
 }
 
 /// Turns decode tables into candidates if there are at least two.
 fn several<T>(
     build: &Build,
     tables: &mut Vec<Table>,
-    found: Vec<(T, Table)>,
+    built: Vec<(T, Table)>,
 ) -> Vec<(T, Candidate)> {
-    if found.len() < 2 {
+    if built.len() < 2 {
         return Vec::new();
     }
     let of = |(value, table)| {
         let passes = last(build, &table);
         (value, candidate(tables, table, passes))
     };
-    found.into_iter().map(of).collect()
+    built.into_iter().map(of).collect()
 }
 
 /// Builds decode tables with other attention part sizes, without duplicates.
 fn parts(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<(u32, Candidate)>> {
     let default = build.profile.attention_part;
-    let mut found: Vec<(u32, Table)> = Vec::new();
+    let mut built: Vec<(u32, Table)> = Vec::new();
     for part in values(&PARTS, default) {
         build.profile.attention_part = part;
         let new = |table: &Table| {
-            found
+            built
                 .iter()
                 .all(|(_, known)| !launches(known).eq(launches(table)))
         };
         let table = step(build)?.filter(new);
-        found.extend(table.map(|table| (part, table)));
+        built.extend(table.map(|table| (part, table)));
     }
     build.profile.attention_part = default;
-    Ok(several(build, tables, found))
+    Ok(several(build, tables, built))
 }
 
 /// Returns the kernel and grid of each command of a table.
@@ -186,25 +186,25 @@ fn chunks(
     if build.arch.encoder {
         return Ok(Vec::new());
     }
-    let mut found: Vec<(u32, Table)> = Vec::new();
+    let mut built: Vec<(u32, Table)> = Vec::new();
     for chunk in values(&CHUNKS, default) {
         build.profile.chunk_tokens = chunk;
         build.chunk = chunk_of(build, options)?;
-        if found.iter().all(|(_, known)| known.tokens != build.chunk) {
-            found.push((chunk, build.chunk_table()?));
+        if built.iter().all(|(_, known)| known.tokens != build.chunk) {
+            built.push((chunk, build.chunk_table()?));
         }
     }
     (build.profile.chunk_tokens, build.chunk) = (default, default_chunk);
-    let longest = found.iter().map(|(_, table)| table.tokens).max();
+    let longest = built.iter().map(|(_, table)| table.tokens).max();
     let longest = longest.unwrap_or(0).min(build.cache.context);
-    if found.len() < 2 {
+    if built.len() < 2 {
         return Ok(Vec::new());
     }
     let of = |(chunk, table): (u32, Table)| {
         let passes = passes(0..longest, table.tokens);
         (chunk, candidate(tables, table, passes))
     };
-    Ok(found.into_iter().map(of).collect())
+    Ok(built.into_iter().map(of).collect())
 }
 
 /// Builds the decode table, run for one token at full context, and the prefill table, run for a
