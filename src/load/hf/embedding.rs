@@ -200,7 +200,7 @@ mod tests {
             Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
         };
         let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
-        let found = read(modules(old, "Normalize"), flags).unwrap();
+        let actual = read(modules(old, "Normalize"), flags).unwrap();
         assert_eq!(actual, (Some(1), Some(true)));
         for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
             let actual = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
