@@ -113,7 +113,8 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
     match heads.find(|head| !head.is_multiple_of(Q8_HEAD_MULTIPLE)) {
         Some(head) if dtype == DType::Q8_0 => bail!(
             Unsupported,
-            "a {dtype} KV cache requires a head dimension that is a multiple of {Q8_HEAD_MULTIPLE}, got {head}"
+            "a {dtype} KV cache requires a head dimension that is a multiple of \
+             {Q8_HEAD_MULTIPLE}, got {head}"
         ),
         _ => Ok(()),
     }
@@ -234,7 +235,8 @@ pub(super) fn chunk(
     if fitting < u64::from(least) {
         bail!(
             Memory,
-            "scratch memory for {least} tokens of {token_bytes} bytes does not fit; {free} bytes are free"
+            "scratch memory for {least} tokens of {token_bytes} bytes does not fit; {free} bytes \
+             are free"
         );
     }
     let preferred = if arch.encoder {

@@ -1,8 +1,9 @@
 //! Model loading: from files to a linked model, in 18 stages.
 //!
 //! The order follows the dependencies. Stage 7 checks the range of every number before anything is
-//! computed from it. A tuning is found by the weights (8), and the size of the KV cache (9) depends
-//! on the tuning. Some models scale RoPE frequencies (10) by the context length, which stage 9 sets.
+//! computed from it. The tuning is looked up by a digest of the weights (8), and the size of the KV
+//! cache (9) depends on the tuning. Some models scale RoPE frequencies (10) by the context length,
+//! which stage 9 sets.
 
 mod build;
 mod catalog;

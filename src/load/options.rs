@@ -104,7 +104,7 @@ pub struct LoadOptions {
     pub steps: StepTables,
     /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with the
     /// same prefix. They are added to the pages of the sequences, in pages of 64 positions, and the
-    /// least recently used page is evicted first. `None` adds no pages and caches prefixes in pages
+    /// oldest prefix is evicted first. `None` adds no pages and caches prefixes in pages
     /// that are free. 0 disables the prefix cache; continuing a session then recomputes it.
     pub prefix_bytes: Option<u64>,
     /// Cancellation flag. When set from any thread, loading stops before the next stage.

@@ -265,7 +265,8 @@ impl Codes<'_> {
         if self.tensor.dtype.known() != Some(DType::U32) || !whole {
             bail!(
                 Format,
-                "tensor {name} is {} with {words} columns, expected u32 words of {}-bit codes in groups of {}",
+                "tensor {name} is {} with {words} columns, expected u32 words of {}-bit codes in \
+                 groups of {}",
                 self.tensor.dtype,
                 mlx.bits,
                 mlx.group
