@@ -40,11 +40,12 @@ pub use decode::{
 pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{
-    CACHE_TYPES, CONTEXT_DEFAULT, Comparison, DeviceChoice, Difference, Estimate, Export, Gain,
-    Group, HEAD_TYPES, HiddenStates, LayerDifference, LoadOptions, MIXES, Measured, Mix, Progress,
-    Quantize, Quantized, SEQUENCES_MAX, STAGES, Source, Stage, StepTables, Tuning, WeightMemory,
-    Written, compare, compile, devices, estimate, export, hidden_states, load_chat_templates,
-    load_tokenizer, open_directory, quantize, tune,
+    CACHE_TYPES, CONTEXT_DEFAULT, CommandGroup, Comparison, ConversionReport, DeviceChoice,
+    Difference, ExportOptions, HEAD_TYPES, HiddenStates, LayerDifference, LoadOptions,
+    MemoryEstimate, Progress, QUANT_MIXES, QuantMix, QuantizeOptions, SEQUENCES_MAX, STAGES,
+    Source, Speedup, Stage, StepTables, TensorReport, TuneReport, Tuning, WeightMemory, compare,
+    compile, devices, estimate, export, hidden_states, load_chat_templates, load_tokenizer,
+    open_directory, quantize, tune,
 };
 pub use model::{Embedding, Facts, Pooling, TableId, Tuned};
 pub use op::sampler::SamplerKind;

@@ -1,37 +1,37 @@
-//! Encoders: BERT and RoBERTa, Nomic's BERT with rotary positions, ModernBERT. Attention goes
-//! both ways, and the rows of a batch are whole texts one after the other.
+//! Encoders: BERT and RoBERTa, Nomic BERT (with RoPE), ModernBERT. Attention is bidirectional, and
+//! the rows of a batch are concatenated whole texts.
 
 use super::Config;
-use super::block::Slides;
+use super::layer_config::SlidingPattern;
 use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
-/// BERT: learned positions; norms stand behind the sums.
+/// BERT: learned positions, post-norm.
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     add_first_type(b, c, h);
     let positions = b.weight("position_embd.weight", c.context, c.dim);
     b.embed_add(positions, h, 1, 0);
     post_norm_layers(b, c, h, |b, c, l, h| {
-        let f = l.project(b, c, "ffn_up", l.block.ffn, h); // [tokens, ffn]
+        let f = l.project(b, c, "ffn_up", l.config.ffn, h); // [tokens, ffn]
         b.activate(c.activation, f);
         f
     });
 }
 
-/// Nomic's BERT: rotary positions and a gate.
+/// Nomic BERT: RoPE and a gated feed-forward layer.
 pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     add_first_type(b, c, h);
     post_norm_layers(b, c, h, |b, c, l, h| l.gated(b, c, h));
 }
 
-/// ModernBERT: norms stand before; windows on most layers.
+/// ModernBERT: pre-norm, sliding windows in most layers.
 pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let h = norm(b, c, "token_embd_norm", h);
     for l in parts::layers(c) {
-        // The embeddings' norm is the first layer's.
+        // The first layer uses the norm of the embeddings.
         let n = match l.index {
             0 => h,
             _ => norm(b, c, &l.tensor("attn_norm"), h),
@@ -47,13 +47,13 @@ pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
     b.ends_with(n);
 }
 
-/// The norm `name` over mean and variance; ModernBERT's have no biases.
+/// Layer norm `name` without a bias.
 fn norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
     let w = b.vector(&format!("{name}.weight"), x.cols());
     b.layer_norm(x, w, c.eps)
 }
 
-/// Layers whose norms stand behind the sums, after the norm of the embeddings.
+/// Norm of the embeddings, then post-norm layers.
 fn post_norm_layers(
     b: &mut Builder<'_>,
     c: &Config,
@@ -73,7 +73,7 @@ fn post_norm_layers(
     b.ends_with(h);
 }
 
-/// Attention of every row to the rows of its text, `[tokens, heads head_dim]`.
+/// Bidirectional attention within each text, `[tokens, heads head_dim]`.
 fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     let [q, k, v] = l.qkv(b, c, n);
     let (at, rope) = (l.heads(), l.rope(c));
@@ -81,7 +81,7 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
         b.rope(at.heads, at.head_dim, rope, q);
         b.rope(at.kv_heads, at.head_dim, rope, k);
     }
-    // A window reaches half of it to either side.
+    // A window extends by half its size to each side.
     let reach = match at.window {
         0 => u32::MAX,
         window => window / 2,
@@ -94,24 +94,24 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     )
 }
 
-/// Texts are of the first type: there is no second one beside them.
+/// Adds the embedding of token type 0; inputs are single texts.
 fn add_first_type(b: &mut Builder<'_>, c: &Config, h: X) {
     let types = b.rows_of("token_types.weight").max(1);
     let types = b.weight("token_types.weight", types, c.dim);
     b.embed_add(types, h, 0, 0);
 }
 
-/// Learned positions turn nothing.
+/// No RoPE: positions are learned.
 pub(super) fn defaults(c: &mut Config) {
     c.biased = true;
-    c.turn_layers(|_| false);
+    c.default_rope_layers(|_| false);
 }
 
-/// What ModernBERT's files leave unsaid.
+/// Defaults of ModernBERT.
 pub(super) fn defaults_modern(c: &mut Config) {
-    c.slide_unless_said(Slides::But {
-        one_of: 3,
-        first: true,
+    c.default_sliding_pattern(SlidingPattern::Periodic {
+        period: 3,
+        full_first: true,
     });
-    c.rotate_windows_by(10_000.0);
+    c.default_window_theta(10_000.0);
 }

@@ -1,5 +1,5 @@
-//! BitNet b1.58: Llama's block with a norm before each of the two ways back. Ternary matrices
-//! take int8 activations, whatever the architecture: the builder sees it by their storage.
+//! BitNet b1.58: Llama's block with a norm before each output projection. The builder quantizes
+//! activations to int8 for ternary weights, based on the storage type.
 
 use super::Config;
 use super::parts::{self, Layer};

@@ -1,96 +1,95 @@
-//! The numbers of a model, from its metadata.
+//! Hyperparameters of a model, read from its metadata.
 
-use super::block::{Block, Each, Lists, Slides};
-use super::rope::{Keys, RopeScaling, Rotation};
+use super::layer_config::{LayerConfig, LayerValues, PerLayer, SlidingPattern};
+use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use crate::op::builder::Activation;
 
-/// The numbers of a model. Nothing is computed from them before [`Config::validate`].
+/// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct Config {
     /// `general.architecture`.
     pub architecture: String,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
     /// Width of the residual stream.
     pub dim: u32,
-    /// Query heads; of the layer that has most.
+    /// Query heads; maximum over the layers.
     pub heads: u32,
-    /// Key and value heads; of the layer that has most.
+    /// Key and value heads; maximum over the layers.
     pub kv_heads: u32,
-    /// Elements of a head; in layers with a window, [`Block::head_dim`] may be another.
+    /// Head dimension; [`LayerConfig::head_dim`] may differ in sliding-window layers.
     pub head_dim: u32,
-    /// Width of the feed-forward layer; of the widest one.
+    /// Width of the feed-forward layer; maximum over the layers.
     pub ffn: u32,
-    /// Tokens of the vocabulary.
+    /// Vocabulary size.
     pub vocab: u32,
-    /// Positions that the model was trained for.
+    /// Trained context length.
     pub context: u32,
-    /// Added to the mean square, or the variance, in norms.
+    /// Epsilon of norms, added to the mean square or the variance.
     pub eps: f32,
-    /// The rotations of its layers: of those that see all positions, then of those with a window
-    /// where theirs is another.
+    /// RoPE of full-attention layers, and of sliding-window layers if it differs.
     pub ropes: Vec<Rotation>,
-    /// Whether RoPE turns pairs `(i, i + dim / 2)`.
+    /// Whether RoPE rotates pairs `(i, i + dim / 2)` rather than `(2 i, 2 i + 1)`.
     pub half_split: bool,
-    /// The layers, once validated.
-    pub blocks: Vec<Block>,
-    /// Positions that a layer with a window sees; 0 without windows.
+    /// Hyperparameters of each layer; empty before validation.
+    pub layer_configs: Vec<LayerConfig>,
+    /// Sliding window size in positions; 0 means no sliding-window layers.
     pub window: u32,
-    /// The last layers, so many, have no keys and values of their own.
+    /// Number of layers, at the end, that share the KV cache of earlier layers.
     pub shared_kv: u32,
-    /// What the feed-forward layer applies to its gate.
+    /// Activation of the feed-forward layer.
     pub activation: Activation,
-    /// Whether every projection has a bias; of other families a file may have some.
+    /// Whether every projection must have a bias; otherwise biases are optional.
     pub biased: bool,
-    /// What embeddings are multiplied by.
+    /// Factor of embeddings.
     pub embedding_scale: f32,
-    /// What a layer's two results are multiplied by before they join the residual stream.
+    /// Factor of the outputs of attention and feed-forward layer.
     pub residual_scale: f32,
-    /// What logits are divided by.
+    /// Divisor of logits.
     pub logit_scale: f32,
-    /// What scores of attention are multiplied by; 0: `1 / sqrt(head_dim)`.
+    /// Factor of attention scores; 0 means `1 / sqrt(head_dim)`.
     pub attention_scale: f32,
-    /// Scores of attention stay within this, by a tanh; 0: wherever they are.
+    /// Softcap of attention scores; 0 means none.
     pub attention_cap: f32,
-    /// Logits stay within this, by a tanh; 0: wherever they are.
+    /// Softcap of logits; 0 means none.
     pub logit_cap: f32,
-    /// Experts of a feed-forward layer; 0: it is one matrix.
+    /// Number of experts per layer; 0 means a dense model.
     pub experts: u32,
-    /// Experts that a token goes to.
+    /// Number of experts per token.
     pub experts_used: u32,
     /// Width of an expert.
     pub expert_ffn: u32,
-    /// Whether the weights of a token's experts are made to sum to 1.
+    /// Whether the routing weights of a token are normalized to sum to 1.
     pub expert_norm: bool,
-    /// Width of the embeddings that every layer has for itself; 0 without.
+    /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
-    /// What its files say of each layer.
-    pub(super) lists: Lists,
+    /// Values of the file from which [`Self::layer_configs`] are computed.
+    pub(super) per_layer: PerLayer,
 }
 
-/// Layers at most.
+/// Maximum number of layers.
 pub(super) const LAYERS_MAX: u32 = 4096;
 
 impl Config {
-    /// Reads the numbers of a GGUF file; what is absent is 0 until [`Config::validate`].
+    /// Reads the hyperparameters from GGUF metadata. Absent values are 0 until [`Config::validate`].
     ///
     /// # Errors
     ///
-    /// `Format` for a value of the wrong type, `Unsupported` for a feature that is not built.
+    /// `Format` for a value of the wrong type, `Unsupported` for an unsupported value.
     pub fn read(meta: &Metadata) -> Result<Self> {
         let Some(arch) = meta.str("general.architecture")? else {
             bail!(Format, "general.architecture is missing");
         };
-        let keys = Read { meta, arch };
-        let heads = keys.each("attention.head_count")?;
-        let kv_heads = keys.each("attention.head_count_kv")?;
-        let ffn = keys.each("feed_forward_length")?;
+        let keys = KeyReader { meta, arch };
+        let heads = keys.layer_values("attention.head_count")?;
+        let kv_heads = keys.layer_values("attention.head_count_kv")?;
+        let ffn = keys.layer_values("feed_forward_length")?;
         let dim = keys.number("embedding_length")?;
         let head_dim = keys.head_dim(dim, heads.max())?;
-        let head_dim_swa = keys.size("attention.key_length_swa", head_dim)?;
+        let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
         let activation = meta.str(&keys.name("hidden_activation"))?;
         Ok(Self {
@@ -106,7 +105,7 @@ impl Config {
             eps: keys.eps()?,
             ropes: keys.ropes(context, head_dim, head_dim_swa)?,
             half_split: false,
-            blocks: Vec::new(),
+            layer_configs: Vec::new(),
             window: keys.number("attention.sliding_window")?,
             shared_kv: keys.number("attention.shared_kv_layers")?,
             activation: activation_named(activation, &keys.name("hidden_activation"))?,
@@ -124,74 +123,76 @@ impl Config {
                 .bool(&keys.name("expert_weights_norm"))?
                 .unwrap_or(true),
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
-            lists: Lists {
+            per_layer: PerLayer {
                 heads,
                 kv_heads,
                 ffn,
                 head_dim_swa,
-                slides: Slides::read(meta, &keys.name("attention.sliding_window_pattern"))?,
-                turned: meta.bools(&keys.name("rope.layers"))?,
-                activation_said: activation.is_some(),
+                sliding: SlidingPattern::read(
+                    meta,
+                    &keys.name("attention.sliding_window_pattern"),
+                )?,
+                rope_layers: meta.bools(&keys.name("rope.layers"))?,
+                has_activation: activation.is_some(),
             },
         })
     }
 
-    /// Elements of all query heads, of the layer that has most.
+    /// Returns the width of all query heads; maximum over the layers.
     pub fn q_dim(&self) -> u32 {
-        let dims = self.blocks.iter().map(Block::q_dim);
+        let dims = self.layer_configs.iter().map(LayerConfig::q_dim);
         dims.max().unwrap_or(0)
     }
 }
 
-/// The keys of one architecture.
-struct Read<'a> {
+/// Reads GGUF keys with the prefix of an architecture.
+struct KeyReader<'a> {
     meta: &'a Metadata,
     arch: &'a str,
 }
 
-impl Read<'_> {
+impl KeyReader<'_> {
     fn name(&self, key: &str) -> String {
         format!("{}.{key}", self.arch)
     }
 
-    /// A number; 0 where the key is absent.
+    /// Reads an integer; 0 if absent.
     fn number(&self, key: &str) -> Result<u32> {
-        self.size(key, 0)
+        self.number_or(key, 0)
     }
 
-    /// A number that is not 0, or the default.
-    fn size(&self, key: &str, default: u32) -> Result<u32> {
-        let said = self.meta.u32(&self.name(key))?;
-        Ok(said.filter(|n| *n > 0).unwrap_or(default))
+    /// Reads an integer; `default` if absent or 0.
+    fn number_or(&self, key: &str, default: u32) -> Result<u32> {
+        let value = self.meta.u32(&self.name(key))?;
+        Ok(value.filter(|n| *n > 0).unwrap_or(default))
     }
 
     fn float(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.meta.f32(&self.name(key))?.unwrap_or(default))
     }
 
-    /// A number for all layers, or for each.
-    fn each(&self, key: &str) -> Result<Each> {
-        Each::read(self.meta, &self.name(key))
+    /// Reads a number for all layers or a list.
+    fn layer_values(&self, key: &str) -> Result<LayerValues> {
+        LayerValues::read(self.meta, &self.name(key))
     }
 
-    /// The tokens that the files count; the embedding's rows are held against it later.
+    /// Reads the vocabulary size. It is compared with the embedding later.
     fn vocab(&self) -> Result<u32> {
         let tokens = self.meta.get("tokenizer.ggml.tokens");
         let tokens = tokens.and_then(|v| v.array()).map_or(0, |list| list.len());
-        let said = self.meta.u32(&self.name("vocab_size"))?;
-        Ok(said.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
+        let size = self.meta.u32(&self.name("vocab_size"))?;
+        Ok(size.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
     }
 
-    /// Norms of either kind have one number.
+    /// Reads the epsilon of RMS norms or layer norms.
     fn eps(&self) -> Result<f32> {
-        let said = self
+        let rms = self
             .meta
             .f32(&self.name("attention.layer_norm_rms_epsilon"))?;
-        said.map_or_else(|| self.float("attention.layer_norm_epsilon", 0.0), Ok)
+        rms.map_or_else(|| self.float("attention.layer_norm_epsilon", 0.0), Ok)
     }
 
-    /// Elements of a head: of keys and values alike, an even share of the stream where no key
-    /// says it.
+    /// Reads the head dimension, which must be the same for keys and values. Default: `dim / heads`.
     fn head_dim(&self, dim: u32, heads: u32) -> Result<u32> {
         for kind in ["", "_swa"] {
             let names = ["key", "value"].map(|of| format!("attention.{of}_length{kind}"));
@@ -200,45 +201,48 @@ impl Read<'_> {
                 let [key, value] = names.map(|name| self.name(&name));
                 bail!(
                     Unsupported,
-                    "{key} is {keys} and {value} {values}, wanted the same"
+                    "{key} is {keys} and {value} is {values}, expected equal values"
                 );
             }
         }
-        let said = self.number("attention.key_length")?;
-        if said == 0 && heads > 0 && !dim.is_multiple_of(heads) {
+        let head_dim = self.number("attention.key_length")?;
+        if head_dim == 0 && heads > 0 && !dim.is_multiple_of(heads) {
             let (width, count) = (
                 self.name("embedding_length"),
                 self.name("attention.head_count"),
             );
-            bail!(Format, "{width} {dim} is no multiple of {count} {heads}");
+            bail!(
+                Format,
+                "{width}: expected a multiple of {count} {heads}, got {dim}"
+            );
         }
-        Ok(match said {
-            // Validation says what is missing.
+        Ok(match head_dim {
+            // Validation reports missing keys.
             0 => dim.checked_div(heads).unwrap_or(0),
             n => n,
         })
     }
 
-    /// The rotation of layers that see all positions, and that of layers with a window where
-    /// theirs has another base.
+    /// Reads the RoPE of full-attention layers, and of sliding-window layers if they have their own
+    /// base.
     fn ropes(&self, context: u32, head_dim: u32, head_dim_swa: u32) -> Result<Vec<Rotation>> {
-        let turned = self.size("rope.dimension_count", head_dim)?;
-        let scaling = Keys {
+        let rotary_dim = self.number_or("rope.dimension_count", head_dim)?;
+        let scaling = ScalingKeys {
             meta: self.meta,
             arch: self.arch,
             context,
-            dim: turned,
+            dim: rotary_dim,
         };
         let mut ropes = vec![Rotation {
-            dim: turned,
+            dim: rotary_dim,
             theta: self.float("rope.freq_base", 10_000.0)?,
             scaling: scaling.scaling()?,
         }];
         if let Some(theta) = self.meta.f32(&self.name("rope.freq_base_swa"))? {
             let same = head_dim_swa == head_dim;
-            let default = if same { turned } else { head_dim_swa };
+            let default = if same { rotary_dim } else { head_dim_swa };
             ropes.push(Rotation {
-                dim: self.size("rope.dimension_count_swa", default)?,
+                dim: self.number_or("rope.dimension_count_swa", default)?,
                 theta,
                 scaling: RopeScaling::None,
             });
@@ -247,7 +251,7 @@ impl Read<'_> {
     }
 }
 
-/// Names of activations, as `transformers` and llama.cpp have them.
+/// Names of activations in `transformers` and llama.cpp.
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -262,18 +266,18 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("relu", Activation::Relu),
 ];
 
-/// The activation of this name; any where there is none.
+/// Returns the activation with this name; a placeholder if there is none.
 fn activation_named(name: Option<&str>, key: &str) -> Result<Activation> {
     let Some(name) = name else {
         return Ok(Activation::Silu);
     };
-    let found = ACTIVATIONS.iter().find(|(known, _)| *known == name);
-    let Some((_, activation)) = found else {
-        let known: Vec<_> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+    let entry = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+    let Some((_, activation)) = entry else {
+        let supported: Vec<_> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
         bail!(
             Unsupported,
-            "{key}: {name:?} is not known; known are {}",
-            known.join(", ")
+            "{key}: unsupported activation {name:?}; supported are {}",
+            supported.join(", ")
         );
     };
     Ok(*activation)

@@ -1,37 +1,43 @@
-//! What files of a family leave unsaid: the words in which families say it.
+//! Helpers to set architecture defaults that files do not contain.
 
 use super::Config;
-use super::block::Slides;
+use super::layer_config::SlidingPattern;
 use super::rope::{RopeScaling, Rotation};
 use crate::op::builder::Activation;
 
 impl Config {
-    /// Embeddings are multiplied by the root of their width.
+    /// Scales embeddings by `sqrt(dim)`.
     pub(super) fn scale_embeddings(&mut self) {
         self.embedding_scale = (self.dim as f32).sqrt();
     }
 
-    /// `gelu` means the one by tanh.
-    pub(super) fn gelu_by_tanh(&mut self) {
+    /// Replaces `gelu` by its tanh approximation.
+    pub(super) fn use_gelu_tanh(&mut self) {
         if self.activation == Activation::Gelu {
             self.activation = Activation::GeluTanh;
         }
     }
 
-    /// Which layers have a window, where the file only says how long it is.
-    pub(super) fn slide_unless_said(&mut self, slides: Slides) {
-        match &mut self.lists.slides {
-            said @ Slides::All => *said = slides,
-            // A number says how often a layer sees all, and not which one.
-            Slides::But { first, .. } => {
-                *first = matches!(slides, Slides::But { first: true, .. });
+    /// Sets the sliding-window pattern if the file has none.
+    pub(super) fn default_sliding_pattern(&mut self, pattern: SlidingPattern) {
+        match &mut self.per_layer.sliding {
+            sliding @ SlidingPattern::All => *sliding = pattern,
+            // A file gives the period, but not which layer of a period has full attention.
+            SlidingPattern::Periodic { full_first, .. } => {
+                *full_first = matches!(
+                    pattern,
+                    SlidingPattern::Periodic {
+                        full_first: true,
+                        ..
+                    }
+                );
             }
-            Slides::List(_) => {}
+            SlidingPattern::List(_) => {}
         }
     }
 
-    /// The base of the layers with a window, where the file says none.
-    pub(super) fn rotate_windows_by(&mut self, theta: f32) {
+    /// Sets the RoPE base of sliding-window layers if the file has none.
+    pub(super) fn default_window_theta(&mut self, theta: f32) {
         if self.window > 0 && self.ropes.len() == 1 {
             self.ropes.push(Rotation {
                 dim: self.ropes[0].dim,
@@ -41,18 +47,18 @@ impl Config {
         }
     }
 
-    /// Only these layers turn by position, unless the file says which.
-    pub(super) fn turn_layers(&mut self, turned: impl Fn(u32) -> bool) {
-        // What is no number of layers is refused later.
+    /// Sets which layers apply RoPE if the file does not.
+    pub(super) fn default_rope_layers(&mut self, has_rope: impl Fn(u32) -> bool) {
+        // An invalid number of layers is rejected later.
         let layers = self.layers.min(super::config::LAYERS_MAX);
-        self.lists
-            .turned
-            .get_or_insert_with(|| (0..layers).map(turned).collect());
+        self.per_layer
+            .rope_layers
+            .get_or_insert_with(|| (0..layers).map(has_rope).collect());
     }
 
-    /// The model of so many layers scales scores by the width of its heads' share of the
-    /// stream; its files do not say so.
-    pub(super) fn scale_attention_of(&mut self, layers: u32) {
+    /// For the model size with this number of layers, sets the attention scale to
+    /// `1 / sqrt(dim / heads)` if the file has none.
+    pub(super) fn default_attention_scale_of(&mut self, layers: u32) {
         if self.layers == layers && self.attention_scale == 0.0 && self.heads > 0 {
             self.attention_scale = 1.0 / ((self.dim / self.heads) as f32).sqrt();
         }

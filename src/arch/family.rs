@@ -1,39 +1,38 @@
-//! A family of models.
+//! Description of an architecture.
 
 use super::config::Config;
 use super::names::Names;
 use crate::op::builder::{Activation, Builder};
 
-/// A family: its facts and its recipe.
+/// An architecture: its properties and its recipe.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts, each of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct Arch {
-    /// Its name in `general.architecture`.
+    /// Value of `general.architecture`.
     pub name: &'static str,
-    /// Its names in `model_type` of a `config.json`, or of its class where that says more.
+    /// Values of `model_type` in `config.json`, or class names where those are more specific.
     pub model_types: &'static [&'static str],
-    /// What `transformers` calls models of each of these types, where they can be written for it;
-    /// of two types the second has windows.
+    /// Classes of `transformers`, one per model type, if export is supported. Of two, the second is
+    /// for models with sliding windows.
     pub classes: &'static [&'static str],
-    /// Whether RoPE turns pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)`.
+    /// Whether RoPE rotates pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)` in GGUF files.
     pub half_split: bool,
-    /// What Hugging Face calls its tensors.
+    /// Tensor names of Hugging Face.
     pub names: &'static Names,
-    /// Modules that files hold as one, and what its rows are, in their order: both by GGUF's
-    /// names.
+    /// Fused modules and their parts in row order, by GGUF names.
     pub fused: &'static [(&'static str, &'static [&'static str])],
-    /// Modules that Hugging Face holds as `[in, out]` (its `Conv1D`).
+    /// Modules that Hugging Face stores as `[in, out]` (`Conv1D`).
     pub transposed: &'static [&'static str],
-    /// Whether Hugging Face's norms are what is to be added to one.
+    /// Whether Hugging Face stores norm weights minus one.
     pub norms_plus_one: bool,
-    /// Whether it reads whole texts, both ways, and yields embeddings and no logits.
+    /// Whether it is an encoder: bidirectional attention over whole texts, embeddings, no logits.
     pub encoder: bool,
-    /// What the feed-forward layer applies where a file does not say.
+    /// Activation of the feed-forward layer if the file does not set it.
     pub activation: Activation,
-    /// Sets what else files of the family leave unsaid.
+    /// Sets other values that files do not contain.
     pub defaults: fn(&mut Config),
-    /// Whether its matrices were trained as ternary digits, with activations in int8.
+    /// Whether it was trained with ternary weights and int8 activations.
     pub ternary: bool,
-    /// Emits the forward pass from tokens to logits, or to rows of embeddings.
+    /// Emits the forward pass from tokens to logits, or to embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }

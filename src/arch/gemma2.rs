@@ -1,8 +1,8 @@
-//! Gemma 2 and 3: norms on both sides of attention and feed-forward layer, windows on most
-//! layers. Gemma 2 caps scores and logits; Gemma 3 norms the heads of Q and K.
+//! Gemma 2 and 3: norms before and after attention and feed-forward layer, sliding windows in most
+//! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm.
 
 use super::Config;
-use super::block::Slides;
+use super::layer_config::SlidingPattern;
 use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
@@ -25,7 +25,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 fn block3(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let [q, k, v] = l.qkv(b, c, n);
-    let q = l.head_norm(b, c, "attn_q_norm", q); // each head apart
+    let q = l.head_norm(b, c, "attn_q_norm", q); // per head
     let k = l.head_norm(b, c, "attn_k_norm", k);
     let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
     after_attention(b, c, l, a, h);
@@ -48,29 +48,29 @@ pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     b.add(o, h, 1.0);
 }
 
-/// What Gemma 2's files leave unsaid.
+/// Defaults of Gemma 2.
 pub(super) fn defaults(c: &mut Config) {
     c.scale_embeddings();
-    c.gelu_by_tanh();
+    c.use_gelu_tanh();
     if c.window == 0 {
         c.window = 4096;
     }
-    c.slide_unless_said(Slides::But {
-        one_of: 2,
-        first: false,
+    c.default_sliding_pattern(SlidingPattern::Periodic {
+        period: 2,
+        full_first: false,
     });
-    // The one size whose scores are not scaled by their head.
-    c.scale_attention_of(46);
+    // The only size whose scale is not `1 / sqrt(head_dim)`.
+    c.default_attention_scale_of(46);
 }
 
-/// What Gemma 3's files leave unsaid.
+/// Defaults of Gemma 3.
 pub(super) fn defaults3(c: &mut Config) {
     c.scale_embeddings();
-    c.gelu_by_tanh();
-    c.slide_unless_said(Slides::But {
-        one_of: 6,
-        first: false,
+    c.use_gelu_tanh();
+    c.default_sliding_pattern(SlidingPattern::Periodic {
+        period: 6,
+        full_first: false,
     });
-    c.rotate_windows_by(10_000.0);
-    c.scale_attention_of(62);
+    c.default_window_theta(10_000.0);
+    c.default_attention_scale_of(62);
 }

@@ -1,5 +1,5 @@
-//! Gemma 4, dense text: Gemma 3's block with unweighted norms of V, layers that share keys and
-//! values, heads of two sizes, and an embedding of the token for every layer.
+//! Gemma 4, dense text models: Gemma 3's block with unweighted V norms, layers that share a KV cache,
+//! two head dimensions, and per-layer token embeddings.
 
 use super::gemma2::{after_attention, feed_forward};
 use super::parts::{self, Layer};
@@ -8,12 +8,12 @@ use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    let own = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
+    let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
     for l in parts::layers(c) {
         attention(b, c, l, h);
         feed_forward(b, c, l, h);
-        if let Some(own) = own {
-            add_own(b, c, l, own, h);
+        if let Some(embeddings) = embeddings {
+            add_layer_embedding(b, c, l, embeddings, h);
         }
         if l.has(b, "layer_output_scale.weight") {
             let scale = l.vector(b, "layer_output_scale", 1);
@@ -24,7 +24,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     parts::head(b, c, h);
 }
 
-/// What every layer adds of the token: its own embedding and a projection of the common one,
+/// Per-layer embeddings: each layer's own embedding plus a projection of the token embedding,
 /// `[tokens, layers layer_embedding]`.
 fn layer_embeddings(b: &mut Builder<'_>, c: &Config, h: X) -> X {
     let cols = c.layers * c.layer_embedding;
@@ -35,15 +35,15 @@ fn layer_embeddings(b: &mut Builder<'_>, c: &Config, h: X) -> X {
     let context = b.mat("context", w, h);
     b.scale(context, 1.0 / (c.dim as f32).sqrt());
     let norm = b.vector("per_layer_proj_norm.weight", c.layer_embedding);
-    let own = b.rms_norm(context, norm, c.eps); // each layer's apart
-    b.add(token, own, width.sqrt());
-    b.scale(own, std::f32::consts::FRAC_1_SQRT_2);
-    own
+    let embeddings = b.rms_norm(context, norm, c.eps); // per layer
+    b.add(token, embeddings, width.sqrt());
+    b.scale(embeddings, std::f32::consts::FRAC_1_SQRT_2);
+    embeddings
 }
 
-/// Whether the layers that see all positions have no V: it is K before its norm.
+/// Returns whether full-attention layers have no V and use K before its norm.
 fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
-    let mut full = parts::layers(c).filter(|l| l.block.window == 0);
+    let mut full = parts::layers(c).filter(|l| l.config.window == 0);
     full.all(|l| !b.has(&l.tensor("attn_v.weight")))
 }
 
@@ -51,16 +51,16 @@ fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
 fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let (at, rope) = (l.heads(), l.rope(c));
-    let q = l.project(b, c, "attn_q", l.block.q_dim(), n); // [tokens, heads head_dim]
+    let q = l.project(b, c, "attn_q", l.config.q_dim(), n); // [tokens, heads head_dim]
     let q = l.head_norm(b, c, "attn_q_norm", q);
     if at.layer == l.index {
-        let k = l.project(b, c, "attn_k", l.block.kv_dim(), n); // [tokens, kv_heads head_dim]
-        let v = if l.block.window == 0 && values_are_keys(b, c) {
+        let k = l.project(b, c, "attn_k", l.config.kv_dim(), n); // [tokens, kv_heads head_dim]
+        let v = if l.config.window == 0 && values_are_keys(b, c) {
             k
         } else {
-            l.project(b, c, "attn_v", l.block.kv_dim(), n)
+            l.project(b, c, "attn_v", l.config.kv_dim(), n)
         };
-        let v = b.unit_norm(v, l.block.head_dim, c.eps);
+        let v = b.unit_norm(v, l.config.head_dim, c.eps);
         let k = l.head_norm(b, c, "attn_k_norm", k);
         b.rope_kv(at, rope, q, k, v);
     } else {
@@ -70,9 +70,9 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     after_attention(b, c, l, a, h);
 }
 
-/// `h += norm(proj(act(gate h) * own))`.
-fn add_own(b: &mut Builder<'_>, c: &Config, l: Layer, own: X, h: X) {
-    let own = b.columns(own, l.index * c.layer_embedding, c.layer_embedding);
+/// `h += norm(proj(act(gate h) * own))`, where `own` is the embedding of this layer.
+fn add_layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddings: X, h: X) {
+    let own = b.columns(embeddings, l.index * c.layer_embedding, c.layer_embedding);
     let gate = l.project(b, c, "inp_gate", c.layer_embedding, h); // [tokens, layer_embedding]
     let g = b.glu(c.activation, gate, own);
     let o = l.project(b, c, "proj", c.dim, g); // [tokens, dim]
@@ -80,13 +80,13 @@ fn add_own(b: &mut Builder<'_>, c: &Config, l: Layer, own: X, h: X) {
     b.add(o, h, 1.0);
 }
 
-/// What Gemma 4's files leave unsaid.
+/// Defaults of Gemma 4.
 pub(super) fn defaults(c: &mut Config) {
     c.scale_embeddings();
-    c.gelu_by_tanh();
+    c.use_gelu_tanh();
     c.attention_scale = 1.0;
-    c.rotate_windows_by(10_000.0);
-    // GGUF files do not name the rule by which only some pairs turn.
+    c.default_window_theta(10_000.0);
+    // GGUF files store the proportional rule only as factors.
     if c.ropes[0].scaling == RopeScaling::None {
         c.ropes[0].scaling = RopeScaling::Listed;
     }

@@ -1,4 +1,4 @@
-//! GPT-2: learned positions, norms over mean and variance, biases everywhere, no gate.
+//! GPT-2: learned positions, layer norms, biases everywhere, no gate.
 
 use super::Config;
 use super::parts::{self, Layer};
@@ -11,7 +11,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     layers(b, c, h);
 }
 
-/// The layers, and the head behind them.
+/// Emits the layers and the output projection.
 pub(super) fn layers(b: &mut Builder<'_>, c: &Config, h: X) {
     for l in parts::layers(c) {
         block(b, c, l, h);
@@ -28,13 +28,13 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let a = l.attend(b, c, qkv); // [tokens, heads head_dim]
     l.project_add(b, c, "attn_output", a, h); // h += Wo a
     let n = l.layer_norm(b, c, "ffn_norm", h);
-    let f = l.project(b, c, "ffn_up", l.block.ffn, n); // [tokens, ffn]
+    let f = l.project(b, c, "ffn_up", l.config.ffn, n); // [tokens, ffn]
     b.activate(c.activation, f);
     l.project_add(b, c, "ffn_down", f, h);
 }
 
-/// Nothing is turned: positions are embeddings.
+/// No RoPE: positions are learned.
 pub(super) fn defaults(c: &mut Config) {
     c.biased = true;
-    c.turn_layers(|_| false);
+    c.default_rope_layers(|_| false);
 }

@@ -1,68 +1,66 @@
-//! The layers of a model, worked out from its numbers.
+//! Computes the hyperparameters of each layer.
 
-use super::block::Block;
 use super::config::Config;
+use super::layer_config::LayerConfig;
 use crate::error::{Result, bail};
 
-impl Block {
-    /// The layers of a model whose numbers are in range.
+impl LayerConfig {
+    /// Returns all layers of a model whose hyperparameters are in range.
     pub(super) fn all(c: &Config) -> Result<Vec<Self>> {
-        let mut blocks: Vec<Self> = Vec::new();
+        let mut layers: Vec<Self> = Vec::new();
         let own = c.layers.saturating_sub(c.shared_kv);
         for layer in 0..c.layers {
-            let mut block = Self::of(c, layer)?;
+            let mut config = Self::of(c, layer)?;
             if layer >= own {
-                // The last layer of its kind that has keys and values.
-                let kind = |b: &Self| (b.window > 0, b.kv_dim());
-                let alike = blocks[..own as usize]
+                // The last layer of the same kind with its own KV cache.
+                let kind = |l: &Self| (l.window > 0, l.kv_dim());
+                let source = layers[..own as usize]
                     .iter()
-                    .rposition(|b| kind(b) == kind(&block));
-                let Some(source) = alike.and_then(|i| u32::try_from(i).ok()) else {
+                    .rposition(|l| kind(l) == kind(&config));
+                let Some(source) = source.and_then(|i| u32::try_from(i).ok()) else {
                     bail!(
                         Format,
-                        "{}.attention.shared_kv_layers: layer {layer} shares keys and values, \
-                         and none of the {own} layers that have some is of its kind",
+                        "{}.attention.shared_kv_layers: layer {layer} has no KV cache to share: none \
+                         of the first {own} layers has the same window and width",
                         c.architecture
                     );
                 };
-                block.cache = source;
+                config.cache = source;
             }
-            blocks.push(block);
+            layers.push(config);
         }
-        Ok(blocks)
+        Ok(layers)
     }
 
     fn of(c: &Config, layer: u32) -> Result<Self> {
         let arch = &c.architecture;
         let key = |name: &str| format!("{arch}.{name}");
         let pattern = key("attention.sliding_window_pattern");
-        let slides = c.window > 0 && c.lists.slides.of(layer, &pattern)?;
-        let turned = match &c.lists.turned {
+        let lists = &c.per_layer;
+        let sliding = c.window > 0 && lists.sliding.of(layer, &pattern)?;
+        let has_rope = match &lists.rope_layers {
             None => true,
             Some(list) => list.get(layer as usize).copied().unwrap_or(true),
         };
-        let rope = u32::from(slides && c.ropes.len() > 1);
-        let block = Self {
-            heads: c.lists.heads.of(layer, &key("attention.head_count"))?,
-            kv_heads: c
-                .lists
-                .kv_heads
-                .of(layer, &key("attention.head_count_kv"))?,
-            head_dim: if slides {
-                c.lists.head_dim_swa
+        let rope = u32::from(sliding && c.ropes.len() > 1);
+        let config = Self {
+            heads: lists.heads.of(layer, &key("attention.head_count"))?,
+            kv_heads: lists.kv_heads.of(layer, &key("attention.head_count_kv"))?,
+            head_dim: if sliding {
+                lists.head_dim_swa
             } else {
                 c.head_dim
             },
-            ffn: c.lists.ffn.of(layer, &key("feed_forward_length"))?,
-            window: if slides { c.window } else { 0 },
-            rope: turned.then_some(rope),
+            ffn: lists.ffn.of(layer, &key("feed_forward_length"))?,
+            window: if sliding { c.window } else { 0 },
+            rope: has_rope.then_some(rope),
             cache: layer,
         };
-        block.check(c, layer)?;
-        Ok(block)
+        config.check(c, layer)?;
+        Ok(config)
     }
 
-    /// Holds a layer's numbers to each other.
+    /// Checks that the hyperparameters of a layer are consistent.
     fn check(&self, c: &Config, layer: u32) -> Result<()> {
         let Self {
             heads,
@@ -75,18 +73,18 @@ impl Block {
         if [heads, kv_heads, head_dim, ffn].contains(&0) {
             bail!(
                 Format,
-                "{arch}.attention.head_count, head_count_kv, key_length, feed_forward_length: layer \
-                 {layer} has {heads} heads, {kv_heads} key-value heads of {head_dim} elements and a \
-                 feed-forward layer of {ffn}"
+                "{arch}.attention.head_count, head_count_kv, key_length, feed_forward_length: expected \
+                 positive values in layer {layer}, got {heads}, {kv_heads}, {head_dim}, {ffn}"
             );
         }
         if !heads.is_multiple_of(kv_heads) {
             bail!(
                 Format,
-                "{arch}.attention.head_count_kv: {heads} heads do not share {kv_heads} evenly"
+                "{arch}.attention.head_count_kv: expected a divisor of attention.head_count {heads}, \
+                 got {kv_heads}"
             );
         }
-        let layers = if self.window > 0 && c.ropes.len() > 1 {
+        let suffix = if self.window > 0 && c.ropes.len() > 1 {
             "_swa"
         } else {
             ""
@@ -95,8 +93,8 @@ impl Block {
         if rope_dim > head_dim || !rope_dim.is_multiple_of(2) || !head_dim.is_multiple_of(2) {
             bail!(
                 Format,
-                "{arch}.rope.dimension_count{layers}: {rope_dim} of the {head_dim} elements of a head \
-                 (attention.key_length{layers}) turn, wanted even numbers"
+                "{arch}.rope.dimension_count{suffix}: expected even values, at most \
+                 attention.key_length{suffix} {head_dim}, got {rope_dim}"
             );
         }
         Ok(())

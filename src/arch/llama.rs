@@ -1,8 +1,8 @@
 //! Llama 2 and 3, Mistral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm grouped-query
 //! attention and a gated feed-forward layer. `h` is the residual stream.
 //!
-//! What these differ in are numbers: which layers turn by position, what results are scaled by,
-//! the activation. Phi's fused matrices come apart while loading.
+//! These models differ only in hyperparameters: layers with RoPE, scales, activation. Phi's fused
+//! matrices are split while loading.
 
 use super::Config;
 use super::parts::{self, Layer};
@@ -20,13 +20,13 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     l.feed_forward(b, c, h);
 }
 
-/// Every fourth layer of SmolLM 3 knows no positions.
+/// SmolLM 3: every fourth layer has no RoPE.
 pub(super) fn smollm3(c: &mut Config) {
-    c.turn_layers(|layer| !(layer + 1).is_multiple_of(4));
+    c.default_rope_layers(|layer| !(layer + 1).is_multiple_of(4));
 }
 
-/// Gemma's embeddings are scaled; its first files say `gelu` and mean the one by tanh.
+/// Gemma: scaled embeddings; early files say `gelu` but mean its tanh approximation.
 pub(super) fn gemma(c: &mut Config) {
     c.scale_embeddings();
-    c.gelu_by_tanh();
+    c.use_gelu_tanh();
 }

@@ -1,15 +1,15 @@
-//! Architectures: a recipe per family, and the registry that names them.
+//! Model architectures: a recipe per architecture, and their registry.
 
 mod bert;
 mod bitnet;
-mod block;
-mod checkpoints;
 mod config;
 mod defaults;
 mod family;
 mod gemma2;
 mod gemma4;
 mod gpt2;
+mod hf_defaults;
+mod layer_config;
 mod layers;
 mod llama;
 mod names;
@@ -22,18 +22,18 @@ mod rope;
 mod starcoder2;
 mod validate;
 
-pub use block::Block;
-pub use checkpoints::{Checkpoint, Quirk, checkpoint};
 pub use config::Config;
 pub use family::Arch;
+pub use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
+pub use layer_config::LayerConfig;
 pub use names::{HEAD, Names, PREFIXES, Pairs};
 pub use rope::{RopeScaling, Rotation};
 
 use crate::error::{Result, bail};
 use crate::op::builder::Activation;
 
-/// What most families have: a row says what is different.
-const PLAIN: Arch = Arch {
+/// Defaults of [`ARCHS`] entries.
+const DEFAULT: Arch = Arch {
     name: "",
     model_types: &[],
     classes: &[],
@@ -49,21 +49,22 @@ const PLAIN: Arch = Arch {
     recipe: llama::recipe,
 };
 
-/// Fused modules that several families have.
+/// Fused modules of several architectures.
 const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
-/// As Hugging Face's names map to it; GGUF files call it `ffn_up`, and have no `ffn_gate`.
+/// Internal name of a fused gate; GGUF files store it as `ffn_up`, without an `ffn_gate`.
 const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
-/// The same of each expert.
+/// Fused gate of experts.
 const GATE_UP_EXPERTS: (&str, &[&str]) = ("ffn_gate_up_exps", &["ffn_gate_exps", "ffn_up_exps"]);
 
-/// Every family. GGUF files of the Llama family hold Q and K permuted for adjacent pairs.
+/// All architectures. GGUF files of some Llama-like architectures store Q and K permuted for RoPE on
+/// adjacent pairs (`half_split: false`).
 pub const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         model_types: &["llama", "mistral"],
         classes: &["LlamaForCausalLM", "MistralForCausalLM"],
         half_split: false,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "smollm3",
@@ -71,21 +72,21 @@ pub const ARCHS: &[Arch] = &[
         classes: &["SmolLM3ForCausalLM"],
         half_split: false,
         defaults: llama::smollm3,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "granite",
         model_types: &["granite"],
         classes: &["GraniteForCausalLM"],
         half_split: false,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "phi3",
         model_types: &["phi3"],
         names: &names::PHI3,
         fused: &[QKV, GATE_UP],
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "olmo2",
@@ -94,14 +95,14 @@ pub const ARCHS: &[Arch] = &[
         names: &names::OLMO2,
         defaults: olmo2::defaults,
         recipe: olmo2::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "qwen2",
         model_types: &["qwen2"],
         classes: &["Qwen2ForCausalLM"],
         recipe: qwen2::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "qwen3",
@@ -109,7 +110,7 @@ pub const ARCHS: &[Arch] = &[
         classes: &["Qwen3ForCausalLM"],
         names: &names::QWEN3,
         recipe: qwen3::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "qwen3moe",
@@ -117,7 +118,7 @@ pub const ARCHS: &[Arch] = &[
         names: &names::QWEN3_MOE,
         recipe: qwen3moe::recipe,
         fused: &[GATE_UP_EXPERTS],
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "gemma",
@@ -125,7 +126,7 @@ pub const ARCHS: &[Arch] = &[
         norms_plus_one: true,
         activation: Activation::GeluTanh,
         defaults: llama::gemma,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "gemma2",
@@ -135,7 +136,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gemma2::defaults,
         recipe: gemma2::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "gemma3",
@@ -145,7 +146,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gemma2::defaults3,
         recipe: gemma2::recipe3,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "gemma4",
@@ -154,7 +155,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gemma4::defaults,
         recipe: gemma4::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "bitnet-b1.58",
@@ -163,7 +164,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
         ternary: true,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "bitnet-25",
@@ -171,14 +172,14 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::Relu2,
         recipe: bitnet::recipe,
         ternary: true,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "bitnet",
         names: &names::BITNET,
         recipe: bitnet::recipe,
         ternary: true,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "gpt2",
@@ -189,7 +190,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gpt2::defaults,
         recipe: gpt2::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "starcoder2",
@@ -197,7 +198,7 @@ pub const ARCHS: &[Arch] = &[
         names: &names::STARCODER2,
         activation: Activation::GeluTanh,
         recipe: starcoder2::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "bert",
@@ -207,7 +208,7 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::Gelu,
         defaults: bert::defaults,
         recipe: bert::recipe,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "nomic-bert",
@@ -216,7 +217,7 @@ pub const ARCHS: &[Arch] = &[
         fused: &[QKV],
         encoder: true,
         recipe: bert::nomic,
-        ..PLAIN
+        ..DEFAULT
     },
     Arch {
         name: "modern-bert",
@@ -227,28 +228,28 @@ pub const ARCHS: &[Arch] = &[
         activation: Activation::Gelu,
         defaults: bert::defaults_modern,
         recipe: bert::modern,
-        ..PLAIN
+        ..DEFAULT
     },
 ];
 
-/// The name in `general.architecture` of a `model_type`, where this build has its recipe.
+/// Returns the architecture name of a `model_type`, if supported.
 pub fn of_model_type(name: &str) -> Option<&'static str> {
     let arch = ARCHS.iter().find(|a| a.model_types.contains(&name));
     arch.map(|a| a.name)
 }
 
-/// The family of this name.
+/// Returns the architecture with this name.
 ///
 /// # Errors
 ///
-/// `Unsupported`, with the names that are known.
+/// `Unsupported`, with the supported names.
 pub fn find(name: &str) -> Result<&'static Arch> {
     let Some(arch) = ARCHS.iter().find(|a| a.name == name) else {
-        let known: Vec<_> = ARCHS.iter().map(|a| a.name).collect();
+        let supported: Vec<_> = ARCHS.iter().map(|a| a.name).collect();
         bail!(
             Unsupported,
-            "architecture {name:?} is not known; known are {}",
-            known.join(", ")
+            "unsupported architecture {name:?}; supported are {}",
+            supported.join(", ")
         );
     };
     Ok(arch)

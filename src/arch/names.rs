@@ -1,29 +1,27 @@
-//! What files of Hugging Face and MLX call the modules of a family, beside GGUF's names.
+//! Module names of Hugging Face and MLX, and their GGUF names.
 
-/// Pairs of names: Hugging Face's, GGUF's.
+/// Pairs of names: Hugging Face, GGUF.
 pub type Pairs = &'static [(&'static str, &'static str)];
 
-/// The names of a family. More may stand here than a file has.
+/// Module names of an architecture. Files may lack some of them.
 #[derive(Debug)]
 pub struct Names {
-    /// What stands before all names, when we write them; readers know others too.
+    /// Prefix of all names for export. Import accepts all of [`PREFIXES`].
     pub prefix: &'static str,
-    /// What stands before the number of a layer, behind the prefix.
+    /// Text between the prefix and the layer index.
     pub layers: &'static str,
     /// Modules outside of the layers.
     pub outer: Pairs,
     /// Modules of a layer.
     pub layer: &'static [Pairs],
-    /// Parts of names of tensors that a model does without: heads of its training, and what the
-    /// configuration says too.
+    /// Name parts of tensors to ignore: pretraining heads and copies of the configuration.
     pub ignored: &'static [&'static str],
 }
 
-/// The head's module, by its name in GGUF files.
+/// GGUF name of the output projection (`lm_head`).
 pub const HEAD: &str = "output";
 
-/// What may stand in front of a model's tensors: nothing in files of a model without a head, more
-/// where the model is a part of one that sees or hears.
+/// Prefixes of tensor names: empty in models without a head, longer in multimodal models.
 pub const PREFIXES: &[&str] = &[
     "model.language_model.",
     "language_model.model.",
@@ -62,7 +60,7 @@ const PRE_NORMS: Pairs = &[
     ("post_attention_layernorm", "ffn_norm"),
 ];
 
-/// Norms on both sides of attention and of the feed-forward layer.
+/// Norms before and after attention and feed-forward layer.
 const SANDWICH: Pairs = &[
     ("input_layernorm", "attn_norm"),
     ("post_attention_layernorm", "post_attention_norm"),
@@ -70,7 +68,7 @@ const SANDWICH: Pairs = &[
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
-/// Llama and most of what came after it.
+/// Llama and most later architectures.
 pub(super) const LLAMA: Names = Names {
     prefix: "model.",
     layers: "layers.",
@@ -97,7 +95,7 @@ pub(super) const PHI3: Names = Names {
     ..LLAMA
 };
 
-/// Norms in front of single matrices, in models whose activations go to int8.
+/// Norms of the inputs of single projections, in models with int8 activations.
 const NORMS_IN: Pairs = &[
     ("self_attn.q_proj.rms_norm", "attn_q_norm_in"),
     ("self_attn.k_proj.rms_norm", "attn_k_norm_in"),
@@ -113,7 +111,7 @@ pub(super) const QWEN3: Names = Names {
     ..LLAMA
 };
 
-/// Experts that a file has apart have their number behind `experts`.
+/// Separate expert tensors have the expert index after `experts`.
 pub(super) const QWEN3_MOE: Names = Names {
     layer: &[
         PRE_NORMS,
@@ -192,11 +190,11 @@ pub(super) const GPT2: Names = Names {
         ("mlp.c_fc", "ffn_up"),
         ("mlp.c_proj", "ffn_down"),
     ]],
-    // Masks.
+    // Attention masks.
     ignored: &[".attn.bias", ".attn.masked_bias"],
 };
 
-/// What guesses hidden words and next sentences, and the numbers from 0 on.
+/// Heads for masked tokens and next sentences, and position ids.
 const BERT_HEADS: &[&str] = &["pooler.", "cls.", "lm_head.", "embeddings.position_ids"];
 
 pub(super) const STARCODER2: Names = Names {

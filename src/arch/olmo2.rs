@@ -1,7 +1,7 @@
-//! OLMo 2: norms stand behind attention and feed-forward layer, and Q and K are normed whole.
+//! OLMo 2: norms after attention and feed-forward layer, and QK norm over all heads.
 
 use super::Config;
-use super::block::Slides;
+use super::layer_config::SlidingPattern;
 use super::parts::{self, Layer};
 use crate::op::builder::{Builder, X};
 
@@ -23,11 +23,11 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     b.add(o, h, 1.0);
 }
 
-/// OLMo 3's files call themselves OLMo 2, and have windows, whose layers RoPE does not scale.
+/// OLMo 3 files have the architecture OLMo 2, with sliding-window layers without RoPE scaling.
 pub(super) fn defaults(c: &mut Config) {
-    c.slide_unless_said(Slides::But {
-        one_of: 4,
-        first: false,
+    c.default_sliding_pattern(SlidingPattern::Periodic {
+        period: 4,
+        full_first: false,
     });
-    c.rotate_windows_by(c.ropes[0].theta);
+    c.default_window_theta(c.ropes[0].theta);
 }

@@ -1,16 +1,16 @@
-//! What recipes share: a layer's names and numbers, projections, feed-forward layers, the ends.
+//! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
-use super::{Block, Config};
+use super::{Config, LayerConfig};
 use crate::op::builder::{Builder, Heads, LogitMap, Rope, W, X};
 
-/// A layer of the model: its number gives its tensors their names.
+/// A layer of the model. Its index is part of its tensor names.
 #[derive(Clone, Copy)]
 pub(super) struct Layer {
     pub(super) index: u32,
-    pub(super) block: Block,
+    pub(super) config: LayerConfig,
 }
 
-/// A decoder: embeddings, the layers one after the other, logits.
+/// Emits a decoder: embedding, layers, logits.
 pub(super) fn decoder(
     b: &mut Builder<'_>,
     c: &Config,
@@ -24,17 +24,17 @@ pub(super) fn decoder(
     head(b, c, h);
 }
 
-/// The layers of the model.
+/// Returns the layers of the model.
 pub(super) fn layers(c: &Config) -> impl Iterator<Item = Layer> {
-    let layers = (0..).zip(&c.blocks);
-    layers.map(|(index, block)| Layer {
+    let layers = (0..).zip(&c.layer_configs);
+    layers.map(|(index, config)| Layer {
         index,
-        block: *block,
+        config: *config,
     })
 }
 
 impl Layer {
-    /// The name of the layer's tensor.
+    /// Returns the full name of a tensor of the layer.
     pub(super) fn tensor(self, name: &str) -> String {
         format!("blk.{}.{name}", self.index)
     }
@@ -49,33 +49,33 @@ impl Layer {
         b.vector(&self.tensor(&format!("{name}.weight")), dim)
     }
 
-    /// `x` over its root mean square, times the layer's vector `name`.
+    /// RMS norm `name` of the layer.
     pub(super) fn rms_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         let w = self.vector(b, name, x.cols());
         b.rms_norm(x, w, c.eps)
     }
 
-    /// The same for every head of `x` apart.
+    /// RMS norm `name` of the layer, per head.
     pub(super) fn head_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
-        let w = self.vector(b, name, self.block.head_dim);
+        let w = self.vector(b, name, self.config.head_dim);
         b.rms_norm(x, w, c.eps)
     }
 
-    /// The layer's norm `name` over mean and variance, with its bias.
+    /// Layer norm `name` of the layer, with bias.
     pub(super) fn layer_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         layer_norm(b, c, &self.tensor(name), x)
     }
 
-    /// The heads of this layer.
+    /// Returns the attention heads of the layer.
     pub(super) fn heads(self) -> Heads {
-        let Block {
+        let LayerConfig {
             heads,
             kv_heads,
             head_dim,
             window,
             cache,
             ..
-        } = self.block;
+        } = self.config;
         Heads {
             layer: cache,
             heads,
@@ -85,9 +85,9 @@ impl Layer {
         }
     }
 
-    /// How its positions turn heads.
+    /// Returns the RoPE of the layer; dimension 0 means none.
     pub(super) fn rope(self, c: &Config) -> Rope {
-        let Some(index) = self.block.rope else {
+        let Some(index) = self.config.rope else {
             return Rope {
                 index: 0,
                 dim: 0,
@@ -104,10 +104,10 @@ impl Layer {
         }
     }
 
-    /// `W x`, `[tokens, rows]`, with the bias that the file may have.
+    /// `W x`, `[tokens, rows]`, with a bias if the file has one.
     #[expect(
         clippy::too_many_arguments,
-        reason = "a line of a forward pass says what it is made of"
+        reason = "a line of a forward pass lists its operands"
     )]
     pub(super) fn project(self, b: &mut Builder<'_>, c: &Config, name: &str, rows: u32, x: X) -> X {
         let x = self.norm_in(b, c, name, x);
@@ -117,7 +117,7 @@ impl Layer {
         y
     }
 
-    /// `W x + bias`, `[tokens, rows]`, of a family that always has biases here.
+    /// `W x + bias`, `[tokens, rows]`, with a required bias.
     pub(super) fn project_biased(self, b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
         let w = self.mat(b, name, rows, x.cols());
         let y = b.mat(short(name), w, x);
@@ -126,10 +126,10 @@ impl Layer {
         y
     }
 
-    /// `h += scale W x`, with the bias that the file may have.
+    /// `h += scale W x`, with a bias if the file has one.
     #[expect(
         clippy::too_many_arguments,
-        reason = "a line of a forward pass says what it is made of"
+        reason = "a line of a forward pass lists its operands"
     )]
     pub(super) fn project_add(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X, h: X) {
         let x = self.norm_in(b, c, name, x);
@@ -144,7 +144,7 @@ impl Layer {
         }
     }
 
-    /// The bias of a projection, where the family or the file has it.
+    /// Adds the bias of a projection if the architecture requires one or the file has one.
     fn bias(self, b: &mut Builder<'_>, c: &Config, name: &str, y: X) {
         let name = format!("{name}.bias");
         if c.biased || self.has(b, &name) {
@@ -153,8 +153,8 @@ impl Layer {
         }
     }
 
-    /// Whether the file has this tensor of the layer, or only of a neighbour: it has none for any
-    /// layer, or one for each, and one that is missing must not go unseen.
+    /// Returns whether the file has this tensor for the layer or an adjacent layer. All layers or none
+    /// have it, so that a missing tensor of a single layer is reported as an error.
     pub(super) fn has(self, b: &Builder<'_>, name: &str) -> bool {
         let neighbours = [self.index.checked_sub(1), self.index.checked_add(1)];
         let layers = [Some(self.index)].into_iter().chain(neighbours);
@@ -162,7 +162,7 @@ impl Layer {
         names.any(|name| b.has(&name))
     }
 
-    /// A projection's norm of its own input, which BitNet's embedding models have.
+    /// Applies the input norm of a projection if there is one, as in BitNet embedding models.
     fn norm_in(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         let norm = format!("{name}_norm_in");
         if !self.has(b, &format!("{norm}.weight")) {
@@ -171,9 +171,9 @@ impl Layer {
         self.rms_norm(b, c, &norm, x)
     }
 
-    /// Queries, keys and values, `[tokens, heads head_dim]` and twice `[tokens, kv_heads head_dim]`.
+    /// Q, `[tokens, heads head_dim]`, and K and V, `[tokens, kv_heads head_dim]`.
     pub(super) fn qkv(self, b: &mut Builder<'_>, c: &Config, n: X) -> [X; 3] {
-        let (q_dim, kv_dim) = (self.block.q_dim(), self.block.kv_dim());
+        let (q_dim, kv_dim) = (self.config.q_dim(), self.config.kv_dim());
         [
             self.project(b, c, "attn_q", q_dim, n),
             self.project(b, c, "attn_k", kv_dim, n),
@@ -181,29 +181,29 @@ impl Layer {
         ]
     }
 
-    /// Turns and stores, then attends: `[tokens, heads head_dim]`.
+    /// Applies RoPE, stores K and V in the cache, and computes attention, `[tokens, heads head_dim]`.
     pub(super) fn attend(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) -> X {
         b.rope_kv(self.heads(), self.rope(c), q, k, v);
         b.attention(self.heads(), q, self.attention_scale(c), c.attention_cap)
     }
 
-    /// `1 / sqrt(head_dim)`, or what the file says.
+    /// Returns the attention scale of the file, or `1 / sqrt(head_dim)`.
     pub(super) fn attention_scale(self, c: &Config) -> f32 {
         if c.attention_scale > 0.0 {
             c.attention_scale
         } else {
-            1.0 / (self.block.head_dim as f32).sqrt()
+            1.0 / (self.config.head_dim as f32).sqrt()
         }
     }
 
     /// `act(gate n) * up n`, `[tokens, ffn]`.
     pub(super) fn gated(self, b: &mut Builder<'_>, c: &Config, n: X) -> X {
-        let gate = self.project(b, c, "ffn_gate", self.block.ffn, n);
-        let up = self.project(b, c, "ffn_up", self.block.ffn, n);
+        let gate = self.project(b, c, "ffn_gate", self.config.ffn, n);
+        let up = self.project(b, c, "ffn_up", self.config.ffn, n);
         b.glu(c.activation, gate, up)
     }
 
-    /// Norm, gated feed-forward layer and the way back: `h += down(act(gate n) * up n)`.
+    /// Norm and gated feed-forward layer: `h += down(act(gate n) * up n)`.
     pub(super) fn feed_forward(self, b: &mut Builder<'_>, c: &Config, h: X) {
         let n = self.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
         let f = self.gated(b, c, n); // [tokens, ffn]
@@ -211,7 +211,7 @@ impl Layer {
     }
 }
 
-/// The norm `name` over mean and variance, with its bias.
+/// Layer norm `name`, with bias.
 pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
     let w = b.vector(&format!("{name}.weight"), x.cols());
     let y = b.layer_norm(x, w, c.eps);
@@ -220,7 +220,7 @@ pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X
     y
 }
 
-/// The residual stream of the tokens, `[tokens, dim]`.
+/// Token embeddings, `[tokens, dim]`.
 pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
     let w = b.weight("token_embd.weight", c.vocab, c.dim);
     let h = b.embed(w);
@@ -230,7 +230,7 @@ pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
     h
 }
 
-/// From the residual stream to logits.
+/// Output norm and logits.
 pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
     let rows = b.logit_rows(h);
     let w = b.vector("output_norm.weight", c.dim);
@@ -238,7 +238,7 @@ pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
     logits(b, c, n);
 }
 
-/// Logits of normed rows; a table of embeddings ends with the rows.
+/// Logits of normalized rows. An embedding table ends with the rows.
 pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
     if b.ends_with(n) {
         return;
@@ -251,7 +251,7 @@ pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
     b.logits(w, n, map);
 }
 
-/// The name of an activation in listings: `attn_q` makes `q`, `ffn_gate` makes `gate`.
+/// Returns the name of an activation in listings: `attn_q` gives `q`, `ffn_gate` gives `gate`.
 fn short(name: &str) -> &str {
     name.rsplit('_').next().unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! Qwen 3: Llama's block with every head of Q and K normed before it is turned.
+//! Qwen 3: Llama's block with QK norm before RoPE.
 
 use super::Config;
 use super::parts::{self, Layer};
@@ -17,7 +17,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 pub(super) fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let [q, k, v] = l.qkv(b, c, n);
-    let q = l.head_norm(b, c, "attn_q_norm", q); // each head apart
+    let q = l.head_norm(b, c, "attn_q_norm", q); // per head
     let k = l.head_norm(b, c, "attn_k_norm", k);
     let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
     l.project_add(b, c, "attn_output", a, h); // h += Wo a

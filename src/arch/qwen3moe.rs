@@ -1,4 +1,4 @@
-//! Qwen 3 with experts: the feed-forward layer of a token is the weighted sum of a few of many.
+//! Qwen 3 MoE: the feed-forward layer is a weighted sum of the selected experts.
 
 use super::parts::{self, Layer};
 use super::{Config, qwen3};

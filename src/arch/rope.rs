@@ -1,96 +1,96 @@
-//! Rotary positions: how far each pair of a head turns per position, and how files stretch that.
+//! RoPE frequencies and their scaling for long contexts.
 //!
-//! The rules of scaling are those of `transformers`' `modeling_rope_utils`.
+//! The scaling rules are those of `modeling_rope_utils` in `transformers`.
 
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 
-/// A rotation that layers share.
+/// RoPE parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotation {
-    /// Elements of a head that are turned.
+    /// Rotated elements of a head.
     pub dim: u32,
     /// Base of the frequencies.
     pub theta: f32,
-    /// How the frequencies are scaled.
+    /// Scaling of the frequencies.
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are scaled for long contexts.
+/// Scaling of frequencies for long contexts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// As they are.
+    /// No scaling.
     None,
-    /// All divided by a factor.
+    /// Divides all frequencies by a factor.
     Linear {
-        /// The factor.
+        /// Divisor.
         factor: f32,
     },
-    /// Divided by wavelength, as Llama 3.1 does.
+    /// Divides frequencies depending on their wavelength, as in Llama 3.1.
     Llama3 {
         /// Divisor of the long wavelengths.
         factor: f32,
         /// Wavelengths over `original / low` are divided by `factor`.
         low: f32,
-        /// Wavelengths under `original / high` stay.
+        /// Wavelengths under `original / high` are not scaled.
         high: f32,
-        /// Positions of the first training.
+        /// Original context length.
         original: f32,
     },
-    /// Divided where a pair turns seldom within the first training's positions.
+    /// YaRN: divides low frequencies, with a ramp between fast and slow pairs.
     Yarn {
         /// Divisor of the slow pairs.
         factor: f32,
-        /// Pairs of more turns stay.
+        /// Rotations within the original context above which a pair is not scaled.
         beta_fast: f32,
-        /// Pairs of fewer turns are divided.
+        /// Rotations within the original context below which a pair is fully scaled.
         beta_slow: f32,
-        /// Positions of the first training.
+        /// Original context length.
         original: f32,
-        /// Whether the bounds between fast and slow are whole pairs.
+        /// Whether the ends of the ramp are rounded to whole pairs.
         truncate: bool,
-        /// What cosine and sine are multiplied by.
+        /// Attention factor: factor of cosine and sine.
         magnitude: f32,
     },
-    /// A larger base where the context is longer than what was trained.
+    /// Dynamic NTK: increases the base for contexts beyond the trained length.
     Dynamic {
-        /// How fast the base grows.
+        /// Growth of the base.
         factor: f32,
-        /// Positions of the training.
+        /// Trained context length.
         trained: f32,
     },
-    /// A divisor for each pair: one list up to the first training's positions, one beyond.
+    /// LongRoPE: divides each pair by a factor of one of two lists.
     Long {
-        /// Divisors up to `original` positions.
+        /// Factors for contexts up to `original`.
         short: Vec<f32>,
-        /// Divisors beyond.
+        /// Factors for longer contexts.
         long: Vec<f32>,
-        /// Positions of the first training.
+        /// Original context length.
         original: f32,
-        /// What cosine and sine are multiplied by.
+        /// Attention factor: factor of cosine and sine.
         magnitude: f32,
     },
-    /// A divisor for each pair, which a tensor has to hold: the file names no rule.
+    /// Divides each pair by a factor of a required tensor; the file names no rule.
     Listed,
-    /// Only the first pairs turn; the frequencies are those of a whole head.
+    /// Rotates only the first pairs, with the frequencies of a whole head.
     Proportional {
-        /// Pairs that turn.
+        /// Number of rotated pairs.
         pairs: u32,
         /// Divisor.
         factor: f32,
     },
 }
 
-/// Positions of the first training where a file of Llama 3.1's rule says nothing.
+/// Default original context length of Llama 3.1's rule.
 const LLAMA3_ORIGINAL: f32 = 8192.0;
 
 impl Rotation {
-    /// Radians per position of each turned pair, for a cache of `context` positions; `factors`
-    /// are divisors from a tensor of the file.
+    /// Returns the frequency of each rotated pair in radians per position, for `context` positions.
+    /// `factors` are divisors from a tensor of the file.
     ///
     /// # Errors
     ///
-    /// `Format` for factors of another length or that are no positive numbers.
+    /// `Format` for factors of a wrong length or that are not positive.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the last step rounds to f32"
@@ -98,15 +98,14 @@ impl Rotation {
     pub fn freqs(&self, factors: Option<&[f32]>, context: u32) -> Result<Vec<f32>> {
         let pairs = self.dim as usize / 2;
         if let Some(factors) = factors {
-            divisors("rope_freqs.weight", factors, pairs)?;
+            check_factors("rope_freqs.weight", factors, pairs)?;
         } else if self.scaling == RopeScaling::Listed {
             bail!(Format, "tensor rope_freqs.weight is missing");
         }
-        let scale = Scale::of(self, context)?;
+        let scale = FrequencyScale::of(self, context)?;
         let freq = |i: usize| {
             let plain = scale.theta.powf(-2.0 * i as f64 / f64::from(self.dim));
-            // Factors are Llama 3's rule, or the proportional one, already worked out; a linear
-            // scaling stands beside them.
+            // Factors replace Llama 3's rule and the proportional one; other rules apply in addition.
             let scaled = match (factors, &self.scaling) {
                 (Some(f), RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. }) => {
                     plain / f64::from(f[i])
@@ -119,7 +118,7 @@ impl Rotation {
         Ok((0..pairs).map(freq).collect())
     }
 
-    /// What cosine and sine are multiplied by.
+    /// Returns the factor of cosine and sine.
     pub fn magnitude(&self) -> f32 {
         match self.scaling {
             RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude, .. } => magnitude,
@@ -128,33 +127,33 @@ impl Rotation {
     }
 }
 
-/// Holds divisors of a file to their number and to being divisors.
-fn divisors(name: &str, factors: &[f32], pairs: usize) -> Result<()> {
+/// Checks the number and sign of factors.
+fn check_factors(name: &str, factors: &[f32], pairs: usize) -> Result<()> {
     if factors.len() != pairs {
         bail!(
             Format,
-            "{name} has {} factors, wanted {pairs}",
+            "{name}: expected {pairs} factors, got {}",
             factors.len()
         );
     }
     if let Some(bad) = factors.iter().find(|f| f.is_nan() || **f <= 0.0) {
-        bail!(Format, "{name}: {bad} is no divisor");
+        bail!(Format, "{name}: expected positive factors, got {bad}");
     }
     Ok(())
 }
 
-/// A scaling for one context.
-struct Scale<'a> {
+/// Scaling for a context length.
+struct FrequencyScale<'a> {
     rotation: &'a Rotation,
-    /// The base.
+    /// Scaled base.
     theta: f64,
-    /// YaRN's first slow pair and last fast one.
+    /// First and last pair of YaRN's ramp.
     bounds: [f64; 2],
-    /// The list of divisors that counts.
+    /// Selected LongRoPE factors.
     list: &'a [f32],
 }
 
-impl<'a> Scale<'a> {
+impl<'a> FrequencyScale<'a> {
     fn of(rotation: &'a Rotation, context: u32) -> Result<Self> {
         let mut scale = Self {
             rotation,
@@ -166,8 +165,8 @@ impl<'a> Scale<'a> {
         match &rotation.scaling {
             RopeScaling::Dynamic { factor, trained } => {
                 let [factor, trained] = [*factor, *trained].map(f64::from);
-                let longer = context.max(trained) / trained;
-                let growth = factor * longer - (factor - 1.0);
+                let ratio = context.max(trained) / trained;
+                let growth = factor * ratio - (factor - 1.0);
                 scale.theta *= growth.powf(dim / (dim - 2.0).max(1.0));
             }
             RopeScaling::Yarn {
@@ -177,8 +176,9 @@ impl<'a> Scale<'a> {
                 truncate,
                 ..
             } => {
-                let pair = |turns: f32| {
-                    let span = f64::from(*original) / (f64::from(turns) * std::f64::consts::TAU);
+                let pair = |rotations: f32| {
+                    let turns = f64::from(rotations) * std::f64::consts::TAU;
+                    let span = f64::from(*original) / turns;
                     dim * span.ln() / (2.0 * scale.theta.ln())
                 };
                 let [mut low, mut high] = [pair(*beta_fast), pair(*beta_slow)];
@@ -194,10 +194,10 @@ impl<'a> Scale<'a> {
                 ..
             } => {
                 let pairs = rotation.dim as usize / 2;
-                divisors("short_factor (rope_factors_short.weight)", short, pairs)?;
-                divisors("long_factor (rope_factors_long.weight)", long, pairs)?;
-                let beyond = context > f64::from(*original);
-                scale.list = if beyond { long } else { short };
+                check_factors("short_factor (rope_factors_short.weight)", short, pairs)?;
+                check_factors("long_factor (rope_factors_long.weight)", long, pairs)?;
+                let is_long = context > f64::from(*original);
+                scale.list = if is_long { long } else { short };
             }
             _ => {}
         }
@@ -228,15 +228,14 @@ impl<'a> Scale<'a> {
             }
             RopeScaling::Yarn { factor, .. } => {
                 let [low, high] = self.bounds;
-                // Equal bounds are a step and not a division by zero.
+                // Avoids a division by zero for equal bounds.
                 let width = if high == low { 0.001 } else { high - low };
                 let slow = ((i as f64 - low) / width).clamp(0.0, 1.0);
                 slow * freq / f64::from(*factor) + (1.0 - slow) * freq
             }
             RopeScaling::Long { .. } => freq / f64::from(self.list[i]),
             RopeScaling::Proportional { pairs, factor } => {
-                let turns = i < *pairs as usize;
-                if turns {
+                if i < *pairs as usize {
                     freq / f64::from(*factor)
                 } else {
                     0.0
@@ -246,17 +245,17 @@ impl<'a> Scale<'a> {
     }
 }
 
-/// What a model's metadata says of scaling.
-pub(super) struct Keys<'a> {
+/// Reads the scaling from the metadata.
+pub(super) struct ScalingKeys<'a> {
     pub(super) meta: &'a Metadata,
     pub(super) arch: &'a str,
-    /// Positions that the model was trained for.
+    /// Trained context length.
     pub(super) context: u32,
-    /// Elements of a head that are turned.
+    /// Rotated elements of a head.
     pub(super) dim: u32,
 }
 
-impl Keys<'_> {
+impl ScalingKeys<'_> {
     fn key(&self, name: &str) -> String {
         format!("{}.rope.scaling.{name}", self.arch)
     }
@@ -274,22 +273,22 @@ impl Keys<'_> {
         Ok(original.map_or(default, |n| n as f32))
     }
 
-    /// `attn_factor`, by either of its names, or what the scaling's rule makes of it.
-    fn magnitude(&self, rule: f32) -> Result<f32> {
-        let said = match self.float("attn_factor")? {
+    /// Reads the attention factor by either of its names, with a default.
+    fn magnitude(&self, default: f32) -> Result<f32> {
+        let factor = match self.float("attn_factor")? {
             None => self.float("yarn_attn_factor")?,
-            found => found,
+            factor => factor,
         };
-        Ok(said.unwrap_or(rule))
+        Ok(factor.unwrap_or(default))
     }
 
-    /// Reads the scaling; lists of factors may stand in tensors, which the catalog adds.
+    /// Reads the scaling. The catalog adds factors that are stored in tensors.
     pub(super) fn scaling(&self) -> Result<RopeScaling> {
         let legacy = self.meta.f32(&format!("{}.rope.scale_linear", self.arch))?;
         let scaling = match self.meta.str(&self.key("type"))? {
             None => match legacy {
                 Some(factor) => RopeScaling::Linear { factor },
-                // GGUF files with a list of divisors do not name the rule.
+                // GGUF files with LongRoPE factors do not name the rule.
                 None if self.float("attn_factor")?.is_some() => self.long()?,
                 None => RopeScaling::None,
             },
@@ -310,10 +309,10 @@ impl Keys<'_> {
             },
             Some("longrope") => self.long()?,
             Some("proportional") => {
-                let share = self.float_or("partial", 1.0)?;
+                let fraction = self.float_or("partial", 1.0)?;
                 #[expect(clippy::cast_possible_truncation, reason = "as `int` does in Python")]
                 #[expect(clippy::cast_sign_loss, reason = "negative numbers become 0")]
-                let pairs = (f64::from(share) * f64::from(self.dim) / 2.0) as u32;
+                let pairs = (f64::from(fraction) * f64::from(self.dim) / 2.0) as u32;
                 RopeScaling::Proportional {
                     pairs,
                     factor: self.float_or("factor", 1.0)?,
@@ -321,7 +320,7 @@ impl Keys<'_> {
             }
             Some(other) => bail!(
                 Unsupported,
-                "{}: {other:?} is not known; known are none, linear, llama3, yarn, dynamic, \
+                "{}: unsupported type {other:?}; supported are none, linear, llama3, yarn, dynamic, \
                  longrope, proportional",
                 self.key("type")
             ),
@@ -353,7 +352,7 @@ impl Keys<'_> {
         })
     }
 
-    /// The factors stand in the metadata, or in tensors that the catalog adds.
+    /// Reads LongRoPE, whose factors are in the metadata or in tensors.
     fn long(&self) -> Result<RopeScaling> {
         let list = |name| Ok(self.meta.f32s(&self.key(name))?.unwrap_or_default());
         let original = self.original(self.context as f32)?;
@@ -373,10 +372,10 @@ impl Keys<'_> {
 }
 
 impl RopeScaling {
-    /// Refuses numbers that are no scaling.
+    /// Rejects invalid parameters.
     pub(super) fn check(&self, arch: &str) -> Result<()> {
         let positive = |x: &f32| x.is_finite() && *x > 0.0;
-        let sound = match self {
+        let valid = match self {
             Self::None | Self::Listed => true,
             Self::Linear { factor } => positive(factor),
             Self::Llama3 {
@@ -406,7 +405,7 @@ impl RopeScaling {
             } => [original, magnitude].into_iter().all(positive),
             Self::Proportional { factor, .. } => positive(factor),
         };
-        if !sound {
+        if !valid {
             bail!(Format, "{arch}.rope.scaling: {self:?} is out of range");
         }
         Ok(())

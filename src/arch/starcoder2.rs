@@ -1,4 +1,4 @@
-//! StarCoder 2: GPT-2's block with rotary positions and grouped heads.
+//! StarCoder 2: GPT-2's block with RoPE and grouped-query attention.
 
 use super::{Config, gpt2, parts};
 use crate::op::builder::Builder;

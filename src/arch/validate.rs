@@ -1,11 +1,11 @@
-//! The range of each number of a model.
+//! Validates hyperparameters.
 
-use super::block::{Block, Each};
 use super::config::{Config, LAYERS_MAX};
 use super::family::Arch;
+use super::layer_config::{LayerConfig, LayerValues};
 use crate::error::{Result, bail};
 
-/// A range that a number must keep.
+/// Range of a hyperparameter.
 struct Range {
     key: &'static str,
     value: fn(&Config) -> u32,
@@ -22,10 +22,10 @@ const fn range(key: &'static str, min: u32, max: u32, value: fn(&Config) -> u32)
     }
 }
 
-/// Elements of a head at most.
+/// Maximum head dimension.
 const HEAD_DIM_MAX: u32 = 4096;
 
-/// Generous, yet small enough that no product of three of them leaves 64 bits.
+/// Ranges of integers. Any product of three fits 64 bits.
 const RANGES: &[Range] = &[
     range("block_count", 1, LAYERS_MAX, |c| c.layers),
     range("embedding_length", 1, 1 << 17, |c| c.dim),
@@ -33,7 +33,7 @@ const RANGES: &[Range] = &[
     range("attention.head_count_kv", 1, 4096, |c| c.kv_heads),
     range("attention.key_length", 1, HEAD_DIM_MAX, |c| c.head_dim),
     range("attention.key_length_swa", 1, HEAD_DIM_MAX, |c| {
-        c.lists.head_dim_swa
+        c.per_layer.head_dim_swa
     }),
     range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
     range("vocab_size", 1, 1 << 21, |c| c.vocab),
@@ -41,7 +41,7 @@ const RANGES: &[Range] = &[
     range("attention.sliding_window", 0, 1 << 27, |c| c.window),
     range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| c.shared_kv),
     range("expert_count", 0, 4096, |c| c.experts),
-    // The rows of all experts together fit 32 bits.
+    // The total rows of all experts fit 32 bits.
     range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
     range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
         c.layer_embedding
@@ -49,14 +49,14 @@ const RANGES: &[Range] = &[
 ];
 
 impl Config {
-    /// Fills in what this family leaves unsaid, holds every number to its range and the numbers
-    /// to each other, and works out the layers.
+    /// Applies the defaults of the architecture, checks ranges and consistency, and computes the
+    /// layers.
     ///
     /// # Errors
     ///
-    /// `Format`, naming the key, the value and the limit.
+    /// `Format`, with the key, the value and the limit.
     pub fn validate(mut self, arch: &Arch) -> Result<Self> {
-        if !self.lists.activation_said {
+        if !self.per_layer.has_activation {
             self.activation = arch.activation;
         }
         (arch.defaults)(&mut self);
@@ -69,13 +69,13 @@ impl Config {
                 bail!(Format, "{name}.{key} is missing or 0");
             }
         }
-        if self.lists.kv_heads == Each::All(0) {
+        if self.per_layer.kv_heads == LayerValues::All(0) {
             self.kv_heads = self.heads;
-            self.lists.kv_heads = self.lists.heads.clone();
+            self.per_layer.kv_heads = self.per_layer.heads.clone();
         }
         if self.experts > 0 && self.ffn == 0 {
             self.ffn = self.expert_ffn;
-            self.lists.ffn = Each::All(self.expert_ffn);
+            self.per_layer.ffn = LayerValues::All(self.expert_ffn);
         }
         for Range {
             key,
@@ -91,7 +91,7 @@ impl Config {
             }
         }
         self.check_numbers(&name)?;
-        self.blocks = Block::all(&self)?;
+        self.layer_configs = LayerConfig::all(&self)?;
         Ok(self)
     }
 
@@ -100,21 +100,22 @@ impl Config {
         if !(eps > 0.0 && eps < 1.0) {
             bail!(
                 Format,
-                "{arch}.attention.layer_norm_rms_epsilon, or layer_norm_epsilon: {eps} is outside 0..1"
+                "{arch}.attention.layer_norm_rms_epsilon or layer_norm_epsilon: expected a number \
+                 between 0 and 1, got {eps}"
             );
         }
-        for (rope, layers) in self.ropes.iter().zip(["", "_swa"]) {
+        for (rope, suffix) in self.ropes.iter().zip(["", "_swa"]) {
             if rope.dim > HEAD_DIM_MAX {
                 bail!(
                     Format,
-                    "{arch}.rope.dimension_count{layers}: {} is over the limit of {HEAD_DIM_MAX}",
+                    "{arch}.rope.dimension_count{suffix}: {} is over the limit of {HEAD_DIM_MAX}",
                     rope.dim
                 );
             }
             if !(rope.theta > 1.0 && rope.theta.is_finite()) {
                 bail!(
                     Format,
-                    "{arch}.rope.freq_base{layers}: {} is not a base",
+                    "{arch}.rope.freq_base{suffix}: expected a finite number over 1, got {}",
                     rope.theta
                 );
             }
@@ -128,17 +129,20 @@ impl Config {
             ("attn_logit_softcapping", self.attention_cap),
             ("final_logit_softcapping", self.logit_cap),
         ] {
-            let may_be_off = key.starts_with("att") || key.starts_with("final");
-            if !value.is_finite() || value < 0.0 || value == 0.0 && !may_be_off {
-                bail!(Format, "{arch}.{key}: {value} is no positive number");
+            let optional = key.starts_with("att") || key.starts_with("final");
+            if !value.is_finite() || value < 0.0 || value == 0.0 && !optional {
+                bail!(
+                    Format,
+                    "{arch}.{key}: expected a positive number, got {value}"
+                );
             }
         }
         if self.experts > 0 && !(1..=self.experts).contains(&self.experts_used) {
             bail!(
                 Format,
-                "{arch}.expert_used_count: {} of {} experts",
-                self.experts_used,
-                self.experts
+                "{arch}.expert_used_count: expected 1 to {}, got {}",
+                self.experts,
+                self.experts_used
             );
         }
         Ok(())

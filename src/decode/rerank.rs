@@ -193,7 +193,8 @@ mod tests {
             ),
         ] {
             let source = template_source(prompt).expect("prompt has all placeholders");
-            let template = ChatTemplate::new(&source, TemplateTokens::default()).expect("valid template");
+            let template =
+                ChatTemplate::new(&source, TemplateTokens::default()).expect("valid template");
             assert_eq!(
                 template.render(&conversation).expect("template renders"),
                 expected

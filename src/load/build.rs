@@ -1,4 +1,4 @@
-//! The tables of a model, from recipe to checked table.
+//! Builds the tables of a model: recipe, sampling stages, planning, verification.
 
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
@@ -17,7 +17,7 @@ use crate::plan;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What every table of a model is built from.
+/// Inputs of every table of a model.
 pub(super) struct Build {
     pub(super) arch: &'static Arch,
     pub(super) config: Config,
@@ -26,23 +26,24 @@ pub(super) struct Build {
     pub(super) tuned: Tuned,
     pub(super) cache: Cache,
     pub(super) chunk: u32,
-    /// Whether a table for embeddings is wanted.
+    /// Whether a decoder also gets an embedding table.
     pub(super) embeddings: bool,
-    /// The tables that steps go through.
+    /// Tables that decode a single sequence.
     pub(super) steps: StepTables,
-    /// The samplers of tables that pick tokens.
+    /// Sampler chain of the decode tables.
     pub(super) samplers: Vec<SamplerKind>,
 }
 
 impl Build {
-    /// The tables that pick a token for each of their rows, the narrowest first; none of an encoder.
+    /// Builds the decode tables, which sample a token for each row, in ascending order of rows.
+    /// Empty for an encoder.
     pub(super) fn steps(&self) -> Result<Vec<Table>> {
         if self.arch.encoder {
             return Ok(Vec::new());
         }
         let sequences = match self.steps {
-            StepTables::Lone => self.cache.sequences,
-            StepTables::Wide => self.cache.sequences.max(SCORE_TOKENS),
+            StepTables::SingleRow => self.cache.sequences,
+            StepTables::MultiRow => self.cache.sequences.max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -50,7 +51,7 @@ impl Build {
         Ok(tables)
     }
 
-    /// The one of these with so many rows.
+    /// Builds the decode table with this number of rows.
     pub(super) fn step(&self, rows: u32) -> Result<Table> {
         let logits = if rows == 1 {
             LogitRows::Last
@@ -62,8 +63,8 @@ impl Build {
         })
     }
 
-    /// The tables that chunks of tokens go through: batch, and embed where it is wanted; of an
-    /// encoder embed alone.
+    /// Builds the tables for chunks of tokens: the prefill table and, if enabled, the embedding
+    /// table. An encoder has only the embedding table.
     pub(super) fn batches(&self) -> Result<Vec<Table>> {
         let mut tables = vec![self.chunk_table()?];
         if self.arch.encoder {
@@ -74,14 +75,14 @@ impl Build {
         Ok(tables)
     }
 
-    /// Every table.
+    /// Builds all tables.
     pub(super) fn tables(&self) -> Result<Vec<Table>> {
         let mut tables = self.steps()?;
         tables.extend(self.batches()?);
         Ok(tables)
     }
 
-    /// The table that most tokens at once go through: of an encoder the one for embeddings.
+    /// Builds the table with the most tokens: the prefill table, or an encoder's embedding table.
     pub(super) fn chunk_table(&self) -> Result<Table> {
         if self.arch.encoder {
             return self.embed();
@@ -93,13 +94,13 @@ impl Build {
         self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
     }
 
-    /// Recipe, tails, plan, checks.
+    /// Runs the recipe and `sampling`, plans the table and verifies it.
     fn table(
         &self,
         id: TableId,
         tokens: u32,
         logits: LogitRows,
-        tails: impl FnOnce(&mut Builder<'_>, u32),
+        sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
             sequences,
@@ -122,13 +123,13 @@ impl Build {
             },
         );
         (self.arch.recipe)(&mut b, &self.config);
-        tails(&mut b, self.config.vocab);
+        sampling(&mut b, self.config.vocab);
         let table = plan::compile(b.finish()?, &self.profile)?;
         verify::check(&table, &self.profile)?;
         Ok(table)
     }
 
-    /// What is known of the model once its tables stand.
+    /// Returns the facts of the model.
     pub(super) fn facts(&self, tables: &[Table]) -> Facts {
         let Self {
             config,
@@ -147,7 +148,7 @@ impl Build {
             ffn: config.ffn,
             vocab: config.vocab,
             sequences: cache.sequences,
-            speculates: self.steps == StepTables::Wide
+            speculates: self.steps == StepTables::MultiRow
                 || cache.sequences > 1
                 || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,
@@ -167,13 +168,13 @@ impl Build {
     }
 }
 
-/// Working memory of tables that share an arena.
+/// Returns the scratch bytes of tables that share an arena.
 pub(super) fn scratch_bytes(tables: &[Table]) -> u64 {
     tables.iter().map(Table::arena_bytes).max().unwrap_or(0)
 }
 
-/// Bytes of weights that one replay reads: an embedding by its row, experts by those that a token
-/// takes, everything else whole.
+/// Returns the bytes of weights that one token reads: one row of an embedding, the selected experts,
+/// all of other weights.
 fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut bytes = 0;
     let mut vectors = BTreeSet::new();
@@ -182,21 +183,21 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
             let BufferId::Weight(index, first) = info.place else {
                 continue;
             };
-            // Products may share the vector of a norm.
+            // Several commands may read one norm vector.
             if info.rows == 1 && !vectors.insert(index) {
                 continue;
             }
-            let all = u64::from(catalog.rows_of(index).max(1));
-            let read = match (cmd.kernel.op, first) {
+            let total_rows = u64::from(catalog.rows_of(index).max(1));
+            let read_rows = match (cmd.kernel.op, first) {
                 (Op::Embed | Op::EmbedAdd, 0) => 1,
                 (Op::Experts | Op::GroupedGemm, 0) => {
                     const { assert!(experts::AT.y == grouped_gemm::AT.y) };
-                    u64::from(table.slot(cmd.slots()[experts::AT.y]).cols).min(all)
+                    u64::from(table.slot(cmd.slots()[experts::AT.y]).cols).min(total_rows)
                 }
                 (Op::Embed | Op::EmbedAdd | Op::Experts | Op::GroupedGemm, _) => 0,
                 _ => u64::from(info.rows),
             };
-            bytes += catalog.bytes_of(index) * read / all;
+            bytes += catalog.bytes_of(index) * read_rows / total_rows;
         }
     }
     bytes

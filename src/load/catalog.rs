@@ -1,4 +1,4 @@
-//! The catalog: a model's weights as tables want them, the quirks of its files resolved.
+//! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::hf;
 use super::options::LoadOptions;
@@ -17,20 +17,20 @@ use crate::quant::{self, Matrix, Scales};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// A model's weights by name and number, and the constants that loading computed.
+/// Weights of a model by name and index, and constants computed while loading.
 #[derive(Debug)]
 pub(super) struct Catalog {
     model: Opened,
     arch: &'static Arch,
     weights: Vec<Weight>,
-    /// Elements of the weights in the files.
+    /// Number of parameters in the files.
     parameters: u64,
-    /// The one scale of each weight that is multiplied as ternary digits.
+    /// For each weight with ternary digits, its single scale.
     digit_scales: Vec<Option<f32>>,
     by_name: HashMap<String, u32>,
     /// Whether `output.weight` is the token embedding.
     tied: bool,
-    /// Tables of RoPE frequencies, by the number that recipes give them.
+    /// RoPE frequencies, by the index that recipes use.
     rope_freqs: Vec<Vec<f32>>,
 }
 
@@ -41,12 +41,11 @@ const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
 
 impl Catalog {
-    /// Resolves what files of one architecture may do differently.
+    /// Builds the catalog: maps names, splits fused tensors, detects tied embeddings.
     ///
     /// # Errors
     ///
-    /// `Format` for tensors that do not fit each other, `Unsupported` for one that no kernel
-    /// reads, before a recipe stumbles over it.
+    /// `Format` for inconsistent tensors, `Unsupported` for a type without kernels.
     pub(super) fn resolve(
         model: Opened,
         arch: &'static Arch,
@@ -65,8 +64,8 @@ impl Catalog {
                 .collect::<Result<_>>()?,
         };
         let mut weights = split(weights, file, arch, &|layer| {
-            let block = config.blocks.get(layer as usize);
-            block.map_or([0; 2], |b| [b.q_dim(), b.kv_dim()])
+            let layer = config.layer_configs.get(layer as usize);
+            layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
         })?;
         drop_shared(&mut weights, &file.metadata, arch)?;
         let mut by_name = HashMap::new();
@@ -75,16 +74,16 @@ impl Catalog {
                 let names = [&weights[other as usize], weight].map(|w| w.tensor(file));
                 bail!(
                     Format,
-                    "tensors {} and {} are both {}",
+                    "tensors {} and {} both map to {}",
                     names[0],
                     names[1],
                     weight.name
                 );
             }
         }
-        let said = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
-        let tied = said.flatten().unwrap_or(!by_name.contains_key(HEAD));
-        // Only GGUF files may hold Q and K permuted.
+        let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
+        let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
+        // Only GGUF files may store permuted Q and K.
         config.half_split = arch.half_split || model.folder.is_some();
         let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
         let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
@@ -102,12 +101,12 @@ impl Catalog {
         if let Some(dtype) = options.head_type {
             catalog.encode_head(dtype, options.threads)?;
         }
-        // The embedding's rows are the vocabulary; a key or a token list may be shorter.
+        // The rows of the embedding are the vocabulary size; the key or the token list may be smaller.
         if let Some(embedding) = catalog.find(EMBEDDING) {
             if embedding.rows < config.vocab {
                 bail!(
                     Format,
-                    "tensor {} has {} rows for a vocabulary of {}",
+                    "tensor {} has {} rows, expected at least the vocabulary size of {}",
                     catalog.spelling(EMBEDDING),
                     embedding.rows,
                     config.vocab
@@ -118,21 +117,23 @@ impl Catalog {
         Ok((catalog, config))
     }
 
-    /// Puts the head in this type in the place of the one that the model has; an embedding that was
-    /// the head too keeps its own.
+    /// Requantizes the output projection (`lm_head`). A tied embedding keeps its own type.
     fn encode_head(&mut self, dtype: DType, threads: u32) -> Result<()> {
         if !HEAD_TYPES.contains(&dtype) {
             let known = HEAD_TYPES.map(DType::name).join(", ");
-            bail!(Argument, "a head of type {dtype}: known are {known}");
+            bail!(
+                Argument,
+                "unsupported head type {dtype}; supported types are {known}"
+            );
         }
         if self.arch.encoder {
             bail!(
                 Argument,
-                "a head of type {dtype}: {} models have no head",
+                "head type {dtype}: {} models have no output projection",
                 self.arch.name
             );
         }
-        // Where there is none at all, the recipe says so.
+        // The recipe reports a missing output projection.
         let Some(WeightInfo {
             index,
             dtype: stored,
@@ -163,8 +164,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Computes the RoPE frequencies for a cache of `context` positions, with the file's factors
-    /// where it has some.
+    /// Computes the RoPE frequencies for `context` positions, with the factors of the file if any.
     pub(super) fn add_rope(&mut self, config: &mut Config, context: u32) -> Result<()> {
         let floats = |name: &str| {
             let tensor = self.file().tensor(name);
@@ -179,19 +179,19 @@ impl Catalog {
                 if let Some((name, _)) = lists.iter().find(|(_, list)| list.is_some()) {
                     bail!(
                         Format,
-                        "{}.rope.scaling.attn_factor is missing, which goes with tensor {name}",
+                        "{}.rope.scaling.attn_factor is missing, but tensor {name} requires it",
                         config.architecture
                     );
                 }
             }
             if let RopeScaling::Long { short, long, .. } = &mut rotation.scaling {
-                for (list, found) in [(short, &short_list), (long, &long_list)] {
-                    if let Some(found) = found {
-                        list.clone_from(found);
+                for (list, tensor) in [(short, &short_list), (long, &long_list)] {
+                    if let Some(values) = tensor {
+                        list.clone_from(values);
                     }
                 }
             }
-            // A file's divisors are those of the layers that see all positions.
+            // The factors of a file apply to layers with full attention.
             let factors = factors.as_deref().filter(|_| i == 0);
             freqs.push(rotation.freqs(factors, context)?);
         }
@@ -199,8 +199,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Refuses a tensor that the table leaves out: a bias that the recipe does not know would
-    /// make every answer wrong without a word. GGUF files may have more outside of the layers.
+    /// Rejects a tensor that the table does not use, because ignoring one, such as a bias, would
+    /// silently give wrong results. GGUF files may have unused tensors outside of the layers.
     pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
         let used = table.slots.iter().filter_map(|slot| match slot.place {
             BufferId::Weight(index, _) => Some(index),
@@ -208,29 +208,30 @@ impl Catalog {
         });
         let used: HashSet<u32> = used.collect();
         for (index, weight) in (0..).zip(&self.weights) {
-            let counts = self.model.folder.is_some() || weight.name.starts_with("blk.");
-            if counts && !used.contains(&index) {
+            let required = self.model.folder.is_some() || weight.name.starts_with("blk.");
+            if required && !used.contains(&index) {
                 bail!(
                     Unsupported,
-                    "tensor {} is no part of this architecture as it is built here",
-                    weight.tensor(self.file())
+                    "unexpected tensor {}: not used by the architecture {:?}",
+                    weight.tensor(self.file()),
+                    self.arch.name
                 );
             }
         }
         Ok(())
     }
 
-    /// The files and what stands beside them.
+    /// Returns the opened files of the model.
     pub(super) fn model(&self) -> &Opened {
         &self.model
     }
 
-    /// The file.
+    /// Returns the directory of the file.
     pub(super) fn file(&self) -> &Directory {
         &self.model.file
     }
 
-    /// `general.name`.
+    /// Returns `general.name`.
     pub(super) fn name(&self) -> &str {
         self.file()
             .metadata
@@ -240,32 +241,32 @@ impl Catalog {
             .unwrap_or_default()
     }
 
-    /// All weights, by their numbers.
+    /// Returns all weights, in the order of their indices.
     pub(super) fn weights(&self) -> impl Iterator<Item = &Weight> {
         self.weights.iter()
     }
 
-    /// Elements of all weights of the files.
+    /// Returns the number of parameters in the files.
     pub(super) fn parameters(&self) -> u64 {
         self.parameters
     }
 
-    /// Bytes of all weights and their scales.
+    /// Returns the bytes of all weights and their scales.
     pub(super) fn weight_bytes(&self) -> u64 {
         self.weights.iter().map(|w| w.bytes(self.file())).sum()
     }
 
-    /// Rows of a weight.
+    /// Returns the rows of a weight.
     pub(super) fn rows_of(&self, index: u32) -> u32 {
         self.weights[index as usize].rows
     }
 
-    /// Bytes of a weight and its scales.
+    /// Returns the bytes of a weight and its scales.
     pub(super) fn bytes_of(&self, index: u32) -> u64 {
         self.weights[index as usize].bytes(self.file())
     }
 
-    /// The storage type that most bytes of the weights have.
+    /// Returns the storage type with the most bytes.
     pub(super) fn dtype(&self) -> &'static str {
         let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
         for weight in &self.weights {
@@ -275,25 +276,26 @@ impl Catalog {
         largest.map_or("", |(name, _)| name)
     }
 
-    /// Bytes of the file or files.
+    /// Returns the total size of the files in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
     }
 }
 
-/// Refuses a decoder that was trained to see both ways, and an encoder that was not: their tensors
-/// are the same.
+/// Rejects a decoder with bidirectional attention and an encoder with causal attention, which have
+/// the same tensors as supported models.
 fn check_causal(file: &Directory, arch: &Arch) -> Result<()> {
     let key = format!("{}.attention.causal", arch.name);
     match file.metadata.bool(&key)? {
-        Some(said) if said == arch.encoder => bail!(Unsupported, "{key}: {said}, wanted {}", !said),
+        Some(causal) if causal == arch.encoder => {
+            bail!(Unsupported, "{key} is {causal}, expected {}", !causal)
+        }
         _ => Ok(()),
     }
 }
 
-/// The one scale of a weight of ternary digits, whose activations go to int8. `TQ1_0` and `TQ2_0`
-/// are made of any model's weights; all of their blocks have one scale only where the model was
-/// trained so.
+/// Returns the scale of a ternary weight, whose activations are quantized to int8. `TQ1_0` and
+/// `TQ2_0` weights have one scale in all blocks only if the model was trained with ternary weights.
 fn digit_scale(weight: &Weight, file: &Directory) -> Option<f32> {
     let matrix = Matrix {
         bytes: weight.codes.bytes(file),
@@ -326,10 +328,10 @@ impl Weights for Catalog {
 
     fn spelling(&self, name: &str) -> String {
         let file = self.file();
-        let found = self.find(name).map(|w| &self.weights[w.index as usize]);
-        // Of experts that a folder has apart it is the first one's.
-        let whole = |w: &&Weight| w.stack == 1 || self.model.folder.is_none();
-        if let Some(weight) = found.filter(whole) {
+        let weight = self.find(name).map(|w| &self.weights[w.index as usize]);
+        // Experts in separate tensors have no common tensor name.
+        let one_tensor = |w: &&Weight| w.stack == 1 || self.model.folder.is_none();
+        if let Some(weight) = weight.filter(one_tensor) {
             return weight.tensor(file).to_string();
         }
         let other = match &self.model.folder {

@@ -1,4 +1,4 @@
-//! The chat templates, from the keys of a GGUF file or from the files of a folder.
+//! Reads the chat templates from GGUF keys or from the files of a safetensors folder.
 
 use super::hf;
 use super::source::Opened;
@@ -6,14 +6,13 @@ use crate::error::Result;
 use crate::format::Metadata;
 use crate::text::ChatTemplates;
 
-/// The key of the template for ordinary chats; others follow behind a dot.
+/// Key of the default chat template. Named templates append a dot and their name.
 pub(super) const KEY: &str = "tokenizer.chat_template";
 
-/// Bytes of each file that may hold templates; the largest known is a `tokenizer_config.json` that
-/// lists six thousand tokens in a megabyte.
+/// Maximum size in bytes of a file with templates. The largest known one has 1 MB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The chat templates of a model: its keys, or the files beside its tensors.
+/// Reads the chat templates of a model.
 pub(super) fn read(model: &Opened) -> Result<ChatTemplates> {
     match &model.folder {
         None => Ok(from_metadata(&model.file.metadata)),
@@ -31,8 +30,8 @@ fn from_folder(folder: &hf::Folder) -> Result<ChatTemplates> {
     ChatTemplates::from_hf_files(config.as_deref(), json.as_deref(), jinja.as_deref())
 }
 
-/// The template for ordinary chats, and those with a name behind the key. What is no text is left
-/// out: it keeps nobody from using the model for anything else.
+/// Reads the default template and the named templates. Values that are not strings are ignored, so
+/// that the model loads without a chat template.
 fn from_metadata(meta: &Metadata) -> ChatTemplates {
     let mut templates = ChatTemplates::default();
     for (key, value) in meta.iter() {

@@ -1,6 +1,6 @@
-//! One table, two devices: replays command by command and compares what each wrote.
+//! Compares a GPU with the CPU: runs tables command by command on both and compares the outputs.
 
-use super::device::Device;
+use super::device::SelectedDevice;
 use super::inspect;
 use super::options::{DeviceChoice, LoadOptions};
 use super::source::Source;
@@ -14,58 +14,59 @@ use crate::op::list::Access;
 use crate::op::table::{BufferId, Cmds, SamplingStage, SlotInfo, Table};
 use std::sync::Arc;
 
-/// Greatest difference of a number, relative to the largest of its buffer: f32 sums in another
-/// order, and transcendental functions of another library.
+/// Maximum difference, relative to the largest value of the buffer. Differences come from the order
+/// of f32 sums and from other implementations of transcendental functions.
 const TOLERANCE: f64 = 1e-4;
 
-/// Positions of the cache where nobody asks for a number: each command's buffers are read back, so
-/// it is small. Windows are passed where the context is longer than one and a pass together.
+/// Default context length. It is small because the buffers of each command are read back. Sliding
+/// windows are exceeded only by a context longer than a window plus one pass.
 const CONTEXT: u32 = 64;
 
-/// Tokens of a pass at most.
+/// Maximum number of tokens of a forward pass.
 const CHUNK: u32 = 16;
 
-/// Tokens that a table runs which takes one at a time.
+/// Number of tokens that a decode table generates.
 const STEPS: u32 = 4;
 
-/// How two devices agree on the tables of a model.
+/// Result of [`compare`].
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The devices, in words.
+    /// Descriptions of the two devices.
     pub devices: [String; 2],
-    /// Commands that were replayed on both.
+    /// Number of compared commands.
     pub commands: usize,
-    /// The greatest difference, relative to the largest number of its buffer.
+    /// Largest difference, relative to the largest value of its buffer.
     pub worst: f64,
-    /// The command of the greatest difference.
+    /// Command with the largest difference.
     pub worst_at: String,
-    /// The first command that differs beyond tolerance.
+    /// First command whose difference exceeds the tolerance.
     pub first: Option<Difference>,
 }
 
 /// A command that differs.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Table, layer, number, kernel and label of the command.
+    /// Table, layer, index, kernel and label of the command.
     pub command: String,
-    /// The buffer that differs.
+    /// Name of the buffer.
     pub slot: String,
-    /// The element that differs most.
+    /// Index of the element with the largest difference.
     pub element: usize,
-    /// What the CPU has there.
+    /// Value on the CPU.
     pub cpu: f64,
-    /// What the GPU has there.
+    /// Value on the GPU.
     pub gpu: f64,
 }
 
-/// Replays every table of a model command by command on the CPU and on a GPU, a software one if
-/// there is no other, and compares every buffer that a command wrote: first the tables of many
-/// tokens, in passes up to a context all but full, then those of one token, which go on from there.
-/// After each command the GPU goes on from the CPU's numbers, so that differences do not add up.
+/// Runs every table of a model command by command on the CPU and on a GPU, and compares every buffer
+/// that a command writes. Uses a software adapter if there is no hardware GPU.
+///
+/// Prefill tables run first, until the context is almost full; decode tables continue from there.
+/// After each command the CPU's output is copied to the GPU, so that differences do not accumulate.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), and `Device` where there is no GPU.
+/// As [`load`](crate::load()); `Device` if there is no GPU.
 pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     let exact = |device| LoadOptions {
         device,
@@ -80,16 +81,16 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     };
     let gpu_options = exact(DeviceChoice::Gpu);
     let cpu_options = exact(DeviceChoice::Cpu);
-    let gpu = Device::choose(&gpu_options)?.check_shaders()?;
-    let cpu = Device::choose(&cpu_options)?;
+    let gpu = SelectedDevice::choose(&gpu_options)?.check_shaders()?;
+    let cpu = SelectedDevice::choose(&cpu_options)?;
     let cpu_profile = cpu.profile()?;
     let devices = [cpu_profile.to_string(), gpu.profile()?.to_string()];
     let build = inspect::prepare(source, &gpu_options, gpu.profile()?)?;
-    // Those that pick tokens go on from what the others have computed.
+    // Decode tables continue from the KV cache that the prefill tables fill.
     let mut tables = build.batches()?;
     tables.extend(build.steps()?);
     let tables: Arc<[Table]> = tables.into();
-    let feed = Feed {
+    let inputs = TestInputs {
         sequences: build.cache.sequences,
         context: build.cache.context,
         vocab: build.config.vocab,
@@ -99,7 +100,7 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
         tables: tables.clone(),
         tensors: build.catalog,
     };
-    let mut pair = Pair {
+    let mut pair = DevicePair {
         cpu: cpu.link(program.clone(), cpu_profile, &build.cache)?,
         gpu: gpu.link(program, build.profile, &build.cache)?,
     };
@@ -112,11 +113,11 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
         first: None,
     };
     for (id, table) in tables.iter().enumerate() {
-        for rows in feed.passes(table) {
-            pair.begin(&feed, &rows)?;
-            let live = rows.len();
-            let pass = Pass { id, table, live };
-            for at in feed.cmds(table) {
+        for rows in inputs.passes(table) {
+            pair.begin(&inputs, &rows)?;
+            let active = rows.len();
+            let pass = TablePass { id, table, active };
+            for at in inputs.cmds(table) {
                 pair.step(&pass, at, &mut comparison)?;
                 if comparison.first.is_some() {
                     return Ok(comparison);
@@ -127,27 +128,26 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     Ok(comparison)
 }
 
-/// Which tokens go through which table.
-struct Feed {
+/// Generates the input rows of each table.
+struct TestInputs {
     sequences: u32,
     context: u32,
     vocab: u32,
     encoder: bool,
 }
 
-impl Feed {
-    /// Whether a table picks a token for every row, each of a sequence of its own.
-    fn picks(&self, table: &Table) -> bool {
+impl TestInputs {
+    /// Returns whether a table samples a token for each row, with one row per sequence.
+    fn is_decode(&self, table: &Table) -> bool {
         !self.encoder && table.name == TableId::Step.name() && table.tokens <= self.sequences
     }
 
-    /// The commands of a pass. A table that picks tokens goes on from them by itself, by one tail
-    /// and by the next.
+    /// Returns the commands of a pass. A decode table runs several steps, each with the next
+    /// sampling stage.
     fn cmds(&self, table: &Table) -> impl Iterator<Item = usize> {
-        let picks = self.picks(table);
-        let tails = SamplingStage::ALL.iter().cycle().take(STEPS as usize);
-        let passes = tails.map(|tail| table.pass(*tail));
-        let passes: Vec<Cmds> = if picks {
+        let stages = SamplingStage::ALL.iter().cycle().take(STEPS as usize);
+        let passes = stages.map(|stage| table.pass(*stage));
+        let passes: Vec<Cmds> = if self.is_decode(table) {
             passes.collect()
         } else {
             vec![table.body().into()]
@@ -157,7 +157,7 @@ impl Feed {
             .flat_map(|cmds| cmds.ranges().flatten().collect::<Vec<_>>())
     }
 
-    /// The rows of each pass of a table.
+    /// Returns the rows of each pass of a table.
     fn passes(&self, table: &Table) -> Vec<Vec<Row>> {
         let row_of = |sequence: u32, position: u32| Row {
             token: position.wrapping_mul(7).wrapping_add(sequence) % self.vocab,
@@ -166,17 +166,17 @@ impl Feed {
             ..Row::default()
         };
         let row = |position| row_of(0, position);
-        // What the tables that pick a token go on from.
+        // The decode tables continue from this position.
         let filled = self.context.saturating_sub(STEPS);
-        if self.picks(table) {
+        if self.is_decode(table) {
             let sequences = 0..table.tokens;
             return vec![sequences.map(|s| row_of(s, filled)).collect()];
         }
         if self.encoder {
-            // Texts of unequal length, one after the other.
+            // Two concatenated texts of different lengths.
             let first = self.context.div_ceil(3);
-            let both = (0..first).chain(0..self.context - first);
-            return vec![both.map(row).collect()];
+            let positions = (0..first).chain(0..self.context - first);
+            return vec![positions.map(row).collect()];
         }
         let passes = (0..self.sequences).flat_map(|sequence| {
             let all: Vec<Row> = (0..filled.max(1)).map(|p| row_of(sequence, p)).collect();
@@ -187,7 +187,7 @@ impl Feed {
     }
 }
 
-/// The step state of a pass of these rows.
+/// Returns the state buffer of a pass with these rows.
 pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
     let state = State {
         live: u32::try_from(rows.len()).expect("a pass is small"),
@@ -199,7 +199,8 @@ pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
     bytes
 }
 
-/// Every sampler at work, for each sequence, but for what leaves numbers in places of whole ones.
+/// Returns the sampler buffer with all samplers enabled for each sequence, except those that write
+/// floats into integer buffers.
 pub(super) fn samplers(sequences: u32) -> Vec<u8> {
     let sampler = Sampler {
         seed_lo: 42,
@@ -222,36 +223,37 @@ pub(super) fn samplers(sequences: u32) -> Vec<u8> {
     bytemuck::bytes_of(&sampler).repeat(sequences as usize)
 }
 
-/// A table with some of its rows alive.
-struct Pass<'a> {
+/// A forward pass through a table.
+struct TablePass<'a> {
     id: usize,
     table: &'a Table,
-    live: usize,
+    /// Number of active rows.
+    active: usize,
 }
 
 /// The two devices.
-struct Pair {
+struct DevicePair {
     cpu: Box<dyn Executor>,
     gpu: Box<dyn Executor>,
 }
 
-impl Pair {
-    /// The same step state on both.
-    fn begin(&mut self, feed: &Feed, rows: &[Row]) -> Result<()> {
-        let mut places = vec![(BufferId::State, state(feed.context, rows))];
-        if !feed.encoder {
-            places.push((BufferId::Samplers, samplers(feed.sequences)));
+impl DevicePair {
+    /// Writes the state of a pass to both devices.
+    fn begin(&mut self, inputs: &TestInputs, rows: &[Row]) -> Result<()> {
+        let mut buffers = vec![(BufferId::State, state(inputs.context, rows))];
+        if !inputs.encoder {
+            buffers.push((BufferId::Samplers, samplers(inputs.sequences)));
         }
-        for (place, bytes) in places {
-            self.cpu.write(place, 0, &bytes)?;
-            self.gpu.write(place, 0, &bytes)?;
+        for (buffer, bytes) in buffers {
+            self.cpu.write(buffer, 0, &bytes)?;
+            self.gpu.write(buffer, 0, &bytes)?;
         }
         Ok(())
     }
 
-    /// One command on both, and the comparison of what it wrote.
-    fn step(&mut self, pass: &Pass<'_>, at: usize, comparison: &mut Comparison) -> Result<()> {
-        let &Pass { id, table, live } = pass;
+    /// Runs one command on both devices and compares its outputs.
+    fn step(&mut self, pass: &TablePass<'_>, at: usize, comparison: &mut Comparison) -> Result<()> {
+        let &TablePass { id, table, active } = pass;
         let cmd = &table.cmds[at];
         self.cpu.run(id, (at..at + 1).into(), 1)?;
         self.gpu.run(id, (at..at + 1).into(), 1)?;
@@ -259,7 +261,7 @@ impl Pair {
         let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         for (_, slot) in operands.filter(|(operand, _)| operand.access != Access::Read) {
             let info = table.slot(*slot);
-            let bytes = live_bytes(info, live);
+            let bytes = active_bytes(info, active);
             let (mut cpu, mut gpu) = (vec![0; bytes], vec![0; bytes]);
             self.cpu.read(info.place, 0, &mut cpu)?;
             self.gpu.read(info.place, 0, &mut gpu)?;
@@ -271,17 +273,19 @@ impl Pair {
     }
 }
 
-/// Bytes of a slot that mean something: nobody says what stands in the rows behind the last token.
-fn live_bytes(info: &SlotInfo, live: usize) -> usize {
+/// Returns the defined bytes of a slot. Rows after the last active one are undefined.
+fn active_bytes(info: &SlotInfo, active: usize) -> usize {
     let bytes = usize::try_from(info.bytes()).expect("linked, so it fits");
     let rows = info.rows as usize;
     match info.place {
-        BufferId::Scratch(_) | BufferId::Scores | BufferId::Hidden => bytes / rows * rows.min(live),
+        BufferId::Scratch(_) | BufferId::Scores | BufferId::Hidden => {
+            bytes / rows * rows.min(active)
+        }
         _ => bytes,
     }
 }
 
-/// `batch, layer 3, command 57 gemm_bf16 (blk.3.attn_q)`.
+/// Describes a command: `batch, layer 3, command 57 gemm_bf16 (blk.3.attn_q)`.
 fn name(table: &Table, at: usize) -> String {
     let cmd = &table.cmds[at];
     let layer = match table.layer_of(at) {
@@ -305,7 +309,7 @@ impl Comparison {
         let scale = if exact { 1.0 } else { largest.max(1e-6) };
         let difference = |(a, b): (&f64, &f64)| {
             let difference = if a == b { 0.0 } else { (a - b).abs() / scale };
-            // NaN where one is infinite and the other not: it counts as the greatest.
+            // NaN if only one is infinite; counts as the largest difference.
             if difference.is_nan() {
                 f64::INFINITY
             } else {
@@ -332,7 +336,7 @@ impl Comparison {
     }
 }
 
-/// A buffer as numbers.
+/// Decodes a buffer as numbers.
 fn numbers(info: &SlotInfo, bytes: &[u8]) -> Vec<f64> {
     let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]);
     let halves = bytes.chunks_exact(2).map(|b| [b[0], b[1]]);

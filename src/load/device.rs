@@ -1,4 +1,4 @@
-//! The device of a model: chosen by the user, or the best there is.
+//! Device selection.
 
 use super::memory::{self, Cache};
 use super::options::{DeviceChoice, LoadOptions, WeightMemory};
@@ -11,24 +11,24 @@ use crate::exec::gpu;
 use crate::exec::{Executor, Program, cpu};
 use crate::op::table::{BufferId, Table};
 
-/// A device before tables are linked to it.
+/// The selected device, before tables are linked to it.
 #[derive(Clone)]
-pub(super) enum Device {
-    /// With the reason why no GPU was taken, where one would have been.
+pub(super) enum SelectedDevice {
+    /// Options, weight layout, and the reason for falling back from a GPU, if any.
     Cpu(cpu::Options, WeightMemory, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
 }
 
-/// The forms of kernels that compute as exactly as is asked for; `None`: all.
+/// Returns the kernel variants allowed at this precision; `None` allows all.
 #[cfg(feature = "gpu")]
-fn forms(precision: Precision) -> Option<Vec<KernelVariant>> {
+fn allowed_variants(precision: Precision) -> Option<Vec<KernelVariant>> {
     let all = KernelVariant::ALL.iter().copied();
-    (precision == Precision::Exact).then(|| all.filter(|form| form.exact()).collect())
+    (precision == Precision::Exact).then(|| all.filter(|variant| variant.exact()).collect())
 }
 
-impl Device {
-    /// Chooses the device that the options name, or the best there is.
+impl SelectedDevice {
+    /// Selects the device named by the options, or the best available one.
     pub(super) fn choose(options: &LoadOptions) -> Result<Self> {
         let weights = options.weights;
         let cpu = |fallback| {
@@ -44,28 +44,28 @@ impl Device {
             DeviceChoice::Cpu => match &options.adapter {
                 Some(adapter) => bail!(
                     Argument,
-                    "the adapter {adapter} was named, but the device is to be the CPU"
+                    "adapter {adapter} is set, but the device is the CPU"
                 ),
                 None => cpu(None),
             },
             #[cfg(feature = "gpu")]
             choice => {
-                let asked = choice == DeviceChoice::Gpu || options.adapter.is_some();
-                let wanted = gpu::Options {
+                let required = choice == DeviceChoice::Gpu || options.adapter.is_some();
+                let gpu_options = gpu::Options {
                     adapter: options.adapter.clone(),
-                    // An adapter that is itself software is taken only by who asks for a GPU.
-                    allow_software: asked,
+                    // Automatic selection does not use software adapters.
+                    allow_software: required,
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
-                    forms: forms(options.precision),
+                    forms: allowed_variants(options.precision),
                     replay: options.replay,
                     kernel_folder: options.kernel_folder.clone(),
                 };
-                match gpu::open(&wanted) {
+                match gpu::open(&gpu_options) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
-                    Ok(None) if asked => bail!(Device, "there is no GPU adapter"),
+                    Ok(None) if required => bail!(Device, "no GPU adapter found"),
                     Ok(None) => cpu(Some("no GPU was found".into())),
-                    Err(error) if asked => Err(error),
+                    Err(error) if required => Err(error),
                     Err(error) => cpu(Some(error.to_string())),
                 }
             }
@@ -80,7 +80,7 @@ impl Device {
         }
     }
 
-    /// Checks the shaders. A CPU has none.
+    /// Validates the shaders of a GPU.
     pub(super) fn check_shaders(self) -> Result<Self> {
         #[cfg(feature = "gpu")]
         if let Self::Gpu(device) = &self {
@@ -89,14 +89,14 @@ impl Device {
         Ok(self)
     }
 
-    /// Checks the shaders and returns the facts of the device.
+    /// Validates the shaders and returns the device profile.
     pub(super) fn checked(self) -> Result<(Self, Profile)> {
         let device = self.check_shaders()?;
         let profile = device.profile()?;
         Ok((device, profile))
     }
 
-    /// Why no GPU was taken, where one would have been.
+    /// Returns the reason for falling back from a GPU to the CPU, if any.
     pub(super) fn fallback(&self) -> Option<String> {
         match self {
             Self::Cpu(_, _, fallback) => fallback.clone(),
@@ -105,7 +105,7 @@ impl Device {
         }
     }
 
-    /// Returns the facts of the device.
+    /// Returns the device profile.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
             Self::Cpu(options, ..) => cpu::profile(options),
@@ -114,8 +114,8 @@ impl Device {
         }
     }
 
-    /// Bytes of the buffers that tables will have; `None` on a CPU, which has most of them in the
-    /// file's pages.
+    /// Returns the bytes of all buffers of the tables. `None` on a CPU, where most weights stay in
+    /// mapped file pages.
     pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
         #[cfg(not(feature = "gpu"))]
         let _ = tables;
@@ -126,7 +126,7 @@ impl Device {
         }
     }
 
-    /// Links tables that were planned with these facts. Each sequence has pages of its own.
+    /// Links tables that were planned with this profile. Each sequence has its own pages.
     pub(super) fn link(
         self,
         program: Program,
@@ -154,11 +154,11 @@ impl Device {
     }
 }
 
-/// What a table could be linked to on this machine.
+/// Lists the devices of this machine.
 ///
 /// # Errors
 ///
-/// `Argument` where `TABLA_CPU` names no level of this CPU.
+/// `Argument` if `TABLA_CPU` names an instruction set that this CPU does not support.
 pub fn devices() -> Result<Devices> {
     Ok(Devices {
         cpu: cpu::profile(&cpu::Options::default())?,

@@ -1,25 +1,24 @@
-//! The digest of a model: what its files say of how it computes, and samples of its weights.
+//! Digest of a model: its hyperparameters and samples of its weights.
 //!
-//! A tensor of up to [`WHOLE`] bytes is read whole, of a larger one [`SAMPLE`] bytes at its
-//! beginning, in its middle and at its end: a digest of all bytes would read every file once more.
-//! Models of one family that were trained apart, or further, differ in their samples; one byte that
-//! was changed by hand may lie between them.
+//! A tensor of up to [`WHOLE`] bytes is hashed whole. Of a larger tensor, [`SAMPLE`] bytes at the
+//! start, middle and end are hashed, because hashing all bytes would read every file again. Models
+//! that were trained differently differ in their samples; a change to a single byte may be missed.
 
 use crate::error::Result;
 use crate::format::{Directory, Value};
 use blake3::Hasher;
 
-/// Bytes of a sample.
+/// Size of a sample in bytes.
 const SAMPLE: usize = 4096;
 
-/// Bytes of a tensor that is read whole.
+/// Maximum size in bytes of a tensor that is hashed whole.
 const WHOLE: usize = 3 * SAMPLE;
 
-/// The digest of the files of a model.
+/// Computes the digest of the files of a model.
 ///
 /// # Errors
 ///
-/// `State` where a file has changed since it was opened.
+/// `State` if a file has changed since it was opened.
 pub(super) fn of(file: &Directory) -> Result<[u8; 32]> {
     file.check_unchanged()?;
     let mut hasher = Hasher::new();
@@ -28,13 +27,13 @@ pub(super) fn of(file: &Directory) -> Result<[u8; 32]> {
     let name = name.unwrap_or_default();
     text(&mut hasher, name);
     let numbers = format!("{name}.");
-    for (key, found) in file
+    for (key, item) in file
         .metadata
         .iter()
         .filter(|(k, _)| k.starts_with(&numbers))
     {
         text(&mut hasher, key);
-        value(&mut hasher, found);
+        value(&mut hasher, item);
     }
     for tensor in &file.tensors {
         text(&mut hasher, &tensor.name);
@@ -52,7 +51,7 @@ pub(super) fn of(file: &Directory) -> Result<[u8; 32]> {
     Ok(hasher.finalize().into())
 }
 
-/// The samples of a tensor.
+/// Returns the samples of a tensor.
 fn samples(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = bytes.len().saturating_sub(SAMPLE);
     let (starts, len) = match bytes.len() {
@@ -64,7 +63,7 @@ fn samples(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(move |start| &bytes[start..start + len])
 }
 
-/// A text, and how long it is.
+/// Hashes a text with its length.
 fn text(hasher: &mut Hasher, text: &str) {
     count(hasher, text.len());
     hasher.update(text.as_bytes());
@@ -74,9 +73,9 @@ fn count(hasher: &mut Hasher, count: usize) {
     hasher.update(&(count as u64).to_le_bytes());
 }
 
-fn value(hasher: &mut Hasher, found: Value<'_>) {
-    text(hasher, found.kind().name());
-    match found {
+fn value(hasher: &mut Hasher, item: Value<'_>) {
+    text(hasher, item.kind().name());
+    match item {
         Value::Array(items) => {
             count(hasher, items.len());
             items.iter().for_each(|item| value(hasher, item));
@@ -85,7 +84,7 @@ fn value(hasher: &mut Hasher, found: Value<'_>) {
             count(hasher, bytes.len());
             hasher.update(bytes);
         }
-        // Numbers are written so that they are read as the same.
+        // The decimal form of a number round-trips.
         number => text(hasher, &number.to_string()),
     }
 }
@@ -95,15 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_of_the_beginning_the_middle_and_the_end() {
+    fn samples_cover_start_middle_and_end() {
         let bytes = vec![0; WHOLE + 2];
         let of = |len: usize| samples(&bytes[..len]).map(<[u8]>::len).collect::<Vec<_>>();
         assert_eq!(of(0), [0]);
         assert_eq!(of(WHOLE), [WHOLE]);
         assert_eq!(of(WHOLE + 2), [SAMPLE; 3]);
-        let places: Vec<usize> = samples(&bytes)
+        let offsets: Vec<usize> = samples(&bytes)
             .map(|sample| sample.as_ptr() as usize - bytes.as_ptr() as usize)
             .collect();
-        assert_eq!(places, [0, SAMPLE + 1, 2 * SAMPLE + 2]);
+        assert_eq!(offsets, [0, SAMPLE + 1, 2 * SAMPLE + 2]);
     }
 }

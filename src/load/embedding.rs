@@ -1,4 +1,4 @@
-//! What the files of a model say of its embeddings: pooling, length, prompts.
+//! Embedding options of a model's files: pooling, maximum length, prompts.
 
 use super::source::Opened;
 use crate::arch;
@@ -6,7 +6,7 @@ use crate::error::{Result, bail};
 use crate::format::Metadata;
 use crate::model::{Embedding, Pooling};
 
-/// Reads what the metadata says, and what stands beside safetensors.
+/// Reads the embedding options from the metadata and from the files of a safetensors folder.
 pub(super) fn read(model: &Opened) -> Result<Embedding> {
     let meta = &model.file.metadata;
     let arch = meta.str("general.architecture")?.unwrap_or_default();
@@ -15,7 +15,7 @@ pub(super) fn read(model: &Opened) -> Result<Embedding> {
     if meta.u32(&key)? == Some(RANK) && arch::find(arch)?.encoder {
         bail!(
             Unsupported,
-            "{key}: {RANK} is an encoder that ranks pairs of texts by a head of its own"
+            "{key}: {RANK} (reranking encoders with a classification head) is not supported"
         );
     }
     let (prompts, default_prompt) = match &model.folder {
@@ -31,10 +31,10 @@ pub(super) fn read(model: &Opened) -> Result<Embedding> {
     })
 }
 
-/// Of a model that ranks pairs of texts; one that generates does so by the logits of two tokens.
+/// `pooling_type` of rerankers. Decoders rank by the logits of two tokens.
 const RANK: u32 = 4;
 
-/// The numbers of llama.cpp's `pooling_type`; 5 is ours, for what only safetensors have.
+/// Reads llama.cpp's `pooling_type`. 5 is Tabla's own number, for max pooling of safetensors.
 fn pooling(meta: &Metadata, key: &str) -> Result<Option<Pooling>> {
     Ok(match meta.u32(key)? {
         None | Some(0 | RANK) => None,
@@ -42,6 +42,6 @@ fn pooling(meta: &Metadata, key: &str) -> Result<Option<Pooling>> {
         Some(2) => Some(Pooling::Cls),
         Some(3) => Some(Pooling::Last),
         Some(5) => Some(Pooling::Max),
-        Some(other) => bail!(Format, "{key}: {other} is no pooling"),
+        Some(other) => bail!(Format, "{key}: unknown pooling type {other}"),
     })
 }

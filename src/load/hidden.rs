@@ -1,6 +1,6 @@
-//! What stands in the residual stream behind every layer: to find the layer that is wrong.
+//! Hidden states after every layer, to find the first layer that is wrong.
 
-use super::device::Device;
+use super::device::SelectedDevice;
 use super::inspect;
 use super::options::LoadOptions;
 use super::source::Source;
@@ -10,51 +10,51 @@ use crate::exec::state::{Row, State};
 use crate::model::TableId;
 use crate::op::table::{BufferId, Table};
 
-/// Greatest difference from a reference: absolute, or relative to the largest number of the layer
-/// where that is over 1.
+/// Maximum difference from a reference: absolute, or relative to the largest value of the layer if
+/// that is over 1.
 const TOLERANCE: f32 = 1e-4;
 
-/// The residual stream behind every layer of a model.
+/// Hidden states (residual stream) after every layer of a model.
 #[derive(Clone, Debug)]
 pub struct HiddenStates {
-    /// Numbers of a row.
+    /// Width of a row.
     pub dim: usize,
-    /// `[tokens, dim]` for each layer.
+    /// Values of each layer, `[tokens, dim]`.
     pub layers: Vec<Vec<f32>>,
-    /// The table that made them.
+    /// The table that computed them.
     pub table: Table,
 }
 
-/// How far a layer is from a reference.
+/// Difference of a layer from a reference.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerDifference {
-    /// The greatest difference; infinite where one is NaN.
+    /// The largest difference; infinite if a value is NaN.
     pub worst: f32,
-    /// Where it is, in `[tokens, dim]`.
+    /// Index of the largest difference, in `[tokens, dim]`.
     pub element: usize,
-    /// The largest number of the reference's layer.
+    /// The largest absolute value of the reference layer.
     pub largest: f32,
 }
 
 impl LayerDifference {
-    /// Whether the layer is the reference's, but for the order of sums in f32.
+    /// Returns whether the layer matches the reference, except for the order of sums in f32.
     pub fn agrees(&self) -> bool {
         self.worst <= TOLERANCE * self.largest.max(1.0)
     }
 }
 
 impl HiddenStates {
-    /// How far each layer is from a reference, `[layers, tokens, dim]`.
+    /// Compares each layer with a reference, `[layers, tokens, dim]`.
     ///
     /// # Errors
     ///
-    /// `Argument` for a reference of another size.
+    /// `Argument` for a reference of the wrong size.
     pub fn against(&self, reference: &[f32]) -> Result<Vec<LayerDifference>> {
         let own: usize = self.layers.iter().map(Vec::len).sum();
         if reference.len() != own {
             bail!(
                 Argument,
-                "the reference has {} numbers, not {own}: {} layers of {} rows of {}",
+                "the reference has {} values, expected {own}: {} layers of {} rows of {}",
                 reference.len(),
                 self.layers.len(),
                 own / self.layers.len().max(1) / self.dim,
@@ -62,35 +62,36 @@ impl HiddenStates {
             );
         }
         let mut rest = reference;
-        let layers = self.layers.iter().map(|found| {
-            let (wanted, after) = rest.split_at(found.len());
+        let layers = self.layers.iter().map(|actual| {
+            let (expected, after) = rest.split_at(actual.len());
             rest = after;
-            difference(found, wanted)
+            difference(actual, expected)
         });
         Ok(layers.collect())
     }
 }
 
-fn difference(found: &[f32], wanted: &[f32]) -> LayerDifference {
+fn difference(actual: &[f32], expected: &[f32]) -> LayerDifference {
     let gap = |(a, b): (&f32, &f32)| {
         let gap = (a - b).abs();
         if gap.is_nan() { f32::INFINITY } else { gap }
     };
-    let gaps = found.iter().zip(wanted).map(gap).enumerate();
+    let gaps = actual.iter().zip(expected).map(gap).enumerate();
     let (element, worst) = gaps.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
     LayerDifference {
         worst,
         element,
-        largest: wanted.iter().fold(0.0, |m, x| m.max(x.abs())),
+        largest: expected.iter().fold(0.0, |m, x| m.max(x.abs())),
     }
 }
 
-/// Runs texts through a model in one pass and reads the residual stream behind every layer.
-/// An encoder takes several texts, whose rows stand one after the other; other models take one.
+/// Runs texts through a model in one forward pass and returns the hidden states after every layer.
+/// An encoder accepts several texts, whose rows are concatenated; a decoder accepts one.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), `Argument` for texts that cannot be run like this.
+/// As [`load`](crate::load()); `Argument` for an empty text, several texts for a decoder, or a token
+/// outside the vocabulary.
 pub fn hidden_states(
     source: &Source,
     options: &LoadOptions,
@@ -98,7 +99,7 @@ pub fn hidden_states(
 ) -> Result<HiddenStates> {
     let total: usize = texts.iter().map(Vec::len).sum();
     let Ok(tokens) = u32::try_from(total) else {
-        bail!(Argument, "{total} tokens are too many for one pass");
+        bail!(Argument, "{total} tokens are too many for one forward pass");
     };
     if texts.iter().any(Vec::is_empty) || texts.is_empty() {
         bail!(Argument, "a text without tokens");
@@ -108,7 +109,7 @@ pub fn hidden_states(
         context: options.context.max(tokens),
         ..options.clone()
     };
-    let device = Device::choose(&options)?.check_shaders()?;
+    let device = SelectedDevice::choose(&options)?.check_shaders()?;
     let build = inspect::prepare(source, &options, device.profile()?)?;
     let id = if build.arch.encoder {
         TableId::Embed
@@ -116,7 +117,7 @@ pub fn hidden_states(
         TableId::Batch
     };
     if id == TableId::Batch && texts.len() > 1 {
-        bail!(Argument, "this model takes one text at a time");
+        bail!(Argument, "expected one text, got {}", texts.len());
     }
     let mut tables = build.batches()?;
     tables.retain(|table| table.name == id.name());

@@ -1,8 +1,8 @@
-//! Looks into a file without linking it: for listings, estimates and tokenizers.
+//! Reads a model without linking it: metadata, tokenizer, tables, memory estimate.
 
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
-use super::device::Device;
+use super::device::SelectedDevice;
 use super::options::LoadOptions;
 use super::source::{Opened, Source, detect, open};
 use super::{chat, memory, tokenizer, tuning};
@@ -14,73 +14,73 @@ use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 
-/// What a model needs in memory.
+/// Memory that a model needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Estimate {
-    /// The storage type that most bytes of the weights have: what people call the quantisation.
+pub struct MemoryEstimate {
+    /// Quantization type: the storage type with the most bytes.
     pub dtype: &'static str,
     /// Bytes of the weights.
     pub weight_bytes: u64,
-    /// Bytes of the KV cache at this context.
+    /// Bytes of the KV cache.
     pub cache_bytes: u64,
-    /// Bytes of working memory.
+    /// Bytes of scratch memory.
     pub scratch_bytes: u64,
-    /// Bytes of all buffers together on a GPU, whose layouts of weights are its own; `None` on a CPU.
-    /// While weights go there, what they pass through comes on top: 64 MiB at most.
+    /// Bytes of all buffers on a GPU, which lays out weights differently; `None` on a CPU. Uploading
+    /// the weights needs at most 64 MiB more.
     pub device_bytes: Option<u64>,
-    /// Positions of the KV cache.
+    /// Context length: positions of the KV cache per sequence.
     pub context: u32,
 }
 
-/// The directory of a file: metadata and tensors. Reads no weights.
+/// Opens a file and returns its metadata and tensor list. Reads no weights.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without the names of stages.
+/// As [`load`](crate::load()), without stage names.
 pub fn open_directory(source: &Source) -> Result<Directory> {
     let Opened { file, .. } = open(source, detect(source)?)?;
-    Ok(Arc::into_inner(file).expect("nobody else has it"))
+    Ok(Arc::into_inner(file).expect("the only reference"))
 }
 
-/// The tokenizer of a file and nothing else.
+/// Loads only the tokenizer of a model.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without the names of stages.
+/// As [`load`](crate::load()), without stage names.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
     tokenizer::read(&open(source, detect(source)?)?)
 }
 
-/// The chat templates of a file and nothing else.
+/// Loads only the chat templates of a model.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without the names of stages.
+/// As [`load`](crate::load()), without stage names.
 pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
     chat::read(&open(source, detect(source)?)?)
 }
 
-/// The tables of a model, linked to nothing.
+/// Builds the tables of a model without linking them to a device.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without the names of stages.
+/// As [`load`](crate::load()), without stage names.
 pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
-    let build = prepare(source, options, Device::choose(options)?.profile()?)?;
+    let build = prepare(source, options, SelectedDevice::choose(options)?.profile()?)?;
     build.tables()
 }
 
-/// What a model needs in memory, or why it does not run here.
+/// Estimates the memory that a model needs.
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without the names of stages.
-pub fn estimate(source: &Source, options: &LoadOptions) -> Result<Estimate> {
-    let device = Device::choose(options)?;
+/// As [`load`](crate::load()), without stage names.
+pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate> {
+    let device = SelectedDevice::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
     let tables = build.tables()?;
     tokenizer::build(build.catalog.model(), &build.config)?;
-    Ok(Estimate {
+    Ok(MemoryEstimate {
         dtype: build.catalog.dtype(),
         weight_bytes: build.catalog.weight_bytes(),
         cache_bytes: build.cache.bytes,
@@ -90,7 +90,7 @@ pub fn estimate(source: &Source, options: &LoadOptions) -> Result<Estimate> {
     })
 }
 
-/// Everything that tables are built from, for a device of this profile.
+/// Prepares the inputs of the tables for a device with this profile.
 pub(super) fn prepare(
     source: &Source,
     options: &LoadOptions,
@@ -100,7 +100,7 @@ pub(super) fn prepare(
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
     let (mut catalog, mut config) = Catalog::resolve(model, arch, config.validate(arch)?, options)?;
-    let tuned = tuning::follow(&mut profile, &catalog, options);
+    let tuned = tuning::apply_stored(&mut profile, &catalog, options);
     let cache = memory::cache(arch, &config, options, &profile)?;
     catalog.add_rope(&mut config, cache.context)?;
     let chunk = memory::chunk(arch, &config, options, &cache, &profile)?;

@@ -1,8 +1,9 @@
-//! Loading: from a file to a model, in 18 stages.
+//! Model loading: from files to a linked model, in 18 stages.
 //!
-//! The order follows from what each stage needs. Nothing is computed from a number before its range
-//! was checked (7). A tuning is found by the weights (8), and the size of the cache (9) depends on it.
-//! Some files scale the RoPE frequencies (10) by the context, which the cache decides.
+//! The order follows the dependencies. Stage 7 checks the range of every number before anything is
+//! computed from it. The tuning is looked up by a digest of the weights (8), and the size of the KV
+//! cache (9) depends on the tuning. Some models scale RoPE frequencies (10) by the context length,
+//! which stage 9 sets.
 
 mod build;
 mod catalog;
@@ -33,18 +34,19 @@ pub use compare::{Comparison, Difference, compare};
 pub use device::devices;
 pub use hidden::{HiddenStates, LayerDifference, hidden_states};
 pub use inspect::{
-    Estimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
+    MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
 };
 pub use memory::CACHE_TYPES;
 pub use options::{
     CONTEXT_DEFAULT, DeviceChoice, LoadOptions, SEQUENCES_MAX, StepTables, WeightMemory,
 };
 pub use quantize::{
-    Export, HEAD_TYPES, MIXES, Mix, Quantize, Quantized, Written, export, quantize,
+    ConversionReport, ExportOptions, HEAD_TYPES, QUANT_MIXES, QuantMix, QuantizeOptions,
+    TensorReport, export, quantize,
 };
 pub use source::Source;
 pub use stage::{Progress, STAGES, Stage};
-pub use tune::{Gain, Group, Measured, tune};
+pub use tune::{CommandGroup, Speedup, TuneReport, tune};
 pub use tuning::Tuning;
 
 use crate::arch::{self, Config};
@@ -56,7 +58,7 @@ use crate::model::LinkedTables;
 use crate::op::table::{BufferId, Table};
 use build::Build;
 use catalog::Catalog;
-use device::Device;
+use device::SelectedDevice;
 use source::{detect, open};
 use stage::Stages;
 use std::sync::Arc;
@@ -65,25 +67,25 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// Every failure names its stage: `stage 3 format: ...`. Nothing stays behind.
+/// Every error names its stage: `stage 3 format: ...`. A failed load releases everything.
 pub(crate) fn load(
     source: &Source,
     options: &LoadOptions,
     report: &mut dyn FnMut(&Progress),
 ) -> Result<LinkedTables> {
     let mut s = Stages::new(options, report);
-    let device = s.run(Stage::Device, || Device::choose(options))?;
+    let device = s.run(Stage::Device, || SelectedDevice::choose(options))?;
     let (device, mut profile) = s.run(Stage::Profile, || device.checked())?;
     let kind = s.run(Stage::Format, || detect(source))?;
     let model = s.run(Stage::Weights, || open(source, kind))?;
     let config = s.run(Stage::Config, || Config::read(&model.file.metadata))?;
     let arch = s.run(Stage::Architecture, || arch::find(&config.architecture))?;
     let config = s.run(Stage::Validation, || config.validate(arch))?;
-    let (mut catalog, mut config) = s.run(Stage::Quirks, || {
+    let (mut catalog, mut config) = s.run(Stage::Tensors, || {
         Catalog::resolve(model, arch, config, options)
     })?;
     let (tuned, cache) = s.run(Stage::Cache, || {
-        let tuned = tuning::follow(&mut profile, &catalog, options);
+        let tuned = tuning::apply_stored(&mut profile, &catalog, options);
         let cache = memory::cache(arch, &config, options, &profile)?;
         Ok((tuned, cache))
     })?;
@@ -142,16 +144,16 @@ pub(crate) fn load(
     })
 }
 
-/// One pass. A GPU computes a token, so that its pipelines are warm; a CPU walks the table with
-/// no row alive, which wakes its threads and reads no weights.
+/// Runs every table once. A GPU computes one token, which compiles its pipelines. A CPU runs with
+/// no active row, which starts its threads and reads no weights.
 fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let mut slots = tables.iter().flat_map(|table| &table.slots);
     let history = slots.find(|slot| slot.place == BufferId::History);
     let context = history.map_or(0, |slot| slot.cols);
-    let live = u32::from(executor.profile().kind == DeviceKind::Gpu);
+    let active = u32::from(executor.profile().kind == DeviceKind::Gpu);
     let mut bytes = [0; state_bytes(1)];
     let state = State {
-        live,
+        live: active,
         context,
         ..State::default()
     };
@@ -164,5 +166,5 @@ fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let mut state = [0; size_of::<State>()];
     executor
         .read(BufferId::State, 0, &mut state)
-        .context("after the first pass")
+        .context("warm-up pass")
 }

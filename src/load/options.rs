@@ -1,4 +1,4 @@
-//! LoadOptions of a load.
+//! Options of [`load`](crate::load()).
 
 use crate::device::{GpuFeatures, Precision, Replay};
 use crate::dtype::DType;
@@ -10,110 +10,113 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Positions of the KV cache when nobody asks for a number.
+/// Default number of positions of the KV cache.
 pub const CONTEXT_DEFAULT: u32 = 4096;
 
-/// Sequences of a KV cache at most.
+/// Maximum number of sequences of a KV cache.
 pub const SEQUENCES_MAX: u32 = 256;
 
-/// Which device replays the tables.
+/// The device that runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU where there is one, else the CPU. An adapter that is itself software is no GPU.
+    /// A hardware GPU if there is one, otherwise the CPU. Software adapters are not used.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// A GPU, be it software; an error where there is none.
+    /// A GPU or a software adapter. Loading fails if there is none.
     Gpu,
 }
 
-/// Where weights are while a CPU computes with them: quantized ones and, with AMX and fast, BF16.
+/// Memory layout of weights on a CPU. Applies to quantized weights and, with AMX and
+/// [`Precision::Fast`], to BF16 weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightMemory {
-    /// Packed where they fit into the memory that is free, else mapped.
+    /// Packed if the copies fit into free memory, otherwise mapped.
     #[default]
     Auto,
-    /// In the file's own pages: loading reads none of them, and every process shares them.
+    /// Memory-mapped file pages. Loading does not read them, and processes share them.
     Mapped,
-    /// Rearranged while loading, in huge pages of their own: tokens come faster.
+    /// Repacked while loading, in huge pages. Decoding is faster.
     Packed,
 }
 
-/// The tables that the steps of a single sequence go through on a GPU. A CPU computes the same bits by
-/// all of them.
+/// Tables that decode a single sequence on a GPU. On a CPU all of them compute the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepTables {
-    /// The one of a lone row, which is the fastest.
+    /// The table with one row, which is the fastest.
     #[default]
-    Lone,
-    /// Those of two rows and more, as steps of several sequences do: guesses at tokens
-    /// ([`SpeculateOptions`](crate::SpeculateOptions)) can be checked.
-    Wide,
+    SingleRow,
+    /// The tables with at least two rows, as for several sequences. Required for speculative
+    /// decoding ([`SpeculateOptions`](crate::SpeculateOptions)).
+    MultiRow,
 }
 
-/// How a model is loaded.
+/// Options of [`load`](crate::load()).
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Which device replays the tables.
+    /// The device that runs the model.
     pub device: DeviceChoice,
-    /// Threads on a CPU; 0 takes every core.
+    /// Number of CPU threads. 0 uses every core.
     pub threads: u32,
-    /// Positions of the KV cache; 0 takes what the model was trained for, [`CONTEXT_DEFAULT`]
-    /// at most.
+    /// Context length: positions of the KV cache per sequence. 0 uses the trained context length,
+    /// at most [`CONTEXT_DEFAULT`].
     pub context: u32,
-    /// Sequences that the KV cache holds, each of so many positions: they go on together;
-    /// 0 is 1, and [`SEQUENCES_MAX`] are the most.
+    /// Number of sequences of the KV cache, which are decoded in one batch. 0 means 1; at most
+    /// [`SEQUENCES_MAX`].
     pub sequences: u32,
-    /// How exactly the device computes.
+    /// Numerical precision of the computation.
     pub precision: Precision,
-    /// Where a CPU has its weights.
+    /// Memory layout of weights on a CPU.
     pub weights: WeightMemory,
-    /// The GPU adapter, by a part of its name or its index in [`devices`](crate::devices); the best one where absent.
-    /// Who names one gets it or an error, and never the CPU.
+    /// GPU adapter: a part of its name, or its index in [`devices`](crate::devices). `None` uses
+    /// the best one. If the adapter is not found, loading fails and does not fall back to the CPU.
     pub adapter: Option<String>,
-    /// What is asked of a GPU.
+    /// GPU features to use.
     pub gpu_features: GpuFeatures,
-    /// How a GPU replays tables.
+    /// How a GPU submits the commands of a table.
     pub replay: Replay,
-    /// A folder whose shaders stand in front of the embedded ones.
+    /// Folder of shaders that override the embedded ones.
     pub shader_folder: Option<PathBuf>,
-    /// A folder of tunings, as [`Tuning::write`](crate::Tuning::write) fills it: a GPU's tables follow that of this model on
-    /// this adapter, where there is one. Sums may then have another order.
+    /// Folder of tunings written by [`Tuning::write`](crate::Tuning::write). A GPU uses the tuning
+    /// of this model and adapter if there is one, which may change the order of sums.
     pub tuning_folder: Option<PathBuf>,
-    /// A folder that keeps a GPU's compiled kernels for the next load, where its driver gives them
-    /// out; nothing is kept where absent.
+    /// Folder of the GPU pipeline cache, if the driver supports one. `None` disables the cache.
     pub kernel_folder: Option<PathBuf>,
-    /// Tokens of a prefill chunk at most; 0 takes what suits the device.
+    /// Maximum number of tokens of a prefill chunk. 0 uses the default of the device.
     pub chunk_tokens: u32,
-    /// The CPU's instruction set; `None` takes the best, or what `TABLA_CPU` names.
+    /// Instruction set of the CPU. `None` uses `TABLA_CPU` if set, otherwise the best available.
     pub level: Option<Level>,
-    /// The samplers of the tables, in their order: what is not among them stays off. `None` takes
+    /// The sampler chain, in order. Samplers that are not listed are disabled. `None` uses
     /// [`SamplerKind::DEFAULT`].
     pub samplers: Option<Vec<SamplerKind>>,
-    /// Whether a model that generates text yields embeddings too. Encoders always do.
+    /// Whether a decoder also computes embeddings. Encoders always do.
     pub embeddings: bool,
-    /// How the tensors of type `I2_S` are laid out, which no file says.
+    /// Layout of tensors of type `I2_S`. Files do not record it.
     pub i2s_layout: i2_s::Layout,
-    /// The storage type of [`HEAD_TYPES`](crate::HEAD_TYPES) that the head is encoded in anew; `None` leaves it as it
-    /// is stored. An embedding that is the head too stays what it is for looking tokens up.
+    /// Storage type of [`HEAD_TYPES`](crate::HEAD_TYPES) to requantize the output projection
+    /// (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own type.
     pub head_type: Option<DType>,
-    /// The storage type of the KV cache, of [`CACHE_TYPES`](crate::CACHE_TYPES); `None` takes f16, or f32 where
-    /// [`precision`](Self::precision) is exact.
+    /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::CACHE_TYPES). `None` uses f16,
+    /// or f32 if [`precision`](Self::precision) is exact.
     pub cache_type: Option<DType>,
-    /// The tables that the steps of a single sequence go through.
+    /// Tables that decode a single sequence.
     pub steps: StepTables,
-    /// Bytes of the KV cache for prefixes: what was computed for sequences that have gone, and waits for
-    /// whoever comes with the same tokens. They come on top of what the sequences take, in whole pages
-    /// of 64 positions, and the oldest go first. `None` takes no more, and lets prefixes have what the
-    /// sequences leave; with 0 nothing stays, and a session that goes on is computed anew.
+    /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with the
+    /// same prefix. They are added to the pages of the sequences, in pages of 64 positions, and the
+    /// oldest prefix is evicted first. `None` adds no pages and caches prefixes in pages
+    /// that are free. 0 disables the prefix cache; continuing a session then recomputes it.
     pub prefix_bytes: Option<u64>,
-    /// Set from any thread, it stops the load in front of its next stage.
+    /// Cancellation flag. When set from any thread, loading stops before the next stage.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl LoadOptions {
-    /// The samplers of the tables, each there once.
+    /// Returns the sampler chain.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if a sampler occurs twice.
     pub(super) fn samplers(&self) -> Result<Vec<SamplerKind>> {
         let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);
         SamplerKind::check(chain)?;

@@ -1,7 +1,8 @@
-//! The same model in every format: numbers, names, shapes and values of the golden checkpoints.
+//! Tests that a model loads identically from GGUF, Hugging Face and MLX: hyperparameters, names,
+//! shapes and values of the golden checkpoints.
 
 use super::hf;
-use super::quantize::{Export, Quantize, export, quantize};
+use super::quantize::{ExportOptions, QuantizeOptions, export, quantize};
 use super::source::Source;
 use super::split::{drop_shared, split};
 use super::weight::Weight;
@@ -14,32 +15,32 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Keys of GGUF files that a configuration may do without.
-const SPARE: &[&str] = &[
-    // Tensors and other keys say it too.
+/// GGUF keys that a checkpoint may lack.
+const OPTIONAL_KEYS: &[&str] = &[
+    // Redundant with tensors and other keys.
     "vocab_size",
     "rope.dimension_count",
     "rope.freq_base",
     "rope.scaling.attn_factor",
-    // A second name of the other norms' number, and a head that is left out.
+    // An alias of the layer norm epsilon, and a head that is not used.
     "attention.layer_norm_rms_epsilon",
     "classifier.pooling_type",
-    // Said by modules beside a checkpoint, which some lack.
+    // From module files of a checkpoint, which some lack.
     "pooling_type",
 ];
 
-/// A model of any format, as far as its catalog.
+/// A model of any format, with hyperparameters and weights.
 struct Model {
     file: Directory,
     arch: &'static Arch,
     config: Config,
-    /// Whether rows of Q and K lie as adjacent pairs want them.
+    /// Whether rows of Q and K are permuted for RoPE on adjacent pairs.
     permuted: bool,
     weights: BTreeMap<String, Weight>,
 }
 
 impl Model {
-    /// `None` for an architecture that is not built.
+    /// Opens a model; `None` for an unsupported architecture.
     fn open(path: &Path) -> Option<Self> {
         let mut file = format::open(path).unwrap();
         let safetensors = file.kind == format::Kind::Safetensors;
@@ -57,8 +58,8 @@ impl Model {
                 .collect(),
         };
         let rows = |layer: u32| {
-            let block = config.blocks[layer as usize];
-            [block.q_dim(), block.kv_dim()]
+            let layer = &config.layer_configs[layer as usize];
+            [layer.q_dim(), layer.kv_dim()]
         };
         let mut all = split(all, &file, arch, &rows).unwrap();
         drop_shared(&mut all, &file.metadata, arch).unwrap();
@@ -72,7 +73,7 @@ impl Model {
         })
     }
 
-    /// All elements, rows of Q and K as halves want them.
+    /// Decodes all elements, with rows of Q and K in half-split order.
     fn values(&self, w: &Weight) -> Vec<f32> {
         let [rows, cols] = [w.rows, w.cols].map(|n| n as usize);
         let matrix = Matrix {
@@ -96,11 +97,11 @@ impl Model {
             let at = row % head;
             row - at + at % (head / 2) * 2 + at / (head / 2)
         };
-        let turned = (0..rows).flat_map(|row| &all[source(row) * width..][..width]);
-        turned.copied().collect()
+        let half_split = (0..rows).flat_map(|row| &all[source(row) * width..][..width]);
+        half_split.copied().collect()
     }
 
-    /// The numbers that recipes see. Factors of RoPE stand in a tensor of GGUF files.
+    /// Returns the hyperparameters that recipes use. GGUF stores RoPE factors in a tensor.
     fn facts(&self) -> [(&'static str, String); 7] {
         let c = &self.config;
         let ropes = c.ropes.iter().map(|r| (r.dim, r.theta, r.magnitude()));
@@ -117,7 +118,7 @@ impl Model {
             c.eps,
         ];
         [
-            ("layers", format!("{:?}", c.blocks)),
+            ("layers", format!("{:?}", c.layer_configs)),
             ("widths", format!("{widths:?}")),
             ("counts", format!("{counts:?}")),
             ("experts", format!("{experts:?}")),
@@ -128,7 +129,7 @@ impl Model {
     }
 }
 
-/// A number, those of a list, or the bytes of a text.
+/// Converts a number, a list or the bytes of a text to numbers.
 fn numbers(value: &Value<'_>) -> Vec<f64> {
     match value {
         Value::Array(list) => list.iter().flat_map(|item| numbers(&item)).collect(),
@@ -141,7 +142,7 @@ fn numbers(value: &Value<'_>) -> Vec<f64> {
     }
 }
 
-/// The architecture's own keys.
+/// Returns the keys of the architecture.
 fn keys(meta: &Metadata) -> BTreeMap<&str, Vec<f64>> {
     let arch = meta.str("general.architecture").unwrap().unwrap();
     let own = meta.iter().filter_map(|(key, value)| {
@@ -151,32 +152,33 @@ fn keys(meta: &Metadata) -> BTreeMap<&str, Vec<f64>> {
     own.collect()
 }
 
-/// What a checkpoint says otherwise than the GGUF file, or not at all.
-fn other_numbers(gguf: &Model, other: &Model) -> Vec<String> {
-    let (wanted, found) = (keys(&gguf.file.metadata), keys(&other.file.metadata));
+/// Lists hyperparameters of a checkpoint that differ from the GGUF file or are missing.
+fn config_differences(gguf: &Model, other: &Model) -> Vec<String> {
+    let (expected, actual) = (keys(&gguf.file.metadata), keys(&other.file.metadata));
     let none = numbers(&Value::String(b"none"));
     let mut differences = Vec::new();
-    for (key, wanted) in wanted {
-        // The configuration holds one against the other: a number may stand for a list.
+    for (key, expected) in expected {
+        // A number or a list; compared below as part of the layers.
         if key == "attention.sliding_window_pattern" {
             continue;
         }
         let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
-        match found.get(key) {
-            None if wanted == [0.0] || wanted == none || SPARE.contains(&key) => {}
-            Some(found) if found.len() == wanted.len() && found.iter().zip(&wanted).all(near) => {}
-            found => differences.push(format!("{key} is {found:?}, wanted {wanted:?}")),
+        match actual.get(key) {
+            None if expected == [0.0] || expected == none || OPTIONAL_KEYS.contains(&key) => {}
+            Some(actual)
+                if actual.len() == expected.len() && actual.iter().zip(&expected).all(near) => {}
+            actual => differences.push(format!("{key}: expected {expected:?}, got {actual:?}")),
         }
     }
-    for ((what, wanted), (_, found)) in gguf.facts().into_iter().zip(other.facts()) {
-        if wanted != found {
-            differences.push(format!("{what}: {found}, wanted {wanted}"));
+    for ((name, expected), (_, actual)) in gguf.facts().into_iter().zip(other.facts()) {
+        if expected != actual {
+            differences.push(format!("{name}: expected {expected}, got {actual}"));
         }
     }
     differences
 }
 
-/// Values as far as they go where one side has rounded them to F16.
+/// Rounds values to F16 if one side is F16.
 fn rounded(mut values: Vec<f32>, types: &[DType]) -> Vec<f32> {
     if types.contains(&DType::F16) {
         let nearest = |x: &mut f32| *x = half::f16::from_f32(*x).to_f32();
@@ -185,49 +187,51 @@ fn rounded(mut values: Vec<f32>, types: &[DType]) -> Vec<f32> {
     values
 }
 
-/// Weights that a checkpoint has otherwise than the GGUF file, not at all, or beyond it.
-fn other_weights(gguf: &Model, other: &Model) -> Vec<String> {
+/// Lists weights of a checkpoint that differ from the GGUF file, are missing or are extra.
+fn weight_differences(gguf: &Model, other: &Model) -> Vec<String> {
     let mut differences = Vec::new();
-    let of_recipes = gguf
+    let used = gguf
         .weights
         .iter()
         .filter(|(name, _)| !name.starts_with("rope_f"));
-    for (name, wanted) in of_recipes {
-        // A tied head is a copy in some GGUF files.
+    for (name, expected) in used {
+        // Some GGUF files contain a copy of a tied output projection.
         let tied = name == "output.weight" && !other.weights.contains_key(name);
         let name = if tied { "token_embd.weight" } else { name };
-        let Some(found) = other.weights.get(name) else {
+        let Some(actual) = other.weights.get(name) else {
             differences.push(format!("{name} is missing"));
             continue;
         };
-        let types = [found.dtype, wanted.dtype];
+        let types = [actual.dtype, expected.dtype];
         let shape = |w: &Weight| [w.rows, w.cols, w.stack];
-        if shape(found) != shape(wanted) {
-            let shapes = [found, wanted].map(shape);
-            differences.push(format!("{name} is {:?}, wanted {:?}", shapes[0], shapes[1]));
-        } else if rounded(other.values(found), &types) != rounded(gguf.values(wanted), &types) {
-            differences.push(format!("{name} has other values"));
+        if shape(actual) != shape(expected) {
+            let (expected, actual) = (shape(expected), shape(actual));
+            differences.push(format!(
+                "{name}: expected shape {expected:?}, got {actual:?}"
+            ));
+        } else if rounded(other.values(actual), &types) != rounded(gguf.values(expected), &types) {
+            differences.push(format!("{name}: values differ"));
         }
     }
-    let more = other
+    let extra = other
         .weights
         .keys()
         .filter(|name| !gguf.weights.contains_key(*name));
-    differences.extend(more.map(|name| format!("{name} is too much")));
+    differences.extend(extra.map(|name| format!("{name} is unexpected")));
     differences
 }
 
-/// Holds a checkpoint against the GGUF file of the same model.
+/// Compares a checkpoint with the GGUF file of the same model.
 #[track_caller]
-fn compare(gguf: &Model, other: &Model, what: &str) {
-    assert_eq!(gguf.arch.name, other.arch.name, "{what}");
-    let mut differences = other_numbers(gguf, other);
-    differences.extend(other_weights(gguf, other));
+fn compare(gguf: &Model, other: &Model, label: &str) {
+    assert_eq!(gguf.arch.name, other.arch.name, "{label}");
+    let mut differences = config_differences(gguf, other);
+    differences.extend(weight_differences(gguf, other));
     let text = differences.join("\n");
-    assert!(differences.is_empty(), "{what}:\n{text}");
+    assert!(differences.is_empty(), "{label}:\n{text}");
 }
 
-/// The golden checkpoints of all architectures that are built, and their GGUF files.
+/// Returns the golden folders of all supported architectures, with their GGUF models.
 fn goldens() -> Vec<(PathBuf, Model)> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arch");
     let folders = std::fs::read_dir(all).unwrap().map(|f| f.unwrap().path());
@@ -236,30 +240,30 @@ fn goldens() -> Vec<(PathBuf, Model)> {
         let model = gguf.is_file().then(|| Model::open(&gguf)).flatten()?;
         Some((folder, model))
     });
-    let found: Vec<_> = with_gguf.collect();
-    assert!(!found.is_empty(), "no golden checkpoints");
-    found
+    let all: Vec<_> = with_gguf.collect();
+    assert!(!all.is_empty(), "no golden checkpoints");
+    all
 }
 
 #[test]
-fn formats_say_the_same() {
+fn formats_load_identically() {
     for (folder, gguf) in goldens() {
         let sides = ["hf", "mlx"].map(|side| folder.join(side));
         for side in sides.iter().filter(|side| side.is_dir()) {
-            let other = Model::open(side).expect("as the GGUF file");
+            let other = Model::open(side).expect("supported like the GGUF file");
             compare(&gguf, &other, &side.display().to_string());
         }
     }
 }
 
 #[test]
-fn what_is_written_says_the_same() {
+fn converted_models_load_identically() {
     let (mut written_count, mut exported_count) = (0, 0);
     for (folder, gguf) in goldens() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let out = std::env::temp_dir().join(format!("tabla-parity-{}-{name}", std::process::id()));
         let written = out.with_extension("gguf");
-        let how = Quantize {
+        let options = QuantizeOptions {
             mix: None,
             output: None,
             embedding: None,
@@ -267,27 +271,32 @@ fn what_is_written_says_the_same() {
             importance: None,
             threads: 1,
         };
-        let mut go_on = |_, _| ControlFlow::Continue(());
+        let mut progress = |_, _| ControlFlow::Continue(());
         let from = |path: &Path| Source::Path(path.to_path_buf());
         let hf = folder.join("hf");
         if !hf.is_dir() {
             continue;
         }
-        match quantize(&from(&hf), &written, &how, &mut go_on) {
+        match quantize(&from(&hf), &written, &options, &mut progress) {
             Ok(_) => written_count += 1,
-            // Not every tokenizer is told in keys of GGUF.
+            // Not every tokenizer can be converted to GGUF keys.
             Err(e) => {
                 let tokenizer = e.message().starts_with("tokenizer.json");
                 assert!(tokenizer, "{name}: {e}");
                 continue;
             }
         }
-        let file = Model::open(&written).expect("as it was");
-        compare(&file, &Model::open(&hf).expect("as it was"), name);
-        match export(&from(&written), &out, &Export::default(), &mut go_on) {
+        let file = Model::open(&written).expect("supported");
+        compare(&file, &Model::open(&hf).expect("supported"), name);
+        match export(
+            &from(&written),
+            &out,
+            &ExportOptions::default(),
+            &mut progress,
+        ) {
             Ok(_) => {
                 exported_count += 1;
-                compare(&gguf, &Model::open(&out).expect("as it was"), name);
+                compare(&gguf, &Model::open(&out).expect("supported"), name);
                 std::fs::remove_dir_all(out).unwrap();
             }
             Err(e) => {

@@ -1,5 +1,5 @@
-//! What the bits of a KV cache depend on beside the model's files, in words: two models that say the
-//! same compute the same cache for the same tokens.
+//! Provenance of a KV cache: everything besides the model files that its bits depend on. Two models
+//! with the same files and provenance compute the same KV cache for the same tokens.
 
 use super::build::Build;
 use super::options::LoadOptions;
@@ -9,7 +9,7 @@ use crate::exec::shader_sources;
 use crate::model::Facts;
 use blake3::Hasher;
 
-/// A line for each thing.
+/// Returns the provenance as text, one property per line.
 pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String {
     let profile = &build.profile;
     let precision = match options.precision {
@@ -23,12 +23,12 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
         format!("cache {}", build.cache.dtype),
         format!("i2_s {:?}", options.i2s_layout),
     ];
-    // Some are scaled by the context.
+    // The context length scales some RoPE frequencies.
     let ropes = (0..).take(build.config.ropes.len());
     let ropes = ropes.map(|at| build.catalog.constant(at));
     lines.push(format!("frequencies {}", short(ropes)));
     if profile.kind == DeviceKind::Gpu {
-        // A CPU has the same bits in chunks of any size and steps of any width.
+        // On a CPU, the bits do not depend on the chunk size or the number of rows.
         let steps = if facts.speculates { "wide" } else { "lone" };
         let kernels = format!("{:?} {:?}", profile.forms, profile.choices);
         let sources = shader_sources()
@@ -51,10 +51,10 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
     lines.join("\n")
 }
 
-/// The beginning of a digest of some stretches of bytes, in hexadecimal digits.
-fn short<'a>(stretches: impl Iterator<Item = &'a [u8]>) -> String {
+/// Returns the first 16 hexadecimal digits of the digest of several byte slices.
+fn short<'a>(slices: impl Iterator<Item = &'a [u8]>) -> String {
     let mut hasher = Hasher::new();
-    for bytes in stretches {
+    for bytes in slices {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
         hasher.update(bytes);
     }

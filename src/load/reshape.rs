@@ -1,4 +1,4 @@
-//! Weights that files hold in another shape: several as one, one as several, transposed.
+//! Reshapes weights: row slices, stacked experts, transposed matrices, shifted norms.
 
 use super::weight::{Data, Scaling, Weight, f32_bytes};
 use crate::dtype::DType;
@@ -7,36 +7,39 @@ use crate::format::Directory;
 use std::ops::Range;
 
 impl Weight {
-    /// Some rows of this matrix, or elements of this vector, under another name: the same bytes,
-    /// not a copy.
+    /// Returns rows of this matrix, or elements of this vector, under another name, without a copy.
     ///
     /// # Errors
     ///
-    /// `Format` for rows that are not there, `Unsupported` for a type whose codes or scales run
-    /// over rows.
-    pub(super) fn stretch(&self, name: String, rows: Range<u32>, file: &Directory) -> Result<Self> {
-        // A vector has an element for each row of the matrix that it belongs to.
-        let [all, width] = match self.rows {
+    /// `Format` for rows out of range, `Unsupported` for a type whose codes or scales are shared
+    /// across rows.
+    pub(super) fn slice_rows(
+        &self,
+        name: String,
+        rows: Range<u32>,
+        file: &Directory,
+    ) -> Result<Self> {
+        // A bias vector has an element for each row of its matrix.
+        let [row_count, width] = match self.rows {
             1 => [self.cols, 1],
             _ => [self.rows, self.cols],
         };
         let tensor = self.tensor(file);
-        if rows.start > rows.end || rows.end > all {
+        if rows.start > rows.end || rows.end > row_count {
             bail!(
                 Format,
-                "tensor {tensor} has {all} rows, wanted {} to {} of them",
+                "tensor {tensor} has {row_count} rows, expected rows {} to {}",
                 rows.start,
                 rows.end
             );
         }
         let facts = self.dtype.facts();
         let row = self.dtype.bytes(width.into());
-        let apart = facts.tail == 0 && self.dtype != DType::Ternary;
-        let Some(row) = row.filter(|_| apart) else {
+        let row_packed = facts.tail == 0 && self.dtype != DType::Ternary;
+        let Some(row) = row.filter(|_| row_packed) else {
             bail!(
                 Unsupported,
-                "tensor {tensor} is {}, whose codes run over rows: it holds several modules and \
-                 cannot be taken apart",
+                "tensor {tensor} is {}, which is packed across rows: cannot split the fused tensor",
                 self.dtype
             );
         };
@@ -58,15 +61,15 @@ impl Weight {
             rows,
             cols,
             stack: 1,
-            // The whole is in memory, so that its parts can be counted.
+            // The whole tensor is in memory, so the length fits usize.
             codes: self
                 .codes
-                .stretch(bytes(usize::try_from(row).unwrap_or(usize::MAX))),
+                .slice(bytes(usize::try_from(row).unwrap_or(usize::MAX))),
             scales,
         })
     }
 
-    /// The scales of some rows.
+    /// Returns the scales of some rows.
     fn scales_of(&self, all: &Scaling, rows: Range<u32>, file: &Directory) -> Result<Scaling> {
         let [group, cols] = all.group;
         if group >= self.rows as usize {
@@ -76,34 +79,32 @@ impl Weight {
         if !from.is_multiple_of(group) || !to.is_multiple_of(group) && rows.end != self.rows {
             bail!(
                 Unsupported,
-                "tensor {}: rows {from} to {to} share scales with others: {group} rows have one",
+                "tensor {}: cannot split rows {from} to {to}: a scale covers {group} rows",
                 self.tensor(file)
             );
         }
         let row = (self.cols as usize).div_ceil(cols) * all.float.facts().bytes;
         let bytes = from / group * row..to.div_ceil(group) * row;
         Ok(Scaling {
-            scales: all.scales.stretch(bytes.clone()),
-            biases: all.biases.as_ref().map(|biases| biases.stretch(bytes)),
+            scales: all.scales.slice(bytes.clone()),
+            biases: all.biases.as_ref().map(|biases| biases.slice(bytes)),
             ..*all
         })
     }
 
-    /// The matrices one behind the other, as a copy.
+    /// Concatenates matrices into one stacked weight, as a copy.
     ///
     /// # Errors
     ///
-    /// `Format` for matrices of different types or shapes, `Unsupported` where their codes or
-    /// scales do not go one behind the other.
+    /// `Format` for different types or shapes, `Unsupported` for a type that cannot be concatenated.
     pub(super) fn stacked(name: String, parts: &[Self], file: &Directory) -> Result<Self> {
         let Some(first) = parts.first() else {
-            bail!(Internal, "{name} of no parts");
+            bail!(Internal, "{name}: no matrices to stack");
         };
-        if let Some(other) = parts.iter().find(|part| part.facts() != first.facts()) {
+        if let Some(other) = parts.iter().find(|part| part.layout() != first.layout()) {
             bail!(
                 Format,
-                "tensor {} is {} [{}, {}] and {} is {} [{}, {}] or scaled in another way: \
-                 wanted all experts alike",
+                "experts differ in type, shape or scales: tensor {} is {} [{}, {}], {} is {} [{}, {}]",
                 first.tensor(file),
                 first.dtype,
                 first.rows,
@@ -114,35 +115,35 @@ impl Weight {
                 other.cols
             );
         }
-        let one = first.rows as usize;
+        let expert_rows = first.rows as usize;
         let group = first
             .scales
             .as_ref()
-            .map_or(1, |s| s.group[0].min(one).max(1));
+            .map_or(1, |s| s.group[0].min(expert_rows).max(1));
         let count = u32::try_from(parts.len()).ok();
         let rows = count.and_then(|n| n.checked_mul(first.rows));
-        let apart = first.dtype.facts().tail == 0 && first.dtype != DType::Ternary;
+        let row_packed = first.dtype.facts().tail == 0 && first.dtype != DType::Ternary;
         let Some((count, rows)) = count
             .zip(rows)
-            .filter(|_| apart && one.is_multiple_of(group))
+            .filter(|_| row_packed && expert_rows.is_multiple_of(group))
         else {
             bail!(
                 Unsupported,
-                "tensor {}: {} experts of {one} rows of {} do not go one behind the other",
+                "tensor {}: cannot stack {} experts of {expert_rows} rows of {}",
                 first.tensor(file),
                 parts.len(),
                 first.dtype
             );
         };
-        // No more bytes than the file has: every part is a tensor or a stretch of its own.
+        // Bounded by the file size: the parts do not overlap.
         let joined = |data: &dyn Fn(&'_ Self) -> Option<&'_ Data>| {
-            let found: Vec<&Data> = parts.iter().filter_map(data).collect();
-            let bytes = found
+            let all: Vec<&Data> = parts.iter().filter_map(data).collect();
+            let bytes = all
                 .iter()
                 .map(|d| d.bytes(file))
                 .collect::<Vec<_>>()
                 .concat();
-            found.first().map(|data| Data::computed(data.tensor, bytes))
+            all.first().map(|data| Data::computed(data.tensor, bytes))
         };
         let codes = joined(&|w| Some(&w.codes)).unwrap_or_else(|| first.codes.clone());
         let scales = first.scales.as_ref().and_then(|scaling| {
@@ -164,54 +165,54 @@ impl Weight {
         })
     }
 
-    /// What matrices share that lie one behind the other.
-    fn facts(&self) -> impl PartialEq + use<> {
+    /// Returns the properties that stacked matrices must share.
+    fn layout(&self) -> impl PartialEq + use<> {
         let scaling = self.scales.as_ref();
         let scaling = scaling.map(|s| (s.float, s.group, s.biases.is_some()));
         (self.dtype, self.rows, self.cols, scaling)
     }
 
-    /// Rows as columns, as a copy.
+    /// Transposes the matrix, as a copy.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for types in which elements share bytes or scales.
+    /// `Unsupported` for quantized types.
     pub(super) fn transposed(self, file: &Directory) -> Result<Self> {
         let facts = self.dtype.facts();
         if facts.block != 1 || self.scales.is_some() {
             bail!(
                 Unsupported,
-                "tensor {} is {} and stands transposed, which is read of plain numbers alone",
+                "tensor {} is {}: cannot transpose a quantized tensor",
                 self.tensor(file),
                 self.dtype
             );
         }
         let (bytes, element) = (self.codes.bytes(file), facts.bytes);
         let [rows, cols] = [self.rows, self.cols].map(|n| n as usize);
-        let mut turned = Vec::with_capacity(bytes.len());
+        let mut transposed = Vec::with_capacity(bytes.len());
         for col in 0..cols {
             for row in 0..rows {
-                turned.extend(&bytes[(row * cols + col) * element..][..element]);
+                transposed.extend(&bytes[(row * cols + col) * element..][..element]);
             }
         }
         Ok(Self {
             rows: self.cols,
             cols: self.rows,
-            codes: Data::computed(self.codes.tensor, turned),
+            codes: Data::computed(self.codes.tensor, transposed),
             ..self
         })
     }
 
-    /// One more than each element of a vector.
+    /// Adds one to each element of a vector.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for what is not F32, as vectors are here.
+    /// `Unsupported` for a type other than F32; float vectors are F32 after loading.
     pub(super) fn plus_one(self, file: &Directory) -> Result<Self> {
         if self.dtype != DType::F32 {
             bail!(
                 Unsupported,
-                "tensor {} is {}, wanted a norm of plain numbers",
+                "tensor {} is {}, expected a norm of an unquantized type",
                 self.tensor(file),
                 self.dtype
             );
@@ -227,7 +228,7 @@ impl Weight {
         })
     }
 
-    /// The name of its tensor in the file.
+    /// Returns the name of its tensor in the file.
     pub(super) fn tensor<'a>(&self, file: &'a Directory) -> &'a str {
         &file.tensors[self.codes.tensor].name
     }

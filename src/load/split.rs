@@ -1,4 +1,4 @@
-//! Fused modules: the rows of one tensor are several weights of a recipe.
+//! Splits fused modules, such as `attn_qkv`, into the weights that recipes use.
 
 use super::weight::Weight;
 use crate::arch::Arch;
@@ -7,20 +7,19 @@ use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What a fused gate is called here, and in GGUF files, where nothing tells it from `ffn_up` but
-/// that there is no `ffn_gate`.
+/// Internal name and GGUF name of a fused gate. In GGUF files, a fused gate is an `ffn_up` without
+/// an `ffn_gate`.
 pub(super) const FUSED_GATE: [&str; 2] = ["ffn_gate_up", "ffn_up"];
 
-/// Modules of layers that files may have although the layer reads another's cache.
+/// Modules that files may contain for layers that share the KV cache of another layer.
 const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 
-/// Takes the fused weights of this family apart, without a copy where their rows lie together.
-/// `rows` are those of Q and of K of a layer.
+/// Splits the fused weights of an architecture, without a copy if the rows of a part are contiguous.
+/// `rows` returns the rows of Q and of K of a layer.
 ///
 /// # Errors
 ///
-/// `Format` for rows that are not those of the parts, `Unsupported` for a type that cannot be
-/// taken apart.
+/// `Format` for a wrong number of rows, `Unsupported` for a type that cannot be split.
 pub(super) fn split(
     weights: Vec<Weight>,
     file: &Directory,
@@ -30,40 +29,43 @@ pub(super) fn split(
     let names: HashSet<String> = weights.iter().map(|w| w.name.clone()).collect();
     let mut parts = Vec::new();
     for weight in weights {
-        let fused = Place::of(&weight.name).and_then(|place| {
-            let gate = place.sibling("ffn_gate");
-            let module = match place.module {
+        let fused = LayerTensor::parse(&weight.name).and_then(|tensor| {
+            let gate = tensor.sibling("ffn_gate");
+            let module = match tensor.module {
                 up if up == FUSED_GATE[1] && !names.contains(&gate) => FUSED_GATE[0],
                 other => other,
             };
-            let (_, found) = arch.fused.iter().find(|(fused, _)| *fused == module)?;
-            Some((place, *found))
+            let (_, modules) = arch.fused.iter().find(|(fused, _)| *fused == module)?;
+            Some((tensor, *modules))
         });
         match fused {
-            Some((place, found)) => parts.extend(apart(&weight, place, found, file, rows)?),
+            Some((tensor, modules)) => {
+                parts.extend(split_weight(&weight, tensor, modules, file, rows)?);
+            }
             None => parts.push(weight),
         }
     }
     Ok(parts)
 }
 
-/// The tensor that would hold this one among others, in a GGUF file that has other layers so.
+/// Returns the name of the fused tensor that would contain `name`, if the GGUF file has that fused
+/// module in any layer.
 pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Option<String> {
-    let place = Place::of(name)?;
+    let tensor = LayerTensor::parse(name)?;
     let mut fused = arch.fused.iter();
-    let (module, _) = fused.find(|(_, parts)| parts.contains(&place.module))?;
+    let (module, _) = fused.find(|(_, parts)| parts.contains(&tensor.module))?;
     let [gate, up] = FUSED_GATE;
     let module = if *module == gate { up } else { module };
-    let mut places = tensors.iter().filter_map(|t| Place::of(&t.name));
-    let known = places.any(|other| other.module == module);
-    known.then(|| place.sibling(module))
+    let mut others = tensors.iter().filter_map(|t| LayerTensor::parse(&t.name));
+    let present = others.any(|other| other.module == module);
+    present.then(|| tensor.sibling(module))
 }
 
-/// Drops what the last layers have no use for where they share the keys and values of others.
+/// Drops K and V weights of layers that share the KV cache of other layers.
 ///
 /// # Errors
 ///
-/// `Format` for keys that are no numbers.
+/// `Format` for keys that are not integers.
 pub(super) fn drop_shared(
     weights: &mut Vec<Weight>,
     metadata: &Metadata,
@@ -73,43 +75,43 @@ pub(super) fn drop_shared(
     let shared = number("attention.shared_kv_layers")?;
     let first = number("block_count")?.saturating_sub(shared);
     weights.retain(|weight| {
-        let own = |place: Place<'_>| {
-            let layer: u32 = place.layer.parse().unwrap_or(0);
-            layer < first || !SHARED.contains(&place.module)
+        let used = |tensor: LayerTensor<'_>| {
+            let layer: u32 = tensor.layer.parse().unwrap_or(0);
+            layer < first || !SHARED.contains(&tensor.module)
         };
-        shared == 0 || Place::of(&weight.name).is_none_or(own)
+        shared == 0 || LayerTensor::parse(&weight.name).is_none_or(used)
     });
     Ok(())
 }
 
-/// `blk.3.attn_qkv.weight`: layer, module, part.
+/// Parsed name of a layer's tensor, such as `blk.3.attn_qkv.weight`.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct LayerTensor<'a> {
     layer: &'a str,
     module: &'a str,
-    part: &'a str,
+    suffix: &'a str,
 }
 
-impl<'a> Place<'a> {
-    fn of(name: &'a str) -> Option<Self> {
+impl<'a> LayerTensor<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
         let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
-        let (module, part) = rest.split_once('.')?;
+        let (module, suffix) = rest.split_once('.')?;
         Some(Self {
             layer,
             module,
-            part,
+            suffix,
         })
     }
 
-    /// The same part of another module of the layer.
+    /// Returns the name of the same tensor of another module of the layer.
     fn sibling(self, module: &str) -> String {
-        format!("blk.{}.{module}.{}", self.layer, self.part)
+        format!("blk.{}.{module}.{}", self.layer, self.suffix)
     }
 }
 
-fn apart(
+fn split_weight(
     weight: &Weight,
-    place: Place<'_>,
+    tensor: LayerTensor<'_>,
     parts: &[&str],
     file: &Directory,
     rows: &dyn Fn(u32) -> [u32; 2],
@@ -119,52 +121,52 @@ fn apart(
         1 => weight.cols,
         rows => rows / weight.stack,
     };
-    // No layer has the number that does not fit, and none has rows.
-    let [q, k] = rows(place.layer.parse().unwrap_or(u32::MAX));
+    // An invalid layer number has no rows.
+    let [q, k] = rows(tensor.layer.parse().unwrap_or(u32::MAX));
     let rows = |part: &str| match part {
         "attn_q" => q,
         "attn_k" | "attn_v" => k,
         _ => total / 2,
     };
     let counts: Vec<u32> = parts.iter().map(|part| rows(part)).collect();
-    let wanted = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
-    if wanted != u64::from(total) {
+    let expected = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
+    if expected != u64::from(total) {
         let list: Vec<_> = parts
             .iter()
             .zip(&counts)
-            .map(|(p, n)| format!("{n} of {p}"))
+            .map(|(p, n)| format!("{n} for {p}"))
             .collect();
         bail!(
             Format,
-            "tensor {} has {total} rows of {} columns, wanted {wanted}: {}",
+            "tensor {} has {total} rows of {} columns, expected {expected}: {}",
             weight.tensor(file),
             weight.cols,
             list.join(", ")
         );
     }
     let mut first = 0;
-    let mut found = Vec::new();
+    let mut weights = Vec::new();
     for (part, count) in parts.iter().zip(counts) {
         let rows = first..first + count;
-        found.push(one_part(weight, place.sibling(part), rows, total, file)?);
+        weights.push(part_of(weight, tensor.sibling(part), rows, total, file)?);
         first += count;
     }
-    Ok(found)
+    Ok(weights)
 }
 
-/// Rows of each of a weight's matrices, which have `each` rows.
-fn one_part(
+/// Returns the same rows of each stacked matrix of a weight. Each matrix has `matrix_rows` rows.
+fn part_of(
     weight: &Weight,
     name: String,
     rows: Range<u32>,
-    each: u32,
+    matrix_rows: u32,
     file: &Directory,
 ) -> Result<Weight> {
     if weight.stack == 1 {
-        return weight.stretch(name, rows, file);
+        return weight.slice_rows(name, rows, file);
     }
-    let of = |n: u32| n * each + rows.start..n * each + rows.end;
-    let experts = (0..weight.stack).map(|n| weight.stretch(name.clone(), of(n), file));
+    let of = |n: u32| n * matrix_rows + rows.start..n * matrix_rows + rows.end;
+    let experts = (0..weight.stack).map(|n| weight.slice_rows(name.clone(), of(n), file));
     Weight::stacked(name.clone(), &experts.collect::<Result<Vec<_>>>()?, file)
 }
 
@@ -176,7 +178,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn fused_modules_are_taken_apart_in_place() {
+    fn splits_fused_modules_in_place() {
         let qkv = (
             "model.layers.0.self_attn.qkv_proj.weight",
             "F32",
@@ -189,16 +191,16 @@ mod tests {
             4,
             [4, 3].as_slice(),
         );
-        let found = shapes("phi3", &[qkv, gate_up]);
+        let actual = shapes("phi3", &[qkv, gate_up]);
         let name = |module: &str| format!("blk.0.{module}.weight");
-        let wanted = [
+        let expected = [
             (name("attn_q"), [1, 4, 3], counted(0, 12)),
             (name("attn_k"), [1, 2, 3], counted(12, 6)),
             (name("attn_v"), [1, 2, 3], counted(18, 6)),
             (name("ffn_gate"), [1, 2, 3], counted(0, 6)),
             (name("ffn_up"), [1, 2, 3], counted(6, 6)),
         ];
-        assert_eq!(found, wanted);
+        assert_eq!(actual, expected);
         let bias = ("transformer.h.1.attn.c_attn.bias", "F32", 4, [8].as_slice());
         let weight = (
             "transformer.h.1.attn.c_attn.weight",
@@ -206,21 +208,21 @@ mod tests {
             4,
             [3, 8].as_slice(),
         );
-        let found = shapes("gpt2", &[weight, bias]);
-        let biases = found.iter().filter(|(name, ..)| name.ends_with("bias"));
+        let actual = shapes("gpt2", &[weight, bias]);
+        let biases = actual.iter().filter(|(name, ..)| name.ends_with("bias"));
         let lengths: Vec<_> = biases
             .map(|(name, shape, _)| (name.as_str(), *shape))
             .collect();
-        let wanted = [
+        let expected = [
             ("blk.1.attn_q.bias", [1, 1, 4]),
             ("blk.1.attn_k.bias", [1, 1, 2]),
             ("blk.1.attn_v.bias", [1, 1, 2]),
         ];
-        assert_eq!(lengths, wanted);
+        assert_eq!(lengths, expected);
     }
 
     #[test]
-    fn a_fused_module_has_the_rows_of_its_parts() {
+    fn rejects_a_fused_module_with_a_wrong_number_of_rows() {
         let file = checkpoint(&[(
             "model.layers.0.self_attn.qkv_proj.weight",
             "F32",
@@ -228,15 +230,15 @@ mod tests {
             &[9, 3],
         )]);
         let arch = arch::find("phi3").unwrap();
-        let found = weights_of(arch.name, &file, &json!({})).unwrap();
-        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
-        let wanted = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
-            wanted 8: 4 of attn_q, 2 of attn_k, 2 of attn_v";
-        assert_eq!(e.message(), wanted);
+        let weights = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(weights, &file, arch, &|_| [4, 2]).unwrap_err();
+        let expected = "tensor model.layers.0.self_attn.qkv_proj.weight has 9 rows of 3 columns, \
+            expected 8: 4 for attn_q, 2 for attn_k, 2 for attn_v";
+        assert_eq!(e.message(), expected);
     }
 
     #[test]
-    fn parts_of_quantized_matrices_keep_their_scales() {
+    fn split_quantized_weights_keep_their_scales() {
         let file = checkpoint(&[
             (
                 "model.layers.0.self_attn.qkv_proj.weight",
@@ -259,9 +261,9 @@ mod tests {
         ]);
         let arch = arch::find("phi3").unwrap();
         let config = json!({ "quantization": { "group_size": 32, "bits": 4 } });
-        let found = weights_of(arch.name, &file, &config).unwrap();
-        let whole = found[0].clone();
-        let parts = split(found, &file, arch, &|_| [4, 2]).unwrap();
+        let weights = weights_of(arch.name, &file, &config).unwrap();
+        let whole = weights[0].clone();
+        let parts = split(weights, &file, arch, &|_| [4, 2]).unwrap();
         let (k, all) = (
             parts[1].scales(&file).unwrap(),
             whole.scales(&file).unwrap(),
@@ -273,12 +275,15 @@ mod tests {
         );
         let codes = whole.codes.bytes(&file);
         assert_eq!(parts[1].codes.bytes(&file), &codes[4 * 32..6 * 32]);
-        let e = whole.stretch("x".into(), 7..9, &file).unwrap_err();
-        assert!(e.message().contains("has 8 rows, wanted 7 to 9"), "{e}");
+        let e = whole.slice_rows("x".into(), 7..9, &file).unwrap_err();
+        assert!(
+            e.message().contains("has 8 rows, expected rows 7 to 9"),
+            "{e}"
+        );
     }
 
     #[test]
-    fn codes_that_run_over_rows_are_not_taken_apart() {
+    fn rejects_splitting_types_packed_across_rows() {
         let file = checkpoint(&[
             (
                 "model.layers.0.self_attn.qkv_proj.weight",
@@ -294,11 +299,11 @@ mod tests {
             ),
         ]);
         let arch = arch::find("phi3").unwrap();
-        let found = weights_of(arch.name, &file, &json!({})).unwrap();
-        let e = split(found, &file, arch, &|_| [4, 2]).unwrap_err();
+        let weights = weights_of(arch.name, &file, &json!({})).unwrap();
+        let e = split(weights, &file, arch, &|_| [4, 2]).unwrap_err();
         assert!(
             e.message()
-                .contains("is ternary, whose codes run over rows"),
+                .contains("is ternary, which is packed across rows"),
             "{e}"
         );
     }

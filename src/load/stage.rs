@@ -1,4 +1,4 @@
-//! The stages of loading: names, order, timing, error context.
+//! Loading stages: names, order, timing, error context.
 
 use super::options::LoadOptions;
 use crate::error::{Context, Result, bail};
@@ -6,46 +6,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The 18 stages, in the order in which they run. Its value as an integer is the stage's number.
+/// A loading stage, in execution order. The integer value is the stage number, 1 to 18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Chooses the device.
     Device = 1,
-    /// Reads the facts of the device that planning uses. On a GPU, checks the shaders, embedded or
-    /// overriding.
+    /// Reads the device profile. On a GPU, validates the shaders.
     Profile,
-    /// Detects the file's format by its content.
+    /// Detects the file format from the content.
     Format,
-    /// Maps the file, reads header and metadata.
+    /// Maps the file, reads its header and metadata.
     Weights,
-    /// Reads the numbers of the model.
+    /// Reads the hyperparameters.
     Config,
-    /// Finds the recipe.
+    /// Looks up the architecture.
     Architecture,
-    /// Checks every number against its range.
+    /// Checks the range of every hyperparameter.
     Validation,
-    /// Resolves tied embeddings, RoPE style, vocabulary size.
-    Quirks,
-    /// Sizes the KV cache and checks that it fits into memory. On a GPU, applies the tuning of this
-    /// model first, because the size depends on it.
+    /// Resolves tensor names, tied embeddings, RoPE style and vocabulary size.
+    Tensors,
+    /// Sizes the KV cache and checks that it fits into memory. On a GPU, first applies the tuning
+    /// of this model, because the size depends on it.
     Cache,
-    /// Computes the RoPE frequencies, which some files scale by the context.
+    /// Computes the RoPE frequencies, which some models scale by the context length.
     Rope,
-    /// Reads the tokenizer and the tokens that stop generation.
+    /// Reads the tokenizer and the end-of-generation tokens.
     Tokenizer,
     /// Reads the chat templates.
     ChatTemplates,
-    /// Reads pooling, length and prompts of embeddings.
+    /// Reads pooling, maximum length and prompts of embeddings.
     Embedding,
-    /// Sizes a prefill chunk and checks that its working memory fits.
+    /// Sizes the prefill chunk and checks that its scratch memory fits.
     Scratch,
-    /// Builds the tables that pick a token for each of their rows.
+    /// Builds the decode tables, which sample a token for each row.
     Step,
-    /// Builds the tables that chunks of tokens go through.
+    /// Builds the prefill and embedding tables.
     Batch,
-    /// Fills buffers and parameters on the device.
+    /// Uploads weights and parameters to the device.
     Buffers,
-    /// Runs one pass, so that the first token needs no further preparation.
+    /// Runs every table once, so that the first token has no start-up cost.
     WarmUp,
 }
 
@@ -53,7 +52,7 @@ pub enum Stage {
 pub const STAGES: u32 = Stage::WarmUp as u32;
 
 impl Stage {
-    /// Its name in messages and reports.
+    /// Returns the name used in messages and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -63,7 +62,7 @@ impl Stage {
             Self::Config => "config",
             Self::Architecture => "architecture",
             Self::Validation => "validation",
-            Self::Quirks => "quirks",
+            Self::Tensors => "tensors",
             Self::Cache => "cache",
             Self::Rope => "rope",
             Self::Tokenizer => "tokenizer",
@@ -78,18 +77,18 @@ impl Stage {
     }
 }
 
-/// A stage that has ended, for a progress callback.
+/// A finished stage, passed to a progress callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// The stage that ended.
+    /// The stage.
     pub stage: Stage,
-    /// How long it took.
+    /// Duration of the stage.
     pub took: Duration,
-    /// Stages that have ended so far, of [`STAGES`].
+    /// Number of finished stages, of [`STAGES`].
     pub ended: u32,
 }
 
-/// Runs stages: times each, reports it, and names it in its error.
+/// Runs stages: measures and reports their duration, and adds their name to errors.
 pub(super) struct Stages<'a> {
     report: &'a mut dyn FnMut(&Progress),
     stop: Option<Arc<AtomicBool>>,
@@ -109,12 +108,12 @@ impl<'a> Stages<'a> {
         let span = tracing::info_span!("stage", number = stage as u32, name = stage.name());
         let _in_span = span.enter();
         let start = Instant::now();
-        let here = format_args!("stage {} {}", stage as u32, stage.name());
+        let label = format_args!("stage {} {}", stage as u32, stage.name());
         let stop = self.stop.as_ref();
         if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            bail!(Cancelled, "{here}: the load was stopped");
+            bail!(Cancelled, "{label}: loading was stopped");
         }
-        let out = work().context(here)?;
+        let out = work().context(label)?;
         let took = start.elapsed();
         tracing::debug!(took = ?took, "ended");
         self.took.push((stage.name(), took));

@@ -1,4 +1,4 @@
-//! The tokenizer, from the keys of a GGUF file or from the files of a folder.
+//! Reads the tokenizer from GGUF keys or from the files of a safetensors folder.
 
 use super::hf;
 use super::source::Opened;
@@ -7,15 +7,15 @@ use crate::error::{Context, Result, bail};
 use crate::format::{Metadata, Value};
 use crate::text::{Tokenizer, Vocab};
 
-/// The tokenizer of a model, held against the size of its embedding. That of a folder may have
-/// tokens for images, which an embedding of text does not have; prefill refuses them.
+/// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
+/// may have extra tokens, such as image tokens; prefill rejects them.
 pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
     let tokenizer = read(model)?;
     let strict = model.folder.is_none();
     if strict && tokenizer.vocab_size() > config.vocab as usize {
         bail!(
             Format,
-            "the tokenizer has {} tokens, the embedding {} rows",
+            "the tokenizer has {} tokens, but the embedding has {} rows",
             tokenizer.vocab_size(),
             config.vocab
         );
@@ -23,7 +23,7 @@ pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// The tokenizer of a model: its keys, or the files beside its tensors.
+/// Reads the tokenizer of a model.
 pub(super) fn read(model: &Opened) -> Result<Tokenizer> {
     match &model.folder {
         None => from_metadata(&model.file.metadata),
@@ -31,31 +31,31 @@ pub(super) fn read(model: &Opened) -> Result<Tokenizer> {
     }
 }
 
-/// Bytes of a tokenizer's file; the largest have forty million.
+/// Maximum size in bytes of a tokenizer file. The largest known ones have 40 MB.
 const FILE_BYTES_MAX: u64 = 128 << 20;
 
-/// The tokenizer of a folder, with the tokens that its configuration says to stop at.
+/// Reads the tokenizer of a folder, with the end-of-generation tokens of its configuration.
 fn from_folder(folder: &hf::Folder) -> Result<Tokenizer> {
     let text = |name: &str| folder.text(name, FILE_BYTES_MAX);
     let Some(tokenizer) = text("tokenizer.json")? else {
         bail!(
             Io,
-            "{}: no such file; it is the one form of a tokenizer that is read beside safetensors",
+            "{}: no such file; safetensors models require a tokenizer.json",
             folder.path("tokenizer.json").display()
         );
     };
     let config = text("tokenizer_config.json")?;
     let tokenizer = Tokenizer::from_json(&tokenizer, config.as_deref());
     let tokenizer = tokenizer.context(folder.path("").display())?;
-    Ok(tokenizer.with_stops(&folder.ends()?))
+    Ok(tokenizer.with_stops(&folder.eos_tokens()?))
 }
 
-/// The tokenizer of these keys.
+/// Builds the tokenizer from GGUF keys.
 fn from_metadata(meta: &Metadata) -> Result<Tokenizer> {
     Tokenizer::new(&vocab(meta)?)
 }
 
-/// The vocabulary in these keys.
+/// Reads the vocabulary from GGUF keys.
 pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let Some(model) = meta.str(&key("model"))? else {
@@ -77,7 +77,7 @@ pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
         eom: meta.u32(&key("eom_token_id"))?,
         unk: meta.u32(&key("unknown_token_id"))?,
         cls: meta.u32(&key("cls_token_id"))?,
-        // So the key is spelt.
+        // GGUF spells the key this way.
         sep: meta.u32(&key("seperator_token_id"))?,
         add_bos: meta.bool(&key("add_bos_token"))?,
         add_eos: meta.bool(&key("add_eos_token"))?,
@@ -89,7 +89,7 @@ pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
     })
 }
 
-/// An array of bytes, which writers give with a sign or without.
+/// Reads an array of signed or unsigned bytes.
 fn bytes(meta: &Metadata, key: &str) -> Result<Vec<u8>> {
     let Some(array) = meta.get(key).and_then(Value::array) else {
         return Ok(Vec::new());
@@ -101,6 +101,6 @@ fn bytes(meta: &Metadata, key: &str) -> Result<Vec<u8>> {
     });
     match bytes.collect() {
         Some(bytes) => Ok(bytes),
-        None => bail!(Format, "{key}: wanted bytes, found {}", array.kind().name()),
+        None => bail!(Format, "{key}: expected bytes, got {}", array.kind().name()),
     }
 }

@@ -1,4 +1,4 @@
-//! Tunings: kernels and numbers measured for a model on an adapter, in place of the defaults.
+//! Tunings: kernels and planning parameters measured for a model on an adapter.
 
 use super::catalog::Catalog;
 use super::options::LoadOptions;
@@ -12,40 +12,41 @@ use crate::output::Output;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Candidates for the positions that attention of few tokens takes at a time.
+/// Candidates for the number of positions per part of decode attention.
 pub(super) const PARTS: [u32; 5] = [64, 128, 256, 512, 1024];
 
 /// Candidates for the tokens of a prefill chunk.
 pub(super) const CHUNKS: [u32; 4] = [128, 256, 512, 1024];
 
-/// Bytes of a file at most.
+/// Maximum size of a tuning file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Which kernels and numbers suit a model on an adapter, as [`tune`](crate::tune) measures them.
+/// Fastest kernels and planning parameters of a model on an adapter, measured by
+/// [`tune`](crate::tune).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
-    /// The version of the library, and a digest of its shaders.
+    /// Version of the library, and a digest of its shaders.
     pub build: String,
-    /// The adapter, by its maker's name.
+    /// Name of the adapter.
     pub device: String,
-    /// Name and version of its driver.
+    /// Name and version of the driver.
     pub driver: String,
-    /// A digest of the precision and of the model's weights: names, storage types and shapes.
+    /// Digest of the precision and of the names, storage types and shapes of the weights.
     pub model: String,
-    /// Which small commands of one token products do themselves.
+    /// Which small decode commands are fused into matrix products.
     pub fusion: Fusion,
-    /// Positions that attention of few tokens takes at a time.
+    /// Positions per part of decode attention.
     pub attention_part: u32,
     /// Tokens of a prefill chunk.
     pub chunk_tokens: u32,
-    /// The kernels of commands that several can run.
+    /// Selected kernels of commands with several candidates.
     pub choices: Vec<TunedKernel>,
 }
 
 impl Tuning {
-    /// What is usual, where nothing was measured.
-    pub(super) fn usual(profile: &Profile, catalog: &Catalog, precision: Precision) -> Self {
+    /// Returns the default tuning, used without measurements.
+    pub(super) fn default_for(profile: &Profile, catalog: &Catalog, precision: Precision) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let sources = shader_sources()
             .iter()
@@ -67,36 +68,36 @@ impl Tuning {
         }
     }
 
-    /// Puts it in the place of what is usual.
-    pub(super) fn put_into(&self, profile: &mut Profile) {
+    /// Applies the tuning to a device profile.
+    pub(super) fn apply(&self, profile: &mut Profile) {
         profile.fusion = self.fusion;
         profile.attention_part = self.attention_part;
         profile.chunk_tokens = self.chunk_tokens;
         profile.choices.clone_from(&self.choices);
     }
 
-    /// Writes it into a folder, where loading finds it by adapter, driver and model; the folder is
-    /// made if need be.
+    /// Writes the tuning to a folder, which is created if needed, and returns its path. Loading
+    /// finds it by adapter, driver and model.
     ///
     /// # Errors
     ///
-    /// `Io` where the system refuses.
+    /// `Io` if the folder or the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf> {
         std::fs::create_dir_all(folder).map_err(|e| {
-            let message = format!("{}: cannot be created", folder.display());
+            let message = format!("{}: cannot create the folder", folder.display());
             Error::new(ErrorKind::Io, message).caused_by(e)
         })?;
         let path = folder.join(self.file_name());
         let mut file = Output::create(&path, std::iter::empty())?;
         serde_json::to_writer_pretty(&mut file, self).map_err(|e| {
-            let message = format!("{}: cannot be written", path.display());
+            let message = format!("{}: cannot write the tuning", path.display());
             Error::new(ErrorKind::Io, message).caused_by(e)
         })?;
         file.commit()?;
         Ok(path)
     }
 
-    /// The adapter for people, and a digest of all that the file is found by.
+    /// Returns the file name: the adapter for readability, and a digest of adapter, driver and model.
     fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let device: String = self.device.chars().take(40).map(plain).collect();
@@ -104,88 +105,95 @@ impl Tuning {
         format!("{}-{digest}.json", device.to_lowercase())
     }
 
-    /// Refuses what was not measured for this build, adapter and model, and numbers that none of
-    /// the candidates is.
-    fn check(&self, usual: &Self) -> Result<()> {
-        if (&self.device, &self.driver, &self.model) != (&usual.device, &usual.driver, &usual.model)
+    /// Rejects a tuning for another build, adapter or model, and parameters that are no candidates.
+    fn check(&self, default: &Self) -> Result<()> {
+        if (&self.device, &self.driver, &self.model)
+            != (&default.device, &default.driver, &default.model)
         {
             bail!(
                 Argument,
-                "measured on {} ({}) for model {}, this is {} ({}) and model {}",
+                "tuning for {} ({}) and model {} does not match {} ({}) and model {}",
                 self.device,
                 self.driver,
                 self.model,
-                usual.device,
-                usual.driver,
-                usual.model
+                default.device,
+                default.driver,
+                default.model
             );
         }
-        if self.build != usual.build {
+        if self.build != default.build {
             bail!(
                 Argument,
-                "measured with build {}, this is {}",
+                "tuning for build {} does not match build {}",
                 self.build,
-                usual.build
+                default.build
             );
         }
         let numbers = [
             (
                 "attention_part",
                 self.attention_part,
-                usual.attention_part,
+                default.attention_part,
                 &PARTS[..],
             ),
             (
                 "chunk_tokens",
                 self.chunk_tokens,
-                usual.chunk_tokens,
+                default.chunk_tokens,
                 &CHUNKS[..],
             ),
         ];
-        for (name, found, usual, known) in numbers {
-            if found != usual && !known.contains(&found) {
-                bail!(Format, "{name}: {found} is none of {known:?}");
+        for (name, value, default, candidates) in numbers {
+            if value != default && !candidates.contains(&value) {
+                bail!(
+                    Format,
+                    "{name}: expected one of {candidates:?}, got {value}"
+                );
             }
         }
         Ok(())
     }
 }
 
-/// Puts what was measured in the place of what is usual, where the folder of tunings has it. One
-/// that cannot be followed is left, and it is said why: tables are right without it.
-pub(super) fn follow(profile: &mut Profile, catalog: &Catalog, options: &LoadOptions) -> Tuned {
+/// Applies the tuning from the tuning folder, if there is one. A tuning that does not match is
+/// ignored and the reason is returned, because results are correct without it.
+pub(super) fn apply_stored(
+    profile: &mut Profile,
+    catalog: &Catalog,
+    options: &LoadOptions,
+) -> Tuned {
     let Some(folder) = &options.tuning_folder else {
         return Tuned::None;
     };
     if profile.kind == DeviceKind::Cpu {
         return Tuned::None;
     }
-    let usual = Tuning::usual(profile, catalog, options.precision);
-    let path = folder.join(usual.file_name());
-    match read(&path, &usual) {
+    let default = Tuning::default_for(profile, catalog, options.precision);
+    let path = folder.join(default.file_name());
+    match read(&path, &default) {
         Ok(None) => Tuned::None,
         Ok(Some(tuning)) => {
-            tuning.put_into(profile);
+            tuning.apply(profile);
             Tuned::Applied(path)
         }
         Err(error) => Tuned::Ignored(error.to_string()),
     }
 }
 
-fn read(path: &Path, usual: &Tuning) -> Result<Option<Tuning>> {
+fn read(path: &Path, default: &Tuning) -> Result<Option<Tuning>> {
     let Some(text) = format::read_text(path, BYTES_MAX)? else {
         return Ok(None);
     };
     let parsed = || {
         let tuning: Tuning = serde_json::from_str(&text)
-            .map_err(|e| Error::new(ErrorKind::Format, format_args!("no tuning: {e}")))?;
-        tuning.check(usual)?;
+            .map_err(|e| Error::new(ErrorKind::Format, format_args!("invalid tuning: {e}")))?;
+        tuning.check(default)?;
         Ok(Some(tuning))
     };
     parsed().context(path.display())
 }
 
-/// A digest of texts, in their order.
+/// Returns a digest of texts, in order.
 fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut digest = Digest::new();
     texts.into_iter().for_each(|text| digest.add_text(text));
@@ -217,41 +225,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn tuning_round_trips_and_rejects_mismatches() {
         let folder = std::env::temp_dir().join(format!("tabla-tuning-{}", std::process::id()));
-        let usual = tuning();
-        let path = usual.write(&folder).expect("it can be written");
+        let default = tuning();
+        let path = default.write(&folder).expect("writes the tuning");
         let name = path.file_name().and_then(|name| name.to_str());
         assert!(
             name.is_some_and(|n| n.starts_with("some-gpu--rev-2--")),
             "{path:?}"
         );
         assert_eq!(
-            read(&path, &usual).expect("it is right"),
-            Some(usual.clone())
+            read(&path, &default).expect("reads the tuning"),
+            Some(default.clone())
         );
         let other = folder.join("other.json");
-        assert_eq!(read(&other, &usual).expect("none is there"), None);
+        assert_eq!(read(&other, &default).expect("no such file"), None);
 
-        let refused = |change: fn(&mut Tuning), clue: &str| {
+        let rejects = |change: fn(&mut Tuning), part: &str| {
             let mut tuning = tuning();
             change(&mut tuning);
-            let text = serde_json::to_string(&tuning).expect("it is plain data");
-            std::fs::write(&path, text).expect("the folder takes files");
-            let error = read(&path, &usual).expect_err(clue);
-            assert!(error.message().contains(clue), "{error}");
+            let text = serde_json::to_string(&tuning).expect("serializes");
+            std::fs::write(&path, text).expect("writes the file");
+            let error = read(&path, &default).expect_err(part);
+            assert!(error.message().contains(part), "{error}");
         };
-        refused(|t| t.build = "2".into(), "measured with build 2, this is 1");
-        refused(|t| t.device = "Another".into(), "measured on Another");
-        refused(|t| t.driver = "4".into(), "(4)");
-        refused(|t| t.model = "5".into(), "for model 5");
-        refused(|t| t.chunk_tokens = u32::MAX, "chunk_tokens: 4294967295");
-        refused(|t| t.attention_part = 0, "attention_part: 0");
+        rejects(
+            |t| t.build = "2".into(),
+            "tuning for build 2 does not match build 1",
+        );
+        rejects(|t| t.device = "Another".into(), "tuning for Another");
+        rejects(|t| t.driver = "4".into(), "(4)");
+        rejects(|t| t.model = "5".into(), "and model 5 does not match");
+        rejects(|t| t.chunk_tokens = u32::MAX, "got 4294967295");
+        rejects(|t| t.attention_part = 0, "got 0");
         for damaged in ["", "{", "[]", "{\"build\": 1}"] {
-            std::fs::write(&path, damaged).expect("the folder takes files");
-            let error = read(&path, &usual).expect_err(damaged);
+            std::fs::write(&path, damaged).expect("writes the file");
+            let error = read(&path, &default).expect_err(damaged);
             assert_eq!(error.kind(), ErrorKind::Format);
         }
-        std::fs::remove_dir_all(&folder).expect("it was made here");
+        std::fs::remove_dir_all(&folder).expect("removes the folder");
     }
 }

@@ -1,4 +1,4 @@
-//! A weight: a tensor, or several of a file that together are one, as tables want it.
+//! A weight in the form that tables use: one tensor, or several tensors of a file combined.
 
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
@@ -7,63 +7,63 @@ use crate::quant::{self, i2_s::Layout};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements of a vector that is turned into f32; no model is wider.
+/// Maximum length of a vector that is converted to f32.
 const VECTOR_MAX: u32 = 1 << 21;
 
-/// Numbers that no kernel reads: they occur in small tensors, and become f32.
-const UNUSUAL: [DType; 5] = [DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
+/// Types that no kernel reads. They occur in small tensors and are converted to f32.
+const CONVERTED_TYPES: [DType; 5] = [DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
 
-/// A matrix of the model, or a vector, which is a matrix of one row.
+/// A matrix of the model. A vector is a matrix of one row.
 #[derive(Clone, Debug)]
 pub(super) struct Weight {
-    /// Its name in GGUF files, by which recipes ask for it.
+    /// Name in GGUF files, used by recipes.
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) rows: u32,
     pub(super) cols: u32,
-    /// Matrices of `rows / stack` rows that lie one behind the other: experts, and 1 elsewhere.
+    /// Number of concatenated matrices of `rows / stack` rows: the expert count, otherwise 1.
     pub(super) stack: u32,
     pub(super) codes: Data,
-    /// The scales of types whose scales lie in tensors of their own.
+    /// Scales, for types with scales in separate tensors.
     pub(super) scales: Option<Scaling>,
 }
 
-/// The scales of a weight, and the biases of formats that have them.
+/// Scales of a weight, with biases if the format has them.
 #[derive(Clone, Debug)]
 pub(super) struct Scaling {
     pub(super) float: DType,
     pub(super) scales: Data,
     pub(super) biases: Option<Data>,
-    /// Rows and columns that share a scale.
+    /// Rows and columns per scale.
     pub(super) group: [usize; 2],
 }
 
-/// The bytes of a tensor or of a stretch of it: in place, or other ones that loading computed.
+/// Bytes of a tensor or of a range of it: in place in the file, or computed while loading.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
-    /// Its place among the tensors of the file.
+    /// Index of the tensor in the file.
     pub(super) tensor: usize,
     computed: Option<Arc<Vec<u8>>>,
-    /// Which of the bytes; all where there is none.
-    stretch: Option<Range<usize>>,
+    /// Byte range; `None` means all bytes.
+    range: Option<Range<usize>>,
 }
 
 impl Data {
-    /// The bytes where the file has them.
+    /// Refers to the bytes in the file.
     pub(super) fn in_place(tensor: usize) -> Self {
         Self {
             tensor,
             computed: None,
-            stretch: None,
+            range: None,
         }
     }
 
-    /// Bytes that stand for those of the file.
+    /// Replaces the bytes of the file.
     pub(super) fn computed(tensor: usize, bytes: Vec<u8>) -> Self {
         Self {
             tensor,
             computed: Some(Arc::new(bytes)),
-            stretch: None,
+            range: None,
         }
     }
 
@@ -72,45 +72,45 @@ impl Data {
             Some(bytes) => bytes,
             None => file.bytes(&file.tensors[self.tensor]),
         };
-        match &self.stretch {
-            Some(stretch) => &all[stretch.clone()],
+        match &self.range {
+            Some(range) => &all[range.clone()],
             None => all,
         }
     }
 
-    /// Says that some of the bytes will hardly be read again.
+    /// Hints to the system that a byte range is unlikely to be read again.
     pub(super) fn release(&self, file: &Directory, range: Range<usize>) {
         if self.computed.is_none() {
-            let first = self.stretch.as_ref().map_or(0, |stretch| stretch.start);
+            let first = self.range.as_ref().map_or(0, |own| own.start);
             let tensor = &file.tensors[self.tensor];
             file.release(tensor, first + range.start..first + range.end);
         }
     }
 
-    /// A stretch of these bytes, without a copy.
-    pub(super) fn stretch(&self, bytes: Range<usize>) -> Self {
-        let first = self.stretch.as_ref().map_or(0, |stretch| stretch.start);
+    /// Returns a byte range of the data, without a copy.
+    pub(super) fn slice(&self, bytes: Range<usize>) -> Self {
+        let first = self.range.as_ref().map_or(0, |own| own.start);
         Self {
-            stretch: Some(first + bytes.start..first + bytes.end),
+            range: Some(first + bytes.start..first + bytes.end),
             ..self.clone()
         }
     }
 }
 
 impl Weight {
-    /// The tensor at `index` of the file as a weight of this name: a vector as f32, whatever it is
-    /// stored as, and a matrix in place where a kernel reads its type.
+    /// Returns the tensor at `index` of the file as a weight called `name`. Float vectors are
+    /// converted to f32; matrices stay in place if a kernel reads their type.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a type that this build cannot compute with or a shape over its sizes.
+    /// `Unsupported` for an unsupported type or a shape over 32 bits.
     pub(super) fn plain(name: String, file: &Directory, index: usize) -> Result<Self> {
         let tensor = &file.tensors[index];
         let dtype = known(tensor)?;
         let [rows, cols] = shape(tensor)?;
         let vector = tensor.dims.len() == 1 && cols <= VECTOR_MAX;
         let narrow = matches!(dtype, DType::F16 | DType::Bf16) && vector;
-        let (dtype, codes) = if narrow || UNUSUAL.contains(&dtype) {
+        let (dtype, codes) = if narrow || CONVERTED_TYPES.contains(&dtype) {
             let bytes = f32_bytes(&floats(file, tensor)?);
             (DType::F32, Data::computed(index, bytes))
         } else {
@@ -123,18 +123,18 @@ impl Weight {
             dtype,
             rows,
             cols,
-            // A factor of the rows, which fit.
+            // A factor of the rows, which fit into 32 bits.
             stack: u32::try_from(stack).unwrap_or(1).max(1),
             codes,
             scales: None,
         })
     }
 
-    /// The same numbers in the layout of `I2_S` that kernels read, where the file has another.
+    /// Converts an `I2_S` weight from `layout` to the layout that kernels read.
     ///
     /// # Errors
     ///
-    /// `Format` for a tensor that the layout cannot have.
+    /// `Format` for a tensor that does not fit the layout.
     pub(super) fn with_i2s_layout(mut self, layout: Layout, file: &Directory) -> Result<Self> {
         if self.dtype == DType::I2S && layout != Layout::default() {
             let bytes = layout.canonical(self.codes.bytes(file), self.cols as usize);
@@ -143,7 +143,7 @@ impl Weight {
         Ok(self)
     }
 
-    /// The scales as kernels want them.
+    /// Returns the scales in the form that kernels use.
     pub(super) fn scales<'a>(&'a self, file: &'a Directory) -> Option<quant::Scales<'a>> {
         let scaling = self.scales.as_ref()?;
         let biases = scaling.biases.as_ref();
@@ -155,7 +155,7 @@ impl Weight {
         })
     }
 
-    /// Bytes of the codes, the scales and the biases.
+    /// Returns the bytes of codes, scales and biases.
     pub(super) fn bytes(&self, file: &Directory) -> u64 {
         let scaling = self.scales.as_ref();
         let biases = scaling.and_then(|s| s.biases.as_ref());
@@ -165,25 +165,26 @@ impl Weight {
     }
 }
 
-/// The storage type of a tensor, if this build can compute with it.
+/// Returns the storage type of a tensor.
+///
+/// # Errors
+///
+/// `Unsupported` for a type without kernels.
 pub(super) fn known(tensor: &TensorInfo) -> Result<DType> {
     tensor.dtype.known().ok_or_else(|| {
-        let message = format_args!(
-            "tensor {} is {}, which is not supported yet",
-            tensor.name, tensor.dtype
-        )
-        .to_string();
+        let message =
+            format_args!("tensor {}: unsupported type {}", tensor.name, tensor.dtype).to_string();
         Error::new(ErrorKind::Unsupported, message)
     })
 }
 
-/// Rows and columns of a tensor.
+/// Returns the rows and columns of a tensor.
 pub(super) fn shape(tensor: &TensorInfo) -> Result<[u32; 2]> {
     match (u32::try_from(tensor.rows()), u32::try_from(tensor.cols())) {
         (Ok(rows), Ok(cols)) => Ok([rows, cols]),
         _ => bail!(
             Unsupported,
-            "tensor {}: {} rows of {} columns",
+            "tensor {}: {} rows of {} columns, which do not fit 32 bits",
             tensor.name,
             tensor.rows(),
             tensor.cols()
@@ -191,25 +192,25 @@ pub(super) fn shape(tensor: &TensorInfo) -> Result<[u32; 2]> {
     }
 }
 
-/// All elements of a tensor of plain numbers.
+/// Decodes all elements of an unquantized tensor.
 pub(super) fn floats(file: &Directory, tensor: &TensorInfo) -> Result<Vec<f32>> {
     let dtype = known(tensor)?;
     let plain = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-    if !plain && !UNUSUAL.contains(&dtype) {
+    if !plain && !CONVERTED_TYPES.contains(&dtype) {
         bail!(
             Unsupported,
-            "tensor {} is {dtype}, wanted plain numbers",
+            "tensor {} is {dtype}, expected an unquantized type",
             tensor.name
         );
     }
     let bytes = file.bytes(tensor);
-    // Opening has held the bytes against the elements, so that this is no more than the file.
+    // Bounded by the file size: opening checked the bytes against the shape.
     let mut row = vec![0.0; bytes.len() / dtype.facts().bytes];
     quant::decode_row(dtype, bytes, &mut row);
     Ok(row)
 }
 
-/// Floats as they lie in memory.
+/// Returns the bytes of f32 values in memory order.
 pub(super) fn f32_bytes(floats: &[f32]) -> Vec<u8> {
     bytemuck::cast_slice(floats).to_vec()
 }

@@ -1,4 +1,4 @@
-//! Damaged checkpoints of every architecture: what is wrong is named, and nothing else happens.
+//! Loading damaged checkpoints of every architecture fails with an error that names the problem.
 
 use crate::common::golden;
 use crate::scratch::{Folder, Tensor, safetensors};
@@ -11,7 +11,7 @@ use tabla::format::write::Writer;
 use tabla::format::{self, Directory, Kind, TensorInfo, TensorType};
 use tabla::{DeviceChoice, Error, LoadOptions, Source};
 
-/// Every checkpoint of `tests/golden/arch`.
+/// Returns all loadable checkpoints of `tests/golden/arch`.
 fn checkpoints() -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in golden("arch").read_dir().expect("a folder") {
@@ -36,7 +36,7 @@ fn load(path: &Path) -> Result<(), Error> {
 }
 
 fn directory(path: &Path) -> Directory {
-    format::open(path).expect("a sound file")
+    format::open(path).expect("a valid file")
 }
 
 fn tensors(file: &Directory) -> Vec<(TensorInfo, Vec<u8>)> {
@@ -44,7 +44,7 @@ fn tensors(file: &Directory) -> Vec<(TensorInfo, Vec<u8>)> {
     all.map(|t| (t.clone(), file.bytes(t).to_vec())).collect()
 }
 
-/// Writes a checkpoint with other tensors beside what it had.
+/// Writes a checkpoint with other tensors.
 fn with_tensors(
     path: &Path,
     file: &Directory,
@@ -59,7 +59,7 @@ fn with_tensors(
         for (t, bytes) in tensors {
             w.tensor(&t.name, t.dtype, &t.dims, bytes);
         }
-        return to.write("model.gguf", &w.finish().expect("it can be written"));
+        return to.write("model.gguf", &w.finish().expect("encodes the file"));
     }
     to.copy(path);
     let rows: Vec<Tensor> = tensors
@@ -80,12 +80,12 @@ fn spelling(dtype: TensorType) -> &'static str {
         (Some(DType::Bf16), _) => "BF16",
         (Some(DType::I64), _) => "I64",
         (_, "u8") => "U8",
-        (_, other) => panic!("{other} is in no golden file"),
+        (_, other) => panic!("unexpected type {other} in a golden file"),
     }
 }
 
-/// Whether a tensor is of the second layer, or of the only one, or outside of the layers.
-fn counts(file: &Directory, name: &str) -> bool {
+/// Returns whether to test a tensor: tensors of one layer and outside of the layers.
+fn is_tested(file: &Directory, name: &str) -> bool {
     let second = file.tensors.iter().any(|t| layer_of(&t.name) == Some(1));
     layer_of(name).is_none_or(|layer| layer == u32::from(second))
 }
@@ -93,14 +93,13 @@ fn counts(file: &Directory, name: &str) -> bool {
 fn layer_of(name: &str) -> Option<u32> {
     let inside = ["blk.", "layers.", "layer.", "h."];
     let mut layers = inside.iter().filter_map(|part| {
-        let (_, behind) = name.split_once(part)?;
-        behind.split('.').next()?.parse::<u32>().ok()
+        let (_, rest) = name.split_once(part)?;
+        rest.split('.').next()?.parse::<u32>().ok()
     });
     layers.next()
 }
 
-/// Parts of names of tensors that a model does without, whatever they are: what guesses hidden
-/// words, numbers from 0 on, masks, and eyes.
+/// Name parts of ignored tensors: pretraining heads, position ids, masks, vision encoders.
 const IGNORED: [&str; 7] = [
     "pooler.",
     "position_ids",
@@ -111,39 +110,38 @@ const IGNORED: [&str; 7] = [
     "embed_vision.",
 ];
 
-/// Tensors that may be absent, by the end of the checkpoint and of the name: of GGUF files nothing
-/// says that there was one. Only the logits of the family tell.
-const ABSENT: [(&str, &str); 3] = [
-    // Without it the head is the embedding.
+/// Optional tensors, by suffix of the checkpoint path and tensor name. Their absence can only be
+/// detected in the logits.
+const OPTIONAL: [(&str, &str); 3] = [
+    // Without it the output projection is tied to the embedding.
     ("model.gguf", "output.weight"),
-    // Llama 3's rule is in no key; without it positions are not scaled.
+    // Llama 3's RoPE scaling is in no GGUF key.
     ("llama/model.gguf", "rope_freqs.weight"),
-    // The configuration says that the head is the embedding; some files repeat it.
+    // A copy of the embedding; the configuration ties them.
     ("qwen3/hf", "lm_head.weight"),
 ];
 
-/// Tensors that may have more or fewer rows: only the first type of token is read, and a head that
-/// is the embedding is not.
+/// Tensors with any number of rows: only token type 0 is used, and a tied head is not used.
 const ANY_ROWS: [&str; 3] = [
     "token_type_embeddings.weight",
     "token_types.weight",
     "lm_head.weight",
 ];
 
-/// Loads what was damaged, which fails with these words.
-fn refused(what: &str, path: &Path, words: &str, wrong: &mut Vec<String>) {
+/// Loads a damaged checkpoint and records a failure unless the error contains `part`.
+fn expect_error(label: &str, path: &Path, part: &str, failures: &mut Vec<String>) {
     match load(path) {
-        Ok(()) => wrong.push(format!("{what}: it loads")),
-        Err(e) if e.to_string().contains(words) => {}
-        Err(e) => wrong.push(format!("{what}: {e}")),
+        Ok(()) => failures.push(format!("{label}: loads without an error")),
+        Err(e) if e.to_string().contains(part) => {}
+        Err(e) => failures.push(format!("{label}: {e}")),
     }
 }
 
-/// A row less, or an element of a vector: or as many as the type allows.
-fn cut(tensor: &mut TensorInfo, bytes: &mut Vec<u8>) {
+/// Changes the last dimension to the next valid size.
+fn resize(tensor: &mut TensorInfo, bytes: &mut Vec<u8>) {
     let last = tensor.dims.len() - 1;
     loop {
-        // Of one there is two.
+        // A single row becomes two.
         tensor.dims[last] = match tensor.dims[last] {
             1 => 2,
             n => n - 1,
@@ -162,8 +160,8 @@ fn cut(tensor: &mut TensorInfo, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn tensors_that_are_missing_or_of_another_shape_are_named() {
-    let mut wrong = Vec::new();
+fn names_missing_tensors_and_wrong_shapes() {
+    let mut failures = Vec::new();
     let mut count = 0;
     for path in checkpoints() {
         let scratch = Folder::new("errors");
@@ -171,80 +169,78 @@ fn tensors_that_are_missing_or_of_another_shape_are_named() {
         let shown = path.display().to_string();
         let names = file.tensors.iter().map(|t| &t.name);
         let ignored = |name: &&String| IGNORED.iter().any(|part| name.contains(part));
-        for name in names.filter(|name| counts(&file, name) && !ignored(name)) {
+        for name in names.filter(|name| is_tested(&file, name) && !ignored(name)) {
             count += 1;
             let mut all = tensors(&file);
             all.retain(|(t, _)| t.name != *name);
             let damaged = with_tensors(&path, &file, all, &scratch);
-            let mut absent = ABSENT.iter();
-            if !absent.any(|(file, tensor)| shown.ends_with(file) && name == tensor) {
-                refused(
-                    &format!("{shown} without {name}"),
-                    &damaged,
-                    name,
-                    &mut wrong,
-                );
+            let mut optional = OPTIONAL.iter();
+            if !optional.any(|(file, tensor)| shown.ends_with(file) && name == tensor) {
+                let label = format!("{shown} without {name}");
+                expect_error(&label, &damaged, name, &mut failures);
             }
             let mut all = tensors(&file);
             let (tensor, bytes) = all
                 .iter_mut()
                 .find(|(t, _)| t.name == *name)
-                .expect("there");
-            cut(tensor, bytes);
+                .expect("the tensor exists");
+            resize(tensor, bytes);
             let damaged = with_tensors(&path, &file, all, &scratch);
-            let free = ANY_ROWS.iter().any(|part| name.ends_with(part)) && load(&damaged).is_ok();
-            if !free {
-                refused(&format!("{shown}, {name} cut"), &damaged, name, &mut wrong);
+            let any = ANY_ROWS.iter().any(|part| name.ends_with(part)) && load(&damaged).is_ok();
+            if !any {
+                let label = format!("{shown}, {name} resized");
+                expect_error(&label, &damaged, name, &mut failures);
             }
         }
     }
     assert!(count > 500, "{count} tensors");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
-fn a_tensor_too_many_is_named() {
-    let mut wrong = Vec::new();
+fn names_unexpected_tensors() {
+    let mut failures = Vec::new();
     for path in checkpoints() {
         let scratch = Folder::new("errors");
         let file = directory(&path);
         let mut all = tensors(&file);
-        let vector = |(t, _): &&(TensorInfo, Vec<u8>)| counts(&file, &t.name) && t.dims.len() == 1;
+        let vector =
+            |(t, _): &&(TensorInfo, Vec<u8>)| is_tested(&file, &t.name) && t.dims.len() == 1;
         let inside = |(t, _): &&(TensorInfo, Vec<u8>)| layer_of(&t.name).is_some();
-        let found = all.iter().filter(vector).find(inside);
-        let (mut more, bytes) = found.expect("a norm of layer 1").clone();
-        let module = more.name.rsplit_once('.').expect("a module").0;
-        more.name = format!("{module}_strange.weight");
-        let name = more.name.clone();
-        all.push((more, bytes));
+        let norm = all.iter().filter(vector).find(inside);
+        let (mut extra, bytes) = norm.expect("a norm of a layer").clone();
+        let module = extra.name.rsplit_once('.').expect("a module").0;
+        extra.name = format!("{module}_strange.weight");
+        let name = extra.name.clone();
+        all.push((extra, bytes));
         let damaged = with_tensors(&path, &file, all, &scratch);
-        refused(&path.display().to_string(), &damaged, &name, &mut wrong);
+        expect_error(&path.display().to_string(), &damaged, &name, &mut failures);
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// A value that a key gets.
+/// A replacement value of a key.
 #[derive(Clone, Copy, Debug)]
-enum Said {
-    Nothing,
+enum KeyValue {
+    Absent,
     Number(u32),
     Float(f32),
     Text(&'static str),
     Numbers(&'static [u32]),
     Flags(&'static [bool]),
-    /// A list of what the file says, one for each layer but the last.
+    /// A list of the original value, with one element less than layers.
     Short,
 }
-use Said::{Flags, Float, Nothing, Number, Numbers, Short, Text};
+use KeyValue::{Absent, Flags, Float, Number, Numbers, Short, Text};
 
-/// Writes a GGUF file where one key says something else.
-fn with_key(file: &Directory, key: &str, said: Said, to: &Folder) -> PathBuf {
+/// Writes a GGUF file with another value of one key.
+fn with_key(file: &Directory, key: &str, value: KeyValue, to: &Folder) -> PathBuf {
     let mut w = Writer::new();
-    for (other, value) in file.metadata.iter().filter(|(other, _)| *other != key) {
-        w.copy(other, value);
+    for (other, original) in file.metadata.iter().filter(|(other, _)| *other != key) {
+        w.copy(other, original);
     }
-    match said {
-        Nothing => &mut w,
+    match value {
+        Absent => &mut w,
         Number(n) => w.set(key, n),
         Float(n) => w.set(key, n),
         Text(t) => w.set(key, t),
@@ -255,32 +251,36 @@ fn with_key(file: &Directory, key: &str, said: Said, to: &Folder) -> PathBuf {
     for t in &file.tensors {
         w.tensor(&t.name, t.dtype, &t.dims, file.bytes(t));
     }
-    to.write("model.gguf", &w.finish().expect("it can be written"))
+    to.write("model.gguf", &w.finish().expect("encodes the file"))
 }
 
-/// The numbers of all layers but the last.
+/// Returns the values of all layers except the last.
 fn short(file: &Directory, key: &str) -> Vec<u32> {
     let layers = file.tensors.iter().filter_map(|t| layer_of(&t.name)).max();
     let mut list = match file.metadata.u32(key) {
-        Ok(number) => vec![number.expect("it is there"); 64],
-        Err(_) => file.metadata.u32s(key).expect("numbers").expect("there"),
+        Ok(number) => vec![number.expect("the key exists"); 64],
+        Err(_) => file
+            .metadata
+            .u32s(key)
+            .expect("a list of numbers")
+            .expect("the key exists"),
     };
-    list.truncate(layers.expect("there are layers") as usize);
+    list.truncate(layers.expect("the file has layers") as usize);
     list
 }
 
-/// Values that no model has, of keys that a file has.
-const VALUES: &[(&str, &[Said])] = &[
+/// Invalid values of keys.
+const VALUES: &[(&str, &[KeyValue])] = &[
     (
         "block_count",
-        &[Nothing, Number(0), Number(5_000_000), Number(u32::MAX)],
+        &[Absent, Number(0), Number(5_000_000), Number(u32::MAX)],
     ),
-    ("embedding_length", &[Nothing, Number(0), Number(u32::MAX)]),
-    ("context_length", &[Nothing, Number(0), Number(u32::MAX)]),
+    ("embedding_length", &[Absent, Number(0), Number(u32::MAX)]),
+    ("context_length", &[Absent, Number(0), Number(u32::MAX)]),
     (
         "attention.head_count",
         &[
-            Nothing,
+            Absent,
             Number(0),
             Number(5000),
             Numbers(&[]),
@@ -300,7 +300,7 @@ const VALUES: &[(&str, &[Said])] = &[
     ),
     (
         "feed_forward_length",
-        &[Nothing, Number(0), Number(u32::MAX), Numbers(&[]), Short],
+        &[Absent, Number(0), Number(u32::MAX), Numbers(&[]), Short],
     ),
     ("attention.key_length", &[Number(3), Number(u32::MAX)]),
     ("attention.key_length_swa", &[Number(3), Number(u32::MAX)]),
@@ -334,12 +334,12 @@ const VALUES: &[(&str, &[Said])] = &[
         &[Number(3), Number(1000), Number(u32::MAX)],
     ),
     ("rope.scaling.type", &[Number(1), Text("newest")]),
-    ("rope.scaling.attn_factor", &[Nothing, Float(f32::NAN)]),
+    ("rope.scaling.attn_factor", &[Absent, Float(f32::NAN)]),
     ("hidden_activation", &[Number(1), Text("newest")]),
     ("pooling_type", &[Number(4), Number(9)]),
     (
         "expert_used_count",
-        &[Nothing, Number(0), Number(9), Number(u32::MAX)],
+        &[Absent, Number(0), Number(9), Number(u32::MAX)],
     ),
     ("expert_count", &[Number(u32::MAX)]),
     ("expert_feed_forward_length", &[Number(u32::MAX)]),
@@ -366,17 +366,17 @@ const VALUES: &[(&str, &[Said])] = &[
 ];
 
 #[test]
-fn keys_that_say_what_cannot_be_are_named() {
-    let mut wrong = Vec::new();
+fn names_keys_with_invalid_values() {
+    let mut failures = Vec::new();
     let mut seen = HashSet::new();
     for path in checkpoints().iter().filter(|path| path.is_file()) {
         let scratch = Folder::new("errors");
         let file = directory(path);
-        let arch = file.metadata.str("general.architecture").expect("a text");
-        let arch = arch.expect("it is there");
+        let arch = file.metadata.str("general.architecture").expect("a string");
+        let arch = arch.expect("the key exists");
         for (suffix, values) in VALUES {
             let key = format!("{arch}.{suffix}");
-            // Where there are experts, nothing has that width.
+            // Models with experts do not use the dense width.
             let unused = *suffix == "feed_forward_length" && arch.ends_with("moe");
             if file.metadata.get(&key).is_none() || unused {
                 continue;
@@ -387,19 +387,18 @@ fn keys_that_say_what_cannot_be_are_named() {
             let ranks = *suffix == "pooling_type" && !arch.contains("bert");
             let values = &values[usize::from(ranks)..];
             let other = usize::from(!matches!(values[values.len() - 1], Flags(_) | Text(_)));
-            for said in values.iter().chain([&texts[other]]) {
-                let what = format!("{}, {key} {said:?}", path.display());
-                let damaged = with_key(&file, &key, *said, &scratch);
-                refused(&what, &damaged, &key, &mut wrong);
+            for value in values.iter().chain([&texts[other]]) {
+                let label = format!("{}, {key} {value:?}", path.display());
+                let damaged = with_key(&file, &key, *value, &scratch);
+                expect_error(&label, &damaged, &key, &mut failures);
             }
         }
     }
     assert_eq!(seen.len(), VALUES.len(), "{seen:?}");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Values of `config.json` that no model has, and the key of GGUF files that is named where the
-/// number is sound and too large or too small.
+/// Invalid values of `config.json`, and a part of the error message if it does not name the key.
 fn changes() -> Vec<(&'static str, Value, &'static str)> {
     let newest = json!({ "rope_type": "newest", "factor": 2.0 });
     vec![
@@ -423,12 +422,12 @@ fn changes() -> Vec<(&'static str, Value, &'static str)> {
         ("num_experts_per_tok", json!(9), "expert_used_count"),
         ("num_experts", json!(9), "experts.8."),
         ("num_kv_shared_layers", json!(5), "shared_kv_layers"),
-        ("vocab_size", json!(4096), "a vocabulary of 4096"),
+        ("vocab_size", json!(4096), "vocabulary size of 4096"),
         ("model_type", json!("newest"), "architecture \"newest\""),
     ]
 }
 
-/// Keys that do not count, because the file says it elsewhere too, or nothing has that width.
+/// Keys that are not used, because another key overrides them or the model has no dense layers.
 const UNREAD: [(&str, &str); 3] = [
     ("bitnet/hf", "model_type"),
     ("gemma2/hf", "hidden_act"),
@@ -436,8 +435,8 @@ const UNREAD: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn configurations_that_say_what_cannot_be_are_named() {
-    let mut wrong = Vec::new();
+fn names_configuration_keys_with_invalid_values() {
+    let mut failures = Vec::new();
     let mut seen = HashSet::new();
     for path in checkpoints().iter().filter(|path| path.is_dir()) {
         let scratch = Folder::new("errors");
@@ -461,16 +460,16 @@ fn configurations_that_say_what_cannot_be_are_named() {
             seen.insert(key);
             inner[key] = value.clone();
             scratch.write("config.json", changed.to_string().as_bytes());
-            let what = format!("{}, {key}: {value}", path.display());
+            let label = format!("{}, {key}: {value}", path.display());
             match load(&scratch.0) {
                 Err(e) if e.to_string().contains(&format!("{key}: ")) => {}
                 Err(e) if !other.is_empty() && e.to_string().contains(other) => {}
-                Err(e) => wrong.push(format!("{what}: {e}")),
-                Ok(()) => wrong.push(format!("{what}: it loads")),
+                Err(e) => failures.push(format!("{label}: {e}")),
+                Ok(()) => failures.push(format!("{label}: loads without an error")),
             }
         }
     }
     let all: HashSet<_> = changes().into_iter().map(|(key, ..)| key).collect();
-    assert_eq!(seen, all, "every key is in a file");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(seen, all, "a file has each key");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -426,7 +426,9 @@ fn rejects_too_many_sequences_before_allocating() {
     let error = load(257, 64);
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     assert!(
-        error.message().contains("257 sequences are over 256"),
+        error
+            .message()
+            .contains("257 sequences are over the limit of 256"),
         "{error}"
     );
     let error = load(256, 1 << 23);

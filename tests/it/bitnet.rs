@@ -1,30 +1,31 @@
-//! BitNet b1.58 2B-4T against recorded logits, where `TABLA_BITNET` names `ggml-model-i2_s.gguf`
-//! of `microsoft/bitnet-b1.58-2B-4T-gguf`. A tiny model goes the same way everywhere.
+//! Compares BitNet b1.58 2B-4T with recorded logits if `TABLA_BITNET` is the path of
+//! `ggml-model-i2_s.gguf` of `microsoft/bitnet-b1.58-2B-4T-gguf`. A tiny model runs the same
+//! comparison everywhere.
 
 use crate::common::{golden, session, skip};
 use crate::npy::Npy;
 use std::path::{Path, PathBuf};
 use tabla::{DeviceChoice, LoadOptions, Precision};
 
-/// Logits that someone wrote down.
+/// Recorded logits.
 #[derive(Default)]
 struct Recorded {
     tokens: Vec<u32>,
-    /// Of each position, the likeliest ids with their logits; or nothing.
+    /// Most likely ids with their logits, for each position; may be empty.
     top: Vec<Vec<(usize, f64)>>,
-    /// The mean of each row.
+    /// Mean of each row.
     means: Vec<f64>,
-    /// The beginning of the first row.
+    /// First logits of the first row.
     first: Vec<f64>,
 }
 
-/// Least correlation with what was written down. Heights are the reference's own: two of them
+/// Minimum correlation with the recorded logits. Absolute values are not compared: two references
 /// differ by half a logit.
 const CORRELATION: f64 = 0.998;
-/// Greatest difference of one of the likeliest logits, after that of all of them on average.
+/// Maximum difference of a top logit after subtracting the mean difference.
 const TOP_DIFFERENCE: f64 = 0.6;
 
-/// Pearson's correlation.
+/// Returns Pearson's correlation.
 fn correlation(x: &[f64], y: &[f64]) -> f64 {
     assert_eq!(x.len(), y.len());
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
@@ -35,7 +36,7 @@ fn correlation(x: &[f64], y: &[f64]) -> f64 {
     sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()
 }
 
-/// Compares all that was written down, or says what is too far off.
+/// Compares a model with recorded logits.
 fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
@@ -48,8 +49,10 @@ fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
     let mut logits = vec![0.0; recorded.tokens.len() * vocab];
     session
         .prefill(&recorded.tokens, &mut |_, _| {})
-        .expect("it fits");
-    session.logits_all(&mut logits).expect("the room is right");
+        .expect("the tokens fit");
+    session
+        .logits_all(&mut logits)
+        .expect("the buffer has the right size");
     let rows: Vec<Vec<f64>> = logits
         .chunks(vocab)
         .map(|row| row.iter().map(|x| f64::from(*x)).collect())
@@ -63,37 +66,39 @@ fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
         .map(|row| row.iter().sum::<f64>() / vocab as f64)
         .collect();
     let first = &rows[0][..recorded.first.len()];
-    for (what, found, wanted) in [
+    for (what, actual, expected) in [
         ("means of the rows", &means[..], &recorded.means),
         ("first logits", first, &recorded.first),
     ] {
-        let r = correlation(found, wanted);
+        let r = correlation(actual, expected);
         if r.is_nan() || r < CORRELATION {
-            return Err(format!("{what}: correlation {r}: {found:?}"));
+            return Err(format!("{what}: correlation {r}: {actual:?}"));
         }
     }
     Ok(())
 }
 
-/// The likeliest tokens of a row: nearly the same, and as far apart.
+/// Compares the most likely tokens of a row: nearly the same set, with similar differences.
 fn compare_top(row: &[f64], top: &[(usize, f64)]) -> Result<(), String> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
     let likeliest = &order[..top.len()];
     let common = top.iter().filter(|(id, _)| likeliest.contains(id)).count();
     if !order[..3].contains(&top[0].0) || common + 2 < top.len() {
-        return Err(format!("the likeliest are {likeliest:?}, wanted {top:?}"));
+        return Err(format!(
+            "most likely tokens: expected {top:?}, got {likeliest:?}"
+        ));
     }
-    let differences = top.iter().map(|(id, wanted)| row[*id] - wanted);
+    let differences = top.iter().map(|(id, expected)| row[*id] - expected);
     let offset = differences.clone().sum::<f64>() / top.len() as f64;
     let worst = differences.fold(0.0f64, |m, d| m.max((d - offset).abs()));
     if worst > TOP_DIFFERENCE {
-        return Err(format!("the likeliest logits are {worst} off"));
+        return Err(format!("top logits differ by {worst}"));
     }
     Ok(())
 }
 
-/// What `bitnet_2b4t.json` has.
+/// Reads `bitnet_2b4t.json`.
 fn recorded() -> Vec<Recorded> {
     let text = std::fs::read_to_string(golden("bitnet_2b4t.json")).expect("a file");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -125,11 +130,11 @@ fn recorded() -> Vec<Recorded> {
 }
 
 #[test]
-fn logits_of_the_real_model() {
+fn logits_of_the_real_model_match() {
     let all = recorded();
     assert!(all.iter().all(|r| r.means.len() == r.tokens.len()));
     let Some(path) = std::env::var_os("TABLA_BITNET") else {
-        skip("BitNet 2B-4T: TABLA_BITNET does not name its ggml-model-i2_s.gguf");
+        skip("BitNet 2B-4T: TABLA_BITNET is not set to its ggml-model-i2_s.gguf");
         return;
     };
     for recorded in &all {
@@ -139,9 +144,9 @@ fn logits_of_the_real_model() {
     }
 }
 
-/// The tiny model of the same architecture and type, its reference's numbers written down alike.
+/// A tiny model of the same architecture and type.
 #[test]
-fn logits_of_a_tiny_model() {
+fn logits_of_a_tiny_model_match() {
     let folder = golden("arch").join("bitnet");
     let logits = Npy::read(&folder.join("logits.npy"));
     let text = std::fs::read_to_string(folder.join("golden.json")).expect("a file");
@@ -161,7 +166,7 @@ fn logits_of_a_tiny_model() {
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         order[..10].to_vec()
     };
-    // Another height, as the references of the real model have.
+    // A constant offset, as in the references of the real model.
     let mean = |row: &Vec<f64>| row.iter().sum::<f64>() / row.len() as f64 + 0.5;
     let mut recorded = Recorded {
         tokens,
@@ -172,12 +177,12 @@ fn logits_of_a_tiny_model() {
     let path = folder.join("model.gguf");
     assert_eq!(compare(&path, &recorded), Ok(()));
     recorded.first.swap(0, 1);
-    let e = compare(&path, &recorded).expect_err("two logits are exchanged");
+    let e = compare(&path, &recorded).expect_err("two logits are swapped");
     assert!(e.starts_with("first logits"), "{e}");
     recorded.means.swap(0, 1);
-    let e = compare(&path, &recorded).expect_err("two means are exchanged");
+    let e = compare(&path, &recorded).expect_err("two means are swapped");
     assert!(e.starts_with("means of the rows"), "{e}");
     recorded.top.swap(0, 1);
-    let e = compare(&path, &recorded).expect_err("two lists are exchanged");
+    let e = compare(&path, &recorded).expect_err("two lists are swapped");
     assert!(e.starts_with("position 0"), "{e}");
 }

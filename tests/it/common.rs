@@ -1,4 +1,4 @@
-//! What tests share: golden files, devices, sessions.
+//! Shared test helpers: golden files, devices, sessions.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,38 +8,43 @@ use tabla::{
     Source,
 };
 
-/// `tests/golden/<name>`.
+/// Returns the path `tests/golden/<name>`.
 pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name)
 }
 
-/// Says what is not tested, past the capture of the test runner.
-pub(crate) fn skip(what: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what}");
+/// Reports a skipped test on stderr, bypassing the output capture of the test runner.
+pub(crate) fn skip(reason: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {reason}");
 }
 
-/// Says what was measured; `-- --nocapture` has it in its place among the results.
+/// Prints a measurement; with `-- --nocapture` it appears next to its test.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// The real models, where `TABLA_TESTDATA` names their folder.
+/// Returns a path in the folder of real models, `TABLA_TESTDATA`; `None` if it is not set.
 pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("TABLA_TESTDATA") else {
         skip(&format!(
-            "{path}: TABLA_TESTDATA names no folder of real models"
+            "{path}: TABLA_TESTDATA is not set to a folder of real models"
         ));
         return None;
     };
     let path = Path::new(&folder).join(path);
-    assert!(path.exists(), "TABLA_TESTDATA lacks {}", path.display());
+    assert!(
+        path.exists(),
+        "{}: no such file in TABLA_TESTDATA",
+        path.display()
+    );
     Some(path)
 }
 
-/// Every device that tests run on: each level of this CPU, then a GPU, be it a software one; in an
-/// exhaustive run once more with no optional feature and encoded replay, which `gpu::` tests run always.
+/// Returns the devices to test: each instruction set level of this CPU, and a GPU or a software
+/// adapter. Exhaustive runs add the GPU without optional features and with encoded replay, which
+/// `gpu::` tests always run.
 pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     let mut all: Vec<_> = Level::available()
         .into_iter()
@@ -75,21 +80,21 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     all
 }
 
-/// Whether there is a GPU; with `TABLA_REQUIRE_GPU=1` it is a failure if not.
+/// Returns whether there is a GPU. Panics if there is none and `TABLA_REQUIRE_GPU=1` is set.
 pub(crate) fn has_gpu() -> bool {
-    let found = !tabla::devices().expect("a CPU").gpus.is_empty();
+    let has_gpu = !tabla::devices().expect("lists devices").gpus.is_empty();
     let required = std::env::var_os("TABLA_REQUIRE_GPU").is_some_and(|v| v == "1");
     assert!(
-        found || !required,
-        "TABLA_REQUIRE_GPU=1, and no adapter was found"
+        has_gpu || !required,
+        "TABLA_REQUIRE_GPU=1, but no adapter was found"
     );
-    if !found {
-        skip("the GPU's share: no adapter was found");
+    if !has_gpu {
+        skip("GPU tests: no adapter was found");
     }
-    found
+    has_gpu
 }
 
-/// The GPU with each way of replaying that it has; nothing where there is none.
+/// Returns options for the GPU with each replay mode it supports; empty without a GPU.
 pub(crate) fn replays() -> Vec<LoadOptions> {
     if !has_gpu() {
         return vec![];
@@ -100,20 +105,20 @@ pub(crate) fn replays() -> Vec<LoadOptions> {
         ..LoadOptions::default()
     };
     let mut all = vec![with(Replay::Encoded)];
-    // The adapter that is taken may be another than the first, but not of another back end.
-    if tabla::devices().expect("a CPU").gpus[0].backend == "vulkan" {
+    // The selected adapter may differ from the first, but has the same backend.
+    if tabla::devices().expect("lists devices").gpus[0].backend == "vulkan" {
         all.push(with(Replay::Recorded));
     }
     all
 }
 
-/// A session of a file.
+/// Loads a file and creates a session.
 pub(crate) fn session(path: &Path, options: &LoadOptions) -> Session {
     let source = Source::Path(path.to_path_buf());
     Session::new(tabla::load(&source, options, &mut |_| {}).expect("the model loads"))
 }
 
-/// A session of the built-in model on the CPU.
+/// Creates a session of the built-in model on the CPU.
 pub(crate) fn story(options: LoadOptions) -> Session {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
@@ -122,7 +127,7 @@ pub(crate) fn story(options: LoadOptions) -> Session {
     Session::new(tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("the model loads"))
 }
 
-/// The ids that a session picks after `prompt`.
+/// Generates tokens after `prompt` and returns their ids.
 pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
     session.reset();
     session
@@ -130,11 +135,11 @@ pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOpt
         .expect("the prompt fits");
     session
         .generate(options, &mut |_| tabla::Flow::Continue)
-        .expect("it generates");
+        .expect("generation succeeds");
     session.tokens()[prompt.len()..].to_vec()
 }
 
-/// The likeliest token, `max_tokens` times, whatever it is.
+/// Returns options for greedy decoding of `max_tokens` tokens, ignoring stop tokens.
 pub(crate) fn greedy(max_tokens: u32) -> GenerateOptions {
     GenerateOptions {
         sampling: Sampling::GREEDY,
@@ -144,7 +149,7 @@ pub(crate) fn greedy(max_tokens: u32) -> GenerateOptions {
     }
 }
 
-/// The greatest difference of two rows, and where it is.
+/// Returns the index and the value of the largest difference of two rows.
 pub(crate) fn worst(a: &[f32], b: &[f32]) -> (usize, f32) {
     assert_eq!(a.len(), b.len());
     let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs()).enumerate();
@@ -153,7 +158,7 @@ pub(crate) fn worst(a: &[f32], b: &[f32]) -> (usize, f32) {
         .unwrap_or_default()
 }
 
-/// The index of the largest number, the first among equals.
+/// Returns the index of the first largest value.
 pub(crate) fn argmax(row: &[f32]) -> usize {
     let mut best = 0;
     for (i, x) in row.iter().enumerate() {
@@ -164,8 +169,8 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
     best
 }
 
-/// Whether matrices of tests run whole, as `cargo xtask exhaustive` asks; otherwise they run a part
-/// that has every operation, every kernel and every family once.
+/// Returns whether to run full test matrices (`cargo xtask exhaustive`). Otherwise tests run a subset
+/// that covers every operation, kernel and architecture once.
 pub(crate) fn exhaustive() -> bool {
     std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1")
 }

@@ -465,7 +465,10 @@ fn minilm_matches_sentence_transformers() {
     for (device, with) in devices(Precision::Exact) {
         let mut s = session(Path::new(&folder), &with);
         for (text, expected) in sentences.iter().zip(json["ids"].as_array().expect("ids")) {
-            let found = s.tokenizer().encode(text, EncodeOptions::PROMPT).expect("ids");
+            let found = s
+                .tokenizer()
+                .encode(text, EncodeOptions::PROMPT)
+                .expect("ids");
             assert_eq!(found, ids(expected), "{text}");
         }
         let dim = s.facts().dim as usize;

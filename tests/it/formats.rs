@@ -1,4 +1,4 @@
-//! Bad files through the whole loader: a clear message with stage and cause, never a panic.
+//! Loading invalid files fails with a message that names stage and cause, and never panics.
 
 use crate::common::golden;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ fn load(path: &Path, options: &LoadOptions) -> Result<(), Error> {
     tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {}).map(drop)
 }
 
-/// A scratch file that goes when the test ends.
+/// A temporary file, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str, bytes: &[u8]) -> Self {
         let path = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the temporary folder can be written");
+        std::fs::write(&path, bytes).expect("writes the temporary file");
         Self(path)
     }
 }
@@ -30,13 +30,13 @@ impl Drop for Scratch {
     }
 }
 
-fn refused(name: &str, bytes: &[u8], kind: ErrorKind, words: &[&str]) {
+fn assert_rejected(name: &str, bytes: &[u8], kind: ErrorKind, parts: &[&str]) {
     let file = Scratch::new(name, bytes);
     let error = load(&file.0, &LoadOptions::default()).expect_err(name);
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{name}: {text}");
-    for word in ["stage "].iter().chain(words) {
-        assert!(text.contains(word), "{name}: {word:?} is not in: {text}");
+    for part in ["stage "].iter().chain(parts) {
+        assert!(text.contains(part), "{name}: expected {part:?} in: {text}");
     }
     assert!(
         !text.ends_with('.') && !text.contains('\n'),
@@ -45,22 +45,22 @@ fn refused(name: &str, bytes: &[u8], kind: ErrorKind, words: &[&str]) {
 }
 
 #[test]
-fn what_is_no_model_is_named() {
-    refused("empty", b"", ErrorKind::Format, &["format", "empty"]);
-    refused(
+fn names_files_that_are_no_models() {
+    assert_rejected("empty", b"", ErrorKind::Format, &["format", "empty"]);
+    assert_rejected(
         "html.gguf",
         b"<!DOCTYPE html><html><body>404",
         ErrorKind::Format,
         &["HTML"],
     );
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
-    refused("pointer.gguf", pointer, ErrorKind::Format, &["LFS"]);
-    refused("magic.gguf", &[7; 64], ErrorKind::Format, &["format"]);
-    refused("cut.gguf", b"GGUF\x03\0", ErrorKind::Format, &["truncated"]);
+    assert_rejected("pointer.gguf", pointer, ErrorKind::Format, &["LFS"]);
+    assert_rejected("magic.gguf", &[7; 64], ErrorKind::Format, &["format"]);
+    assert_rejected("cut.gguf", b"GGUF\x03\0", ErrorKind::Format, &["truncated"]);
 }
 
 #[test]
-fn what_is_no_file_is_named() {
+fn names_missing_files_and_directories() {
     let error =
         load(Path::new("/nowhere/model.gguf"), &LoadOptions::default()).expect_err("missing");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
@@ -70,9 +70,9 @@ fn what_is_no_file_is_named() {
     assert!(error.to_string().contains("directory"), "{error}");
 }
 
-/// Where the tensor data begins: the header is what lies before.
+/// Returns the size of the header, which ends at the first tensor.
 fn header_bytes(path: &Path) -> usize {
-    let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("sound");
+    let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("a valid file");
     let first = directory
         .tensors
         .iter()
@@ -83,11 +83,11 @@ fn header_bytes(path: &Path) -> usize {
 }
 
 #[test]
-fn a_truncated_file_is_refused_at_every_length() {
+fn rejects_a_file_truncated_at_any_length() {
     let path = golden("quant_q4_0.gguf");
     let bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
-    // Beyond the header, lengths all over the data: a fixed generator, so that it repeats.
+    // Lengths beyond the header are pseudorandom with a fixed seed.
     let mut seed = 1u64;
     let beyond = std::iter::repeat_with(|| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -95,7 +95,7 @@ fn a_truncated_file_is_refused_at_every_length() {
     });
     let file = Scratch::new("truncated.gguf", b"");
     for length in (0..header).chain(beyond.take(50)) {
-        std::fs::write(&file.0, &bytes[..length]).expect("it can be written");
+        std::fs::write(&file.0, &bytes[..length]).expect("writes the file");
         let error = load(&file.0, &LoadOptions::default()).expect_err("truncated");
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Format, "{length} bytes: {text}");
@@ -104,7 +104,7 @@ fn a_truncated_file_is_refused_at_every_length() {
 }
 
 #[test]
-fn every_bit_of_the_header_may_flip() {
+fn flipped_header_bits_do_not_panic() {
     let path = golden("quant_q4_0.gguf");
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
@@ -113,11 +113,11 @@ fn every_bit_of_the_header_may_flip() {
         context: 64,
         ..LoadOptions::default()
     };
-    // A prime step keeps it to a few hundred loads over all fields and bits.
+    // The prime step limits the number of loads, but covers all fields and bits.
     for at in (0..header * 8).step_by(37) {
         bytes[at / 8] ^= 1 << (at % 8);
-        std::fs::write(&file.0, &bytes).expect("it can be written");
-        // Many flips are harmless (a letter of a name); none may panic or abort.
+        std::fs::write(&file.0, &bytes).expect("writes the file");
+        // Many flips are harmless, such as in a letter of a name.
         if let Err(error) = load(&file.0, &options) {
             assert!(error.to_string().starts_with("stage "), "bit {at}: {error}");
             assert_ne!(error.kind(), ErrorKind::Internal, "bit {at}: {error}");
@@ -126,25 +126,25 @@ fn every_bit_of_the_header_may_flip() {
     }
 }
 
-/// A golden file with one string replaced by another of the same length.
+/// Returns a golden file with a string replaced by another of the same length.
 fn patched(from: &str, to: &str) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let mut bytes = std::fs::read(golden("quant_q4_0.gguf")).expect("a golden file");
-    let mut found = 0;
+    let mut count = 0;
     for at in 0..bytes.len() - from.len() {
         if &bytes[at..at + from.len()] == from.as_bytes() {
             bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
-            found += 1;
+            count += 1;
         }
     }
-    assert!(found > 0, "{from} is nowhere");
+    assert!(count > 0, "{from} does not occur");
     bytes
 }
 
 #[test]
-fn an_unknown_architecture_is_named() {
+fn names_an_unsupported_architecture() {
     let words = ["architecture", "lhama", "llama"];
-    refused(
+    assert_rejected(
         "arch.gguf",
         &patched("llama", "lhama"),
         ErrorKind::Unsupported,
@@ -153,16 +153,16 @@ fn an_unknown_architecture_is_named() {
 }
 
 #[test]
-fn a_missing_tensor_and_a_missing_key_are_named() {
+fn names_a_missing_tensor_and_a_missing_key() {
     let bytes = patched("blk.1.ffn_up.weight", "blk.1.ffn_uq.weight");
-    refused(
+    assert_rejected(
         "tensor.gguf",
         &bytes,
         ErrorKind::Format,
         &["blk.1.ffn_up.weight", "missing"],
     );
     let bytes = patched("llama.block_count", "llama.blokk_count");
-    refused(
+    assert_rejected(
         "key.gguf",
         &bytes,
         ErrorKind::Format,
@@ -171,9 +171,9 @@ fn a_missing_tensor_and_a_missing_key_are_named() {
 }
 
 #[test]
-fn a_tensor_that_no_recipe_knows_is_named() {
+fn names_an_unexpected_tensor() {
     let source = Source::Path(golden("quant_q4_0.gguf"));
-    let file = tabla::open_directory(&source).expect("sound");
+    let file = tabla::open_directory(&source).expect("a valid file");
     let mut writer = tabla::format::write::Writer::new();
     for (key, value) in file.metadata.iter() {
         writer.copy(key, value);
@@ -183,12 +183,12 @@ fn a_tensor_that_no_recipe_knows_is_named() {
     }
     writer.tensor("blk.0.attn_sinks.weight", DType::F32, &[64], vec![0; 256]);
     let bytes = writer.finish().expect("sizes fit");
-    let words = ["blk.0.attn_sinks.weight", "no part"];
-    refused("sinks.gguf", &bytes, ErrorKind::Unsupported, &words);
+    let words = ["unexpected tensor", "blk.0.attn_sinks.weight"];
+    assert_rejected("sinks.gguf", &bytes, ErrorKind::Unsupported, &words);
 }
 
 #[test]
-fn a_context_over_memory_is_refused() {
+fn rejects_a_context_that_does_not_fit_into_memory() {
     let with = |context| {
         let options = LoadOptions {
             device: DeviceChoice::Cpu,
@@ -197,7 +197,7 @@ fn a_context_over_memory_is_refused() {
         };
         tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("too large")
     };
-    // 1.5 KB a position: 200 GB.
+    // 1.5 KB per position: 200 GB.
     let error = with(1 << 27);
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert!(error.to_string().starts_with("stage 9 cache"), "{error}");

@@ -6,8 +6,10 @@ use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, Quantize, Sampling};
-use tabla::{MIXES, Source};
+use tabla::{
+    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, QuantizeOptions, Sampling,
+};
+use tabla::{QUANT_MIXES, Source};
 
 /// Tokens that exist in every vocabulary.
 const TOKENS: [u32; 6] = [1, 5, 9, 30, 64, 200];
@@ -43,16 +45,16 @@ fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
 
 /// Writes a copy of a model with these types.
 fn quantized(from: &Source, to: &Path, mix: Option<&str>, output: Option<DType>) {
-    let mix = mix.map(|name| MIXES.iter().find(|mix| mix.name == name));
-    let generation = Quantize {
-        mix: mix.map(|mix| mix.expect("known mix")),
+    let mix = mix.map(|name| QUANT_MIXES.iter().find(|mix| mix.name == name));
+    let options = QuantizeOptions {
+        mix: mix.map(|mix| mix.expect("it is one of the mixes")),
         output,
         embedding: None,
         choose: &|_| None,
         importance: None,
         threads: 1,
     };
-    tabla::quantize(from, to, &generation, &mut |_, _| ControlFlow::Continue(()))
+    tabla::quantize(from, to, &options, &mut |_, _| ControlFlow::Continue(()))
         .expect("quantize succeeds");
 }
 
@@ -204,7 +206,7 @@ fn same_type_is_not_converted() {
 
 #[test]
 fn rejects_unsupported_types() {
-    let whole = "which are no whole blocks of";
+    let whole = "expected a multiple of the block size";
     for (name, dtype, parts) in [
         (
             "llama/model.gguf",
@@ -220,7 +222,7 @@ fn rejects_unsupported_types() {
         (
             "falcon_e/hf",
             DType::Q6K,
-            ["lm_head.weight", "blocks of 256"],
+            ["lm_head.weight", "block size 256"],
         ),
     ] {
         let (kind, text) = refusal(&arch(name), dtype);
@@ -231,11 +233,16 @@ fn rejects_unsupported_types() {
         let (kind, text) = refusal(&arch("falcon_e/model.gguf"), dtype);
         assert_eq!(kind, ErrorKind::Argument, "{text}");
         assert!(
-            text.ends_with(&format!("a head of type {dtype}: known are q8_0, q6_k")),
+            text.ends_with(&format!(
+                "unsupported head type {dtype}; supported types are q8_0, q6_k"
+            )),
             "{text}"
         );
     }
     let (kind, text) = refusal(&arch("bert/model.gguf"), DType::Q8_0);
     assert_eq!(kind, ErrorKind::Argument, "{text}");
-    assert!(text.contains("bert models have no head"), "{text}");
+    assert!(
+        text.contains("bert models have no output projection"),
+        "{text}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Integration tests, compiled into one binary so that the library is linked once.
+//! Integration tests, in one binary so that the library is linked only once.
 
 mod answers;
 mod arch_errors;

@@ -1,8 +1,8 @@
-//! Reads the arrays of `tests/golden`: NumPy's format 1.0, little-endian f32, C order.
+//! Reads NumPy arrays of `tests/golden`: format 1.0, little-endian f32, C order.
 
 use std::path::Path;
 
-/// Rows of f32.
+/// A matrix of f32.
 pub(crate) struct Npy {
     pub(crate) cols: usize,
     pub(crate) data: Vec<f32>,

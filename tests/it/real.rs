@@ -1,4 +1,4 @@
-//! Real models, where `TABLA_TESTDATA` names their folder: ids and text word for word.
+//! Compares token ids and text of real models in `TABLA_TESTDATA` with references.
 
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn text(s: &Session, ids: &[u32]) -> String {
     .expect("whole characters")
 }
 
-/// Greedy ids and text of every case, word for word.
+/// Compares the greedy token ids of every case.
 fn check(model: &str, reference: &str) {
     let (Some(model), Some(reference)) = (testdata(model), testdata(reference)) else {
         return;
@@ -42,51 +42,52 @@ fn check(model: &str, reference: &str) {
     let mut compared = 0;
     for case in cases.iter().filter(|case| case["prompt"].is_string()) {
         let prompt = case["prompt"].as_str().expect("filtered");
-        let wanted_ids = ids(&case["ids"]);
+        let prompt_ids = ids(&case["ids"]);
         let encoded = exact
             .tokenizer()
             .encode(prompt, EncodeOptions::PROMPT)
             .expect("text");
-        assert_eq!(encoded, wanted_ids, "{prompt:?}");
-        let wanted = ids(&case["greedy"]);
+        assert_eq!(encoded, prompt_ids, "{prompt:?}");
+        let expected = ids(&case["greedy"]);
         let options = GenerateOptions {
             sampling: Sampling::GREEDY,
-            max_tokens: u32::try_from(wanted.len()).expect("short"),
+            max_tokens: u32::try_from(expected.len()).expect("short"),
             ..GenerateOptions::default()
         };
-        let picked = picks(&mut exact, &wanted_ids, &options);
-        assert_eq!(picked, wanted, "{prompt:?}: {}", text(&exact, &picked));
+        let picked = picks(&mut exact, &prompt_ids, &options);
+        assert_eq!(picked, expected, "{prompt:?}: {}", text(&exact, &picked));
         let options = GenerateOptions {
             max_tokens: 1,
             ..options
         };
-        let first = picks(&mut fast, &wanted_ids, &options);
+        let first = picks(&mut fast, &prompt_ids, &options);
         assert_eq!(
             first,
-            wanted[..1],
+            expected[..1],
             "{prompt:?}: the first token in fast precision"
         );
-        check_top(&mut exact, &wanted_ids, &case["top10"]);
+        check_top(&mut exact, &prompt_ids, &case["top10"]);
         compared += 1;
     }
     assert!(compared > 0, "{}: no case with a prompt", model.display());
 }
 
-/// The ten largest logits after the prompt, where the file has them.
+/// Compares the ten largest logits after the prompt, if the file has them.
 fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
     let Some(top) = top.as_array() else { return };
     s.reset();
-    s.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    s.prefill(prompt, &mut |_, _| {}).expect("the tokens fit");
     let mut logits = vec![0.0; s.facts().vocab as usize];
-    s.logits(&mut logits).expect("the room is right");
+    s.logits(&mut logits)
+        .expect("the buffer has the right size");
     assert_eq!(argmax(&logits) as u64, top[0][0].as_u64().expect("an id"));
     for pair in top {
         let id = usize::try_from(pair[0].as_u64().expect("an id")).expect("an id");
-        let wanted = pair[1].as_f64().expect("a logit");
-        let difference = (f64::from(logits[id]) - wanted).abs();
+        let expected = pair[1].as_f64().expect("a logit");
+        let difference = (f64::from(logits[id]) - expected).abs();
         assert!(
             difference < 1e-3,
-            "token {id}: {} instead of {wanted}",
+            "token {id}: expected {expected}, got {}",
             logits[id]
         );
     }
@@ -105,7 +106,7 @@ fn smollm2() {
     );
 }
 
-/// The built-in model against PyTorch: `models/make.py` wrote what it should say.
+/// Compares the built-in model with PyTorch results written by `models/make.py`.
 #[test]
 fn built_in() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/story.json");
@@ -120,13 +121,13 @@ fn built_in() {
             .encode(prompt, EncodeOptions::PROMPT)
             .expect("text");
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
-        let wanted = ids(&golden["greedy_ids"]);
-        let max_tokens = u32::try_from(wanted.len()).expect("short");
+        let expected = ids(&golden["greedy_ids"]);
+        let max_tokens = u32::try_from(expected.len()).expect("short");
         let options = GenerateOptions {
             sampling: Sampling::GREEDY,
             max_tokens,
             ..GenerateOptions::default()
         };
-        assert_eq!(picks(&mut s, &prompt_ids, &options), wanted, "{prompt:?}");
+        assert_eq!(picks(&mut s, &prompt_ids, &options), expected, "{prompt:?}");
     }
 }

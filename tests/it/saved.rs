@@ -218,7 +218,7 @@ fn gpu_cache_requires_same_tables() {
     let changes: [Change; 7] = [
         (|_| {}, 0),
         (|o| o.context = 200, 0),
-        (|o| o.steps = StepTables::Wide, 4),
+        (|o| o.steps = StepTables::MultiRow, 4),
         (|o| o.sequences = 2, 4),
         (|o| o.chunk_tokens = 32, 2),
         (|o| o.replay = Replay::Encoded, 4),

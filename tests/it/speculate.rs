@@ -142,7 +142,7 @@ fn options(device: DeviceChoice) -> LoadOptions {
         threads: 2,
         context: 96,
         chunk_tokens: 32,
-        steps: StepTables::Wide,
+        steps: StepTables::MultiRow,
         ..LoadOptions::default()
     }
 }
@@ -267,7 +267,7 @@ fn speculation_does_not_change_tokens_on_gpu() {
     assert!(drafts.drafted > 0, "{drafts:?}");
     // Without multi-row tables there are no drafts.
     let plain = LoadOptions {
-        steps: StepTables::Lone,
+        steps: StepTables::SingleRow,
         ..options(DeviceChoice::Gpu)
     };
     let model = load(&golden("quant_q8_0.gguf"), &plain);

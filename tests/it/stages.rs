@@ -1,4 +1,4 @@
-//! The stages of a load: their order, their reports and their errors.
+//! Loading stages: order, progress reports and errors.
 
 use crate::common::golden;
 use tabla::{DeviceChoice, ErrorKind, LoadOptions, Progress, STAGES, SamplerKind, Source};
@@ -11,18 +11,18 @@ fn on_cpu() -> LoadOptions {
     }
 }
 
-/// Loads a model. Returns what was reported, and the names of the stages in its facts.
+/// Loads a model and returns the progress reports and the stage names of its facts.
 fn load(source: &Source) -> (Vec<Progress>, Vec<&'static str>) {
     let mut reports = Vec::new();
     let model = tabla::load(source, &on_cpu(), &mut |progress| reports.push(*progress));
-    let model = model.expect("the model is sound");
+    let model = model.expect("the model loads");
     let names = model.facts().stages.iter().map(|(name, _)| *name);
     (reports, names.collect())
 }
 
-/// A decoder that is built in, GGUF files of a decoder and an encoder, and a folder of safetensors.
+/// The built-in decoder, GGUF files of a decoder and an encoder, and a safetensors folder.
 #[test]
-fn stages_end_in_the_order_of_their_numbers() {
+fn stages_run_in_order() {
     let files = ["quant_q4_0.gguf", "arch/bert/model.gguf", "hf/bf16"];
     let files = files.map(|name| Source::Path(golden(name)));
     for source in [Source::BuiltIn].into_iter().chain(files) {
@@ -37,14 +37,14 @@ fn stages_end_in_the_order_of_their_numbers() {
     }
 }
 
-/// LoadOptions that no stage reads from a file have a stage in their error, too.
 #[test]
-fn an_error_of_the_samplers_names_its_stage() {
+fn sampler_errors_name_their_stage() {
     let options = LoadOptions {
         samplers: Some(vec![SamplerKind::TopK, SamplerKind::TopK]),
         ..on_cpu()
     };
-    let error = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("twice the same");
+    let error =
+        tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("duplicate sampler");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     let text = error.to_string();
     assert!(text.starts_with("stage 15 step tables: "), "{text}");

@@ -32,7 +32,9 @@ fn generate(model: &Model, options: &GenerateOptions) -> (String, Vec<u32>, Fini
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT);
     let prompt = prompt.expect("text");
-    session.prefill(&prompt, &mut |_, _| {}).expect("the prompt fits");
+    session
+        .prefill(&prompt, &mut |_, _| {})
+        .expect("the prompt fits");
     let mut text = String::new();
     let mut on_piece = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
@@ -217,7 +219,9 @@ fn forced_tokens_are_part_of_the_history() {
     };
     let mut other = Session::new(model.clone());
     let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
-    other.prefill(&long, &mut |_, _| {}).expect("the prompt fits");
+    other
+        .prefill(&long, &mut |_, _| {})
+        .expect("the prompt fits");
     assert_eq!(
         generate(&model, &request(&model)),
         generate(&fresh, &request(&fresh))
@@ -230,7 +234,9 @@ fn rejects_grammars_of_other_models_and_empty_masks() {
     let other = load(&load_options(DeviceChoice::Cpu, 1));
     let grammar = compile(&other, &Grammar::Regex("[0-9]+".to_string()));
     let mut session = Session::new(model.clone());
-    session.prefill(&[5], &mut |_, _| {}).expect("the prompt fits");
+    session
+        .prefill(&[5], &mut |_, _| {})
+        .expect("the prompt fits");
     let options = GenerateOptions {
         grammar: Some(grammar),
         ..GenerateOptions::default()

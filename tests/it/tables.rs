@@ -1,9 +1,9 @@
-//! Tables: golden listings for each family, and one table on two devices.
+//! Tables: golden listings, and comparison of CPU and GPU.
 
 use crate::common::{golden, has_gpu};
 use tabla::{DeviceChoice, LoadOptions, Source};
 
-/// Compares the tables of a model with their listing; `BLESS=1` writes it anew.
+/// Compares the tables of a model with the golden listing; `BLESS=1` updates it.
 fn check(name: &str) {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
@@ -12,18 +12,18 @@ fn check(name: &str) {
         ..LoadOptions::default()
     };
     let source = Source::Path(golden(&format!("{name}.gguf")));
-    let tables = tabla::compile(&source, &options).expect("it compiles");
-    // Batch sizes suit the machine; the commands of one are those of another.
-    let kept = tables.iter().filter(|t| t.name != "batch");
-    let listing: String = kept.map(|t| format!("{t}\n")).collect();
+    let tables = tabla::compile(&source, &options).expect("the model compiles");
+    // The batch size depends on the machine.
+    let listed = tables.iter().filter(|t| t.name != "batch");
+    let listing: String = listed.map(|t| format!("{t}\n")).collect();
     let path = golden(&format!("{name}.table"));
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &listing).expect("tests/golden can be written");
+        std::fs::write(&path, &listing).expect("writes the listing");
     }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        listing == wanted,
-        "{}: the listing changed; BLESS=1 cargo test writes it anew:\n{listing}",
+        listing == expected,
+        "{}: the listing changed; BLESS=1 cargo test updates it:\n{listing}",
         path.display()
     );
 }
@@ -44,7 +44,7 @@ fn qwen3() {
 }
 
 #[test]
-fn two_devices_agree_on_several_sequences() {
+fn cpu_and_gpu_agree_on_several_sequences() {
     if !has_gpu() {
         return;
     }
@@ -58,13 +58,13 @@ fn two_devices_agree_on_several_sequences() {
             ..LoadOptions::default()
         };
         let source = Source::Path(golden(name));
-        let comparison = tabla::compare(&source, &options).expect("both devices run");
+        let comparison = tabla::compare(&source, &options).expect("the comparison runs");
         assert!(comparison.first.is_none(), "{name}: {:?}", comparison.first);
     }
 }
 
 #[test]
-fn two_devices_agree_command_by_command() {
+fn cpu_and_gpu_agree_on_every_command() {
     if !has_gpu() {
         return;
     }
@@ -72,14 +72,14 @@ fn two_devices_agree_command_by_command() {
         .map(|name| Source::Path(golden(&format!("{name}.gguf"))))
         .into();
     sources.push(Source::BuiltIn);
-    // Every architecture that has a recipe, past its windows.
+    // All architectures, with contexts longer than their sliding windows.
     let folders = golden("arch").read_dir().expect("a folder");
     let folders = folders.map(|folder| folder.expect("a folder").path());
     let forms = folders.flat_map(|folder| ["model.gguf", "hf"].map(|form| folder.join(form)));
     sources.extend(forms.filter(|path| path.exists()).map(Source::Path));
     for source in sources {
         let comparison =
-            tabla::compare(&source, &LoadOptions::default()).expect("both devices run");
+            tabla::compare(&source, &LoadOptions::default()).expect("the comparison runs");
         assert!(
             comparison.first.is_none(),
             "{source:?}: {:?}",

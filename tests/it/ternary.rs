@@ -1,4 +1,4 @@
-//! `I2_S` files in each of the layouts that builds of bitnet.cpp write.
+//! `I2_S` files in all layouts written by bitnet.cpp.
 
 use crate::common::{devices, golden, session};
 use crate::scratch::Folder;
@@ -7,14 +7,14 @@ use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::{self, TensorType};
 use tabla::quant::i2_s::Layout;
-use tabla::{ErrorKind, LoadOptions, MIXES, Precision, Quantize, Source};
+use tabla::{ErrorKind, LoadOptions, Precision, QUANT_MIXES, QuantizeOptions, Source};
 
-/// A tiny Llama as `I2_S`, in the usual layout.
+/// Returns a tiny Llama as `I2_S`, in the default layout.
 fn ternary(folder: &Folder) -> Vec<u8> {
-    let path = folder.0.join("usual.gguf");
-    let mix = MIXES.iter().find(|mix| mix.name == "I2_S");
-    let how = Quantize {
-        mix: Some(mix.expect("it is one of the mixes")),
+    let path = folder.0.join("default.gguf");
+    let mix = QUANT_MIXES.iter().find(|mix| mix.name == "I2_S");
+    let options = QuantizeOptions {
+        mix: Some(mix.expect("a known mix")),
         output: None,
         embedding: None,
         choose: &|_| None,
@@ -22,15 +22,15 @@ fn ternary(folder: &Folder) -> Vec<u8> {
         threads: 1,
     };
     let source = Source::Path(golden("quant_f16.gguf"));
-    tabla::quantize(&source, &path, &how, &mut |_, _| ControlFlow::Continue(()))
-        .expect("it can be written");
-    std::fs::read(path).expect("it was written")
+    let mut progress = |_, _| ControlFlow::Continue(());
+    tabla::quantize(&source, &path, &options, &mut progress).expect("quantizes the model");
+    std::fs::read(path).expect("reads the file")
 }
 
-/// The file with the codes of every ternary tensor where `place` puts element `i` of rows of
-/// `cols`: byte and shift.
+/// Rearranges the codes of every ternary tensor. `place` returns byte and shift of element `i` for
+/// rows of `cols` columns.
 fn rearranged(file: &[u8], place: impl Fn(usize, usize) -> (usize, usize)) -> Vec<u8> {
-    let directory = format::open_bytes("usual", file.to_vec()).expect("it is sound");
+    let directory = format::open_bytes("default", file.to_vec()).expect("a valid file");
     let mut file = file.to_vec();
     let mut count = 0;
     for tensor in &directory.tensors {
@@ -38,19 +38,19 @@ fn rearranged(file: &[u8], place: impl Fn(usize, usize) -> (usize, usize)) -> Ve
             continue;
         }
         count += 1;
-        let usual = directory.bytes(tensor);
-        let codes = usual.len() - DType::I2S.facts().tail;
+        let original = directory.bytes(tensor);
+        let codes = original.len() - DType::I2S.facts().tail;
         let at = usize::try_from(tensor.offset).expect("a small file");
         let cols = usize::try_from(tensor.cols()).expect("a small file");
         file[at..at + codes].fill(0);
         for i in 0..4 * codes {
             let (block, part) = (i / 128, i % 128);
-            let code = usual[32 * block + part % 32] >> (6 - 2 * (part / 32)) & 3;
+            let code = original[32 * block + part % 32] >> (6 - 2 * (part / 32)) & 3;
             let (byte, shift) = place(i, cols);
             file[at + byte] |= code << shift;
         }
     }
-    assert!(count > 0, "no tensor is ternary");
+    assert!(count > 0, "no ternary tensors");
     file
 }
 
@@ -58,60 +58,59 @@ fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
     session
         .prefill(&[1, 5, 9, 30], &mut |_, _| {})
-        .expect("it fits");
+        .expect("the prompt fits");
     let mut logits = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut logits).expect("there was a pass");
+    session.logits(&mut logits).expect("logits are available");
     logits
 }
 
 #[test]
-fn each_layout_gives_the_same_logits() {
+fn all_layouts_give_the_same_logits() {
     let folder = Folder::new("ternary");
-    let usual = ternary(&folder);
+    let default = ternary(&folder);
     let by_64 = |i: usize, _: usize| (i / 64 * 16 + i % 16, 6 - 2 * (i % 64 / 16));
     let by_rows = |i: usize, cols: usize| {
         let (row, col) = (i / cols, i % cols);
         (row / 4 * cols + col, 6 - 2 * (row % 4))
     };
     let layouts = [
-        (Layout::Blocks128, usual.clone()),
-        (Layout::Blocks64, rearranged(&usual, by_64)),
-        (Layout::Rows4, rearranged(&usual, by_rows)),
+        (Layout::Blocks128, default.clone()),
+        (Layout::Blocks64, rearranged(&default, by_64)),
+        (Layout::Rows4, rearranged(&default, by_rows)),
     ];
     for (name, device) in devices(Precision::Exact) {
-        let mut wanted = None;
+        let mut expected = None;
         for (layout, bytes) in &layouts {
             let path = folder.write("layout.gguf", bytes);
             let options = LoadOptions {
                 i2s_layout: *layout,
                 ..device.clone()
             };
-            let found = logits(&path, &options);
-            let wanted = wanted.get_or_insert_with(|| found.clone());
-            assert!(found.iter().all(|x| x.is_finite()), "{name}");
-            assert_eq!(&found, wanted, "{layout:?} on {name}");
+            let actual = logits(&path, &options);
+            let expected = expected.get_or_insert_with(|| actual.clone());
+            assert!(actual.iter().all(|x| x.is_finite()), "{name}");
+            assert_eq!(&actual, expected, "{layout:?} on {name}");
         }
-        // Nothing in the file says so: the wrong one is read without a word.
+        // The file does not record the layout, so a wrong one loads without an error.
         let path = folder.write("layout.gguf", &layouts[1].1);
-        assert_ne!(Some(logits(&path, &device)), wanted, "{name}");
+        assert_ne!(Some(logits(&path, &device)), expected, "{name}");
     }
 }
 
 #[test]
-fn a_layout_that_a_tensor_cannot_have_is_refused() {
+fn rejects_a_tensor_that_does_not_fit_the_layout() {
     let folder = Folder::new("ternary");
-    let path = folder.write("usual.gguf", &ternary(&folder));
-    let mut bytes = std::fs::read(&path).expect("it was written");
-    // A row more or less is no longer four of them: the tensor of the file is [rows, cols] as its
-    // header says, so a header that says so is made to say it.
-    let directory = format::open_bytes("usual", bytes.clone()).expect("it is sound");
+    let path = folder.write("default.gguf", &ternary(&folder));
+    let mut bytes = std::fs::read(&path).expect("reads the file");
+    // Changes the shape of a tensor to two rows, which is no multiple of four.
+    let directory = format::open_bytes("default", bytes.clone()).expect("a valid file");
     let tensor = directory
         .tensors
         .iter()
         .find(|t| t.dtype == TensorType::Known(DType::I2S));
-    let name = tensor.expect("one is ternary").name.clone();
+    let name = tensor.expect("a ternary tensor").name.clone();
     let at = bytes.windows(name.len()).position(|w| w == name.as_bytes());
-    let dims = at.expect("the header has the name") + name.len() + 4;
+    let dims = at.expect("the header contains the name") + name.len() + 4;
     let [cols, rows] =
         [0, 8].map(|i| u64::from_le_bytes(bytes[dims + i..][..8].try_into().expect("eight bytes")));
     bytes[dims..][..8].copy_from_slice(&(cols * rows / 2).to_le_bytes());

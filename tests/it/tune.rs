@@ -1,4 +1,4 @@
-//! Tuning: what is measured is what tables are planned with afterwards, and nothing else.
+//! Tuning: measurements select the kernels and parameters of the planned tables.
 
 use crate::common::{golden, has_gpu, session, worst};
 use crate::scratch::Folder;
@@ -7,8 +7,8 @@ use tabla::device::{Fusion, TunedKernel};
 use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
 use tabla::{
-    DeviceChoice, ErrorKind, GpuFeatures, Group, LoadOptions, Measured, Precision, Replay, Source,
-    Tuned, Tuning,
+    CommandGroup, DeviceChoice, ErrorKind, GpuFeatures, LoadOptions, Precision, Replay, Source,
+    TuneReport, Tuned, Tuning,
 };
 
 fn gpu(context: u32) -> LoadOptions {
@@ -19,59 +19,59 @@ fn gpu(context: u32) -> LoadOptions {
     }
 }
 
-/// A kernel for the commands of each group.
+/// Returns a kernel for each group.
 fn choices<'a>(
-    groups: impl IntoIterator<Item = &'a Group>,
-    kernel: fn(&Group) -> KernelId,
+    groups: impl IntoIterator<Item = &'a CommandGroup>,
+    kernel: fn(&CommandGroup) -> KernelId,
 ) -> Vec<TunedKernel> {
-    let choice = |group: &Group| TunedKernel {
+    let choice = |group: &CommandGroup| TunedKernel {
         kernel: kernel(group).name().to_string(),
-        extent: group.extent,
+        extent: group.size,
     };
     groups.into_iter().map(choice).collect()
 }
 
-fn plain(group: &Group) -> KernelId {
+fn base(group: &CommandGroup) -> KernelId {
     group.times[0].0
 }
 
-/// Measures, and checks what is said about it.
-fn measure(source: &Source, options: &LoadOptions) -> Measured {
-    let mut reports = Vec::new();
-    let found = tabla::tune(source, options, &mut |done, of| reports.push((done, of)));
-    let found = found.expect("it is measured");
-    let (told, rounds) = *reports.last().expect("it was told");
-    assert!(told <= rounds);
+/// Tunes a model and checks the report.
+fn measure(source: &Source, options: &LoadOptions) -> TuneReport {
+    let mut progress = Vec::new();
+    let report = tabla::tune(source, options, &mut |done, of| progress.push((done, of)));
+    let report = report.expect("tuning succeeds");
+    let (done, rounds) = *progress.last().expect("progress was reported");
+    assert!(done <= rounds);
     assert!(
-        reports
+        progress
             .into_iter()
-            .eq((1..=told).map(|done| (done, rounds)))
+            .eq((1..=done).map(|done| (done, rounds)))
     );
-    assert!(!found.groups.is_empty() && !found.cold);
-    let lost = found.gains.iter().filter(|gain| !gain.pays());
-    let lost = |many| lost.clone().any(|gain| gain.many == many);
-    let kept = found.groups.iter().filter(|group| !lost(group.extent.many));
-    assert_eq!(found.tuning.choices, choices(kept, |group| group.taken));
-    for group in &found.groups {
+    assert!(!report.groups.is_empty() && !report.cold);
+    let slower = report.speedups.iter().filter(|s| !s.is_faster());
+    let reverted = |many| slower.clone().any(|s| s.many == many);
+    let used = report.groups.iter().filter(|g| !reverted(g.size.many));
+    assert_eq!(report.tuning.choices, choices(used, |g| g.selected));
+    for group in &report.groups {
         assert!(group.commands > 0 && group.times.len() > 1, "{group:?}");
-        assert!(group.times.iter().any(|(kernel, _)| *kernel == group.taken));
-        assert_eq!(plain(group).form, None, "{group:?}");
+        assert!(group.times.iter().any(|(id, _)| *id == group.selected));
+        assert_eq!(base(group).form, None, "{group:?}");
         for pair in group.times.windows(2) {
-            assert!(pair[0].0 < pair[1].0, "the better ones last: {group:?}");
+            assert!(pair[0].0 < pair[1].0, "default kernel last: {group:?}");
             assert!(
-                pair[1].0.name().starts_with(&plain(group).name()),
+                pair[1].0.name().starts_with(&base(group).name()),
                 "{group:?}"
             );
         }
     }
-    assert!(found.groups.iter().any(|group| group.extent.many));
-    found
+    assert!(report.groups.iter().any(|group| group.size.many));
+    report
 }
 
-/// How many commands of these tables take a kernel that was chosen; none of them another.
-fn followed(tables: &[Table], choices: &[TunedKernel]) -> usize {
+/// Counts commands with a chosen kernel; panics if a command uses another one.
+fn count_chosen(tables: &[Table], choices: &[TunedKernel]) -> usize {
     let mut count = 0;
-    // Tables of a token of each of several sequences keep to what is usual.
+    // Decode tables for several sequences use the default kernels.
     for table in tables.iter().filter(|t| t.tokens == 1 || t.tokens > 16) {
         for cmd in &table.cmds {
             let extent = table.extent(cmd.slots());
@@ -89,7 +89,7 @@ fn followed(tables: &[Table], choices: &[TunedKernel]) -> usize {
 }
 
 #[test]
-fn tables_follow_what_was_measured() {
+fn tables_use_the_tuning() {
     if !has_gpu() {
         return;
     }
@@ -100,33 +100,33 @@ fn tables_follow_what_was_measured() {
     ];
     for source in &sources {
         let folder = Folder::new("tunings");
-        let Measured { groups, tuning, .. } = measure(source, &gpu(64));
+        let TuneReport { groups, tuning, .. } = measure(source, &gpu(64));
         let options = LoadOptions {
             tuning_folder: Some(folder.0.clone()),
             ..gpu(64)
         };
         let tuned = || {
-            let model = tabla::load(source, &options, &mut |_| {}).expect("it loads");
+            let model = tabla::load(source, &options, &mut |_| {}).expect("the model loads");
             model.facts().tuned.clone()
         };
         assert_eq!(tuned(), Tuned::None);
-        let path = tuning.write(&folder.0).expect("it can be written");
+        let path = tuning.write(&folder.0).expect("writes the tuning");
         assert_eq!(tuned(), Tuned::Applied(path.clone()));
-        // Whatever kernel is named for a group is taken: the best, and the plain one.
-        for kernel in [|group: &Group| group.taken, plain] {
+        // Any kernel of a tuning is used: the fastest and the base kernel.
+        for kernel in [|group: &CommandGroup| group.selected, base] {
             let tuning = Tuning {
                 choices: choices(&groups, kernel),
                 ..tuning.clone()
             };
-            assert_eq!(tuning.write(&folder.0).expect("it is replaced"), path);
-            let tables = tabla::compile(source, &options).expect("it compiles");
-            assert!(followed(&tables, &tuning.choices) > 5);
+            assert_eq!(tuning.write(&folder.0).expect("replaces the tuning"), path);
+            let tables = tabla::compile(source, &options).expect("the model compiles");
+            assert!(count_chosen(&tables, &tuning.choices) > 5);
         }
 
-        // What cannot be followed is left, and loading goes on.
-        std::fs::write(&path, "{").expect("the folder takes files");
+        // An invalid tuning is ignored.
+        std::fs::write(&path, "{").expect("writes the file");
         let Tuned::Ignored(why) = tuned() else {
-            panic!("a damaged file was followed");
+            panic!("an invalid tuning was used");
         };
         assert!(why.contains(&*path.to_string_lossy()), "{why}");
     }
@@ -137,7 +137,7 @@ fn exact_choices_stay_exact_and_compute_the_same() {
     if !has_gpu() {
         return;
     }
-    // Gated activations that products add to the residual stream, and such as are normed first.
+    // Gated activations added to the residual stream, without and with a norm before.
     for path in ["quant_q8_0.gguf", "arch/gemma2/model.gguf"] {
         exact_choices(&golden(path));
     }
@@ -149,30 +149,30 @@ fn exact_choices(path: &Path) {
         precision: Precision::Exact,
         ..gpu(48)
     };
-    let mut found = measure(&Source::Path(path.to_path_buf()), &exact);
+    let mut report = measure(&Source::Path(path.to_path_buf()), &exact);
     let int8 = |kernel: &str| kernel.contains("int8");
-    let kernels = found.groups.iter().flat_map(|group| &group.times);
+    let kernels = report.groups.iter().flat_map(|group| &group.times);
     assert!(!kernels.into_iter().any(|(kernel, _)| int8(&kernel.name())));
 
     let logits = |options: &LoadOptions| {
         let mut s = session(path, options);
         let prompt: Vec<u32> = (3..40).collect();
-        s.prefill(&prompt, &mut |_, _| {}).expect("it fits");
-        s.force(7).expect("it fits");
+        s.prefill(&prompt, &mut |_, _| {}).expect("the prompt fits");
+        s.force(7).expect("the token fits");
         let mut logits = vec![0.0; s.facts().vocab as usize];
-        s.logits(&mut logits).expect("a sequence");
+        s.logits(&mut logits).expect("logits are available");
         (logits, s.facts().tuned.clone())
     };
-    let (usual, _) = logits(&exact);
-    // Kernels that only int8 would make different are asked for, in vain, and plain ones.
+    let (default, _) = logits(&exact);
+    // int8 kernels are not used with exact precision; base kernels are.
     let int8 = [(".subgroup+int8", Fusion::None)];
     for (form, fusion) in int8.into_iter().chain(Fusion::ALL.map(|f| ("", f))) {
-        found.tuning.fusion = fusion;
-        found.tuning.choices = choices(&found.groups, plain);
-        for choice in &mut found.tuning.choices {
+        report.tuning.fusion = fusion;
+        report.tuning.choices = choices(&report.groups, base);
+        for choice in &mut report.tuning.choices {
             choice.kernel.push_str(form);
         }
-        let written = found.tuning.write(&folder.0).expect("it can be written");
+        let written = report.tuning.write(&folder.0).expect("writes the tuning");
         let options = LoadOptions {
             tuning_folder: Some(folder.0.clone()),
             ..exact.clone()
@@ -180,15 +180,15 @@ fn exact_choices(path: &Path) {
         let (tuned, by) = logits(&options);
         assert_eq!(by, Tuned::Applied(written));
         if !form.is_empty() {
-            assert_eq!(tuned, usual, "nothing changed");
+            assert_eq!(tuned, default, "kernels are unchanged");
         }
-        let largest = usual.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-        let (at, difference) = worst(&tuned, &usual);
+        let largest = default.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let (at, difference) = worst(&tuned, &default);
         assert!(
             difference <= 1e-4 * largest,
             "{form}, {fusion:?}: {difference} at {at} of {largest}"
         );
-        // What was measured with one precision is not followed with another.
+        // A tuning applies only to the precision it was measured with.
         let fast = LoadOptions {
             precision: Precision::Fast,
             ..options
@@ -198,80 +198,80 @@ fn exact_choices(path: &Path) {
 }
 
 #[test]
-fn numbers_are_measured_where_there_is_a_choice() {
+fn tunes_parameters_with_several_candidates() {
     if !has_gpu() {
         return;
     }
     let source = Source::Path(golden("quant_q8_0.gguf"));
-    let numbers = |found: &[(u32, std::time::Duration)]| -> Vec<u32> {
-        found.iter().map(|(number, _)| *number).collect()
+    let values = |times: &[(u32, std::time::Duration)]| -> Vec<u32> {
+        times.iter().map(|(value, _)| *value).collect()
     };
-    let found = measure(&source, &gpu(200));
-    let parts = numbers(&found.attention_parts);
-    // Longer ones than the context are one part, as the usual 256 are.
+    let report = measure(&source, &gpu(200));
+    let parts = values(&report.attention_parts);
+    // Parts longer than the context are duplicates of the default 256.
     assert_eq!(parts, [64, 128, 256]);
-    assert!(parts.contains(&found.tuning.attention_part));
-    let chunks = numbers(&found.chunks);
+    assert!(parts.contains(&report.tuning.attention_part));
+    let chunks = values(&report.chunks);
     assert_eq!(chunks, [128, 256]);
-    assert!(chunks.contains(&found.tuning.chunk_tokens));
+    assert!(chunks.contains(&report.tuning.chunk_tokens));
 
-    let fusions: Vec<Fusion> = found.fusions.iter().map(|(fusion, _)| *fusion).collect();
+    let fusions: Vec<Fusion> = report.fusions.iter().map(|(fusion, _)| *fusion).collect();
     assert_eq!(fusions, Fusion::ALL);
     let fuses = |model: &tabla::Model| {
-        let table = model.table(tabla::TableId::Step).expect("it generates");
+        let table = model.table(tabla::TableId::Step).expect("a decoder");
         table.cmds.iter().any(|cmd| cmd.kernel.op == Op::GemvNorm)
     };
-    let model = tabla::load(&source, &gpu(200), &mut |_| {}).expect("it loads");
-    assert!(!fuses(&model), "as is usual");
+    let model = tabla::load(&source, &gpu(200), &mut |_| {}).expect("the model loads");
+    assert!(!fuses(&model), "the default is not fused");
 
     let folder = Folder::new("tunings");
     let tuning = Tuning {
         fusion: Fusion::Fused,
         attention_part: 64,
         chunk_tokens: 128,
-        ..found.tuning
+        ..report.tuning
     };
-    tuning.write(&folder.0).expect("it can be written");
+    tuning.write(&folder.0).expect("writes the tuning");
     let options = LoadOptions {
         tuning_folder: Some(folder.0.clone()),
         ..gpu(200)
     };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("it loads");
+    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
     let profile = model.profile();
     assert_eq!((profile.attention_part, profile.chunk_tokens), (64, 128));
     assert_eq!(profile.choices, tuning.choices);
     assert_eq!(profile.fusion, Fusion::Fused);
     assert!(fuses(&model));
-    let batch = model.table(tabla::TableId::Batch).expect("it generates");
+    let batch = model.table(tabla::TableId::Batch).expect("a decoder");
     assert_eq!(batch.tokens, 128);
-    // What the user asks for comes first.
+    // Load options override the tuning.
     let options = LoadOptions {
         chunk_tokens: 32,
         ..options
     };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("it loads");
-    let batch = model.table(tabla::TableId::Batch).expect("it generates");
+    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let batch = model.table(tabla::TableId::Batch).expect("a decoder");
     assert_eq!(batch.tokens, 32);
 }
 
 #[test]
-fn what_cannot_be_measured_says_why() {
-    let refused = |options: &LoadOptions, clue: &str| {
-        let error = tabla::tune(&Source::BuiltIn, options, &mut |_, _| {}).expect_err(clue);
+fn rejects_devices_that_cannot_be_tuned() {
+    let rejects = |options: &LoadOptions, part: &str| {
+        let error = tabla::tune(&Source::BuiltIn, options, &mut |_, _| {}).expect_err(part);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.message().contains(clue), "{error}");
+        assert!(error.message().contains(part), "{error}");
     };
     let cpu = LoadOptions {
         device: DeviceChoice::Cpu,
         ..LoadOptions::default()
     };
-    refused(&cpu, "is a CPU");
+    rejects(&cpu, "requires a GPU");
     if has_gpu() {
         let baseline = LoadOptions {
             gpu_features: GpuFeatures::Baseline,
             replay: Replay::Encoded,
             ..gpu(16)
         };
-        refused(&baseline, "tells no times of commands");
+        rejects(&baseline, "tells no times of commands");
     }
 }

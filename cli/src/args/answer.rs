@@ -90,8 +90,8 @@ impl SpeculationArgs {
     /// The tables that check guesses, where there are any.
     pub(crate) fn steps(&self) -> StepTables {
         match self.lookup || self.model_draft.is_some() {
-            true => StepTables::Wide,
-            false => StepTables::Lone,
+            true => StepTables::MultiRow,
+            false => StepTables::SingleRow,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Parsers of options that name storage types.
 
-use tabla::Mix;
+use tabla::QuantMix;
 use tabla::dtype::DType;
 
 /// A storage type by its name, in capitals or not.
@@ -17,7 +17,12 @@ pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
 }
 
 /// A mix by its name.
-pub(crate) fn mix(name: &str) -> Result<&'static Mix, String> {
-    let names = || tabla::MIXES.iter().map(|m| m.name).collect::<Vec<_>>();
-    Mix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
+pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
+    let names = || {
+        tabla::QUANT_MIXES
+            .iter()
+            .map(|m| m.name)
+            .collect::<Vec<_>>()
+    };
+    QuantMix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
 }

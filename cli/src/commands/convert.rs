@@ -6,7 +6,7 @@ use crate::output::Failure;
 use clap::Args;
 use std::path::PathBuf;
 use tabla::dtype::DType;
-use tabla::{Export, Mix, Quantize, Source};
+use tabla::{ExportOptions, QuantMix, QuantizeOptions, Source};
 
 #[derive(Args, Debug)]
 pub(crate) struct ConvertArgs {
@@ -19,7 +19,7 @@ pub(crate) struct ConvertArgs {
     /// The type of the numbers: F16, BF16, F32, or for GGUF any that `quantize` knows [default:
     /// as they are, and F16 for those that the new format does not know]
     #[arg(long, value_name = "TYPE", value_parser = mix)]
-    pub(crate) dtype: Option<&'static Mix>,
+    pub(crate) dtype: Option<&'static QuantMix>,
     /// Threads [default: every core]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let is_gguf = args.output.extension().is_some_and(|e| e == "gguf");
     let threads = args.threads.unwrap_or(0);
     let written = if is_gguf {
-        let how = Quantize {
+        let how = QuantizeOptions {
             mix: args.dtype,
             output: None,
             embedding: None,
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         })?
     } else {
         let dtype = args.dtype.map(|mix| numbers(mix.name)).transpose()?;
-        let how = Export { dtype, threads };
+        let how = ExportOptions { dtype, threads };
         with_bar("converting", &source, |progress| {
             tabla::export(&source, &args.output, &how, progress)
         })?

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
-use tabla::{Estimate, LoadOptions, Source};
+use tabla::{LoadOptions, MemoryEstimate, Source};
 
 /// Items of an array that JSON shows.
 const ARRAY_SHOWN: usize = 16;
@@ -42,7 +42,7 @@ struct File {
     tokenizer: tabla::Result<Tokenizer>,
     templates: ChatTemplates,
     /// What it needs, or why it does not run here.
-    estimate: tabla::Result<Estimate>,
+    estimate: tabla::Result<MemoryEstimate>,
     totals: BTreeMap<&'static str, Total>,
 }
 
@@ -356,7 +356,7 @@ fn kind(tokenizer: &Tokenizer) -> String {
 
 /// On a GPU buffers are shared by tables, and weights have layouts of their own: what is planned
 /// is known there.
-fn total_bytes(estimate: &Estimate) -> u64 {
+fn total_bytes(estimate: &MemoryEstimate) -> u64 {
     if let Some(bytes) = estimate.device_bytes {
         return bytes;
     }

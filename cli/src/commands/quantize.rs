@@ -8,7 +8,7 @@ use regex::Regex;
 use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::format::Importance;
-use tabla::{Mix, Quantize, Source};
+use tabla::{QuantMix, QuantizeOptions, Source};
 
 #[derive(Args, Debug)]
 pub(crate) struct QuantizeArgs {
@@ -20,7 +20,7 @@ pub(crate) struct QuantizeArgs {
     pub(crate) output: PathBuf,
     /// What to make of it, by llama.cpp's names, like `Q4_K_M` or `F16`
     #[arg(value_name = "TYPE", value_parser = mix)]
-    pub(crate) mix: &'static Mix,
+    pub(crate) mix: &'static QuantMix,
     /// Importance matrix of llama.cpp's llama-imatrix, GGUF or the older form
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) struct QuantizeArgs {
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
-    let how = Quantize {
+    let how = QuantizeOptions {
         mix: Some(args.mix),
         output: args.output_tensor_type,
         embedding: args.token_embedding_type,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use tabla::device::{Fusion, KernelVariant};
 use tabla::op::table::KernelId;
-use tabla::{Gain, Group, Measured};
+use tabla::{CommandGroup, Speedup, TuneReport};
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
@@ -65,7 +65,7 @@ fn form(kernel: KernelId) -> &'static str {
     kernel.form.map_or("plain", KernelVariant::name)
 }
 
-fn say(found: &Measured) -> Result<(), Failure> {
+fn say(found: &TuneReport) -> Result<(), Failure> {
     let measured = |name: &str| {
         let mut times = found.groups.iter().flat_map(|group| &group.times);
         times.any(|(kernel, _)| form(*kernel) == name)
@@ -88,17 +88,17 @@ fn say(found: &Measured) -> Result<(), Failure> {
     let (part, chunk) = (found.tuning.attention_part, found.tuning.chunk_tokens);
     candidates("attention in parts of", &found.attention_parts, part)?;
     candidates("prompts in chunks of", &found.chunks, chunk)?;
-    if found.gains.is_empty() {
+    if found.speedups.is_empty() {
         return terminal::line("\nnothing is better than what is usual");
     }
-    for gain in &found.gains {
+    for gain in &found.speedups {
         let what = if gain.many {
             "a token of a prompt"
         } else {
             "a token"
         };
-        let [usual, tuned] = [gain.usual, gain.tuned].map(microseconds);
-        let end = if gain.pays() {
+        let [usual, tuned] = [gain.default, gain.tuned].map(microseconds);
+        let end = if gain.is_faster() {
             ""
         } else {
             ": it stays as is usual"
@@ -123,13 +123,13 @@ fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Resu
     ))
 }
 
-fn row(group: &Group, forms: &[&str]) -> Vec<String> {
+fn row(group: &CommandGroup, forms: &[&str]) -> Vec<String> {
     let plain = group.times.first().map(|(kernel, _)| kernel.name());
-    let [rows, cols] = group.extent.shape;
+    let [rows, cols] = group.size.shape;
     let mut row = vec![
         plain.unwrap_or_default(),
         format!("{rows}x{cols}"),
-        if group.extent.many { "many" } else { "1" }.to_string(),
+        if group.size.many { "many" } else { "1" }.to_string(),
         group.commands.to_string(),
     ];
     let time = |name: &str| {
@@ -137,18 +137,18 @@ fn row(group: &Group, forms: &[&str]) -> Vec<String> {
         found.map_or("-".to_string(), |(_, time)| microseconds(*time))
     };
     row.extend(forms.iter().map(|name| time(name)));
-    row.push(form(group.taken).to_string());
+    row.push(form(group.selected).to_string());
     row.push(format!("{:.0} %", gain(group) * 100.0));
     row
 }
 
 /// What the kernel that is taken saves, as a part of what the usual one takes.
-fn gain(group: &Group) -> f64 {
-    let usual = group.usual().as_secs_f64();
+fn gain(group: &CommandGroup) -> f64 {
+    let usual = group.default_time().as_secs_f64();
     let taken = group
         .times
         .iter()
-        .find(|(kernel, _)| *kernel == group.taken);
+        .find(|(kernel, _)| *kernel == group.selected);
     let taken = taken.map_or(usual, |(_, time)| time.as_secs_f64());
     if usual > 0.0 {
         1.0 - taken / usual
@@ -161,23 +161,23 @@ fn microseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e6)
 }
 
-fn object(found: &Measured, kept: Option<&Path>) -> Value {
-    let group = |group: &Group| {
+fn object(found: &TuneReport, kept: Option<&Path>) -> Value {
+    let group = |group: &CommandGroup| {
         let time = |(kernel, time): &(KernelId, Duration)| json!({ "kernel": kernel.name(), "us": time.as_secs_f64() * 1e6 });
         json!({
-            "shape": group.extent.shape,
-            "many": group.extent.many,
+            "shape": group.size.shape,
+            "many": group.size.many,
             "commands": group.commands,
             "times": group.times.iter().map(time).collect::<Vec<_>>(),
-            "taken": group.taken.name(),
+            "taken": group.selected.name(),
         })
     };
     let number = |(number, time): &(u32, Duration)| json!({ "number": number, "us": time.as_secs_f64() * 1e6 });
     let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
-    let gain = |gain: &Gain| {
+    let gain = |gain: &Speedup| {
         json!({
             "many": gain.many,
-            "usual_us": gain.usual.as_secs_f64() * 1e6,
+            "usual_us": gain.default.as_secs_f64() * 1e6,
             "tuned_us": gain.tuned.as_secs_f64() * 1e6,
         })
     };
@@ -187,7 +187,7 @@ fn object(found: &Measured, kept: Option<&Path>) -> Value {
         "driver": found.tuning.driver,
         "cold": found.cold,
         "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
-        "gains": found.gains.iter().map(gain).collect::<Vec<_>>(),
+        "gains": found.speedups.iter().map(gain).collect::<Vec<_>>(),
         "fusions": found.fusions.iter().map(fusion).collect::<Vec<_>>(),
         "fusion": found.tuning.fusion.name(),
         "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),

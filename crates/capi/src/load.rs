@@ -227,8 +227,8 @@ impl TablaLoadOptions {
             head_type: choose("head_type", self.head_type, &HEADS)?,
             cache_type: choose("cache_type", self.cache_type, &CACHES)?,
             steps: match self.wide_steps {
-                0 => StepTables::Lone,
-                _ => StepTables::Wide,
+                0 => StepTables::SingleRow,
+                _ => StepTables::MultiRow,
             },
             prefix_bytes: match self.prefix_bytes {
                 0 => None,

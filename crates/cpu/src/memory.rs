@@ -303,12 +303,18 @@ impl<'a> Args<'a> {
 
     /// Shape of the matrix product.
     pub(super) fn matmul(&self) -> &'a MatmulShape {
-        self.bound.matmul.as_ref().expect("link sets it for matrix products")
+        self.bound
+            .matmul
+            .as_ref()
+            .expect("link sets it for matrix products")
     }
 
     /// Parameters of the quantized matrix product.
     pub(super) fn codes(&self) -> &'a QuantizedMatmul {
-        self.bound.codes.as_ref().expect("link sets them for quantized matrix products")
+        self.bound
+            .codes
+            .as_ref()
+            .expect("link sets them for quantized matrix products")
     }
 
     /// The weights as a matrix of this shape.

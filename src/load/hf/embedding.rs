@@ -1,22 +1,21 @@
-//! What stands beside models of sentence-transformers: pooling, length and prompts.
+//! sentence-transformers files: pooling, maximum length and prompts.
 
-use super::config::{Config, shown};
+use super::config::{HfConfig, shown};
 use super::{Folder, read};
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
 use std::path::{Component, Path};
 
-/// The modules behind the tensors' own one.
+/// List of the modules: the transformer, pooling and normalization.
 const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 const LENGTH: &str = "sentence_bert_config.json";
 
-/// Bytes of such a file.
+/// Maximum size in bytes of [`MODULES`].
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Names of a pooling, as the older files have them as flags and newer ones as a word, and its
-/// number in GGUF files. The last is ours.
+/// Pooling modes: flag of older files, name of newer files, GGUF number. 5 is Tabla's own number.
 const POOLINGS: &[(&str, &str, u32)] = &[
     ("pooling_mode_mean_tokens", "mean", 1),
     ("pooling_mode_cls_token", "cls", 2),
@@ -24,12 +23,11 @@ const POOLINGS: &[(&str, &str, u32)] = &[
     ("pooling_mode_max_tokens", "max", 5),
 ];
 
-/// What stands in front of the names of flags.
+/// Prefix of the flags.
 const FLAG: &str = "pooling_mode_";
 
 impl Folder {
-    /// Writes what the modules behind the model say: `pooling_type` as GGUF numbers it, and keys
-    /// of our own.
+    /// Writes `pooling_type` and Tabla's own keys for normalization and maximum length.
     pub(super) fn write_embedding(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let path = self.path(MODULES);
         if let Some(text) = self.text(MODULES, BYTES_MAX)? {
@@ -46,21 +44,21 @@ impl Folder {
 
     fn write_modules(&self, text: &str, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let Ok(Value::Array(modules)) = serde_json::from_str(text) else {
-            bail!(Format, "the JSON is no list of modules");
+            bail!(Format, "expected a JSON list of modules");
         };
         let mut normalize = false;
         for module in &modules {
-            let said = |name: &str| module.get(name).and_then(Value::as_str);
-            let class = said("type").and_then(|class| class.rsplit('.').next());
+            let field = |name: &str| module.get(name).and_then(Value::as_str);
+            let class = field("type").and_then(|class| class.rsplit('.').next());
             match class {
                 Some("Transformer") => {}
                 Some("Pooling") => {
-                    let path = Path::new(said("path").unwrap_or_default());
+                    let path = Path::new(field("path").unwrap_or_default());
                     let inside = path.components().all(|c| matches!(c, Component::Normal(_)));
                     if !inside {
                         bail!(
                             Format,
-                            "{} is no folder inside of the model's",
+                            "{} is not a path inside the model folder",
                             path.display()
                         );
                     }
@@ -72,18 +70,18 @@ impl Folder {
                     w.set(&format!("{arch}.pooling_type"), pooling);
                 }
                 Some("Normalize") => normalize = true,
-                _ => bail!(Unsupported, "the module {} is not known", shown(module)),
+                _ => bail!(Unsupported, "unsupported module {}", shown(module)),
             }
         }
         w.set(&format!("{arch}.embedding_normalize"), normalize);
         Ok(())
     }
 
-    /// What stands before texts of a kind: name and text.
+    /// Returns the prompts (text prefixes): name and text.
     ///
     /// # Errors
     ///
-    /// `Format` for a prompt that is no text.
+    /// `Format` for a prompt that is not a string.
     pub(in crate::load) fn prompts(&self) -> Result<Vec<(String, String)>> {
         let Some(config) = read(&self.path(PROMPTS))? else {
             return Ok(Vec::new());
@@ -94,16 +92,16 @@ impl Folder {
                 |(name, text): (&String, &Value)| Some((name.clone(), text.as_str()?.into()));
             pairs.map(text).collect()
         };
-        let prompts = config.typed("prompts", "an object of texts", list);
+        let prompts = config.typed("prompts", "an object of strings", list);
         let prompts = prompts.context(self.path(PROMPTS).display())?;
         Ok(prompts.unwrap_or_default())
     }
 
-    /// The name of the prompt that is taken when none is asked for.
+    /// Returns the name of the default prompt.
     ///
     /// # Errors
     ///
-    /// `Format` for a name that is no text.
+    /// `Format` for a name that is not a string.
     pub(in crate::load) fn default_prompt(&self) -> Result<Option<String>> {
         let Some(config) = read(&self.path(PROMPTS))? else {
             return Ok(None);
@@ -115,40 +113,40 @@ impl Folder {
     }
 }
 
-/// The number of a pooling in GGUF files.
-fn pooling(config: &Config) -> Result<u32> {
+/// Returns the GGUF number of the pooling mode.
+fn pooling(config: &HfConfig) -> Result<u32> {
     if config.boolean("include_prompt")? == Some(false) {
         bail!(
             Unsupported,
-            "include_prompt: prompts that pooling leaves out"
+            "include_prompt: excluding the prompt from pooling is not supported"
         );
     }
     let mode = config.find("pooling_mode");
-    // A list of one is that one.
+    // A list with one element is that element.
     let mode = mode.map(|mode| match mode.as_array().map(Vec::as_slice) {
         Some([one]) => one,
         _ => mode,
     });
-    let found = match mode {
+    let poolings = match mode {
         Some(mode) => POOLINGS.iter().filter(|p| mode == p.1).collect::<Vec<_>>(),
         None => {
             let flags = config.flags(FLAG);
-            let mut found = Vec::new();
+            let mut poolings = Vec::new();
             for flag in &flags {
                 match POOLINGS.iter().find(|p| p.0 == *flag) {
-                    Some(pooling) => found.push(pooling),
-                    None => bail!(Unsupported, "{flag} is not known"),
+                    Some(pooling) => poolings.push(pooling),
+                    None => bail!(Unsupported, "unsupported pooling mode {flag}"),
                 }
             }
-            found
+            poolings
         }
     };
-    match found[..] {
+    match poolings[..] {
         [(_, _, number)] => Ok(*number),
         _ => bail!(
             Unsupported,
-            "pooling_mode: wanted one of mean, cls, lasttoken, max; found {}",
-            mode.map_or_else(|| format!("{} flags", found.len()), shown)
+            "pooling_mode: expected one of mean, cls, lasttoken, max; got {}",
+            mode.map_or_else(|| format!("{} flags", poolings.len()), shown)
         ),
     }
 }
@@ -160,7 +158,7 @@ mod tests {
     use serde_json::json;
     use std::path::PathBuf;
 
-    /// A folder of sentence-transformers with these files.
+    /// Creates a sentence-transformers folder with these files.
     fn folder(name: &str, files: &[(&str, Value)]) -> (PathBuf, Folder) {
         let path = std::env::temp_dir().join(format!("tabla-hf-{}-{name}", std::process::id()));
         for (file, value) in files {
@@ -168,16 +166,16 @@ mod tests {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, value.to_string()).unwrap();
         }
-        let found = Folder {
-            folder: path.clone(),
-            config: Config::parse(r#"{"model_type": "bert"}"#).unwrap(),
+        let folder = Folder {
+            path: path.clone(),
+            config: HfConfig::parse(r#"{"model_type": "bert"}"#).unwrap(),
             generation: None,
         };
-        (path, found)
+        (path, folder)
     }
 
     #[test]
-    fn modules_behind_the_model_are_known() {
+    fn reads_pooling_and_normalization() {
         let old = "sentence_transformers.models.";
         let new = "sentence_transformers.sentence_transformer.modules.";
         let modules = |prefix: &str, second: &str| {
@@ -202,11 +200,11 @@ mod tests {
             Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
         };
         let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
-        let found = read(modules(old, "Normalize"), flags).unwrap();
-        assert_eq!(found, (Some(1), Some(true)));
+        let actual = read(modules(old, "Normalize"), flags).unwrap();
+        assert_eq!(actual, (Some(1), Some(true)));
         for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
-            let found = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
-            assert_eq!(found.unwrap().0, Some(number));
+            let actual = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
+            assert_eq!(actual.unwrap().0, Some(number));
         }
         let cls = json!({ "pooling_mode": ["cls"] });
         for (modules, pooling, part) in [
@@ -226,28 +224,28 @@ mod tests {
                 json!({ "include_prompt": false }),
                 "include_prompt",
             ),
-            (json!({}), cls.clone(), "no list of modules"),
+            (json!({}), cls.clone(), "list of modules"),
             (
                 json!([{ "type": "a.Pooling", "path": "../x" }]),
                 cls,
-                "../x is no folder inside",
+                "../x is not a path inside",
             ),
         ] {
             let e = read(modules, pooling).unwrap_err();
-            assert!(e.message().contains(part), "{part:?} is not in: {e}");
+            assert!(e.message().contains(part), "expected {part:?} in: {e}");
         }
     }
 
     #[test]
-    fn prompts_stand_beside_the_model() {
+    fn reads_prompts() {
         let file = "config_sentence_transformers.json";
         let prompts = json!({ "prompts": { "query": "find: ", "document": "" },
             "default_prompt_name": "query" });
         let (path, folder) = folder("prompts", &[(file, prompts)]);
-        let found = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
+        let actual = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
         std::fs::remove_dir_all(path).unwrap();
         let pairs = [("query", "find: "), ("document", "")].map(|(a, b)| (a.into(), b.into()));
-        assert_eq!(found, (pairs.to_vec(), Some("query".into())));
+        assert_eq!(actual, (pairs.to_vec(), Some("query".into())));
         assert_eq!(folder.prompts().unwrap(), []);
     }
 }

@@ -1,25 +1,25 @@
-//! config.json: the numbers of a model, as the keys that GGUF has for them.
+//! Maps the hyperparameters of `config.json` to GGUF keys.
 
-use super::config::Config;
+use super::config::HfConfig;
 use crate::arch;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
 
-/// How a value is read.
+/// Type of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Integer,
     Float,
     Text,
     Flag,
 }
 
-use Kind::{Flag, Float, Integer, Text};
+use ValueKind::{Flag, Float, Integer, Text};
 
-/// Key behind the architecture's name, how it is read, and where `config.json` has it: paths
-/// with dots between the names of objects. The first that is there counts.
-pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
+/// GGUF key without the architecture prefix, type, and dotted paths in `config.json`. The first
+/// path that exists is used.
+pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
     ("block_count", Integer, &["num_hidden_layers", "n_layer"]),
     ("embedding_length", Integer, &["hidden_size", "n_embd"]),
     (
@@ -99,18 +99,18 @@ pub(super) const KEYS: &[(&str, Kind, &[&str])] = &[
     ),
 ];
 
-/// Positions of the training. Some files say what the scaled positions are, and what was trained.
+/// Paths of the trained context length. Some files also contain the scaled one.
 const CONTEXT: &[&str] = &[
     "max_trained_positions",
     "max_position_embeddings",
     "n_positions",
 ];
 
-/// A key, and whether recipes know this value of it.
-type Switch = (&'static str, fn(&Value) -> bool);
+/// A key, and whether a value is supported.
+type FixedOption = (&'static str, fn(&Value) -> bool);
 
-/// Switches that the recipes know in one position alone, and that no tensor tells of.
-const FIXED: &[Switch] = &[
+/// Options with a single supported value, which the tensors do not reveal.
+const FIXED: &[FixedOption] = &[
     ("position_embedding_type", |v| v == "absolute"),
     ("scale_attn_by_inverse_layer_idx", |v| v == false),
     ("rotary_emb_interleaved", |v| v == false),
@@ -119,9 +119,9 @@ const FIXED: &[Switch] = &[
     ("parallel_block", |v| v == false),
 ];
 
-impl Config {
-    /// Writes the keys that a GGUF file of this model would have, but for the tokenizer's. Of an
-    /// architecture that is not known, its name.
+impl HfConfig {
+    /// Writes the GGUF keys of this model, except those of the tokenizer. For an unsupported
+    /// architecture, writes only its name.
     pub(super) fn write(&self, name: &str, w: &mut Writer<'_>) -> Result<()> {
         let model_type = self.model_type()?;
         let arch = arch::of_model_type(model_type);
@@ -140,8 +140,14 @@ impl Config {
         self.write_layers(arch, w)
     }
 
-    /// Writes what stands at a path, if something does.
-    pub(super) fn copy(&self, path: &str, kind: Kind, key: &str, w: &mut Writer<'_>) -> Result<()> {
+    /// Copies the value at a path, if present.
+    pub(super) fn copy(
+        &self,
+        path: &str,
+        kind: ValueKind,
+        key: &str,
+        w: &mut Writer<'_>,
+    ) -> Result<()> {
         match kind {
             Integer => self.integer(path)?.map(|n| w.set(key, n)),
             Float => self.float(path)?.map(|n| w.set(key, n)),
@@ -151,17 +157,17 @@ impl Config {
         Ok(())
     }
 
-    /// What follows from other numbers, and what is refused.
+    /// Writes derived values, and rejects unsupported options.
     fn write_derived(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let both = "use_bidirectional_attention";
-        if let Some(value) = self.find(both)
+        let bidirectional = "use_bidirectional_attention";
+        if let Some(value) = self.find(bidirectional)
             && (value == &Value::Bool(true) || value == "all")
         {
-            bail!(Unsupported, "{both}: {value}");
+            bail!(Unsupported, "unsupported {bidirectional}: {value}");
         }
-        for (name, known) in FIXED {
-            if let Some(value) = self.find(name).filter(|value| !known(value)) {
-                bail!(Unsupported, "{name}: {value}");
+        for (name, is_supported) in FIXED {
+            if let Some(value) = self.find(name).filter(|value| !is_supported(value)) {
+                bail!(Unsupported, "unsupported {name}: {value}");
             }
         }
         if let Some(path) = self.first(CONTEXT)
@@ -169,20 +175,26 @@ impl Config {
         {
             let offset = self.position_offset()?;
             let Some(positions) = rows.checked_sub(offset) else {
-                bail!(Format, "{path}: {rows} rows and {offset} before position 0");
+                bail!(
+                    Format,
+                    "{path}: {rows} rows, but position 0 is at row {offset}"
+                );
             };
             w.set(&format!("{arch}.context_length"), positions);
         }
         if let Some(scalar) = self.float("query_pre_attn_scalar")? {
             if scalar.is_nan() || scalar <= 0.0 {
-                bail!(Format, "query_pre_attn_scalar: {scalar} is not positive");
+                bail!(
+                    Format,
+                    "query_pre_attn_scalar: expected a positive number, got {scalar}"
+                );
             }
             w.set(&format!("{arch}.attention.scale"), scalar.powf(-0.5));
         }
         Ok(())
     }
 
-    /// Elements of a head.
+    /// Returns the head dimension.
     pub(super) fn head_dim(&self) -> Result<Option<u32>> {
         let (dim, heads) = (
             self.integer("hidden_size")?,
@@ -201,8 +213,8 @@ mod tests {
     use crate::format::{Metadata, open_bytes};
     use serde_json::json;
 
-    fn config(value: &Value) -> Config {
-        Config::parse(&value.to_string()).unwrap()
+    fn config(value: &Value) -> HfConfig {
+        HfConfig::parse(&value.to_string()).unwrap()
     }
 
     fn metadata(value: &Value) -> Result<Metadata> {
@@ -211,14 +223,14 @@ mod tests {
         Ok(open_bytes("test", w.finish()?)?.metadata)
     }
 
-    /// The numbers that the recipes would see.
+    /// Returns the validated hyperparameters.
     fn numbers(value: &Value) -> Result<arch::Config> {
         let config = arch::Config::read(&metadata(value)?)?;
         let arch = arch::find(&config.architecture)?;
         config.validate(arch)
     }
 
-    /// A configuration as `transformers` 4 wrote it, with changes.
+    /// Returns a configuration in the format of `transformers` 4, with changes.
     fn small(changes: Value) -> Value {
         let mut all = json!({
             "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4,
@@ -227,19 +239,19 @@ mod tests {
             "rope_theta": 10000.0, "hidden_act": "silu", "head_dim": null, "rope_scaling": null,
         });
         let Value::Object(changes) = changes else {
-            panic!("an object");
+            panic!("expected an object");
         };
         all.as_object_mut().unwrap().extend(changes);
         all
     }
 
-    fn refused(changes: Value, part: &str) {
+    fn assert_rejected(changes: Value, part: &str) {
         let e = numbers(&small(changes)).expect_err(part);
-        assert!(e.message().contains(part), "{part:?} is not in: {e}");
+        assert!(e.message().contains(part), "expected {part:?} in: {e}");
     }
 
     #[test]
-    fn numbers_of_old_and_new_files() {
+    fn reads_hyperparameters_of_old_and_new_files() {
         let c = numbers(&small(json!({}))).unwrap();
         assert_eq!((c.layers, c.dim, c.heads, c.kv_heads), (4, 64, 4, 2));
         assert_eq!((c.head_dim, c.ffn, c.vocab), (16, 96, 288));
@@ -254,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn rope_is_scaled_alike_in_all_spellings() {
+    fn reads_all_spellings_of_rope_scaling() {
         let llama3 = json!({ "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 32, "rope_type": "llama3" });
         let old = numbers(&small(json!({ "rope_scaling": llama3 }))).unwrap();
@@ -262,30 +274,30 @@ mod tests {
         parameters["rope_theta"] = json!(10000.0);
         let new = json!({ "rope_theta": null, "rope_parameters": parameters });
         assert_eq!(numbers(&small(new)).unwrap(), old);
-        let wanted = arch::RopeScaling::Llama3 {
+        let expected = arch::RopeScaling::Llama3 {
             factor: 8.0,
             low: 1.0,
             high: 4.0,
             original: 32.0,
         };
-        assert_eq!(old.ropes[0].scaling, wanted);
+        assert_eq!(old.ropes[0].scaling, expected);
         let linear = json!({ "rope_scaling": { "type": "linear", "factor": 4 } });
         let linear = numbers(&small(linear)).unwrap().ropes[0].scaling.clone();
         assert_eq!(linear, arch::RopeScaling::Linear { factor: 4.0 });
         let none = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7e5 }, "rope_theta": null });
         let none = numbers(&small(none)).unwrap().ropes[0].clone();
         assert_eq!((none.scaling, none.theta), (arch::RopeScaling::None, 7e5));
-        refused(
+        assert_rejected(
             json!({ "rope_scaling": { "type": "newest", "factor": 4.0 } }),
             "newest",
         );
-        refused(
+        assert_rejected(
             json!({ "rope_scaling": { "rope_type": "llama3" } }),
-            "rope_scaling.rope_type: \"llama3\" has no factor",
+            "rope_scaling.rope_type: \"llama3\" requires a factor",
         );
-        refused(
+        assert_rejected(
             json!({ "rope_parameters": 4 }),
-            "rope_parameters: wanted an object, found 4",
+            "rope_parameters: expected an object, got 4",
         );
         let share = |model: &str| {
             let part = json!({ "partial_rotary_factor": 0.5, "model_type": model });
@@ -295,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_model_may_be_nested() {
+    fn reads_a_nested_language_model() {
         let mut inner = small(json!({ "vocab_size": null }));
         inner["model_type"] = json!("qwen2");
         let outer = json!({ "model_type": "sees", "text_config": inner, "vocab_size": 300,
@@ -303,19 +315,19 @@ mod tests {
         let c = numbers(&outer).unwrap();
         assert_eq!((c.architecture.as_str(), c.vocab), ("qwen2", 300));
         assert_eq!(config(&outer).tied().unwrap(), Some(true));
-        assert_eq!(config(&outer).ends().unwrap(), [7, 9]);
+        assert_eq!(config(&outer).eos_tokens().unwrap(), [7, 9]);
     }
 
     #[test]
-    fn layers_may_see_a_window() {
+    fn reads_sliding_windows() {
         let windows = |changes: Value| {
             let meta = metadata(&small(changes)).unwrap();
             let window = meta.u32("llama.attention.sliding_window").unwrap()?;
             let pattern = meta.bools("llama.attention.sliding_window_pattern");
             Some((window, pattern.unwrap().unwrap()))
         };
-        let (full, slides) = ("full_attention", "sliding_attention");
-        for (changes, wanted) in [
+        let (full, sliding) = ("full_attention", "sliding_attention");
+        for (changes, expected) in [
             (json!({ "sliding_window": null }), None),
             (json!({ "sliding_window": 9 }), Some((9, vec![true; 4]))),
             (
@@ -327,7 +339,7 @@ mod tests {
                 Some((9, vec![true, true, false, true])),
             ),
             (
-                json!({ "sliding_window": 9, "layer_types": [slides, full, full, slides] }),
+                json!({ "sliding_window": 9, "layer_types": [sliding, full, full, sliding] }),
                 Some((9, vec![true, false, false, true])),
             ),
             (
@@ -339,21 +351,21 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(windows(changes.clone()), wanted, "{changes}");
+            assert_eq!(windows(changes.clone()), expected, "{changes}");
         }
         let c = numbers(&small(json!({ "sliding_window": 512 }))).unwrap();
         assert_eq!((c.window, c.context), (512, 8192));
-        refused(json!({ "layer_types": [full] }), "1 types for 4 layers");
+        assert_rejected(json!({ "layer_types": [full] }), "expected 4 types, got 1");
         let other = json!([full, "linear_attention", "x", "y"]);
-        refused(
+        assert_rejected(
             json!({ "layer_types": other }),
-            "\"linear_attention\" is not known",
+            "unsupported layer type \"linear_attention\"",
         );
     }
 
     #[test]
-    fn ends_are_one_or_several() {
-        let ends = |changes: Value| config(&small(changes)).ends();
+    fn reads_one_or_several_eos_tokens() {
+        let ends = |changes: Value| config(&small(changes)).eos_tokens();
         assert!(ends(json!({})).unwrap().is_empty());
         assert!(ends(json!({ "eos_token_id": null })).unwrap().is_empty());
         assert_eq!(ends(json!({ "eos_token_id": 2 })).unwrap(), [2]);
@@ -365,13 +377,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_model_is_named_whatever_else_it_says() {
+    fn names_an_unsupported_architecture() {
         let strange = json!({ "model_type": "newest", "hidden_size": "huge", "layer_types": 3 });
         let meta = metadata(&strange).unwrap();
         let name = arch::Config::read(&meta).unwrap().architecture;
         let e = arch::find(&name).unwrap_err();
-        let wanted = "architecture \"newest\" is not known; known are llama";
-        assert!(e.message().starts_with(wanted), "{e}");
+        let expected = "unsupported architecture \"newest\"; supported are llama";
+        assert!(e.message().starts_with(expected), "{e}");
         let class = json!({ "architectures": ["NewestForCausalLM"] });
         let meta = metadata(&class).unwrap();
         let name = meta.str("general.architecture").unwrap();
@@ -379,31 +391,34 @@ mod tests {
     }
 
     #[test]
-    fn values_that_do_not_fit_are_named() {
-        let size = "hidden_size: wanted an integer from 0 to 4294967295, found -1";
-        refused(json!({ "hidden_size": -1 }), size);
-        refused(json!({ "hidden_size": 1e300 }), "found 1e+300");
-        refused(json!({ "hidden_size": 64.5 }), "found 64.5");
-        refused(json!({ "hidden_size": "64" }), "found \"64\"");
-        refused(json!({ "rope_theta": "x".repeat(500) }), "xxx...");
-        refused(json!({ "rope_theta": 1e300 }), "rope_theta");
-        refused(json!({ "hidden_act": 3 }), "hidden_act: wanted a string");
-        refused(json!({ "hidden_act": "newest" }), "newest");
-        refused(json!({ "model_type": null }), "model_type is missing");
-        refused(
+    fn rejects_invalid_values() {
+        let size = "hidden_size: expected an integer from 0 to 4294967295, got -1";
+        assert_rejected(json!({ "hidden_size": -1 }), size);
+        assert_rejected(json!({ "hidden_size": 1e300 }), "got 1e+300");
+        assert_rejected(json!({ "hidden_size": 64.5 }), "got 64.5");
+        assert_rejected(json!({ "hidden_size": "64" }), "got \"64\"");
+        assert_rejected(json!({ "rope_theta": "x".repeat(500) }), "xxx...");
+        assert_rejected(json!({ "rope_theta": 1e300 }), "rope_theta");
+        assert_rejected(json!({ "hidden_act": 3 }), "hidden_act: expected a string");
+        assert_rejected(json!({ "hidden_act": "newest" }), "newest");
+        assert_rejected(json!({ "model_type": null }), "model_type is missing");
+        assert_rejected(
             json!({ "num_hidden_layers": 4_000_000_000u32 }),
             "over the limit",
         );
-        refused(json!({ "num_local_experts": 8 }), "0 of 8 experts");
-        let both = json!({ "use_bidirectional_attention": true });
-        refused(both, "use_bidirectional_attention: true");
+        assert_rejected(
+            json!({ "num_local_experts": 8 }),
+            "expert_used_count: expected 1 to 8, got 0",
+        );
+        let bidirectional = json!({ "use_bidirectional_attention": true });
+        assert_rejected(bidirectional, "use_bidirectional_attention: true");
         let relative = json!({ "position_embedding_type": "relative_key" });
-        refused(relative, "position_embedding_type: \"relative_key\"");
-        refused(json!({ "hidden_size": null }), "missing or 0");
+        assert_rejected(relative, "position_embedding_type: \"relative_key\"");
+        assert_rejected(json!({ "hidden_size": null }), "missing or 0");
         for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
-            Config::parse(text).unwrap_err();
+            HfConfig::parse(text).unwrap_err();
         }
         let deep = "[".repeat(100_000);
-        Config::parse(&format!("{{\"a\":{deep}")).unwrap_err();
+        HfConfig::parse(&format!("{{\"a\":{deep}")).unwrap_err();
     }
 }

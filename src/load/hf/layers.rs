@@ -1,66 +1,70 @@
-//! config.json: what differs from layer to layer.
+//! Maps the per-layer values of `config.json` to GGUF keys.
 
-use super::config::{Config, shown};
+use super::config::{HfConfig, shown};
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
 
-/// Layers at most, as in [`arch::Config::validate`](crate::arch::Config::validate): lists of them
-/// are made before it.
+/// Maximum number of layers, as in [`arch::Config::validate`](crate::arch::Config::validate), which
+/// runs after lists of this length are built.
 const LAYERS_MAX: u32 = 4096;
 
-/// Names of layers with a window and of those that see all positions.
+/// Names of layers with sliding-window attention and with full attention.
 pub(super) const SLIDING: &str = "sliding_attention";
 pub(super) const FULL: &str = "full_attention";
 
-impl Config {
-    /// Writes the numbers that may be others in layers with a window, and which layers those are.
+impl HfConfig {
+    /// Writes the sliding-window layers and the values that differ between layers.
     pub(super) fn write_layers(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let slides = self.sliding_layers()?;
+        let sliding = self.sliding_layers()?;
         let key = |name: &str| format!("{arch}.{name}");
-        let off = self.boolean("use_sliding_window")? == Some(false);
+        let disabled = self.boolean("use_sliding_window")? == Some(false);
         let window = self.first(&["sliding_window", "local_attention"]);
         let window = match window {
             Some(path) => self.integer(path)?.unwrap_or(0),
             None => 0,
         };
-        if !off && window > 0 && slides.contains(&true) {
+        if !disabled && window > 0 && sliding.contains(&true) {
             w.set(&key("attention.sliding_window"), window);
-            w.list(&key("attention.sliding_window_pattern"), &slides);
+            w.list(&key("attention.sliding_window_pattern"), &sliding);
         }
-        self.write_heads(arch, &slides, w)?;
+        self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
-        if let Some(turned) = self.turned_layers()? {
-            w.list(&key("rope.layers"), &turned);
+        if let Some(rope_layers) = self.rope_layers()? {
+            w.list(&key("rope.layers"), &rope_layers);
         }
         Ok(())
     }
 
-    /// Layers, as far as lists are made of them.
+    /// Returns the number of layers, limited to [`LAYERS_MAX`].
     fn layers(&self) -> Result<u32> {
         let path = self.first(&["num_hidden_layers", "n_layer"]);
         let layers = path.map(|path| self.integer(path)).transpose()?.flatten();
         Ok(layers.unwrap_or(0).min(LAYERS_MAX))
     }
 
-    /// For each layer, whether it has a window, should the model have one: by name, or all but
-    /// every n-th, or all from one on.
+    /// Returns for each layer whether it has a sliding window: by name, or all except every n-th, or
+    /// all starting with `max_window_layers`.
     fn sliding_layers(&self) -> Result<Vec<bool>> {
         let layers = self.layers()?;
         if let Some(types) = self.typed("layer_types", "a list", Value::as_array)? {
             if types.len() != layers as usize {
                 bail!(
                     Format,
-                    "layer_types: {} types for {layers} layers",
+                    "layer_types: expected {layers} types, got {}",
                     types.len()
                 );
             }
-            let slides = |kind: &Value| match kind.as_str() {
+            let is_sliding = |kind: &Value| match kind.as_str() {
                 Some(SLIDING) => Ok(true),
                 Some(FULL) => Ok(false),
-                _ => bail!(Unsupported, "layer_types: {} is not known", shown(kind)),
+                _ => bail!(
+                    Unsupported,
+                    "layer_types: unsupported layer type {}",
+                    shown(kind)
+                ),
             };
-            return types.iter().map(slides).collect();
+            return types.iter().map(is_sliding).collect();
         }
         let pattern = match self.first(&["sliding_window_pattern", "_sliding_window_pattern"]) {
             Some(path) => self.integer(path)?,
@@ -77,9 +81,8 @@ impl Config {
             .collect())
     }
 
-    /// Elements of a head and key-value heads, which layers that see all positions may have for
-    /// themselves.
-    fn write_heads(&self, arch: &str, slides: &[bool], w: &mut Writer<'_>) -> Result<()> {
+    /// Writes the head dimension and the key-value heads, which may differ in full-attention layers.
+    fn write_heads(&self, arch: &str, sliding: &[bool], w: &mut Writer<'_>) -> Result<()> {
         let key = |name: &str| format!("{arch}.attention.{name}");
         let head_dim = self.integer("head_dim")?;
         let full = self.of_full_layers("head_dim", "global_head_dim")?;
@@ -96,13 +99,13 @@ impl Config {
         let Some(kv_heads) = self.integer("num_key_value_heads")? else {
             return Ok(());
         };
-        // Those count only where values are keys.
-        let alike = self.boolean("attention_k_eq_v")? == Some(true);
+        // `num_global_key_value_heads` applies only with `attention_k_eq_v`.
+        let k_eq_v = self.boolean("attention_k_eq_v")? == Some(true);
         match self.of_full_layers("num_key_value_heads", "num_global_key_value_heads")? {
-            Some(full) if alike => {
-                let heads = slides
+            Some(full) if k_eq_v => {
+                let heads = sliding
                     .iter()
-                    .map(|slides| if *slides { kv_heads } else { full });
+                    .map(|sliding| if *sliding { kv_heads } else { full });
                 w.list(&key("head_count_kv"), &heads.collect::<Vec<_>>());
             }
             _ => _ = w.set(&key("head_count_kv"), kv_heads),
@@ -110,8 +113,8 @@ impl Config {
         Ok(())
     }
 
-    /// A number that layers without a window have for themselves: it has a name of its own, or
-    /// stands in the configuration of the first layer that has one.
+    /// Reads the value of full-attention layers: from the first entry of `per_layer_config`, otherwise
+    /// from the key `global`.
     fn of_full_layers(&self, name: &str, global: &str) -> Result<Option<u32>> {
         let layers = self.find("per_layer_config").and_then(Value::as_object);
         let own = layers.into_iter().flatten().find_map(|(layer, config)| {
@@ -124,14 +127,14 @@ impl Config {
         }
     }
 
-    /// Widths of the feed-forward layers.
+    /// Writes the feed-forward widths.
     fn write_widths(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let key = format!("{arch}.feed_forward_length");
         let path = self.first(&["intermediate_size", "n_inner"]);
         let width = path.map(|path| self.integer(path)).transpose()?.flatten();
-        // Where it is left open, four times the stream.
-        let stream = self.integer("n_embd")?.map(|dim| dim.saturating_mul(4));
-        let Some(width) = width.or(stream) else {
+        // GPT-2's default.
+        let default = self.integer("n_embd")?.map(|dim| dim.saturating_mul(4));
+        let Some(width) = width.or(default) else {
             return Ok(());
         };
         let wide = self.boolean("use_double_wide_mlp")? == Some(true);
@@ -150,16 +153,16 @@ impl Config {
         Ok(())
     }
 
-    /// Which layers turn by position: 1 in a list, or all but every n-th.
-    fn turned_layers(&self) -> Result<Option<Vec<bool>>> {
+    /// Returns for each layer whether it applies RoPE: 1 in a list, or all except every n-th.
+    fn rope_layers(&self) -> Result<Option<Vec<bool>>> {
         let list = |value: &Value| {
             let list = value.as_array()?.iter();
-            list.map(|turned| Some(turned.as_u64()? != 0)).collect()
+            list.map(|rope| Some(rope.as_u64()? != 0)).collect()
         };
-        let said = self.typed("no_rope_layers", "a list of 0 and 1", list)?;
-        let every = self.integer("no_rope_layer_interval")?;
+        let explicit = self.typed("no_rope_layers", "a list of 0 and 1", list)?;
+        let interval = self.integer("no_rope_layer_interval")?;
         let layers = self.layers()?;
         let by_number = |n: u32| (1..=layers).map(move |layer| layer.checked_rem(n) != Some(0));
-        Ok(said.or_else(|| every.map(|n| by_number(n).collect())))
+        Ok(explicit.or_else(|| interval.map(|n| by_number(n).collect())))
     }
 }

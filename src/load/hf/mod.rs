@@ -1,7 +1,7 @@
-//! Checkpoints of Hugging Face and MLX: safetensors, and what stands beside them in the folder.
+//! Hugging Face and MLX checkpoints: safetensors, and the other files of the folder.
 //!
-//! Everything is turned into what a GGUF file would have: keys ([`keys`]), names ([`names`])
-//! and weights ([`weights`]), so that whatever comes after loading's first stages knows one form.
+//! Everything is mapped to GGUF: keys ([`keys`]), names ([`names`]) and weights ([`weights`]), so
+//! that later loading stages handle a single representation.
 
 mod config;
 mod embedding;
@@ -20,56 +20,57 @@ use crate::arch::{self, Arch, HEAD};
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
-use config::Config;
+use config::HfConfig;
 pub(crate) use names::to_hf;
 pub(super) use names::to_hf_among;
 use quantization::Quantization;
 use std::path::{Path, PathBuf};
-use weights::Special;
-pub(super) use write::{Shape, check_written, config};
+use weights::Adjustments;
+pub(super) use write::{TensorFacts, check_exportable, config};
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 
-/// Bytes of a configuration; the lists of quantized layers of large models make a megabyte.
+/// Maximum size in bytes of a configuration file. Large models list their quantized layers, about
+/// 1 MB.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
-/// What stands beside the tensors of a model.
+/// Folder of a safetensors model.
 #[derive(Debug)]
 pub(super) struct Folder {
-    folder: PathBuf,
-    config: Config,
-    generation: Option<Config>,
+    path: PathBuf,
+    config: HfConfig,
+    generation: Option<HfConfig>,
 }
 
 impl Folder {
-    /// Reads the configuration beside these files.
+    /// Reads the configuration in the folder of a safetensors file.
     ///
     /// # Errors
     ///
-    /// `Io` where there is no `config.json`, `Format` for one that is damaged.
+    /// `Io` if there is no `config.json`, `Format` if it is invalid.
     pub(super) fn of(file: &Directory) -> Result<Self> {
         let first = file.paths().next().and_then(Path::parent);
-        let folder = first.unwrap_or(Path::new("")).to_path_buf();
-        let Some(config) = read(&folder.join(CONFIG))? else {
+        let path = first.unwrap_or(Path::new("")).to_path_buf();
+        let Some(config) = read(&path.join(CONFIG))? else {
             bail!(
                 Io,
-                "{}: no such file; safetensors are weights only and need it beside them",
-                folder.join(CONFIG).display()
+                "{}: no such file; safetensors models require a config.json in the same folder",
+                path.join(CONFIG).display()
             );
         };
         Ok(Self {
-            generation: read(&folder.join(GENERATION))?,
-            folder,
+            generation: read(&path.join(GENERATION))?,
+            path,
             config,
         })
     }
 
-    /// The keys that a GGUF file of this model would have, but for the tokenizer's.
+    /// Returns the GGUF keys of this model, except those of the tokenizer.
     ///
     /// # Errors
     ///
-    /// `Format` for a value of the wrong type, `Unsupported` for one that is not known.
+    /// `Format` for a value of the wrong type, `Unsupported` for an unsupported value.
     pub(super) fn metadata(&self) -> Result<Metadata> {
         let mut w = Writer::new();
         let written = self.config.write(&self.name(), &mut w);
@@ -80,62 +81,64 @@ impl Folder {
         Ok(format::open_bytes("the configuration", w.finish()?)?.metadata)
     }
 
-    /// The weights of a model, by their names in GGUF files.
+    /// Returns the weights of the model, with GGUF names.
     ///
     /// # Errors
     ///
-    /// `Format` for tensors that do not fit each other or the configuration, `Unsupported` for one
-    /// that is not known.
+    /// `Format` for tensors that contradict each other or the configuration, `Unsupported` for an
+    /// unexpected tensor.
     pub(super) fn weights(&self, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
         let quantization = quantization.context(self.path(CONFIG).display())?;
-        let said = ["quantization_config", "quantization"].map(|name| self.config.find(name));
-        if arch.ternary && said == [None; 2] {
+        let configured = ["quantization_config", "quantization"].map(|name| self.config.find(name));
+        if arch.ternary && configured == [None; 2] {
             bail!(
                 Unsupported,
-                "{}: no quantization_config: weights that are made ternary while the model runs",
+                "{}: quantization_config is missing: online quantization to ternary weights is not \
+                 supported",
                 self.path(CONFIG).display()
             );
         }
         let offset = self.config.position_offset();
-        let special = Special {
-            // Some files repeat the embedding as the head.
-            without: (self.tied()? == Some(true)).then_some(HEAD),
+        let adjustments = Adjustments {
+            // Some files contain a copy of a tied output projection.
+            skipped_module: (self.tied()? == Some(true)).then_some(HEAD),
             position_offset: offset.context(self.path(CONFIG).display())?,
         };
-        weights::collect(file, arch, &quantization, &special)
+        weights::collect(file, arch, &quantization, &adjustments)
     }
 
-    /// Whether the head is the embedding; `None` where the tensors decide.
+    /// Returns whether the output projection is tied to the embedding; `None` if not configured.
     pub(super) fn tied(&self) -> Result<Option<bool>> {
         self.config.tied().context(self.path(CONFIG).display())
     }
 
-    /// The tokens that end a text, of both configurations.
-    pub(super) fn ends(&self) -> Result<Vec<u32>> {
-        let mut ends = self.config.ends().context(self.path(CONFIG).display())?;
+    /// Returns the `eos_token_id` values of `config.json` and `generation_config.json`.
+    pub(super) fn eos_tokens(&self) -> Result<Vec<u32>> {
+        let ids = self.config.eos_tokens();
+        let mut ids = ids.context(self.path(CONFIG).display())?;
         if let Some(generation) = &self.generation {
-            let more = generation.ends();
-            ends.extend(more.context(self.path(GENERATION).display())?);
+            let more = generation.eos_tokens();
+            ids.extend(more.context(self.path(GENERATION).display())?);
         }
-        Ok(ends)
+        Ok(ids)
     }
 
-    /// The path of a file beside the tensors.
+    /// Returns the path of a file in the folder.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.path.join(name)
     }
 
-    /// The text of a file beside the tensors; `None` where there is no such file.
+    /// Reads a text file of the folder; `None` if there is no such file.
     pub(super) fn text(&self, name: &str, bytes_max: u64) -> Result<Option<String>> {
         format::read_text(&self.path(name), bytes_max)
     }
 
-    /// The folder's own name; in the cache of the Hub, whose folders are
-    /// `models--ORG--REPO/snapshots/COMMIT`, that of the repository.
+    /// Returns the folder name. In the Hugging Face cache, whose folders are
+    /// `models--ORG--REPO/snapshots/COMMIT`, returns the repository name.
     fn name(&self) -> String {
-        let folder = self.folder.canonicalize();
-        let folder = folder.unwrap_or_else(|_| self.folder.clone());
+        let folder = self.path.canonicalize();
+        let folder = folder.unwrap_or_else(|_| self.path.clone());
         let name = |path: &Path| path.file_name()?.to_str().map(str::to_string);
         let cached = folder.ancestors().nth(2).and_then(name);
         let cached =
@@ -144,9 +147,9 @@ impl Folder {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Config>> {
+fn read(path: &Path) -> Result<Option<HfConfig>> {
     let Some(text) = format::read_text(path, CONFIG_BYTES_MAX)? else {
         return Ok(None);
     };
-    Config::parse(&text).map(Some).context(path.display())
+    HfConfig::parse(&text).map(Some).context(path.display())
 }

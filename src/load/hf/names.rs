@@ -1,9 +1,9 @@
-//! Names: what Hugging Face and MLX call a tensor, and what GGUF calls it.
+//! Maps tensor names between Hugging Face (and MLX) and GGUF.
 
 use crate::arch::{Arch, HEAD, PREFIXES};
 use crate::format::TensorInfo;
 
-/// Tensors that say nothing which the configuration does not, or that belong to eyes and ears.
+/// Tensors that repeat the configuration, or belong to vision and audio encoders.
 const IGNORED: &[&str] = &[
     "rotary_emb.inv_freq",
     "vision_tower.",
@@ -15,42 +15,42 @@ const IGNORED: &[&str] = &[
     "embed_audio.",
 ];
 
-/// Parameters that are no part of a module: nothing stands behind their own name.
+/// Parameters that are not part of a module and have no suffix such as `.weight`.
 const BARE: &[&str] = &["layer_scalar"];
 
-/// What stands in front of an expert's number.
+/// Name part before the index of an expert.
 const EXPERTS: &str = "experts";
 
 const BLOCKS: &str = "blk.";
 
-/// A module by its name in GGUF files.
+/// GGUF name of a module.
 #[derive(Debug, PartialEq)]
-pub(super) struct Module {
-    /// `blk.3.ffn_up`.
+pub(super) struct GgufModule {
+    /// Name, such as `blk.3.ffn_up`.
     pub(super) name: String,
-    /// Which of the matrices that GGUF files hold as one.
+    /// Index of the expert, if experts are separate tensors.
     pub(super) expert: Option<u32>,
-    /// What stood in front of its name.
+    /// Prefix of the original name.
     prefix: &'static str,
 }
 
-/// What GGUF calls a module: `model.layers.3.mlp.up_proj` is `blk.3.ffn_up`.
-pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<Module> {
+/// Returns the GGUF name of a module: `model.layers.3.mlp.up_proj` becomes `blk.3.ffn_up`.
+pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> {
     let names = arch.names;
     PREFIXES.iter().find_map(|prefix| {
         let name = module.strip_prefix(prefix)?;
         if let Some((_, gguf)) = names.outer.iter().find(|(hf, _)| *hf == name) {
-            return Some(Module {
+            return Some(GgufModule {
                 name: (*gguf).to_string(),
                 expert: None,
                 prefix,
             });
         }
-        let (layer, name) = number(name.strip_prefix(names.layers)?)?;
-        let (name, expert) = one_of_many(name);
+        let (layer, name) = split_layer(name.strip_prefix(names.layers)?)?;
+        let (name, expert) = split_expert(name);
         let mut pairs = names.layer.iter().copied().flatten();
         let (_, gguf) = pairs.find(|(hf, _)| *hf == name)?;
-        Some(Module {
+        Some(GgufModule {
             name: format!("{BLOCKS}{layer}.{gguf}"),
             expert,
             prefix,
@@ -58,13 +58,13 @@ pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<Module> {
     })
 }
 
-/// What Hugging Face calls a tensor of GGUF: `blk.3.ffn_up.weight` is
-/// `model.layers.3.mlp.up_proj.weight`. Of a part of a fused module, what it calls that one.
+/// Returns the Hugging Face name of a GGUF tensor: `blk.3.ffn_up.weight` becomes
+/// `model.layers.3.mlp.up_proj.weight`. For a part of a fused module, returns the fused name.
 pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
-    behind(arch.names.prefix, arch, tensor)
+    with_prefix(arch.names.prefix, arch, tensor)
 }
 
-/// The same, as these tensors would call it.
+/// As [`to_hf`], with the prefix of existing tensors.
 pub(in crate::load) fn to_hf_among(
     tensors: &[TensorInfo],
     arch: &Arch,
@@ -75,17 +75,17 @@ pub(in crate::load) fn to_hf_among(
         let module = to_gguf(arch, module)?;
         module.name.starts_with(BLOCKS).then_some(module.prefix)
     });
-    behind(prefix.unwrap_or(arch.names.prefix), arch, tensor)
+    with_prefix(prefix.unwrap_or(arch.names.prefix), arch, tensor)
 }
 
-fn behind(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
+fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
     let (module, part) = tensor.rsplit_once('.')?;
     let names = arch.names;
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
         let prefix = if *gguf == HEAD { "" } else { prefix };
         return Some(format!("{prefix}{hf}.{part}"));
     }
-    let (layer, name) = number(module.strip_prefix(BLOCKS)?)?;
+    let (layer, name) = split_layer(module.strip_prefix(BLOCKS)?)?;
     let of = |name: &str| {
         let mut pairs = names.layer.iter().copied().flatten();
         pairs.find(|(_, gguf)| *gguf == name).map(|(hf, _)| *hf)
@@ -103,35 +103,35 @@ fn behind(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
     })
 }
 
-/// Whether a tensor is no part of the language model, or repeats the configuration.
+/// Returns whether a tensor does not belong to the language model or repeats the configuration.
 pub(super) fn is_ignored(arch: &Arch, tensor: &str) -> bool {
     let mut all = IGNORED.iter().chain(arch.names.ignored);
     all.any(|part| tensor.contains(part))
 }
 
-/// `mlp.experts.7.up_proj` is number 7 of `mlp.experts.up_proj`.
-fn one_of_many(name: &str) -> (String, Option<u32>) {
+/// Splits off the expert index: `mlp.experts.7.up_proj` becomes `mlp.experts.up_proj` and 7.
+fn split_expert(name: &str) -> (String, Option<u32>) {
     let mut expert = None;
-    let mut kept = Vec::new();
+    let mut parts = Vec::new();
     for part in name.split('.') {
-        match strict(part) {
-            number @ Some(_) if expert.is_none() && kept.last() == Some(&EXPERTS) => {
-                expert = number;
+        match parse_index(part) {
+            index @ Some(_) if expert.is_none() && parts.last() == Some(&EXPERTS) => {
+                expert = index;
             }
-            _ => kept.push(part),
+            _ => parts.push(part),
         }
     }
-    (kept.join("."), expert)
+    (parts.join("."), expert)
 }
 
-/// `3.mlp.up_proj` is layer `3` and `mlp.up_proj`.
-fn number(name: &str) -> Option<(u32, &str)> {
+/// Splits off the layer index: `3.mlp.up_proj` becomes 3 and `mlp.up_proj`.
+fn split_layer(name: &str) -> Option<(u32, &str)> {
     let (layer, name) = name.split_once('.')?;
-    Some((strict(layer)?, name))
+    Some((parse_index(layer)?, name))
 }
 
-/// A number in its one spelling: `03` and `+3` would be 3 too.
-fn strict(text: &str) -> Option<u32> {
+/// Parses a decimal number in canonical form; rejects `03` and `+3`.
+fn parse_index(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
@@ -142,7 +142,7 @@ mod tests {
     use crate::arch::find;
 
     #[test]
-    fn names_go_both_ways() {
+    fn names_round_trip() {
         for (arch, hf, gguf) in [
             ("llama", "model.embed_tokens.weight", "token_embd"),
             ("llama", "model.norm.weight", "output_norm"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_model_may_be_a_part() {
+    fn maps_names_with_all_prefixes() {
         let llama = find("llama").unwrap();
         for name in [
             "layers.4.mlp.up_proj",
@@ -213,18 +213,18 @@ mod tests {
     }
 
     #[test]
-    fn experts_have_numbers() {
+    fn splits_expert_indices() {
         let arch = find("qwen3moe").unwrap();
         for (name, expert) in [
             ("model.layers.2.mlp.experts.11.up_proj", Some(11)),
             ("model.layers.2.mlp.switch_mlp.up_proj", None),
         ] {
-            let wanted = Module {
+            let expected = GgufModule {
                 name: "blk.2.ffn_up_exps".into(),
                 expert,
                 prefix: "model.",
             };
-            assert_eq!(to_gguf(arch, name), Some(wanted));
+            assert_eq!(to_gguf(arch, name), Some(expected));
         }
         for name in ["experts.1.up", "experts.1.2.up_proj", "3.up_proj"] {
             assert_eq!(to_gguf(arch, &format!("model.layers.2.mlp.{name}")), None);
@@ -232,9 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_fused_module_is_named_by_the_whole() {
+    fn parts_of_fused_modules_map_to_the_fused_name() {
         let name = |arch: &str, tensor: &str| to_hf(find(arch).unwrap(), tensor);
-        for (arch, tensor, wanted) in [
+        for (arch, tensor, expected) in [
             (
                 "gpt2",
                 "blk.0.attn_k.bias",
@@ -246,12 +246,12 @@ mod tests {
                 "model.layers.0.mlp.gate_up_proj.weight",
             ),
         ] {
-            assert_eq!(name(arch, tensor).as_deref(), Some(wanted));
+            assert_eq!(name(arch, tensor).as_deref(), Some(expected));
         }
     }
 
     #[test]
-    fn parameters_of_a_family_may_say_nothing() {
+    fn ignores_redundant_tensors_of_an_architecture() {
         let gpt2 = find("gpt2").unwrap();
         assert!(is_ignored(gpt2, "transformer.h.0.attn.bias"));
         assert!(is_ignored(gpt2, "h.0.attn.masked_bias"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_nobodys() {
+    fn other_names_do_not_map() {
         let llama = find("llama").unwrap();
         for name in [
             "",

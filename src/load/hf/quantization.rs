@@ -1,36 +1,36 @@
-//! config.json: how a checkpoint was quantized, as far as its tensors do not say it themselves.
+//! Reads the quantization settings of `config.json` that cannot be derived from the tensors.
 
-use super::config::{Config, shown};
+use super::config::{HfConfig, shown};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use serde_json::Value;
 
-/// How the weights of a checkpoint are stored.
+/// Quantization settings of a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Quantization {
-    /// MLX's description: that of most layers, and those of others by their names.
+    /// MLX's `quantization` object: defaults, and overrides by module name.
     mlx: Option<Value>,
-    /// Rows and columns that may share a scale, as the description says.
+    /// Possible block sizes of a scale: rows and columns.
     pub(super) blocks: Vec<[u64; 2]>,
-    /// Whether results are divided by the scale of a ternary weight.
+    /// Whether results are divided by the scale of a ternary weight instead of multiplied.
     pub(super) ternary_divides: bool,
 }
 
-/// How MLX stores a weight.
+/// MLX quantization of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mlx {
-    /// The codes.
+    /// Type of the codes.
     pub(super) codes: DType,
-    /// Bits of a code.
+    /// Bits per code.
     pub(super) bits: u64,
-    /// Storage of the scales; `None` for floats of any kind, with biases beside them.
+    /// Type of the scales; `None` for any float type, with biases.
     pub(super) scales: Option<DType>,
-    /// Elements of a row that share a scale.
+    /// Columns per scale.
     pub(super) group: u64,
 }
 
-/// Mode and bits of MLX (`mlx.core.quantize`): codes, scales, elements of a group by default. The
-/// first of a mode has the bits by default.
+/// MLX modes (`mlx.core.quantize`): mode, bits, codes, scales, default group size. The first entry
+/// of a mode has its default bits.
 const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
     ("affine", 4, DType::Affine4, None, 64),
     ("affine", 2, DType::Affine2, None, 64),
@@ -43,10 +43,10 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
     ("nvfp4", 4, DType::E2m1, Some(DType::E4m3), 16),
 ];
 
-/// Methods of `quantization_config` whose tensors are read.
+/// Supported values of `quantization_config.quant_method`.
 const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet"];
 
-/// Formats of `compressed-tensors` whose tensors are read.
+/// Supported formats of `compressed-tensors`.
 const FORMATS: &[&str] = &[
     "float-quantized",
     "int-quantized",
@@ -55,8 +55,8 @@ const FORMATS: &[&str] = &[
 ];
 
 impl Quantization {
-    /// Reads what the configuration says.
-    pub(super) fn read(config: &Config) -> Result<Self> {
+    /// Reads the quantization settings.
+    pub(super) fn read(config: &HfConfig) -> Result<Self> {
         if let Some(mlx) = config.find("quantization") {
             return Ok(Self {
                 mlx: Some(mlx.clone()),
@@ -70,7 +70,7 @@ impl Quantization {
         if !METHODS.contains(&method) {
             bail!(
                 Unsupported,
-                "quantization_config: the method {method:?} is not supported; known are {}",
+                "quantization_config: unsupported method {method:?}; supported are {}",
                 METHODS.join(", ")
             );
         }
@@ -79,14 +79,14 @@ impl Quantization {
         {
             bail!(
                 Unsupported,
-                "quantization_config: the format {format:?} is not supported; known are {}",
+                "quantization_config: unsupported format {format:?}; supported are {}",
                 FORMATS.join(", ")
             );
         }
         if config.text(&key("quantization_mode"))? == Some("online") {
             bail!(
                 Unsupported,
-                "quantization_config: weights that are quantized while the model runs"
+                "quantization_config: online quantization is not supported"
             );
         }
         if let Some(rotated) = config.find(&key("transform_config"))
@@ -94,30 +94,30 @@ impl Quantization {
         {
             bail!(
                 Unsupported,
-                "quantization_config: transform_config {}",
+                "quantization_config: unsupported transform_config {}",
                 shown(rotated)
             );
         }
         Ok(Self {
             mlx: None,
             blocks: blocks(config),
-            // As `transformers` reads a file that does not name its layers' class.
+            // Without `linear_class`, `transformers` uses the class that divides.
             ternary_divides: config.text(&key("linear_class"))? != Some("autobitlinear"),
         })
     }
 
-    /// How MLX has stored this module; `None` where the configuration does not speak of MLX.
+    /// Returns the MLX quantization of a module; `None` for other checkpoints.
     pub(super) fn mlx(&self, module: &str) -> Result<Option<Mlx>> {
         let Some(all) = &self.mlx else {
             return Ok(None);
         };
         let own = all.get(module).filter(|own| own.is_object());
-        let say = |name: &str| {
-            let found = own.unwrap_or(all).get(name);
-            found.filter(|value| !value.is_null())
+        let field = |name: &str| {
+            let value = own.unwrap_or(all).get(name);
+            value.filter(|value| !value.is_null())
         };
-        let mode = say("mode").map_or(Some("affine"), Value::as_str);
-        let bits = say("bits").map(Value::as_u64);
+        let mode = field("mode").map_or(Some("affine"), Value::as_str);
+        let bits = field("bits").map(Value::as_u64);
         let row = MODES
             .iter()
             .find(|row| mode == Some(row.0) && bits.is_none_or(|bits| bits == Some(row.1)));
@@ -125,13 +125,13 @@ impl Quantization {
             let own = own.unwrap_or(all);
             bail!(
                 Unsupported,
-                "quantization of {module}: {} is not known",
+                "unsupported quantization of {module}: {}",
                 shown(own)
             );
         };
-        let group = say("group_size").map_or(Some(default), Value::as_u64);
+        let group = field("group_size").map_or(Some(default), Value::as_u64);
         let Some(group) = group.filter(|group| *group > 0) else {
-            bail!(Format, "quantization of {module}: group_size is no size");
+            bail!(Format, "quantization of {module}: invalid group_size");
         };
         Ok(Some(Mlx {
             codes,
@@ -142,9 +142,9 @@ impl Quantization {
     }
 }
 
-/// Every size of a block that the configuration speaks of: `fp8` has one, `compressed-tensors`
-/// one for each group of modules.
-fn blocks(config: &Config) -> Vec<[u64; 2]> {
+/// Returns all block sizes of the configuration: `fp8` has one, `compressed-tensors` one per group
+/// of modules.
+fn blocks(config: &HfConfig) -> Vec<[u64; 2]> {
     let pair = |value: &Value| Some([value.get(0)?.as_u64()?, value.get(1)?.as_u64()?]);
     let one = config.find("quantization_config.weight_block_size");
     let groups = config.find("quantization_config.config_groups");

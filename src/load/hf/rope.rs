@@ -1,21 +1,21 @@
-//! config.json: how RoPE is scaled, and how much of a head it turns.
+//! Maps RoPE scaling and the rotary dimension of `config.json` to GGUF keys.
 
-use super::config::Config;
-use super::keys::Kind::{self, Flag, Float, Integer};
-use crate::arch::Quirk;
+use super::config::HfConfig;
+use super::keys::ValueKind::{self, Flag, Float, Integer};
+use crate::arch::ConfigRule;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 
-/// Where the numbers of a scaling stand, oldest first. Where layers differ, those that see all
-/// positions are scaled.
-const PLACES: [&str; 3] = [
+/// Objects with the scaling parameters, oldest format first. If layers differ, the scaling applies to
+/// full-attention layers.
+const OBJECTS: [&str; 3] = [
     "rope_scaling",
     "rope_parameters",
     "rope_parameters.full_attention",
 ];
 
-/// Keys behind `rope.scaling.`, how they are read, and their names in configurations.
-pub(super) const SCALING: &[(&str, Kind, &str)] = &[
+/// GGUF key after `rope.scaling.`, type, and name in `config.json`.
+pub(super) const SCALING: &[(&str, ValueKind, &str)] = &[
     ("factor", Float, "factor"),
     ("attn_factor", Float, "attention_factor"),
     ("low_freq_factor", Float, "low_freq_factor"),
@@ -32,40 +32,40 @@ pub(super) const SCALING: &[(&str, Kind, &str)] = &[
     ("truncate", Flag, "truncate"),
 ];
 
-/// Divisors of each pair, by the same names on both sides.
+/// Factor lists of LongRoPE, with the same names in GGUF and `config.json`.
 const LISTS: [&str; 2] = ["short_factor", "long_factor"];
 
-/// Names of a scaling that have changed.
+/// Renamed scaling types: `config.json` name and GGUF name.
 const RENAMED: [(&str, &str); 2] = [("default", "none"), ("su", "longrope")];
 
-/// Scalings that work without a factor.
+/// Scaling types without a required factor.
 const NO_FACTOR: [&str; 3] = ["none", "longrope", PARTIAL];
 
-/// The scaling that turns a part of the pairs at the speed of all.
+/// Scaling type that rotates only a part of the pairs, with the frequencies of the whole head.
 const PARTIAL: &str = "proportional";
 
-impl Config {
-    /// Writes how RoPE is scaled, and how much of a head it turns.
+impl HfConfig {
+    /// Writes the RoPE scaling and the rotary dimension.
     pub(super) fn write_scaling(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         for name in ["rope_scaling", "rope_parameters"] {
             if let Some(value) = self.find(name).filter(|value| !value.is_object()) {
-                bail!(Format, "{name}: wanted an object, found {value}");
+                bail!(Format, "{name}: expected an object, got {value}");
             }
         }
         let key = |name: &str| format!("{arch}.rope.scaling.{name}");
         // `type` is the older name.
         let kind = ["rope_type", "type"].map(|name| self.rope_path(name));
-        let mut said = "";
+        let mut scaling_type = "";
         if let Some(path) = kind.into_iter().flatten().next()
             && let Some(kind) = self.text(&path)?
         {
             let renamed = RENAMED.iter().find(|(old, _)| *old == kind);
             let kind = renamed.map_or(kind, |(_, new)| *new);
             if !NO_FACTOR.contains(&kind) && self.rope_path("factor").is_none() {
-                bail!(Format, "{path}: {kind:?} has no factor beside it");
+                bail!(Format, "{path}: {kind:?} requires a factor");
             }
             w.set(&key("type"), kind);
-            said = kind;
+            scaling_type = kind;
         }
         for (name, kind, hf) in SCALING {
             let path = self.rope_path(hf).unwrap_or_else(|| (*hf).to_string());
@@ -78,34 +78,34 @@ impl Config {
                 w.list(&key(name), &list);
             }
         }
-        self.write_share(arch, said, w)
+        self.write_rotary_dim(arch, scaling_type, w)
     }
 
-    /// Where a number of the scaling stands.
+    /// Returns the path of a scaling parameter.
     fn rope_path(&self, name: &str) -> Option<String> {
-        let paths = PLACES.iter().map(|place| format!("{place}.{name}"));
+        let paths = OBJECTS.iter().map(|object| format!("{object}.{name}"));
         paths.into_iter().find(|path| self.find(path).is_some())
     }
 
-    /// The part of a head that is turned, under a scaling of this kind.
-    fn write_share(&self, arch: &str, kind: &str, w: &mut Writer<'_>) -> Result<()> {
+    /// Writes the rotated part of a head, for a scaling type.
+    fn write_rotary_dim(&self, arch: &str, kind: &str, w: &mut Writer<'_>) -> Result<()> {
         let name = "partial_rotary_factor";
         let path = self.rope_path(name).unwrap_or_else(|| name.to_string());
-        let Some(share) = self.float(&path)? else {
+        let Some(fraction) = self.float(&path)? else {
             return Ok(());
         };
         if kind == PARTIAL {
-            w.set(&format!("{arch}.rope.scaling.partial"), share);
-        } else if self.checkpoint.quirk == Some(Quirk::PartialRotary)
+            w.set(&format!("{arch}.rope.scaling.partial"), fraction);
+        } else if self.hf_defaults.rule == Some(ConfigRule::PartialRotary)
             && let Some(head_dim) = self.head_dim()?
         {
             #[expect(clippy::cast_possible_truncation, reason = "as `int` does in Python")]
             #[expect(
                 clippy::cast_sign_loss,
-                reason = "a negative one becomes 0, the whole head"
+                reason = "a negative factor becomes 0, which means the whole head"
             )]
-            let turned = (f64::from(head_dim) * f64::from(share)) as u32;
-            w.set(&format!("{arch}.rope.dimension_count"), turned);
+            let rotary_dim = (f64::from(head_dim) * f64::from(fraction)) as u32;
+            w.set(&format!("{arch}.rope.dimension_count"), rotary_dim);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Which tensors are one weight, over checkpoints that the tests make.
+//! Tests of combining tensors into weights, with generated checkpoints.
 
-use super::config::Config;
+use super::config::HfConfig;
 use super::quantization::Quantization;
-use super::weights::{Special, collect};
+use super::weights::{Adjustments, collect};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::load::split::split;
 use crate::load::weight::Weight;
 use serde_json::{Map, Value, json};
 
-/// Safetensors of these tensors: name, type, bytes of an element, shape. Their bytes count up.
+/// Creates safetensors of tensors given as name, type, element size and shape, with counting bytes.
 pub(in crate::load) fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for (name, dtype, size, shape) in tensors {
@@ -37,27 +37,27 @@ pub(in crate::load) fn weights_of(
     file: &Directory,
     config: &Value,
 ) -> Result<Vec<Weight>> {
-    let config = Config::parse(&config.to_string()).unwrap();
-    let special = Special {
-        without: (config.tied()? == Some(true)).then_some("output"),
+    let config = HfConfig::parse(&config.to_string()).unwrap();
+    let adjustments = Adjustments {
+        skipped_module: (config.tied()? == Some(true)).then_some("output"),
         position_offset: 0,
     };
     let quantization = Quantization::read(&config)?;
-    collect(file, arch::find(arch)?, &quantization, &special)
+    collect(file, arch::find(arch)?, &quantization, &adjustments)
 }
 
-/// The one weight of a checkpoint whose module is `lm_head`.
+/// Returns the only weight of a checkpoint.
 fn one(tensors: &[(&str, &str, usize, &[usize])], config: &Value) -> (Directory, Weight) {
     let file = checkpoint(tensors);
-    let mut found = weights(&file, config).unwrap();
-    assert_eq!(found.len(), 1);
-    (file, found.remove(0))
+    let mut weights = weights(&file, config).unwrap();
+    assert_eq!(weights.len(), 1);
+    (file, weights.remove(0))
 }
 
 #[track_caller]
-fn refused(tensors: &[(&str, &str, usize, &[usize])], config: &Value, part: &str) {
+fn assert_rejected(tensors: &[(&str, &str, usize, &[usize])], config: &Value, part: &str) {
     let e = weights(&checkpoint(tensors), config).expect_err(part);
-    assert!(e.message().contains(part), "{part:?} is not in: {e}");
+    assert!(e.message().contains(part), "expected {part:?} in: {e}");
 }
 
 #[test]
@@ -73,24 +73,24 @@ fn floats_stay_in_place_and_vectors_become_f32() {
             &[2],
         ),
     ]);
-    let found = weights(&file, &json!({})).unwrap();
-    let facts: Vec<_> = found
+    let weights = weights(&file, &json!({})).unwrap();
+    let facts: Vec<_> = weights
         .iter()
         .map(|w| (w.name.as_str(), w.dtype, [w.rows, w.cols]))
         .collect();
-    let wanted = [
+    let expected = [
         ("output_norm.weight", DType::F32, [1, 4]),
         ("blk.1.attn_q.weight", DType::Bf16, [2, 4]),
         ("blk.1.attn_q.bias", DType::F32, [1, 2]),
     ];
-    assert_eq!(facts, wanted);
-    assert_eq!(found[1].codes.bytes(&file), file.bytes(&file.tensors[1]));
+    assert_eq!(facts, expected);
+    assert_eq!(weights[1].codes.bytes(&file), file.bytes(&file.tensors[1]));
     // bf16 is the upper half of f32.
-    assert_eq!(found[0].codes.bytes(&file)[..8], [0, 0, 0, 1, 0, 0, 2, 3]);
+    assert_eq!(weights[0].codes.bytes(&file)[..8], [0, 0, 0, 1, 0, 0, 2, 3]);
 }
 
 #[test]
-fn a_stray_head_is_left_out() {
+fn skips_the_copy_of_a_tied_head() {
     let tensors: &[(&str, &str, usize, &[usize])] = &[
         ("model.embed_tokens.weight", "F32", 4, &[8, 4]),
         ("lm_head.weight", "F32", 4, &[8, 4]),
@@ -105,7 +105,7 @@ fn a_stray_head_is_left_out() {
     );
 }
 
-/// MLX's tensors of a head: 8 rows of so many words, of so many groups.
+/// Returns MLX tensors of an `lm_head`, with the shapes of words and groups.
 fn mlx<'a>(
     words: &'a [usize; 2],
     groups: &'a [usize; 2],
@@ -127,7 +127,7 @@ fn mlx<'a>(
 }
 
 #[test]
-fn mlx_says_how_codes_are_read() {
+fn reads_mlx_modes() {
     let affine = mlx(&[8, 12], &[8, 2], "BF16");
     let config = json!({ "quantization": { "group_size": 64, "bits": 3 } });
     let (file, w) = one(&affine, &config);
@@ -153,43 +153,43 @@ fn mlx_says_how_codes_are_read() {
 }
 
 #[test]
-fn a_layer_may_be_stored_in_its_own_way() {
+fn reads_mlx_settings_per_layer() {
     let own = json!({ "quantization": { "group_size": 32, "bits": 4,
         "lm_head": { "group_size": 128, "bits": 6 }, "model.norm": false } });
     let (_, w) = one(&mlx(&[8, 24], &[8, 1], "BF16"), &own);
     assert_eq!((w.dtype, w.cols), (DType::Affine6, 128));
-    let kept = json!({ "quantization": { "group_size": 32, "bits": 4, "lm_head": false } });
-    let (_, w) = one(&[("lm_head.weight", "BF16", 2, &[8, 4])], &kept);
+    let unquantized = json!({ "quantization": { "group_size": 32, "bits": 4, "lm_head": false } });
+    let (_, w) = one(&[("lm_head.weight", "BF16", 2, &[8, 4])], &unquantized);
     assert_eq!((w.dtype, w.scales.is_none()), (DType::Bf16, true));
 }
 
 #[test]
-fn mlx_tensors_are_held_against_the_configuration() {
+fn rejects_mlx_tensors_that_contradict_the_configuration() {
     let four = json!({ "quantization": { "group_size": 64, "bits": 4 } });
-    refused(
+    assert_rejected(
         &mlx(&[8, 16], &[8, 3], "BF16"),
         &four,
-        "tensor lm_head.scales is [3, 8], wanted [2, 8]",
+        "tensor lm_head.scales has shape [3, 8], expected [2, 8]",
     );
-    refused(
+    assert_rejected(
         &mlx(&[8, 15], &[8, 2], "BF16"),
         &four,
-        "tensor lm_head.weight is u32 of 15 columns",
+        "tensor lm_head.weight is u32 with 15 columns",
     );
-    refused(
+    assert_rejected(
         &mlx(&[8, 16], &[8, 2], ""),
         &four,
-        "tensor lm_head.scales is u8",
+        "tensor lm_head.scales of type u8",
     );
-    refused(
+    assert_rejected(
         &mlx(&[8, 16], &[8, 2], "F16"),
         &four,
-        "tensor lm_head.scales is bf16",
+        "tensor lm_head.scales of type bf16",
     );
-    refused(
+    assert_rejected(
         &mlx(&[8, 16], &[8, 2], "BF16"),
         &json!({}),
-        "says nothing of quantization",
+        "has no quantization object",
     );
     for (bad, part) in [
         (json!({ "bits": 7 }), "bits"),
@@ -198,10 +198,10 @@ fn mlx_tensors_are_held_against_the_configuration() {
         (json!({ "bits": "4" }), "bits"),
     ] {
         let config = json!({ "quantization": bad });
-        refused(&mlx(&[8, 16], &[8, 2], "BF16"), &config, part);
+        assert_rejected(&mlx(&[8, 16], &[8, 2], "BF16"), &config, part);
     }
     let three = json!({ "quantization": { "group_size": 16, "bits": 8 } });
-    refused(
+    assert_rejected(
         &mlx(&[8, 12], &[8, 3], "BF16"),
         &three,
         "rows of 48 columns",
@@ -210,7 +210,7 @@ fn mlx_tensors_are_held_against_the_configuration() {
         ("lm_head.weight", "BF16", 2, [8, 16].as_slice()),
         ("lm_head.scales", "BF16", 2, &[8, 2]),
     ];
-    refused(&floats, &four, "tensor lm_head.weight is bf16");
+    assert_rejected(&floats, &four, "tensor lm_head.weight is bf16");
 }
 
 fn fp8(block: Value) -> Value {
@@ -218,7 +218,7 @@ fn fp8(block: Value) -> Value {
 }
 
 #[test]
-fn scales_of_blocks_rows_and_all() {
+fn reads_scales_per_block_row_and_tensor() {
     let codes = ("lm_head.weight", "F8_E4M3", 1, [8, 20].as_slice());
     for (shape, group) in [
         ([3, 2].as_slice(), [3, 16]),
@@ -248,46 +248,46 @@ fn scales_of_blocks_rows_and_all() {
 
     let scale = |dtype, shape| ("lm_head.weight_scale", dtype, 4, shape);
     let block = fp8(json!([3, 16]));
-    refused(
+    assert_rejected(
         &[codes, scale("F32", [4, 2].as_slice())],
         &block,
-        "weight_scale is f32 [2, 4]",
+        "weight_scale: unsupported scales f32 [2, 4]",
     );
     let narrow = fp8(json!([3, 10]));
-    refused(
+    assert_rejected(
         &[codes, scale("F32", [3, 2].as_slice())],
         &narrow,
         "in groups of 10",
     );
-    refused(
+    assert_rejected(
         &[codes, scale("U32", [1].as_slice())],
         &block,
-        "weight_scale is u32",
+        "weight_scale: unsupported scales u32",
     );
-    refused(
+    assert_rejected(
         &[codes],
         &block,
-        "tensor lm_head.weight is e4m3, and there is no lm_head.weight_scale",
+        "tensor lm_head.weight is e4m3, but lm_head.weight_scale",
     );
     let floats = ("lm_head.weight", "F16", 2, [8, 20].as_slice());
-    refused(
+    assert_rejected(
         &[floats, scale("F32", &[1])],
         &block,
-        "is f16 and has the scale",
+        "unsupported type f16 with scale",
     );
     let both = [
         codes,
         scale("F32", &[1]),
         ("lm_head.weight_scale_inv", "F32", 4, &[1]),
     ];
-    refused(&both, &block, "has two scales");
+    assert_rejected(&both, &block, "has two scales");
     let mixed = [codes, ("lm_head.scales", "F32", 4, &[1]), both[1]];
-    refused(&mixed, &block, "do not go together");
+    assert_rejected(&mixed, &block, "unsupported combination");
     let alone = [
         ("lm_head.weight", "F32", 4, [8, 4].as_slice()),
         ("lm_head.biases", "F32", 4, &[8, 1]),
     ];
-    refused(&alone, &block, "do not go together");
+    assert_rejected(&alone, &block, "unsupported combination");
 }
 
 #[test]
@@ -315,11 +315,11 @@ fn ternary_scales_multiply_or_divide() {
         );
     }
     let two = [file[0], ("lm_head.weight_scale", "F32", 4, &[2])];
-    refused(&two, &json!({}), "is not one scale");
+    assert_rejected(&two, &json!({}), "expected one scale");
 }
 
 #[test]
-fn what_is_not_known_is_named() {
+fn names_unsupported_tensors_and_methods() {
     let head = ("lm_head.weight", "F32", 4, [8, 4].as_slice());
     for name in [
         "score.weight",
@@ -329,50 +329,50 @@ fn what_is_not_known_is_named() {
         "weight",
         "lm_head.weight_zero_point",
     ] {
-        refused(
+        assert_rejected(
             &[head, (name, "F32", 4, &[4])],
             &json!({}),
             &format!("unexpected tensor {name}"),
         );
     }
-    refused(
+    assert_rejected(
         &[("lm_head.bias", "F32", 4, &[4])],
         &json!({}),
         "tensor lm_head.weight is missing",
     );
-    refused(
+    assert_rejected(
         &[("lm_head.weight", "F8_E5M2", 1, &[8, 4])],
         &json!({}),
         "e5m2",
     );
     let method = |value: Value| json!({ "quantization_config": value });
-    refused(
+    assert_rejected(
         &[head],
         &method(json!({ "quant_method": "gptq" })),
-        "\"gptq\" is not supported",
+        "unsupported method \"gptq\"",
     );
     let packed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
-    refused(
+    assert_rejected(
         &[head],
         &method(packed),
-        "\"pack-quantized\" is not supported",
+        "unsupported format \"pack-quantized\"",
     );
     let online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
-    refused(&[head], &method(online), "while the model runs");
+    assert_rejected(&[head], &method(online), "online quantization");
     let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
-    refused(&[head], &method(rotated), "transform_config");
+    assert_rejected(&[head], &method(rotated), "transform_config");
 }
 
-/// Weights of a family: name, matrices one behind the other, rows, columns and F32 values.
+/// Returns the weights of an architecture: name, `[stack, rows, cols]` and F32 values.
 pub(in crate::load) fn shapes(
     arch: &str,
     tensors: &[(&str, &str, usize, &[usize])],
 ) -> Vec<(String, [u32; 3], Vec<f32>)> {
     let file = checkpoint(tensors);
     let arch = arch::find(arch).unwrap();
-    let found = weights_of(arch.name, &file, &json!({})).unwrap();
-    let found = split(found, &file, arch, &|_| [4, 2]).unwrap();
-    let facts = found.iter().map(|w| {
+    let weights = weights_of(arch.name, &file, &json!({})).unwrap();
+    let weights = split(weights, &file, arch, &|_| [4, 2]).unwrap();
+    let facts = weights.iter().map(|w| {
         let (floats, _) = w.codes.bytes(&file).as_chunks();
         let values = floats.iter().map(|b| f32::from_le_bytes(*b));
         (w.name.clone(), [w.stack, w.rows, w.cols], values.collect())
@@ -380,7 +380,7 @@ pub(in crate::load) fn shapes(
     facts.collect()
 }
 
-/// The F32 values that a checkpoint's bytes from `first` on are, `count` of them.
+/// Returns `count` F32 values of a checkpoint tensor, starting with value `first`.
 pub(in crate::load) fn counted(first: usize, count: usize) -> Vec<f32> {
     let byte = |i: usize| u8::try_from(i % 120).unwrap();
     let number = |i: usize| f32::from_le_bytes([0, 1, 2, 3].map(|k| byte(4 * (first + i) + k)));
@@ -388,10 +388,10 @@ pub(in crate::load) fn counted(first: usize, count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn matrices_of_conv1d_are_turned_unless_they_were() {
+fn transposes_conv1d_matrices_once() {
     let values = |qkv: &[usize]| {
-        let found = shapes("gpt2", &[("h.0.attn.c_attn.weight", "F32", 4, qkv)]);
-        found
+        let actual = shapes("gpt2", &[("h.0.attn.c_attn.weight", "F32", 4, qkv)]);
+        actual
             .into_iter()
             .flat_map(|(_, _, values)| values)
             .collect::<Vec<_>>()
@@ -405,7 +405,7 @@ fn matrices_of_conv1d_are_turned_unless_they_were() {
 }
 
 #[test]
-fn some_norms_are_what_is_added_to_one() {
+fn adds_one_to_gemma_norms() {
     let norm = [(
         "model.layers.0.input_layernorm.weight",
         "F32",
@@ -419,27 +419,27 @@ fn some_norms_are_what_is_added_to_one() {
 }
 
 #[test]
-fn experts_lie_one_behind_the_other() {
+fn stacks_experts() {
     let one = |name| (name, "F32", 4, [2, 3].as_slice());
     let second = one("model.layers.0.mlp.experts.1.down_proj.weight");
     let first = one("model.layers.0.mlp.experts.0.down_proj.weight");
     let stacked = |module: &str| format!("blk.0.{module}.weight");
-    let found = shapes("qwen3moe", &[second, first]);
-    // Each tensor's bytes count from 0.
+    let actual = shapes("qwen3moe", &[second, first]);
+    // The bytes of each tensor count from 0.
     let both = [counted(0, 6), counted(0, 6)].concat();
-    assert_eq!(found, [(stacked("ffn_down_exps"), [2, 4, 3], both)]);
+    assert_eq!(actual, [(stacked("ffn_down_exps"), [2, 4, 3], both)]);
     let mlx = (
         "model.layers.0.mlp.switch_mlp.down_proj.weight",
         "F32",
         4,
         [2, 2, 3].as_slice(),
     );
-    let found = shapes("qwen3moe", &[mlx]);
+    let actual = shapes("qwen3moe", &[mlx]);
     assert_eq!(
-        found,
+        actual,
         [(stacked("ffn_down_exps"), [2, 4, 3], counted(0, 12))]
     );
-    // Gate and up of each expert are one, and the parameter is no part of a module.
+    // Gate and up are fused, and the parameter has no `.weight` suffix.
     let fused = (
         "model.layers.0.mlp.experts.gate_up_proj",
         "F32",
@@ -447,7 +447,7 @@ fn experts_lie_one_behind_the_other() {
         [2, 2, 3].as_slice(),
     );
     let all = counted(0, 12);
-    let wanted = [
+    let expected = [
         (
             stacked("ffn_gate_exps"),
             [2, 2, 3],
@@ -459,7 +459,7 @@ fn experts_lie_one_behind_the_other() {
             [&all[3..6], &all[9..]].concat(),
         ),
     ];
-    assert_eq!(shapes("qwen3moe", &[fused]), wanted);
+    assert_eq!(shapes("qwen3moe", &[fused]), expected);
 
     let error = |tensors: &[(&str, &str, usize, &[usize])]| {
         let e = weights_of("qwen3moe", &checkpoint(tensors), &json!({})).unwrap_err();
@@ -477,28 +477,31 @@ fn experts_lie_one_behind_the_other() {
         [2, 4].as_slice(),
     );
     let other = error(&[first, wide]);
-    assert!(other.contains("wanted all experts alike"), "{other}");
+    assert!(other.contains("experts differ in type, shape"), "{other}");
 }
 
 #[test]
-fn positions_may_begin_behind_the_padding() {
+fn positions_may_start_after_the_padding() {
     let file = checkpoint(&[("embeddings.position_embeddings.weight", "F32", 4, &[5, 2])]);
     let rows = |padding: Value| {
         let config = json!({ "model_type": "roberta", "pad_token_id": padding });
-        let config = Config::parse(&config.to_string()).unwrap();
-        let special = Special {
-            without: None,
+        let config = HfConfig::parse(&config.to_string()).unwrap();
+        let adjustments = Adjustments {
+            skipped_module: None,
             position_offset: config.position_offset().unwrap(),
         };
         let arch = arch::find("bert").unwrap();
-        collect(&file, arch, &Quantization::default(), &special)
+        collect(&file, arch, &Quantization::default(), &adjustments)
     };
-    let found = rows(json!(1)).unwrap().remove(0);
-    assert_eq!((found.rows, found.cols), (3, 2));
+    let weight = rows(json!(1)).unwrap().remove(0);
+    assert_eq!((weight.rows, weight.cols), (3, 2));
     assert_eq!(
-        found.codes.bytes(&file),
+        weight.codes.bytes(&file),
         &file.bytes(&file.tensors[0])[16..]
     );
     let e = rows(json!(7)).unwrap_err();
-    assert!(e.message().contains("has 5 rows, wanted 8 to 5"), "{e}");
+    assert!(
+        e.message().contains("has 5 rows, expected rows 8 to 5"),
+        "{e}"
+    );
 }

@@ -1,8 +1,8 @@
-//! Weights: which tensors of a checkpoint are one matrix, and how it is stored.
+//! Combines the tensors of a checkpoint into weights.
 //!
-//! A module is what stands in front of the last dot of a name; behind it stands what the tensor
-//! is to the module. The stored form follows from the types and shapes of these parts, so that a
-//! layer that was left as it is needs no word in the configuration.
+//! A tensor name is a module name, a dot and the role of the tensor, such as `weight` or `scales`.
+//! The storage format follows from the types and shapes of a module's tensors, so that layers that
+//! are not quantized need no entry in the configuration.
 
 use super::names;
 use super::quantization::{Mlx, Quantization};
@@ -14,70 +14,70 @@ use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape
 use crate::quant::GROUP;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a tensor is to its module.
+/// Role of a tensor in its module.
 #[derive(Clone, Copy)]
-enum Part {
-    /// The numbers or their codes.
+enum TensorRole {
+    /// Values or quantized codes.
     Weight,
     Bias,
-    /// What results are multiplied by.
+    /// Factor of the result.
     Scale,
-    /// What MLX multiplies groups by.
+    /// MLX: factors of groups.
     Scales,
-    /// What MLX adds to groups then.
+    /// MLX: offsets of groups, added after scaling.
     Biases,
 }
 
-const PART_COUNT: usize = Part::Biases as usize + 1;
+const ROLE_COUNT: usize = TensorRole::Biases as usize + 1;
 
-/// What stands behind the last dot. `weight_scale_inv` multiplies too, whatever it is called.
-/// Nothing is needed of what quantizes activations, which are not quantized here, or a KV cache.
-const PARTS: &[(&str, Option<Part>)] = &[
-    ("weight", Some(Part::Weight)),
-    ("bias", Some(Part::Bias)),
-    // Of norms, in files that TensorFlow wrote first.
-    ("gamma", Some(Part::Weight)),
-    ("beta", Some(Part::Bias)),
-    ("weight_scale", Some(Part::Scale)),
-    ("weight_scale_inv", Some(Part::Scale)),
-    ("scales", Some(Part::Scales)),
-    ("biases", Some(Part::Biases)),
+/// Name suffixes and their roles; `None` for tensors that are ignored, such as scales of activations
+/// and of the KV cache. Despite its name, `weight_scale_inv` is a factor.
+const SUFFIXES: &[(&str, Option<TensorRole>)] = &[
+    ("weight", Some(TensorRole::Weight)),
+    ("bias", Some(TensorRole::Bias)),
+    // Norms of checkpoints converted from TensorFlow.
+    ("gamma", Some(TensorRole::Weight)),
+    ("beta", Some(TensorRole::Bias)),
+    ("weight_scale", Some(TensorRole::Scale)),
+    ("weight_scale_inv", Some(TensorRole::Scale)),
+    ("scales", Some(TensorRole::Scales)),
+    ("biases", Some(TensorRole::Biases)),
     ("input_scale", None),
     ("output_scale", None),
     ("k_scale", None),
     ("v_scale", None),
 ];
 
-/// How numbers that need no scale are stored.
+/// Types of values without scales.
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::F64];
-/// How scales of more than a byte are stored.
+/// Types of scales wider than a byte.
 const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
-/// The tensors of a module, by their place in the file.
+/// Tensor indices of a module, by role.
 #[derive(Default)]
-struct Module([Option<usize>; PART_COUNT]);
+struct ModuleTensors([Option<usize>; ROLE_COUNT]);
 
-/// What is special about a checkpoint.
-pub(super) struct Special {
-    /// The module that is left out, by its name in GGUF files.
-    pub(super) without: Option<&'static str>,
-    /// Rows that stand in front of the embedding of position 0.
+/// Model-specific adjustments.
+pub(super) struct Adjustments {
+    /// GGUF name of a module to skip.
+    pub(super) skipped_module: Option<&'static str>,
+    /// Row of position 0 in the position embedding.
     pub(super) position_offset: u32,
 }
 
-/// The weights of a checkpoint, as a GGUF file would have them.
+/// Collects the weights of a checkpoint in the form of a GGUF file.
 pub(super) fn collect(
     file: &Directory,
     arch: &Arch,
     quantization: &Quantization,
-    special: &Special,
+    adjustments: &Adjustments,
 ) -> Result<Vec<Weight>> {
     let modules = named(file, arch)?;
     let conv1d = is_conv1d(file, arch, &modules);
     let mut weights = Vec::new();
     let mut experts: BTreeMap<String, BTreeMap<u32, Weight>> = BTreeMap::new();
     for (module, gguf, parts) in modules {
-        if special.without == Some(&gguf.name) {
+        if adjustments.skipped_module == Some(&gguf.name) {
             continue;
         }
         let name = format!("{}.weight", gguf.name);
@@ -89,28 +89,28 @@ pub(super) fn collect(
         if arch.norms_plus_one && kind.contains("norm") {
             weight = weight.plus_one(file)?;
         }
-        if kind == "position_embd" && special.position_offset > 0 {
-            let rows = special.position_offset..weight.rows;
-            weight = weight.stretch(weight.name.clone(), rows, file)?;
+        if kind == "position_embd" && adjustments.position_offset > 0 {
+            let rows = adjustments.position_offset..weight.rows;
+            weight = weight.slice_rows(weight.name.clone(), rows, file)?;
         }
         match gguf.expert {
             None => weights.push(weight),
             Some(number) => {
                 let all = experts.entry(weight.name.clone()).or_default();
                 if all.insert(number, weight).is_some() {
-                    bail!(Format, "{module}: two experts have its number");
+                    bail!(Format, "{module}: duplicate expert index {number}");
                 }
             }
         }
-        if let Some(bias) = parts.get(Part::Bias) {
+        if let Some(bias) = parts.get(TensorRole::Bias) {
             weights.push(Weight::plain(format!("{}.bias", gguf.name), file, bias)?);
         }
     }
-    let wanted = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
+    let expert_count = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
     for (name, all) in experts {
-        // As many as there are, if not more: what is missing is found soon.
+        // Bounded by the number of tensors: the search stops at the first missing index.
         let last = all.keys().last().map_or(0, |n| n.saturating_add(1));
-        let count = wanted.unwrap_or(0).max(last);
+        let count = expert_count.unwrap_or(0).max(last);
         let missing = (0..count).find(|n| !all.contains_key(n));
         if let (Some(missing), Some((number, one))) = (missing, all.first_key_value()) {
             let missing = format!("experts.{missing}.");
@@ -125,59 +125,63 @@ pub(super) fn collect(
     Ok(weights)
 }
 
-/// The modules of a checkpoint: their names there and in GGUF files.
-fn named<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, names::Module, Module)>> {
-    let mut found = Vec::new();
+/// A module: its name in the checkpoint, its GGUF name and its tensors.
+type NamedModule<'a> = (&'a str, names::GgufModule, ModuleTensors);
+
+/// Returns the modules of a checkpoint with their GGUF names.
+fn named<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<NamedModule<'a>>> {
+    let mut named = Vec::new();
     for (name, module) in modules(file, arch)? {
         let Some(gguf) = names::to_gguf(arch, name) else {
             let first = module.0.iter().flatten().next();
             let tensor = first.map_or(name, |i| &file.tensors[*i].name);
             bail!(
                 Unsupported,
-                "unexpected tensor {tensor}: it is no part of a model that is known here"
+                "unexpected tensor {tensor}: not part of the architecture {:?}",
+                arch.name
             );
         };
-        found.push((name, gguf, module));
+        named.push((name, gguf, module));
     }
-    Ok(found)
+    Ok(named)
 }
 
-/// Whether matrices that Hugging Face holds as `[in, out]` lie so: MLX has turned them. The first
-/// that is fused tells, which has more rows than columns then.
-fn is_conv1d(file: &Directory, arch: &Arch, modules: &[(&str, names::Module, Module)]) -> bool {
+/// Returns whether `Conv1D` matrices are stored as `[in, out]`, as by Hugging Face; MLX transposes
+/// them. Decided by the shape of the first fused module, which has more outputs than inputs.
+fn is_conv1d(file: &Directory, arch: &Arch, modules: &[NamedModule<'_>]) -> bool {
     let first = arch.transposed.first();
-    let told = modules.iter().find(|(_, gguf, _)| {
+    let fused = modules.iter().find(|(_, gguf, _)| {
         let kind = gguf.name.rsplit('.').next();
         kind.is_some() && kind == first.copied()
     });
-    told.is_some_and(|(_, _, module)| {
-        let weight = module.get(Part::Weight).map(|i| &file.tensors[i]);
-        let quantized = module.get(Part::Scales).is_some();
+    fused.is_some_and(|(_, _, module)| {
+        let weight = module.get(TensorRole::Weight).map(|i| &file.tensors[i]);
+        let quantized = module.get(TensorRole::Scales).is_some();
         weight.is_some_and(|w| !quantized && w.cols() > w.rows())
     })
 }
 
-/// The modules of a checkpoint, in the order of its tensors.
-fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, Module)>> {
-    let mut modules: Vec<(&str, Module)> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+/// Groups the tensors of a checkpoint by module, in file order.
+fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, ModuleTensors)>> {
+    let mut modules: Vec<(&str, ModuleTensors)> = Vec::new();
+    let mut indices: HashMap<&str, usize> = HashMap::new();
     for (i, tensor) in file.tensors.iter().enumerate() {
         if names::is_ignored(arch, &tensor.name) {
             continue;
         }
         let split = tensor.name.rsplit_once('.');
-        let part = split.and_then(|(module, part)| {
-            let (_, part) = PARTS.iter().find(|(name, _)| *name == part)?;
-            Some((module, *part))
+        let named = split.and_then(|(module, suffix)| {
+            let (_, role) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;
+            Some((module, *role))
         });
-        // A parameter that is no part of a module stands for itself.
-        let (name, part) = part.unwrap_or((&tensor.name, Some(Part::Weight)));
-        let Some(part) = part else { continue };
-        let place = *places.entry(name).or_insert(modules.len());
-        if place == modules.len() {
-            modules.push((name, Module::default()));
+        // A parameter without a known suffix is a module of its own.
+        let (name, role) = named.unwrap_or((&tensor.name, Some(TensorRole::Weight)));
+        let Some(role) = role else { continue };
+        let index = *indices.entry(name).or_insert(modules.len());
+        if index == modules.len() {
+            modules.push((name, ModuleTensors::default()));
         }
-        let slot = &mut modules[place].1.0[part as usize];
+        let slot = &mut modules[index].1.0[role as usize];
         if slot.replace(i).is_some() {
             bail!(Format, "tensor {}: {name} has two scales", tensor.name);
         }
@@ -185,12 +189,12 @@ fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, Module)
     Ok(modules)
 }
 
-impl Module {
-    fn get(&self, part: Part) -> Option<usize> {
-        self.0[part as usize]
+impl ModuleTensors {
+    fn get(&self, role: TensorRole) -> Option<usize> {
+        self.0[role as usize]
     }
 
-    /// The matrix of this module, called `name` in GGUF files.
+    /// Builds the matrix of this module, with the GGUF name `name`.
     fn matrix(
         &self,
         file: &Directory,
@@ -198,7 +202,7 @@ impl Module {
         name: String,
         quantization: &Quantization,
     ) -> Result<Weight> {
-        let Some(weight) = self.get(Part::Weight) else {
+        let Some(weight) = self.get(TensorRole::Weight) else {
             bail!(Format, "tensor {module}.weight is missing");
         };
         let codes = Codes {
@@ -207,8 +211,8 @@ impl Module {
             index: weight,
             tensor: &file.tensors[weight],
         };
-        let [scale, scales, biases] =
-            [Part::Scale, Part::Scales, Part::Biases].map(|p| self.get(p));
+        let roles = [TensorRole::Scale, TensorRole::Scales, TensorRole::Biases];
+        let [scale, scales, biases] = roles.map(|role| self.get(role));
         match (scale, scales, biases) {
             (None, None, None) => codes.plain(),
             (Some(scale), None, None) => codes.scaled(scale, quantization),
@@ -216,41 +220,41 @@ impl Module {
                 Some(mlx) => codes.mlx(mlx, scales, biases),
                 None => bail!(
                     Format,
-                    "tensor {module}.scales: the configuration says nothing of quantization"
+                    "tensor {module}.scales: the configuration has no quantization object"
                 ),
             },
             _ => bail!(
                 Format,
-                "{module} has scales or biases that do not go together"
+                "{module}: unsupported combination of scales and biases"
             ),
         }
     }
 }
 
-/// The codes of a weight while it is told what they are.
+/// The weight tensor of a module, before its storage format is determined.
 struct Codes<'a> {
     file: &'a Directory,
-    /// The name in GGUF files.
+    /// GGUF name.
     name: String,
     index: usize,
     tensor: &'a TensorInfo,
 }
 
 impl Codes<'_> {
-    /// Floats as they are. Other numbers mean nothing without a scale.
+    /// Builds a weight of plain floats.
     fn plain(self) -> Result<Weight> {
         let TensorInfo { name, dtype, .. } = self.tensor;
         if !dtype.known().is_some_and(|known| FLOATS.contains(&known)) {
             bail!(
                 Format,
-                "tensor {name} is {dtype}, and there is no {name}_scale, {name}_scale_inv or {}scales",
+                "tensor {name} is {dtype}, but {name}_scale, {name}_scale_inv and {}scales are missing",
                 name.strip_suffix("weight").unwrap_or(name)
             );
         }
         Weight::plain(self.name, self.file, self.index)
     }
 
-    /// MLX's codes: `bits` each, packed into words, with a scale for `group` of them in a row.
+    /// Builds a weight of MLX codes, packed into 32-bit words, with a scale per group of columns.
     fn mlx(self, mlx: Mlx, scales: usize, biases: Option<usize>) -> Result<Weight> {
         let [rows, words] = shape(self.tensor)?;
         let bits = u64::from(words) * 32;
@@ -261,7 +265,8 @@ impl Codes<'_> {
         if self.tensor.dtype.known() != Some(DType::U32) || !whole {
             bail!(
                 Format,
-                "tensor {name} is {} of {words} columns, wanted words of {} bits in groups of {}",
+                "tensor {name} is {} with {words} columns, expected u32 words of {}-bit codes in \
+                 groups of {}",
                 self.tensor.dtype,
                 mlx.bits,
                 mlx.group
@@ -272,7 +277,7 @@ impl Codes<'_> {
             if [part.cols(), part.rows()] != groups {
                 bail!(
                     Format,
-                    "tensor {} is {:?}, wanted {groups:?} for codes of {} bits in groups of {}",
+                    "tensor {} has shape {:?}, expected {groups:?} for {}-bit codes in groups of {}",
                     part.name,
                     part.dims,
                     mlx.bits,
@@ -282,15 +287,15 @@ impl Codes<'_> {
         }
         let stored = &file.tensors[scales];
         let same = |biases: usize| file.tensors[biases].dtype == stored.dtype;
-        let (float, sound) = match mlx.scales {
-            // Floats of a byte, which these files call bytes.
+        let (float, valid) = match mlx.scales {
+            // These files store 8-bit floats as u8.
             Some(float) => (float, stored.dtype.name() == "u8" && biases.is_none()),
             None => (known(stored)?, biases.is_some_and(same)),
         };
-        if !sound || mlx.scales.is_none() && !SCALES.contains(&float) {
+        if !valid || mlx.scales.is_none() && !SCALES.contains(&float) {
             bail!(
                 Format,
-                "tensor {} is {}, which are no scales for {name}, or there are biases missing or too many",
+                "tensor {} of type {} does not match {name}, or its biases are missing or unexpected",
                 stored.name,
                 stored.dtype
             );
@@ -304,12 +309,12 @@ impl Codes<'_> {
             group,
         };
         let stack = self.tensor.dims.get(2).copied().unwrap_or(1);
-        let mut weight = self.with(mlx.codes, [rows, cols], scaling)?;
+        let mut weight = self.build(mlx.codes, [rows, cols], scaling)?;
         weight.stack = u32::try_from(stack).unwrap_or(1).max(1);
         Ok(weight)
     }
 
-    /// Codes with a scale for all, for each row or for each block.
+    /// Builds a weight of codes with a scale per tensor, per row or per block.
     fn scaled(self, scale: usize, quantization: &Quantization) -> Result<Weight> {
         let [rows, cols] = shape(self.tensor)?;
         let stored = &self.file.tensors[scale];
@@ -318,7 +323,7 @@ impl Codes<'_> {
             (None, "u8") => return self.ternary(scale, quantization),
             (_, other) => bail!(
                 Unsupported,
-                "tensor {} is {other} and has the scale {}",
+                "tensor {}: unsupported type {other} with scale {}",
                 self.tensor.name,
                 stored.name
             ),
@@ -347,7 +352,7 @@ impl Codes<'_> {
         let Some(group) = group.filter(|_| SCALES.contains(&float) || float == DType::E8m0) else {
             bail!(
                 Unsupported,
-                "tensor {} is {float} {:?}, which are no scales for {rows} rows of {cols} columns",
+                "tensor {}: unsupported scales {float} {:?} for {rows} rows of {cols} columns",
                 stored.name,
                 stored.dims
             );
@@ -358,22 +363,22 @@ impl Codes<'_> {
             biases: None,
             group,
         };
-        self.with(codes, [rows, cols], scaling)
+        self.build(codes, [rows, cols], scaling)
     }
 
-    /// Ternary digits, four rows in a byte, with one scale, which multiplies or divides.
+    /// Builds a ternary weight, packed four rows per byte, with one scale.
     fn ternary(self, scale: usize, quantization: &Quantization) -> Result<Weight> {
         let [packed, cols] = shape(self.tensor)?;
         let stored = &self.file.tensors[scale];
         let value = match floats(self.file, stored)?[..] {
             [value] if quantization.ternary_divides => 1.0 / value,
             [value] => value,
-            _ => bail!(Format, "tensor {} is not one scale", stored.name),
+            _ => bail!(Format, "tensor {}: expected one scale", stored.name),
         };
         let Some(rows) = packed.checked_mul(4) else {
             bail!(
                 TooLarge,
-                "tensor {}: four times {packed} rows",
+                "tensor {}: 4 * {packed} rows do not fit 32 bits",
                 self.tensor.name
             );
         };
@@ -383,11 +388,12 @@ impl Codes<'_> {
             biases: None,
             group: [rows, cols].map(|n| n.max(1) as usize),
         };
-        self.with(DType::Ternary, [rows, cols], scaling)
+        self.build(DType::Ternary, [rows, cols], scaling)
     }
 
-    /// The weight, unless kernels would read over the end of a row or of a group.
-    fn with(self, dtype: DType, [rows, cols]: [u32; 2], scaling: Scaling) -> Result<Weight> {
+    /// Builds the weight after checking that rows and groups are multiples of the block size, because
+    /// kernels read whole blocks.
+    fn build(self, dtype: DType, [rows, cols]: [u32; 2], scaling: Scaling) -> Result<Weight> {
         let (columns, block) = (cols as usize, dtype.facts().block);
         let group = scaling.group[1];
         let by_rows = dtype != DType::Ternary;
@@ -396,7 +402,7 @@ impl Codes<'_> {
         {
             bail!(
                 Unsupported,
-                "tensor {}: rows of {cols} columns in groups of {group}, wanted multiples of \
+                "tensor {}: rows of {cols} columns in groups of {group}, expected multiples of \
                  {block} and of {GROUP}",
                 self.tensor.name
             );

@@ -1,10 +1,10 @@
-//! A model as a folder of Hugging Face: safetensors, configuration, tokenizer.
+//! Exports a model as a Hugging Face folder: safetensors, configuration, tokenizer.
 
-use super::gguf::{Plan, Work, Written};
+use super::gguf::{ConversionReport, TensorPlan, TensorWriter};
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
 use super::rows::threads;
-use super::stored::{self, Order, Stored};
+use super::source_tensor::{self, RowOrder, SourceTensor};
 use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
@@ -17,11 +17,11 @@ use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Bytes of a file at most, as `transformers` cuts models.
-const FILE_BYTES: u64 = 5_000_000_000;
+/// Maximum size of a shard in bytes, the default of `transformers`.
+const SHARD_BYTES_MAX: u64 = 5_000_000_000;
 
-/// Files that are copied from folder to folder.
-const BESIDE: [&str; 6] = [
+/// Files copied when the source is a Hugging Face folder.
+const COPIED_FILES: [&str; 6] = [
     TOKENIZER,
     TOKENIZER_CONFIG,
     TEMPLATE,
@@ -30,51 +30,52 @@ const BESIDE: [&str; 6] = [
     "special_tokens_map.json",
 ];
 
-/// How a folder is written.
+/// Options of [`export`](crate::export()).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Export {
-    /// `F32`, `F16` or `Bf16` for all numbers; `None` leaves those three as they are and makes the
-    /// rest F16.
+pub struct ExportOptions {
+    /// Storage type of all tensors: `F32`, `F16` or `Bf16`. `None` keeps these types and converts
+    /// others to F16.
     pub dtype: Option<DType>,
-    /// Threads; 0 takes every core.
+    /// Number of threads; 0 uses every core.
     pub threads: u32,
 }
 
-/// Writes the model of `source` as a new folder at `path`, by the names of Hugging Face.
+/// Exports the model of `source` as a new Hugging Face folder at `path`.
 ///
-/// The folder is there when it is whole. `progress` hears how many of all elements are done, and
-/// may stop.
+/// The folder appears only when it is complete. `progress` receives the number of processed elements
+/// and the total, and can cancel.
 ///
 /// # Errors
 ///
-/// As [`quantize`](crate::quantize()); `Unsupported` for a tensor or a number that has no name there.
+/// As [`quantize`](crate::quantize()); `Unsupported` for a tensor or hyperparameter that Hugging Face
+/// formats cannot represent.
 pub fn export(
     source: &Source,
     path: &Path,
-    how: &Export,
+    options: &ExportOptions,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Written> {
-    if let Some(other) = how.dtype.filter(|d| name_of(*d).is_none()) {
+) -> Result<ConversionReport> {
+    if let Some(other) = options.dtype.filter(|d| name_of(*d).is_none()) {
         bail!(
             Argument,
-            "{other}: safetensors are written as f32, f16 or bf16"
+            "unsupported type {other} for safetensors; supported are f32, f16 and bf16"
         );
     }
     let model = open(source, detect(source)?)?;
     let name = model.file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
-    hf::check_written(arch)?;
+    hf::check_exportable(arch)?;
     let weights = model.folder_weights()?;
     let tensors = tensors(&model, &weights, arch)?;
-    let plans = tensors.iter().map(|tensor| plan(tensor, how));
-    let plans: Vec<Plan<'_>> = plans.collect::<Result<_>>()?;
+    let plans = tensors.iter().map(|tensor| plan(tensor, options));
+    let plans: Vec<TensorPlan<'_>> = plans.collect::<Result<_>>()?;
     let folder = OutputFolder::create(path)?;
     let mut notes = Vec::new();
-    write_beside(&model, &plans, &folder, &mut notes)?;
+    write_side_files(&model, &plans, &folder, &mut notes)?;
     let files = files(&plans);
     let all = tensors
         .iter()
-        .map(Stored::elements)
+        .map(SourceTensor::elements)
         .fold(0, u64::saturating_add);
     let (mut done, mut results) = (0, Vec::new());
     for (name, plans) in &files {
@@ -85,15 +86,15 @@ pub fn export(
                 done += elements;
                 match progress(done, all) {
                     ControlFlow::Continue(()) => Ok(()),
-                    ControlFlow::Break(()) => bail!(Cancelled, "stopped"),
+                    ControlFlow::Break(()) => bail!(Cancelled, "export was cancelled"),
                 }
             };
-            let work = Work {
+            let writer = TensorWriter {
                 plan,
                 importance: None,
-                threads: threads(how.threads),
+                threads: threads(options.threads),
             };
-            results.push(work.write(&mut |bytes| file.write_all(bytes), &mut advance)?);
+            results.push(writer.write(&mut |bytes| file.write_all(bytes), &mut advance)?);
         }
         file.end()?;
     }
@@ -105,67 +106,67 @@ pub fn export(
     }
     model.file.check_unchanged()?;
     folder.commit()?;
-    Ok(Written {
+    Ok(ConversionReport {
         tensors: results,
         notes,
     })
 }
 
-/// The tensors by their names there, in the order of rows that is usual there.
+/// Returns the tensors, with Q and K in the row order of Hugging Face.
 fn tensors<'a>(
     model: &'a Opened,
     weights: &'a [Weight],
     arch: &'static Arch,
-) -> Result<Vec<Stored<'a>>> {
+) -> Result<Vec<SourceTensor<'a>>> {
     let file = &model.file;
-    let mut stored = if model.folder.is_some() {
-        let stored = weights.iter().map(|w| Stored::of_weight(file, w));
-        stored.collect::<Result<Vec<_>>>()?
+    let mut tensors = if model.folder.is_some() {
+        let tensors = weights.iter().map(|w| SourceTensor::of_weight(file, w));
+        tensors.collect::<Result<Vec<_>>>()?
     } else {
         let others = file
             .tensors
             .iter()
-            .filter(|t| t.name != stored::ROPE_FACTORS);
-        let stored = others.map(|t| Stored::of_tensor(file, t));
-        stored.collect::<Result<Vec<_>>>()?
+            .filter(|t| t.name != source_tensor::ROPE_FACTORS);
+        let tensors = others.map(|t| SourceTensor::of_tensor(file, t));
+        tensors.collect::<Result<Vec<_>>>()?
     };
-    stored::check_names(&stored)?;
+    source_tensor::check_names(&tensors)?;
     if model.folder.is_none() && !arch.half_split {
-        for tensor in &mut stored {
-            tensor.turn(&file.metadata, Order::Halves)?;
+        for tensor in &mut tensors {
+            tensor.permute_heads(&file.metadata, RowOrder::Halves)?;
         }
     }
-    for tensor in &mut stored {
+    for tensor in &mut tensors {
         if hf::to_hf(arch, &tensor.name).is_none() {
             bail!(
                 Unsupported,
-                "tensor {} has no name in checkpoints of Hugging Face",
+                "tensor {} has no Hugging Face name",
                 tensor.name
             );
         }
     }
-    Ok(stored)
+    Ok(tensors)
 }
 
-fn plan<'a>(tensor: &'a Stored<'a>, how: &Export) -> Result<Plan<'a>> {
+fn plan<'a>(tensor: &'a SourceTensor<'a>, options: &ExportOptions) -> Result<TensorPlan<'a>> {
     let own = tensor.dtype.known().filter(|d| name_of(*d).is_some());
-    let to = how.dtype.or(own).unwrap_or(DType::F16);
+    let to = options.dtype.or(own).unwrap_or(DType::F16);
     if tensor.dtype.known().is_none() {
         bail!(
             Unsupported,
-            "tensor {} is {}, which is not decoded here",
+            "tensor {}: cannot decode type {}",
             tensor.name,
             tensor.dtype
         );
     }
-    Ok(Plan {
+    Ok(TensorPlan {
         tensor,
         to: to.into(),
-        instead_of: None,
+        requested: None,
     })
 }
 
-/// What safetensors and `transformers` call a type.
+/// Returns the names of a type in safetensors and in `transformers`.
 fn name_of(dtype: DType) -> Option<[&'static str; 2]> {
     match dtype {
         DType::F32 => Some(["F32", "float32"]),
@@ -175,12 +176,12 @@ fn name_of(dtype: DType) -> Option<[&'static str; 2]> {
     }
 }
 
-/// Names of files, and the tensors of each.
-fn files<'a, 'b>(plans: &'b [Plan<'a>]) -> Vec<(String, &'b [Plan<'a>])> {
+/// Splits the tensors into shards, with file names.
+fn files<'a, 'b>(plans: &'b [TensorPlan<'a>]) -> Vec<(String, &'b [TensorPlan<'a>])> {
     let mut cuts = vec![0];
     let mut bytes = 0;
     for (at, plan) in plans.iter().enumerate() {
-        if bytes > 0 && bytes + size(plan) > FILE_BYTES {
+        if bytes > 0 && bytes + size(plan) > SHARD_BYTES_MAX {
             cuts.push(at);
             bytes = 0;
         }
@@ -198,19 +199,19 @@ fn files<'a, 'b>(plans: &'b [Plan<'a>]) -> Vec<(String, &'b [Plan<'a>])> {
         .collect()
 }
 
-/// Bytes of a tensor in the new file.
-fn size(plan: &Plan<'_>) -> u64 {
+/// Returns the bytes of a tensor in the new file.
+fn size(plan: &TensorPlan<'_>) -> u64 {
     let dtype = plan.to.known();
     let bytes = dtype.and_then(|d| d.bytes(plan.tensor.elements()));
     bytes.unwrap_or(u64::MAX)
 }
 
-fn hf_name(arch: &Arch, plan: &Plan<'_>) -> String {
+fn hf_name(arch: &Arch, plan: &TensorPlan<'_>) -> String {
     hf::to_hf(arch, &plan.tensor.name).unwrap_or_default()
 }
 
-/// The header of a file of these tensors, one behind the other.
-fn header(arch: &Arch, plans: &[Plan<'_>]) -> Result<Vec<u8>> {
+/// Returns the safetensors header of a file with these tensors in order.
+fn header(arch: &Arch, plans: &[TensorPlan<'_>]) -> Result<Vec<u8>> {
     let mut entries = Vec::new();
     for plan in plans {
         let dtype = plan
@@ -223,7 +224,7 @@ fn header(arch: &Arch, plans: &[Plan<'_>]) -> Result<Vec<u8>> {
     safetensors_header(&entries)
 }
 
-fn index(arch: &Arch, files: &[(String, &[Plan<'_>])]) -> Value {
+fn index(arch: &Arch, files: &[(String, &[TensorPlan<'_>])]) -> Value {
     let all = files
         .iter()
         .flat_map(|(name, plans)| plans.iter().map(move |p| (name, p)));
@@ -237,11 +238,11 @@ fn index(arch: &Arch, files: &[(String, &[Plan<'_>])]) -> Value {
     })
 }
 
-/// Writes what stands beside the tensors. Of a folder it is copied, but for what its configuration
-/// says of how weights were quantized.
-fn write_beside(
+/// Writes the configuration, the tokenizer and the chat template. The tokenizer files of a folder are
+/// copied.
+fn write_side_files(
     model: &Opened,
-    plans: &[Plan<'_>],
+    plans: &[TensorPlan<'_>],
     folder: &OutputFolder,
     notes: &mut Vec<String>,
 ) -> Result<()> {
@@ -249,7 +250,7 @@ fn write_beside(
     let text = serde_json::to_string_pretty(&config(model, plans)?);
     folder.text("config.json", &text.unwrap_or_default())?;
     if let Some(from) = &model.folder {
-        for name in BESIDE {
+        for name in COPIED_FILES {
             if let Some(text) = keys::text(from, name)? {
                 folder.text(name, &text)?;
             }
@@ -283,17 +284,17 @@ fn write_beside(
     Ok(())
 }
 
-fn config(model: &Opened, plans: &[Plan<'_>]) -> Result<Value> {
+fn config(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Value> {
     let file = &model.file;
     let find = |name: &str| plans.iter().find(|p| p.tensor.name == name);
     let largest = plans.iter().max_by_key(|p| p.tensor.elements());
     let dtype = largest.and_then(|p| p.to.known()).and_then(name_of);
-    let factors = file.tensor(stored::ROPE_FACTORS);
-    let shape = hf::Shape {
+    let factors = file.tensor(source_tensor::ROPE_FACTORS);
+    let facts = hf::TensorFacts {
         vocab: find(EMBEDDING).map_or(0, |p| p.tensor.matrix.rows),
         has: &|name| find(name).is_some(),
         rope_factors: factors.map(|t| floats(file, t)).transpose()?,
         dtype: dtype.map_or("float16", |names| names[1]),
     };
-    hf::config(&file.metadata, &shape)
+    hf::config(&file.metadata, &facts)
 }

@@ -1,9 +1,9 @@
-//! Writes a model as a GGUF file, its tensors in other storage types.
+//! Quantizes a model: writes it as a GGUF file in other storage types.
 
 use super::keys;
-use super::mix::{self, Facts, Mix};
-use super::rows::{self, Piece, Rows, Target, threads};
-use super::stored::{self, Order, Stored};
+use super::mix::{self, ModelTraits, QuantMix};
+use super::rows::{self, EncodedChunk, Rows, Target, threads};
+use super::source_tensor::{self, RowOrder, SourceTensor};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
@@ -16,59 +16,60 @@ use crate::quant;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How a file is quantized.
+/// Options of [`quantize`](crate::quantize()).
 #[expect(
     missing_debug_implementations,
-    reason = "a function has nothing to show"
+    reason = "a function has no debug representation"
 )]
-pub struct Quantize<'a> {
-    /// Which type each tensor gets; `None` leaves what GGUF knows as it is, and makes the rest F16.
-    pub mix: Option<&'static Mix>,
-    /// The type of the output matrix in place of the mix's.
+pub struct QuantizeOptions<'a> {
+    /// Quantization mix, which sets the type of each tensor. `None` keeps the types that GGUF
+    /// supports and converts others to F16.
+    pub mix: Option<&'static QuantMix>,
+    /// Type of the output projection; overrides the mix.
     pub output: Option<DType>,
-    /// The type of the token embedding in place of the mix's.
+    /// Type of the token embedding; overrides the mix.
     pub embedding: Option<DType>,
-    /// The type of the matrix of this name in place of the mix's, if it is to have one.
+    /// Returns the type of the matrix with this name to override the mix.
     pub choose: &'a dyn Fn(&str) -> Option<DType>,
-    /// How much an error costs, by column.
+    /// Importance matrix: weights of quantization errors, per column.
     pub importance: Option<&'a Importance>,
-    /// Threads; 0 takes every core.
+    /// Number of threads; 0 uses every core.
     pub threads: u32,
 }
 
-/// A model that was written.
+/// Result of [`quantize`](crate::quantize()) and [`export`](crate::export()).
 #[derive(Clone, Debug)]
-pub struct Written {
-    /// Its tensors.
-    pub tensors: Vec<Quantized>,
-    /// What it lacks, and why.
+pub struct ConversionReport {
+    /// The written tensors.
+    pub tensors: Vec<TensorReport>,
+    /// Parts of the model that were not written, with reasons.
     pub notes: Vec<String>,
 }
 
-/// What became of a tensor.
+/// Result of converting a tensor.
 #[derive(Clone, Debug)]
-pub struct Quantized {
-    /// Its name.
+pub struct TensorReport {
+    /// Name in the new file.
     pub name: String,
-    /// Its type before.
+    /// Original type.
     pub from: TensorType,
-    /// Its type now.
+    /// New type.
     pub to: TensorType,
-    /// The type that it would have if its rows were whole blocks of it.
-    pub instead_of: Option<DType>,
-    /// Elements.
+    /// Requested type, if its blocks do not fit the rows.
+    pub requested: Option<DType>,
+    /// Number of elements.
     pub elements: u64,
-    /// Bytes before.
+    /// Original size in bytes.
     pub bytes_before: u64,
-    /// Bytes now.
+    /// New size in bytes.
     pub bytes: u64,
-    /// Root mean square of the error, relative to that of the numbers before.
+    /// Root mean square of the error, relative to that of the original values.
     pub error: f64,
-    /// Whether importance was known.
+    /// Whether an importance matrix was used.
     pub weighted: bool,
 }
 
-/// Keys that are written anew, or that no longer hold.
+/// Keys that are rewritten or become invalid.
 const REPLACED: [&str; 6] = [
     "general.alignment",
     "general.file_type",
@@ -78,46 +79,46 @@ const REPLACED: [&str; 6] = [
     "split.tensors.count",
 ];
 
-/// Keys of a folder whose lists are tensors in GGUF files.
+/// Keys whose lists are stored as tensors in GGUF files.
 const LISTS: [&str; 2] = [".rope.scaling.long_factor", ".rope.scaling.short_factor"];
 
-/// Version 2 of ggml's block formats, which all its types are of since 2023.
+/// Version of ggml's block formats since 2023.
 const QUANTIZATION_VERSION: u32 = 2;
 
 /// Writes the model of `source` to `path` in other storage types.
 ///
-/// The file is there when it is whole; a failure leaves nothing, and what stood under its name
-/// stays. `progress` hears how many of all elements are done, and may stop.
+/// The file is replaced only when the new one is complete; an error leaves an existing file
+/// unchanged. `progress` receives the number of processed elements and the total, and can cancel.
 ///
 /// # Errors
 ///
-/// As [`open_directory`](crate::open_directory); `Argument` for a type that is not written, and where `path` is a file of
-/// the source; `Format` for a number that is not finite, which names the tensor; `Io` where the
-/// disk is full; `Cancelled` where `progress` stopped.
+/// As [`open_directory`](crate::open_directory); `Argument` for a type without an encoder, and if
+/// `path` is a file of the source; `Format` for a value that is not finite; `Io` if writing fails;
+/// `Cancelled` if `progress` cancels.
 pub fn quantize(
     source: &Source,
     path: &Path,
-    how: &Quantize<'_>,
+    options: &QuantizeOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Written> {
+) -> Result<ConversionReport> {
     let model = open(source, detect(source)?)?;
     let weights = model.folder_weights()?;
     let factors = match &model.folder {
-        Some(_) => stored::rope_factors(&model.file.metadata)?,
+        Some(_) => source_tensor::rope_factors(&model.file.metadata)?,
         None => Vec::new(),
     };
     let tensors = tensors(&model, &weights, &factors)?;
-    let facts = Facts::of(&model.file.metadata, &tensors, how.importance);
-    let plans = tensors.iter().map(|tensor| plan(tensor, how, &facts));
+    let traits = ModelTraits::of(&model.file.metadata, &tensors, options.importance);
+    let plans = tensors.iter().map(|tensor| plan(tensor, options, &traits));
     let plans = plans.collect::<Result<Vec<_>>>()?;
     let mut output = Output::create(path, model.file.paths())?;
     let mut notes = Vec::new();
-    let mut header = header(&model, &plans, how)?;
+    let mut header = header(&model, &plans, options)?;
     keys::write(&model, &tensors, &mut header, &mut notes)?;
     let mut body = header.begin(&mut output).context(path.display())?;
     let all = tensors
         .iter()
-        .map(Stored::elements)
+        .map(SourceTensor::elements)
         .fold(0, u64::saturating_add);
     let mut done = 0;
     let mut results = Vec::new();
@@ -126,15 +127,15 @@ pub fn quantize(
             done += elements;
             match progress(done, all) {
                 ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => bail!(Cancelled, "stopped"),
+                ControlFlow::Break(()) => bail!(Cancelled, "quantization was cancelled"),
             }
         };
-        let work = Work {
+        let writer = TensorWriter {
             plan,
-            importance: how.importance,
-            threads: threads(how.threads),
+            importance: options.importance,
+            threads: threads(options.threads),
         };
-        results.push(work.write(
+        results.push(writer.write(
             &mut |bytes| body.write(bytes).context(path.display()),
             &mut advance,
         )?);
@@ -142,124 +143,139 @@ pub fn quantize(
     body.end()?;
     model.file.check_unchanged()?;
     output.commit()?;
-    Ok(Written {
+    Ok(ConversionReport {
         tensors: results,
         notes,
     })
 }
 
-/// The tensors of the new file, before it is said what they become.
+/// Returns the tensors to write, in the row order of GGUF.
 fn tensors<'a>(
     model: &'a Opened,
     weights: &'a [Weight],
     rope_factors: &'a [(&str, Vec<u8>)],
-) -> Result<Vec<Stored<'a>>> {
+) -> Result<Vec<SourceTensor<'a>>> {
     let file = &model.file;
     if model.folder.is_none() {
         let tensors = file.tensors.iter();
-        return tensors.map(|t| Stored::of_tensor(file, t)).collect();
+        return tensors.map(|t| SourceTensor::of_tensor(file, t)).collect();
     }
     let name = file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
-    let stored = weights.iter().map(|w| Stored::of_weight(file, w));
-    let mut stored = stored.collect::<Result<Vec<_>>>()?;
-    stored::check_names(&stored)?;
+    let tensors = weights.iter().map(|w| SourceTensor::of_weight(file, w));
+    let mut tensors = tensors.collect::<Result<Vec<_>>>()?;
+    source_tensor::check_names(&tensors)?;
     if !arch.half_split {
-        for tensor in &mut stored {
-            tensor.turn(&file.metadata, Order::Interleaved)?;
+        for tensor in &mut tensors {
+            tensor.permute_heads(&file.metadata, RowOrder::Interleaved)?;
         }
     }
     let factors = rope_factors.iter();
-    stored.extend(factors.map(|(name, bytes)| stored::rope_tensor(name, bytes)));
-    Ok(stored)
+    tensors.extend(factors.map(|(name, bytes)| source_tensor::rope_tensor(name, bytes)));
+    Ok(tensors)
 }
 
-/// What a tensor becomes.
-pub(super) struct Plan<'a> {
-    pub(super) tensor: &'a Stored<'a>,
+/// Target type of a tensor.
+pub(super) struct TensorPlan<'a> {
+    pub(super) tensor: &'a SourceTensor<'a>,
     pub(super) to: TensorType,
-    pub(super) instead_of: Option<DType>,
+    pub(super) requested: Option<DType>,
 }
 
-fn plan<'a>(tensor: &'a Stored<'a>, how: &Quantize<'_>, facts: &Facts) -> Result<Plan<'a>> {
+fn plan<'a>(
+    tensor: &'a SourceTensor<'a>,
+    options: &QuantizeOptions<'_>,
+    traits: &ModelTraits,
+) -> Result<TensorPlan<'a>> {
     let name = &tensor.name;
-    let kept = Plan {
+    let unquantized = TensorPlan {
         tensor,
         to: match tensor.dtype.known() {
-            // Vectors are small, and every build reads them as f32.
+            // Vectors are small, and llama.cpp reads them as f32.
             Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32.into(),
             _ if tensor.matrix.scales.is_some() => DType::F16.into(),
             _ if tensor.dtype.gguf().is_none() => DType::F16.into(),
             _ => tensor.dtype,
         },
-        instead_of: None,
+        requested: None,
     };
     if !mix::is_quantized(name, &tensor.dims) {
-        return Ok(kept);
+        return Ok(unquantized);
     }
-    let wanted = match name.as_str() {
-        mix::OUTPUT_MATRIX => how.output,
-        mix::EMBEDDING => how
+    let requested = match name.as_str() {
+        mix::OUTPUT_MATRIX => options.output,
+        mix::EMBEDDING => options
             .embedding
-            .or(how.output.filter(|_| facts.is_output(name))),
+            .or(options.output.filter(|_| traits.is_output(name))),
         _ => None,
     };
-    let wanted = wanted
-        .or_else(|| (how.choose)(name))
-        .or_else(|| how.mix.map(|mix| mix.choose(name, facts)));
-    let Some(wanted) = wanted else {
-        return Ok(kept);
+    let requested = requested
+        .or_else(|| (options.choose)(name))
+        .or_else(|| options.mix.map(|mix| mix.choose(name, traits)));
+    let Some(requested) = requested else {
+        return Ok(unquantized);
     };
-    if quant::encoder(wanted).is_none() && wanted != DType::I2S {
+    if quant::encoder(requested).is_none() && requested != DType::I2S {
         bail!(
             Argument,
-            "tensor {name}: {wanted} is read here and not written"
+            "tensor {name}: quantizing to {requested} is not supported"
         );
     }
     let rows = tensor.dims.iter().skip(1).product();
-    let to = mix::fitting(wanted, rows, tensor.dims[0]);
-    Ok(Plan {
+    let to = mix::fitting(requested, rows, tensor.dims[0]);
+    Ok(TensorPlan {
         tensor,
         to: to.into(),
-        instead_of: (to != wanted).then_some(wanted),
+        requested: (to != requested).then_some(requested),
     })
 }
 
-/// The header: the model's metadata, and where its tensors will lie.
-fn header(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Writer<'static>> {
+/// Prepares the GGUF header: the metadata and the tensor list.
+fn header(
+    model: &Opened,
+    plans: &[TensorPlan<'_>],
+    options: &QuantizeOptions<'_>,
+) -> Result<Writer<'static>> {
     let mut writer = Writer::new();
-    let factors = plans.iter().any(|p| p.tensor.name == stored::ROPE_FACTORS);
-    let is_written_anew = |key: &str| {
-        let worked_out = factors && key.contains(".rope.scaling.");
-        let listed = LISTS.iter().any(|list| key.ends_with(list));
-        REPLACED.contains(&key) || (worked_out || listed) && model.folder.is_some()
+    let factors = plans
+        .iter()
+        .any(|p| p.tensor.name == source_tensor::ROPE_FACTORS);
+    let is_replaced = |key: &str| {
+        let as_factors = factors && key.contains(".rope.scaling.");
+        let as_tensor = LISTS.iter().any(|list| key.ends_with(list));
+        REPLACED.contains(&key) || (as_factors || as_tensor) && model.folder.is_some()
     };
     for (key, value) in model.file.metadata.iter() {
-        if !is_written_anew(key) {
+        if !is_replaced(key) {
             writer.copy(key, value);
         }
     }
-    if let Some((key, magnitude)) = stored::rope_magnitude(model)? {
+    if let Some((key, magnitude)) = source_tensor::rope_magnitude(model)? {
         writer.set(&key, magnitude);
     }
-    if let Some(number) = file_type(model, plans, how)? {
+    if let Some(number) = file_type(model, plans, options)? {
         writer.set("general.file_type", number);
     }
     writer.set("general.quantization_version", QUANTIZATION_VERSION);
-    if let Some(importance) = how.importance {
+    if let Some(importance) = options.importance {
         let entries = u32::try_from(importance.len()).unwrap_or(u32::MAX);
         writer.set("quantize.imatrix.entries_count", entries);
     }
     for plan in plans {
-        let Plan { tensor, to, .. } = plan;
+        let TensorPlan { tensor, to, .. } = plan;
         writer.declare(&tensor.name, *to, &tensor.dims);
     }
     Ok(writer)
 }
 
-/// `general.file_type`: that of the mix, or else of the file, or else of most elements.
-fn file_type(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<Option<u32>> {
-    if let Some(mix) = how.mix {
+/// Returns `general.file_type`: of the mix, otherwise of the GGUF source, otherwise of the largest
+/// tensor.
+fn file_type(
+    model: &Opened,
+    plans: &[TensorPlan<'_>],
+    options: &QuantizeOptions<'_>,
+) -> Result<Option<u32>> {
+    if let Some(mix) = options.mix {
         return Ok(Some(mix.file_type));
     }
     if model.folder.is_none() {
@@ -267,63 +283,63 @@ fn file_type(model: &Opened, plans: &[Plan<'_>], how: &Quantize<'_>) -> Result<O
     }
     let largest = plans.iter().max_by_key(|p| p.tensor.elements());
     let dtype = largest.and_then(|p| p.to.known());
-    Ok(dtype.and_then(Mix::of_base).map(|mix| mix.file_type))
+    Ok(dtype.and_then(QuantMix::of_base).map(|mix| mix.file_type))
 }
 
-/// A tensor to be written.
-pub(super) struct Work<'a> {
-    pub(super) plan: &'a Plan<'a>,
+/// Encodes and writes a tensor.
+pub(super) struct TensorWriter<'a> {
+    pub(super) plan: &'a TensorPlan<'a>,
     pub(super) importance: Option<&'a Importance>,
     pub(super) threads: usize,
 }
 
-impl Work<'_> {
-    /// Hands the bytes of the tensor to `put`, in order.
+impl TensorWriter<'_> {
+    /// Passes the bytes of the tensor to `put`, in order.
     pub(super) fn write(
         &self,
         put: &mut dyn FnMut(&[u8]) -> Result<()>,
         advance: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Quantized> {
-        let Plan {
+    ) -> Result<TensorReport> {
+        let TensorPlan {
             tensor,
             to,
-            instead_of,
+            requested,
         } = *self.plan;
         let importance = self
             .importance
             .map(|i| i.columns(&tensor.name, &tensor.dims));
         let importance = importance.transpose()?.flatten();
-        let mut total = Piece::default();
+        let mut total = EncodedChunk::default();
         let mut bytes = 0;
-        let mut take = |piece: Piece| {
-            put(&piece.bytes)?;
-            bytes += piece.bytes.len() as u64;
-            total.error += piece.error;
-            total.square += piece.square;
-            advance(piece.elements)
+        let mut write_chunk = |chunk: EncodedChunk| {
+            put(&chunk.bytes)?;
+            bytes += chunk.bytes.len() as u64;
+            total.error += chunk.error;
+            total.square += chunk.square;
+            advance(chunk.elements)
         };
         match to {
-            to if to == tensor.dtype => rows::copy(tensor, &mut take)?,
+            to if to == tensor.dtype => rows::copy(tensor, &mut write_chunk)?,
             TensorType::Known(dtype) => {
                 let target = Target {
                     dtype,
                     importance,
                     threads: self.threads,
                 };
-                Rows::of(tensor)?.encode(&target, &mut take)?;
+                Rows::of(tensor)?.encode(&target, &mut write_chunk)?;
             }
-            _ => bail!(Internal, "tensor {}: {to} is planned", tensor.name),
+            _ => bail!(Internal, "tensor {}: no encoder for {to}", tensor.name),
         }
         let error = if total.square > 0.0 {
             (total.error / total.square).sqrt()
         } else {
             0.0
         };
-        Ok(Quantized {
+        Ok(TensorReport {
             name: tensor.name.clone(),
             from: tensor.dtype,
             to,
-            instead_of,
+            requested,
             elements: tensor.elements(),
             bytes_before: tensor.bytes(),
             bytes,

@@ -1,4 +1,5 @@
-//! The head in another storage type: of a small model it is half of what a token reads.
+//! Requantizes the output projection (`lm_head`). In a small model it is half of the weights that a
+//! token reads.
 
 use super::rows::{Rows, Target, threads};
 use crate::dtype::DType;
@@ -8,42 +9,42 @@ use crate::load::memory::host_free_bytes;
 use crate::load::weight::{Data, Weight};
 use crate::quant::Matrix;
 
-/// The types that a head may be stored in anew: those that cost next to nothing in quality.
+/// Storage types that the output projection can be requantized to, with almost no loss of quality.
 pub const HEAD_TYPES: [DType; 2] = [DType::Q8_0, DType::Q6K];
 
-/// The same matrix in type `to`, encoded by so many threads (0: every core).
+/// Encodes a matrix as type `to` with `thread_count` threads (0: every core).
 ///
 /// # Errors
 ///
-/// `Unsupported` for rows that are no whole blocks of the type, `Memory` where it does not fit
-/// beside what is there, `Format` for numbers that cannot be encoded.
+/// `Unsupported` for rows that are not a multiple of the block size, `Memory` if the copy does not
+/// fit into free memory, `Format` for values that cannot be encoded.
 pub(in crate::load) fn encode_head(
     head: &Weight,
     to: DType,
     file: &Directory,
-    wanted_threads: u32,
+    thread_count: u32,
 ) -> Result<Weight> {
     let name = head.tensor(file);
     let Some(row_bytes) = to.bytes(head.cols.into()) else {
         bail!(
             Unsupported,
-            "a head of type {to}: rows of tensor {name} have {} elements, which are no whole \
-             blocks of {}",
+            "head type {to}: rows of tensor {name} have {} elements, expected a multiple of the \
+             block size {}",
             head.cols,
             to.facts().block
         );
     };
     let len = row_bytes.saturating_mul(head.rows.into());
     let free = host_free_bytes();
-    let no_room = || {
+    let out_of_memory = || {
         let message =
-            format_args!("tensor {name} as {to} takes {len} bytes, {free} are free").to_string();
+            format_args!("tensor {name} as {to} needs {len} bytes, {free} are free").to_string();
         Error::new(ErrorKind::Memory, message)
     };
-    let len = usize::try_from(len).map_err(|_| no_room())?;
+    let len = usize::try_from(len).map_err(|_| out_of_memory())?;
     let mut bytes = Vec::new();
     if len as u64 > free || bytes.try_reserve_exact(len).is_err() {
-        return Err(no_room());
+        return Err(out_of_memory());
     }
     let matrix = Matrix {
         bytes: head.codes.bytes(file),
@@ -54,10 +55,10 @@ pub(in crate::load) fn encode_head(
     let target = Target {
         dtype: to,
         importance: None,
-        threads: threads(wanted_threads),
+        threads: threads(thread_count),
     };
-    Rows::plain(name, head.dtype, matrix).encode(&target, &mut |piece| {
-        bytes.extend_from_slice(&piece.bytes);
+    Rows::plain(name, head.dtype, matrix).encode(&target, &mut |chunk| {
+        bytes.extend_from_slice(&chunk.bytes);
         Ok(())
     })?;
     Ok(Weight {

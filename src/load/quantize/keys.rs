@@ -1,30 +1,30 @@
-//! The tokenizer and the chat template of a folder, as keys of a GGUF file.
+//! Writes the tokenizer and the chat template of a folder as GGUF keys.
 
 use super::mix::EMBEDDING;
-use super::stored::Stored;
+use super::source_tensor::SourceTensor;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use crate::load::source::Opened;
 use crate::load::{chat, hf};
 use crate::text::{ChatTemplates, Vocab};
 
-/// Files of the tokenizer beside safetensors.
+/// Tokenizer files of a Hugging Face folder.
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// A chat template in a file of its own.
+/// Chat template file.
 pub(super) const TEMPLATE: &str = "chat_template.jinja";
 
-/// Bytes of a file of the tokenizer; that of Gemma 3 has 33 MB.
+/// Maximum size in bytes of a tokenizer file. Gemma 3's has 33 MB.
 const BYTES_MAX: u64 = 128 << 20;
 
-/// The type of a token that nothing becomes.
+/// GGUF type of unused tokens.
 const UNUSED: u32 = 5;
 
-/// Writes the keys for what a folder has in files of its own. Without a `tokenizer.json` there are
-/// none of a tokenizer, which goes into the notes.
+/// Writes the tokenizer and chat template keys of a folder. Adds a note if there is no
+/// `tokenizer.json`.
 pub(super) fn write(
     model: &Opened,
-    tensors: &[Stored<'_>],
+    tensors: &[SourceTensor<'_>],
     writer: &mut Writer<'_>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
@@ -33,13 +33,13 @@ pub(super) fn write(
     };
     let config = text(folder, TOKENIZER_CONFIG)?;
     if let Some(tokenizer) = text(folder, TOKENIZER)? {
-        let ends = folder.ends()?;
+        let eos_tokens = folder.eos_tokens()?;
         let embedding = tensors.iter().find(|t| t.name == EMBEDDING);
         let rows = embedding.map_or(0, |t| t.matrix.rows);
         Vocab::from_json(&tokenizer, config.as_deref(), |vocab| {
-            let eos = vocab.eos.or(ends.first().copied());
-            // What else ends a text is the end of a turn, and of a message.
-            let mut others = ends.iter().copied().filter(|end| Some(*end) != eos);
+            let eos = vocab.eos.or(eos_tokens.first().copied());
+            // Further end tokens become end of turn and end of message.
+            let mut others = eos_tokens.iter().copied().filter(|id| Some(*id) != eos);
             let (eot, eom) = (others.next(), others.next());
             write_vocab(
                 &Vocab {
@@ -53,9 +53,7 @@ pub(super) fn write(
             )
         })?;
     } else {
-        notes.push(format!(
-            "no tokenizer: there is no {TOKENIZER} beside the tensors"
-        ));
+        notes.push(format!("no tokenizer: the folder has no {TOKENIZER}"));
     }
     for (name, template) in chat::read(model)?.iter() {
         match name {
@@ -66,20 +64,23 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A text beside the tensors.
+/// Reads a text file of the folder.
 pub(super) fn text(folder: &hf::Folder, name: &str) -> Result<Option<String>> {
     folder.text(name, BYTES_MAX)
 }
 
-/// The keys of a vocabulary, filled up with unused tokens to the rows of the embedding.
+/// Writes the keys of a vocabulary, padded with unused tokens to the rows of the embedding.
 fn write_vocab(vocab: &Vocab<'_>, rows: usize, writer: &mut Writer<'_>) -> Result<()> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
-    let have = vocab.tokens.len();
-    if have > rows {
-        bail!(Format, "{have} tokens, the embedding has {rows} rows");
+    let count = vocab.tokens.len();
+    if count > rows {
+        bail!(
+            Format,
+            "the tokenizer has {count} tokens, but the embedding has {rows} rows"
+        );
     }
     let mut tokens: Vec<String> = vocab.tokens.iter().map(ToString::to_string).collect();
-    tokens.extend((have..rows).map(|id| format!("[PAD{id}]")));
+    tokens.extend((count..rows).map(|id| format!("[PAD{id}]")));
     let mut types = vocab.types.clone();
     types.resize(rows, UNUSED);
     writer.set(&key("model"), vocab.model);

@@ -1,4 +1,4 @@
-//! Writes models in other storage types, as GGUF files and as folders of Hugging Face.
+//! Writes models as GGUF files in other storage types, and as Hugging Face folders.
 
 mod export;
 mod gguf;
@@ -6,10 +6,10 @@ mod head;
 mod keys;
 mod mix;
 mod rows;
-mod stored;
+mod source_tensor;
 
-pub use export::{Export, export};
-pub use gguf::{Quantize, Quantized, Written, quantize};
+pub use export::{ExportOptions, export};
+pub use gguf::{ConversionReport, QuantizeOptions, TensorReport, quantize};
 pub use head::HEAD_TYPES;
 pub(super) use head::encode_head;
-pub use mix::{MIXES, Mix};
+pub use mix::{QUANT_MIXES, QuantMix};

@@ -1,130 +1,134 @@
-//! Commands that several kernels can run, and which of these is taken.
+//! Groups of commands with several candidate kernels, and kernel selection.
 
-use super::trial::{Trial, median};
+use super::candidates::{Candidate, median};
 use crate::device::{ProblemSize, TunedKernel};
 use crate::op::table::{KernelId, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What another candidate has to save to be taken: this part of what the usual one takes, and that
-/// part of its table. Less is noise.
-const GAIN_MIN: u32 = 50;
-const TABLE_GAIN_MIN: u32 = 1000;
+/// Minimum saving of a kernel to replace the default one: `1 / MIN_SAVING` of the default kernel's
+/// time and `1 / MIN_TABLE_SAVING` of the table's time. Smaller differences are noise.
+const MIN_SAVING: u32 = 50;
+const MIN_TABLE_SAVING: u32 = 1000;
 
-/// Commands of one operation, storage type and extent.
+/// Commands of one operation, storage type and problem size.
 #[derive(Clone, Debug)]
-pub struct Group {
-    /// What they work on.
-    pub extent: ProblemSize,
-    /// How many of them a table has.
+pub struct CommandGroup {
+    /// Problem size.
+    pub size: ProblemSize,
+    /// Number of these commands in a table.
     pub commands: u32,
-    /// The kernels that can run them, and what all of them take in one replay. The plain one comes
-    /// first, the one that is usual last.
+    /// Candidate kernels, and the time of all commands of the group in one replay. The base kernel
+    /// comes first, the default kernel last.
     pub times: Vec<(KernelId, Duration)>,
-    /// The kernel that is taken.
-    pub taken: KernelId,
+    /// The selected kernel.
+    pub selected: KernelId,
 }
 
-impl Group {
-    /// What they take with the usual kernel.
-    pub fn usual(&self) -> Duration {
+impl CommandGroup {
+    /// Returns the time of the commands with the default kernel.
+    pub fn default_time(&self) -> Duration {
         self.times.last().map_or(Duration::ZERO, |(_, time)| *time)
     }
 
     pub(super) fn choice(&self) -> TunedKernel {
         TunedKernel {
-            kernel: self.taken.name(),
-            extent: self.extent,
+            kernel: self.selected.name(),
+            extent: self.size,
         }
     }
 }
 
-/// What commands of a group have in common: the plain kernel, and what they work on.
+/// Key of a group: the base kernel and the problem size.
 type Key = (KernelId, ProblemSize);
 
-/// Commands of a group by kernel: how many there are in a table, and what one took in each round.
+/// For each kernel of a group: the number of commands in a table, and the time of one command in
+/// each round.
 type Samples = BTreeMap<KernelId, (usize, Vec<Duration>)>;
 
-/// Puts together what the commands of the tables in each form took.
-pub(super) fn groups(tables: &[Table], trials: &[Trial]) -> Vec<Group> {
-    let mut found: BTreeMap<Key, Samples> = BTreeMap::new();
-    let mut usual = BTreeSet::new();
-    for trial in trials {
-        let table = &tables[trial.table];
+/// Groups the command times of all candidates.
+pub(super) fn groups(tables: &[Table], candidates: &[Candidate]) -> Vec<CommandGroup> {
+    let mut by_key: BTreeMap<Key, Samples> = BTreeMap::new();
+    let mut defaults = BTreeSet::new();
+    for candidate in candidates {
+        let table = &tables[candidate.table];
         let mut alike: BTreeMap<(Key, KernelId), Vec<usize>> = BTreeMap::new();
         for (at, cmd) in table.cmds.iter().enumerate() {
-            let plain = KernelId::all(cmd.kernel.op, cmd.kernel.dtype, &[]).next();
-            let plain = plain.unwrap_or(cmd.kernel);
-            let key = (plain, table.extent(cmd.slots()));
+            let base = KernelId::all(cmd.kernel.op, cmd.kernel.dtype, &[]).next();
+            let base = base.unwrap_or(cmd.kernel);
+            let key = (base, table.extent(cmd.slots()));
             alike.entry((key, cmd.kernel)).or_default().push(at);
         }
         for ((key, kernel), cmds) in alike {
-            if trial.usual {
-                usual.insert(key);
+            if candidate.is_default {
+                defaults.insert(key);
             }
-            let samples = found.entry(key).or_default().entry(kernel);
+            let samples = by_key.entry(key).or_default().entry(kernel);
             let (count, samples) = samples.or_default();
             *count = cmds.len().max(*count);
-            let one = |laps: &Vec<Duration>| {
-                let all: Duration = cmds.iter().map(|at| laps[*at]).sum();
+            let mean = |times: &Vec<Duration>| {
+                let all: Duration = cmds.iter().map(|at| times[*at]).sum();
                 all.div_f64(cmds.len() as f64)
             };
-            samples.extend(trial.laps.iter().map(one));
+            samples.extend(candidate.times.iter().map(mean));
         }
     }
-    let several = found.into_iter().filter(|(_, samples)| samples.len() > 1);
-    let mut groups: Vec<Group> = several.map(|(key, samples)| group(key, samples)).collect();
-    choose(&mut groups, &usual);
-    groups.sort_by_key(|group| std::cmp::Reverse(group.usual()));
+    let several = by_key.into_iter().filter(|(_, samples)| samples.len() > 1);
+    let mut groups: Vec<CommandGroup> = several.map(|(key, samples)| group(key, samples)).collect();
+    select(&mut groups, &defaults);
+    groups.sort_by_key(|group| std::cmp::Reverse(group.default_time()));
     groups
 }
 
-fn group((plain, extent): Key, samples: Samples) -> Group {
+fn group((base, size): Key, samples: Samples) -> CommandGroup {
     let counts = samples.values().map(|(count, _)| *count);
     let commands = u32::try_from(counts.max().unwrap_or(0)).expect("tables are small");
     let time = |(kernel, (_, samples))| (kernel, median(samples) * commands);
     let times: Vec<_> = samples.into_iter().map(time).collect();
-    Group {
-        extent,
+    CommandGroup {
+        size,
         commands,
-        taken: times.last().map_or(plain, |(kernel, _)| *kernel),
+        selected: times.last().map_or(base, |(kernel, _)| *kernel),
         times,
     }
 }
 
-/// Takes the best kernel of each group, which has the usual one so far. These groups make up the
-/// tables as is usual.
-fn choose(groups: &mut [Group], usual: &BTreeSet<Key>) {
-    let is_usual = |group: &&Group| {
-        let plain = group.times.first();
-        plain.is_some_and(|(kernel, _)| usual.contains(&(*kernel, group.extent)))
+/// Selects the fastest kernel of each group. `defaults` are the groups of the default tables.
+fn select(groups: &mut [CommandGroup], defaults: &BTreeSet<Key>) {
+    let in_default_table = |group: &&CommandGroup| {
+        let base = group.times.first();
+        base.is_some_and(|(kernel, _)| defaults.contains(&(*kernel, group.size)))
     };
-    let whole = |many: bool| -> Duration {
-        let some = groups.iter().filter(|group| group.extent.many == many);
-        let some = some.filter(is_usual);
-        some.map(Group::usual).sum()
+    let table_time = |many: bool| -> Duration {
+        let some = groups.iter().filter(|group| group.size.many == many);
+        let some = some.filter(in_default_table);
+        some.map(CommandGroup::default_time).sum()
     };
-    let least = [false, true].map(|many| whole(many) / TABLE_GAIN_MIN);
+    let min_savings = [false, true].map(|many| table_time(many) / MIN_TABLE_SAVING);
     for group in groups {
-        group.taken = best(
+        group.selected = best(
             &group.times,
-            group.taken,
-            least[usize::from(group.extent.many)],
+            group.selected,
+            min_savings[usize::from(group.size.many)],
         );
     }
 }
 
-/// The candidate that takes least; the usual one, where that saves no more than `least`.
-pub(super) fn best<T: Copy + PartialEq>(times: &[(T, Duration)], usual: T, least: Duration) -> T {
+/// Returns the fastest candidate, or the default one if that does not save more than `min_saving`.
+pub(super) fn best<T: Copy + PartialEq>(
+    times: &[(T, Duration)],
+    default: T,
+    min_saving: Duration,
+) -> T {
     let Some(&(candidate, time)) = times.iter().min_by_key(|(_, time)| *time) else {
-        return usual;
+        return default;
     };
-    let own = times.iter().find(|(known, _)| *known == usual);
-    let saves = |own: Duration| own.saturating_sub(time) > least.max(own / GAIN_MIN);
-    if own.is_none_or(|(_, own)| saves(*own)) {
+    let default_time = times.iter().find(|(known, _)| *known == default);
+    let saves = |own: Duration| own.saturating_sub(time) > min_saving.max(own / MIN_SAVING);
+    if default_time.is_none_or(|(_, own)| saves(*own)) {
         candidate
     } else {
-        usual
+        default
     }
 }
 
@@ -137,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_candidate_stays_unless_another_saves_enough() {
-        let best = |times: [u64; 3], least| {
+    fn selects_a_candidate_only_if_it_saves_enough() {
+        let best = |times: [u64; 3], min_saving| {
             let times: Vec<_> = (0..).zip(micros(&times)).collect();
-            best(&times, 2, Duration::from_micros(least))
+            best(&times, 2, Duration::from_micros(min_saving))
         };
         assert_eq!(best([100, 50, 200], 0), 1);
         assert_eq!(best([100, 98, 99], 0), 2, "within 2 %");
-        assert_eq!(best([100, 50, 200], 150), 2, "nothing for the table");
+        assert_eq!(best([100, 50, 200], 150), 2, "too little for the table");
         assert_eq!(best([0, 0, 0], 0), 2);
         assert_eq!(super::best(&[(7, Duration::ZERO)], 3, Duration::ZERO), 7);
         assert_eq!(super::best(&[], 3, Duration::ZERO), 3);

@@ -1,16 +1,16 @@
-//! Times the kernels that could run a model on a GPU, and the numbers that tables are planned with.
+//! Autotuning: measures the candidate kernels and planning parameters of a model on a GPU.
 //!
-//! One program has a table for each candidate, so that weights are sent once. Tables are replayed
-//! from end to end, in turns: between two runs of a command the device reads all other weights, and
-//! a clock that changes its speed changes it for all of them. What was chosen command by command is
-//! then held against the usual tables as a whole.
+//! One program contains a table for each candidate, so that weights are uploaded once. Tables are
+//! replayed whole and in turns: between two runs of a command the device reads all other weights,
+//! and a change of its clock affects all candidates. The selection is then compared with the default
+//! tables as a whole.
 
+mod candidates;
 mod group;
-mod rig;
-mod trial;
+mod runner;
 
 use super::build::Build;
-use super::device::Device;
+use super::device::SelectedDevice;
 use super::inspect;
 use super::options::LoadOptions;
 use super::source::Source;
@@ -19,168 +19,166 @@ use crate::device::{DeviceKind, Fusion};
 use crate::error::{Result, bail};
 use crate::op::list::Op;
 use crate::op::table::Table;
-pub use group::Group;
+use candidates::{Candidate, Candidates};
+pub use group::CommandGroup;
 use group::{best, groups};
-use rig::{ROUNDS, Rig};
+use runner::{ROUNDS, Runner};
 use std::time::Duration;
-use trial::{Trial, Trials};
 
-/// Weights of fewer bytes may stay in a GPU's cache from one replay to the next: no back end tells
-/// its size, and the largest that are known have so much.
+/// Weights below this size may stay in a GPU cache between replays. It is the largest known cache
+/// size; no backend reports the actual size.
 const COLD_BYTES: u64 = 256 << 20;
 
-/// What was measured of a model on an adapter.
+/// Result of [`tune`].
 #[derive(Clone, Debug)]
-pub struct Measured {
-    /// What came of it.
+pub struct TuneReport {
+    /// The selected kernels and parameters.
     pub tuning: Tuning,
-    /// Commands that several kernels can run, what takes longest first.
-    pub groups: Vec<Group>,
-    /// A token, by the small commands that products do themselves; empty where there are none.
+    /// Groups of commands with several candidate kernels, slowest first.
+    pub groups: Vec<CommandGroup>,
+    /// Time per decoded token for each fusion; empty if there is only one candidate.
     pub fusions: Vec<(Fusion, Duration)>,
-    /// Attention of one token behind a full context, by the positions that it takes at a time;
-    /// empty where that changes nothing.
+    /// Attention time of one token at full context for each number of positions per part; empty if
+    /// there is only one candidate.
     pub attention_parts: Vec<(u32, Duration)>,
-    /// A token of a prompt, by the tokens of a chunk; empty where there is no choice.
+    /// Time per prompt token for each chunk size; empty if there is only one candidate.
     pub chunks: Vec<(u32, Duration)>,
-    /// The table of one token and that of many, where something came of it, each replayed whole.
-    pub gains: Vec<Gain>,
-    /// Whether the weights were read from memory and not from a cache.
+    /// Whole-table times of the decode table and of the prefill table, if tuning changes them.
+    pub speedups: Vec<Speedup>,
+    /// Whether the weights were read from memory rather than from a cache.
     pub cold: bool,
 }
 
-/// What a token takes in a table that is replayed whole. Where it takes no less as was measured,
-/// the tuning leaves commands like those of the table as is usual.
+/// Time per token of a whole table, before and after tuning. If tuning is not faster, the tuning
+/// keeps the defaults for this kind of table.
 #[derive(Clone, Copy, Debug)]
-pub struct Gain {
-    /// Whether the table takes many tokens at once.
+pub struct Speedup {
+    /// Whether this is the prefill table, with many tokens, or the decode table, with one.
     pub many: bool,
-    /// As is usual.
-    pub usual: Duration,
-    /// With the kernels and numbers that were found to be the best.
+    /// Time per token with the defaults.
+    pub default: Duration,
+    /// Time per token with the selected kernels and parameters.
     pub tuned: Duration,
 }
 
-impl Gain {
-    /// Whether tuning makes the table faster.
-    pub fn pays(&self) -> bool {
-        self.tuned < self.usual
+impl Speedup {
+    /// Returns whether tuning makes the table faster.
+    pub fn is_faster(&self) -> bool {
+        self.tuned < self.default
     }
 
-    /// Leaves commands like those of the table as is usual.
-    fn forgo(&self, tuning: &mut Tuning, usual: &Tuning) {
+    /// Restores the defaults for this kind of table.
+    fn revert(&self, tuning: &mut Tuning, default: &Tuning) {
         tuning
             .choices
             .retain(|choice| choice.extent.many != self.many);
         if self.many {
-            tuning.chunk_tokens = usual.chunk_tokens;
+            tuning.chunk_tokens = default.chunk_tokens;
         } else {
-            tuning.fusion = usual.fusion;
-            tuning.attention_part = usual.attention_part;
+            tuning.fusion = default.fusion;
+            tuning.attention_part = default.attention_part;
         }
     }
 }
 
-/// Measures which kernels and numbers suit a model on a GPU; `report` hears how many rounds of how
-/// many at most are done. [`Tuning::write`] keeps what comes of it for [`load`](crate::load()).
+/// Measures the fastest kernels and parameters of a model on a GPU. `report` receives the number of
+/// finished rounds and the maximum number of rounds. [`Tuning::write`] stores the result for
+/// [`load`](crate::load()).
 ///
 /// # Errors
 ///
-/// `Unsupported` on a CPU, which has no kernels to choose from, and on a GPU that cannot tell the
-/// times of commands; else as [`load`](crate::load()).
+/// `Unsupported` on a CPU, which has no candidate kernels, and on a GPU without timestamp queries;
+/// otherwise as [`load`](crate::load()).
 pub fn tune(
     source: &Source,
     options: &LoadOptions,
     report: &mut dyn FnMut(u32, u32),
-) -> Result<Measured> {
-    let device = Device::choose(options)?.check_shaders()?;
+) -> Result<TuneReport> {
+    let device = SelectedDevice::choose(options)?.check_shaders()?;
     let profile = device.profile()?;
     if profile.kind == DeviceKind::Cpu {
         let why = device
             .fallback()
             .map_or(String::new(), |why| format!(" ({why})"));
-        bail!(
-            Unsupported,
-            "tuning: {profile} is a CPU, which has no kernels to choose from{why}"
-        );
+        bail!(Unsupported, "tuning requires a GPU, got {profile}{why}");
     }
     let untuned = LoadOptions {
         tuning_folder: None,
         ..options.clone()
     };
     let mut build = inspect::prepare(source, &untuned, profile)?;
-    let usual = Tuning::usual(&build.profile, &build.catalog, options.precision);
-    let (tables, mut trials) = Trials::plan(&mut build, options)?;
+    let default = Tuning::default_for(&build.profile, &build.catalog, options.precision);
+    let (tables, mut candidates) = Candidates::plan(&mut build, options)?;
     let cold = build.facts(&tables).token_bytes >= COLD_BYTES;
     let mut rounds = 0;
     let mut done = || {
         rounds += 1;
         report(rounds, 2 * (ROUNDS + 1));
     };
-    let mut rig = Rig::link(&device, &build, tables)?;
-    rig.rounds(trials.all().collect(), &mut done)?;
-    let groups = groups(&rig.tables, &trials.forms);
-    let attends = |op| matches!(op, Op::AttendPart | Op::AttendJoin);
-    let fusions = rig.numbers(&trials.fusions, |_| true);
-    let attention_parts = rig.numbers(&trials.parts, attends);
-    let chunks = rig.numbers(&trials.chunks, |_| true);
-    // The device has room for one program.
-    drop(rig);
+    let mut runner = Runner::link(&device, &build, tables)?;
+    runner.rounds(candidates.all().collect(), &mut done)?;
+    let groups = groups(&runner.tables, &candidates.variants);
+    let is_attention = |op| matches!(op, Op::AttendPart | Op::AttendJoin);
+    let fusions = runner.token_times(&candidates.fusions, |_| true);
+    let attention_parts = runner.token_times(&candidates.parts, is_attention);
+    let chunks = runner.token_times(&candidates.chunks, |_| true);
+    // The device has memory for one program.
+    drop(runner);
     let mut tuning = Tuning {
-        choices: groups.iter().map(Group::choice).collect(),
-        fusion: best(&fusions, usual.fusion, Duration::ZERO),
-        attention_part: best(&attention_parts, usual.attention_part, Duration::ZERO),
-        chunk_tokens: best(&chunks, usual.chunk_tokens, Duration::ZERO),
-        ..usual.clone()
+        choices: groups.iter().map(CommandGroup::choice).collect(),
+        fusion: best(&fusions, default.fusion, Duration::ZERO),
+        attention_part: best(&attention_parts, default.attention_part, Duration::ZERO),
+        chunk_tokens: best(&chunks, default.chunk_tokens, Duration::ZERO),
+        ..default.clone()
     };
-    let gains = gains(&device, &mut build, (options, &tuning), &mut done)?;
-    for gain in gains.iter().filter(|gain| !gain.pays()) {
-        gain.forgo(&mut tuning, &usual);
+    let speedups = speedups(&device, &mut build, (options, &tuning), &mut done)?;
+    for speedup in speedups.iter().filter(|speedup| !speedup.is_faster()) {
+        speedup.revert(&mut tuning, &default);
     }
-    Ok(Measured {
+    Ok(TuneReport {
         tuning,
         groups,
         fusions,
         attention_parts,
         chunks,
-        gains,
+        speedups,
         cold,
     })
 }
 
-/// Replays whole tables as is usual and as was measured.
-fn gains(
-    device: &Device,
+/// Times whole tables with the defaults and with the tuning.
+fn speedups(
+    device: &SelectedDevice,
     build: &mut Build,
     (options, tuning): (&LoadOptions, &Tuning),
     done: &mut dyn FnMut(),
-) -> Result<Vec<Gain>> {
+) -> Result<Vec<Speedup>> {
     let mut tables = Vec::new();
-    let mut usual = trial::whole(build, &mut tables)?;
-    tuning.put_into(&mut build.profile);
-    build.chunk = trial::chunk_of(build, options)?;
-    let mut tuned = trial::whole(build, &mut tables)?;
-    let pairs = usual.iter_mut().zip(&mut tuned);
+    let mut defaults = candidates::whole_tables(build, &mut tables)?;
+    tuning.apply(&mut build.profile);
+    build.chunk = candidates::chunk_of(build, options)?;
+    let mut tuned = candidates::whole_tables(build, &mut tables)?;
+    let pairs = defaults.iter_mut().zip(&mut tuned);
     let mut pairs: Vec<_> = pairs
-        .filter(|(usual, tuned)| !same(&tables[usual.table], &tables[tuned.table]))
+        .filter(|(default, tuned)| !same(&tables[default.table], &tables[tuned.table]))
         .collect();
     if pairs.is_empty() {
         return Ok(Vec::new());
     }
-    let mut rig = Rig::link(device, build, tables)?;
-    let trials = pairs
+    let mut runner = Runner::link(device, build, tables)?;
+    let all = pairs
         .iter_mut()
-        .flat_map(|(usual, tuned)| [&mut **usual, &mut **tuned]);
-    rig.rounds(trials.collect(), done)?;
-    let gain = |(usual, tuned): &(&mut Trial, &mut Trial)| Gain {
-        many: rig.tables[usual.table].tokens > 1,
-        usual: rig.token(usual, |_| true),
-        tuned: rig.token(tuned, |_| true),
+        .flat_map(|(default, tuned)| [&mut **default, &mut **tuned]);
+    runner.rounds(all.collect(), done)?;
+    let speedup = |(default, tuned): &(&mut Candidate, &mut Candidate)| Speedup {
+        many: runner.tables[default.table].tokens > 1,
+        default: runner.token_time(default, |_| true),
+        tuned: runner.token_time(tuned, |_| true),
     };
-    Ok(pairs.iter().map(gain).collect())
+    Ok(pairs.iter().map(speedup).collect())
 }
 
-/// Whether two tables of one model launch the same.
+/// Returns whether two tables of one model launch the same kernels with the same parameters.
 fn same(a: &Table, b: &Table) -> bool {
     let launches = |table: &Table| -> Vec<_> {
         let cmds = table.cmds.iter();

@@ -105,7 +105,7 @@ final class ModelTests: XCTestCase {
         _ = try await storyModel(maxContext: tooLong)
         try Library.setLog(.off) { _, _ in XCTFail("nobody is to be told") }
         let heard = lines.with { $0 }
-        XCTAssertTrue(heard.contains { $0.contains("trained for") }, "\(heard)")
+        XCTAssertTrue(heard.contains { $0.contains("trained context length") }, "\(heard)")
         _ = try await storyModel(maxContext: tooLong)
         XCTAssertEqual(lines.with { $0 }, heard)
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::dtype::DType;
-use tabla::{Mix, Quantized, Source, Written};
+use tabla::{ConversionReport, QuantMix, Source, TensorReport};
 
 /// Does something for a while: with a bar, and until the user presses Ctrl-C.
 pub(crate) fn with_bar<T>(
@@ -32,7 +32,7 @@ pub(crate) fn with_bar<T>(
 /// What was written, and where.
 pub(crate) struct What<'a> {
     pub(crate) name: &'a str,
-    pub(crate) mix: Option<&'a Mix>,
+    pub(crate) mix: Option<&'a QuantMix>,
     pub(crate) output: &'a Path,
     /// Whether importance was asked for.
     pub(crate) importance: bool,
@@ -40,7 +40,7 @@ pub(crate) struct What<'a> {
 
 impl What<'_> {
     /// Says what became of each tensor, and what the model lacks.
-    pub(crate) fn say(&self, written: &Written) -> Result<(), Failure> {
+    pub(crate) fn say(&self, written: &ConversionReport) -> Result<(), Failure> {
         note(written);
         let tensors = &written.tensors;
         let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
@@ -58,7 +58,7 @@ impl What<'_> {
         ))
     }
 
-    fn line(&self, t: &Quantized, width: usize) -> String {
+    fn line(&self, t: &TensorReport, width: usize) -> String {
         let name = terminal::one_line(&t.name);
         let (from, to) = (t.from.name(), t.to.name());
         let size = terminal::bytes(t.bytes);
@@ -66,7 +66,7 @@ impl What<'_> {
         if t.from != t.to {
             line += &format!("  error {:.5}", t.error);
         }
-        if let Some(wanted) = t.instead_of {
+        if let Some(wanted) = t.requested {
             line += &format!("  ({wanted} does not fit the rows)");
         }
         if self.importance && t.from != t.to && !t.weighted {
@@ -76,15 +76,15 @@ impl What<'_> {
     }
 
     /// The same as one JSON object.
-    pub(crate) fn say_json(&self, written: &Written) -> Result<(), Failure> {
+    pub(crate) fn say_json(&self, written: &ConversionReport) -> Result<(), Failure> {
         note(written);
         let tensors = &written.tensors;
-        let tensor = |t: &Quantized| {
+        let tensor = |t: &TensorReport| {
             json!({
                 "name": t.name,
                 "from": t.from.name(),
                 "to": t.to.name(),
-                "instead_of": t.instead_of.map(DType::name),
+                "instead_of": t.requested.map(DType::name),
                 "elements": t.elements,
                 "bytes": t.bytes,
                 "error": t.error,
@@ -105,14 +105,14 @@ impl What<'_> {
 }
 
 /// What the model lacks.
-fn note(written: &Written) {
+fn note(written: &ConversionReport) {
     for note in &written.notes {
         terminal::note(&terminal::one_line(note));
     }
 }
 
 /// Bytes before, bytes now, elements.
-fn sums(tensors: &[Quantized]) -> [u64; 3] {
+fn sums(tensors: &[TensorReport]) -> [u64; 3] {
     tensors.iter().fold([0; 3], |[before, after, elements], t| {
         [
             before.saturating_add(t.bytes_before),

@@ -1,5 +1,4 @@
-//! A model's tensors as they are stored, under the names of GGUF files and in the order of rows
-//! that the new file wants.
+//! Tensors of the source model, with GGUF names and the row order of the new file.
 
 use crate::arch::{self, RopeScaling, Rotation};
 use crate::dtype::DType;
@@ -11,39 +10,38 @@ use crate::load::weight::{Weight, f32_bytes};
 use crate::quant::Matrix;
 use std::collections::HashSet;
 
-/// A tensor of the model.
-pub(super) struct Stored<'a> {
-    /// Its name in the new file.
+/// A tensor of the source model.
+pub(super) struct SourceTensor<'a> {
+    /// Name in the new file.
     pub(super) name: String,
-    /// Elements along each dimension, the fastest first.
+    /// Dimensions, the fastest varying first.
     pub(super) dims: Vec<u64>,
     pub(super) dtype: TensorType,
     pub(super) matrix: Matrix<'a>,
-    pub(super) order: Order,
+    pub(super) order: RowOrder,
 }
 
-/// Which row of the model becomes a row of the new file.
+/// Permutation of rows from the source to the new file. The value is the head dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Order {
-    /// The same.
+pub(super) enum RowOrder {
+    /// No permutation.
     Same,
-    /// Heads of so many rows, whose halves are taken in turns: RoPE turns neighbours then.
+    /// Interleaves the two halves of each head, for RoPE on adjacent pairs.
     Interleaved(usize),
-    /// The reverse: rows that were taken in turns become halves.
+    /// Inverse of [`RowOrder::Interleaved`].
     Halves(usize),
 }
 
-/// Where divisors of RoPE's frequencies stand in GGUF files: those of a rule, and the two lists of
-/// models that have one for long texts.
+/// GGUF tensors of RoPE frequency factors: of a scaling rule, and the two lists of LongRoPE.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 
-/// Divides a frequency to nothing, as llama.cpp's converter writes it.
-const STILL: f32 = 1e30;
+/// Factor that makes a frequency 0, as written by llama.cpp's converter.
+const NO_ROTATION: f32 = 1e30;
 
-impl Order {
-    /// The row of the model that becomes `row`.
+impl RowOrder {
+    /// Returns the source row of `row`.
     pub(super) fn source(self, row: usize) -> usize {
         let (head, interleaved) = match self {
             Self::Same => return row,
@@ -60,8 +58,8 @@ impl Order {
     }
 }
 
-impl<'a> Stored<'a> {
-    /// A tensor of a GGUF file.
+impl<'a> SourceTensor<'a> {
+    /// Wraps a tensor of a GGUF file.
     pub(super) fn of_tensor(file: &'a Directory, tensor: &TensorInfo) -> Result<Self> {
         let [rows, cols] = size(&tensor.name, tensor.rows(), tensor.cols())?;
         Ok(Self {
@@ -74,11 +72,11 @@ impl<'a> Stored<'a> {
                 rows,
                 cols,
             },
-            order: Order::Same,
+            order: RowOrder::Same,
         })
     }
 
-    /// A weight of a checkpoint.
+    /// Wraps a weight of a Hugging Face checkpoint.
     pub(super) fn of_weight(file: &'a Directory, weight: &'a Weight) -> Result<Self> {
         let vector = file.tensors[weight.codes.tensor].dims.len() == 1;
         let [rows, cols] = [weight.rows, weight.cols].map(u64::from);
@@ -99,24 +97,29 @@ impl<'a> Stored<'a> {
                 rows,
                 cols,
             },
-            order: Order::Same,
+            order: RowOrder::Same,
         })
     }
 
-    /// All elements.
+    /// Returns the number of elements.
     pub(super) fn elements(&self) -> u64 {
         self.dims.iter().fold(1, |n, d| n.saturating_mul(*d))
     }
 
-    /// Bytes before, those of scales among them.
+    /// Returns the size in bytes, including scales.
     pub(super) fn bytes(&self) -> u64 {
         let scales = self.matrix.scales;
-        let beside = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
-        (self.matrix.bytes.len() + beside) as u64
+        let scale_bytes = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
+        (self.matrix.bytes.len() + scale_bytes) as u64
     }
 
-    /// Turns the heads of Q and K, matrices and biases, by `order` of a head's rows.
-    pub(super) fn turn(&mut self, metadata: &Metadata, order: fn(usize) -> Order) -> Result<()> {
+    /// Permutes the rows of each head of Q and K weights and biases. `order` receives the head
+    /// dimension.
+    pub(super) fn permute_heads(
+        &mut self,
+        metadata: &Metadata,
+        order: fn(usize) -> RowOrder,
+    ) -> Result<()> {
         let key = |name: &str| {
             let arch = metadata.str("general.architecture")?.unwrap_or_default();
             metadata.u32(&format!("{arch}.attention.{name}"))
@@ -135,7 +138,7 @@ impl<'a> Stored<'a> {
         if heads == 0 || !rows.is_multiple_of(2 * heads) {
             bail!(
                 Format,
-                "tensor {}: {rows} rows for {heads} heads",
+                "tensor {}: {rows} rows do not divide into {heads} heads of even dimension",
                 self.name
             );
         }
@@ -144,25 +147,25 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Refuses two tensors of one name.
-pub(super) fn check_names(tensors: &[Stored<'_>]) -> Result<()> {
+/// Rejects two tensors with the same name.
+pub(super) fn check_names(tensors: &[SourceTensor<'_>]) -> Result<()> {
     let mut seen = HashSet::new();
     match tensors.iter().find(|t| !seen.insert(t.name.as_str())) {
         None => Ok(()),
-        Some(twice) => bail!(Format, "two tensors are {}", twice.name),
+        Some(duplicate) => bail!(Format, "two tensors map to {}", duplicate.name),
     }
 }
 
-/// The divisors of RoPE's frequencies that stand for a rule in a GGUF file, if the model follows
-/// one that files of GGUF do not name: the names of their tensors, and the divisors.
+/// Returns the RoPE factor tensors that represent the model's scaling rule in GGUF, which has no key
+/// for it: names and bytes. Empty for other rules.
 pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let config = arch::Config::read(metadata)?;
-    let family = arch::find(&config.architecture)?;
-    let config = config.validate(family)?;
+    let arch = arch::find(&config.architecture)?;
+    let config = config.validate(arch)?;
     let rope = &config.ropes[0];
     Ok(match &rope.scaling {
         RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. } => {
-            let factors = worked_out(rope, config.context)?;
+            let factors = factors_of_rule(rope, config.context)?;
             vec![(ROPE_FACTORS, f32_bytes(&factors))]
         }
         RopeScaling::Long { short, long, .. } => {
@@ -172,34 +175,34 @@ pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec
     })
 }
 
-/// What cosine and sine are multiplied by where a folder leaves it to a rule that readers of GGUF
-/// do not know, and its key.
+/// Returns the key and value of the LongRoPE attention factor if the folder does not set it, because
+/// GGUF readers do not compute it.
 pub(super) fn rope_magnitude(model: &Opened) -> Result<Option<(String, f32)>> {
     if model.folder.is_none() {
         return Ok(None);
     }
     let config = arch::Config::read(&model.file.metadata)?;
     let key = format!("{}.rope.scaling.attn_factor", config.architecture);
-    let rule = matches!(config.ropes[0].scaling, RopeScaling::Long { .. });
-    let open = model.file.metadata.get(&key).is_none();
-    Ok((rule && open).then(|| (key, config.ropes[0].magnitude())))
+    let long = matches!(config.ropes[0].scaling, RopeScaling::Long { .. });
+    let unset = model.file.metadata.get(&key).is_none();
+    Ok((long && unset).then(|| (key, config.ropes[0].magnitude())))
 }
 
-/// The divisors by which every frequency is what the rule makes of it.
-fn worked_out(rope: &Rotation, context: u32) -> Result<Vec<f32>> {
-    let wanted = rope.freqs(None, context)?;
+/// Returns the factors that reproduce the frequencies of a scaling rule.
+fn factors_of_rule(rope: &Rotation, context: u32) -> Result<Vec<f32>> {
+    let expected = rope.freqs(None, context)?;
     let rope = Rotation {
         scaling: RopeScaling::None,
         ..rope.clone()
     };
     let plain = rope.freqs(None, context)?;
-    let quotients = plain.iter().zip(&wanted).map(|(p, w)| p / w);
-    let mut factors: Vec<f32> = quotients.map(|f| f.min(STILL)).collect();
-    // The quotient may be off by the last bit.
+    let quotients = plain.iter().zip(&expected).map(|(p, e)| p / e);
+    let mut factors: Vec<f32> = quotients.map(|f| f.min(NO_ROTATION)).collect();
+    // A quotient may be off by one ULP: try the next value above, then the one below.
     for step in [f32::next_up, |f: f32| f.next_down().next_down()] {
-        let found = rope.freqs(Some(&factors), context)?;
-        for (factor, (found, wanted)) in factors.iter_mut().zip(found.iter().zip(&wanted)) {
-            if found != wanted && *wanted != 0.0 {
+        let actual = rope.freqs(Some(&factors), context)?;
+        for (factor, (actual, expected)) in factors.iter_mut().zip(actual.iter().zip(&expected)) {
+            if actual != expected && *expected != 0.0 {
                 *factor = step(*factor);
             }
         }
@@ -207,10 +210,10 @@ fn worked_out(rope: &Rotation, context: u32) -> Result<Vec<f32>> {
     Ok(factors)
 }
 
-/// A tensor of [`rope_factors`].
-pub(super) fn rope_tensor<'a>(name: &str, factors: &'a [u8]) -> Stored<'a> {
+/// Wraps a tensor of [`rope_factors`].
+pub(super) fn rope_tensor<'a>(name: &str, factors: &'a [u8]) -> SourceTensor<'a> {
     let cols = factors.len() / DType::F32.facts().bytes;
-    Stored {
+    SourceTensor {
         name: name.to_string(),
         dims: vec![cols as u64],
         dtype: DType::F32.into(),
@@ -220,14 +223,17 @@ pub(super) fn rope_tensor<'a>(name: &str, factors: &'a [u8]) -> Stored<'a> {
             rows: 1,
             cols,
         },
-        order: Order::Same,
+        order: RowOrder::Same,
     }
 }
 
 fn size(name: &str, rows: u64, cols: u64) -> Result<[usize; 2]> {
     match (usize::try_from(rows), usize::try_from(cols)) {
         (Ok(rows), Ok(cols)) => Ok([rows, cols]),
-        _ => bail!(TooLarge, "tensor {name}: {rows} rows of {cols} columns"),
+        _ => bail!(
+            TooLarge,
+            "tensor {name}: {rows} rows of {cols} columns do not fit usize"
+        ),
     }
 }
 
@@ -236,14 +242,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_turned_and_turned_back() {
-        // Two heads of six rows: their halves are 0 1 2 and 3 4 5.
-        let turned: Vec<_> = (0..12).map(|r| Order::Interleaved(6).source(r)).collect();
-        assert_eq!(turned, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+    fn row_orders_are_inverse() {
+        // Two heads of six rows; the halves of the first are 0 1 2 and 3 4 5.
+        let interleaved: Vec<_> = (0..12)
+            .map(|r| RowOrder::Interleaved(6).source(r))
+            .collect();
+        assert_eq!(interleaved, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
         for row in 0..12 {
-            let there = Order::Halves(6).source(row);
-            assert_eq!(Order::Interleaved(6).source(there), row);
-            assert_eq!(Order::Same.source(row), row);
+            let source = RowOrder::Halves(6).source(row);
+            assert_eq!(RowOrder::Interleaved(6).source(source), row);
+            assert_eq!(RowOrder::Same.source(row), row);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! A device that replays what is tried, in turns.
+//! Times candidate tables on a device.
 
-use super::trial::{Trial, passes};
+use super::candidates::{Candidate, passes};
 use crate::error::{Context, Result};
 use crate::exec::state::Row;
 use crate::exec::{Executor, Program};
 use crate::load::build::Build;
 use crate::load::compare;
-use crate::load::device::Device;
+use crate::load::device::SelectedDevice;
 use crate::model::TableId;
 use crate::op::list::Op;
 use crate::op::table::{BufferId, Table};
@@ -14,22 +14,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds that count; one before them warms the device up.
+/// Number of timed rounds, after one warm-up round.
 pub(super) const ROUNDS: u32 = 9;
 
-/// A device with the tables of all trials.
-pub(super) struct Rig {
+/// A device with the tables of all candidates.
+pub(super) struct Runner {
     executor: Box<dyn Executor>,
     pub(super) tables: Arc<[Table]>,
     context: u32,
     vocab: u32,
 }
 
-impl Rig {
+impl Runner {
+    /// Links the tables to the device.
+    ///
     /// # Errors
     ///
-    /// As of linking, and `Unsupported` where the device cannot tell the times of commands.
-    pub(super) fn link(device: &Device, build: &Build, tables: Vec<Table>) -> Result<Self> {
+    /// As linking; `Unsupported` if the device has no timestamp queries.
+    pub(super) fn link(device: &SelectedDevice, build: &Build, tables: Vec<Table>) -> Result<Self> {
         let tables: Arc<[Table]> = tables.into();
         let program = Program {
             tables: tables.clone(),
@@ -48,25 +50,25 @@ impl Rig {
         })
     }
 
-    /// Puts keys and values at every position, as a prompt would, and times trials in turns.
+    /// Fills the KV cache at every position, then times the candidates in turns.
     pub(super) fn rounds(
         &mut self,
-        mut trials: Vec<&mut Trial>,
+        mut candidates: Vec<&mut Candidate>,
         done: &mut dyn FnMut(),
     ) -> Result<()> {
-        if let Some(trial) = trials
+        if let Some(candidate) = candidates
             .iter()
-            .max_by_key(|trial| self.tables[trial.table].tokens)
+            .max_by_key(|candidate| self.tables[candidate.table].tokens)
         {
-            let Table { tokens, cmds, .. } = &self.tables[trial.table];
+            let Table { tokens, cmds, .. } = &self.tables[candidate.table];
             let (mut all, step) = (passes(0..self.context, *tokens).into_iter(), cmds.len());
-            all.try_for_each(|pass| self.pass((trial.table, step), pass))?;
+            all.try_for_each(|pass| self.pass((candidate.table, step), pass))?;
         }
         for round in 0..=ROUNDS {
-            for trial in &mut trials {
-                let laps = self.time(trial)?;
+            for candidate in &mut candidates {
+                let times = self.time(candidate)?;
                 if round > 0 {
-                    trial.laps.push(laps);
+                    candidate.times.push(times);
                 }
             }
             done();
@@ -74,7 +76,7 @@ impl Rig {
         Ok(())
     }
 
-    /// One pass of the tokens of these positions through a table, so many commands at a time.
+    /// Runs the tokens at these positions through a table, submitting `step` commands at a time.
     fn pass(&mut self, (table, step): (usize, usize), positions: Range<u32>) -> Result<()> {
         let row = |position: u32| Row {
             token: position.wrapping_mul(7) % self.vocab,
@@ -93,39 +95,39 @@ impl Rig {
         starts.try_for_each(|at| self.executor.run(table, (at..end.min(at + step)).into(), 1))
     }
 
-    /// What each command of a trial took in one round.
-    fn time(&mut self, trial: &Trial) -> Result<Vec<Duration>> {
+    /// Returns the time of each command of a candidate in one round.
+    fn time(&mut self, candidate: &Candidate) -> Result<Vec<Duration>> {
         self.executor.time_commands()?;
-        for pass in &trial.passes {
-            self.pass((trial.table, trial.step), pass.clone())?;
+        for pass in &candidate.passes {
+            self.pass((candidate.table, candidate.step), pass.clone())?;
         }
         self.executor.end_timing();
-        let laps = self.executor.laps(trial.table).iter();
-        Ok(laps.map(|lap| lap.took).collect())
+        let timings = self.executor.laps(candidate.table).iter();
+        Ok(timings.map(|timing| timing.took).collect())
     }
 
-    /// What the commands of some operations took for a token.
-    pub(super) fn token(&self, trial: &Trial, ops: impl Fn(Op) -> bool) -> Duration {
-        let cmds = &self.tables[trial.table].cmds;
-        let all = |laps: &[Duration]| {
-            let pairs = cmds.iter().zip(laps);
+    /// Returns the median time per token of the commands with some operations.
+    pub(super) fn token_time(&self, candidate: &Candidate, ops: impl Fn(Op) -> bool) -> Duration {
+        let cmds = &self.tables[candidate.table].cmds;
+        let sum = |times: &[Duration]| {
+            let pairs = cmds.iter().zip(times);
             pairs
                 .filter(|(cmd, _)| ops(cmd.kernel.op))
-                .map(|(_, lap)| *lap)
+                .map(|(_, time)| *time)
                 .sum()
         };
-        trial.median(all) / trial.tokens().max(1)
+        candidate.median(sum) / candidate.tokens().max(1)
     }
 
-    /// The same by the number that is tried, in its order.
-    pub(super) fn numbers<T: Copy + Ord>(
+    /// Returns [`Self::token_time`] of each candidate, sorted by the value of its parameter.
+    pub(super) fn token_times<T: Copy + Ord>(
         &self,
-        trials: &[(T, Trial)],
+        candidates: &[(T, Candidate)],
         ops: impl Fn(Op) -> bool,
     ) -> Vec<(T, Duration)> {
-        let of = |(number, trial): &(T, Trial)| (*number, self.token(trial, &ops));
-        let mut all: Vec<_> = trials.iter().map(of).collect();
-        all.sort_by_key(|(number, _)| *number);
+        let of = |(value, candidate): &(T, Candidate)| (*value, self.token_time(candidate, &ops));
+        let mut all: Vec<_> = candidates.iter().map(of).collect();
+        all.sort_by_key(|(value, _)| *value);
         all
     }
 }
