@@ -70,8 +70,7 @@ macro_rules! for_each_op {
             AttendJoin = attend_join(x: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), squared ReLU or
-            /// ReLU
+            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2` or `max(y, 0)`
             Activate = activate(y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);

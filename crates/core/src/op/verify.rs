@@ -45,12 +45,8 @@ pub fn check(table: &Table, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn check_command(
-    table: &Table,
-    cmd: &DispatchCmd,
-    profile: &Profile,
-    written: &mut HashSet<BufferId>,
-) -> Result<()> {
+/// Checks the number of operands, the size of the parameters, and the limits of bindings and grid.
+fn check_limits(cmd: &DispatchCmd, profile: &Profile) -> Result<()> {
     let operands = cmd.kernel.op.operands();
     if operands.len() != cmd.slots().len() || operands.len() > SLOTS_MAX {
         bail!(
@@ -84,6 +80,17 @@ fn check_command(
             profile.grid_max
         );
     }
+    Ok(())
+}
+
+fn check_command(
+    table: &Table,
+    cmd: &DispatchCmd,
+    profile: &Profile,
+    written: &mut HashSet<BufferId>,
+) -> Result<()> {
+    check_limits(cmd, profile)?;
+    let operands = cmd.kernel.op.operands();
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
         let info = table.slot(*slot);
         if info.bytes() > profile.binding_bytes_max {

@@ -37,7 +37,7 @@ pub struct Rope {
     pub index: u32,
     /// Number of rotated elements per head; 0: none.
     pub dim: u32,
-    /// Whether pairs are `(i, i + dim / 2)` (NeoX) or `(2 i, 2 i + 1)`.
+    /// Whether pairs are `(i, i + dim / 2)` (`NeoX`) or `(2 i, 2 i + 1)`.
     pub half_split: bool,
     /// Factor of cosine and sine.
     pub magnitude: f32,
