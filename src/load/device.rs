@@ -57,7 +57,7 @@ impl Device {
                     allow_software: asked,
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
-                    forms: forms(options.precision),
+                    variants: forms(options.precision),
                     replay: options.replay,
                     kernel_folder: options.kernel_folder.clone(),
                 };

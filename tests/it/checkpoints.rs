@@ -296,7 +296,7 @@ fn what_is_wrong_with_a_folder_is_named() {
     refused(
         &folder,
         ErrorKind::Format,
-        &["../other.safetensors", "no file of the folder"],
+        &["../other.safetensors", "invalid file name"],
     );
 
     let folder = checkpoint("bf16");

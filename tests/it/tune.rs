@@ -272,6 +272,6 @@ fn what_cannot_be_measured_says_why() {
             replay: Replay::Encoded,
             ..gpu(16)
         };
-        refused(&baseline, "tells no times of commands");
+        refused(&baseline, "timestamps are not supported");
     }
 }

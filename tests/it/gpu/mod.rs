@@ -122,7 +122,7 @@ const CHECKS: &[(&str, Check)] = &[
 fn software() -> Options {
     Options {
         allow_software: true,
-        forms: Some(
+        variants: Some(
             KernelVariant::ALL
                 .iter()
                 .copied()
@@ -194,7 +194,7 @@ fn kernels_follow_their_formulas() {
 fn plain_kernels_within_the_limits_of_webgpu() {
     let options = Options {
         features: GpuFeatures::Baseline,
-        forms: Some(vec![]),
+        variants: Some(vec![]),
         ..software()
     };
     let devices = devices(&options, 0);
@@ -226,7 +226,7 @@ fn each_form_of_a_kernel_alone() {
             say(format_args!("{form:?}: SKIPPED, the adapter lacks it"));
         } else if all.forms != alone {
             let options = Options {
-                forms: Some(alone),
+                variants: Some(alone),
                 ..software()
             };
             let device = devices(&options, 0).pop().expect("it was there before");
@@ -249,7 +249,7 @@ fn products_in_other_numbers() {
         .filter(|form| !form.exact());
     for form in inexact {
         let options = Options {
-            forms: Some(vec![form]),
+            variants: Some(vec![form]),
             ..software()
         };
         let Some(device) = devices(&options, 5).pop() else {
