@@ -1,5 +1,5 @@
-//! The files by which a session's thread and the model's meet, as they are in the library, under loom:
-//! each test runs in every order that the threads can have.
+//! Loom tests of the synchronization between session threads and the model thread, with the source
+//! files of the library. Each test runs in every interleaving of its threads.
 #![cfg(test)]
 
 #[path = "../../src/decode/notifier.rs"]
@@ -12,19 +12,19 @@ mod request_queue;
 mod output_queue;
 mod sync;
 
-/// The end of a request, in place of `src/decode/end.rs`.
+/// Stub of `src/decode/end.rs`.
 mod end {
     #[derive(Debug)]
     pub(super) struct End;
 }
 
-/// A request, in place of `src/decode/request.rs`.
+/// Stub of `src/decode/request.rs`.
 mod request {
     use crate::end::End;
     use crate::output_queue::OutputQueue;
     use std::sync::Arc;
 
-    /// It tells its session of the end, whoever drops it.
+    /// Sends the end to its session on drop.
     pub(super) struct Request(pub(super) Arc<OutputQueue>);
 
     impl Drop for Request {
@@ -54,180 +54,180 @@ use output_queue::{OutputQueue, OutputEvent};
 use request::Request;
 use std::sync::Arc;
 
-/// Takes what comes until the end.
-fn picked(mail: &OutputQueue) -> Vec<u32> {
-    let mut picked = Vec::new();
+/// Receives tokens until the end.
+fn tokens(queue: &OutputQueue) -> Vec<u32> {
+    let mut tokens = Vec::new();
     loop {
-        match mail.next(None) {
-            OutputEvent::Picked(token, _) => picked.push(token),
-            OutputEvent::Fed(_) => panic!("nobody asked"),
-            OutputEvent::End(_) => return picked,
+        match queue.next(None) {
+            OutputEvent::Picked(token, _) => tokens.push(token),
+            OutputEvent::Fed(_) => panic!("progress was not requested"),
+            OutputEvent::End(_) => return tokens,
         }
     }
 }
 
 #[test]
-fn every_token_comes_before_the_end() {
+fn every_token_arrives_before_the_end() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let queue = Arc::clone(&queue);
             move || {
-                mail.pick(&[1], None);
-                mail.fed(3);
-                mail.pick(&[2, 3], None);
-                mail.end(End);
+                queue.pick(&[1], None);
+                queue.fed(3);
+                queue.pick(&[2, 3], None);
+                queue.end(End);
             }
         });
-        assert_eq!(picked(&mail), [1, 2, 3]);
-        model.join().expect("it ends");
+        assert_eq!(tokens(&queue), [1, 2, 3]);
+        model.join().expect("join");
     });
 }
 
 #[test]
-fn who_waits_for_progress_hears_of_the_last() {
+fn the_last_progress_is_received() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let queue = Arc::clone(&queue);
             move || {
-                mail.fed(1);
-                mail.fed(2);
-                mail.end(End);
+                queue.fed(1);
+                queue.fed(2);
+                queue.end(End);
             }
         });
         let mut fed = 0;
-        while let OutputEvent::Fed(now) = mail.next(Some(fed)) {
+        while let OutputEvent::Fed(now) = queue.next(Some(fed)) {
             assert!(now > fed);
             fed = now;
         }
         assert_eq!(fed, 2);
-        model.join().expect("it ends");
+        model.join().expect("join");
     });
 }
 
 #[test]
-fn who_has_enough_gets_the_end() {
+fn the_end_arrives_after_enough() {
     loom::model(|| {
-        let mail = Arc::new(OutputQueue::new(None));
+        let queue = Arc::new(OutputQueue::new(None));
         let model = thread::spawn({
-            let mail = Arc::clone(&mail);
+            let queue = Arc::clone(&queue);
             move || {
                 for token in 0..2 {
-                    if mail.is_enough() {
+                    if queue.is_enough() {
                         break;
                     }
-                    assert!(mail.room() > 0);
-                    mail.pick(&[token], None);
+                    assert!(queue.room() > 0);
+                    queue.pick(&[token], None);
                 }
-                mail.end(End);
+                queue.end(End);
             }
         });
-        mail.enough();
-        assert!([0, 1].starts_with(&picked(&mail)));
-        model.join().expect("it ends");
+        queue.enough();
+        assert!([0, 1].starts_with(&tokens(&queue)));
+        model.join().expect("join");
     });
 }
 
 #[test]
-fn who_waits_for_two_hears_of_both() {
+fn a_notifier_reports_events_of_all_its_queues() {
     loom::model(|| {
-        let bell = Arc::new(Notifier::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&bell)))));
+        let notifier = Arc::new(Notifier::new());
+        let queues = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
         let model = thread::spawn({
-            let mails = mails.clone();
+            let queues = queues.clone();
             move || {
-                mails[1].pick(&[7], None);
-                mails[0].end(End);
-                mails[1].end(End);
+                queues[1].pick(&[7], None);
+                queues[0].end(End);
+                queues[1].end(End);
             }
         });
         let (mut ended, mut picked) = (0, 0);
         while ended < 2 {
-            let rings = bell.rings();
-            match mails.iter().find_map(|mail| mail.try_next()) {
+            let rings = notifier.rings();
+            match queues.iter().find_map(|queue| queue.try_next()) {
                 Some(OutputEvent::End(_)) => ended += 1,
                 Some(OutputEvent::Picked(7, _)) => picked += 1,
-                Some(other) => panic!("nobody sent {other:?}"),
-                None => bell.wait(rings),
+                Some(other) => panic!("unexpected event {other:?}"),
+                None => notifier.wait(rings),
             }
         }
         assert_eq!(picked, 1);
-        model.join().expect("it ends");
+        model.join().expect("join");
     });
 }
 
 #[test]
-fn whatever_is_sent_ends() {
+fn every_request_ends_when_the_queue_closes() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mails = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
-        let message = |at: usize| Message::Start(Request(Arc::clone(&mails[at])));
+        let requests = Arc::new(RequestQueue::new());
+        let queues = [(); 2].map(|()| Arc::new(OutputQueue::new(None)));
+        let message = |at: usize| Message::Start(Request(Arc::clone(&queues[at])));
         let sender = thread::spawn({
-            let (inbox, message) = (Arc::clone(&inbox), message(0));
-            move || inbox.send(message)
+            let (requests, message) = (Arc::clone(&requests), message(0));
+            move || requests.send(message)
         });
         let model = thread::spawn({
-            let inbox = Arc::clone(&inbox);
-            // What it takes ends, as it is dropped.
-            move || while !matches!(inbox.take(WaitPolicy::Endless), Found::Closed) {}
+            let requests = Arc::clone(&requests);
+            // Drops the requests it takes, which ends them.
+            move || while !matches!(requests.take(WaitPolicy::Endless), Found::Closed) {}
         });
-        inbox.send(message(1));
-        // The other message may come before and behind this.
-        inbox.close();
-        mails
+        requests.send(message(1));
+        // The other message may be sent before or after the queue closes.
+        requests.close();
+        queues
             .iter()
-            .for_each(|mail| assert!(picked(mail).is_empty()));
-        sender.join().expect("it ends");
-        model.join().expect("it ends");
+            .for_each(|queue| assert!(tokens(queue).is_empty()));
+        sender.join().expect("join");
+        model.join().expect("join");
     });
 }
 
 #[test]
-fn who_sleeps_for_a_while_finds_what_came() {
+fn a_timed_wait_does_not_lose_a_message() {
     loom::model(|| {
-        let inbox = Arc::new(RequestQueue::new());
-        let mail = Arc::new(OutputQueue::new(None));
+        let requests = Arc::new(RequestQueue::new());
+        let queue = Arc::new(OutputQueue::new(None));
         let sender = thread::spawn({
-            let (inbox, mail) = (Arc::clone(&inbox), Arc::clone(&mail));
-            move || inbox.send(Message::Start(Request(mail)))
+            let (requests, queue) = (Arc::clone(&requests), Arc::clone(&queue));
+            move || requests.send(Message::Start(Request(queue)))
         });
-        let first = inbox.take(WaitPolicy::Some(std::time::Duration::ZERO));
+        let first = requests.take(WaitPolicy::Some(std::time::Duration::ZERO));
         if matches!(first, Found::Nothing) {
-            sender.join().expect("it ends");
-            assert!(matches!(inbox.take(WaitPolicy::None), Found::Message(_)));
+            sender.join().expect("join");
+            assert!(matches!(requests.take(WaitPolicy::None), Found::Message(_)));
         } else {
             drop(first);
-            sender.join().expect("it ends");
+            sender.join().expect("join");
         }
-        assert!(picked(&mail).is_empty());
-        inbox.send(Message::Call(Box::new(|_| {})));
-        let Found::Message(Message::Call(work)) = inbox.take(WaitPolicy::Endless) else {
-            panic!("it was sent");
+        assert!(tokens(&queue).is_empty());
+        requests.send(Message::Call(Box::new(|_| {})));
+        let Found::Message(Message::Call(work)) = requests.take(WaitPolicy::Endless) else {
+            panic!("the sent call is missing");
         };
         work(&mut engine::Engine);
     });
 }
 
 #[test]
-fn a_cancel_is_heeded_once_and_a_closed_session_stays_so() {
+fn a_cancel_is_consumed_once_and_close_is_permanent() {
     loom::model(|| {
         let cancel = Cancel::new();
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
-        let mut heeded = u32::from(cancel.heed());
-        asking.join().expect("it ends");
-        heeded += u32::from(cancel.heed()) + u32::from(cancel.heed());
-        assert_eq!(heeded, 1);
+        let mut consumed = u32::from(cancel.heed());
+        canceller.join().expect("join");
+        consumed += u32::from(cancel.heed()) + u32::from(cancel.heed());
+        assert_eq!(consumed, 1);
 
-        let asking = thread::spawn({
+        let canceller = thread::spawn({
             let cancel = cancel.clone();
             move || cancel.cancel()
         });
         cancel.close();
-        asking.join().expect("it ends");
+        canceller.join().expect("join");
         assert!(cancel.heed() && cancel.heed());
     });
 }

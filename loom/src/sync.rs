@@ -1,4 +1,4 @@
-//! Loom's locks with the interface of parking_lot's.
+//! Loom's locks with the interface of parking_lot.
 
 pub(super) use loom::sync::atomic::{AtomicU8, Ordering};
 use loom::sync::{self, MutexGuard};
@@ -9,26 +9,26 @@ use std::time::Duration;
 pub(super) struct Mutex<T>(sync::Mutex<T>);
 
 pub(super) struct Guard<'a, T> {
-    of: &'a Mutex<T>,
-    held: Option<MutexGuard<'a, T>>,
+    mutex: &'a Mutex<T>,
+    inner: Option<MutexGuard<'a, T>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Condvar(sync::Condvar);
 
-/// Whether a wait ended by itself.
+/// Result of a wait with a timeout.
 pub(super) struct TimedOut(bool);
 
 impl<T> Mutex<T> {
-    pub(super) fn new(inside: T) -> Self {
-        Self(sync::Mutex::new(inside))
+    pub(super) fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
     }
 
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        let held = self.0.lock().expect("nobody panics with it");
+        let inner = self.0.lock().expect("not poisoned");
         Guard {
-            of: self,
-            held: Some(held),
+            mutex: self,
+            inner: Some(inner),
         }
     }
 }
@@ -37,13 +37,13 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.held.as_ref().expect("it is held")
+        self.inner.as_ref().expect("locked")
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.held.as_mut().expect("it is held")
+        self.inner.as_mut().expect("locked")
     }
 }
 
@@ -57,15 +57,15 @@ impl Condvar {
     }
 
     pub(super) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
-        let held = guard.held.take().expect("it is held");
-        guard.held = Some(self.0.wait(held).expect("nobody panics with it"));
+        let inner = guard.inner.take().expect("locked");
+        guard.inner = Some(self.0.wait(inner).expect("not poisoned"));
     }
 
-    /// Loom has no time, and its own wait with a timeout waits for ever: others run, or do not, and it is over.
+    /// Unlocks, yields and times out: loom has no time, and its own timed wait never times out.
     pub(super) fn wait_for<T>(&self, guard: &mut Guard<'_, T>, _: Duration) -> TimedOut {
-        drop(guard.held.take());
+        drop(guard.inner.take());
         loom::thread::yield_now();
-        guard.held = guard.of.lock().held;
+        guard.inner = guard.mutex.lock().inner;
         TimedOut(true)
     }
 }
