@@ -29,7 +29,7 @@ check() {
         "tests/capi/$name.c" "$library" -lpthread -ldl -lm -o "$target/$name"
     "$target/$name" "$@"
 }
-echo "This is no model." >"$target/no-model.gguf"
+echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 check smoke "$version" "$target/no-model.gguf" "$target/session"
 check random 4000 1
