@@ -70,7 +70,7 @@ if __name__ == "__main__":
     np.seterr(all="ignore")
     FOLDER.mkdir(exist_ok=True)
     random = np.random.default_rng(1)
-    for name in PLACES:
+    for name in OFFSETS:
         block, size = GGML_QUANT_SIZES[Type[name]]
         blocks = random.integers(0, 256, (10 if block == 256 else 26, size), np.uint8)
         scales = np.resize(SCALES, len(blocks))
