@@ -226,8 +226,8 @@ def compare(programs, args):
                     pass
             context = tabla.context(model)
             for test, name, numbers in tests_of(args, context):
-                turn = at % len(programs)
-                for program in programs[turn:] + programs[:turn]:
+                first = at % len(programs)
+                for program in programs[first:] + programs[:first]:
                     key = (program.name, str(model), name)
                     if key in failures:
                         continue

@@ -41,13 +41,13 @@ MODELS = {
 
 def layer_output(model, tokens):
     """Returns the output of the layer, float32 [1, tokens, dim]."""
-    kept = []
-    keep = lambda module, args, out: kept.append(out if torch.is_tensor(out) else out[0])
+    outputs = []
+    keep = lambda module, args, out: outputs.append(out if torch.is_tensor(out) else out[0])
     hook = model.model.layers[0].register_forward_hook(keep)
     with torch.inference_mode():
         model(torch.tensor([tokens]), use_cache=False)
     hook.remove()
-    return kept[0].float().numpy()
+    return outputs[0].float().numpy()
 
 
 def write(name, config, out):

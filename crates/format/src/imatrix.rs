@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn reads_means_from_gguf_and_legacy_files() {
         let new = open_bytes("new", &gguf(&[2.0, 4.0, 5.0, 7.0], &[2.0, 0.0])).unwrap();
-        let found = new.columns("a", &[2, 3, 2]).unwrap();
-        assert_eq!(found, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
+        let columns = new.columns("a", &[2, 3, 2]).unwrap();
+        assert_eq!(columns, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
         let old = open_bytes("old", &list("a", 4, &[2.0, 4.0])).unwrap();
         assert_eq!(old.columns("a", &[2, 3]).unwrap(), Some(&[0.5, 1.0][..]));
         assert_eq!(old.columns("b", &[2, 3]).unwrap(), None);

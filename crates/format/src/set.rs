@@ -70,14 +70,14 @@ pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
     };
     let metadata = &part.header.metadata;
     // Parts are numbered from 0 in the metadata and from 1 in file names.
-    let found = (metadata.u32("split.no")?, metadata.u32("split.count")?);
-    if found != (Some(no), Some(count)) {
+    let actual = (metadata.u32("split.no")?, metadata.u32("split.count")?);
+    if actual != (Some(no), Some(count)) {
         let shown = |n: Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
-        let (found_no, found_count) = (shown(found.0), shown(found.1));
+        let (actual_no, actual_count) = (shown(actual.0), shown(actual.1));
         bail!(
             Format,
             "part number differs from the file name: expected split.no {no} and split.count \
-             {count}, got {found_no} and {found_count}"
+             {count}, got {actual_no} and {actual_count}"
         );
     }
     let first = parts
@@ -86,13 +86,13 @@ pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
     if let Some(total) = first.and_then(|v| v.integer::<usize>())
         && no.checked_add(1) == Some(count)
     {
-        let found = parts
+        let actual = parts
             .iter()
             .fold(0usize, |n, p| n.saturating_add(p.header.tensors.len()));
-        if found != total {
+        if actual != total {
             bail!(
                 Format,
-                "expected {total} tensors (split.tensors.count), got {found}"
+                "expected {total} tensors (split.tensors.count), got {actual}"
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of the executor: bursts, reads and writes, errors, device loss.
 
-use super::fixture::{Fixture, Given, floats, live, shape};
+use super::fixture::{Fixture, TestWeights, floats, live, shape};
 use super::sampling::{greedy, sampler};
 use super::types::matrix;
 use super::{device, devices, software};
@@ -312,14 +312,14 @@ pub(super) fn too_large(device: &Device) -> f64 {
     // Rejected before memory is allocated. Weights are split; activations are not.
     let limit = device.profile().binding_bytes_max;
     let cols = u32::try_from(limit / 4 + 8).unwrap();
-    let given = Arc::new(Given(vec![]));
-    let mut builder = Builder::new(&*given, shape(1));
+    let weights = Arc::new(TestWeights(vec![]));
+    let mut builder = Builder::new(&*weights, shape(1));
     let x = builder.input("x", cols);
     builder.glu(Activation::Silu, x, x);
     let table = plan::compile(builder.finish().unwrap(), device.profile()).unwrap();
     let program = Program {
         tables: Arc::new([table]),
-        tensors: given.clone(),
+        tensors: weights.clone(),
     };
     let error = gpu::link(device.clone(), program).err().expect("too large");
     assert_eq!(error.kind(), ErrorKind::TooLarge);

@@ -36,9 +36,9 @@ pub(super) struct Weight {
     pub(super) filling: Option<Arc<Filling>>,
 }
 
-pub(super) struct Given(pub(super) Vec<Weight>);
+pub(super) struct TestWeights(pub(super) Vec<Weight>);
 
-impl Weights for Given {
+impl Weights for TestWeights {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let i = self.0.iter().position(|w| w.name == name)?;
         let w = &self.0[i];
@@ -53,7 +53,7 @@ impl Weights for Given {
 }
 
 /// The only constant is the weight named `freqs`.
-impl Tensors for Given {
+impl Tensors for TestWeights {
     fn weight(&self, index: u32) -> &[u8] {
         &self.0[index as usize].bytes
     }
@@ -65,7 +65,7 @@ impl Tensors for Given {
             .0
             .iter()
             .find(|w| w.name == "freqs")
-            .expect("given")
+            .expect("a weight named `freqs`")
             .bytes
     }
 }
@@ -100,13 +100,13 @@ impl Fixture {
         weights: Vec<Weight>,
         emit: impl Fn(&mut Builder<'_>),
     ) -> Self {
-        let given = Arc::new(Given(weights));
-        let mut builder = Builder::new(&*given, shape);
+        let tensors = Arc::new(TestWeights(weights));
+        let mut builder = Builder::new(&*tensors, shape);
         emit(&mut builder);
         let table = plan::compile(builder.finish().unwrap(), profile).unwrap();
         let program = Program {
             tables: Arc::new([table.clone()]),
-            tensors: given.clone(),
+            tensors: tensors.clone(),
         };
         let executor = gpu::link(device.clone(), program).unwrap();
         let own_pages = shuffled(&shape.pages, shape.sequences, "pages");
