@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Runs Tabla and its peers in turn on the same files and writes what came out as a section of docs/performance.md.
+"""Benchmarks Tabla, llama.cpp and ik_llama.cpp on the same files and writes a section of docs/performance.md.
 
     cargo build --release
     python3 benches/compare.py --llama llama.cpp=PATH/bin --ik ik_llama.cpp=PATH/bin --write docs/performance.md MODEL.gguf ...
 
-PATH/bin holds a peer's llama-bench and llama-batched-bench, and llama-completion (llama.cpp) or llama-cli
-(ik_llama.cpp). Without peers Tabla is measured alone. Every program is a process of its own; a round runs all of them on
-one test after the other, and the order rotates from round to round. A figure is the median of the rounds, each the median
-of its repetitions. `tabla bench` probes the memory before and after every repetition, so that each round has a probe of
-its own. What a program cannot do is a dash, and why stands below the tables.
+PATH/bin contains llama-bench and llama-batched-bench of a peer, and llama-completion (llama.cpp) or llama-cli
+(ik_llama.cpp). Peers are optional. Every run is a new process; a round runs all programs on one test after another, and the
+order of programs rotates between rounds. A result is the median of the rounds, each the median of its repetitions. `tabla
+bench` measures the memory bandwidth before and after every repetition. A failed test is a dash; the reasons are listed after
+the tables.
 
-Tests: decode (behind 0 and more tokens), prefill, batch (sequences decoded together), cold (a process from its start to
-its first token, the file in the page cache, and its peak memory), commands (the roofline of Tabla's own tables).
-Plots are SVG, written as text; nothing but Python's standard library is needed.
+Tests: decode (at several depths), prefill, batch (sequences decoded together), cold (a process from start to first token
+with a warm page cache, and its peak memory), commands (roofline of Tabla's tables).
+Plots are SVG. Only Python's standard library is required.
 """
 import argparse
 import datetime
@@ -33,7 +33,7 @@ TESTS = ["decode", "prefill", "batch", "cold", "commands"]
 COLD_PROMPT = "The little fox wished for a red kite and asked the old owl for help."
 COLD_CONTEXT = 512
 BATCH_PROMPT = 16
-# Groups of commands below this share of a test's time are not named one by one.
+# Groups of commands below this share of a test's time are summed up as "the rest".
 SHARE_MIN = 0.01
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,12 +42,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Failed(Exception):
-    """A program that did not do what it was asked for."""
+    """A failed program or test."""
 
 
 def measured(command, timeout):
-    """Runs a process: what it wrote, what it said, its wall time in seconds and its peak memory in MiB."""
-    # Peers write logs where they are started.
+    """Runs a process; returns its stdout, its stderr, its wall time in seconds and its peak memory in MiB."""
+    # Peers write logs to the working directory.
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         try:
@@ -62,28 +62,28 @@ def measured(command, timeout):
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
-        text, said = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+        text, errors = out.read().decode(errors="replace"), err.read().decode(errors="replace")
     if process.returncode != 0:
-        lines = said.strip().splitlines() or ["nothing was said"]
+        lines = errors.strip().splitlines() or ["no error output"]
         why = next((line for line in lines if "error" in line.lower()), lines[-1])[:160]
         for path in (str(part) for part in command if "/" in str(part)):
             why = why.replace(path, Path(path).name)
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         raise Failed(f"{how}{f' after {timeout} s' if seconds >= timeout else ''}: {why}")
-    return text, said, seconds, usage.ru_maxrss / 1024
+    return text, errors, seconds, usage.ru_maxrss / 1024
 
 
 class Tabla:
-    """This project's program."""
+    """The tabla binary."""
 
     def __init__(self, name, binary, args):
         self.name, self.binary, self.threads, self.repetitions = name, str(Path(binary).resolve()), args.threads, args.repetitions
-        # It refuses by itself to run elsewhere than on the device.
+        # It fails if the device is not available.
         self.device, self.gpus = args.device, None
         self.version = measured([self.binary, "--version"], 60)[0].strip()
 
     def common(self, model):
-        # Without one it is the built-in model.
+        # The default is the built-in model.
         return [*(["-m", str(model)] if model else []), "--device", self.device, "-t", str(self.threads)]
 
     def bench(self, model, prompt, generate, depth, *more):
@@ -97,11 +97,11 @@ class Tabla:
         return self.samples(text)
 
     def samples(self, text):
-        """Tokens per second of every repetition, if all these tokens were computed."""
+        """Returns tokens per second of every repetition; fails if fewer tokens were computed than reported."""
         result = json.loads(text)[-1]
         reported = (result["n_prompt"] + result["n_gen"]) * result["n_parallel"]
         if "computed_tokens" not in result:
-            raise Failed("tabla bench reports no computed_tokens: such builds take prompts from the prefix cache")
+            raise Failed("tabla bench reports no computed_tokens: this build reuses the prefix cache")
         if (computed := min(result["computed_tokens"])) < reported:
             raise Failed(f"computed {computed} tokens, expected at least {reported}")
         return result["samples_ts"]
@@ -110,7 +110,7 @@ class Tabla:
         return [self.binary, "run", *self.common(model), "-p", COLD_PROMPT, "-n", "1", "--temp", "0", "-c", str(COLD_CONTEXT), "-q"]
 
     def context(self, model):
-        """Positions that the model was trained for."""
+        """Returns the context length of the model."""
         metadata = json.loads(measured([self.binary, "inspect", "--json", str(model)], 600)[0])["metadata"]
         return next((fact["value"] for key, fact in metadata.items() if key.endswith(".context_length")), math.inf)
 
@@ -124,16 +124,16 @@ class Llama:
         self.name, self.folder, self.threads, self.repetitions = name, Path(folder).resolve(), args.threads, args.repetitions
         self.version, self.layers, self.gpus = "", [], None
         if args.device == "gpu":
-            # A build has the back end of one kind of GPU; more layers than any model has go there.
-            self.layers, self.gpus = ["-ngl", "999"], self.listed()
+            # A build has one GPU backend; 999 is more than the layers of any model.
+            self.layers, self.gpus = ["-ngl", "999"], self.list_gpus()
 
-    def listed(self):
-        """The GPUs, each in a line with what the back end says of it. Without one all would run on the CPU, unasked."""
-        text, said, _, _ = measured([str(self.folder / "llama-bench"), "--list-devices"], 60)
+    def list_gpus(self):
+        """Returns a description of each GPU. llama.cpp falls back to the CPU if there is none."""
+        text, errors, _, _ = measured([str(self.folder / "llama-bench"), "--list-devices"], 60)
         if not any(":" in line for line in text.splitlines()[1:]):
             return []
-        found = [re.match(r"\s*(?:ggml_\w+: \d+ = |Device \d+: )(.*)", line) for line in said.splitlines()]
-        return [match[1] for match in found if match] or text.splitlines()[1:]
+        matches = [re.match(r"\s*(?:ggml_\w+: \d+ = |Device \d+: )(.*)", line) for line in errors.splitlines()]
+        return [match[1] for match in matches if match] or text.splitlines()[1:]
 
     def program(self, program, model):
         return [str(self.folder / program), "-m", str(model), "-t", str(self.threads), *self.layers]
@@ -143,9 +143,9 @@ class Llama:
                 "-r", str(self.repetitions), "-o", "json"]
 
     def batch(self, model, sequences, generate):
-        # Every sequence has as much, in steps of 256.
+        # All sequences have the same context, a multiple of 256.
         context = sequences * -(-(BATCH_PROMPT + generate) // 256) * 256
-        # Twice: it may end before the last row is written.
+        # Twice, because it may exit before it writes the last row.
         return [*self.program("llama-batched-bench", model), "-c", str(context), "-npp", str(BATCH_PROMPT),
                 "-ntg", str(generate), "-npl", f"{sequences},{sequences}", *self.flags]
 
@@ -153,11 +153,11 @@ class Llama:
         return json.loads(text)[-1]["samples_ts"]
 
     def batch_rates(self, text, sequences):
-        """The column S_TG of the rows with so many sequences."""
+        """Returns column S_TG of the rows with this number of sequences."""
         rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
         rates = [float(row[7]) for row in rows if len(row) == 10 and row[2] == str(sequences)]
         if not rates:
-            raise Failed("no row of the table that llama-batched-bench writes")
+            raise Failed("no matching row in the output of llama-batched-bench")
         return rates
 
     def cold(self, model):
@@ -171,7 +171,7 @@ class LlamaCpp(Llama):
 
 
 class Ik(Llama):
-    """ik_llama.cpp with repacking and huge pages, which is where it is fastest."""
+    """ik_llama.cpp with repacking and huge pages, its fastest configuration."""
 
     first_token, flags = "llama-cli", ["-rtr", "-thp", "--no-mmap"]
 
@@ -185,7 +185,7 @@ class Ik(Llama):
 
 
 def tests_of(args, context):
-    """(test, name, numbers) for a model with so many positions."""
+    """Yields (test, name, numbers) for a model with this context length."""
     for depth in args.depths if "decode" in args.tests else []:
         if depth + args.generate <= context:
             yield "decode", f"tg{args.generate}" + (f" @ d{depth}" if depth else ""), (0, args.generate, depth)
@@ -199,35 +199,35 @@ def tests_of(args, context):
 
 
 def measure(program, model, test, numbers, args):
-    """One run of a test: what is kept of it."""
+    """Runs a test once; returns its record."""
     if program.gpus == []:
-        raise Failed("it finds no GPU")
+        raise Failed("no GPU found")
     if test == "cold":
         _, _, seconds, peak = measured(program.cold(model), args.timeout)
         return {"samples": [seconds], "peak_mib": peak}
     if test == "batch":
-        text, said, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
+        text, errors, _, _ = measured(program.batch(model, numbers[0], args.generate), args.timeout)
         # Some builds write their table to standard error.
-        return {"samples": program.batch_rates(text if text.strip() else said, numbers[0])}
+        return {"samples": program.batch_rates(text if text.strip() else errors, numbers[0])}
     text = measured(program.bench(model, *numbers), args.timeout)[0]
     result = json.loads(text)[-1]
-    kept = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning", "submit_us_per_token"]
-    return {"samples": program.samples(text), **{key: result[key] for key in kept if key in result}}
+    keys = ["model_size", "token_bytes", "memory_samples", "build_commit", "cpu_info", "device_backend", "tuning", "submit_us_per_token"]
+    return {"samples": program.samples(text), **{key: result[key] for key in keys if key in result}}
 
 
 def compare(programs, args):
-    """All rounds; yields records."""
+    """Runs all rounds; returns the records."""
     tabla, failures, records = programs[0], {}, []
     for at in range(args.rounds):
         for model in args.models:
-            # The file goes to the page cache, so that nobody pays for the disk.
+            # Reads the file into the page cache.
             with open(model, "rb") as file:
                 while file.read(1 << 24):
                     pass
             context = tabla.context(model)
             for test, name, numbers in tests_of(args, context):
-                turn = at % len(programs)
-                for program in programs[turn:] + programs[:turn]:
+                first = at % len(programs)
+                for program in programs[first:] + programs[:first]:
                     key = (program.name, str(model), name)
                     if key in failures:
                         continue
@@ -245,7 +245,7 @@ def compare(programs, args):
 
 
 def commands(tabla, model, args):
-    """The times of Tabla's commands in one decode and one prefill."""
+    """Measures Tabla's commands in one decode and one prefill."""
     record = {"program": tabla.name, "model": model.stem, "test": "commands", "load": os.getloadavg()[0]}
     try:
         text = measured(tabla.bench(model, args.prompts[0], args.generate, 0, "--commands"), args.timeout)[0]
@@ -266,7 +266,7 @@ def shown(record):
 
 
 class Report:
-    """Records, and the questions that tables ask them."""
+    """Records, with queries for the tables."""
 
     def __init__(self, raw):
         self.raw, self.records, self.device = raw, raw["records"], raw.get("device", "cpu")
@@ -274,31 +274,31 @@ class Report:
         self.models = list(dict.fromkeys(record["model"] for record in self.records))
 
     def of(self, test, model, name=None, program=None):
-        wanted = {"test": test, "model": model, "name": name, "program": program}
-        return [r for r in self.records if all(v is None or r.get(k) == v for k, v in wanted.items()) and "failed" not in r]
+        filters = {"test": test, "model": model, "name": name, "program": program}
+        return [r for r in self.records if all(v is None or r.get(k) == v for k, v in filters.items()) and "failed" not in r]
 
     def names(self, test):
         return list(dict.fromkeys(r["name"] for r in self.records if r["test"] == test))
 
     def value(self, test, model, name, program, key="samples"):
-        """The median of the rounds; None where there is none."""
-        found = [r[key] for r in self.of(test, model, name, program) if r.get(key) is not None]
-        return median(median(x) if isinstance(x, list) else x for x in found) if found else None
+        """Returns the median of the rounds; None without results."""
+        values = [r[key] for r in self.of(test, model, name, program) if r.get(key) is not None]
+        return median(median(x) if isinstance(x, list) else x for x in values) if values else None
 
     def probe(self, model, name):
-        """Bytes per second: the median of the rounds' best."""
-        found = [max(r["memory_samples"]) for r in self.of("decode", model, name, self.tabla) if r.get("memory_samples")]
-        return median(found) if found else None
+        """Returns bytes per second: the median of the maximum of each round."""
+        best = [max(r["memory_samples"]) for r in self.of("decode", model, name, self.tabla) if r.get("memory_samples")]
+        return median(best) if best else None
 
     def ratio(self, test, model, name, better=max):
-        """Tabla over the best peer."""
+        """Returns Tabla's result divided by the best peer's."""
         own = self.value(test, model, name, self.tabla)
         peers = [value for peer in self.peers if (value := self.value(test, model, name, peer)) is not None]
         return own / better(peers) if own is not None and peers else None
 
 
 def number(x, digits=3):
-    """With so many digits that count; whole numbers stay whole."""
+    """Formats a number with this many significant digits."""
     if x is None:
         return "–"
     places = max(0, digits - 1 - math.floor(math.log10(abs(x)))) if x else 0
@@ -311,8 +311,8 @@ def table(heads, rows):
 
 
 def rates_table(report, test):
-    """Tokens per second by model and test; of decoding also what it reads, against the probe, and of a GPU how long the host
-    submits."""
+    """Returns a table of tokens per second by model and test; for decode also the bandwidth and its share of the measured
+    memory bandwidth, and on a GPU the submission time of the host."""
     decode = test == "decode"
     gpu = decode and report.device == "gpu"
     rows = []
@@ -331,17 +331,17 @@ def rates_table(report, test):
                 row.append(number(report.value(test, model, name, report.tabla, "submit_us_per_token")))
             row += [over(own, report.value(test, model, name, peer)) for peer in report.peers]
             rows.append(row + [number(report.ratio(test, model, name))] * bool(report.peers))
-    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode + ["submitting a token, µs"] * gpu
+    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode + ["submission per token, µs"] * gpu
     return table(heads + report.peers + ["ratio to the best"] * bool(report.peers), rows) if rows else ""
 
 
 def over(own, peer):
-    """A peer's number, and so many times as much is Tabla's."""
+    """Formats a peer's result and the ratio of Tabla's to it."""
     return f"{number(peer)} ({number(own / peer)} ×)" if own and peer else number(peer)
 
 
 def batch_table(report):
-    """Tokens per second of all sequences together."""
+    """Returns a table of tokens per second of all sequences together."""
     rows = []
     names = report.names("batch")
     for model in report.models:
@@ -368,13 +368,13 @@ def cold_table(report):
 
 
 def roofline_tables(report, plots):
-    """Of each model a table by test, and the plot."""
+    """Returns a table per model and test, with the plot."""
     text = ""
     for model in report.models:
         for record in report.of("commands", model):
             plot = plots and f"plots/{plot_name(report, f'roofline-{model}')}"
             best = best_of(record["tests"])
-            limits = ", ".join(f"{LIMITS[key][0]} {number(most / 1e9)} {LIMITS[key][1]}" for key, most in best.items())
+            limits = ", ".join(f"{LIMITS[key][0]} {number(limit / 1e9)} {LIMITS[key][1]}" for key, limit in best.items())
             text += f"\n**{model}**" + (f" ([plot]({plot}))" if plot else "") + f", limits of this run: {limits}\n"
             for test in record["tests"]:
                 text += "\n" + roofline_table(test)
@@ -390,7 +390,7 @@ LIMITS = {
 
 
 def best_of(tests):
-    """The limits that were measured: those of a GPU's arithmetic are not."""
+    """Returns the measured limits; the arithmetic peak of a GPU is not measured."""
     return {key: max(test[key] for test in tests) for key in LIMITS if all(key in test for test in tests)}
 
 
@@ -408,24 +408,24 @@ def roofline_table(test):
                      number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}" if peak else "–"])
     rest = whole - sum(g["seconds"] for g in named)
     rows.append(["the rest", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
-    heads = [f"{test['test']}, a token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
+    heads = [f"{test['test']}, per token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
     return table(heads, rows)
 
 
 def section(report, plots):
-    """The Markdown of everything."""
+    """Returns the Markdown of the whole section."""
     raw = report.raw
     text = f"## {raw['date']}, compared on the {report.device.upper()}, commit {raw['commit']}\n\n"
-    text += f"Machine: {raw['machine']}; {raw['threads']} threads; load at the starts of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
-    text += f"Made by `benches/compare.py` in {raw['rounds']} rounds of {raw['repetitions']} repetitions, medians; the programs took turns.\n"
+    text += f"Machine: {raw['machine']}; {raw['threads']} threads; load average at the start of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
+    text += f"Measured by `benches/compare.py`: medians of {raw['rounds']} rounds of {raw['repetitions']} repetitions; the programs alternate.\n"
     text += f"{raw['note']}\n" if raw["note"] else ""
     for name in report.programs:
         text += f"{name}: {raw['versions'][name]}.\n"
     parts = [
-        ("Decode, tokens per second, batch 1, behind as many tokens as `d` says; × is Tabla over the peer", rates_table(report, "decode")),
-        ("Prefill, tokens per second; × is Tabla over the peer", rates_table(report, "prefill")),
-        ("So many sequences decoded together, tokens per second of all, and over that of the first column", batch_table(report)),
-        (f"Cold process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, page cache warm; peak resident memory, mapped files included", cold_table(report)),
+        ("Decode, tokens per second, batch 1, at depth `d`; × is Tabla divided by the peer", rates_table(report, "decode")),
+        ("Prefill, tokens per second; × is Tabla divided by the peer", rates_table(report, "prefill")),
+        ("Batched decode by number of sequences, total tokens per second, and the ratio to the first column", batch_table(report)),
+        (f"New process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, warm page cache; peak resident memory, including mapped files", cold_table(report)),
     ]
     for title, part in parts:
         if part:
@@ -434,15 +434,15 @@ def section(report, plots):
         text += "\n" + " ".join(f"![{test}](plots/{plot_name(report, test)})" for test in ("decode", "prefill") if report.names(test)) + "\n"
     roofline = roofline_tables(report, plots)
     if roofline:
-        text += f"\nEvery command: its time, the bytes of weights and cache that it moves, its share of the limits. At least {SHARE_MIN * 100:.0f} % of the time is named.\n{roofline}"
+        text += f"\nCommands: time, bytes of weights and cache read, share of the limits. Commands below {SHARE_MIN * 100:.0f} % of the time are summed up.\n{roofline}"
     failed = dict.fromkeys(f"{r['program']}, {r['model']}, {r.get('name', r['test'])}: {r['failed']}" for r in report.records if "failed" in r)
     if failed:
-        text += "\nDashes, and why:\n\n" + "".join(f"- {why}\n" for why in failed)
+        text += "\nReasons for dashes:\n\n" + "".join(f"- {why}\n" for why in failed)
     return text
 
 
 def insert(path, text):
-    """Puts a section in front of the others; one with the same heading is replaced."""
+    """Inserts a section before the others; replaces one with the same heading."""
     page = path.read_text() if path.exists() else "# Performance\n\n"
     head, *sections = page.split("\n## ")
     heading = text.split("\n", 1)[0].removeprefix("## ")
@@ -456,7 +456,7 @@ COLORS = ["#1f6feb", "#999999", "#d29922", "#8250df", "#2da44e"]
 
 
 class Svg:
-    """Shapes on a sheet, as text."""
+    """An SVG image."""
 
     def __init__(self, width, height):
         self.size, self.shapes = (width, height), []
@@ -484,7 +484,7 @@ def escape(text):
 
 
 def bars(report, test, path):
-    """Tokens per second as shares of Tabla's, a group of bars for each model and test."""
+    """Plots tokens per second as bars, in a group per model and test."""
     groups = []
     for model in report.models:
         for name in report.names(test):
@@ -500,17 +500,17 @@ def bars(report, test, path):
     for at, (label, values) in enumerate(groups):
         top = 30 + at * step
         svg.text(left - 8, top + step / 2 - 2, label, "end")
-        most = max(v for v in values if v)
+        largest = max(v for v in values if v)
         for i, value in enumerate(values):
             if value:
-                length = round(value / most * width, 1)
+                length = round(value / largest * width, 1)
                 svg.add("rect", x=left, y=top + i * row, width=length, height=row - 2, fill=COLORS[i % len(COLORS)])
                 svg.text(left + length + 4, top + i * row + row - 4, number(value))
     svg.write(path)
 
 
 def roofline(record, path):
-    """Operations per second against operations per byte, logarithmic; what memory and arithmetic allow as lines."""
+    """Plots operations per second over operations per byte, logarithmic, with lines for the memory and arithmetic limits."""
     tests = record["tests"]
     points = []
     for at, test in enumerate(tests):
@@ -522,9 +522,9 @@ def roofline(record, path):
     limits = best_of(tests)
     memory = limits.pop("memory_bytes_per_second")
     low = [math.floor(math.log10(min(p[i] for p in points))) for i in (0, 1)]
-    # Up to where arithmetic bounds everything, or the points end.
-    most = max([*limits.values(), *(p[1] for p in points)])
-    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * most / memory))), math.ceil(math.log10(most * 1.1))]
+    # The x axis extends into the compute-bound region and includes all points.
+    peak_max = max([*limits.values(), *(p[1] for p in points)])
+    high = [math.ceil(math.log10(max(*(p[0] for p in points), 2 * peak_max / memory))), math.ceil(math.log10(peak_max * 1.1))]
     left, top, width, height = 60, 20, 560, 360
     svg = Svg(left + width + 20, top + height + 50)
     x = lambda v: left + (math.log10(v) - low[0]) / (high[0] - low[0]) * width
@@ -539,9 +539,9 @@ def roofline(record, path):
         name, knee = LIMITS[key][0], peak / memory
         svg.line(x(max(knee, 10.0 ** low[0])), y(peak), left + width, y(peak), "#444")
         svg.text(left + width - 4, y(peak) - 4, f"{name} {number(peak / 1e9)} GOP/s", "end")
-    # The line of memory ends where arithmetic begins, or at the foot of the sheet.
+    # The memory line ends at the arithmetic peak, and starts at the border of the plot.
     start = max(10.0 ** low[0], 10.0 ** low[1] / memory)
-    end = most / memory
+    end = peak_max / memory
     svg.line(x(start), y(start * memory), x(end), y(end * memory), "#444")
     svg.text(x(start) + 24, y(start * memory) + 6, f"memory {number(memory / 1e9)} GB/s")
     labels = []
@@ -549,20 +549,20 @@ def roofline(record, path):
         svg.add("circle", cx=round(x(intensity), 1), cy=round(y(rate), 1), r=round(3 + 14 * math.sqrt(share), 1),
                 fill=COLORS[at % len(COLORS)], fill_opacity=".6")
         at = (x(intensity) + 8, y(rate) + 4)
-        # The label of a point that lies under another's would hide both.
+        # Skips labels that would overlap.
         if all(abs(at[0] - other[0]) > 60 or abs(at[1] - other[1]) > 10 for other in labels):
             svg.text(*at, group["what"], font_size=9)
             labels.append(at)
     for at, test in enumerate(tests):
         svg.add("circle", cx=left + 90 * at + 6, cy=10, r=5, fill=COLORS[at % len(COLORS)], fill_opacity=".6")
         svg.text(left + 90 * at + 16, 14, test["test"])
-    svg.text(left + width / 2, top + height + 34, "operations per byte of weights and cache; area: share of the time", "middle")
+    svg.text(left + width / 2, top + height + 34, "operations per byte of weights and cache; area: share of time", "middle")
     svg.text(left - 50, 14, "GOP/s")
     svg.write(path)
 
 
 def plot_name(report, name):
-    """Those of one device stand beside those of another."""
+    """Returns the file name of a plot; it has the device."""
     return f"{name}-{report.device}.svg"
 
 
@@ -579,7 +579,7 @@ def plot(report, folder):
 
 
 def machine(args):
-    """Processor, threads, instruction sets and memory, as Linux tells them, and the GPUs where one is measured."""
+    """Describes the CPU and memory (Linux only), and the GPUs if the device is a GPU."""
     if args.device == "gpu":
         gpus = json.loads(measured([str(args.tabla.resolve()), "devices", "--json"], 60)[0])["gpus"]
         return "; ".join([processor(), *(f"{gpu['name']} ({gpu['backend']}, {gpu['driver']})" for gpu in gpus)])
@@ -598,19 +598,19 @@ def processor():
 
 
 def versions(programs, records):
-    """What each program says of itself and of what it ran on, and the flags that are not its defaults."""
-    found = {}
+    """Describes each program: version, device, and non-default flags."""
+    result = {}
     for program in programs:
-        said = lambda key: next((r[key] for r in records if r["program"] == program.name and key in r), "unknown")
+        first = lambda key: next((r[key] for r in records if r["program"] == program.name and key in r), "unknown")
         if isinstance(program, Tabla):
-            level = f", level {said('device_backend')}" if program.device == "cpu" else ""
+            level = f", level {first('device_backend')}" if program.device == "cpu" else ""
             tuned = ", tuned" if any(r.get("tuning") for r in records if r["program"] == program.name) else ""
-            found[program.name] = f"{program.version}, `tabla bench`{level}{tuned}"
+            result[program.name] = f"{program.version}, `tabla bench`{level}{tuned}"
         else:
             flags = f" with {' '.join(program.flags)}" if program.flags else ""
             gpus = f" on {'; '.join(program.gpus)}" if program.gpus else ""
-            found[program.name] = f"commit {said('build_commit')}, `llama-bench`{flags}{gpus}"
-    return found
+            result[program.name] = f"commit {first('build_commit')}, `llama-bench`{flags}{gpus}"
+    return result
 
 
 def numbers(text):
@@ -618,46 +618,46 @@ def numbers(text):
 
 
 def absolute(path):
-    """A file's path that holds in any folder."""
+    """Returns an absolute path."""
     return Path(path).absolute()
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", type=absolute, metavar="MODEL", help="GGUF files")
-    parser.add_argument("--tabla", type=Path, default=ROOT / "target/release/tabla", metavar="FILE", help="this project's program [target/release/tabla]")
-    parser.add_argument("--llama", action="append", default=[], metavar="NAME=FOLDER", help="a build of llama.cpp; may be repeated")
-    parser.add_argument("--ik", action="append", default=[], metavar="NAME=FOLDER", help="a build of ik_llama.cpp; may be repeated")
-    parser.add_argument("--tests", default=",".join(TESTS), help=f"which of {','.join(TESTS)} [all]")
-    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="what every program runs on; peers as they were built for it [%(default)s]")
+    parser.add_argument("--tabla", type=Path, default=ROOT / "target/release/tabla", metavar="FILE", help="tabla binary [target/release/tabla]")
+    parser.add_argument("--llama", action="append", default=[], metavar="NAME=FOLDER", help="llama.cpp build; may be repeated")
+    parser.add_argument("--ik", action="append", default=[], metavar="NAME=FOLDER", help="ik_llama.cpp build; may be repeated")
+    parser.add_argument("--tests", default=",".join(TESTS), help=f"tests to run, from {','.join(TESTS)} [all]")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="device of all programs; peers must be built for it [%(default)s]")
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count(), help="threads of every program [%(default)s]")
-    parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
-    parser.add_argument("-r", "--repetitions", type=int, default=3, help="of a test in a process [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds [%(default)s]")
+    parser.add_argument("-r", "--repetitions", type=int, default=3, help="repetitions of a test in a process [%(default)s]")
     parser.add_argument("-n", "--generate", type=int, default=64, help="tokens to decode [%(default)s]")
-    parser.add_argument("-p", "--prompts", type=numbers, default=[512], help="tokens to prefill, the first with the commands [512]")
-    parser.add_argument("-d", "--depths", type=numbers, default=[0, 4096, 16384], help="tokens in front of decoding [0,4096,16384]")
-    parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="decoded together [1,2,4,8,16]")
-    parser.add_argument("--timeout", type=int, default=1800, help="seconds of a process at most [%(default)s]")
-    parser.add_argument("--note", default="", metavar="TEXT", help="a sentence on the models or the builds of the peers")
-    parser.add_argument("--commit", metavar="NAME", help="what the program was built from [this tree's]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps every number")
-    parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="measures nothing and writes what --json kept")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="puts the section in front of the others of this page, its plots beside it; else it goes to standard output")
+    parser.add_argument("-p", "--prompts", type=numbers, default=[512], help="prompt lengths; the first is also used for commands [512]")
+    parser.add_argument("-d", "--depths", type=numbers, default=[0, 4096, 16384], help="tokens before decode [0,4096,16384]")
+    parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="numbers of sequences decoded together [1,2,4,8,16]")
+    parser.add_argument("--timeout", type=int, default=1800, help="maximum duration of a process in seconds [%(default)s]")
+    parser.add_argument("--note", default="", metavar="TEXT", help="note on the models or the peers, for the report")
+    parser.add_argument("--commit", metavar="NAME", help="commit of the tabla binary [HEAD of this repository]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to FILE")
+    parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="report the results of a --json file without measuring")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="insert the section into FILE and write plots next to it [standard output]")
     args = parser.parse_args()
     args.tests = args.tests.split(",")
     if unknown := set(args.tests) - set(TESTS):
-        parser.error(f"no such tests: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown tests: {', '.join(sorted(unknown))}")
     if bool(args.models) == bool(args.raw):
-        parser.error("either models, or --from")
+        parser.error("expected either models or --from")
     if missing := [str(model) for model in args.models if not model.is_file()]:
         parser.error(f"no such files: {', '.join(missing)}")
     return args
 
 
-def described():
-    """The commit of this tree."""
-    said = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
+def current_commit():
+    """Returns the commit of this repository."""
+    result = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
 
 
 def measure_all(args):
@@ -665,7 +665,7 @@ def measure_all(args):
     programs = [Tabla("Tabla", args.tabla, args), *(kind(name, folder, args) for kind, name, folder in peers)]
     records = compare(programs, args)
     return {
-        "note": args.note, "date": datetime.date.today().isoformat(), "commit": args.commit or described(), "machine": machine(args),
+        "note": args.note, "date": datetime.date.today().isoformat(), "commit": args.commit or current_commit(), "machine": machine(args),
         "device": args.device, "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
         "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
     }

@@ -1,12 +1,12 @@
-//! Speed of the CPU: mat-vecs against the memory's own bandwidth, mat-mats against the arithmetic's
-//! peak, and decoding as a whole.
+//! CPU benchmarks: gemv against the memory bandwidth, gemm against the arithmetic peak, and decode
+//! and prefill of a whole model.
 //!
-//! Every figure stands beside a probe of the memory or of the arithmetic taken around it: on shared
-//! machines both change within minutes. Arguments: threads, then filters by name.
+//! Every result is printed with a bandwidth or peak measured next to it, because both change within
+//! minutes on shared machines. Arguments: number of threads, then name filters.
 #![expect(
     clippy::print_stdout,
     clippy::cast_precision_loss,
-    reason = "a program that prints figures"
+    reason = "a benchmark that prints results"
 )]
 
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use tabla::op::sampler::SamplerKind;
 use tabla::op::table::{BufferId, Table};
 use tabla::{plan, quant};
 
-/// How long a figure is measured.
+/// Duration of a measurement.
 const MEASURED: Duration = Duration::from_millis(600);
 
 fn main() {
@@ -34,7 +34,8 @@ fn main() {
         .filter(|a| a != "--bench")
         .collect();
     let threads = args.first().and_then(|a| a.parse().ok()).unwrap_or(2);
-    let wanted = |name: &str| args.len() < 2 || args[1..].iter().any(|a| name.contains(a.as_str()));
+    let selected =
+        |name: &str| args.len() < 2 || args[1..].iter().any(|a| name.contains(a.as_str()));
     for level in Level::available() {
         for dtype in [
             DType::Q8_0,
@@ -50,7 +51,7 @@ fn main() {
             for precision in [Precision::Fast, Precision::Exact] {
                 let quantized = dtype.facts().block > 1;
                 let name = format!("{} {dtype} {precision:?}", level.name());
-                if (quantized || precision == Precision::Fast) && wanted(&name) {
+                if (quantized || precision == Precision::Fast) && selected(&name) {
                     let options = Options {
                         threads,
                         level: Some(level),
@@ -64,21 +65,21 @@ fn main() {
         }
     }
     for dtype in [DType::Q4_0, DType::Q8_0] {
-        if wanted("decode") {
+        if selected("decode") {
             decode(dtype, threads);
         }
     }
-    if wanted("pick") {
-        pick("pick", threads, |b, vocab| {
+    if selected("sampling") {
+        sampling("sampling", threads, |b, vocab| {
             b.sampled_stage(vocab, SamplerKind::DEFAULT);
         });
-        pick("pick full", threads, |b, vocab| {
+        sampling("sampling full", threads, |b, vocab| {
             b.full_stage(vocab, SamplerKind::DEFAULT);
         });
     }
 }
 
-/// Weights of a program: one row, repeated.
+/// Weights of a program; every matrix repeats one row.
 #[derive(Default)]
 struct Model {
     tensors: Vec<(String, WeightInfo, Vec<u8>)>,
@@ -120,7 +121,7 @@ impl Tensors for Model {
     }
 }
 
-/// Those of one sequence without windows.
+/// Returns the pages of one sequence without sliding windows.
 fn pages() -> Pages {
     Pages::new(1, 4096, &[], 1)
 }
@@ -132,11 +133,13 @@ fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor
     };
     let mut slots = program.tables.iter().flat_map(|table| &table.slots);
     let paged = slots.any(|slot| slot.place == BufferId::Pages);
-    let mut executor = cpu::link(program, options).expect("it links");
+    let mut executor = cpu::link(program, options).expect("link");
     if paged {
         let table = pages().in_order(1);
         let bytes = bytemuck::cast_slice(&table);
-        executor.write(BufferId::Pages, 0, bytes).expect("it fits");
+        executor
+            .write(BufferId::Pages, 0, bytes)
+            .expect("within the limits");
     }
     executor
 }
@@ -160,7 +163,7 @@ fn compile(
     let mut b = Builder::new(model, shape);
     emit(&mut b);
     let profile = cpu::profile(options).expect("an available level");
-    plan::compile(b.finish().expect("it fits"), &profile).expect("kernels are there")
+    plan::compile(b.finish().expect("within the limits"), &profile).expect("compile the table")
 }
 
 fn start(executor: &mut dyn Executor, live: u32, position: u32) {
@@ -178,48 +181,50 @@ fn start(executor: &mut dyn Executor, live: u32, position: u32) {
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
-    executor.write(BufferId::State, 0, &bytes).expect("it fits");
+    executor
+        .write(BufferId::State, 0, &bytes)
+        .expect("within the limits");
 }
 
-/// Seconds of the clock; with `TABLA_CPU_TIME` those of this thread on a core, which a busy
-/// machine does not stretch, but which say nothing of other threads.
+/// Returns wall time in seconds; with `TABLA_CPU_TIME` the CPU time of this thread, which is
+/// independent of the load of the machine but excludes other threads.
 fn now() -> f64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    let clock = || START.elapsed().as_secs_f64();
+    let wall = || START.elapsed().as_secs_f64();
     if std::env::var_os("TABLA_CPU_TIME").is_none() {
-        return clock();
+        return wall();
     }
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split(' ').next().and_then(|n| n.parse::<f64>().ok());
-    nanoseconds.map_or_else(clock, |n| n * 1e-9)
+    nanoseconds.map_or_else(wall, |n| n * 1e-9)
 }
 
-/// The shortest of many runs, and the median.
+/// Returns the minimum and the median duration of many runs, in seconds.
 fn time(mut run: impl FnMut()) -> [f64; 2] {
     run();
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut times = Vec::new();
-    while begin.elapsed() < MEASURED || times.len() < 5 {
-        let one = now();
+    while start.elapsed() < MEASURED || times.len() < 5 {
+        let begin = now();
         run();
-        times.push(now() - one);
+        times.push(now() - begin);
     }
     times.sort_by(f64::total_cmp);
     [times[0], times[times.len() / 2]]
 }
 
-/// GB/s of reading these bytes with all threads, as kernels of the level do.
+/// Returns the read bandwidth in GB/s with all threads and the loads of the level's kernels.
 fn probe(bytes: &[u8], options: &Options) -> [f64; 2] {
-    let level = options.level.expect("every kernel is measured at one");
+    let level = options.level.expect("benchmarks set a level");
     let lines = bytes.len().div_ceil(64 * options.threads.max(1) as usize);
-    let read = |bytes| black_box(cpu::read(level, bytes).expect("it is available"));
+    let read = |bytes| black_box(cpu::read(level, bytes).expect("an available level"));
     let times = time(|| {
         std::thread::scope(|scope| {
-            let (mine, others) = bytes.split_at(bytes.len().min(64 * lines));
+            let (first, others) = bytes.split_at(bytes.len().min(64 * lines));
             for part in others.chunks(64 * lines) {
                 scope.spawn(move || read(part));
             }
-            read(mine);
+            read(first);
         });
     });
     times.map(|t| bytes.len() as f64 / t / 1e9)
@@ -239,7 +244,7 @@ fn gemv(name: &str, dtype: DType, options: &Options) {
     start(&mut *executor, 1, 0);
     let bytes = model.weight(0);
     let [best_probe, probe] = probe(bytes, options);
-    let times = time(|| executor.run(0, (0..1).into(), 1).expect("it runs"));
+    let times = time(|| executor.run(0, (0..1).into(), 1).expect("run"));
     let [best, median] = times.map(|t| bytes.len() as f64 / t / 1e9);
     let share = median / probe * 100.0;
     println!(
@@ -260,7 +265,7 @@ fn gemm(name: &str, dtype: DType, options: &Options) {
     start(&mut *executor, tokens, 0);
     let operations = 2.0 * f64::from(rows) * f64::from(cols) * f64::from(tokens);
     let before = cpu::peak(options).expect("an available level");
-    let times = time(|| executor.run(0, (0..1).into(), 1).expect("it runs"));
+    let times = time(|| executor.run(0, (0..1).into(), 1).expect("run"));
     let [best, median] = times.map(|t| operations / t / 1e9);
     let after = cpu::peak(options).expect("an available level");
     let integer = dtype.facts().block > 1 && options.precision == Precision::Fast;
@@ -275,7 +280,7 @@ fn gemm(name: &str, dtype: DType, options: &Options) {
     );
 }
 
-/// Shape of Llama-3.2-1B.
+/// Shape of Llama 3.2 1B.
 const VOCAB: u32 = 128_256;
 const DIM: u32 = 2048;
 const FFN: u32 = 8192;
@@ -360,7 +365,7 @@ fn decode(dtype: DType, threads: u32) {
     let mut executor = link(&model, single, &options);
     for depth in [0, 1024, 3000] {
         start(&mut *executor, 1, depth);
-        let times = time(|| executor.run(0, (0..cmds).into(), 1).expect("it runs"));
+        let times = time(|| executor.run(0, (0..cmds).into(), 1).expect("run"));
         let [best, median] = times.map(|t| 1.0 / t);
         let gbs = read as f64 * median / 1e9;
         println!(
@@ -372,26 +377,28 @@ fn decode(dtype: DType, threads: u32) {
     let mut executor = link(&model, batch, &options);
     start(&mut *executor, 128, 0);
     let [best, median] =
-        time(|| executor.run(0, (0..cmds).into(), 1).expect("it runs")).map(|t| 128.0 / t);
+        time(|| executor.run(0, (0..cmds).into(), 1).expect("run")).map(|t| 128.0 / t);
     println!("prefill {dtype}: {median:.0} tok/s (best {best:.0}) in chunks of 128");
 }
 
-/// A tail that draws a token from 150,000 logits, command by command.
-fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
+/// Benchmarks the commands of a sampling stage with 150,000 logits.
+fn sampling(name: &str, threads: u32, stage: fn(&mut Builder<'_>, u32)) {
     let options = Options {
         threads,
         ..Options::default()
     };
     let vocab = 150_000;
     let model = Model::default();
-    let table = compile(&model, 1, &options, |b| tail(b, vocab));
+    let table = compile(&model, 1, &options, |b| stage(b, vocab));
     let names: Vec<_> = table.cmds.iter().map(|c| c.kernel.op.name()).collect();
     let mut executor = link(&Arc::new(model), table, &options);
     let logits: Vec<f32> = (0..vocab)
         .map(|i| (i * 7919 % vocab) as f32 * 1e-4)
         .collect();
     let bytes: &[u8] = bytemuck::cast_slice(&logits);
-    executor.write(BufferId::Logits, 0, bytes).expect("it fits");
+    executor
+        .write(BufferId::Logits, 0, bytes)
+        .expect("within the limits");
     let sampler = Sampler {
         temperature: 0.8,
         top_p: 0.95,
@@ -404,16 +411,16 @@ fn pick(name: &str, threads: u32, tail: fn(&mut Builder<'_>, u32)) {
     let bytes = bytemuck::bytes_of(&sampler);
     executor
         .write(BufferId::Samplers, 0, bytes)
-        .expect("it fits");
-    // Differences of beginnings: a filter works on what those before it left.
+        .expect("within the limits");
+    // Differences of prefixes, because a sampler runs on the output of the previous ones.
     for (i, op) in names.iter().enumerate() {
         let [_, median] = time(|| {
             start(&mut *executor, 1, 100);
-            executor.run(0, (0..i).into(), 1).expect("it runs");
+            executor.run(0, (0..i).into(), 1).expect("run");
         });
         let [_, with] = time(|| {
             start(&mut *executor, 1, 100);
-            executor.run(0, (0..i + 1).into(), 1).expect("it runs");
+            executor.run(0, (0..i + 1).into(), 1).expect("run");
         });
         println!("{name} {op}: {:.0} us", (with - median) * 1e6);
     }

@@ -1,8 +1,8 @@
-//! Sessions made, used, cancelled, left, saved, loaded and dropped at random, for as long as one likes:
-//! the memory of the process stays flat, and every seat can be had in the end.
+//! Soak test: threads create, use, cancel, save, load and drop sessions at random. The memory of the
+//! process must stay constant, and every slot must be free at the end.
 //!
-//! Arguments: minutes (10), sessions at a time (64), a model file (the built-in one).
-#![expect(clippy::print_stdout, reason = "a program that prints figures")]
+//! Arguments: minutes (10), concurrent sessions (64), a model file (default: the built-in model).
+#![expect(clippy::print_stdout, reason = "a benchmark that prints results")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tabla::{
     SpeculateOptions,
 };
 
-/// Sequences that the model holds: far fewer than there are sessions.
+/// Number of slots of the model, far fewer than sessions.
 const SEQUENCES: u32 = 8;
 
-/// A generator of numbers that looks random.
+/// Pseudo-random number generator.
 struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// What was done.
+/// Number of operations so far.
 #[derive(Default)]
 struct Count {
     sessions: AtomicU64,
@@ -42,7 +42,7 @@ struct Count {
 fn main() {
     let args = std::env::args().skip(1).filter(|a| a != "--bench");
     let args: Vec<String> = args.collect();
-    let number = |at: usize, usual| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(usual);
+    let number = |at: usize, default| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (minutes, threads) = (number(0, 10), number(1, 64));
     let path = args.get(2).map(PathBuf::from);
     let source = path.map_or(Source::BuiltIn, Source::Path);
@@ -53,42 +53,42 @@ fn main() {
         ..LoadOptions::default()
     };
     let load = |options: &LoadOptions| tabla::load(&source, options, &mut |_| {});
-    let model = load(&options).expect("the model loads");
+    let model = load(&options).expect("load the model");
     let draft = load(&LoadOptions {
         sequences: 2,
         ..options
     });
-    let draft = draft.expect("the draft model loads");
+    let draft = draft.expect("load the draft model");
     let folder = std::env::temp_dir().join(format!("tabla-soak-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-    let (count, ends) = (Count::default(), AtomicBool::new(false));
+    std::fs::create_dir_all(&folder).expect("create the folder");
+    let (count, stop) = (Count::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         for seed in 0..threads {
-            let (model, draft, count, ends) = (&model, &draft, &count, &ends);
+            let (model, draft, count, stop) = (&model, &draft, &count, &stop);
             let path = folder.join(seed.to_string());
             scope.spawn(move || {
                 let mut random = Random(seed + 1);
-                while !ends.load(Ordering::Relaxed) {
-                    live(model, draft, &path, &mut random, count);
+                while !stop.load(Ordering::Relaxed) {
+                    run_session(model, draft, &path, &mut random, count);
                 }
             });
         }
-        watch(Duration::from_secs(60 * minutes), &count);
-        ends.store(true, Ordering::Relaxed);
+        report(Duration::from_secs(60 * minutes), &count);
+        stop.store(true, Ordering::Relaxed);
     });
-    std::fs::remove_dir_all(&folder).expect("it can be removed");
-    every_seat(&model);
-    println!("every seat can be had");
+    std::fs::remove_dir_all(&folder).expect("remove the folder");
+    use_every_slot(&model);
+    println!("every slot is free");
 }
 
-/// One session from its beginning to its end.
-fn live(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &Count) {
+/// Runs one session with random operations.
+fn run_session(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &Count) {
     count.sessions.fetch_add(1, Ordering::Relaxed);
     let mut session = Session::new(model.clone());
     let vocab = model.facts().vocab as usize;
     for _ in 0..random.below(4) {
         let prompt = (0..1 + random.below(120)).map(|_| random.below(vocab));
-        let prompt = prompt.map(|id| u32::try_from(id).expect("a vocabulary has 32 bits"));
+        let prompt = prompt.map(|id| u32::try_from(id).expect("token ids have 32 bits"));
         let prompt: Vec<u32> = prompt.collect();
         if random.below(8) == 0 {
             session.canceller().cancel();
@@ -103,15 +103,15 @@ fn live(model: &Model, draft: &Model, path: &Path, random: &mut Random, count: &
             generate(&mut session, draft, random, count);
         }
         match random.below(8) {
-            0 | 1 => session = session.fork().expect("there is memory"),
+            0 | 1 => session = session.fork().expect("fork"),
             2 | 3 => session.truncate(random.below(session.tokens().len() + 1)),
             4 => {
-                session.save(path).expect("it can be saved");
-                session = Session::load(model.clone(), path).expect("it is whole");
+                session.save(path).expect("save");
+                session = Session::load(model.clone(), path).expect("load");
             }
             _ => {}
         }
-        // A full sequence has no place for what comes.
+        // Leaves space for the next prompt.
         session.truncate(400);
     }
 }
@@ -124,7 +124,7 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
             .compile_grammar(&grammar)
             .expect("a grammar")
     };
-    let how = GenerateOptions {
+    let options = GenerateOptions {
         sampling: match random.below(4) {
             0 => Sampling::GREEDY,
             1 => Sampling {
@@ -147,22 +147,22 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
     };
     let cancel = session.canceller();
     let end = random.below(150);
-    let way = random.below(3);
-    let mut answer = session.answer(&how).expect("it begins");
+    let method = random.below(3);
+    let mut answer = session.answer(&options).expect("start the answer");
     if random.below(8) == 0 {
-        // Nobody listens for a while: the seat goes to others.
+        // Fills the output queue, so that the slot is given to another session.
         thread::sleep(Duration::from_millis(20));
     }
-    let (mut heard, mut ended) = (0, false);
-    while let Some(piece) = answer.next().expect("it goes on") {
-        heard += u64::from(!piece.text.is_empty());
-        if heard == end as u64 && !ended {
+    let (mut received, mut ended) = (0, false);
+    while let Some(piece) = answer.next().expect("the next piece") {
+        received += u64::from(!piece.text.is_empty());
+        if received == end as u64 && !ended {
             ended = true;
             count.cancelled.fetch_add(1, Ordering::Relaxed);
-            match way {
+            match method {
                 0 => cancel.cancel(),
-                1 => answer.stop().expect("it ends"),
-                // It is dropped in the midst.
+                1 => answer.stop().expect("stop"),
+                // Drops the unfinished answer.
                 _ => break,
             }
         }
@@ -174,32 +174,32 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
     session.clear_cancel();
 }
 
-/// LogProbsMode every half a minute what was done, and what the process takes.
-fn watch(time: Duration, count: &Count) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        let left = time.saturating_sub(begun.elapsed());
+/// Prints the counts and the memory of the process every 30 seconds.
+fn report(time: Duration, count: &Count) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let left = time.saturating_sub(start.elapsed());
         thread::sleep(left.min(Duration::from_secs(30)));
         let [sessions, tokens, cancelled] =
             [&count.sessions, &count.tokens, &count.cancelled].map(|n| n.load(Ordering::Relaxed));
         println!(
-            "{:4} s: {sessions} sessions, {cancelled} answers cancelled or left, {tokens} tokens, {} KiB",
-            begun.elapsed().as_secs(),
+            "{:4} s: {sessions} sessions, {cancelled} answers cancelled or dropped, {tokens} tokens, {} KiB",
+            start.elapsed().as_secs(),
             resident().map_or_else(|| "?".to_string(), |kib| kib.to_string())
         );
     }
 }
 
-/// What the process has in memory, in KiB, where the system tells.
+/// Returns the resident memory of the process in KiB; `None` if the system does not report it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// As many answers as there are seats go on together.
-fn every_seat(model: &Model) {
-    let how = GenerateOptions {
+/// Generates one answer per slot concurrently.
+fn use_every_slot(model: &Model) {
+    let options = GenerateOptions {
         sampling: Sampling::GREEDY,
         ignore_stops: true,
         ..GenerateOptions::default()
@@ -207,18 +207,18 @@ fn every_seat(model: &Model) {
     let mut sessions: Vec<Session> = (0..SEQUENCES)
         .map(|_| Session::new(model.clone()))
         .collect();
-    let begun = sessions.iter_mut().zip(1..).map(|(session, id)| {
-        session.prefill(&[id], &mut |_, _| {}).expect("it fits");
-        session.answer(&how).expect("it begins")
+    let answers = sessions.iter_mut().zip(1..).map(|(session, id)| {
+        session.prefill(&[id], &mut |_, _| {}).expect("prefill");
+        session.answer(&options).expect("start the answer")
     });
-    let mut answers: Vec<_> = begun.collect();
+    let mut answers: Vec<_> = answers.collect();
     for _ in 0..100 {
         for answer in &mut answers {
-            let piece = answer.next().expect("it goes on");
-            assert!(piece.is_some(), "the context has room for more");
+            let piece = answer.next().expect("the next piece");
+            assert!(piece.is_some(), "the context is not full");
         }
     }
     for mut answer in answers {
-        answer.stop().expect("it ends");
+        answer.stop().expect("stop");
     }
 }

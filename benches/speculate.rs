@@ -1,8 +1,9 @@
-//! What guesses give on text that repeats itself, and what they cost on text that does not.
+//! Benchmark of speculative decoding: the gain on repetitive text and the cost on random text.
 //!
-//! Arguments: a model file (the built-in one), tokens an answer (256), rounds (7), a draft model's file. With and
-//! without guesses take turns; figures are medians of the rounds.
-#![expect(clippy::print_stdout, reason = "a program that prints figures")]
+//! Arguments: a model file (default: the built-in model), tokens per answer (256), rounds (7), a
+//! draft model file. Runs with and without speculation alternate; results are medians of the
+//! rounds.
+#![expect(clippy::print_stdout, reason = "a benchmark that prints results")]
 
 use std::path::PathBuf;
 use tabla::{
@@ -12,7 +13,7 @@ use tabla::{
 fn main() {
     let args = std::env::args().skip(1).filter(|a| a != "--bench");
     let args: Vec<String> = args.collect();
-    let number = |at: usize, usual| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(usual);
+    let number = |at: usize, default| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (tokens, rounds) = (number(1, 256_u32), number(2, 7_u32));
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
@@ -21,16 +22,16 @@ fn main() {
     };
     let open = |path: Option<&String>| {
         let source = path.map_or(Source::BuiltIn, |path| Source::Path(PathBuf::from(path)));
-        tabla::load(&source, &options, &mut |_| {}).expect("the model loads")
+        tabla::load(&source, &options, &mut |_| {}).expect("load the model")
     };
     let model = open(args.first());
-    let mut ways = vec![("lookup", SpeculateOptions::Lookup)];
+    let mut drafters = vec![("lookup", SpeculateOptions::Lookup)];
     if args.len() > 3 {
-        ways.push(("draft", SpeculateOptions::Draft(open(args.get(3)))));
+        drafters.push(("draft", SpeculateOptions::Draft(open(args.get(3)))));
     }
-    // What a token biased above all others makes is all repetition: the most that guesses can give. A model at
-    // its likeliest repeats some of what it said; drawn at this temperature every token is as likely.
-    let flat = Sampling {
+    // "one": a large bias repeats one token, the best case of speculation. "greedy": repeats some
+    // text. "random": at this temperature all tokens are about equally likely, the worst case.
+    let uniform = Sampling {
         temperature: 100.0,
         top_k: 0,
         top_p: 1.0,
@@ -40,14 +41,14 @@ fn main() {
     let texts = [
         ("one", Sampling::GREEDY, vec![(7, 1e4)]),
         ("greedy", Sampling::GREEDY, Vec::new()),
-        ("random", flat, Vec::new()),
+        ("random", uniform, Vec::new()),
     ];
     println!(
         "{:<8} {:<8}{:>10}{:>10}{:>8}{:>8}{:>8}",
-        "text", "guesses", "tok/s", "without", "ratio", "made", "right"
+        "text", "drafter", "tok/s", "without", "ratio", "drafted", "accepted"
     );
     for (text, sampling, logit_bias) in &texts {
-        for (name, speculate) in &ways {
+        for (name, speculate) in &drafters {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut count = tabla::DraftStats::default();
             for round in 0..rounds {
@@ -55,14 +56,13 @@ fn main() {
                     seed: round.into(),
                     ..*sampling
                 };
-                let mut turns = [
+                let mut runs = [
                     (&mut with, speculate),
                     (&mut without, &SpeculateOptions::Off),
                 ];
-                // Who is first takes turns too.
-                turns.rotate_left((round % 2) as usize);
-                for (rates, speculate) in turns {
-                    let how = GenerateOptions {
+                runs.rotate_left((round % 2) as usize);
+                for (rates, speculate) in runs {
+                    let options = GenerateOptions {
                         sampling,
                         logit_bias: logit_bias.clone(),
                         speculate: speculate.clone(),
@@ -70,9 +70,9 @@ fn main() {
                         ignore_stops: true,
                         ..GenerateOptions::default()
                     };
-                    let (rate, guesses) = run(&model, &how);
+                    let (rate, drafts) = run(&model, &options);
                     rates.push(rate);
-                    count += guesses;
+                    count += drafts;
                 }
             }
             let mut ratios: Vec<f64> = with.iter().zip(&without).map(|(a, b)| a / b).collect();
@@ -88,14 +88,14 @@ fn main() {
     }
 }
 
-/// Tokens per second of one answer, and its guesses.
-fn run(model: &Model, how: &GenerateOptions) -> (f64, tabla::DraftStats) {
+/// Generates one answer; returns tokens per second and the draft token statistics.
+fn run(model: &Model, options: &GenerateOptions) -> (f64, tabla::DraftStats) {
     let mut session = Session::new(model.clone());
     let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
-    session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+    session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
     let stats = session
-        .generate(how, &mut |_| tabla::Flow::Continue)
-        .expect("it generates");
+        .generate(options, &mut |_| tabla::Flow::Continue)
+        .expect("generate");
     (
         f64::from(stats.tokens) / stats.took.as_secs_f64(),
         stats.draft,

@@ -1,12 +1,8 @@
-//! Nothing on the token path allocates: a counting allocator proves it.
+//! Checks with a counting allocator that generating a token does not allocate.
 //!
-//! That holds for a GPU too where it replays what was recorded. Where wgpu encodes, it allocates
-//! on its own: every allocation there is traced to the crate that asked. Either way a soak of many
-//! tokens leaves the process as large as it was.
-#![expect(
-    clippy::print_stdout,
-    reason = "the figures are what one runs this for"
-)]
+//! This includes recorded replay on a GPU. With encoded replay wgpu allocates, so every allocation is
+//! traced to the crate that made it. A soak test of many tokens checks that memory does not grow.
+#![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -23,23 +19,23 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -47,10 +43,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Frames of a trace at most: enough to come from the allocator to the test.
+/// Maximum number of frames of a trace, enough from the allocator to the test.
 const FRAMES: usize = 64;
 
-/// The calls that led to an allocation, innermost first, as addresses.
+/// Return addresses of the calls that led to an allocation, innermost first.
 type Trace = [usize; FRAMES];
 
 thread_local! {
@@ -60,29 +56,29 @@ thread_local! {
 }
 
 thread_local! {
-    /// Its address tells threads apart.
-    static HERE: u8 = const { 0 };
+    /// Its address identifies the thread.
+    static THREAD_ID: u8 = const { 0 };
 }
 
-fn here() -> usize {
-    HERE.with(|here| std::ptr::from_ref(here).addr())
+fn thread_id() -> usize {
+    THREAD_ID.with(|id| std::ptr::from_ref(id).addr())
 }
 
-/// The thread that allocated first, which is the process's own.
+/// The thread that allocated first: the main thread.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// A thread whose allocations are not counted: the one that waits for the test, which says so
-/// after a minute.
+/// A thread whose allocations are not counted: the main thread of the test harness, which prints a
+/// warning after a minute.
 static WATCHER: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an allocation, and traces it where that is asked for.
+/// Counts an allocation, and traces it if tracing is enabled.
 fn count() {
-    let here = here();
-    let _ = FIRST.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
-    if WATCHER.load(Ordering::Relaxed) == here {
+    let thread = thread_id();
+    let _ = FIRST.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed);
+    if WATCHER.load(Ordering::Relaxed) == thread {
         return;
     }
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    // Tracing allocates itself: it is off meanwhile.
+    // Disabled while tracing, which allocates too.
     if TRACING.replace(false) {
         let mut trace = [0; FRAMES];
         let mut depth = 0;
@@ -96,54 +92,54 @@ fn count() {
     }
 }
 
-/// Allocations of this thread while `work` runs: the traces of those that the library asked for,
-/// and the number of all.
+/// Returns the origins of the library's own allocations on this thread while `work` runs, and the
+/// number of all allocations.
 fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
     TRACING.set(true);
     work();
     TRACING.set(false);
     let traces = TRACES.take();
     let mut names = HashMap::new();
-    let ours = traces
+    let own = traces
         .iter()
-        .filter_map(|trace| asked_by_us(trace, &mut names));
-    (ours.collect(), traces.len())
+        .filter_map(|trace| own_origin(trace, &mut names));
+    (own.collect(), traces.len())
 }
 
-/// Where the library asked, if the innermost frame of a known crate is one of its own. Told by
-/// source files: with line tables alone, names of functions come without their crates.
-fn asked_by_us(trace: &Trace, files: &mut HashMap<usize, Vec<String>>) -> Option<String> {
+/// Returns the source line of the library that allocated; `None` for allocations of the GPU crates.
+/// Crates are identified by source files, because line tables have function names without crates.
+fn own_origin(trace: &Trace, files: &mut HashMap<usize, Vec<String>>) -> Option<String> {
     for ip in trace.iter().filter(|ip| **ip != 0) {
-        for place in files.entry(*ip).or_insert_with(|| resolve(*ip)) {
-            let theirs = ["/wgpu", "/naga-", "/ash-", "/gpu-"];
-            if theirs.iter().any(|crate_name| place.contains(crate_name)) {
+        for line in files.entry(*ip).or_insert_with(|| resolve(*ip)) {
+            let gpu_crates = ["/wgpu", "/naga-", "/ash-", "/gpu-"];
+            if gpu_crates.iter().any(|name| line.contains(name)) {
                 return None;
             }
-            let elsewhere = ["/registry/", "/rustc/", "library/", "tests/alloc.rs"];
-            if !elsewhere.iter().any(|part| place.contains(part)) {
-                return Some(place.clone());
+            let ignored = ["/registry/", "/rustc/", "library/", "tests/alloc.rs"];
+            if !ignored.iter().any(|part| line.contains(part)) {
+                return Some(line.clone());
             }
         }
     }
-    Some("nobody that is known".to_string())
+    Some("unknown origin".to_string())
 }
 
-/// The source lines of an address, inlined ones first.
+/// Returns the source lines of an address, inlined ones first.
 fn resolve(ip: usize) -> Vec<String> {
-    let mut places = Vec::new();
+    let mut lines = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(ip), |symbol| {
         if let Some(file) = symbol.filename() {
-            places.push(format!(
+            lines.push(format!(
                 "{}:{}",
                 file.display(),
                 symbol.lineno().unwrap_or(0)
             ));
         }
     });
-    places
+    lines
 }
 
-/// Allocations of the whole process while `work` runs: its threads count too.
+/// Returns the number of allocations of all threads while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     work();
@@ -161,8 +157,8 @@ const SAMPLED: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-/// Samplers of the full tail, and one that learns.
-const UNUSUAL: [Sampling; 2] = [
+/// Samplers of the full sampling stage, and Mirostat.
+const FULL: [Sampling; 2] = [
     Sampling {
         dry_multiplier: 0.8,
         xtc_probability: 0.5,
@@ -176,12 +172,12 @@ const UNUSUAL: [Sampling; 2] = [
     },
 ];
 
-/// One test, so that no other runs beside it and counts.
+/// A single test, so that no concurrent test is counted.
 #[test]
-fn the_token_path_allocates_nothing() {
+fn generating_a_token_does_not_allocate() {
     let first = FIRST.load(Ordering::Relaxed);
-    // With one thread for all tests, that thread is the test's.
-    if first != here() {
+    // With one test thread, the test runs on the main thread.
+    if first != thread_id() {
         WATCHER.store(first, Ordering::Relaxed);
     }
     let options = LoadOptions {
@@ -189,16 +185,16 @@ fn the_token_path_allocates_nothing() {
         threads: 2,
         ..LoadOptions::default()
     };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("load");
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT)
-        .expect("text");
-    let [full, learning] = UNUSUAL;
-    for sampling in [Sampling::GREEDY, SAMPLED, full, learning] {
+        .expect("encode");
+    let [full, mirostat] = FULL;
+    for sampling in [Sampling::GREEDY, SAMPLED, full, mirostat] {
         session.reset();
-        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
         let count = allocations(|| {
             for _ in 0..256 {
                 session.step(&sampling).expect("a token");
@@ -207,22 +203,23 @@ fn the_token_path_allocates_nothing() {
         assert_eq!(count, 0, "{sampling:?}: 256 steps");
 
         session.reset();
-        let prefill = allocations(|| session.prefill(&prompt, &mut |_, _| {}).expect("it fits"));
+        let prefill = allocations(|| session.prefill(&prompt, &mut |_, _| {}).expect("prefill"));
         assert_eq!(prefill, 0, "prefill");
 
         let mut bytes = 0;
-        let ways = [
+        let cases = [
             (SpeculateOptions::Off, None, 8),
-            // What makes guesses has room of its own.
+            // The drafter allocates buffers.
             (SpeculateOptions::Lookup, None, 12),
             (SpeculateOptions::Off, Some(3), 8),
         ];
-        let mut each = |piece: tabla::Piece<'_>| {
+        let mut on_piece = |piece: tabla::Piece<'_>| {
             bytes += piece.text.len();
             Flow::Continue
         };
-        for (speculate, log_probs, most) in ways {
-            // An answer takes its room once, whatever the number of tokens; some of it stays for the next one.
+        for (speculate, log_probs, limit) in cases {
+            // An answer allocates its buffers once, independent of the number of tokens; some are
+            // reused by the next answer.
             let [_, few, many] = [1, 8, 256].map(|max_tokens| {
                 let generate = GenerateOptions {
                     sampling,
@@ -235,33 +232,33 @@ fn the_token_path_allocates_nothing() {
                 session.truncate(prompt.len());
                 allocations(|| {
                     session
-                        .generate(&generate, &mut each)
-                        .expect("it generates");
+                        .generate(&generate, &mut on_piece)
+                        .expect("generate");
                 })
             });
             let what = format!("{sampling:?}, {speculate:?}, log-probabilities {log_probs:?}");
             assert_eq!(few, many, "{what}: allocations of 8 and of 256 tokens");
-            assert!(few <= most, "{what}: {few} allocations of an answer");
+            assert!(few <= limit, "{what}: {few} allocations of an answer");
         }
         assert!(bytes > 256, "{bytes} bytes of text");
     }
-    println!("0 allocations a token on the CPU over 256 tokens, greedy and sampled");
-    on_a_gpu(&Source::BuiltIn, &prompt);
-    together(&prompt, &options);
+    println!("0 allocations per token on the CPU over 256 tokens, greedy and sampled");
+    check_gpu(&Source::BuiltIn, &prompt);
+    check_batches(&prompt, &options);
     for name in ARCHITECTURES {
-        other_architectures(name, &options);
+        check_architecture(name, &options);
     }
     soak();
 }
 
-/// Sequences in tables of every width, which end one after the other.
-fn together(prompt: &[u32], options: &LoadOptions) {
+/// Batches of every width: sequences that finish one after another.
+fn check_batches(prompt: &[u32], options: &LoadOptions) {
     let options = LoadOptions {
         sequences: 20,
         context: 128,
         ..options.clone()
     };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
+    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("load");
     let sessions = (0..20).map(|_| Session::new(model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
     let generate = GenerateOptions {
@@ -271,53 +268,53 @@ fn together(prompt: &[u32], options: &LoadOptions) {
     };
     for (i, session) in sessions.iter_mut().enumerate() {
         let prompt = &prompt[..=i % prompt.len()];
-        session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+        session.prefill(prompt, &mut |_, _| {}).expect("prefill");
     }
     let answers = sessions.iter_mut().map(|session| session.answer(&generate));
     let mut answers: Vec<_> = answers
-        .map(|answer| answer.expect("it generates"))
+        .map(|answer| answer.expect("start the answer"))
         .collect();
     for answer in &mut answers {
-        answer.next().expect("it goes on");
+        answer.next().expect("the next piece");
     }
     let count = allocations(|| {
-        let mut going = true;
-        while going {
-            going = false;
+        let mut active = true;
+        while active {
+            active = false;
             for answer in &mut answers {
-                going |= answer.next().expect("it goes on").is_some();
+                active |= answer.next().expect("the next piece").is_some();
             }
         }
     });
     drop(answers);
     assert_eq!(count, 0, "20 sequences");
     assert!(sessions.iter().all(|session| session.tokens().len() == 129));
-    println!("0 allocations a token of 20 sequences on the CPU");
+    println!("0 allocations per token with 20 sequences on the CPU");
 }
 
-/// Windows, experts, ternary weights, layers that share a cache.
+/// Models with sliding windows, experts, ternary weights, and layers that share a KV cache.
 const ARCHITECTURES: [&str; 4] = ["gemma3", "qwen3moe", "bitnet", "gemma4"];
 
-/// A model of few layers.
+/// Returns a golden model with few layers.
 fn golden(name: &str) -> Source {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arch");
     Source::Path(folder.join(name).join("model.gguf"))
 }
 
-/// Tokens past every window, and a shift.
-fn other_architectures(name: &str, options: &LoadOptions) {
+/// Generates more tokens than every window, and shifts the context.
+fn check_architecture(name: &str, options: &LoadOptions) {
     let source = golden(name);
     let options = LoadOptions {
         context: 96,
         chunk_tokens: 8,
         ..options.clone()
     };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("it loads");
+    let model = tabla::load(&source, &options, &mut |_| {}).expect("load");
     let mut session = Session::new(model);
     let prompt = [5, 6, 7, 8];
     for sampling in [Sampling::GREEDY, SAMPLED] {
         session.reset();
-        session.prefill(&prompt, &mut |_, _| {}).expect("it fits");
+        session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
         let count = allocations(|| {
             for _ in 0..64 {
                 session.step(&sampling).expect("a token");
@@ -330,51 +327,51 @@ fn other_architectures(name: &str, options: &LoadOptions) {
             "{name}, {sampling:?}: 64 steps, a shift and a step"
         );
     }
-    println!("0 allocations a token of {name} on the CPU");
-    on_a_gpu(&source, &prompt);
+    println!("0 allocations per token with {name} on the CPU");
+    check_gpu(&source, &prompt);
 }
 
-/// What wgpu may allocate for a token: 24 bytes for every dispatch behind a barrier, some for a
-/// submission, and some whenever the host asks whether the device is done.
+/// Maximum number of allocations of wgpu per token: one of 24 bytes per dispatch after a barrier, some
+/// per submission, and some per poll.
 const WGPU_PER_TOKEN_MAX: usize = 1000;
 
-fn on_a_gpu(source: &Source, prompt: &[u32]) {
+fn check_gpu(source: &Source, prompt: &[u32]) {
     let gpus = tabla::devices().expect("a CPU").gpus;
     if gpus.is_empty() {
-        println!("SKIPPED: the GPU's share: no adapter was found");
+        println!("SKIPPED: GPU checks: no adapter was found");
         return;
     }
-    encoded(source, prompt);
+    check_encoded(source, prompt);
     if gpus[0].backend == "vulkan" {
-        recorded(source, prompt);
+        check_recorded(source, prompt);
     }
 }
 
-/// Tokens of a soak, and those behind which all that is made once has been made.
+/// Number of tokens of the soak test, and of its warm-up, after which one-time allocations are done.
 const SOAK: u32 = 10_000;
 const WARM: u32 = 2_000;
-/// Bytes by which the process may have grown between the two: less than a page for 10 tokens, so that
-/// a buffer lost for each would show.
+/// Maximum growth of the process in bytes after the warm-up: less than a page per 10 tokens, so that a
+/// leaked buffer per token is detected.
 const GROWTH_MAX: u64 = 3 << 20;
 
-/// Many tokens, over the end of the context again and again, take no more memory than some. Each way
-/// of replay takes a minute on a software GPU, so only `cargo xtask exhaustive` tries both.
+/// Checks that memory does not grow over many tokens with context shifts. A replay mode takes a minute
+/// on a software GPU, so only `cargo xtask exhaustive` runs both.
 fn soak() {
     if tabla::devices().expect("a CPU").gpus.is_empty() {
-        println!("SKIPPED: the soak: no adapter was found");
+        println!("SKIPPED: soak test: no adapter was found");
         return;
     }
     let exhaustive = std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1");
-    let ways: &[Replay] = if exhaustive {
+    let modes: &[Replay] = if exhaustive {
         &[Replay::Auto, Replay::Encoded]
     } else {
         &[Replay::Auto]
     };
-    for replay in ways.iter().copied() {
+    for replay in modes.iter().copied() {
         let mut session = gpu_session(&golden("llama"), replay);
         session
             .prefill(&[5, 6, 7, 8], &mut |_, _| {})
-            .expect("it fits");
+            .expect("prefill");
         let generate = GenerateOptions {
             sampling: SAMPLED,
             max_tokens: SOAK,
@@ -382,28 +379,28 @@ fn soak() {
             overflow: Overflow::Shift { keep: 4 },
             ..GenerateOptions::default()
         };
-        let (mut heard, mut warm) = (0, None);
+        let (mut received, mut warm) = (0, None);
         let stats = session.generate(&generate, &mut |_| {
-            heard += 1;
-            if heard == WARM {
+            received += 1;
+            if received == WARM {
                 warm = resident_bytes();
             }
             Flow::Continue
         });
-        assert_eq!(stats.expect("it generates").tokens, SOAK);
+        assert_eq!(stats.expect("generate").tokens, SOAK);
         let Some((warm, after)) = warm.zip(resident_bytes()) else {
-            println!("SKIPPED: the soak: this system does not tell what memory a process has");
+            println!("SKIPPED: soak test: this system does not report resident memory");
             return;
         };
-        println!("{replay:?}: {warm} bytes behind {WARM} tokens, {after} behind {SOAK}");
+        println!("{replay:?}: {warm} bytes after {WARM} tokens, {after} after {SOAK}");
         assert!(
             after <= warm + GROWTH_MAX,
-            "{replay:?}: {warm}, then {after}"
+            "{replay:?}: {warm} bytes, then {after} bytes"
         );
     }
 }
 
-/// The memory that the process has, where the system tells.
+/// Returns the resident memory in bytes; `None` if the system does not report it.
 fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
@@ -417,37 +414,41 @@ fn gpu_session(source: &Source, replay: Replay) -> Session {
         context: 512,
         ..LoadOptions::default()
     };
-    Session::new(tabla::load(source, &options, &mut |_| {}).expect("it loads"))
+    Session::new(tabla::load(source, &options, &mut |_| {}).expect("load"))
 }
 
-fn encoded(source: &Source, prompt: &[u32]) {
+fn check_encoded(source: &Source, prompt: &[u32]) {
     let mut session = gpu_session(source, Replay::Encoded);
-    session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+    session.prefill(prompt, &mut |_, _| {}).expect("prefill");
     for sampling in [Sampling::GREEDY, SAMPLED] {
         for _ in 0..4 {
             session.step(&sampling).expect("a token");
         }
-        let (ours, all) = traced(|| {
+        let (own, all) = traced(|| {
             session.step(&sampling).expect("a token");
         });
-        assert!(ours.is_empty(), "{sampling:?}: ours:\n{}", ours.join("\n"));
+        assert!(
+            own.is_empty(),
+            "{sampling:?}: own allocations:\n{}",
+            own.join("\n")
+        );
         assert!(all <= WGPU_PER_TOKEN_MAX, "{all} allocations");
-        println!("0 of ours and {all} of wgpu's allocations a token, encoded");
+        println!("0 own allocations and {all} of wgpu per token, encoded replay");
     }
 }
 
-/// Nobody allocates, in any thread: neither for single tokens nor for chains and prompts.
-fn recorded(source: &Source, prompt: &[u32]) {
+/// Checks that no thread allocates for single tokens, bursts and prompts.
+fn check_recorded(source: &Source, prompt: &[u32]) {
     let mut session = gpu_session(source, Replay::Recorded);
     for sampling in [Sampling::GREEDY, SAMPLED] {
         let steps = |session: &mut Session| {
             session.reset();
-            session.prefill(prompt, &mut |_, _| {}).expect("it fits");
+            session.prefill(prompt, &mut |_, _| {}).expect("prefill");
             for _ in 0..16 {
                 session.step(&sampling).expect("a token");
             }
         };
-        let chains = |session: &mut Session, max_tokens| {
+        let bursts = |session: &mut Session, max_tokens| {
             let generate = GenerateOptions {
                 sampling,
                 max_tokens,
@@ -455,17 +456,17 @@ fn recorded(source: &Source, prompt: &[u32]) {
                 ..GenerateOptions::default()
             };
             let stats = session.generate(&generate, &mut |_| Flow::Continue);
-            assert_eq!(stats.expect("it generates").tokens, max_tokens);
+            assert_eq!(stats.expect("generate").tokens, max_tokens);
         };
-        // Every range is recorded once.
+        // Records every range.
         steps(&mut session);
-        chains(&mut session, 40);
+        bursts(&mut session, 40);
         let count = allocations(|| steps(&mut session));
         assert_eq!(count, 0, "{sampling:?}: a prompt and 16 steps");
-        // An answer takes its room once, whatever the number of tokens.
-        let [few, many] = [8, 40].map(|count| allocations(|| chains(&mut session, count)));
-        assert_eq!(few, many, "{sampling:?}: allocations in chains");
-        assert!(few <= 8, "{sampling:?}: {few} allocations in chains");
+        // An answer allocates its buffers once, independent of the number of tokens.
+        let [few, many] = [8, 40].map(|count| allocations(|| bursts(&mut session, count)));
+        assert_eq!(few, many, "{sampling:?}: allocations in bursts");
+        assert!(few <= 8, "{sampling:?}: {few} allocations in bursts");
     }
-    println!("0 allocations of anyone a token, recorded");
+    println!("0 allocations per token in all threads, recorded replay");
 }

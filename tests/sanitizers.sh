@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The C programs of tests/capi with AddressSanitizer and LeakSanitizer, in them and in the library: it
-# looks at the stack and at static memory too, which valgrind does not.
+# Runs the C programs of tests/capi with AddressSanitizer and LeakSanitizer, in the programs and in the
+# library. Unlike valgrind, it checks stack and static memory too.
 #
-# Without the GPU, whose drivers are not instrumented. Wants clang; cargo builds below
+# The GPU is disabled, because its drivers are not instrumented. Requires clang; builds in
 # target/sanitizers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 host="$(rustc --print host-tuple)"
 target="$PWD/target/sanitizers"
-# The flag is one of nightly compilers; the runtime of it comes with every one. Naming the target keeps
-# build scripts and macros as they are.
+# The flag is unstable, but stable toolchains include the sanitizer runtime. With an explicit target,
+# build scripts and macros are not instrumented.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo rustc --quiet --package tabla-capi --lib --crate-type staticlib \
     --no-default-features --config profile.dev.package.tabla-cpu.opt-level=1 \
     --target "$host" --target-dir "$target"
@@ -20,7 +20,7 @@ if [ "$(nm "$library" 2>/dev/null | grep -c ' U __asan_init')" = 0 ]; then
     exit 1
 fi
 
-# Memory that cannot be had is an error here as it is elsewhere, not the end.
+# A failed allocation returns NULL instead of ending the process.
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
 check() {
     name="$1"
@@ -29,7 +29,7 @@ check() {
         "tests/capi/$name.c" "$library" -lpthread -ldl -lm -o "$target/$name"
     "$target/$name" "$@"
 }
-echo "This is no model." >"$target/no-model.gguf"
+echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 check smoke "$version" "$target/no-model.gguf" "$target/session"
 check random 4000 1

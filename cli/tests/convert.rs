@@ -268,7 +268,10 @@ fn what_cannot_be_done_leaves_nothing() {
     for (args, clue) in [
         ([&*from, &there, "f32"], "already exists"),
         ([&from, &new, "q4_k_m"], "safetensors are F32, F16 or BF16"),
-        ([&there, &folder.path("x.gguf"), "f32"], "holds no model"),
+        (
+            [&there, &folder.path("x.gguf"), "f32"],
+            "a directory without a model",
+        ),
     ] {
         let ran = tabla(&["convert", args[0], args[1], "--dtype", args[2]]);
         assert!(!ran.status.success(), "{args:?}");

@@ -340,7 +340,7 @@ fn importance_lowers_the_error_where_it_matters() {
     let narrow = folder.write("narrow.gguf", narrow.expect("it is sound"));
     let said = refusal(&[&from, &plain, "Q2_K", "--imatrix", &narrow]);
     assert!(
-        said.contains("importance of 8 columns, the tensor has 512"),
+        said.contains("expected importance of 512 columns, got 8"),
         "{said}"
     );
 }
@@ -411,7 +411,10 @@ fn what_cannot_be_done_leaves_nothing() {
         ([&from, &missing, "Q8_0"], "cannot be created"),
         ([&from, &folder.path("."), "Q8_0"], "a directory"),
         ([&from, &old, "Q9"], "known are F32, F16"),
-        ([&old, &folder.path("out"), "Q8_0"], "a text, not a model"),
+        (
+            [&old, &folder.path("out"), "Q8_0"],
+            "a text file, not a model",
+        ),
     ] {
         let said = refusal(&args);
         assert!(said.contains(clue), "{clue}: {said}");

@@ -9,7 +9,7 @@
 pub mod reflect;
 mod source;
 
-pub use source::{Form, KernelSource, dtypes, expand, forms};
+pub use source::{Form, KernelSpec, dtypes, expand, forms};
 
 /// Name and text of all files, sorted by name.
 pub static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));

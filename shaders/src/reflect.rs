@@ -3,7 +3,7 @@
 //!
 //! An invalid shader panics with the message and line from naga.
 
-use crate::source::{Form, KernelSource, dtypes, expand, forms};
+use crate::source::{Form, KernelSpec, dtypes, expand, forms};
 use crate::{SOURCES, source};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Expression, Literal, Module, ScalarKind, StorageAccess, TypeInner};
@@ -67,7 +67,7 @@ pub fn kernels() -> Vec<Reflected> {
     all
 }
 
-fn reflected(kernel: KernelSource<'_>) -> Reflected {
+fn reflected(kernel: KernelSpec<'_>) -> Reflected {
     let name = kernel.name();
     let text = expand(kernel, &|file| source(file).map(str::to_string))
         .unwrap_or_else(|e| panic!("shaders: {name}: {e}"));
@@ -194,7 +194,7 @@ fn kernels_of<'a>(
     dtype: Option<&'a str>,
     dtypes: &'a BTreeMap<String, Vec<Option<String>>>,
     forms: &'a [Form],
-) -> impl Iterator<Item = KernelSource<'a>> {
+) -> impl Iterator<Item = KernelSpec<'a>> {
     let listed = move |list: &String| dtypes[list].iter().any(|v| v.as_deref() == dtype);
     let has = move |form: &&Form| {
         form.stems.iter().any(|s| s == stem) && form.list.as_ref().is_none_or(listed)
@@ -205,7 +205,7 @@ fn kernels_of<'a>(
         .map(|form| Some(form.name.as_str()));
     std::iter::once(None)
         .chain(names)
-        .map(move |form| KernelSource { stem, dtype, form })
+        .map(move |form| KernelSpec { stem, dtype, form })
 }
 
 fn validate(name: &str, text: &str) -> Module {

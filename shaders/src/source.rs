@@ -52,7 +52,7 @@ pub fn forms(text: &str) -> Vec<Form> {
 
 /// A kernel to expand: operation, storage type and kernel variant.
 #[derive(Clone, Copy, Debug)]
-pub struct KernelSource<'a> {
+pub struct KernelSpec<'a> {
     /// Name of the operation and of its file.
     pub stem: &'a str,
     /// Storage type, if the operation has kernels for several.
@@ -61,7 +61,7 @@ pub struct KernelSource<'a> {
     pub form: Option<&'a str>,
 }
 
-impl KernelSource<'_> {
+impl KernelSpec<'_> {
     /// Returns the kernel name: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(&self) -> String {
         let mut name = self.stem.to_string();
@@ -92,7 +92,7 @@ impl KernelSource<'_> {
 ///
 /// The message names the missing file.
 pub fn expand(
-    kernel: KernelSource<'_>,
+    kernel: KernelSpec<'_>,
     read: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut text = Text::default();
@@ -112,7 +112,7 @@ struct Text {
 
 fn paste(
     file: String,
-    kernel: KernelSource<'_>,
+    kernel: KernelSpec<'_>,
     read: &dyn Fn(&str) -> Option<String>,
     text: &mut Text,
 ) -> Result<(), String> {

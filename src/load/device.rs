@@ -57,7 +57,7 @@ impl SelectedDevice {
                     allow_software: required,
                     shader_folder: options.shader_folder.clone(),
                     features: options.gpu_features,
-                    forms: allowed_variants(options.precision),
+                    variants: allowed_variants(options.precision),
                     replay: options.replay,
                     kernel_folder: options.kernel_folder.clone(),
                 };

@@ -1,5 +1,5 @@
 /*
- * What the checks of smoke.c stand on: counting those that hold, the model, its options.
+ * Helpers of smoke.c: check counters, the model and its options.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -10,21 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int held, failed;
+static int passed, failed;
 
-static void check(int truth, const char *what, const char *file, int line) {
-    if (truth) {
-        held++;
+static void check(int condition, const char *text, const char *file, int line) {
+    if (condition) {
+        passed++;
         return;
     }
     failed++;
-    printf("%s:%d: %s does not hold; the last error: %d %s\n", file, line, what,
+    printf("%s:%d: check failed: %s; last error: %d %s\n", file, line, text,
            (int)tabla_last_error_code(), tabla_last_error());
 }
 
-#define CHECK(what) check((what), #what, __FILE__, __LINE__)
+#define CHECK(condition) check((condition), #condition, __FILE__, __LINE__)
 
-/* The call fails with this code, and says so in both ways. */
+/* The call fails with this code, and sets the last error code and message. */
 #define FAILS(call, code)                                                                          \
     do {                                                                                           \
         CHECK((call) == (code));                                                                   \
@@ -43,7 +43,7 @@ static TablaLoadOptions on_cpu(void) {
     return options;
 }
 
-/* The built-in model, on two threads. */
+/* Loads the built-in model with two threads. */
 static TablaModel *load(void) {
     TablaLoadOptions options = on_cpu();
     TablaModel *model = tabla_load_model_with(NULL, &options);
@@ -54,7 +54,7 @@ static TablaModel *load(void) {
     return model;
 }
 
-static TablaGenerateOptions likeliest(uint32_t max_tokens) {
+static TablaGenerateOptions greedy(uint32_t max_tokens) {
     TablaGenerateOptions options;
     CHECK(tabla_generate_options_init(&options, sizeof options) == TABLA_OK);
     options.temperature = 0;

@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of what there is to know: of statuses, a model, its tokens, its tables, devices.
+ * Checks of the query functions: status names, model info, tokens, tables, devices.
  */
 #ifndef FACTS_H
 #define FACTS_H

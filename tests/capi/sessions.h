@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of sessions, of answers that are taken piece by piece, of grammars and the log.
+ * Checks of sessions, streamed answers, grammars, batches and the log.
  */
 #ifndef SESSIONS_H
 #define SESSIONS_H
@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-/* Takes an answer to its end. Returns the bytes of its text; `text` may be NULL. */
-static size_t take(TablaSession *session, char *text, size_t room, uint32_t *tokens, int *finish) {
+/* Reads an answer to its end. Returns the size of its text in bytes; `text` may be NULL. */
+static size_t take(TablaSession *session, char *text, size_t size, uint32_t *tokens, int *finish) {
     TablaPiece piece;
     size_t bytes = 0;
     *tokens = 0;
@@ -21,7 +21,7 @@ static size_t take(TablaSession *session, char *text, size_t room, uint32_t *tok
         if (piece.finish != TABLA_FINISH_NONE) {
             break;
         }
-        if (text != NULL && bytes + piece.text_bytes < room) {
+        if (text != NULL && bytes + piece.text_bytes < size) {
             memcpy(text + bytes, piece.text, piece.text_bytes);
         }
         bytes += piece.text_bytes;
@@ -29,40 +29,40 @@ static size_t take(TablaSession *session, char *text, size_t room, uint32_t *tok
     }
     CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.likeliest_count == 0);
     *finish = piece.finish;
-    if (text != NULL && room > 0) {
-        text[bytes < room ? bytes : room - 1] = '\0';
+    if (text != NULL && size > 0) {
+        text[bytes < size ? bytes : size - 1] = '\0';
     }
     return bytes;
 }
 
-/* Two sessions go on in turns, each as the model does alone. */
-static void side_by_side(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(6);
+/* Two interleaved sessions give the tokens of a single one. */
+static void interleaved(TablaModel *model) {
+    TablaGenerateOptions options = greedy(6);
     TablaSession *one = tabla_session_new(model), *two = tabla_session_new(model), *fork;
-    uint32_t tokens[64], wanted[64], found[64], token;
+    uint32_t tokens[64], expected[64], actual[64], token;
     size_t count = story(model, tokens), all = 0, i;
 
     CHECK(one != NULL && two != NULL && one != two);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
     for (i = 0; i < 6; i++) {
-        CHECK(tabla_step(model, &options, wanted + i) == TABLA_OK);
+        CHECK(tabla_step(model, &options, expected + i) == TABLA_OK);
     }
     CHECK(tabla_session_prefill(one, tokens, count) == TABLA_OK);
     CHECK(tabla_session_prefill(two, tokens, count) == TABLA_OK);
     for (i = 0; i < 6; i++) {
-        CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == wanted[i]);
-        CHECK(tabla_session_step(two, &options, &token) == TABLA_OK && token == wanted[i]);
+        CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == expected[i]);
+        CHECK(tabla_session_step(two, &options, &token) == TABLA_OK && token == expected[i]);
     }
     CHECK(tabla_session_tokens(one, NULL, 0, &all) == TABLA_OK && all == count + 6);
-    FAILS(tabla_session_tokens(one, found, all - 1, &all), TABLA_ERROR_TOO_LARGE);
-    CHECK(tabla_session_tokens(one, found, 64, &all) == TABLA_OK);
-    CHECK(memcmp(found, tokens, count * sizeof *found) == 0);
-    CHECK(memcmp(found + count, wanted, 6 * sizeof *found) == 0);
+    FAILS(tabla_session_tokens(one, actual, all - 1, &all), TABLA_ERROR_TOO_LARGE);
+    CHECK(tabla_session_tokens(one, actual, 64, &all) == TABLA_OK);
+    CHECK(memcmp(actual, tokens, count * sizeof *actual) == 0);
+    CHECK(memcmp(actual + count, expected, 6 * sizeof *actual) == 0);
 
-    /* A copy goes its own way, and so does one that went back. */
+    /* A fork and a truncated session are independent. */
     fork = tabla_session_fork(one);
     CHECK(fork != NULL && tabla_session_truncate(one, count + 2) == TABLA_OK);
-    CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == wanted[2]);
+    CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == expected[2]);
     CHECK(tabla_session_tokens(fork, NULL, 0, &all) == TABLA_OK && all == count + 6);
     CHECK(tabla_session_free(one) == TABLA_OK);
     FAILS(tabla_session_step(one, &options, &token), TABLA_ERROR_HANDLE);
@@ -72,7 +72,7 @@ static void side_by_side(TablaModel *model) {
 }
 
 static void pieces(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(12);
+    TablaGenerateOptions options = greedy(12);
     TablaSession *session = tabla_session_new(model);
     TablaStats stats;
     TablaPiece piece;
@@ -90,7 +90,7 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_end(session) == TABLA_OK);
     FAILS(tabla_session_begin(session, NULL, &options), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, "\xff", &options), TABLA_ERROR_ARGUMENT);
-    /* What is refused leaves nothing of its prompt. */
+    /* A rejected request does not add its prompt. */
     options.log_probs = 21;
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL), TABLA_ERROR_ARGUMENT);
@@ -107,7 +107,7 @@ static void pieces(TablaModel *model) {
     CHECK(piece.likeliest[0].log_prob == piece.log_prob && piece.log_prob < 0);
     CHECK(piece.likeliest[0].log_prob >= piece.likeliest[1].log_prob);
 
-    /* While it is under way the session does nothing else, and the model does. */
+    /* During an answer the session rejects other calls, and the model accepts them. */
     FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_STATE);
     CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_STATE);
@@ -122,7 +122,7 @@ static void pieces(TablaModel *model) {
     CHECK(stats.prompt_tokens == count && stats.prompt_ms > 0 && stats.tokens_ms > 0);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
 
-    /* A stop string does not come out; what came is what came before, up to there. */
+    /* The text ends before the stop string. */
     options.log_probs = -1;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
@@ -140,7 +140,7 @@ static void pieces(TablaModel *model) {
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
     options.stop_count = 0;
 
-    /* Ended in the midst: the sequence has what was taken, and goes on. */
+    /* Ending an unfinished answer keeps the tokens that were read; the session continues. */
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
     for (i = 0; i < 3; i++) {
@@ -152,7 +152,7 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.finish == TABLA_FINISH_CALLBACK && stats.tokens >= 3);
 
-    /* Cancelled between two pieces, and freed in the midst. */
+    /* Cancels between two pieces, and frees the session during an answer. */
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     CHECK(tabla_session_cancel(session) == TABLA_OK);
     take(session, NULL, 0, &tokens, &finish);
@@ -160,24 +160,24 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_truncate(session, 4) == TABLA_OK);
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     memset(older, 0x55, sizeof older);
-    piece.struct_size = 8; /* of an older program: its token and nothing else */
+    piece.struct_size = 8; /* an older ABI with only the token */
     CHECK(tabla_session_next(session, &piece) == TABLA_OK && piece.struct_size == 8);
     CHECK(tabla_session_free(session) == TABLA_OK);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
 }
 
 static void saved(TablaModel *model, const char *path) {
-    TablaGenerateOptions options = likeliest(0);
+    TablaGenerateOptions options = greedy(0);
     TablaSession *session = tabla_session_new(model), *loaded;
-    uint32_t tokens[64], wanted, token;
+    uint32_t tokens[64], expected, token;
     size_t count = story(model, tokens);
 
     CHECK(tabla_session_prefill(session, tokens, count) == TABLA_OK);
     CHECK(tabla_session_save(session, path) == TABLA_OK);
-    CHECK(tabla_session_step(session, &options, &wanted) == TABLA_OK);
+    CHECK(tabla_session_step(session, &options, &expected) == TABLA_OK);
     loaded = tabla_session_load(model, path);
     CHECK(loaded != NULL);
-    CHECK(tabla_session_step(loaded, &options, &token) == TABLA_OK && token == wanted);
+    CHECK(tabla_session_step(loaded, &options, &token) == TABLA_OK && token == expected);
     CHECK(tabla_session_free(session) == TABLA_OK && tabla_session_free(loaded) == TABLA_OK);
     FAILS(tabla_session_save(NULL, path), TABLA_ERROR_HANDLE);
     CHECK(tabla_session_load(model, "there/is/no/such") == NULL);
@@ -187,7 +187,7 @@ static void saved(TablaModel *model, const char *path) {
 }
 
 static void grammars(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(40);
+    TablaGenerateOptions options = greedy(40);
     TablaSession *session = tabla_session_new(model);
     TablaGrammar *grammar = tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "(red|blue) ball");
     TablaModel *other;
@@ -199,7 +199,7 @@ static void grammars(TablaModel *model) {
     options.grammar = grammar;
     options.ignore_stops = 0;
     CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
-    CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer goes on */
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer keeps it */
     take(session, text, sizeof text, &tokens, &finish);
     CHECK(finish == TABLA_FINISH_STOP);
     CHECK(strcmp(text, "red ball") == 0 || strcmp(text, "blue ball") == 0);
@@ -216,7 +216,7 @@ static void grammars(TablaModel *model) {
     CHECK(tabla_grammar_new(model, 9, "a") == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
-    /* A grammar is of its model's vocabulary, and every kind can be had. */
+    /* A grammar belongs to its model's vocabulary; every type can be created. */
     other = load();
     grammar = tabla_grammar_new(other, TABLA_GRAMMAR_JSON_OBJECT, NULL);
     CHECK(grammar != NULL);
@@ -232,7 +232,7 @@ static void grammars(TablaModel *model) {
     CHECK(tabla_session_free(session) == TABLA_OK);
 }
 
-/* How likely a text is: what the logits say of it. */
+/* Scores match the log-softmax of the logits. */
 static void scores(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
     const char *const documents[] = {"a", "b"};
@@ -265,7 +265,7 @@ static void scores(TablaModel *model) {
           TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_score(session, tokens, count, 1, scores, 1, &sentinel),
           TABLA_ERROR_TOO_LARGE);
-    /* The story model was not trained to rank, and says so. */
+    /* The built-in model does not support reranking. */
     CHECK(tabla_session_rerank(session, "q", NULL, documents, 2, NULL, 0, &scored) == TABLA_OK);
     CHECK(scored == 2);
     FAILS(tabla_session_rerank(session, "q", NULL, documents, 2, scores, 64, &sentinel),
@@ -276,36 +276,36 @@ static void scores(TablaModel *model) {
     CHECK(tabla_session_free(session) == TABLA_OK);
 }
 
-/* Options of all kinds reach the sampler, and bad ones are named. */
+/* All options take effect; errors name invalid options. */
 static void options_of_all_kinds(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
-    TablaGenerateOptions options = likeliest(4);
+    TablaGenerateOptions options = greedy(4);
     TablaLoadOptions loading = on_cpu();
     TablaModel *draft = load(), *few;
     TablaLogitBias biases[2];
     TablaStats stats;
-    uint32_t tokens, plain[64], found[64];
+    uint32_t tokens, plain[64], actual[64];
     size_t count, again;
     int finish;
 
     stats.struct_size = sizeof stats;
     CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, &stats) == TABLA_OK);
     CHECK(tabla_session_tokens(session, plain, 64, &count) == TABLA_OK);
-    /* Guesses change nothing. */
+    /* Speculation does not change the tokens. */
     options.speculate = TABLA_SPECULATE_DRAFT;
     options.draft = draft;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
     take(session, NULL, 0, &tokens, &finish);
-    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK && again == count);
-    CHECK(memcmp(plain, found, count * sizeof *plain) == 0);
+    CHECK(tabla_session_tokens(session, actual, 64, &again) == TABLA_OK && again == count);
+    CHECK(memcmp(plain, actual, count * sizeof *plain) == 0);
     options.draft = NULL;
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "draft") != NULL);
     options.speculate = 9;
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
     options.speculate = TABLA_SPECULATE_OFF;
-    /* The likeliest token is banned. */
+    /* Bans the most likely token. */
     biases[0].token = plain[stats.prompt_tokens];
     biases[0].bias = -INFINITY;
     biases[1].token = plain[stats.prompt_tokens];
@@ -314,8 +314,8 @@ static void options_of_all_kinds(TablaModel *model) {
     options.logit_bias_count = 2;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL) == TABLA_OK);
-    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK);
-    CHECK(found[stats.prompt_tokens] != plain[stats.prompt_tokens]);
+    CHECK(tabla_session_tokens(session, actual, 64, &again) == TABLA_OK);
+    CHECK(actual[stats.prompt_tokens] != plain[stats.prompt_tokens]);
     options.logit_bias_count = 0;
     options.mirostat_tau = -1;
     FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
@@ -328,7 +328,7 @@ static void options_of_all_kinds(TablaModel *model) {
     loading.prefix_bytes = TABLA_PREFIX_NONE;
     few = tabla_load_model_with(NULL, &loading);
     CHECK(few != NULL && tabla_free_model(few) == TABLA_OK);
-    loading.cache_type = TABLA_CACHE_Q8_0; /* its heads are too small for it */
+    loading.cache_type = TABLA_CACHE_Q8_0; /* unsupported head dimension */
     CHECK(tabla_load_model_with(NULL, &loading) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     loading.cache_type = 9;
@@ -336,13 +336,13 @@ static void options_of_all_kinds(TablaModel *model) {
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 }
 
-/* A batch answers many prompts on one thread, each as a session does. */
+/* A batch answers many prompts on one thread, with the results of single sessions. */
 static void batches(TablaModel *model) {
     enum { COUNT = 5 };
     TablaBatch *batch = tabla_batch_new(model);
-    TablaGenerateOptions options = likeliest(0);
+    TablaGenerateOptions options = greedy(0);
     TablaSession *session = tabla_session_new(model);
-    char texts[COUNT][256], wanted[256];
+    char texts[COUNT][256], expected[256];
     uint32_t tokens[64], taken;
     size_t count = story(model, tokens), number = 0, pending = 0, sentinel = 4711, i;
     int ended = 0, finish;
@@ -384,10 +384,10 @@ static void batches(TablaModel *model) {
         CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
         CHECK(tabla_session_prefill(session, tokens, count - i % 2) == TABLA_OK);
         CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
-        take(session, wanted, sizeof wanted, &taken, &finish);
-        CHECK(strcmp(wanted, texts[i]) == 0);
+        take(session, expected, sizeof expected, &taken, &finish);
+        CHECK(strcmp(expected, texts[i]) == 0);
     }
-    /* Cancelled, and freed while answers are under way. */
+    /* Cancels an answer, and frees the batch during an answer. */
     options.max_tokens = 0;
     CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
     CHECK(number == COUNT && tabla_batch_cancel(batch, number) == TABLA_OK);
@@ -403,12 +403,12 @@ static void batches(TablaModel *model) {
 }
 
 static void sessions(TablaModel *model, const char *path) {
-    TablaModel *gone = load();
-    TablaSession *session = tabla_session_new(gone), *wrong;
+    TablaModel *freed = load();
+    TablaSession *session = tabla_session_new(freed), *wrong;
     uint32_t tokens[64], token;
-    size_t count = story(gone, tokens);
+    size_t count = story(freed, tokens);
 
-    side_by_side(model);
+    interleaved(model);
     pieces(model);
     saved(model, path);
     grammars(model);
@@ -416,22 +416,22 @@ static void sessions(TablaModel *model, const char *path) {
     options_of_all_kinds(model);
     batches(model);
 
-    /* Handles are of a kind, and a session keeps its model. */
+    /* Handles are typed, and a session keeps its model alive. */
     FAILS(tabla_session_truncate((TablaSession *)model, 0), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "model") != NULL);
     FAILS(tabla_reset((TablaModel *)session), TABLA_ERROR_HANDLE);
     wrong = tabla_session_new((TablaModel *)session);
     CHECK(wrong == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    CHECK(tabla_free_model(gone) == TABLA_OK);
+    CHECK(tabla_free_model(freed) == TABLA_OK);
     CHECK(tabla_session_prefill(session, tokens, count) == TABLA_OK);
     CHECK(tabla_session_step(session, NULL, &token) == TABLA_OK);
     CHECK(tabla_session_free(session) == TABLA_OK);
     FAILS(tabla_session_free(session), TABLA_ERROR_HANDLE);
-    CHECK(tabla_session_new(gone) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_session_new(freed) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* Every function that takes a session refuses this one. */
-static void refused_too(void *handle) {
+/* Every function that takes a session, grammar or batch rejects this handle. */
+static void check_invalid_session(void *handle) {
     TablaSession *session = handle;
     TablaStats stats;
     TablaPiece piece;
@@ -475,31 +475,31 @@ static void refused_too(void *handle) {
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f);
 }
 
-struct heard {
+struct log_counts {
     int lines, bad;
 };
 
 static void log_line(int32_t level, const char *message, void *user_data) {
-    struct heard *heard = user_data;
-    heard->lines++;
-    heard->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
-    heard->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
+    struct log_counts *counts = user_data;
+    counts->lines++;
+    counts->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
+    counts->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
 }
 
-/* Stages of loading are told to who listens to them, and to nobody else. */
+/* The log callback receives the loading stages at level debug only. */
 static void logs(void) {
-    struct heard heard = {0, 0};
+    struct log_counts counts = {0, 0};
     int lines;
-    FAILS(tabla_set_log_callback(9, log_line, &heard), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &heard) == TABLA_OK);
+    FAILS(tabla_set_log_callback(9, log_line, &counts), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &counts) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(heard.lines >= 18 && heard.bad == 0);
-    lines = heard.lines;
-    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &heard) == TABLA_OK);
+    CHECK(counts.lines >= 18 && counts.bad == 0);
+    lines = counts.lines;
+    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &counts) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &heard) == TABLA_OK);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &counts) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(heard.lines == lines);
+    CHECK(counts.lines == lines);
 }
 
 #endif

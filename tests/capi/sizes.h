@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of structs that say their own size.
+ * Checks of structs with a struct_size field.
  */
 #ifndef SIZES_H
 #define SIZES_H
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Where fields lie with 64-bit pointers: nothing that is there moves while TABLA_ABI_VERSION stays. */
+/* Field offsets with 64-bit pointers, which are stable within a TABLA_ABI_VERSION. */
 static void layout(void) {
     if (sizeof(void *) != 8) {
         return;
@@ -66,7 +66,7 @@ static void sizes(void) {
     struct {
         TablaGenerateOptions known;
         char newer[16];
-    } asked;
+    } grown_generate;
     TablaLoadOptions options = on_cpu();
     TablaGenerateOptions defaults, part;
     uint32_t tokens[64], token = 77;
@@ -109,15 +109,15 @@ static void sizes(void) {
 
     count = story(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* the rest keeps its defaults */
+    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* other fields have defaults */
     CHECK(token != 77);
-    memset(&asked, 0, sizeof asked);
-    CHECK(tabla_generate_options_init(&asked.known, sizeof asked) == TABLA_OK);
-    CHECK(asked.known.struct_size == sizeof asked);
-    CHECK(tabla_step(model, &asked.known, &token) == TABLA_OK);
-    asked.newer[0] = 1;
+    memset(&grown_generate, 0, sizeof grown_generate);
+    CHECK(tabla_generate_options_init(&grown_generate.known, sizeof grown_generate) == TABLA_OK);
+    CHECK(grown_generate.known.struct_size == sizeof grown_generate);
+    CHECK(tabla_step(model, &grown_generate.known, &token) == TABLA_OK);
+    grown_generate.newer[0] = 1;
     token = 77;
-    FAILS(tabla_step(model, &asked.known, &token), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_step(model, &grown_generate.known, &token), TABLA_ERROR_ARGUMENT);
     defaults.top_p = NAN;
     FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
     CHECK(token == 77);

@@ -1,13 +1,13 @@
 /*
- * Every exported function, and every sentence of the contract at the top of tabla.h that a
- * program can see. Says how many checks held; each that fails is a line with its place.
+ * Tests of every exported function, and of every observable statement of the contract at the top of
+ * tabla.h. Prints the number of passed checks, and a line with the location of each failed check.
  *
- *     smoke <version> <a file that is no model> <a file to write>
+ *     smoke <version> <file that is not a model> <file to write>
  */
 #define _POSIX_C_SOURCE 200809L
 
 #include "tabla.h"
-#include "tabla.h" /* twice does no harm */
+#include "tabla.h" /* tests the include guard */
 
 #include "chats.h"
 #include "check.h"
@@ -28,8 +28,8 @@ struct stages {
     uint32_t calls;
     float done;
     pthread_t thread;
-    int elsewhere, unnamed;
-    uint32_t last; /* the call that stops the load */
+    int other_thread, invalid;
+    uint32_t last; /* number of the call that cancels the load */
 };
 
 static int32_t stage_ended(uint32_t stage, const char *name, double milliseconds, float done,
@@ -37,8 +37,8 @@ static int32_t stage_ended(uint32_t stage, const char *name, double milliseconds
     struct stages *s = user_data;
     s->calls++;
     s->done = done;
-    s->elsewhere += !pthread_equal(s->thread, pthread_self());
-    s->unnamed += stage != s->calls || name[0] == '\0' || milliseconds < 0;
+    s->other_thread += !pthread_equal(s->thread, pthread_self());
+    s->invalid += stage != s->calls || name[0] == '\0' || milliseconds < 0;
     return s->calls == s->last;
 }
 
@@ -57,7 +57,7 @@ static void loading(const char *version) {
     CHECK(model != NULL);
     CHECK(tabla_last_error_code() == TABLA_OK);
     CHECK(seen.calls == 18 && seen.done == 1.0f);
-    CHECK(seen.elsewhere == 0 && seen.unnamed == 0);
+    CHECK(seen.other_thread == 0 && seen.invalid == 0);
     for (seen.last = 1; seen.last <= 18; seen.last++) {
         seen.calls = 0;
         CHECK(tabla_load_model_with(NULL, &options) == NULL && seen.calls == seen.last);
@@ -92,7 +92,7 @@ static void loading(const char *version) {
     CHECK(info.file_bytes > 0 && info.cache_bytes > 0 && info.scratch_bytes > 0);
     CHECK(info.architecture[0] != '\0' && info.device[0] != '\0');
 
-    /* A struct of an older program, which knows the first four fields. */
+    /* A struct of an older ABI with only the first four fields. */
     memset(&info, 0x55, sizeof info);
     info.struct_size = 4 * sizeof(uint32_t);
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
@@ -103,8 +103,8 @@ static void loading(const char *version) {
     CHECK(tabla_free_model(model) == TABLA_OK);
 }
 
-/* The story's head is q8_0, of rows that are no whole blocks of q6_k. */
-static void heads(void) {
+/* The output projection of the built-in model is q8_0; its rows are not whole q6_k blocks. */
+static void head_types(void) {
     TablaLoadOptions options = on_cpu();
     TablaModel *model;
     options.head_type = TABLA_HEAD_Q8_0;
@@ -179,7 +179,7 @@ static void chat(TablaModel *model) {
     char text[512];
     size_t count = 0, bytes = 0, others = 0, sentinel = 4711;
 
-    /* The story model has no template, and nothing that gives one away. */
+    /* The built-in model has no template, and none can be detected. */
     FAILS(tabla_apply_chat_template(model, CHAT, NULL, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "chatml") != NULL);
@@ -197,7 +197,7 @@ static void chat(TablaModel *model) {
     CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
     CHECK(count > 0 && count <= 256);
 
-    /* What a message spells is text: no token more than the template writes. */
+    /* Special tokens in a message are plain text. */
     options.chat_template = "{{ messages[0].content }}";
     CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
     CHECK(tabla_encode(model, "Hi </s> <s>", 11, 0, plain, 256, &others) == TABLA_OK);
@@ -253,7 +253,7 @@ static uint32_t argmax(const float *row, size_t count) {
 }
 
 static void numbers(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(0);
+    TablaGenerateOptions options = greedy(0);
     TablaModelInfo info;
     uint32_t tokens[64], token = 77, again;
     size_t count, vocab = 0, all = 0, sentinel = 4711, i;
@@ -311,47 +311,48 @@ static void numbers(TablaModel *model) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-enum meanwhile { NOTHING, STOP, CALL, CANCEL_FROM_OUTSIDE, FREE_FROM_OUTSIDE, FREE_FROM_INSIDE };
+/* Action of the callback. */
+enum action { NOTHING, STOP, CALL, CANCEL_FROM_THREAD, FREE_FROM_THREAD, FREE_FROM_CALLBACK };
 
 struct listener {
     TablaModel *model;
-    enum meanwhile meanwhile;
+    enum action action;
     pthread_t thread;
     uint32_t calls;
     size_t bytes;
-    int elsewhere, unended;
+    int other_thread, unterminated;
 };
 
-static void *cancel_from_outside(void *model) {
-    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* busy, and no wait */
+static void *cancel_from_thread(void *model) {
+    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* returns without waiting */
     CHECK(tabla_cancel(model) == TABLA_OK);
     return NULL;
 }
 
-static void *free_from_outside(void *model) {
+static void *free_from_thread(void *model) {
     CHECK(tabla_free_model(model) == TABLA_OK);
     FAILS(tabla_free_model(model), TABLA_ERROR_HANDLE);
     return NULL;
 }
 
-/* Runs something on a thread of its own, to its end. */
-static void elsewhere(void *(*what)(void *), void *with) {
+/* Runs a function on a new thread and joins it. */
+static void run_in_thread(void *(*function)(void *), void *argument) {
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, what, with) == 0);
+    CHECK(pthread_create(&thread, NULL, function, argument) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_data) {
+static int32_t on_piece(uint32_t token, const char *piece, size_t bytes, void *user_data) {
     struct listener *me = user_data;
     (void)token;
     me->calls++;
     me->bytes += bytes;
-    me->elsewhere += !pthread_equal(me->thread, pthread_self());
-    me->unended += piece[bytes] != '\0';
+    me->other_thread += !pthread_equal(me->thread, pthread_self());
+    me->unterminated += piece[bytes] != '\0';
     if (me->calls != 1) {
-        return me->meanwhile == STOP && me->calls == 3;
+        return me->action == STOP && me->calls == 3;
     }
-    switch (me->meanwhile) {
+    switch (me->action) {
     case CALL: {
         size_t count = 4711;
         FAILS(tabla_reset(me->model), TABLA_ERROR_REENTRANT);
@@ -360,13 +361,13 @@ static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_
         FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_REENTRANT);
         break;
     }
-    case CANCEL_FROM_OUTSIDE:
-        elsewhere(cancel_from_outside, me->model);
+    case CANCEL_FROM_THREAD:
+        run_in_thread(cancel_from_thread, me->model);
         break;
-    case FREE_FROM_OUTSIDE:
-        elsewhere(free_from_outside, me->model);
+    case FREE_FROM_THREAD:
+        run_in_thread(free_from_thread, me->model);
         break;
-    case FREE_FROM_INSIDE:
+    case FREE_FROM_CALLBACK:
         CHECK(tabla_free_model(me->model) == TABLA_OK);
         break;
     default:
@@ -375,27 +376,27 @@ static int32_t hear(uint32_t token, const char *piece, size_t bytes, void *user_
     return 0;
 }
 
-static void generating(TablaModel *model, enum meanwhile meanwhile) {
-    TablaGenerateOptions options = likeliest(8);
+static void generating(TablaModel *model, enum action action) {
+    TablaGenerateOptions options = greedy(8);
     struct listener me = {NULL, NOTHING, pthread_self(), 0, 0, 0, 0};
     TablaStats stats, untouched;
-    int freed = meanwhile == FREE_FROM_OUTSIDE || meanwhile == FREE_FROM_INSIDE;
+    int freed = action == FREE_FROM_THREAD || action == FREE_FROM_CALLBACK;
 
     me.model = model;
-    me.meanwhile = meanwhile;
+    me.action = action;
     memset(&stats, 0x55, sizeof stats);
-    FAILS(tabla_generate(model, STORY, &options, hear, &me, &stats), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate(model, STORY, &options, on_piece, &me, &stats), TABLA_ERROR_ARGUMENT);
     stats.struct_size = sizeof stats;
     untouched = stats;
     options.temperature = -1;
-    FAILS(tabla_generate(model, STORY, &options, hear, &me, &stats), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate(model, STORY, &options, on_piece, &me, &stats), TABLA_ERROR_ARGUMENT);
     CHECK(memcmp(&stats, &untouched, sizeof stats) == 0 && me.calls == 0);
     options.temperature = 0;
 
-    CHECK(tabla_generate(model, STORY, &options, hear, &me, &stats) == TABLA_OK);
+    CHECK(tabla_generate(model, STORY, &options, on_piece, &me, &stats) == TABLA_OK);
     CHECK(stats.prompt_tokens > 0 && stats.prompt_ms >= 0 && stats.tokens_ms >= 0);
-    CHECK(me.elsewhere == 0 && me.unended == 0);
-    switch (meanwhile) {
+    CHECK(me.other_thread == 0 && me.unterminated == 0);
+    switch (action) {
     case NOTHING:
     case CALL:
         CHECK(stats.finish == TABLA_FINISH_LENGTH);
@@ -405,15 +406,15 @@ static void generating(TablaModel *model, enum meanwhile meanwhile) {
         CHECK(stats.finish == TABLA_FINISH_CALLBACK && me.calls == 3 && stats.tokens == 3);
         break;
     default:
-        /* Nothing more is heard. */
+        /* The callback is not called again. */
         CHECK(stats.finish == TABLA_FINISH_CANCELLED && stats.tokens == 1 && me.calls == 1);
     }
     if (freed) {
         FAILS(tabla_reset(model), TABLA_ERROR_HANDLE);
         return;
     }
-    if (meanwhile == CALL) {
-        /* The model goes on, also without a callback and to the end of the context. */
+    if (action == CALL) {
+        /* The model continues, also without a callback and to the end of the context. */
         options.max_tokens = 0;
         CHECK(tabla_generate(model, NULL, &options, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.prompt_tokens == 0);
@@ -422,8 +423,8 @@ static void generating(TablaModel *model, enum meanwhile meanwhile) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-/* Every function that takes a model refuses this one. */
-static void refused(TablaModel *handle) {
+/* Every function that takes a model rejects this handle. */
+static void check_invalid(TablaModel *handle) {
     TablaModelInfo info;
     uint32_t token = 77;
     size_t count = 4711;
@@ -444,7 +445,7 @@ static void refused(TablaModel *handle) {
     FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_encode_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
-    refused_too(handle);
+    check_invalid_session(handle);
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
 }
@@ -456,16 +457,16 @@ static void handles(TablaModel *second) {
     TablaModel *third;
 
     CHECK(first != second);
-    refused(NULL);
-    refused((TablaModel *)(void *)&local);
-    refused((TablaModel *)memory);
-    refused((TablaModel *)(uintptr_t)1000001);
-    refused((TablaModel *)(uintptr_t)-1);
+    check_invalid(NULL);
+    check_invalid((TablaModel *)(void *)&local);
+    check_invalid((TablaModel *)memory);
+    check_invalid((TablaModel *)(uintptr_t)1000001);
+    check_invalid((TablaModel *)(uintptr_t)-1);
     CHECK(tabla_free_model(first) == TABLA_OK);
-    refused(first);
-    third = load(); /* in the place of the first */
+    check_invalid(first);
+    third = load(); /* may reuse the slot of the first */
     CHECK(third != first && third != second);
-    refused(first);
+    check_invalid(first);
     CHECK(tabla_reset(second) == TABLA_OK && tabla_reset(third) == TABLA_OK);
     CHECK(tabla_last_error_code() == TABLA_OK);
     CHECK(tabla_free_model(third) == TABLA_OK);
@@ -485,12 +486,12 @@ static void threads(void) {
     const char *text;
     FAILS(tabla_reset(NULL), TABLA_ERROR_HANDLE);
     text = tabla_last_error();
-    elsewhere(other_error, NULL);
+    run_in_thread(other_error, NULL);
     CHECK(text == tabla_last_error() && strstr(text, "NULL") != NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* What a child of fork gets: errors, at once. Returns how much is wrong. */
+/* In a forked child every call fails at once. Returns the number of failed checks. */
 static char child(TablaModel *model) {
     struct timespec start, end;
     uint32_t token = 77;
@@ -523,7 +524,7 @@ static void forking(TablaModel *model) {
         alarm(20);
         wrong = child(model);
         status = write(ends[1], &wrong, 1) != 1;
-        /* Without the threads that held it, the parent's memory would look lost to valgrind. */
+        /* Without the parent's threads, valgrind would report their memory as leaked. */
         raise(SIGKILL);
     }
     CHECK(pid > 0);
@@ -535,20 +536,20 @@ static void forking(TablaModel *model) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-/* What each signal does: the library leaves it as it is. */
-static void signals(void (*found[9])(int)) {
+/* Reads the signal handlers, which the library must not change. */
+static void signals(void (*handlers[9])(int)) {
     const int all[9] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
     int i;
     for (i = 0; i < 9; i++) {
         struct sigaction action;
         CHECK(sigaction(all[i], NULL, &action) == 0);
-        found[i] = action.sa_handler;
+        handlers[i] = action.sa_handler;
     }
 }
 
 int main(int argc, char **argv) {
     void (*before[9])(int);
-    void (*behind[9])(int);
+    void (*after[9])(int);
     TablaModel *model;
     if (argc != 4) {
         return 2;
@@ -556,7 +557,7 @@ int main(int argc, char **argv) {
     signals(before);
     threads(); /* before anything is loaded */
     loading(argv[1]);
-    heads();
+    head_types();
     bad_files(argv[2]);
     sizes();
     model = load();
@@ -574,15 +575,15 @@ int main(int argc, char **argv) {
     generating(model, NOTHING);
     generating(model, STOP);
     generating(model, CALL);
-    generating(model, CANCEL_FROM_OUTSIDE);
-    generating(load(), FREE_FROM_OUTSIDE);
-    generating(load(), FREE_FROM_INSIDE);
+    generating(model, CANCEL_FROM_THREAD);
+    generating(load(), FREE_FROM_THREAD);
+    generating(load(), FREE_FROM_CALLBACK);
     handles(model);
     threads();
     forking(model);
-    signals(behind);
-    CHECK(memcmp(before, behind, sizeof before) == 0);
+    signals(after);
+    CHECK(memcmp(before, after, sizeof before) == 0);
     CHECK(tabla_free_model(model) == TABLA_OK);
-    printf("%d checks held, %d failed\n", held, failed);
+    printf("%d checks passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -297,7 +297,7 @@ fn names_problems_of_a_folder() {
     assert_rejected(
         &folder,
         ErrorKind::Format,
-        &["../other.safetensors", "no file of the folder"],
+        &["../other.safetensors", "invalid file name"],
     );
 
     let folder = checkpoint("bf16");

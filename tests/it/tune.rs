@@ -272,6 +272,6 @@ fn rejects_devices_that_cannot_be_tuned() {
             replay: Replay::Encoded,
             ..gpu(16)
         };
-        rejects(&baseline, "tells no times of commands");
+        rejects(&baseline, "timestamps are not supported");
     }
 }

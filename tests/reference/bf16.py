@@ -1,15 +1,15 @@
-"""Checkpoints in BF16 of one layer each, in the shapes of models that people run, and what `transformers` makes of them.
+"""Writes one-layer BF16 checkpoints in the shapes of popular models, with the results of `transformers`.
 
-They are too large for the repository: the folder to write to is the argument, and the test `bf16` reads it where
-TABLA_BF16 names it. For each model:
+They are too large for the repository: the argument is the output folder, and the test `bf16` reads it from TABLA_BF16.
+For each model:
 
     NAME/hf/          config.json, model.safetensors (BF16), tokenizer
-    NAME/f32.npy      float32 [1, 32, dim]: the residual stream behind the layer, computed in float32 on the BF16 weights
+    NAME/f32.npy      float32 [1, 32, dim]: the residual stream after the layer, computed in float32 on the BF16 weights
     NAME/bf16.npy     the same computed in bfloat16, as `transformers` runs such files
     NAME/tokens.json  32 ids
 
-Weights are as `transformers` initialises them (normal, standard deviation 0.02), and what a layer adds to the stream is
-scaled down by the root of twice the model's layers, as trainers do it. Norms are off 1, the vocabulary is small.
+Weights have the initialization of `transformers` (normal, standard deviation 0.02). The output projections of a layer are
+divided by the square root of twice the number of layers, as in training. Norm weights differ from 1; the vocabulary is small.
 """
 import json
 import sys
@@ -40,14 +40,14 @@ MODELS = {
 
 
 def layer_output(model, tokens):
-    """Float32 [1, tokens, dim]: what the layer hands on."""
-    kept = []
-    keep = lambda module, args, out: kept.append(out if torch.is_tensor(out) else out[0])
+    """Returns the output of the layer, float32 [1, tokens, dim]."""
+    outputs = []
+    keep = lambda module, args, out: outputs.append(out if torch.is_tensor(out) else out[0])
     hook = model.model.layers[0].register_forward_hook(keep)
     with torch.inference_mode():
         model(torch.tensor([tokens]), use_cache=False)
     hook.remove()
-    return kept[0].float().numpy()
+    return outputs[0].float().numpy()
 
 
 def write(name, config, out):
@@ -75,7 +75,7 @@ def write(name, config, out):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("bf16.py FOLDER: writes about 300 MB there")
+        sys.exit("usage: bf16.py FOLDER (writes about 300 MB)")
     for name, config in MODELS.items():
         folder = Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)

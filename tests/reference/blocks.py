@@ -1,8 +1,8 @@
-"""Some blocks of every GGUF tensor type and the numbers that they hold: blocks/<type>.bin.
+"""Writes blocks of every GGUF tensor type with their decoded values: blocks/<type>.bin.
 
-A file is the blocks, then the numbers as f32, both little endian. The numbers are those of the
-package gguf; of Q8_K and I2_S, which it lacks, those of ggml-quants.c (`dequantize_row_q8_K`) and
-of BitNet's ggml-bitnet-mad.cpp (`quantize_i2_s`) as formulas. Run: python blocks.py
+A file has the blocks, then the values as f32, both little endian. The values are from the package
+gguf; for Q8_K and I2_S, which it lacks, from the formulas in ggml-quants.c
+(`dequantize_row_q8_K`) and BitNet's ggml-bitnet-mad.cpp (`quantize_i2_s`). Run: python blocks.py
 """
 import pathlib
 
@@ -11,10 +11,10 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 from gguf.quants import dequantize
 
 FOLDER = pathlib.Path(__file__).parent.parent / "golden" / "blocks"
-# -0, the least, a negative subnormal, infinity, NaN, the greatest, usual ones.
+# -0, the smallest subnormal, a negative subnormal, infinity, NaN, the maximum, two common values.
 SCALES = np.array([0x8000, 0x0001, 0x83FF, 0x7C00, 0x7E00, 0x7BFF, 0x2E66, 0xA1F0], np.uint16)
-# Where the f16 scales of a block stand; IQ1_M, MXFP4 and Q8_K have other scales.
-PLACES = {
+# Offsets of the f16 scales of a block; IQ1_M, MXFP4 and Q8_K have other scale formats.
+OFFSETS = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q8_K": [], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0],
     "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [],
@@ -23,8 +23,8 @@ PLACES = {
 
 
 def set_scales(name, blocks, scales):
-    """Gives each block its scale; where there is a minimum, it gets the next one's."""
-    for nth, at in enumerate(PLACES[name]):
+    """Sets the scale of each block; a minimum is set to the scale of the next block."""
+    for nth, at in enumerate(OFFSETS[name]):
         blocks[:, at:at + 2] = np.roll(scales, -nth)[:, None].view(np.uint8)
     if name == "IQ1_M":  # A nibble on top of each 16-bit word.
         words = blocks[:, 48:].view(np.uint16)
@@ -42,7 +42,7 @@ def numbers(name, blocks):
 
 
 def i2_s(random):
-    """Four codes of a byte are 32 apart, the first in its top bits; an f32 behind them all."""
+    """Decodes I2_S: a byte has four codes 32 elements apart, the first in the top bits; an f32 scale follows all codes."""
     codes = random.integers(0, 3, 1024, np.uint8)
     fours = codes.reshape(-1, 4, 32)
     data = fours[:, 0] << 6 | fours[:, 1] << 4 | fours[:, 2] << 2 | fours[:, 3]
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     np.seterr(all="ignore")
     FOLDER.mkdir(exist_ok=True)
     random = np.random.default_rng(1)
-    for name in PLACES:
+    for name in OFFSETS:
         block, size = GGML_QUANT_SIZES[Type[name]]
         blocks = random.integers(0, 256, (10 if block == 256 else 26, size), np.uint8)
         scales = np.resize(SCALES, len(blocks))

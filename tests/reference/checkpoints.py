@@ -1,15 +1,15 @@
-"""One small llama as Hugging Face and MLX checkpoints: ../golden/hf/NAME/, each with its logits.
+"""Writes a small llama as Hugging Face and MLX checkpoints: ../golden/hf/NAME/, with logits.
 
     bf16            as `transformers` writes it, in three shards, with its tokenizer; bf16.gguf is the same
-    mlx-*           quantized by `mlx-lm`: affine codes, the floats mxfp4, mxfp8, nvfp4, and a mixture
+    mlx-*           quantized by `mlx-lm`: affine codes, the float formats mxfp4, mxfp8, nvfp4, and a mixture
     fp8-*, int8     codes with scales per block, channel and tensor
     ternary-*       BitNet's packing, with a scale that multiplies or divides
 
-NAME/logits.npy are those of `transformers` in float32 on the weights that the codes stand for,
-decoded here from the files; MLX's are also held against `mlx-lm` itself. BitNet's are those of
-`transformers` on the packed file, whose linear layers bring activations to int8; they are held
-against a few lines here that say so. Needs torch,
-transformers, tokenizers, safetensors, mlx, mlx-lm, numpy; run without arguments.
+NAME/logits.npy has the logits of `transformers` in float32 on the dequantized weights, which are
+decoded here from the files. MLX's are also checked against `mlx-lm`. BitNet's are from
+`transformers` on the packed file, whose linear layers quantize activations to int8, and are checked
+against an implementation here. Requires torch, transformers, tokenizers, safetensors, mlx, mlx-lm,
+numpy; run without arguments.
 """
 import json
 import math
@@ -31,9 +31,9 @@ from common import GOLDEN, POSITIONS, Type, logits, random_tokens, randomise, se
 FOLDER = GOLDEN / "hf"
 VOCAB, SEED, ROWS = 288, 5, 12
 SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-# Linear layers: what the methods of Hugging Face quantize.
+# Linear layers, which the Hugging Face methods quantize.
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-# The numbers of a configuration as `transformers` 4 wrote it, which MLX still expects.
+# Configuration keys as written by `transformers` 4, which MLX expects.
 OLD_CONFIG = {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", **SCALING}, "torch_dtype": "bfloat16", "head_dim": None}
 
 
@@ -51,8 +51,8 @@ def fresh(name):
     return folder
 
 
-def twin(weights):
-    """The model with these weights, in float32."""
+def model_with(weights):
+    """Returns the model with these weights, in float32."""
     model = build().eval()
     model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
     model.tie_weights()
@@ -60,42 +60,42 @@ def twin(weights):
 
 
 def to_int8(module, args):
-    """What a BitNet layer multiplies: a row of activations in int8, by its largest element."""
+    """Quantizes the activations of a BitNet layer to int8, per row by the largest element."""
     x, = args
     scale = 127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
-    # Near a half the last bit of a sum would decide, which is another one on every machine.
+    # Close to a half, rounding would depend on the machine.
     assert ((x * scale) % 1 - 0.5).abs().min() > 1e-4
     return ((x * scale).round().clamp(-128, 127) / scale,)
 
 
 def bitnet(name, weights):
-    """The packed checkpoint as `transformers` loads it."""
+    """Loads the packed checkpoint with `transformers`, and checks it against this implementation."""
     model = AutoModelForCausalLM.from_pretrained(FOLDER / name, dtype=torch.float32, attn_implementation="eager").eval()
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.float()
-    own = twin(weights)
+    own = model_with(weights)
     for path, module in own.named_modules():
         if path.endswith(LINEAR):
             module.register_forward_pre_hook(to_int8)
     tokens = random_tokens(VOCAB, SEED)[:ROWS]
     gap = (logits(model, tokens) - logits(own, tokens)).abs().max().item()
-    print(f"    by hand: {gap:.2e}")
+    print(f"    own implementation: {gap:.2e}")
     assert gap < 1e-5, name
     return model
 
 
 def finish(name, tokens, weights, plain, model=None):
-    answers = logits(model or twin(weights), tokens[:ROWS])
+    answers = logits(model or model_with(weights), tokens[:ROWS])
     np.save(FOLDER / name / "logits.npy", answers.numpy().astype(np.float32))
     size = sum(f.stat().st_size for f in (FOLDER / name).iterdir())
     gap = None if plain is None else (answers - plain).abs().max().item()
-    print(f"{name}: {size} bytes, max |logit| {answers.abs().max():.3f}, from unquantised {gap}")
+    print(f"{name}: {size} bytes, max |logit| {answers.abs().max():.3f}, difference to unquantized {gap}")
     return answers
 
 
 def unpack_mlx(weights, config):
-    """The weights that MLX's codes stand for, in float32 from codes and scales as they are stored."""
+    """Returns the dequantized weights of an MLX checkpoint in float32."""
     out = {}
     for key, w in weights.items():
         path, part = key.rsplit(".", 1)
@@ -119,42 +119,42 @@ def mlx_checkpoint(source, name, tokens, plain, predicate=None, **how):
     save_config(config, folder / "config.json")
     weights = mx.load(str(folder / "model.safetensors"))
     answers = finish(name, tokens, unpack_mlx(weights, config), plain)
-    # What MLX itself says, with everything that is no code in float32.
+    # The logits of MLX, with unquantized tensors in float32.
     model, _ = load_model(folder)
     model.set_dtype(mx.float32)
     own = torch.from_numpy(np.array(model(mx.array([tokens[:ROWS]]))[0]))
     gap = (own - answers).abs().max().item()
-    print(f"    mlx-lm itself: {gap:.2e}")
+    print(f"    mlx-lm: {gap:.2e}")
     assert gap < 1e-4, name
 
 
 def spread(scale, shape, block):
-    """A scale for every element of its block."""
+    """Expands block scales to all elements."""
     rows, cols = (torch.arange(n) // b for n, b in zip(shape, block))
     return scale.float()[rows][:, cols]
 
 
 def blocks(w, block, limit):
-    """For every block the scale that brings its largest element to `limit`."""
+    """Returns for every block the scale that maps its largest element to `limit`."""
     rows, cols = (math.ceil(n / b) for n, b in zip(w.shape, block))
     largest = [[w[i * block[0]:(i + 1) * block[0], j * block[1]:(j + 1) * block[1]].abs().max() for j in range(cols)] for i in range(rows)]
     return torch.tensor(largest) / limit
 
 
 def hf_checkpoint(name, tokens, plain, weights, config, quantize):
-    """`quantize` gives of a linear layer's weight the tensors to store, and what they stand for."""
-    folder, stored, meant = fresh(name), {}, {}
+    """Writes a checkpoint; `quantize` returns for the weight of a linear layer the stored tensors and the dequantized weight."""
+    folder, stored, dequantized = fresh(name), {}, {}
     for key, w in weights.items():
         if any(part in key for part in LINEAR):
-            parts, meant[key] = quantize(key, w.float())
+            parts, dequantized[key] = quantize(key, w.float())
             path = key.rsplit(".", 1)[0]
             stored |= {f"{path}.{part}": t.contiguous() for part, t in parts.items()}
         else:
-            stored[key] = meant[key] = w
+            stored[key] = dequantized[key] = w
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     packed = config["quantization_config"]["quant_method"] == "bitnet"
-    finish(name, tokens, meant, plain, bitnet(name, meant) if packed else None)
+    finish(name, tokens, dequantized, plain, bitnet(name, dequantized) if packed else None)
 
 
 def fp8(block, part, dtype):
@@ -176,7 +176,7 @@ def int8(key, w):
 
 def ternary(divides):
     def quantize(key, w):
-        mean = 0.9 * w.abs().mean()  # keeps the activations off the halves, see to_int8
+        mean = 0.9 * w.abs().mean()  # keeps the activations away from halves, see to_int8
         scale = (1 / mean if divides else mean).to(torch.bfloat16).reshape(1)
         codes = (w / mean).round().clamp(-1, 1)
         packed = torch.zeros(w.shape[0] // 4, w.shape[1], dtype=torch.uint8)
@@ -203,7 +203,7 @@ if __name__ == "__main__":
     sentencepiece_tokenizer().save_pretrained(folder)
     weights = {k: v for file in folder.glob("*.safetensors") for k, v in load_file(file).items()}
     plain = finish("bf16", tokens, weights, None)
-    write(twin(weights), "llama", "hf/bf16", sentencepiece, Type.BF16, scaling=SCALING)
+    write(model_with(weights), "llama", "hf/bf16", sentencepiece, Type.BF16, scaling=SCALING)
     config = json.loads((folder / "config.json").read_text())
     config = {k: v for k, v in config.items() if k != "rope_parameters"} | OLD_CONFIG
 
@@ -223,7 +223,7 @@ if __name__ == "__main__":
     def hf(name, quantization, quantize):
         hf_checkpoint(name, tokens, plain, weights, config | {"quantization_config": quantization}, quantize)
 
-    # Neither 64 nor 128 is a multiple of 48 or 96: the last blocks are parts.
+    # Neither 64 nor 128 is a multiple of 48 or 96: the last blocks are partial.
     hf("fp8-block", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [48, 96]}, fp8((48, 96), "weight_scale_inv", torch.float32))
     hf("fp8-channel", compressed("float"), fp8(lambda key, w: w.shape if "up_proj" in key else (1, w.shape[1]), "weight_scale", torch.bfloat16))
     hf("int8", compressed("int"), int8)

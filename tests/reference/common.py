@@ -1,15 +1,15 @@
-"""What the scripts of this folder share: tiny checkpoints, their GGUF files and their goldens.
+"""Shared functions of the scripts in this folder: tiny checkpoints, GGUF files and golden outputs.
 
-Each script makes a small random model with `transformers`, writes it as GGUF with code of our own,
-and stores what the model answers next to it:
+Each script creates a small random model with `transformers`, writes it as GGUF with its own writer,
+and stores the outputs of the model next to it:
 
     ../golden/NAME.gguf    the weights, with a small but complete tokenizer
     ../golden/NAME.npy     float32 logits [positions, vocab] of one forward pass over `tokens`
     ../golden/NAME.json    tokens, greedy continuation of the first 8 of them, seed, versions
 
-A plain numpy forward pass in float64 then reads the file back, so that a mistake in the
-conversion (the order of Q/K rows, a missing bias) cannot hide. Needs torch, transformers, gguf,
-numpy and tokenizers; run a script without arguments.
+A numpy forward pass in float64 on the file then checks the conversion (for example the order of Q/K
+rows, or a missing bias). Requires torch, transformers, gguf, numpy and tokenizers; run a script
+without arguments.
 """
 import json
 import math
@@ -28,17 +28,17 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 POSITIONS, PROMPT, GREEDY = 64, 8, 64
 MARGIN = 1e-3  # greedy goldens need a clear winner at every step
 
-# HF module names to GGUF tensor names, within a layer and around the layers.
+# HF module names to GGUF tensor names, inside and outside of layers.
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-# Parts of the names of norms and of embeddings.
+# Substrings of the names of norms and of embeddings.
 NORM, EMBED = ("norm", "ln_"), ("embed", "lm_head", "wte", "wpe")
 
 
 def randomise(model, seed):
-    """Weights that let every part of the model matter: norms off 1, biases off 0."""
+    """Sets random weights so that every part of the model affects the output: norms differ from 1, biases from 0."""
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -46,13 +46,13 @@ def randomise(model, seed):
             if name.endswith("weight") and any(part in name for part in NORM):
                 p.copy_(1 + 0.2 * noise)
             elif any(part in name for part in EMBED):
-                # A tied embedding must be small, or the model only repeats its input.
+                # With a large tied embedding the model would only repeat its input.
                 p.copy_(0.05 * noise)
             elif p.dim() == 1:
                 p.copy_(0.2 * noise)
             else:
                 p.copy_(noise * 1.5 / p.shape[-1] ** 0.5)
-        # What scales a whole layer is no parameter to `transformers`.
+        # Layer scalars are buffers in `transformers`, not parameters.
         for name, b in model.named_buffers():
             if name.endswith("layer_scalar"):
                 b.copy_(1 + 0.2 * torch.randn(b.shape, generator=rng))
@@ -65,7 +65,7 @@ def logits(model, ids):
 
 
 def greedy(model, ids, count):
-    """Greedy continuation and the smallest lead of the best token over the second."""
+    """Returns the greedy continuation and the smallest margin of the best token over the second."""
     out, lead = list(ids), math.inf
     for _ in range(count):
         top = logits(model, out)[-1].topk(2)
@@ -79,27 +79,27 @@ def random_tokens(vocab, seed, positions=POSITIONS):
 
 
 def find_seed(build, vocab):
-    """The first seed whose greedy continuation is clear and not one token over and over."""
+    """Finds the first seed whose greedy continuation has a sufficient margin and is not repetitive."""
     for seed in range(1000):
         model, tokens = randomise(build(), seed), random_tokens(vocab, seed)
         out, lead = greedy(model, tokens[:PROMPT], GREEDY)
         if lead > MARGIN and len(set(out)) >= 12:
             return seed, model, tokens, out, lead
-    raise SystemExit("no seed will do")
+    raise SystemExit("no suitable seed found")
 
 
 def versions():
     return {name: version(name) for name in ("torch", "transformers", "gguf", "numpy", "tokenizers")}
 
 
-# The pieces of `sentencepiece` behind its bytes: those that a merge makes, and characters.
+# Tokens of `sentencepiece` after its bytes: results of merges, and characters.
 MERGED = "▁t he in er ▁a ▁the on re ▁s nd ▁and ▁w".split()
 SINGLE = list("▁etaonisrhdlumw.,")
 PAIRS = [("▁", "t"), ("h", "e"), ("i", "n"), ("e", "r"), ("▁", "a"), ("▁t", "he"), ("o", "n"), ("r", "e"), ("▁", "s"), ("n", "d"), ("▁a", "nd"), ("▁", "w")]
 
 
 def sentencepiece(writer, vocab):
-    """A Llama 2 kind of vocabulary: three specials, all bytes, then pieces that merge pair by pair."""
+    """Writes a vocabulary like Llama 2's: three special tokens, all bytes, then tokens built by pairwise merges."""
     extra = [f"<unused{i}>" for i in range(vocab - 259 - len(MERGED) - len(SINGLE))]
     pieces = MERGED + SINGLE + extra
     writer.add_tokenizer_model("llama")
@@ -117,7 +117,7 @@ def sentencepiece(writer, vocab):
 
 
 def sentencepiece_tokenizer():
-    """The 288 tokens of `sentencepiece` as Llama 2's tokenizer.json has them."""
+    """Returns the 288 tokens of `sentencepiece` in the form of Llama 2's tokenizer.json."""
     pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + MERGED + SINGLE
     t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -131,7 +131,7 @@ GEMMA_SPECIALS = ["<pad>", "<eos>", "<bos>", "<unk>"]
 
 
 def gemma(writer, vocab):
-    """A Gemma kind of vocabulary: four specials, all bytes, then pieces that merge pair by pair; no space goes in front."""
+    """Writes a vocabulary like Gemma's: four special tokens, all bytes, then tokens built by pairwise merges; no space prefix."""
     pieces = (MERGED + SINGLE)[:vocab - 260]
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
@@ -139,7 +139,7 @@ def gemma(writer, vocab):
 
 
 def gemma4(writer, vocab):
-    """The vocabulary of `gemma`, as Gemma 4 has it: with merges."""
+    """Writes the vocabulary of `gemma` in the form of Gemma 4, with merges."""
     pieces = (MERGED + SINGLE)[:vocab - 260]
     writer.add_tokenizer_model("gemma4")
     gemma_tokens(writer, pieces)
@@ -160,7 +160,7 @@ def gemma_tokens(writer, pieces):
 
 
 def gemma_tokenizer(vocab):
-    """The tokens of `gemma` as Gemma's tokenizer.json has them."""
+    """Returns the tokens of `gemma` in the form of Gemma's tokenizer.json."""
     pieces = GEMMA_SPECIALS + [f"<0x{b:02X}>" for b in range(256)] + (MERGED + SINGLE)[:vocab - 260]
     t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     t.normalizer = normalizers.Replace(" ", "▁")
@@ -172,7 +172,7 @@ def gemma_tokenizer(vocab):
 
 
 def trained_merges(vocab):
-    """Byte symbols and the merges of one sentence: `vocab` tokens."""
+    """Returns `vocab` tokens, byte symbols and merges trained on one sentence, and the merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     text = "the rain in the hills ran to the river and the river ran on to the sea; then there was the sun, and they saw it; so all of them sat down on the sand, and told one another of the sea"
@@ -180,17 +180,17 @@ def trained_merges(vocab):
         vocab_size=vocab, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
     spec = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(spec["vocab"], key=spec["vocab"].get)
-    assert len(tokens) == vocab, f"{len(tokens)} tokens are all this text gives"
+    assert len(tokens) == vocab, f"the text yields only {len(tokens)} tokens"
     return tokens, spec["merges"]
 
 
 BYTE_LEVEL_SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-# How Qwen 2 cuts a text into words.
+# Pre-tokenizer regex of Qwen 2.
 QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def byte_level(writer, vocab):
-    """A Qwen kind of vocabulary: byte symbols, a few merges, three specials at the end."""
+    """Writes a vocabulary like Qwen's: byte symbols, a few merges, three special tokens at the end."""
     tokens, merges = trained_merges(vocab - 3)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
@@ -203,7 +203,7 @@ def byte_level(writer, vocab):
 
 
 def byte_level_tokenizer(vocab):
-    """The tokens of `byte_level` as Qwen 2's tokenizer.json has them."""
+    """Returns the tokens of `byte_level` in the form of Qwen 2's tokenizer.json."""
     tokens, merges = trained_merges(vocab - 3)
     t = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(tokens)}, merges=[tuple(pair) for pair in merges]))
     t.normalizer = normalizers.NFC()
@@ -223,7 +223,7 @@ def gguf_name(name):
 
 
 def interleave(rows, heads):
-    """Q/K rows from the two halves of HF to the pairs (2i, 2i+1) that a llama file rotates."""
+    """Reorders Q/K rows from the halves layout of HF to the pairs (2i, 2i+1) of llama GGUF files."""
     return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
@@ -284,14 +284,14 @@ def save(name, ids, answers, **facts):
 
 
 def llama3_factors(head_dim, base, factor, low, high, original):
-    """What each rope frequency is divided by: 1 for fast ones, `factor` for slow ones, smooth between."""
+    """Returns the divisor of each RoPE frequency: 1 for high, `factor` for low frequencies, interpolated between."""
     turns = original / (2 * np.pi * base ** (np.arange(0, head_dim, 2) / head_dim))
     smooth = np.clip((turns - low) / (high - low), 0, 1)
     return 1 / ((1 - smooth) / factor + smooth)
 
 
 def forward(name, ids):
-    """Logits from the file alone, in float64 numpy."""
+    """Computes logits from the GGUF file in float64 with numpy."""
     reader = gguf.GGUFReader(GOLDEN / f"{name}.gguf")
     t = {x.name: gguf.quants.dequantize(x.data, x.tensor_type).astype(np.float64) for x in reader.tensors}
     arch = reader.fields["general.architecture"].contents()
@@ -310,7 +310,7 @@ def forward(name, ids):
             "factor", "low_freq_factor", "high_freq_factor", "original_context_length")))
     angles = np.outer(np.arange(length), base ** (-np.arange(0, head_dim, 2) / head_dim) / factors)[:, None]
     cos, sin = np.cos(angles), np.sin(angles)
-    # Of each head, which elements turn together: neighbours in llama files, the two halves in qwen ones.
+    # Pairs of elements that RoPE rotates: adjacent ones in llama files, the two halves in qwen files.
     first, second = ((slice(0, None, 2), slice(1, None, 2)) if arch == "llama"
                      else (slice(None, head_dim // 2), slice(head_dim // 2, None)))
 
@@ -323,7 +323,7 @@ def forward(name, ids):
         weight = t.get(f"blk.{layer}.attn_{part}_norm.weight")
         return y if weight is None else norm(y, weight)
 
-    def turn(x):
+    def rotate(x):
         y = x.copy()
         y[..., first] = x[..., first] * cos - x[..., second] * sin
         y[..., second] = x[..., first] * sin + x[..., second] * cos
@@ -333,7 +333,7 @@ def forward(name, ids):
     future = np.triu(np.full((length, length), -np.inf), 1)
     for layer in range(meta("block_count")):
         h = norm(x, t[f"blk.{layer}.attn_norm.weight"])
-        q, k = turn(project(h, layer, "q", heads)), turn(project(h, layer, "k", kv_heads))
+        q, k = rotate(project(h, layer, "q", heads)), rotate(project(h, layer, "k", kv_heads))
         v = project(h, layer, "v", kv_heads)
         k, v = (np.repeat(a, heads // kv_heads, 1) for a in (k, v))
         scores = np.einsum("ihd,jhd->hij", q, k) / head_dim**0.5 + future
@@ -347,8 +347,8 @@ def forward(name, ids):
 
 
 def check(name, ids, answers):
-    """Fails unless the file alone gives the same logits as transformers."""
+    """Checks that the GGUF file gives the logits of transformers."""
     gap = np.abs(forward(name, ids) - answers.numpy()).max()
     print(f"{name}: max |logit| {answers.abs().max():.3f}, max difference to numpy {gap:.2e}, "
           f"{(GOLDEN / f'{name}.gguf').stat().st_size} bytes")
-    assert gap < 2e-5, "the converted file does not give the logits of the model"
+    assert gap < 2e-5, "the logits of the GGUF file differ from those of the model"

@@ -1,7 +1,7 @@
-"""Llama goldens: odd sizes, five heads to one KV head, llama3 rope scaling, tied embeddings.
+"""Llama goldens: odd sizes, five heads with one KV head, llama3 RoPE scaling, tied embeddings.
 
-`llama` carries the scaling as the rope_freqs.weight tensor, `llama_scaling` as metadata keys;
-both hold the same weights and must give the same logits. Run: python llama.py
+`llama` stores the scaling as the tensor rope_freqs.weight, `llama_scaling` as metadata keys; both
+have the same weights and must give the same logits. Run: python llama.py
 """
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ if __name__ == "__main__":
     seed, model, tokens, out, lead = find_seed(build, VOCAB)
     answers = logits(model, tokens)
     factors = llama3_factors(12, 10000.0, *SCALING.values()).astype(np.float32)
-    # The golden is worth something only if there is a frequency of each of the three kinds.
+    # The test requires a frequency in each of the three ranges.
     assert factors[0] == 1 and 1 < factors[1] < 8 and factors[-1] == 8, factors
     write(model, "llama", "llama", sentencepiece, extra={"rope_freqs.weight": factors})
     write(model, "llama", "llama_scaling", sentencepiece, scaling=SCALING)

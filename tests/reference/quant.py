@@ -1,8 +1,8 @@
-"""The same small llama in five tensor types: quant_{f16,bf16,q8_0,q4_0,q4_1}.
+"""Writes a small llama in five tensor types: quant_{f16,bf16,q8_0,q4_0,q4_1}.
 
-Every matrix, the embedding too, is of that type; norms stay F32. The logits are those of
-transformers in float32 on the weights as the file holds them, so arithmetic is all that can
-differ. Run: python quant.py
+All matrices, including the embedding, have that type; norms are F32. The logits are from
+transformers in float32 on the dequantized weights, so that only arithmetic can differ.
+Run: python quant.py
 """
 import gguf
 import torch
@@ -23,7 +23,7 @@ def build():
 
 
 def rounded(model, quant):
-    """The model with its matrices put into the type and back."""
+    """Returns the model with its matrices quantized and dequantized."""
     twin = build().eval()
     weights = {key: torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(p.numpy(), quant), quant)) if p.dim() == 2 else p
                for key, p in model.state_dict().items()}
@@ -38,7 +38,7 @@ def find():
         outs = [greedy(twin, tokens[:PROMPT], GREEDY) for twin in twins]
         if all(lead > MARGIN and len(set(out)) >= 12 for out, lead in outs):
             return seed, model, tokens[:LOGITS], twins, outs
-    raise SystemExit("no seed will do")
+    raise SystemExit("no suitable seed found")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Qwen 2 goldens: Q/K/V biases, six heads to two KV heads, a separate output matrix.
+"""Qwen 2 goldens: Q/K/V biases, six heads with two KV heads, untied lm_head.
 
 Run: python qwen2.py
 """

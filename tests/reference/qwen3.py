@@ -1,4 +1,4 @@
-"""Qwen 3 goldens: norms on Q and K, heads wider than hidden / heads, nine heads to three KV heads, tied.
+"""Qwen 3 goldens: norms on Q and K, head dimension larger than hidden / heads, nine heads with three KV heads, tied.
 
 Run: python qwen3.py
 """

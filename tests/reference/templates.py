@@ -1,14 +1,14 @@
-"""What `transformers` renders from chat templates: tests/golden/templates/*.json.
+"""Writes the output of `transformers` for chat templates: tests/golden/templates/*.json.
 
     python templates.py TESTDATA [FOLDER OUT]
 
-TESTDATA is the folder of real models that TABLA_TESTDATA names; the fall-backs are those of
-crates/text/src/chat/templates. With FOLDER, its *.jinja files are rendered instead, into the file OUT.
+TESTDATA is the folder of real models (TABLA_TESTDATA); the fallback templates are in
+crates/text/src/chat/templates. With FOLDER, its *.jinja files are rendered instead, to the file OUT.
 
-conversations.json has what is rendered, each with and without the beginning of an answer; the
-other files have, for each template, its source's place, the marks that it was given, and two texts
-for each conversation: without and with that beginning. A text is null where the template refuses
-the conversation; a second one with a "+" in front goes on from the first. Made with transformers 5.23 and jinja2 3.1.6.
+conversations.json has the conversations. The other files have for each template its path, its BOS
+and EOS tokens, and two texts per conversation: without and with the generation prompt. A text is
+null if the template raises an error; a second text that starts with "+" extends the first.
+Generated with transformers 5.23 and jinja2 3.1.6.
 """
 
 import datetime as real
@@ -26,7 +26,7 @@ NOW = real.datetime(2026, 11, 5, 9, 7, 3)
 
 
 class Fixed(real.datetime):
-    """The clock stands still."""
+    """A fixed clock."""
 
     @classmethod
     def now(cls, tz=None):
@@ -138,8 +138,8 @@ CONVERSATIONS = {
 }
 
 
-def marks(source):
-    """The ends of a text that go with a template, by what it spells."""
+def bos_and_eos(source):
+    """Returns the BOS and EOS tokens of a template, detected by its text."""
     for ends in (
         ("<|begin_of_text|>", "<|eot_id|>"),
         ("<|im_start|>", "<|im_end|>"),
@@ -164,20 +164,20 @@ def render(source, bos, eos, chat, prompt):
             **chat.get("variables", {}),
         )
         return texts[0]
-    except Exception as error:  # A template may refuse, or trip over what it does not expect.
+    except Exception as error:  # A template may raise an error, or fail on unexpected input.
         print(f"    {type(error).__name__}: {error}", file=sys.stderr)
         return None
 
 
 def texts(source, chats):
-    bos, eos = marks(source)
+    bos, eos = bos_and_eos(source)
     cases = {}
     for name, chat in chats.items():
         print(f"  {name}", file=sys.stderr)
-        plain, asking = (render(source, bos, eos, chat, prompt) for prompt in (False, True))
-        cases[name] = [plain, asking]
-        if plain is not None and asking is not None and asking.startswith(plain):
-            cases[name][1] = "+" + asking[len(plain) :]
+        plain, prompted = (render(source, bos, eos, chat, prompt) for prompt in (False, True))
+        cases[name] = [plain, prompted]
+        if plain is not None and prompted is not None and prompted.startswith(plain):
+            cases[name][1] = "+" + prompted[len(plain) :]
     return {"bos": bos, "eos": eos, "texts": cases}
 
 
@@ -186,7 +186,7 @@ def write(path, value):
 
 
 def sources(testdata):
-    """Templates of real models: their place below TESTDATA, and their text."""
+    """Yields the templates of real models: path relative to TESTDATA, and text."""
     for path in sorted((testdata / "templates").glob("*.jinja")):
         yield f"templates/{path.name}", path.read_text()
     for path in sorted((testdata / "hf-tokenizers").glob("*/tokenizer_config.json")):
@@ -203,8 +203,8 @@ def main():
     testdata = pathlib.Path(sys.argv[1])
     if len(sys.argv) > 2:
         folder, out = map(pathlib.Path, sys.argv[2:])
-        found = {path.name: path.read_text() for path in sorted(folder.glob("*.jinja"))}
-        write(out, {name: texts(source, CONVERSATIONS) for name, source in found.items()})
+        templates = {path.name: path.read_text() for path in sorted(folder.glob("*.jinja"))}
+        write(out, {name: texts(source, CONVERSATIONS) for name, source in templates.items()})
         return
     write(GOLDEN / "conversations.json", CONVERSATIONS)
     few = ("one", "system", "turns", "no_system")
@@ -218,7 +218,7 @@ def main():
     )
     write(
         GOLDEN / "models.json",
-        {place: texts(source, CONVERSATIONS) for place, source in sources(testdata)},
+        {path: texts(source, CONVERSATIONS) for path, source in sources(testdata)},
     )
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokenizers: vocabularies trained here, and the ids that `tokenizers` and `sentencepiece` give for
-random texts in many scripts.
+"""Writes trained vocabularies, and the token ids of `tokenizers` and `sentencepiece` for random texts
+in many scripts.
 
-    python tests/reference/vocabularies.py tests/golden/tokenizers      # what the tests hold against
-    python tests/reference/vocabularies.py OUT 10000 [tokenizer.json...]  # the same at length, beside files
+    python tests/reference/vocabularies.py tests/golden/tokenizers      # golden files of the tests
+    python tests/reference/vocabularies.py OUT 10000 [tokenizer.json...]  # more texts, also for these files
 
-Made with tokenizers 0.23.3 and sentencepiece 0.2.3.
+Generated with tokenizers 0.23.3 and sentencepiece 0.2.3.
 """
 
 import json
@@ -20,9 +20,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 SEED = 3
 TEXTS = 120
-# How many of them are also encoded with what goes in front and behind.
+# Number of texts that are also encoded with special tokens.
 SPECIALS = 5
-# First and last character of stretches of letters that are all assigned.
+# First and last character of ranges of assigned letters.
 SCRIPTS = [
     "az", "AZ", "az", "az", "ßö", "øÿ", "ĀŽ", "αω", "ΑΡ", "ая", "АЯ", "ѐџ", "ԱՖ", "աֆ", "את", "بغ", "في",
     "अह", "কন", "กฮ", "ກຂ", "ⴀⴥ", "აჰ", "ᄀᄒ", "가힣", "ぁん", "ァヺ", "一龥", "一龥", "ሀቈ", "កហ", "ḁỹ",
@@ -148,7 +148,7 @@ def spm_bpe(proto):
     return t
 
 
-# A few rules of NFKC: the whole map would be 400 KB.
+# A few rules of NFKC; the full map is 400 KB.
 RULES = {"ﬁ": "fi", "ﬀ": "ff", "①": "1", "½": "1/2", "™": "TM", "　": " ", "\u00a0": " ", "ａ": "a", "ｂ": "b", "ｃ": "c",
          "e\u0301": "é", "a\u0308": "ä", "ｶﾞ": "ガ", "ｶ": "カ", "…": "...", "\t": " ", "\n": " ", "\u200b": ""}
 
@@ -161,7 +161,7 @@ def rules_file(folder):
 
 
 def keys(proto, kind):
-    """The same vocabulary as the keys of GGUF."""
+    """Returns the vocabulary in the form of GGUF keys."""
     return {
         "model": kind,
         "tokens": [p.piece for p in proto.pieces],
@@ -181,7 +181,7 @@ def write(folder, name, tokenizer, count):
         if len(vectors) <= SPECIALS:
             vectors[-1]["ids_special"] = tokenizer.encode(text).ids
         decoded = tokenizer.decode(ids)
-        # WordPiece moves punctuation while decoding, which is no part of the tokens.
+        # WordPiece changes spaces around punctuation when decoding.
         if decoded != text and not isinstance(tokenizer.model, models.WordPiece):
             vectors[-1]["decoded"] = decoded
     rows = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in vectors)
@@ -189,9 +189,9 @@ def write(folder, name, tokenizer, count):
 
 
 def trained(folder, count):
-    # Of few scripts, so that the vocabularies are small, and the other scripts are unknown to them.
+    # Few scripts, so that the vocabularies are small and other scripts are unknown.
     corpus = list(texts(3000, f"{SEED} corpus", SCRIPTS[:12] + ["ぁん"]))
-    # SentencePiece reads lines.
+    # SentencePiece input is line-based.
     lines = [" ".join(text.replace("\0", "").split("\n")) for text in corpus]
     with tempfile.TemporaryDirectory() as temporary:
         small = dict(vocab_size=700, normalization_rule_tsv=rules_file(temporary))
@@ -206,20 +206,20 @@ def trained(folder, count):
             protos["unigram_nfkc"] = sentencepiece_model(lines, temporary, model_type="unigram", vocab_size=2000)
             protos["unigram_bytes"] = sentencepiece_model(lines, temporary, model_type="unigram", vocab_size=1200,
                                                           byte_fallback=True)
-    made = {"wordpiece": wordpiece(corpus), "byte_level": byte_level(corpus)}
+    tokenizers = {"wordpiece": wordpiece(corpus), "byte_level": byte_level(corpus)}
     for name, proto in protos.items():
         is_bpe = proto.trainer_spec.model_type == 2
-        made[name] = spm_bpe(proto) if is_bpe else unigram(proto)
+        tokenizers[name] = spm_bpe(proto) if is_bpe else unigram(proto)
         rows = keys(proto, "llama" if is_bpe else "t5")
         processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-        # SentencePiece ends a text at a zero.
+        # SentencePiece truncates a text at NUL.
         rows["vectors"] = [
             {"text": text, "ids": processor.encode(text)}
             for text in texts(count, f"{SEED} {name}") if "\0" not in text
         ]
         text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
         (folder / f"{name}.keys.json").write_text(text + "\n", newline="")
-    for name, tokenizer in made.items():
+    for name, tokenizer in tokenizers.items():
         tokenizer.save(str(folder / f"{name}.json"), pretty=False)
         write(folder, name, tokenizer, count)
 

@@ -146,7 +146,7 @@ fn warns_of_damage(caches: &Caches, run: &[&str], file: &Path) {
     let warned = caches.tabla(run);
     assert_eq!(warned.json()["timings"]["predicted_n"], 2, "that is all");
     let start = format!(
-        "warning: compiled kernels are not used; path: {}; error: ",
+        "warning: pipeline cache file ignored; path: {}; error: ",
         file.display()
     );
     let lines = warned.stderr.lines();

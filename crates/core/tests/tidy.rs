@@ -33,7 +33,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "crates/cpu/src/pool.rs",
             "crates/cpu/src/memory.rs",
             "crates/gpu/src/device.rs",
-            "crates/gpu/src/forms.rs",
+            "crates/gpu/src/variants.rs",
             "crates/gpu/src/pipeline_cache.rs",
             "crates/gpu/src/recorded/",
             "crates/format/src/map.rs",

@@ -69,7 +69,7 @@ const GRID_MAX: u32 = 65_535;
 const CHUNK_TOKENS: u32 = 256;
 
 /// Maximum number of tokens in a burst.
-const CHAIN_TOKENS: u32 = 32;
+const BURST_TOKENS: u32 = 32;
 
 /// Returns the properties of this machine that planning uses.
 ///
@@ -98,7 +98,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
         fusion: Fusion::None,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
-        burst_tokens: CHAIN_TOKENS,
+        burst_tokens: BURST_TOKENS,
         asynchronous: false,
     })
 }

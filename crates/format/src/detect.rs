@@ -1,4 +1,4 @@
-//! What a file is, told by its first bytes; what it is instead, said in words a user can act on.
+//! Detection of the file format by its first bytes, with specific errors for other file types.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,16 +8,16 @@ use super::part::Kind;
 use super::{gguf, index, safetensors};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// Bytes that are looked at.
+/// Number of bytes read for detection.
 pub(super) const HEAD_BYTES: usize = 512;
 
-/// Tells what a file is by its content, never by its name.
+/// Detects the format of a file by its content; the file name is ignored.
 ///
 /// # Errors
-/// Names what the file is instead: a directory without a model, a page of HTML, a pointer of Git LFS, a checkpoint
-/// of `PyTorch`, a format or a version that this build does not read.
+/// Names the actual type of the file: a directory without a model, an HTML page, a Git LFS pointer,
+/// a `PyTorch` checkpoint, or an unsupported format or version.
 pub fn detect(path: &Path) -> Result<Kind> {
-    let look = || {
+    let read_head = || {
         if index::is_model(path) {
             return Ok(Kind::Safetensors);
         }
@@ -27,24 +27,23 @@ pub fn detect(path: &Path) -> Result<Kind> {
         file.by_ref()
             .take(limit)
             .read_to_end(&mut head)
-            .map_err(|e| io("cannot be read", e))?;
+            .map_err(|e| io("read failed", e))?;
         sniff(&head)
     };
-    look().context(path.display())
+    read_head().context(path.display())
 }
 
-const PYTORCH: &str = "a PyTorch checkpoint, which is a program and not only data; \
-                       convert it to GGUF";
-const PACKED: &str = "a compressed file; unpack it first";
-const RETIRED: &str = "a llama.cpp file older than GGUF; convert the model again";
-const WHISPER: &str = "a ggml Whisper file, which is not supported yet";
+const PYTORCH: &str = "a PyTorch checkpoint (pickle), which can execute code; convert it to GGUF";
+const COMPRESSED: &str = "a compressed file; decompress it first";
+const RETIRED: &str = "a llama.cpp format older than GGUF; convert the model to GGUF";
+const WHISPER: &str = "a ggml Whisper file, which is not supported";
 
-/// What other files begin with.
+/// Magic bytes of unsupported file types, with the error for each.
 const OTHERS: [(&[u8], ErrorKind, &str); 15] = [
     (
         b"version https://git-lfs",
         ErrorKind::Format,
-        "a pointer of Git LFS; run `git lfs pull`",
+        "a Git LFS pointer; run `git lfs pull`",
     ),
     (b"lmgg", ErrorKind::Unsupported, WHISPER),
     (b"tjgg", ErrorKind::Unsupported, RETIRED),
@@ -57,14 +56,14 @@ const OTHERS: [(&[u8], ErrorKind, &str); 15] = [
     (
         b"PK\x03\x04",
         ErrorKind::Unsupported,
-        "a zip archive, perhaps of PyTorch; convert it to GGUF",
+        "a zip archive, possibly a PyTorch checkpoint; convert it to GGUF",
     ),
     (b"\x80\x02", ErrorKind::Unsupported, PYTORCH),
     (b"\x80\x04", ErrorKind::Unsupported, PYTORCH),
-    (b"\x1f\x8b", ErrorKind::Format, PACKED),
-    (b"\x28\xb5\x2f\xfd", ErrorKind::Format, PACKED),
-    (b"\xfd7zXZ\0", ErrorKind::Format, PACKED),
-    (b"BZh", ErrorKind::Format, PACKED),
+    (b"\x1f\x8b", ErrorKind::Format, COMPRESSED),
+    (b"\x28\xb5\x2f\xfd", ErrorKind::Format, COMPRESSED),
+    (b"\xfd7zXZ\0", ErrorKind::Format, COMPRESSED),
+    (b"BZh", ErrorKind::Format, COMPRESSED),
     (
         b"\x93NUMPY",
         ErrorKind::Unsupported,
@@ -78,11 +77,11 @@ const OTHERS: [(&[u8], ErrorKind, &str); 15] = [
     (
         &[0; 8],
         ErrorKind::Format,
-        "all zeros at the start; the download never finished",
+        "the file starts with zeros; the download is incomplete",
     ),
 ];
 
-/// Judges the first bytes of a file.
+/// Detects the format from the first bytes of a file.
 pub(super) fn sniff(head: &[u8]) -> Result<Kind> {
     if head.is_empty() {
         bail!(Format, "the file is empty");
@@ -98,17 +97,17 @@ pub(super) fn sniff(head: &[u8]) -> Result<Kind> {
             head.len()
         );
     }
-    if let Some((_, kind, what)) = OTHERS.iter().find(|o| head.starts_with(o.0)) {
-        return Err(Error::new(*kind, what));
+    if let Some((_, kind, message)) = OTHERS.iter().find(|o| head.starts_with(o.0)) {
+        return Err(Error::new(*kind, message));
     }
     if safetensors::sniff(head) {
         return Ok(Kind::Safetensors);
     }
-    text(head)
+    unknown(head)
 }
 
-/// Says what a text is, and shows the start of anything unknown.
-fn text(head: &[u8]) -> Result<Kind> {
+/// Returns an error for an unknown file: HTML, JSON, text, or the first bytes of anything else.
+fn unknown(head: &[u8]) -> Result<Kind> {
     let trimmed = head
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(head)
@@ -124,7 +123,7 @@ fn text(head: &[u8]) -> Result<Kind> {
     {
         bail!(
             Format,
-            "a web page (HTML or XML) saved as a model; the download needs a login or another address"
+            "a web page (HTML or XML), not a model; the download may need a login or another URL"
         );
     }
     let printable = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
@@ -132,15 +131,15 @@ fn text(head: &[u8]) -> Result<Kind> {
     match trimmed.first() {
         Some(b'{' | b'[') => bail!(
             Format,
-            "a JSON file, not a model; if it stands beside one, open their folder"
+            "a JSON file, not a model; for safetensors, open the folder that contains them"
         ),
         Some(_) if head.iter().all(printable) => {
-            bail!(Format, "a text, not a model; it begins with \"{begins}\"")
+            bail!(
+                Format,
+                "a text file, not a model; it begins with \"{begins}\""
+            )
         }
-        _ => bail!(
-            Format,
-            "not a model that is known here; it begins with \"{begins}\""
-        ),
+        _ => bail!(Format, "unknown file format; it begins with \"{begins}\""),
     }
 }
 
@@ -155,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn gguf_is_told_by_content() {
+    fn detects_gguf_by_content() {
         assert_eq!(sniff(b"GGUF\x03\0\0\0").unwrap(), Kind::Gguf);
         assert_eq!(sniff(b"GGUF\x02\0\0\0rest").unwrap(), Kind::Gguf);
     }
 
     #[test]
-    fn versions_and_byte_orders() {
+    fn rejects_unsupported_versions_and_byte_orders() {
         check(b"GGUF\0\0\0\x03", ErrorKind::Unsupported, "big-endian");
         check(b"FUGG\0\0\0\x03", ErrorKind::Unsupported, "big-endian");
         check(b"GGUF\0\0\0\0", ErrorKind::Format, "version 0");
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_of_downloads() {
+    fn rejects_incomplete_downloads() {
         check(b"", ErrorKind::Format, "empty");
         check(b"G", ErrorKind::Format, "truncated");
         check(b"GGUF", ErrorKind::Format, "truncated");
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_in_place_of_models() {
+    fn rejects_text_files() {
         check(b"\n <!DOCTYPE html><html>", ErrorKind::Format, "web page");
         check(b"\xef\xbb\xbf<HTML>", ErrorKind::Format, "web page");
         check(
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn other_formats() {
+    fn names_other_formats() {
         assert_eq!(
             sniff(b"\x40\0\0\0\0\0\0\0{\"a\":").unwrap(),
             Kind::Safetensors
@@ -212,11 +211,11 @@ mod tests {
         check(b"tjgg\x03\0\0\0", ErrorKind::Unsupported, "older than GGUF");
         check(b"PK\x03\x04....", ErrorKind::Unsupported, "zip");
         check(b"\x80\x02}q\0", ErrorKind::Unsupported, "PyTorch");
-        check(b"\x1f\x8b\x08\0", ErrorKind::Format, "unpack");
+        check(b"\x1f\x8b\x08\0", ErrorKind::Format, "decompress");
     }
 
     #[test]
-    fn paths_that_are_no_files() {
+    fn rejects_missing_files_and_directories() {
         let e = detect(Path::new("/nowhere/model.gguf")).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Io);
         assert_eq!(e.message(), "/nowhere/model.gguf: no such file");

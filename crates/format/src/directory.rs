@@ -1,4 +1,4 @@
-//! The directory of a model: its metadata, its tensors and where their bytes are.
+//! The directory of a model: metadata, tensors and the location of their data.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -10,17 +10,17 @@ use super::part::{Kind, Part, Shard};
 use super::tensor::TensorInfo;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// What a model file, or a set of files, holds.
+/// The contents of a model file or of a set of files.
 #[derive(Debug)]
 pub struct Directory {
     /// The format of the files.
     pub kind: Kind,
-    /// The format's version, as the first file says; `None` for a format that has none.
+    /// Format version of the first file; `None` for safetensors.
     pub version: Option<u32>,
-    /// The metadata of the first file; those of other parts of a set repeat nothing of use.
-    /// Safetensors have none: who knows what a model is reads it from beside them.
+    /// Metadata of the first file; the metadata of other parts is ignored.
+    /// Empty for safetensors, whose metadata is in `config.json`.
     pub metadata: Metadata,
-    /// All tensors, in the order of the files.
+    /// All tensors, in file order.
     pub tensors: Vec<TensorInfo>,
     /// Indices of `tensors`, sorted by name.
     by_name: Vec<u32>,
@@ -28,22 +28,22 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The tensor of this name.
+    /// Returns the tensor named `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(self.index(name)?)
     }
 
-    /// The place of a tensor in `tensors`.
+    /// Returns the index of a tensor in `tensors`.
     pub fn index(&self, name: &str) -> Option<usize> {
         metadata::find(&self.tensors, &self.by_name, |t| &t.name, name)
     }
 
-    /// The bytes of a tensor, in place.
+    /// Returns the bytes of a tensor without a copy.
     ///
-    /// Their address may be odd: the file chooses its alignment, and memory has its own.
+    /// The slice may be unaligned: the alignment depends on the file.
     ///
     /// # Panics
-    /// When `tensor` is not of this directory.
+    /// If `tensor` belongs to another directory.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         let range = || {
             let start = usize::try_from(tensor.offset).ok()?;
@@ -54,23 +54,23 @@ impl Directory {
                 .as_slice()
                 .get(start..end)
         };
-        range().expect("opening has checked the place of every tensor of this directory")
+        range().expect("`open` checks the range of every tensor")
     }
 
-    /// Says that some bytes of a tensor will hardly be read again: where they are mapped, the
-    /// system may have their memory back until somebody reads them.
+    /// Advises the system that a byte range of a tensor is unlikely to be read again, so that its
+    /// mapped pages can be reclaimed. A later read loads them from the file.
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
-        let place = || {
+        let locate = || {
             let start = usize::try_from(tensor.offset).ok()?;
             let range = start.checked_add(range.start)?..start.checked_add(range.end)?;
             Some((self.shards.get(tensor.shard)?, range))
         };
-        if let Some((shard, range)) = place() {
+        if let Some((shard, range)) = locate() {
             shard.bytes.release(range);
         }
     }
 
-    /// Bytes of all files together.
+    /// Returns the total size of all files in bytes.
     pub fn file_bytes(&self) -> u64 {
         let lengths = self.shards.iter().map(|s| s.bytes.as_slice().len());
         lengths.fold(0, |sum, n| {
@@ -78,21 +78,21 @@ impl Directory {
         })
     }
 
-    /// The name of the first file, for messages and listings.
+    /// Returns the name of the first file, for messages and listings.
     pub fn name(&self) -> Cow<'_, str> {
         let first = self.shards.first().and_then(|s| s.path.file_name());
         first.map_or(Cow::Borrowed(""), OsStr::to_string_lossy)
     }
 
-    /// The files, in the order of [`TensorInfo::shard`].
+    /// Returns the paths of the files, indexed by [`TensorInfo::shard`].
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|s| s.path.as_path())
     }
 
-    /// Fails when a file has changed since it was opened.
+    /// Checks that no file has changed since it was opened.
     ///
     /// # Errors
-    /// `State` with the path of the file.
+    /// `State` with the path of the changed file.
     pub fn check_unchanged(&self) -> Result<()> {
         self.shards
             .iter()
@@ -100,7 +100,7 @@ impl Directory {
     }
 }
 
-/// Joins the files of a model.
+/// Combines the files of a model into one directory.
 pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
     let (mut tensors, mut shards, mut first) = (Vec::new(), Vec::new(), None);
     for part in parts {
@@ -114,14 +114,13 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
             .map_or(Path::new(""), |s| &s.path)
             .display();
         let (name, one, other) = (&a.name, a.offset, b.offset);
-        let places = format_args!("at byte {one} and at byte {other}").to_string();
         Error::new(
             ErrorKind::Format,
-            format_args!("{path}: tensor {name} is listed twice, with data {places}"),
+            format_args!("{path}: tensor {name} is listed twice, at bytes {one} and {other}"),
         )
     })?;
     let Some((kind, version, metadata)) = first else {
-        bail!(Internal, "a set without files");
+        bail!(Internal, "empty file set");
     };
     Ok(Directory {
         kind,

@@ -1,7 +1,7 @@
-//! GGUF: the header, the metadata and the tensor list, every number checked before it is used.
+//! GGUF parser: header, metadata and tensor list. Every number is checked before use.
 //!
-//! The layout is that of `docs/gguf.md` in ggml: magic, version, counts, key-value pairs, tensor
-//! list, padding, tensor data. Versions 2 and 3 have the same bytes in little-endian files.
+//! The layout follows `docs/gguf.md` in ggml: magic, version, counts, key-value pairs, tensor
+//! list, padding, tensor data. Versions 2 and 3 are identical in little-endian files.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use super::tensor::{TensorInfo, TensorType};
 use super::value::{LENGTH_BYTES, Value, ValueType};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// Key-value pairs of a file; real ones have 20 to 60.
+/// Maximum number of key-value pairs; typical files have 20 to 60.
 const KEYS_MAX: u64 = 65_536;
-/// Tensors of a file; the largest sparse models have a few thousand.
+/// Maximum number of tensors; the largest MoE models have a few thousand.
 const TENSORS_MAX: u64 = 200_000;
-/// Bytes of a key.
+/// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: u64 = 1024;
-/// Bytes of a tensor's name; ggml's own limit is 63.
+/// Maximum length of a tensor name in bytes; the limit of ggml is 63.
 const NAME_BYTES_MAX: u64 = 256;
-/// Bytes of a string in the metadata; chat templates have tens of thousands.
+/// Maximum length of a metadata string in bytes; chat templates have tens of thousands.
 const STRING_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of an array in the metadata; the merges of a large vocabulary have ten million.
+/// Maximum size of a metadata array in bytes; the merges of a large vocabulary have ten million.
 const ARRAY_BYTES_MAX: usize = 1 << 30;
-/// Dimensions of a tensor, as in ggml.
+/// Maximum number of tensor dimensions, as in ggml.
 const DIMS_MAX: u32 = 4;
-/// Bytes that tensor data is aligned to.
+/// Maximum alignment of tensor data in bytes.
 const ALIGNMENT_MAX: u32 = 1 << 20;
 const ALIGNMENT_DEFAULT: u32 = 32;
 
-/// Bytes of the shortest key-value pair: a key of one letter and a `u8`.
+/// Size of the smallest key-value pair in bytes: a one-byte key and a `u8`.
 const KEY_BYTES_MIN: u64 = 8 + 1 + 4 + 1;
-/// Bytes of the shortest tensor entry: a name of one letter and one dimension.
+/// Size of the smallest tensor entry in bytes: a one-byte name and one dimension.
 const TENSOR_BYTES_MIN: u64 = 8 + 1 + 4 + 8 + 4 + 8;
 
 const MAGIC: &[u8; 4] = b"GGUF";
 
-/// Reads header, metadata and tensor list of the file that is number `shard` of its set.
+/// Parses the header, metadata and tensor list of file number `shard` of a set.
 pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     let mut r = Reader::new(source.as_slice());
     let version = version(r.bytes)?;
@@ -57,7 +57,7 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     for _ in 0..tensor_count {
         tensors.push(r.tensor(shard, alignment)?);
     }
-    place(&mut tensors, r.at, alignment, r.bytes.len())?;
+    resolve_offsets(&mut tensors, r.at, alignment, r.bytes.len())?;
     Ok(Header {
         version: Some(version),
         metadata,
@@ -65,7 +65,7 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     })
 }
 
-/// The version of a GGUF file, if this build can read it.
+/// Returns the version of a GGUF file if it is supported.
 pub(super) fn version(head: &[u8]) -> Result<u32> {
     let Some((magic, rest)) = head.split_first_chunk::<4>() else {
         bail!(Format, "truncated: the file has {} bytes", head.len());
@@ -86,7 +86,7 @@ pub(super) fn version(head: &[u8]) -> Result<u32> {
     let Some(version) = rest.first_chunk().map(|v| u32::from_le_bytes(*v)) else {
         bail!(
             Format,
-            "truncated: the file ends inside the version; download it again"
+            "truncated: the file ends inside the version field; download it again"
         );
     };
     match version {
@@ -94,7 +94,7 @@ pub(super) fn version(head: &[u8]) -> Result<u32> {
         0 => bail!(Format, "header byte 4: GGUF version 0 does not exist"),
         1 => bail!(
             Unsupported,
-            "GGUF version 1 was replaced in 2023; convert the model again"
+            "GGUF version 1 is not supported; convert the model to version 3"
         ),
         v if v & 0xffff == 0 => {
             bail!(
@@ -102,7 +102,10 @@ pub(super) fn version(head: &[u8]) -> Result<u32> {
                 "a big-endian GGUF file; convert it to little-endian"
             )
         }
-        v => bail!(Unsupported, "GGUF version {v}; this build reads 2 and 3"),
+        v => bail!(
+            Unsupported,
+            "GGUF version {v} is not supported, expected 2 or 3"
+        ),
     }
 }
 
@@ -110,27 +113,34 @@ fn alignment(metadata: &Metadata) -> Result<u32> {
     match metadata.get("general.alignment") {
         None => Ok(ALIGNMENT_DEFAULT),
         Some(Value::U32(n)) if n.is_power_of_two() && n <= ALIGNMENT_MAX => Ok(n),
-        Some(found) => bail!(
+        Some(value) => bail!(
             Format,
-            "general.alignment: wanted a u32, a power of two up to {ALIGNMENT_MAX}, found {} {found}",
-            found.kind().name()
+            "general.alignment: expected a u32 power of two up to {ALIGNMENT_MAX}, got {} {value}",
+            value.kind().name()
         ),
     }
 }
 
-/// Turns offsets in the data section into offsets in the file and holds them against its length
-/// and against each other.
-fn place(tensors: &mut [TensorInfo], header: usize, alignment: u32, file: usize) -> Result<()> {
-    let file = u64::try_from(file).map_err(|_| wrapped("the file"))?;
-    let header = u64::try_from(header).map_err(|_| wrapped("the header"))?;
+/// Converts offsets in the data section to file offsets, and rejects tensors that overlap or end
+/// after the end of the file.
+fn resolve_offsets(
+    tensors: &mut [TensorInfo],
+    header: usize,
+    alignment: u32,
+    file: usize,
+) -> Result<()> {
+    let file = u64::try_from(file).map_err(|_| overflow("the file"))?;
+    let header = u64::try_from(header).map_err(|_| overflow("the header"))?;
     let data = header.checked_next_multiple_of(alignment.into());
     let mut spans = reserve(tensors.len())?;
     for t in tensors {
         let start = data
             .and_then(|d| d.checked_add(t.offset))
-            .ok_or_else(|| wrapped(&t.name))?;
-        let end = start.checked_add(t.bytes).ok_or_else(|| wrapped(&t.name))?;
-        // A tensor without elements may stand at the end of a file without padding.
+            .ok_or_else(|| overflow(&t.name))?;
+        let end = start
+            .checked_add(t.bytes)
+            .ok_or_else(|| overflow(&t.name))?;
+        // An empty tensor may be at the end of a file without padding.
         if end > file && t.bytes > 0 {
             bail!(
                 Format,
@@ -152,29 +162,26 @@ fn place(tensors: &mut [TensorInfo], header: usize, alignment: u32, file: usize)
             let (a, b) = (&a.name, &b.name);
             bail!(
                 Format,
-                "tensor {b} begins at byte {start}, inside {a}, which ends at {end}"
+                "tensor {b} at byte {start} overlaps tensor {a}, which ends at byte {end}"
             );
         }
     }
     Ok(())
 }
 
-fn wrapped(what: &str) -> Error {
+fn overflow(what: &str) -> Error {
     Error::new(
         ErrorKind::Format,
-        format_args!("{what}: place or size is over 64 bits"),
+        format_args!("{what}: offset or size overflows 64 bits"),
     )
 }
 
 impl Reader<'_> {
     fn value_type(&mut self, key: &str) -> Result<ValueType> {
         let at = self.at;
-        let id = self.u32("a value's type")?;
+        let id = self.u32("a value type")?;
         let Some(kind) = ValueType::from_gguf(id) else {
-            bail!(
-                Format,
-                "header byte {at}: key {key} has the unknown type {id}"
-            );
+            bail!(Format, "header byte {at}: key {key} has unknown type {id}");
         };
         Ok(kind)
     }
@@ -193,7 +200,7 @@ impl Reader<'_> {
         if kind.decode(data).is_none() {
             bail!(
                 Format,
-                "header byte {at}: key {key}: a bool is 0 or 1, found {data:?}"
+                "header byte {at}: key {key}: expected a bool of 0 or 1, got {data:?}"
             );
         }
         Ok(Entry {
@@ -215,18 +222,18 @@ impl Reader<'_> {
                 "header byte {at}: key {key}: arrays of arrays are not supported"
             );
         }
-        let each = kind.size().unwrap_or(LENGTH_BYTES);
+        let item_bytes = kind.size().unwrap_or(LENGTH_BYTES);
         let max = u64::try_from(ARRAY_BYTES_MAX).unwrap_or(u64::MAX);
-        let count = self.count(format_args!("items of {key}"), max, to_u64(each))?;
+        let count = self.count(format_args!("items of {key}"), max, to_u64(item_bytes))?;
         let at = self.at;
         let starts = if kind == ValueType::String {
             self.strings(&key, count)?
         } else {
-            let data = self.take(count.saturating_mul(each), &key)?;
+            let data = self.take(count.saturating_mul(item_bytes), &key)?;
             if kind == ValueType::Bool && data.iter().any(|b| *b > 1) {
                 bail!(
                     Format,
-                    "header byte {at}: key {key}: a bool is neither 0 nor 1"
+                    "header byte {at}: key {key}: expected bools of 0 or 1"
                 );
             }
             Vec::new()
@@ -242,13 +249,13 @@ impl Reader<'_> {
         })
     }
 
-    /// Walks over the strings of an array and keeps where each begins and the last ends.
+    /// Reads the strings of an array; returns the start of each string and the end of the last.
     fn strings(&mut self, key: &str, count: usize) -> Result<Vec<u32>> {
         let first = self.at;
         let mut starts = reserve(count.saturating_add(1))?;
         for _ in 0..count {
             starts.push(start(self.at, first, key)?);
-            // The same checks as for other strings, without a message made in advance.
+            // The checks of `Reader::string`, without formatting a message for every string.
             let len = self.u64(key)?;
             match usize::try_from(len) {
                 Ok(len) if to_u64(len) <= STRING_BYTES_MAX => self.take(len, key)?,
@@ -265,13 +272,13 @@ impl Reader<'_> {
     }
 
     fn tensor(&mut self, shard: usize, alignment: u32) -> Result<TensorInfo> {
-        let name = self.name("a tensor's name", NAME_BYTES_MAX)?;
+        let name = self.name("a tensor name", NAME_BYTES_MAX)?;
         let at = self.at;
         let dim_count = self.u32(&name)?;
         if !(1..=DIMS_MAX).contains(&dim_count) {
             bail!(
                 Format,
-                "header byte {at}: tensor {name} has {dim_count} dimensions, not 1 to {DIMS_MAX}"
+                "header byte {at}: tensor {name} has {dim_count} dimensions, expected 1 to {DIMS_MAX}"
             );
         }
         let dims = (0..dim_count)
@@ -288,8 +295,8 @@ impl Reader<'_> {
         let Some(bytes) = rows.and_then(|rows| dtype.bytes(rows, cols)) else {
             bail!(
                 Format,
-                "header byte {at}: tensor {name}: {dims:?} elements are no whole rows of {dtype}, \
-                 or more than 64 bits can count"
+                "header byte {at}: tensor {name}: invalid shape {dims:?}: a row is not a whole \
+                 number of {dtype} blocks, or the size overflows 64 bits"
             );
         };
         if !offset.is_multiple_of(alignment.into()) {
@@ -314,17 +321,17 @@ fn tensor_type(id: u32, name: &str, at: usize) -> Result<TensorType> {
         (Some(dtype), _) => Ok(dtype),
         (None, 4 | 5 | 31..=33 | 37 | 38) => bail!(
             Unsupported,
-            "header byte {at}: tensor {name} has type {id}, which ggml has retired; \
+            "header byte {at}: tensor {name} has type {id}, which ggml has removed; \
              convert the model again"
         ),
         (None, _) => bail!(
             Format,
-            "header byte {at}: tensor {name} has the unknown type {id}"
+            "header byte {at}: tensor {name} has unknown type {id}"
         ),
     }
 }
 
-/// Where a string begins, counted from the first.
+/// Returns the offset of a string from the first string.
 fn start(at: usize, first: usize, key: &str) -> Result<u32> {
     let distance = at.saturating_sub(first);
     match u32::try_from(distance) {

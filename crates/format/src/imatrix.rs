@@ -1,8 +1,8 @@
-//! Importance matrices: how large the inputs of each matrix were, as llama.cpp's `llama-imatrix`
-//! has measured it over a text.
+//! Importance matrices: the mean squared input of each weight column, as measured by llama.cpp's
+//! `llama-imatrix` on a calibration text.
 //!
 //! Newer files are GGUF with a tensor `NAME.in_sum2` of sums of squares and a tensor `NAME.counts`
-//! for each matrix; older ones are lists of names and means (`common/imatrix-loader.cpp`).
+//! for each matrix; legacy files are lists of names and means (`common/imatrix-loader.cpp`).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,26 +15,26 @@ use super::tensor::{TensorInfo, TensorType};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Result, bail};
 
-/// Entries of an old file; the largest models have a few thousand matrices.
+/// Maximum number of entries in a legacy file; the largest models have a few thousand matrices.
 const ENTRIES_MAX: u64 = 65_536;
-/// Bytes of the shortest entry of an old file: three numbers, a letter, a value.
+/// Size of the smallest entry of a legacy file in bytes: three numbers, a one-byte name, a value.
 const ENTRY_BYTES_MIN: u64 = 4 + 1 + 4 + 4 + 4;
 const NAME_BYTES_MAX: u64 = 1024;
 
 const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
 
-/// The mean of the square of each input of each matrix, by the matrix's name.
+/// The mean squared input of each column, by matrix name.
 #[derive(Debug)]
 pub struct Importance {
     entries: HashMap<String, Vec<f32>>,
 }
 
 impl Importance {
-    /// Reads a file of either kind.
+    /// Reads a GGUF or legacy importance matrix file.
     ///
     /// # Errors
-    /// As [`open`], and `Format` for a number that is infinite, negative or none.
+    /// As [`open`], and `Format` for a value that is negative, infinite or NaN.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = Bytes::open(path).context(path.display())?;
         let entries = if bytes.as_slice().starts_with(b"GGUF") {
@@ -47,27 +47,30 @@ impl Importance {
             let bad = values.iter().find(|v| !v.is_finite() || **v < 0.0);
             if let Some(bad) = bad {
                 let path = path.display();
-                bail!(Format, "{path}: {name}: an importance of {bad}");
+                bail!(
+                    Format,
+                    "{path}: {name}: invalid importance {bad}, expected a finite value of at least 0"
+                );
             }
         }
         Ok(Self { entries })
     }
 
-    /// How many matrices there are.
+    /// Returns the number of matrices.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True when there are no matrices.
+    /// Returns true if there are no matrices.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The importance of each column of a tensor, one matrix (expert) after the other; `dims` are
-    /// its elements along each dimension, the fastest first.
+    /// Returns the importance of each column of a tensor, concatenated over experts; `None` if the
+    /// file has no entry for it. `dims` is the shape of the tensor, fastest dimension first.
     ///
     /// # Errors
-    /// `Format` when the file speaks of another number of columns.
+    /// `Format` if the number of columns differs from `dims`.
     pub fn columns(&self, tensor: &str, dims: &[u64]) -> Result<Option<&[f32]>> {
         let Some(values) = self.entries.get(tensor) else {
             return Ok(None);
@@ -76,11 +79,11 @@ impl Importance {
             .iter()
             .skip(2)
             .fold(1, |n: u64, d| n.saturating_mul(*d));
-        let wanted = dims.first().map_or(0, |cols| cols.saturating_mul(experts));
-        if to_u64(values.len()) != wanted {
+        let expected = dims.first().map_or(0, |cols| cols.saturating_mul(experts));
+        if to_u64(values.len()) != expected {
             bail!(
                 Format,
-                "{tensor}: the importance of {} columns, the tensor has {wanted}",
+                "{tensor}: expected importance of {expected} columns, got {}",
                 values.len()
             );
         }
@@ -95,34 +98,39 @@ fn from_tensors(file: &Directory) -> Result<HashMap<String, Vec<f32>>> {
             continue;
         };
         let Some(counts) = file.tensor(&format!("{name}{COUNTS}")) else {
-            bail!(Format, "{name}{COUNTS} is missing");
+            bail!(Format, "missing tensor {name}{COUNTS}");
         };
         let counts = floats(file, counts)?;
         let mut values = floats(file, sums)?;
         let cols = values.len().checked_div(counts.len()).unwrap_or(0);
         if cols == 0 || !values.len().is_multiple_of(counts.len()) {
             let (sums, counts) = (values.len(), counts.len());
-            bail!(Format, "{name}: {sums} sums for {counts} counts");
+            bail!(
+                Format,
+                "{name}: {sums} sums are not a multiple of {counts} counts"
+            );
         }
         for (values, count) in values.chunks_exact_mut(cols).zip(counts) {
-            // Of an expert that saw no token nothing is known.
+            // An expert without tokens gets uniform importance.
             let mean = |v: f32| if count > 0.0 { v / count } else { 1.0 };
             values.iter_mut().for_each(|v| *v = mean(*v));
         }
         entries.insert(name.to_owned(), values);
     }
     if entries.is_empty() {
-        bail!(
-            Format,
-            "no importance matrix: it has no tensor named *{SUMS}"
-        );
+        bail!(Format, "not an importance matrix: no tensor named *{SUMS}");
     }
     Ok(entries)
 }
 
 fn floats(file: &Directory, tensor: &TensorInfo) -> Result<Vec<f32>> {
     if tensor.dtype != TensorType::Known(DType::F32) {
-        bail!(Format, "{} is {}, wanted f32", tensor.name, tensor.dtype);
+        bail!(
+            Format,
+            "tensor {}: expected type f32, got {}",
+            tensor.name,
+            tensor.dtype
+        );
     }
     let (numbers, _) = file.bytes(tensor).as_chunks();
     Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
@@ -135,7 +143,7 @@ fn from_list(bytes: &[u8]) -> Result<HashMap<String, Vec<f32>>> {
     if count == 0 || u64::from(count) > ENTRIES_MAX || fits > Some(to_u64(bytes.len())) {
         bail!(
             Format,
-            "no importance matrix: it is neither GGUF nor a list of matrices"
+            "not an importance matrix: neither GGUF nor a list of matrices"
         );
     }
     let mut entries = HashMap::new();
@@ -144,18 +152,18 @@ fn from_list(bytes: &[u8]) -> Result<HashMap<String, Vec<f32>>> {
         if u64::from(length) > NAME_BYTES_MAX {
             bail!(
                 Format,
-                "a name of {length} bytes, not up to {NAME_BYTES_MAX}"
+                "a name of {length} bytes is over the limit of {NAME_BYTES_MAX}"
             );
         }
         let name = r.take(usize::try_from(length).unwrap_or(usize::MAX), "a name")?;
         let Ok(name) = str::from_utf8(name) else {
-            bail!(Format, "the name \"{}\" is not UTF-8", name.escape_ascii());
+            bail!(Format, "name \"{}\" is not UTF-8", name.escape_ascii());
         };
         let calls = r.u32("a number of calls")?;
         let values = r.u32("a number of columns")?;
         let length = usize::try_from(values).ok().and_then(|n| n.checked_mul(4));
         let values = r.take(length.unwrap_or(usize::MAX), "the columns of a matrix")?;
-        // Sums over the calls; no calls are means already.
+        // The values are sums over the calls, or means if the number of calls is 0.
         let divisor = if calls == 0 { 1.0 } else { calls as f32 };
         let values = values.as_chunks().0.iter();
         let values = values.map(|b| f32::from_le_bytes(*b) / divisor).collect();
@@ -177,9 +185,9 @@ mod tests {
     fn open_bytes(name: &str, bytes: &[u8]) -> Result<Importance> {
         let path = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
-        let found = Importance::open(&path);
+        let opened = Importance::open(&path);
         std::fs::remove_file(&path).unwrap();
-        found
+        opened
     }
 
     fn gguf(sums: &[f32], counts: &[f32]) -> Vec<u8> {
@@ -204,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_hold_means() {
+    fn reads_means_from_gguf_and_legacy_files() {
         let new = open_bytes("new", &gguf(&[2.0, 4.0, 5.0, 7.0], &[2.0, 0.0])).unwrap();
-        let found = new.columns("a", &[2, 3, 2]).unwrap();
-        assert_eq!(found, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
+        let columns = new.columns("a", &[2, 3, 2]).unwrap();
+        assert_eq!(columns, Some(&[1.0, 2.0, 1.0, 1.0][..]), "an idle expert");
         let old = open_bytes("old", &list("a", 4, &[2.0, 4.0])).unwrap();
         assert_eq!(old.columns("a", &[2, 3]).unwrap(), Some(&[0.5, 1.0][..]));
         assert_eq!(old.columns("b", &[2, 3]).unwrap(), None);
@@ -215,32 +223,29 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn rejects_invalid_files() {
         let whole = list("a", 1, &[1.0, 2.0]);
         let no_counts = Writer::new()
             .tensor("a.in_sum2", DType::F32, &[1], le(&[1.0]))
             .finish();
-        for (bytes, clue) in [
+        for (bytes, part) in [
             (whole[..whole.len() - 1].to_vec(), "truncated"),
             (
                 b"a text that is long enough".to_vec(),
-                "no importance matrix",
+                "not an importance matrix",
             ),
             (vec![], "truncated"),
-            (list("a", 1, &[f32::NAN]), "a: an importance of NaN"),
-            (list("a", 1, &[-1.0]), "a: an importance of -1"),
-            (no_counts.unwrap(), "a.counts is missing"),
-            (Writer::new().finish().unwrap(), "no importance matrix"),
+            (list("a", 1, &[f32::NAN]), "a: invalid importance NaN"),
+            (list("a", 1, &[-1.0]), "a: invalid importance -1"),
+            (no_counts.unwrap(), "missing tensor a.counts"),
+            (Writer::new().finish().unwrap(), "not an importance matrix"),
         ] {
             let e = open_bytes("bad", &bytes).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Format, "{e}");
-            assert!(e.message().contains(clue), "{clue}: {e}");
+            assert!(e.message().contains(part), "{part}: {e}");
         }
         let narrow = open_bytes("narrow", &list("a", 1, &[1.0])).unwrap();
         let e = narrow.columns("a", &[2, 3]).unwrap_err();
-        assert_eq!(
-            e.message(),
-            "a: the importance of 1 columns, the tensor has 2"
-        );
+        assert_eq!(e.message(), "a: expected importance of 2 columns, got 1");
     }
 }

@@ -1,4 +1,4 @@
-//! Safetensors: which files of a folder are a model, and whether they are whole.
+//! Safetensors folders: selection of the model's files and validation of the index.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,32 +10,32 @@ use super::part::Part;
 use super::safetensors::{Entries, HEADER_BYTES_MAX, json_error};
 use tabla_core::error::{Context, Result, bail};
 
-/// Files of a model; real ones have a few hundred at most.
+/// Maximum number of files of a model; the largest models have a few hundred.
 const SHARDS_MAX: usize = 4096;
 
-/// Name of the index inside a folder.
+/// File name of the index.
 const INDEX: &str = "model.safetensors.index.json";
-/// Name of a model in one file.
+/// File name of a single-file model.
 const SINGLE: &str = "model.safetensors";
-const ENDING: &str = ".safetensors";
+const EXTENSION: &str = ".safetensors";
 
-/// Which file each tensor of a model is in.
+/// Maps each tensor of a model to its file.
 pub(super) struct Index {
     pub(super) folder: PathBuf,
-    /// The files, in the order in which the index first names them.
+    /// File names, in order of first occurrence in the index.
     files: Vec<String>,
-    /// Tensors with the place of their file in `files`.
+    /// Tensor names, with the index of their file in `files`.
     tensors: Vec<(String, usize)>,
 }
 
-/// The JSON of an index; its `metadata` has sums that nobody needs.
+/// The JSON of an index; its `metadata` is ignored.
 #[derive(Deserialize)]
 struct IndexFile {
     weight_map: Entries<String>,
 }
 
 impl Index {
-    /// The index of a folder, where it has one.
+    /// Reads the index of a folder; `None` if there is no index.
     pub(super) fn of(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(INDEX);
         let Some(text) = text_file(&path, HEADER_BYTES_MAX)? else {
@@ -45,7 +45,7 @@ impl Index {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self> {
-        let found: IndexFile =
+        let parsed: IndexFile =
             serde_json::from_str(text).map_err(|e| json_error("the index", &e))?;
         let mut numbers: HashMap<String, usize> = HashMap::new();
         let mut index = Self {
@@ -53,7 +53,7 @@ impl Index {
             files: Vec::new(),
             tensors: Vec::new(),
         };
-        for (name, file) in found.weight_map.0 {
+        for (name, file) in parsed.weight_map.0 {
             let next = numbers.len();
             let number = *numbers.entry(file.clone()).or_insert(next);
             if number == next {
@@ -65,27 +65,27 @@ impl Index {
         if index.files.is_empty() || index.files.len() > SHARDS_MAX {
             bail!(
                 Format,
-                "an index of {} files, not 1 to {SHARDS_MAX}",
+                "the index lists {} files, expected 1 to {SHARDS_MAX}",
                 index.files.len()
             );
         }
         Ok(index)
     }
 
-    /// Whether the index names this file.
-    pub(super) fn names(&self, path: &Path) -> bool {
+    /// Returns true if the index lists this file.
+    pub(super) fn lists(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|n| n.to_str());
         name.is_some_and(|name| self.files.iter().any(|f| f == name))
     }
 
-    /// The files, all of which must be there.
+    /// Returns the paths of the files; fails if one is missing.
     pub(super) fn paths(&self) -> Result<Vec<PathBuf>> {
         let paths: Vec<_> = self.files.iter().map(|f| self.folder.join(f)).collect();
         let mut missing = paths.iter().filter(|p| !p.exists());
         if let Some(first) = missing.next() {
             bail!(
                 Io,
-                "{}: no such file; {} of the {} files that {INDEX} names are missing",
+                "{}: no such file; {} of the {} files listed in {INDEX} are missing",
                 first.display(),
                 missing.count().saturating_add(1),
                 paths.len()
@@ -94,29 +94,28 @@ impl Index {
         Ok(paths)
     }
 
-    /// Holds the files against the index: each tensor in the file that the index says, and no
-    /// others.
+    /// Checks that the files contain exactly the tensors that the index lists for them.
     pub(super) fn check(&self, parts: &[Part]) -> Result<()> {
-        let mut left: HashMap<&str, usize> = HashMap::new();
+        let mut remaining: HashMap<&str, usize> = HashMap::new();
         for (name, file) in &self.tensors {
-            if left.insert(name, *file).is_some() {
+            if remaining.insert(name, *file).is_some() {
                 bail!(Format, "{INDEX}: tensor {name} is listed twice");
             }
         }
         for part in parts {
             for t in &part.header.tensors {
                 let path = part.shard.path.display();
-                match left.remove(t.name.as_str()) {
+                match remaining.remove(t.name.as_str()) {
                     Some(file) if file == t.shard => {}
                     Some(file) => bail!(
                         Format,
-                        "{path}: tensor {} is here, {INDEX} says {}",
+                        "{path}: unexpected tensor {}: {INDEX} lists it in {}",
                         t.name,
                         self.file(file)
                     ),
                     None => bail!(
                         Format,
-                        "{path}: unexpected tensor {}, which {INDEX} does not name or another file has too",
+                        "{path}: unexpected tensor {}: not listed in {INDEX}, or also in another file",
                         t.name
                     ),
                 }
@@ -125,11 +124,11 @@ impl Index {
         let missing = self
             .tensors
             .iter()
-            .find(|(name, _)| left.contains_key(name.as_str()));
+            .find(|(name, _)| remaining.contains_key(name.as_str()));
         if let Some((name, file)) = missing {
             bail!(
                 Format,
-                "{}: tensor {name} is missing, {INDEX} says that it is there",
+                "{}: tensor {name} is missing, but {INDEX} lists it in this file",
                 self.folder.join(self.file(*file)).display()
             );
         }
@@ -141,20 +140,21 @@ impl Index {
     }
 }
 
-/// A file of the index must lie beside it: the index comes from the network, as the files do.
+/// Checks that a file name of the index has no path: the index is untrusted.
 fn check_file_name(tensor: &str, file: &str) -> Result<()> {
-    let plain =
-        file.ends_with(ENDING) && !file.starts_with('.') && !file.contains(['/', '\\', ':', '\0']);
+    let plain = file.ends_with(EXTENSION)
+        && !file.starts_with('.')
+        && !file.contains(['/', '\\', ':', '\0']);
     if !plain {
         bail!(
             Format,
-            "tensor {tensor} is said to be in {file:?}, which is no file of the folder that ends in {ENDING}"
+            "tensor {tensor}: invalid file name {file:?}, expected a {EXTENSION} file in the same folder"
         );
     }
     Ok(())
 }
 
-/// The files of a model, and the index that named them.
+/// The files of a model, and the index that lists them.
 pub(super) struct Files {
     pub(super) paths: Vec<PathBuf>,
     pub(super) index: Option<Index>,
@@ -169,18 +169,18 @@ impl Files {
     }
 }
 
-/// Whether a path is a folder with safetensors in it.
+/// Returns true if a path is a folder that contains safetensors files.
 pub(super) fn is_model(path: &Path) -> bool {
-    path.join(INDEX).exists() || !listed(path).is_empty()
+    path.join(INDEX).exists() || !safetensors_files(path).is_empty()
 }
 
-/// The files of the model in a folder: those of the index, or `model.safetensors`, or the one
-/// that there is.
+/// Finds the files of the model in a folder: the files of the index, or `model.safetensors`, or
+/// the only safetensors file.
 pub(super) fn find(folder: &Path) -> Result<Files> {
     if let Some(index) = Index::of(folder)? {
         return Files::of(index);
     }
-    let mut paths = listed(folder);
+    let mut paths = safetensors_files(folder);
     let single = folder.join(SINGLE);
     if paths.contains(&single) {
         paths = vec![single];
@@ -188,7 +188,7 @@ pub(super) fn find(folder: &Path) -> Result<Files> {
     if paths.len() > 1 {
         bail!(
             Format,
-            "{}: {} safetensors files, no {SINGLE} and no {INDEX} to say which belong together",
+            "{}: ambiguous model: {} safetensors files, but no {SINGLE} and no {INDEX}",
             folder.display(),
             paths.len()
         );
@@ -196,15 +196,15 @@ pub(super) fn find(folder: &Path) -> Result<Files> {
     Ok(Files { paths, index: None })
 }
 
-/// The files of the model that a file is a part of, where an index beside it says so.
-pub(super) fn find_beside(path: &Path) -> Result<Option<Files>> {
+/// Finds the files of the model that contains `path`, if an index in the same folder lists it.
+pub(super) fn find_set(path: &Path) -> Result<Option<Files>> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let index = Index::of(folder)?.filter(|index| index.names(path));
+    let index = Index::of(folder)?.filter(|index| index.lists(path));
     index.map(Files::of).transpose()
 }
 
-/// The safetensors files of a folder, by name; none where it cannot be listed.
-fn listed(folder: &Path) -> Vec<PathBuf> {
+/// Returns the safetensors files of a folder, sorted by name; empty if the folder is unreadable.
+fn safetensors_files(folder: &Path) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries
         .map(|e| e.path())
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use tabla_core::error::ErrorKind;
 
-    /// A folder with these files.
+    /// Creates a folder with these files.
     fn folder(name: &str, files: &[(&str, Vec<u8>)]) -> Folder {
         let folder = Folder::new(name);
         for (name, bytes) in files {
@@ -244,7 +244,7 @@ mod tests {
     const B: &str = "model-00002-of-00002.safetensors";
 
     #[test]
-    fn a_folder_and_any_of_its_files_open_the_model() {
+    fn opens_a_model_from_its_folder_or_any_file() {
         let map = index(&[("y", A), ("x", A), ("z", B)]);
         let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
         let folder = folder(
@@ -258,22 +258,22 @@ mod tests {
         );
         assert_eq!(detect(&folder.0).unwrap(), Kind::Safetensors);
         for path in [folder.0.clone(), folder.0.join(A), folder.0.join(B)] {
-            let found = open(&path).unwrap();
+            let opened = open(&path).unwrap();
             assert_eq!(
-                found.paths().collect::<Vec<_>>(),
+                opened.paths().collect::<Vec<_>>(),
                 [folder.0.join(A), folder.0.join(B)]
             );
-            assert_eq!(found.tensor("z").map(|t| t.shard), Some(1));
+            assert_eq!(opened.tensor("z").map(|t| t.shard), Some(1));
         }
         let alone = open(&folder.0.join("other.safetensors")).unwrap();
         assert_eq!(alone.paths().count(), 1);
     }
 
     #[test]
-    fn a_folder_without_an_index_holds_one_model() {
+    fn opens_a_folder_without_an_index_if_unambiguous() {
         let (a, b) = (floats(&["x"]), floats(&["y"]));
-        let names = |found: Directory| {
-            found
+        let names = |opened: Directory| {
+            opened
                 .tensors
                 .into_iter()
                 .map(|t| t.name)
@@ -292,20 +292,18 @@ mod tests {
         let torch = folder("torch", &[("pytorch_model.bin", b"PK".to_vec())]);
         let e = open(&torch.0).unwrap_err();
         assert!(
-            e.message().contains("PyTorch checkpoints are not read"),
+            e.message()
+                .contains("PyTorch checkpoints are not supported"),
             "{e}"
         );
         let none = folder("none", &[("readme.txt", b"a model".to_vec())]);
         for e in [open(&none.0).unwrap_err(), detect(&none.0).unwrap_err()] {
-            assert!(
-                e.message().contains("a directory that holds no model"),
-                "{e}"
-            );
+            assert!(e.message().contains("a directory without a model"), "{e}");
         }
     }
 
     #[test]
-    fn files_are_held_against_the_index() {
+    fn rejects_files_that_differ_from_the_index() {
         let check = |name: &str, entries: &[(&str, &str)], kind: ErrorKind, part: &str| {
             let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
             let folder = folder(name, &[(INDEX, index(entries)), (A, a), (B, b)]);
@@ -321,10 +319,10 @@ mod tests {
         let gone = [("x", A), ("y", A), ("z", B), ("w", B)];
         check("gone", &gone, format, "tensor w is missing");
         let moved = [("x", B), ("y", A), ("z", B)];
-        check("moved", &moved, format, "tensor x is here");
+        check("moved", &moved, format, "unexpected tensor x");
         let twice = [("x", A), ("y", A), ("z", B), ("x", A)];
         check("twice", &twice, format, "tensor x is listed twice");
-        check("empty", &[], format, "an index of 0 files");
+        check("empty", &[], format, "lists 0 files");
         let shard = [("x", A), ("y", "model-00003-of-00003.safetensors")];
         check(
             "shard",
@@ -342,17 +340,12 @@ mod tests {
             "",
             ".safetensors",
         ] {
-            check(
-                "outside",
-                &[("x", outside)],
-                format,
-                "no file of the folder",
-            );
+            check("outside", &[("x", outside)], format, "invalid file name");
         }
     }
 
     #[test]
-    fn a_damaged_index_is_named() {
+    fn rejects_a_malformed_index() {
         for text in [
             "",
             "[]",
@@ -363,7 +356,8 @@ mod tests {
             let folder = folder("index", &[(INDEX, text.into()), (A, floats(&["x"]))]);
             let e = open(&folder.0).unwrap_err();
             assert!(
-                e.message().contains("index.json: the index is damaged"),
+                e.message()
+                    .contains("index.json: the index is invalid JSON"),
                 "{e}"
             );
         }

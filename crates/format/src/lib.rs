@@ -1,7 +1,7 @@
-//! Model files: untrusted bytes in, a checked directory of metadata and tensors out.
+//! Parsers for model files: untrusted bytes in, a validated directory of metadata and tensors out.
 //!
-//! Nothing here knows what a tensor means. Opening reads headers only: tensor data stays in the
-//! mapped file, and every place and size of the directory was held against the file's length.
+//! This crate is independent of model architectures. Opening reads headers only: tensor data stays
+//! in the mapped file, and every offset and size is checked against the file's length.
 #![cfg_attr(
     not(test),
     deny(

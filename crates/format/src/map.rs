@@ -1,4 +1,4 @@
-//! The bytes of a file: mapped read-only, or held in memory.
+//! File contents: mapped read-only, or in memory.
 #![expect(unsafe_code, reason = "mapping a file is an unsafe operation")]
 
 use std::borrow::Cow;
@@ -15,37 +15,37 @@ use memmap2::UncheckedAdvice;
 
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
-/// Bytes that stay where they are as long as this value lives.
+/// Bytes with a stable address for the lifetime of this value.
 pub(super) enum Bytes {
-    /// A mapped file. The handle stays open so that a change of the file can be seen.
+    /// A mapped file. The handle stays open to detect changes of the file.
     Mapped {
         map: Mmap,
         file: File,
         modified: Option<SystemTime>,
     },
-    /// Bytes of the program itself, or made by a test.
-    Held(Cow<'static, [u8]>),
+    /// Bytes in memory: static data, or a buffer.
+    Memory(Cow<'static, [u8]>),
 }
 
 impl Bytes {
     /// Maps the file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let (file, found) = regular_file(path)?;
-        if found.len() == 0 {
-            // Linux refuses to map nothing; whoever looks at the content names the empty file.
-            return Ok(Self::Held(Cow::Borrowed(&[])));
+        let (file, before) = regular_file(path)?;
+        if before.len() == 0 {
+            // Linux cannot map an empty file; `sniff` reports the error.
+            return Ok(Self::Memory(Cow::Borrowed(&[])));
         }
         // SAFETY: the map is private and read-only, and nothing in this process writes the file.
-        // That no other process changes it is what `open` asks of its callers: a file cut short
-        // ends the process with SIGBUS, and one overwritten in place changes numbers and text.
-        // Places and lengths are copied and checked once, so neither leads outside of the map.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| io("cannot be mapped", e))?;
-        let after = file.metadata().map_err(|e| io("cannot be examined", e))?;
-        // The length decides which tensors are inside: it must hold after mapping too.
+        // `open` requires that no other process changes it: a truncated file ends the process
+        // with SIGBUS, and a file overwritten in place changes numbers and text. Offsets and
+        // lengths are copied and checked once, so neither leads outside of the map.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| io("mmap failed", e))?;
+        let after = file.metadata().map_err(|e| io("stat failed", e))?;
+        // Tensors are checked against the length, so it must be unchanged after mapping.
         if usize::try_from(after.len()) != Ok(map.len()) {
             bail!(
                 Io,
-                "the file is being written: {} bytes became {}",
+                "the file changed while it was opened: from {} to {} bytes",
                 map.len(),
                 after.len()
             );
@@ -57,35 +57,35 @@ impl Bytes {
         })
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Mapped { map, .. } => map,
-            Self::Held(bytes) => bytes,
+            Self::Memory(bytes) => bytes,
         }
     }
 
-    /// Gives the memory of some bytes back to the system until somebody reads them again.
+    /// Releases the mapped pages of a byte range; a later read loads them from the file.
     pub(super) fn release(&self, range: Range<usize>) {
         #[cfg(target_os = "linux")]
         if let Self::Mapped { map, .. } = self
             && range.end <= map.len()
         {
-            /// What one touch of a file in huge pages brings into the process, and so what goes:
-            /// neighbours that are still read come again.
-            const HUGE: usize = 2 << 20;
-            let start = range.start & !(HUGE - 1);
-            let end = range.end.next_multiple_of(HUGE).min(map.len());
+            /// Size of a huge page in bytes. The range is extended to whole huge pages, because
+            /// one access maps a whole huge page.
+            const HUGE_PAGE: usize = 2 << 20;
+            let start = range.start & !(HUGE_PAGE - 1);
+            let end = range.end.next_multiple_of(HUGE_PAGE).min(map.len());
             let advice = UncheckedAdvice::DontNeed;
-            // SAFETY: the pages of a read-only map of a file hold what the file holds: dropped,
-            // they are read from it again when they are touched.
+            // SAFETY: the pages of a read-only file map are clean: dropped pages are read from the
+            // file again on the next access.
             let _ = unsafe { map.unchecked_advise_range(advice, start, end.saturating_sub(start)) };
         }
         #[cfg(not(target_os = "linux"))]
         let _ = range;
     }
 
-    /// Fails when the mapped file has another length or time than when it was opened.
+    /// Checks that the length and modification time of the mapped file have not changed.
     pub(super) fn check_unchanged(&self) -> Result<()> {
         let Self::Mapped {
             map,
@@ -95,7 +95,7 @@ impl Bytes {
         else {
             return Ok(());
         };
-        let now = file.metadata().map_err(|e| io("cannot be examined", e))?;
+        let now = file.metadata().map_err(|e| io("stat failed", e))?;
         if usize::try_from(now.len()) != Ok(map.len()) || now.modified().ok() != *modified {
             bail!(
                 State,
@@ -106,12 +106,16 @@ impl Bytes {
     }
 }
 
-/// The text of a small file; `None` where there is no such file.
+/// Reads a UTF-8 file of at most `max` bytes; `None` if the file does not exist.
 pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
     let read = || {
-        let (file, found) = regular_file(path)?;
-        if found.len() > max {
-            bail!(Format, "{} bytes are over the limit of {max}", found.len());
+        let (file, metadata) = regular_file(path)?;
+        if metadata.len() > max {
+            bail!(
+                Format,
+                "{} bytes are over the limit of {max}",
+                metadata.len()
+            );
         }
         let mut text = String::new();
         let read = file.take(max).read_to_string(&mut text);
@@ -119,7 +123,7 @@ pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
             std::io::ErrorKind::InvalidData => {
                 Error::new(ErrorKind::Format, "the text is not UTF-8").caused_by(e)
             }
-            _ => io("cannot be read", e),
+            _ => io("read failed", e),
         })?;
         Ok(text)
     };
@@ -129,56 +133,56 @@ pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
     }
 }
 
-/// Opens a regular file for reading; anything else is named in the error.
+/// Opens a regular file for reading; fails for directories and special files.
 pub(super) fn regular_file(path: &Path) -> Result<(File, Metadata)> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
-    let found = path.metadata().map_err(|e| match e.kind() {
+    // Checked before `File::open`, which blocks on a pipe without a writer.
+    let metadata = path.metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::new(ErrorKind::Io, "no such file"),
-        _ => io("cannot be examined", e),
+        _ => io("stat failed", e),
     })?;
-    if found.is_dir() {
+    if metadata.is_dir() {
         return directory(path);
     }
-    if !found.is_file() {
-        bail!(Io, "neither a file nor a directory");
+    if !metadata.is_file() {
+        bail!(Io, "not a regular file");
     }
-    let file = File::open(path).map_err(|e| io("cannot be opened", e))?;
-    let found = file.metadata().map_err(|e| io("cannot be examined", e))?;
-    Ok((file, found))
+    let file = File::open(path).map_err(|e| io("open failed", e))?;
+    let metadata = file.metadata().map_err(|e| io("stat failed", e))?;
+    Ok((file, metadata))
 }
 
-/// Says what was probably meant by a directory.
+/// Returns an error for a directory that names the model file inside it, if any.
 fn directory<T>(path: &Path) -> Result<T> {
     let entries = path
         .read_dir()
-        .map_err(|e| io("cannot list the directory", e))?;
+        .map_err(|e| io("reading the directory failed", e))?;
     let names = entries
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned());
-    // What can be opened comes first.
+    // Prefers GGUF files, which can be opened.
     let torch = |n: &String| n.starts_with("pytorch_model");
     let models = names.filter(|n| n.ends_with(".gguf") || torch(n));
     match models.min_by_key(|n| (torch(n), n.clone())) {
         Some(name) if name.ends_with(".gguf") => bail!(Io, "a directory; open {name:?} inside it"),
         Some(name) => bail!(
             Unsupported,
-            "a directory with {name:?} and no safetensors; PyTorch checkpoints are not read"
+            "a directory with {name:?} but no safetensors; PyTorch checkpoints are not supported"
         ),
-        None => bail!(Io, "a directory that holds no model"),
+        None => bail!(Io, "a directory without a model"),
     }
 }
 
-/// An error of the operating system, with what was tried.
+/// Returns an `Io` error from the failed operation and the error of the operating system.
 pub(super) fn io(what: &str, cause: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
 }
 
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self {
+        let storage = match self {
             Self::Mapped { .. } => "mapped",
-            Self::Held(_) => "held",
+            Self::Memory(_) => "in memory",
         };
-        write!(f, "{} bytes, {how}", self.as_slice().len())
+        write!(f, "{} bytes, {storage}", self.as_slice().len())
     }
 }

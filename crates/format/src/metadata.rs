@@ -1,7 +1,7 @@
-//! Metadata: the typed key-value pairs at the head of a file, decoded when they are asked for.
+//! Metadata: the typed key-value pairs of the file header, decoded on access.
 //!
-//! A vocabulary is hundreds of thousands of strings. Opening a file walks over them once and keeps
-//! four bytes for each; text is handed out from the mapped file.
+//! A vocabulary is hundreds of thousands of strings. Opening a file scans them once and stores a
+//! four-byte offset for each; strings are borrowed from the mapped file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,24 +11,24 @@ use super::map::Bytes;
 use super::value::{Array, Value, ValueType};
 use tabla_core::error::{Result, bail};
 
-/// Where a key's value lies in the file.
+/// Location of a key's value in the file.
 pub(super) struct Entry {
     pub(super) key: String,
-    /// The type, for arrays that of the items.
+    /// Type of the value, or of the items of an array.
     pub(super) kind: ValueType,
-    /// First byte of the value, after the length of a string or the head of an array.
+    /// First byte of the value, after a string's length or an array's header.
     pub(super) at: usize,
     pub(super) bytes: usize,
-    /// For arrays: how many items.
+    /// For arrays: the number of items.
     pub(super) items: Option<usize>,
     /// For arrays of strings: see [`Array`].
     pub(super) starts: Vec<u32>,
 }
 
-/// The metadata of a file, in the file's order, with getters that check types.
+/// The metadata of a file, in file order, with type-checked getters.
 ///
-/// A getter answers `Ok(None)` for a missing key, and an error that names key, wanted and found
-/// for a value that does not fit.
+/// A getter returns `Ok(None)` for a missing key, and an error with the key, the expected type and
+/// the value for a mismatch.
 pub struct Metadata {
     bytes: Arc<Bytes>,
     entries: Vec<Entry>,
@@ -37,10 +37,10 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// No keys at all: files of other formats have their metadata elsewhere.
+    /// Returns empty metadata, for safetensors files.
     pub(super) fn empty() -> Self {
         Self {
-            bytes: Arc::new(Bytes::Held(Cow::Borrowed(&[]))),
+            bytes: Arc::new(Bytes::Memory(Cow::Borrowed(&[]))),
             entries: Vec::new(),
             by_key: Vec::new(),
         }
@@ -64,35 +64,35 @@ impl Metadata {
         }
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True when there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
         let index = find(&self.entries, &self.by_key, |e| &e.key, key)?;
         self.value(self.entries.get(index)?)
     }
 
-    /// Keys and values in the file's order.
+    /// Returns keys and values in file order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
         self.entries
             .iter()
             .filter_map(|e| Some((e.key.as_str(), self.value(e)?)))
     }
 
-    /// An integer of any type that fits 32 bits without sign.
+    /// Returns an integer of any type as `u32`.
     pub fn u32(&self, key: &str) -> Result<Option<u32>> {
         self.typed(key, "an integer from 0 to 4294967295", Value::integer)
     }
 
-    /// An integer of any type that fits 64 bits without sign.
+    /// Returns an integer of any type as `u64`.
     pub fn u64(&self, key: &str) -> Result<Option<u64>> {
         self.typed(
             key,
@@ -101,27 +101,27 @@ impl Metadata {
         )
     }
 
-    /// A finite number of single or double precision.
+    /// Returns a finite `f32` or `f64` as `f32`.
     pub fn f32(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, "a finite f32", |v| v.float().filter(|n| n.is_finite()))
     }
 
-    /// A truth value.
+    /// Returns a bool.
     pub fn bool(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "a bool", Value::boolean)
     }
 
-    /// A string, which must be UTF-8.
+    /// Returns a UTF-8 string.
     pub fn str(&self, key: &str) -> Result<Option<&str>> {
-        self.typed(key, "a string of UTF-8", Value::text)
+        self.typed(key, "a UTF-8 string", Value::text)
     }
 
-    /// An array of strings, which must be UTF-8.
+    /// Returns an array of UTF-8 strings.
     pub fn strs(&self, key: &str) -> Result<Option<Vec<&str>>> {
-        self.list(key, "a string of UTF-8", Value::text)
+        self.list(key, "a UTF-8 string", Value::text)
     }
 
-    /// An array of strings as bytes, for vocabularies that are not UTF-8.
+    /// Returns an array of strings as bytes, for vocabularies that are not UTF-8.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&[u8]>>> {
         self.list(key, "a string", |v| {
             if let Value::String(s) = v {
@@ -132,12 +132,12 @@ impl Metadata {
         })
     }
 
-    /// An array of integers of any type that fit 32 bits without sign.
+    /// Returns an array of integers of any type as `u32`.
     pub fn u32s(&self, key: &str) -> Result<Option<Vec<u32>>> {
         self.list(key, "an integer from 0 to 4294967295", Value::integer)
     }
 
-    /// An array of integers of any type that fit 32 bits with sign.
+    /// Returns an array of integers of any type as `i32`.
     pub fn i32s(&self, key: &str) -> Result<Option<Vec<i32>>> {
         self.list(
             key,
@@ -146,12 +146,12 @@ impl Metadata {
         )
     }
 
-    /// An array of numbers of single or double precision; they may be infinite.
+    /// Returns an array of `f32` or `f64` as `f32`; values may be infinite or NaN.
     pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>> {
         self.list(key, "an f32", Value::float)
     }
 
-    /// An array of truth values.
+    /// Returns an array of bools.
     pub fn bools(&self, key: &str) -> Result<Option<Vec<bool>>> {
         self.list(key, "a bool", Value::boolean)
     }
@@ -159,17 +159,17 @@ impl Metadata {
     fn typed<'a, T>(
         &'a self,
         key: &str,
-        wanted: &str,
+        expected: &str,
         read: impl Fn(Value<'a>) -> Option<T>,
     ) -> Result<Option<T>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         match read(value) {
-            Some(found) => Ok(Some(found)),
+            Some(converted) => Ok(Some(converted)),
             None => bail!(
                 Format,
-                "{key}: wanted {wanted}, found {} {value}",
+                "{key}: expected {expected}, got {} {value}",
                 value.kind().name()
             ),
         }
@@ -178,7 +178,7 @@ impl Metadata {
     fn list<'a, T>(
         &'a self,
         key: &str,
-        wanted: &str,
+        expected: &str,
         read: impl Fn(Value<'a>) -> Option<T>,
     ) -> Result<Option<Vec<T>>> {
         let Some(array) = self.typed(key, "an array", Value::array)? else {
@@ -186,14 +186,14 @@ impl Metadata {
         };
         let mut list = Vec::with_capacity(array.len());
         for (i, item) in array.iter().enumerate() {
-            let Some(found) = read(item) else {
+            let Some(converted) = read(item) else {
                 let kind = item.kind().name();
                 bail!(
                     Format,
-                    "{key}: item {i}: wanted {wanted}, found {kind} {item}"
+                    "{key}: item {i}: expected {expected}, got {kind} {item}"
                 );
             };
-            list.push(found);
+            list.push(converted);
         }
         Ok(Some(list))
     }
@@ -219,7 +219,7 @@ impl fmt::Debug for Metadata {
     }
 }
 
-/// Indices sorted by name; two items of the same name are the error.
+/// Returns indices sorted by name; fails with the first pair of items with the same name.
 pub(super) fn sorted<T>(items: &[T], name: impl Fn(&T) -> &str) -> Result<Vec<u32>, (&T, &T)> {
     let mut pairs: Vec<(u32, &T)> = (0..).zip(items).collect();
     pairs.sort_by_key(|(i, item)| (name(item), *i));
@@ -233,17 +233,17 @@ pub(super) fn sorted<T>(items: &[T], name: impl Fn(&T) -> &str) -> Result<Vec<u3
     Ok(pairs.into_iter().map(|(i, _)| i).collect())
 }
 
-/// The index of the item of this name, by an order that [`sorted`] made.
+/// Returns the index of the item named `key`; `order` is the result of [`sorted`].
 pub(super) fn find<T>(
     items: &[T],
     order: &[u32],
     name: impl Fn(&T) -> &str,
-    wanted: &str,
+    key: &str,
 ) -> Option<usize> {
     let index = |i: &u32| usize::try_from(*i).ok();
     let item = |i: &u32| index(i).and_then(|i| items.get(i));
-    let place = order
-        .binary_search_by(|i| item(i).map_or("", &name).cmp(wanted))
+    let position = order
+        .binary_search_by(|i| item(i).map_or("", &name).cmp(key))
         .ok()?;
-    order.get(place).and_then(index)
+    order.get(position).and_then(index)
 }

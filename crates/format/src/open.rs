@@ -1,4 +1,4 @@
-//! Opening models: one file, all files of a set, or bytes in memory.
+//! Opens models from one file, a set of files, or bytes in memory.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,15 @@ use tabla_core::error::{Context, Result, bail};
 
 /// Opens a model: maps the file, or all files of its set, and reads the headers.
 ///
-/// A set is named `name-00001-of-00003.gguf`, or by the `model.safetensors.index.json` of its
-/// folder; any part opens all of it. Of safetensors the folder can be opened too.
+/// A set is named `name-00001-of-00003.gguf`, or listed in the `model.safetensors.index.json` of
+/// its folder; any part opens the whole set. For safetensors, `path` can also be the folder.
 ///
-/// The files must stay as they are while the directory lives. Where another program shortens one,
-/// reading what is gone makes the system end the process (`SIGBUS`); replacing a file under its
-/// name is safe.
+/// The files must not change while the directory exists. If another program truncates a file,
+/// reading the missing part ends the process with `SIGBUS`; replacing a file by renaming is safe.
 ///
 /// # Errors
-/// `Io` where a file is missing, `Format` where one is damaged, `Unsupported` where it is sound but
-/// not known here. The message begins with the path and names the byte or the tensor.
+/// `Io` if a file is missing, `Format` if a file is invalid, `Unsupported` for a valid file of an
+/// unsupported type or version. The message starts with the path and names the byte or the tensor.
 pub fn open(path: &Path) -> Result<Directory> {
     if index::is_model(path) {
         let files = index::find(path)?;
@@ -31,14 +30,14 @@ pub fn open(path: &Path) -> Result<Directory> {
     let part = open_part(path, 0)?;
     match part.kind {
         Kind::Gguf => open_set(path, part),
-        Kind::Safetensors => match index::find_beside(path)? {
+        Kind::Safetensors => match index::find_set(path)? {
             Some(files) => open_files(&files),
             None => assemble(vec![part]),
         },
     }
 }
 
-/// Opens the files that the parts of a GGUF set name.
+/// Opens all files of a GGUF set.
 fn open_set(path: &Path, part: Part) -> Result<Directory> {
     let count = part
         .header
@@ -52,8 +51,8 @@ fn open_set(path: &Path, part: Part) -> Result<Directory> {
     let Some(set) = Set::of(path).filter(|s| s.count == count) else {
         bail!(
             Format,
-            "{}: part of a set of {count} files; it must be named `name-00001-of-{count:05}.gguf` \
-             for the others to be found",
+            "{}: one of {count} files of a model; expected a file name of the form \
+             `name-00001-of-{count:05}.gguf`",
             path.display()
         );
     };
@@ -68,7 +67,7 @@ fn open_set(path: &Path, part: Part) -> Result<Directory> {
     assemble(parts)
 }
 
-/// Opens the safetensors of a folder.
+/// Opens the safetensors files of a folder.
 fn open_files(files: &index::Files) -> Result<Directory> {
     let parts = files.paths.iter().enumerate();
     let parts = parts
@@ -80,26 +79,26 @@ fn open_files(files: &index::Files) -> Result<Directory> {
     assemble(parts)
 }
 
-/// Reads a small text that stands beside a model: `None` where there is no such file.
+/// Reads a text file of at most `max` bytes; `None` if the file does not exist.
 ///
 /// # Errors
-/// `Format` for more than `max` bytes or what is not UTF-8, `Io` where it cannot be read; with the
-/// path.
+/// `Format` if the file is larger or not UTF-8, `Io` if it cannot be read. The message starts with
+/// the path.
 pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
     map::text_file(path, max)
 }
 
-/// Opens a model that is in memory: the built-in one, or one that a test has written.
+/// Opens a model from bytes in memory, such as the built-in model.
 ///
 /// # Errors
 /// As [`open`], with `name` in place of the path.
 pub fn open_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Directory> {
-    let part = read_part(PathBuf::from(name), Bytes::Held(bytes.into()), 0).context(name)?;
+    let part = read_part(PathBuf::from(name), Bytes::Memory(bytes.into()), 0).context(name)?;
     match part.header.metadata.u32("split.count").context(name)? {
         None | Some(0 | 1) => assemble(vec![part]),
         Some(count) => bail!(
             Format,
-            "{name}: part of a set of {count} files, which need a path"
+            "{name}: one of {count} files of a model; open the model by path"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! A file of a model, and what its header says.
+//! A file of a model and its parsed header.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use super::map::Bytes;
 use super::metadata::Metadata;
 use super::tensor::TensorInfo;
 
-/// What a file is, told by its content.
+/// Format of a model, detected by content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// One GGUF file or a set of parts.
+    /// GGUF: one file or a set of parts.
     Gguf,
-    /// Safetensors, one file or several, with the configuration beside them.
+    /// Safetensors: one or more files, with `config.json` in the same folder.
     Safetensors,
 }
 
@@ -24,14 +24,14 @@ pub(super) struct Shard {
     pub(super) bytes: Arc<Bytes>,
 }
 
-/// A file with its header read.
+/// A file and its parsed header.
 pub(super) struct Part {
     pub(super) kind: Kind,
     pub(super) shard: Shard,
     pub(super) header: Header,
 }
 
-/// What the header of a file says.
+/// The parsed header of a file.
 pub(super) struct Header {
     pub(super) version: Option<u32>,
     pub(super) metadata: Metadata,

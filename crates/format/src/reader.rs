@@ -1,10 +1,10 @@
-//! A place in untrusted bytes that only moves forward, and only over bytes that are there.
+//! A bounds-checked cursor over untrusted bytes.
 
 use std::fmt;
 
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// A place in the header.
+/// A cursor over the header.
 pub(super) struct Reader<'a> {
     pub(super) bytes: &'a [u8],
     /// Never past the end of `bytes`.
@@ -12,7 +12,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The first byte.
+    /// Returns a cursor at the first byte.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -21,18 +21,18 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes and advances.
     pub(super) fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
         let Some((taken, _)) = self.rest().split_at_checked(len) else {
             bail!(
                 Format,
-                "truncated: header byte {}: {what} needs {len} bytes, the file has {} more; \
-                 the file is damaged or the download was interrupted",
+                "truncated: header byte {}: {what} needs {len} bytes, the file has {} left; \
+                 the file is corrupt or the download was interrupted",
                 self.at,
                 self.rest().len()
             );
         };
-        // Cannot wrap: the bytes are there.
+        // Cannot overflow: `len` bytes are left.
         self.at = self.at.saturating_add(len);
         Ok(taken)
     }
@@ -47,8 +47,14 @@ impl<'a> Reader<'a> {
         Ok(bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)))
     }
 
-    /// A count of things that take at least `each` bytes.
-    pub(super) fn count(&mut self, what: impl fmt::Display, max: u64, each: u64) -> Result<usize> {
+    /// Reads a count of items; checks it against `max` and against the bytes left, where an item
+    /// has at least `item_bytes` bytes.
+    pub(super) fn count(
+        &mut self,
+        what: impl fmt::Display,
+        max: u64,
+        item_bytes: u64,
+    ) -> Result<usize> {
         let at = self.at;
         let count = self.u64("a count")?;
         if count > max {
@@ -59,7 +65,7 @@ impl<'a> Reader<'a> {
         }
         let left = self.rest().len();
         match (
-            count.checked_mul(each).map(usize::try_from),
+            count.checked_mul(item_bytes).map(usize::try_from),
             usize::try_from(count),
         ) {
             (Some(Ok(need)), Ok(count)) if need <= left => Ok(count),
@@ -70,13 +76,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string of at most `max` bytes.
+    /// Reads a string of at most `max` bytes.
     pub(super) fn string(&mut self, what: &str, max: u64) -> Result<&'a [u8]> {
         let len = self.count(format_args!("bytes of {what}"), max, 1)?;
         self.take(len, what)
     }
 
-    /// A string that is used as a name: printable UTF-8, not empty.
+    /// Reads a name: UTF-8, not empty, without control characters.
     pub(super) fn name(&mut self, what: &str, max: u64) -> Result<String> {
         let at = self.at;
         let bytes = self.string(what, max)?;
@@ -97,20 +103,20 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A list with room for `count` items: the count was held against the bytes of the file.
+/// Allocates a list for `count` items; `count` must already be checked against the file size.
 pub(super) fn reserve<T>(count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|e| {
         Error::new(
             ErrorKind::Memory,
-            format_args!("no memory for {count} entries"),
+            format_args!("out of memory allocating {count} entries"),
         )
         .caused_by(e)
     })?;
     Ok(list)
 }
 
-/// A length as the formats have it.
+/// Converts a length to `u64`.
 pub(super) fn to_u64(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Safetensors: the header of a file, every number checked before it is used.
+//! Safetensors header parser. Every number is checked before use.
 //!
-//! The layout is that of the `safetensors` crate: eight bytes of length, a JSON object from names
-//! to type, shape and place, then tensor data without a gap. Own code reads it, because the
-//! crate keeps the last of two equal names and allows a header of 100 MB.
+//! The layout is that of the `safetensors` crate: an eight-byte length, a JSON object that maps
+//! names to type, shape and offsets, then tensor data without gaps. The crate itself is not used,
+//! because it accepts duplicate names and headers of up to 100 MB.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,28 +16,28 @@ use super::reader::{Reader, to_u64};
 use super::tensor::{TensorInfo, TensorType};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// Bytes of a header; one of a thousand tensors has a hundred thousand.
+/// Maximum size of a header in bytes; a header of a thousand tensors has a hundred thousand.
 pub(super) const HEADER_BYTES_MAX: u64 = 25 << 20;
-/// Tensors of a file or of an index; the largest sparse models have some ten thousand.
+/// Maximum number of tensors of a file or an index; the largest MoE models have tens of thousands.
 const TENSORS_MAX: usize = 200_000;
-/// Bytes of a tensor's name.
+/// Maximum length of a tensor name in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Dimensions of a tensor; those of images and sounds have five.
+/// Maximum number of tensor dimensions; vision and audio models use up to five.
 const DIMS_MAX: usize = 8;
-/// The key of an object of strings among the tensors.
-const NOTES: &str = "__metadata__";
+/// Header key of the string-to-string metadata object.
+const METADATA_KEY: &str = "__metadata__";
 
-/// Whether the first bytes of a file are those of a safetensors header.
+/// Returns true if the first bytes of a file are a safetensors header.
 pub(super) fn sniff(head: &[u8]) -> bool {
     let length = head.first_chunk().map(|b| u64::from_le_bytes(*b));
-    // A longer header is for `parse` to refuse, with the limit; 100 MB is the format's own.
+    // `parse` enforces the lower limit with a message; 100 MB is the limit of the format.
     length.is_some_and(|n| n <= 100_000_000) && head.get(8) == Some(&b'{')
 }
 
-/// Reads the header of the file that is number `shard` of its set.
+/// Parses the header of file number `shard` of a set.
 pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
     let mut r = Reader::new(bytes);
-    let length = r.u64("the header's length")?;
+    let length = r.u64("the header length")?;
     if length > HEADER_BYTES_MAX {
         bail!(
             Format,
@@ -45,7 +45,7 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
         );
     }
     let text = r.take(usize::try_from(length).unwrap_or(usize::MAX), "the header")?;
-    let entries: Entries<Entry> =
+    let entries: Entries<TensorEntry> =
         serde_json::from_slice(text).map_err(|e| json_error("the header", &e))?;
     let data = to_u64(r.at);
     let end = to_u64(bytes.len());
@@ -54,7 +54,7 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
         .into_iter()
         .map(|(name, entry)| entry.tensor(name, shard, data))
         .collect::<Result<Vec<_>>>()?;
-    check_tiles(&tensors, data, end)?;
+    check_contiguous(&tensors, data, end)?;
     Ok(Header {
         version: None,
         metadata: Metadata::empty(),
@@ -62,19 +62,22 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Result<Header> {
     })
 }
 
-/// The header of a file of these tensors, one behind the other: name, type by the format's name,
-/// elements along each dimension, the fastest first, and bytes.
+/// Returns the header of a file with these contiguous tensors: name, safetensors type name, shape
+/// (fastest dimension first) and size in bytes.
 ///
 /// # Errors
-/// `TooLarge` for more bytes than can be counted.
+/// `TooLarge` if the total size overflows 64 bits.
 pub fn safetensors_header(tensors: &[(String, &str, &[u64], u64)]) -> Result<Vec<u8>> {
     let mut entries = serde_json::Map::new();
-    // Readers of PyTorch files ask for it.
-    entries.insert(NOTES.into(), serde_json::json!({ "format": "pt" }));
+    // `transformers` requires this key.
+    entries.insert(METADATA_KEY.into(), serde_json::json!({ "format": "pt" }));
     let mut at = 0u64;
     for (name, dtype, dims, bytes) in tensors {
         let Some(end) = at.checked_add(*bytes) else {
-            bail!(TooLarge, "tensor {name}: {bytes} bytes behind {at} others");
+            bail!(
+                TooLarge,
+                "tensor {name}: {bytes} bytes at offset {at} overflow 64 bits"
+            );
         };
         let shape: Vec<_> = dims.iter().rev().collect();
         let entry = serde_json::json!({
@@ -84,7 +87,7 @@ pub fn safetensors_header(tensors: &[(String, &str, &[u64], u64)]) -> Result<Vec
         at = end;
     }
     let mut text = serde_json::Value::from(entries).to_string().into_bytes();
-    // Data begins at a multiple of eight bytes.
+    // Aligns the data to eight bytes.
     let length = text.len().checked_next_multiple_of(8);
     text.resize(length.unwrap_or(text.len()), b' ');
     let mut header = to_u64(text.len()).to_le_bytes().to_vec();
@@ -92,9 +95,8 @@ pub fn safetensors_header(tensors: &[(String, &str, &[u64], u64)]) -> Result<Vec
     Ok(header)
 }
 
-/// The tensors must fill the rest of the file, one behind the other: what no tensor names could
-/// be anything, and what two name would change under both.
-fn check_tiles(tensors: &[TensorInfo], data: u64, end: u64) -> Result<()> {
+/// Checks that the tensors cover the rest of the file without gaps or overlaps.
+fn check_contiguous(tensors: &[TensorInfo], data: u64, end: u64) -> Result<()> {
     let mut order: Vec<_> = tensors.iter().collect();
     order.sort_by_key(|t| (t.offset, t.bytes));
     let mut at = data;
@@ -102,12 +104,12 @@ fn check_tiles(tensors: &[TensorInfo], data: u64, end: u64) -> Result<()> {
         if t.offset != at {
             bail!(
                 Format,
-                "tensor {} begins at byte {}, the one before it ends at {at}",
+                "tensor {} begins at byte {}, expected {at}, the end of the previous tensor",
                 t.name,
                 t.offset
             );
         }
-        // `Entry::tensor` has added these two before.
+        // Cannot overflow: `TensorEntry::tensor` checks the sum.
         at = t.offset.saturating_add(t.bytes);
         if at > end {
             bail!(
@@ -121,22 +123,22 @@ fn check_tiles(tensors: &[TensorInfo], data: u64, end: u64) -> Result<()> {
     if at != end {
         bail!(
             Format,
-            "the tensors end at byte {at}, the file has {end} bytes"
+            "the last tensor ends at byte {at}, the file has {end} bytes"
         );
     }
     Ok(())
 }
 
-/// What the header says of a tensor.
+/// Header entry of a tensor.
 #[derive(Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
 }
 
-impl Entry {
-    /// The entry with its numbers held against each other; `data` is where offsets count from.
+impl TensorEntry {
+    /// Validates the entry; `data` is the file offset of the data section.
     fn tensor(self, name: String, shard: usize, data: u64) -> Result<TensorInfo> {
         let Self {
             dtype,
@@ -147,22 +149,20 @@ impl Entry {
             let shown: String = name.chars().take(32).collect();
             bail!(
                 Format,
-                "the name {shown:?} of {} bytes is no name: 1 to {NAME_BYTES_MAX} bytes that can be printed",
+                "invalid tensor name {shown:?} of {} bytes, expected 1 to {NAME_BYTES_MAX} bytes \
+                 without control characters",
                 name.len()
             );
         }
         if shape.len() > DIMS_MAX {
             bail!(
                 Format,
-                "tensor {name} has {} dimensions, not up to {DIMS_MAX}",
+                "tensor {name} has {} dimensions, expected at most {DIMS_MAX}",
                 shape.len()
             );
         }
         let Some(kind) = TensorType::from_safetensors(&dtype) else {
-            bail!(
-                Unsupported,
-                "tensor {name} has the type {dtype:?}, which is not known"
-            );
+            bail!(Unsupported, "tensor {name} has unknown type {dtype:?}");
         };
         let cols = shape.last().copied().unwrap_or(1);
         let rows = shape
@@ -172,12 +172,16 @@ impl Entry {
             .try_fold(1u64, |n, d| n.checked_mul(*d));
         let size = rows.and_then(|rows| kind.bytes(rows, cols));
         let (Some(bytes), Some(offset)) = (to.checked_sub(from), data.checked_add(from)) else {
-            bail!(Format, "tensor {name} lies from byte {from} to byte {to}");
+            bail!(
+                Format,
+                "tensor {name}: invalid data_offsets: from byte {from} to byte {to}"
+            );
         };
         if size != Some(bytes) || offset.checked_add(bytes).is_none() {
             bail!(
                 Format,
-                "tensor {name}: {shape:?} elements of {dtype} in bytes {from} to {to}"
+                "tensor {name}: size mismatch: shape {shape:?} of {dtype}, data from byte {from} to \
+                 byte {to}"
             );
         }
         let dims = if shape.is_empty() {
@@ -196,13 +200,13 @@ impl Entry {
     }
 }
 
-/// A JSON object of tensors as a list, so that a name that stands twice is seen.
+/// A JSON object of tensors as a list, so that duplicate names can be rejected.
 pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reading<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reading<T> {
+        struct EntriesVisitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
             type Value = Vec<(String, T)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,7 +216,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
-                    if name == NOTES {
+                    if name == METADATA_KEY {
                         map.next_value::<HashMap<String, IgnoredAny>>()?;
                         continue;
                     }
@@ -225,7 +229,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
                 Ok(entries)
             }
         }
-        from.deserialize_map(Reading(std::marker::PhantomData))
+        from.deserialize_map(EntriesVisitor(std::marker::PhantomData))
             .map(Self)
     }
 }
@@ -233,7 +237,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
 pub(super) fn json_error(what: &str, cause: &serde_json::Error) -> Error {
     Error::new(
         ErrorKind::Format,
-        format_args!("{what} is damaged: {cause}"),
+        format_args!("{what} is invalid JSON: {cause}"),
     )
 }
 
@@ -243,7 +247,7 @@ pub(super) mod tests {
     use crate::{Kind, open_bytes};
     use tabla_core::dtype::DType;
 
-    /// A file with this header and so many bytes of data.
+    /// Returns a file with this header and `data` bytes of data.
     fn file(header: &str, data: usize) -> Vec<u8> {
         let mut bytes = to_u64(header.len()).to_le_bytes().to_vec();
         bytes.extend(header.bytes());
@@ -251,7 +255,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// A tensor of two floats for each name, one behind the other.
+    /// Returns a file with one tensor of two floats per name.
     pub(crate) fn floats(names: &[&str]) -> Vec<u8> {
         let entry = |(i, name): (usize, &&str)| {
             let (from, to) = (8 * i, 8 * i + 8);
@@ -262,125 +266,133 @@ pub(super) mod tests {
     }
 
     #[track_caller]
-    fn refused(bytes: Vec<u8>, kind: ErrorKind, part: &str) {
+    fn assert_rejected(bytes: Vec<u8>, kind: ErrorKind, part: &str) {
         let e = open_bytes("test", bytes).expect_err(part);
         assert!(e.message().contains(part), "{part:?} is not in: {e}");
         assert_eq!(e.kind(), kind, "{e}");
     }
 
-    /// A header of one tensor, `x`, with four bytes of data.
+    /// Returns a file with one tensor, `x`, and four bytes of data.
     fn one(dtype: &str, shape: &str, offsets: &str) -> Vec<u8> {
         let entry = format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}"#);
         file(&format!(r#"{{"x":{entry}}}"#), 4)
     }
 
     #[test]
-    fn tensors_are_where_the_header_says() {
+    fn reads_tensors_at_their_offsets() {
         let header = r#"{"__metadata__":{"format":"pt"},
             "b":{"dtype":"BF16","shape":[3,2],"data_offsets":[4,16]},
             "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},
             "none":{"dtype":"U8","shape":[0,7],"data_offsets":[4,4]}}   "#;
-        let found = open_bytes("test", file(header, 16)).unwrap();
-        assert_eq!((found.kind, found.version), (Kind::Safetensors, None));
-        let b = found.tensor("b").unwrap();
+        let opened = open_bytes("test", file(header, 16)).unwrap();
+        assert_eq!((opened.kind, opened.version), (Kind::Safetensors, None));
+        let b = opened.tensor("b").unwrap();
         assert_eq!(
             (b.dims.as_slice(), b.dtype),
             ([2, 3].as_slice(), DType::Bf16.into())
         );
-        assert_eq!(found.bytes(b), (4..16).collect::<Vec<u8>>());
-        let a = found.tensor("a").unwrap();
+        assert_eq!(opened.bytes(b), (4..16).collect::<Vec<u8>>());
+        let a = opened.tensor("a").unwrap();
         assert_eq!(
-            (a.dims.as_slice(), found.bytes(a)),
+            (a.dims.as_slice(), opened.bytes(a)),
             ([1].as_slice(), [0, 1, 2, 3].as_slice())
         );
-        assert_eq!(found.tensor("none").unwrap().elements(), 0);
+        assert_eq!(opened.tensor("none").unwrap().elements(), 0);
     }
 
     #[test]
-    fn sizes_and_places_are_held_against_the_file() {
+    fn rejects_invalid_sizes_and_offsets() {
         let long = HEADER_BYTES_MAX + 1;
-        let mut lie = one("F32", "[1]", "[0,4]");
-        lie[..8].copy_from_slice(&long.to_le_bytes());
-        refused(
-            lie.clone(),
+        let mut bytes = one("F32", "[1]", "[0,4]");
+        bytes[..8].copy_from_slice(&long.to_le_bytes());
+        assert_rejected(
+            bytes.clone(),
             ErrorKind::Format,
             "a header of 26214401 bytes is over the limit",
         );
-        lie[..8].copy_from_slice(&9999u64.to_le_bytes());
-        refused(lie, ErrorKind::Format, "truncated");
-        refused(
+        bytes[..8].copy_from_slice(&9999u64.to_le_bytes());
+        assert_rejected(bytes, ErrorKind::Format, "truncated");
+        assert_rejected(
             one("F32", "[1]", "[0,3]"),
             ErrorKind::Format,
-            "tensor x: [1] elements of F32",
+            "size mismatch: shape [1] of F32",
         );
-        refused(
+        assert_rejected(
             one("F32", "[2]", "[0,8]"),
             ErrorKind::Format,
             "tensor x ends at byte",
         );
-        refused(
+        assert_rejected(
             one("F32", "[1]", "[4,0]"),
             ErrorKind::Format,
             "from byte 4 to byte 0",
         );
-        refused(
+        assert_rejected(
             one("F32", "[1]", "[4,8]"),
             ErrorKind::Format,
-            "the one before it ends",
+            "the end of the previous tensor",
         );
-        refused(
+        assert_rejected(
             one("U8", "[3]", "[0,3]"),
             ErrorKind::Format,
-            "the tensors end at byte",
+            "the last tensor ends at byte",
         );
-        refused(one("I7", "[4]", "[0,4]"), ErrorKind::Unsupported, "I7");
+        assert_rejected(one("I7", "[4]", "[0,4]"), ErrorKind::Unsupported, "I7");
         let wide = "[4294967296,4294967296,4]";
-        refused(one("U8", wide, "[0,4]"), ErrorKind::Format, "tensor x");
+        assert_rejected(one("U8", wide, "[0,4]"), ErrorKind::Format, "tensor x");
         let far = "[18446744073709551612,18446744073709551615]";
-        refused(
+        assert_rejected(
             one("U8", "[3]", far),
             ErrorKind::Format,
             "18446744073709551612",
         );
-        refused(
+        assert_rejected(
             one("U8", "[1,1,1,1,1,1,1,1,4]", "[0,4]"),
             ErrorKind::Format,
             "9 dimensions",
         );
-        refused(one("U8", "[-4]", "[0,4]"), ErrorKind::Format, "damaged");
+        assert_rejected(
+            one("U8", "[-4]", "[0,4]"),
+            ErrorKind::Format,
+            "invalid JSON",
+        );
     }
 
     #[test]
-    fn headers_that_lie_are_refused() {
-        refused(
+    fn rejects_malformed_headers() {
+        assert_rejected(
             floats(&["a", "b", "a"]),
             ErrorKind::Format,
             "tensor a is listed twice",
         );
-        refused(floats(&["", "b"]), ErrorKind::Format, "is no name");
-        refused(
+        assert_rejected(floats(&["", "b"]), ErrorKind::Format, "invalid tensor name");
+        assert_rejected(
             file("{\"a\":1}", 0),
             ErrorKind::Format,
-            "the header is damaged",
+            "the header is invalid JSON",
         );
-        refused(
+        assert_rejected(
             file("{\"a\":", 0),
             ErrorKind::Format,
-            "the header is damaged",
+            "the header is invalid JSON",
         );
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
-        refused(file(&deep, 0), ErrorKind::Format, "the header is damaged");
+        assert_rejected(
+            file(&deep, 0),
+            ErrorKind::Format,
+            "the header is invalid JSON",
+        );
         let one = r#""x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
         let same = file(&format!("{{{one},{one}}}"), 4);
-        refused(same, ErrorKind::Format, "tensor x");
+        assert_rejected(same, ErrorKind::Format, "tensor x");
         let fields = r#"{"x":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}}"#;
-        refused(file(fields, 4), ErrorKind::Format, "duplicate field");
+        assert_rejected(file(fields, 4), ErrorKind::Format, "duplicate field");
         let empty = r#"{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
         let many: Vec<_> = (0..=TENSORS_MAX)
             .map(|i| format!("\"{i}\":{empty}"))
             .collect();
         let many = format!("{{{}}}", many.join(","));
-        refused(
+        assert_rejected(
             file(&many, 0),
             ErrorKind::Format,
             "more than 200000 tensors",
@@ -388,7 +400,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_length_short_of_the_whole_is_refused() {
+    fn rejects_every_truncation() {
         let whole = floats(&["a", "b"]);
         for length in 0..whole.len() {
             let e = open_bytes("test", whole[..length].to_vec()).unwrap_err();

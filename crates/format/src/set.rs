@@ -1,22 +1,22 @@
-//! Models in several files: their names, and whether the parts belong together.
+//! GGUF models in several files: file names and validation of the parts.
 
 use std::path::{Path, PathBuf};
 
 use super::part::Part;
 use tabla_core::error::{Result, bail};
 
-/// Files of a set; llama.cpp counts them in 16 bits, real sets have a few dozen.
+/// Maximum number of files of a set; llama.cpp uses a 16-bit count, real sets have a few dozen.
 const SHARDS_MAX: u32 = 4096;
 
-/// The files of a set: `prefix-00001-of-00003.gguf` and its sisters.
+/// A set of files named `prefix-00001-of-00003.gguf`.
 pub(super) struct Set {
     prefix: PathBuf,
-    /// How many parts the name speaks of.
+    /// Number of parts according to the file name.
     pub(super) count: u32,
 }
 
 impl Set {
-    /// The set that a path speaks of.
+    /// Parses the set from the path of one of its parts.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let stem = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (stem, count) = stem.rsplit_once("-of-")?;
@@ -26,14 +26,14 @@ impl Set {
             digits.parse::<u32>().ok().filter(|_| plain)
         };
         let (no, count) = (number(no)?, number(count)?);
-        let whole = (1..=count).contains(&no) && count <= SHARDS_MAX;
-        whole.then(|| Self {
+        let valid = (1..=count).contains(&no) && count <= SHARDS_MAX;
+        valid.then(|| Self {
             prefix: path.with_file_name(prefix),
             count,
         })
     }
 
-    /// The path of part `no`, counted from 0.
+    /// Returns the path of part `no`, counted from 0.
     pub(super) fn path(&self, no: u32) -> PathBuf {
         let mut name = self.prefix.file_name().unwrap_or_default().to_owned();
         name.push(format!(
@@ -44,7 +44,7 @@ impl Set {
         self.prefix.with_file_name(name)
     }
 
-    /// Names the first part that is missing, and how many are.
+    /// Checks that all parts exist; the error has the first missing path and the number missing.
     pub(super) fn check_complete(&self) -> Result<()> {
         let missing: Vec<_> = (0..self.count)
             .map(|no| self.path(no))
@@ -63,21 +63,21 @@ impl Set {
     }
 }
 
-/// Holds the part that was opened last against its place in the set.
+/// Checks the last part of `parts` against its number in the set.
 pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
     let Some(part) = parts.last() else {
         return Ok(());
     };
     let metadata = &part.header.metadata;
-    // Parts are counted from 0 inside files and from 1 in their names.
-    let found = (metadata.u32("split.no")?, metadata.u32("split.count")?);
-    if found != (Some(no), Some(count)) {
+    // Parts are numbered from 0 in the metadata and from 1 in file names.
+    let actual = (metadata.u32("split.no")?, metadata.u32("split.count")?);
+    if actual != (Some(no), Some(count)) {
         let shown = |n: Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
-        let (found_no, found_count) = (shown(found.0), shown(found.1));
+        let (actual_no, actual_count) = (shown(actual.0), shown(actual.1));
         bail!(
             Format,
-            "not the part that its name says: split.no is {found_no} and split.count {found_count}, \
-             wanted {no} and {count}"
+            "part number differs from the file name: expected split.no {no} and split.count \
+             {count}, got {actual_no} and {actual_count}"
         );
     }
     let first = parts
@@ -86,13 +86,13 @@ pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
     if let Some(total) = first.and_then(|v| v.integer::<usize>())
         && no.checked_add(1) == Some(count)
     {
-        let found = parts
+        let actual = parts
             .iter()
             .fold(0usize, |n, p| n.saturating_add(p.header.tensors.len()));
-        if found != total {
+        if actual != total {
             bail!(
                 Format,
-                "the set holds {found} tensors, split.tensors.count is {total}"
+                "expected {total} tensors (split.tensors.count), got {actual}"
             );
         }
     }
@@ -101,12 +101,12 @@ pub(super) fn check_part(parts: &[Part], no: u32, count: u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Folder, bytes, refused};
+    use super::super::tests::{Folder, assert_rejected, bytes};
     use super::super::{open, write::Writer};
     use tabla_core::dtype::DType;
     use tabla_core::error::ErrorKind;
 
-    /// Part `no` of `count`, which holds one tensor; `total` is what the set claims to hold.
+    /// Returns part `no` of `count` with one tensor; `total` is `split.tensors.count`.
     fn part(no: u8, count: u16, total: i32) -> Vec<u8> {
         let mut w = Writer::new();
         w.set("split.no", no)
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn any_part_opens_the_set() {
+    fn opens_the_set_from_any_part() {
         let folder = Folder::new("set");
         let paths: Vec<_> = (0..3)
             .map(|no| folder.write(&format!("m-{:05}-of-00003.gguf", no + 1), &part(no, 3, 3)))
@@ -136,45 +136,45 @@ mod tests {
         std::fs::remove_file(&paths[1]).unwrap();
         let e = open(&paths[0]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Io);
-        let wanted =
+        let expected =
             "m-00002-of-00003.gguf: no such file; 1 of the 3 parts of this model are missing";
-        assert!(e.message().ends_with(wanted), "{e}");
+        assert!(e.message().ends_with(expected), "{e}");
     }
 
     #[test]
-    fn parts_must_fit_together() {
-        let check = |name: &str, parts: [(&str, Vec<u8>); 2], wanted: &str| {
+    fn rejects_parts_of_different_sets() {
+        let check = |name: &str, parts: [(&str, Vec<u8>); 2], expected: &str| {
             let folder = Folder::new(name);
             let paths = parts.map(|(name, bytes)| folder.write(name, &bytes));
             let e = open(&paths[0]).unwrap_err();
-            assert!(e.message().contains(wanted), "{e}");
+            assert!(e.message().contains(expected), "{e}");
         };
         let (a, b) = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf");
         check(
             "swapped",
             [(a, part(1, 2, 2)), (b, part(0, 2, 2))],
-            "split.no is 1",
+            "got 1 and 2",
         );
         check(
             "count",
             [(a, part(0, 2, 2)), (b, part(1, 3, 2))],
-            "split.count 3, wanted 1 and 2",
+            "expected split.no 1 and split.count 2, got 1 and 3",
         );
         check(
             "total",
             [(a, part(0, 2, 5)), (b, part(1, 2, 5))],
-            "holds 2 tensors",
+            "expected 5 tensors (split.tensors.count), got 2",
         );
         check(
             "name",
             [("m.gguf", part(0, 2, 2)), (b, part(1, 2, 2))],
-            "must be named",
+            "expected a file name",
         );
         check(
             "plain",
             [(a, part(0, 2, 2)), (b, bytes())],
-            "split.no is none",
+            "got none and none",
         );
-        refused(part(0, 2, 2), ErrorKind::Format, "which need a path");
+        assert_rejected(part(0, 2, 2), ErrorKind::Format, "open the model by path");
     }
 }

@@ -1,42 +1,42 @@
-//! Entries of the tensor list: name, type, shape and place.
+//! Entries of the tensor list: name, type, shape and location.
 
 use std::fmt;
 
 use tabla_core::dtype::DType;
 
-/// A tensor of the file: what it is called, how its numbers lie, and where.
+/// A tensor of a file: name, type, shape and location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name, as the file has it.
+    /// Name in the file.
     pub name: String,
-    /// How the numbers are stored.
+    /// Storage type.
     pub dtype: TensorType,
-    /// Elements along each dimension, the fastest first; one at least.
+    /// Shape, fastest dimension first; at least one dimension.
     pub dims: Vec<u64>,
-    /// Which file of the set holds it.
+    /// Index of the file in the set.
     pub shard: usize,
-    /// First byte, counted from the start of that file.
+    /// Offset of the data from the start of the file, in bytes.
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
 }
 
 impl TensorInfo {
-    /// Elements of a row: the fastest dimension.
+    /// Returns the number of columns: the fastest dimension.
     pub fn cols(&self) -> u64 {
         self.dims.first().copied().unwrap_or(1)
     }
 
-    /// Rows: the product of the other dimensions.
+    /// Returns the number of rows: the product of the other dimensions.
     pub fn rows(&self) -> u64 {
-        // Opening has shown that the product fits.
+        // Cannot overflow: `open` checks the product.
         self.dims
             .iter()
             .skip(1)
             .fold(1, |n, d| n.saturating_mul(*d))
     }
 
-    /// All elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.rows().saturating_mul(self.cols())
     }
@@ -44,24 +44,24 @@ impl TensorInfo {
 
 /// The storage type of a tensor in a file.
 ///
-/// A file may use types that this build cannot compute with; it can still be listed.
+/// Includes types without compute support, so that files that use them can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorType {
-    /// A type that the rest of the library knows.
+    /// A type with compute support.
     Known(DType),
-    /// Another type of ggml, by its number.
+    /// A ggml type without compute support, by its number.
     Other(u32),
-    /// Another type of safetensors, where every element has its own bytes.
+    /// A safetensors type without compute support; elements are whole bytes.
     Raw {
         /// Name in listings and messages.
         name: &'static str,
-        /// Bytes of an element.
+        /// Size of an element in bytes.
         bytes: u64,
     },
 }
 
-/// Spelling in safetensors files, name here, bytes of an element (`Dtype` of the crate, without
-/// the types smaller than a byte).
+/// Name in safetensors files, name in this library, bytes per element (`Dtype` of the
+/// `safetensors` crate, without the types smaller than a byte).
 const SAFETENSORS: [(&str, &str, u64); 18] = [
     ("BOOL", "bool", 1),
     ("U8", "u8", 1),
@@ -83,8 +83,8 @@ const SAFETENSORS: [(&str, &str, u64); 18] = [
     ("C128", "c128", 16),
 ];
 
-/// Number, name, block elements and block bytes of the types of ggml (`ggml.h`, October 2026) that
-/// this build cannot compute with: the sizes are needed to check files.
+/// Number, name, block elements and block bytes of the ggml types without compute support
+/// (`ggml.h`, October 2026). The sizes are needed to validate files.
 const OTHERS: [(u32, &str, u64, u64); 4] = [
     (9, "q8_1", 32, 36),
     (40, "nvfp4", 64, 36),
@@ -93,7 +93,7 @@ const OTHERS: [(u32, &str, u64, u64); 4] = [
 ];
 
 impl TensorType {
-    /// The type with this number in GGUF files, if ggml has or had one that files may use.
+    /// Returns the type with this number in GGUF files; `None` if unknown or removed from ggml.
     pub fn from_gguf(id: u32) -> Option<Self> {
         match DType::from_gguf(id) {
             Some(dtype) => Some(Self::Known(dtype)),
@@ -101,7 +101,7 @@ impl TensorType {
         }
     }
 
-    /// The type of this spelling in safetensors files.
+    /// Returns the type with this name in safetensors files.
     pub fn from_safetensors(spelling: &str) -> Option<Self> {
         let (_, name, bytes) = *SAFETENSORS.iter().find(|r| r.0 == spelling)?;
         Some(match DType::from_name(name) {
@@ -110,7 +110,7 @@ impl TensorType {
         })
     }
 
-    /// The number in GGUF files; `None` for types that exist in memory only.
+    /// Returns the number in GGUF files; `None` for types that exist only in memory.
     pub fn gguf(self) -> Option<u32> {
         match self {
             Self::Known(dtype) => dtype.facts().gguf,
@@ -119,7 +119,7 @@ impl TensorType {
         }
     }
 
-    /// The type, where this build can compute with it.
+    /// Returns the type if it has compute support.
     pub fn known(self) -> Option<DType> {
         match self {
             Self::Known(dtype) => Some(dtype),
@@ -127,7 +127,7 @@ impl TensorType {
         }
     }
 
-    /// Name in listings and messages.
+    /// Returns the name for listings and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Known(dtype) => dtype.name(),
@@ -136,12 +136,12 @@ impl TensorType {
         }
     }
 
-    /// Bytes of `rows` rows of `cols` elements; `None` when a row is no whole number of blocks
-    /// or the size wraps.
+    /// Returns the size of `rows` rows of `cols` elements in bytes; `None` if a row is not a whole
+    /// number of blocks or the size overflows.
     pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let elements = rows.checked_mul(cols)?;
         let block = match self {
-            // Over the whole tensor, but rows begin where 32 elements lie side by side.
+            // The block spans the tensor, but a row starts at a multiple of 32 elements.
             Self::Known(DType::I2S) => 32,
             Self::Known(dtype) => dtype.facts().block as u64,
             Self::Other(id) => row(id)?.2,
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_either_known_or_other() {
+    fn other_types_are_not_known_types() {
         for (id, name, ..) in OTHERS {
             assert_eq!(DType::from_gguf(id), None, "{name}");
             assert_eq!(DType::from_name(name), None, "{name}");
@@ -187,16 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn types_of_safetensors_have_the_sizes_that_the_library_knows() {
+    fn safetensors_types_have_the_listed_sizes() {
         for (spelling, name, bytes) in SAFETENSORS {
-            let found = TensorType::from_safetensors(spelling).unwrap();
-            assert_eq!((found.name(), found.bytes(3, 5)), (name, Some(15 * bytes)));
+            let dtype = TensorType::from_safetensors(spelling).unwrap();
+            assert_eq!((dtype.name(), dtype.bytes(3, 5)), (name, Some(15 * bytes)));
         }
         assert_eq!(TensorType::from_safetensors("f32"), None);
     }
 
     #[test]
-    fn blocks_do_not_straddle_rows() {
+    fn rows_are_whole_blocks() {
         let q4 = TensorType::Known(DType::Q4_0);
         assert_eq!(q4.bytes(2, 64), Some(72));
         assert_eq!(q4.bytes(2, 48), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ternary_tensors_carry_a_tail() {
+    fn i2s_size_includes_the_scale() {
         let i2s = TensorType::Known(DType::I2S);
         assert_eq!(i2s.bytes(2, 64), Some(64));
         assert_eq!(i2s.bytes(1, 64), None, "half a block");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_the_list_are_no_types() {
+    fn rejects_unknown_type_numbers() {
         for id in [4, 5, 31, 32, 33, 37, 38, 43, u32::MAX] {
             assert_eq!(TensorType::from_gguf(id), None, "{id}");
         }

@@ -1,4 +1,4 @@
-//! What opening accepts and refuses, over whole files that the writer makes and the tests damage.
+//! Tests of `open` on GGUF files from `Writer`, valid and corrupted.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::{Directory, TensorType, Value, detect, open, open_bytes};
 use tabla_core::dtype::DType;
 use tabla_core::error::{ErrorKind, Result};
 
-/// A small file with a value of every kind and four tensors.
+/// Returns a small file with a value of every type and four tensors.
 fn writer() -> Writer<'static> {
     let mut w = Writer::new();
     w.set("general.architecture", "llama");
@@ -38,34 +38,34 @@ pub(super) fn bytes() -> Vec<u8> {
     writer().finish().unwrap()
 }
 
-/// Opens bytes at their exact length, so that a read past the end would be seen.
+/// Opens bytes in a buffer of the exact length, so that tools detect a read past the end.
 fn read(bytes: Vec<u8>) -> Result<Directory> {
     open_bytes("test", bytes)
 }
 
 #[track_caller]
-pub(super) fn refused(bytes: Vec<u8>, kind: ErrorKind, part: &str) {
+pub(super) fn assert_rejected(bytes: Vec<u8>, kind: ErrorKind, part: &str) {
     let e = read(bytes).expect_err(part);
     assert!(e.message().contains(part), "{part:?} is not in: {e}");
     assert_eq!(e.kind(), kind, "{e}");
 }
 
-/// Where `needle` stands in `bytes`.
+/// Returns the position of `needle` in `bytes`.
 fn find(bytes: &[u8], needle: &[u8]) -> usize {
     bytes
         .windows(needle.len())
         .position(|w| w == needle)
-        .expect("the file has it")
+        .expect("`needle` occurs in the file")
 }
 
-/// The file with `new` at `at`.
+/// Returns the file with the bytes at `at` replaced by `new`.
 fn patched(at: usize, new: &[u8]) -> Vec<u8> {
     let mut bytes = bytes();
     bytes[at..at + new.len()].copy_from_slice(new);
     bytes
 }
 
-/// Where the tensor list entry of `name` goes on after the name.
+/// Returns the position after the name in the tensor list entry of `name`.
 fn after_name(name: &str) -> usize {
     let mut entry = (name.len() as u64).to_le_bytes().to_vec();
     entry.extend(name.bytes());
@@ -73,7 +73,7 @@ fn after_name(name: &str) -> usize {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn reads_what_the_writer_wrote() {
     for version in [2, 3] {
         let file = read(writer().version(version).finish().unwrap()).unwrap();
         assert_eq!(file.version, Some(version));
@@ -114,7 +114,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn values_can_be_copied_to_another_file() {
+fn copies_values_to_another_file() {
     let file = read(bytes()).unwrap();
     let mut copy = Writer::new();
     file.metadata
@@ -127,7 +127,7 @@ fn values_can_be_copied_to_another_file() {
 }
 
 #[test]
-fn data_can_follow_in_pieces() {
+fn streams_data_in_chunks() {
     let mut whole = Writer::new();
     let mut declared = Writer::new();
     let tensors = [("a", 3), ("none", 0), ("b", 40), ("c", 32)];
@@ -137,20 +137,26 @@ fn data_can_follow_in_pieces() {
         declared.declare(name, DType::I8, &[bytes as u64]);
     }
     let mut body = declared.begin(Vec::new()).unwrap();
-    for piece in [1, 2, 30, 0, 10, 31, 1] {
-        body.write(&vec![7; piece]).unwrap();
+    for chunk in [1, 2, 30, 0, 10, 31, 1] {
+        body.write(&vec![7; chunk]).unwrap();
     }
     assert_eq!(body.end().unwrap(), whole.finish().unwrap());
 
     let mut body = declared.begin(Vec::new()).unwrap();
     let e = body.write(&[7; 4]).unwrap_err();
-    assert_eq!(e.message(), "4 bytes for a tensor that has 3 left");
+    assert_eq!(
+        e.message(),
+        "expected at most 3 bytes of tensor data, got 4"
+    );
     let e = declared.begin(Vec::new()).unwrap().end().unwrap_err();
-    assert_eq!(e.message(), "3 bytes of a tensor were not written");
+    assert_eq!(
+        e.message(),
+        "incomplete tensor data: 3 bytes were not written"
+    );
 }
 
 #[test]
-fn values_are_shown_on_one_line() {
+fn displays_values_on_one_line() {
     let mut w = Writer::new();
     w.set("s", "a\nb")
         .set("long", "\u{e9}".repeat(100))
@@ -174,17 +180,17 @@ fn values_are_shown_on_one_line() {
 }
 
 #[test]
-fn getters_name_key_wanted_and_found() {
+fn getter_errors_have_key_expected_type_and_value() {
     let file = read(bytes()).unwrap();
     let m = &file.metadata;
     let e = m.u32("a.u64").unwrap_err();
-    let wanted = "a.u64: wanted an integer from 0 to 4294967295, found u64 1099511627776";
-    assert_eq!(e.message(), wanted);
+    let expected = "a.u64: expected an integer from 0 to 4294967295, got u64 1099511627776";
+    assert_eq!(e.message(), expected);
     let e = m.u32("general.architecture").unwrap_err();
-    assert!(e.message().ends_with("found string \"llama\""), "{e}");
+    assert!(e.message().ends_with("got string \"llama\""), "{e}");
     assert!(m.u32("a.i32").is_err(), "negative");
-    assert!(m.f32("a.u32").is_err(), "an integer is no float");
-    assert!(m.str("a.tokens").is_err(), "an array is no string");
+    assert!(m.f32("a.u32").is_err(), "an integer is not a float");
+    assert!(m.str("a.tokens").is_err(), "an array is not a string");
     assert!(
         m.u32s("a.scores").unwrap_err().message().contains("item 0"),
         "names the item"
@@ -201,7 +207,7 @@ fn getters_name_key_wanted_and_found() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn rejects_every_truncation() {
     let whole = bytes();
     for len in 0..whole.len() {
         let e = read(whole[..len].to_vec()).expect_err("a part of a file");
@@ -210,15 +216,15 @@ fn every_truncation_is_refused() {
     }
     let e = read(whole[..whole.len() - 1].to_vec()).unwrap_err();
     let (end, has) = (whole.len(), whole.len() - 1);
-    let wanted = format!("truncated: tensor z ends at byte {end}, the file has {has} bytes");
-    assert!(e.message().contains(&wanted), "{e}");
+    let expected = format!("truncated: tensor z ends at byte {end}, the file has {has} bytes");
+    assert!(e.message().contains(&expected), "{e}");
     let mut more = whole;
     more.push(0);
     read(more).unwrap();
 }
 
 #[test]
-fn lengths_from_the_file_are_checked() {
+fn rejects_lengths_over_the_file_size() {
     let whole = bytes();
     let count_at = |key: &str| find(&whole, key.as_bytes()) + key.len() + 8;
     let mut fields = vec![8, 16, find(&whole, b"a.u8") - 8, find(&whole, b"llama") - 8];
@@ -247,7 +253,7 @@ fn lengths_from_the_file_are_checked() {
             left,
             left + 1,
         ] {
-            // Some of these are legal files by chance; none may panic or ask for much memory.
+            // Some of these files are valid by chance; none may panic or allocate much memory.
             let opened = read(patched(at, &value.to_le_bytes()));
             if value > left {
                 let e = opened.expect_err("more than the file has");
@@ -261,7 +267,7 @@ fn lengths_from_the_file_are_checked() {
 }
 
 #[test]
-fn no_byte_of_the_header_can_bring_down_the_reader() {
+fn corrupt_header_bytes_do_not_panic() {
     let whole = bytes();
     for at in 0..whole.len() - 176 {
         for value in [0, 1, 2, 9, 0x7f, 0x80, 0xff] {
@@ -276,53 +282,53 @@ fn no_byte_of_the_header_can_bring_down_the_reader() {
 }
 
 #[test]
-fn keys_and_values() {
+fn rejects_invalid_keys_and_values() {
     let with = |key: &str, patch: &[u8], skip: usize| {
         patched(find(&bytes(), key.as_bytes()) + skip, patch)
     };
-    refused(
+    assert_rejected(
         with("a.bool", &[2], 10),
         ErrorKind::Format,
-        "a bool is 0 or 1",
+        "a bool of 0 or 1",
     );
-    refused(
+    assert_rejected(
         with("a.flags", &[2], 23),
         ErrorKind::Format,
-        "a bool is neither",
+        "bools of 0 or 1",
     );
-    refused(
+    assert_rejected(
         with("a.u8", &[13], 4),
         ErrorKind::Format,
-        "key a.u8 has the unknown type 13",
+        "key a.u8 has unknown type 13",
     );
-    refused(
+    assert_rejected(
         with("a.types", &[13], 11),
         ErrorKind::Format,
         "unknown type 13",
     );
-    refused(
+    assert_rejected(
         with("a.types", &[9], 11),
         ErrorKind::Unsupported,
         "arrays of arrays",
     );
-    refused(
+    assert_rejected(
         with("a.u8", b"a\0", 0),
         ErrorKind::Format,
         "a control character",
     );
-    refused(with("a.u8", b"\xff", 0), ErrorKind::Format, "is not UTF-8");
-    refused(
+    assert_rejected(with("a.u8", b"\xff", 0), ErrorKind::Format, "is not UTF-8");
+    assert_rejected(
         with("a.u8", b"a.i8", 0),
         ErrorKind::Format,
         "key a.i8 occurs twice",
     );
-    refused(
+    assert_rejected(
         Writer::new().set("", 1u8).set("b", 1u64).finish().unwrap(),
         ErrorKind::Format,
         "a key is empty",
     );
     let long = "k".repeat(1025);
-    refused(
+    assert_rejected(
         Writer::new().set(&long, 1u8).finish().unwrap(),
         ErrorKind::Format,
         "limit of 1024",
@@ -330,7 +336,7 @@ fn keys_and_values() {
 }
 
 #[test]
-fn alignment() {
+fn checks_the_alignment() {
     const KEY: &str = "general.alignment";
     let make = |set: &dyn Fn(&mut Writer<'_>)| {
         let mut w = Writer::new();
@@ -338,26 +344,26 @@ fn alignment() {
         w.finish().unwrap()
     };
     for bad in [0u32, 13, 3 << 20, 1 << 21] {
-        refused(
+        assert_rejected(
             make(&|w| _ = w.set(KEY, bad)),
             ErrorKind::Format,
-            "wanted a u32, a power of two",
+            "expected a u32 power of two",
         );
     }
-    refused(
+    assert_rejected(
         make(&|w| _ = w.set(KEY, 32i32)),
         ErrorKind::Format,
-        "found i32 32",
+        "got i32 32",
     );
-    refused(
+    assert_rejected(
         make(&|w| _ = w.set(KEY, 32u64)),
         ErrorKind::Format,
-        "found u64 32",
+        "got u64 32",
     );
-    refused(
+    assert_rejected(
         make(&|w| _ = w.list(KEY, &[32u32])),
         ErrorKind::Format,
-        "found array",
+        "got array",
     );
     for good in [1, 8, 4096] {
         let mut w = Writer::new();
@@ -369,49 +375,53 @@ fn alignment() {
 }
 
 #[test]
-fn tensor_entries() {
+fn rejects_invalid_tensor_entries() {
     let (x, y) = (after_name("x"), after_name("y"));
-    refused(patched(x, &[0]), ErrorKind::Format, "0 dimensions");
-    refused(patched(x, &[5]), ErrorKind::Format, "5 dimensions");
-    refused(
+    assert_rejected(patched(x, &[0]), ErrorKind::Format, "0 dimensions");
+    assert_rejected(patched(x, &[5]), ErrorKind::Format, "5 dimensions");
+    assert_rejected(
         patched(x + 20, &[43]),
         ErrorKind::Format,
-        "tensor x has the unknown type 43",
+        "tensor x has unknown type 43",
     );
-    refused(patched(x + 20, &[4]), ErrorKind::Unsupported, "retired");
-    refused(
+    assert_rejected(patched(x + 20, &[4]), ErrorKind::Unsupported, "removed");
+    assert_rejected(
         patched(y + 4, &[31]),
         ErrorKind::Format,
-        "no whole rows of q4_0",
+        "not a whole number of q4_0 blocks",
     );
-    refused(
+    assert_rejected(
         patched(x - 1, b"\n"),
         ErrorKind::Format,
         "a control character",
     );
-    refused(patched(x - 1, b"\xff"), ErrorKind::Format, "is not UTF-8");
-    refused(
+    assert_rejected(patched(x - 1, b"\xff"), ErrorKind::Format, "is not UTF-8");
+    assert_rejected(
         patched(x - 1, b"y"),
         ErrorKind::Format,
         "tensor y is listed twice",
     );
-    refused(
+    assert_rejected(
         patched(x + 24, &[8]),
         ErrorKind::Format,
         "offset 8 is not aligned to 32",
     );
-    refused(patched(y + 24, &[0]), ErrorKind::Format, "inside");
+    assert_rejected(patched(y + 24, &[0]), ErrorKind::Format, "overlaps");
     let huge = [(i64::MAX as u64).to_le_bytes(), 2u64.to_le_bytes()].concat();
-    refused(
+    assert_rejected(
         patched(x + 4, &huge),
         ErrorKind::Format,
-        "more than 64 bits",
+        "overflows 64 bits",
     );
     let wraps = (u64::MAX - 31).to_le_bytes();
-    refused(patched(x + 24, &wraps), ErrorKind::Format, "over 64 bits");
+    assert_rejected(
+        patched(x + 24, &wraps),
+        ErrorKind::Format,
+        "overflows 64 bits",
+    );
 }
 
-/// A fresh folder that is removed at the end of the test.
+/// A temporary folder that is removed on drop.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
@@ -435,7 +445,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn files_are_mapped_and_watched() {
+fn maps_files_and_detects_changes() {
     let folder = Folder::new("mapped");
     let path = folder.write("model.bin", &bytes());
     detect(&path).unwrap();
@@ -469,10 +479,10 @@ fn files_are_mapped_and_watched() {
     let page = folder.write("page.gguf", b"<!doctype html>");
     assert!(
         open(&page).unwrap_err().message().contains("web page"),
-        "a page of HTML"
+        "HTML page"
     );
     assert!(
         open(std::path::Path::new("/dev/null")).is_err(),
-        "no regular file"
+        "not a regular file"
     );
 }

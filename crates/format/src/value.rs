@@ -1,10 +1,10 @@
-//! Values of the metadata: numbers, truth values, strings, and arrays of them.
+//! Metadata values: numbers, bools, strings, and arrays of them.
 
 use std::fmt;
 
-/// The type of a value, or of the items of an array.
+/// Type of a value, or of the items of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum ValueType {
     U8,
     I8,
@@ -21,7 +21,7 @@ pub enum ValueType {
     F64,
 }
 
-/// Type, name, and bytes of a value where they are fixed; the index is the number in GGUF files.
+/// Type, name, and size in bytes of fixed-size values; the index is the number in GGUF files.
 const TYPES: [(ValueType, &str, Option<usize>); 13] = [
     (ValueType::U8, "u8", Some(1)),
     (ValueType::I8, "i8", Some(1)),
@@ -39,27 +39,27 @@ const TYPES: [(ValueType, &str, Option<usize>); 13] = [
 ];
 
 impl ValueType {
-    /// The type with this number in GGUF files.
+    /// Returns the type with this number in GGUF files.
     pub fn from_gguf(id: u32) -> Option<Self> {
         TYPES.get(usize::try_from(id).ok()?).map(|t| t.0)
     }
 
-    /// The number in GGUF files.
+    /// Returns the number in GGUF files.
     pub fn gguf(self) -> u32 {
         self as u32
     }
 
-    /// Name in listings and messages.
+    /// Returns the name for listings and messages.
     pub fn name(self) -> &'static str {
         TYPES.get(self as usize).map_or("", |t| t.1)
     }
 
-    /// Bytes of a value; `None` for strings and arrays.
+    /// Returns the size of a value in bytes; `None` for strings and arrays.
     pub(super) fn size(self) -> Option<usize> {
         TYPES.get(self as usize).and_then(|t| t.2)
     }
 
-    /// Decodes exactly the bytes of one value.
+    /// Decodes one value; `bytes` must have its exact size.
     pub(super) fn decode(self, bytes: &[u8]) -> Option<Value<'_>> {
         Some(match self {
             Self::U8 => Value::U8(u8::from_le_bytes(bytes.try_into().ok()?)),
@@ -83,9 +83,9 @@ impl ValueType {
     }
 }
 
-/// A value, as the file has it.
+/// A metadata value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Value<'a> {
     U8(u8),
     I8(i8),
@@ -98,13 +98,13 @@ pub enum Value<'a> {
     F32(f32),
     F64(f64),
     Bool(bool),
-    /// The bytes of the string: files exist whose strings are not UTF-8.
+    /// Bytes of a string, which may not be UTF-8.
     String(&'a [u8]),
     Array(Array<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// The type of this value.
+    /// Returns the type of this value.
     pub fn kind(self) -> ValueType {
         match self {
             Self::U8(_) => ValueType::U8,
@@ -123,7 +123,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An integer of any type, if it fits.
+    /// Returns an integer of any type, if it is in the range of `T`.
     pub fn integer<T: TryFrom<i128>>(self) -> Option<T> {
         let wide = match self {
             Self::U8(v) => v.into(),
@@ -139,7 +139,7 @@ impl<'a> Value<'a> {
         T::try_from(wide).ok()
     }
 
-    /// A number of floating point, as single precision.
+    /// Returns an `f32` or `f64` as `f32`; `None` if a finite `f64` overflows.
     pub fn float(self) -> Option<f32> {
         match self {
             Self::F32(v) => Some(v),
@@ -152,7 +152,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A truth value.
+    /// Returns a bool.
     pub fn boolean(self) -> Option<bool> {
         if let Self::Bool(v) = self {
             Some(v)
@@ -161,7 +161,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A string that is UTF-8.
+    /// Returns a string if it is UTF-8.
     pub fn text(self) -> Option<&'a str> {
         if let Self::String(bytes) = self {
             str::from_utf8(bytes).ok()
@@ -170,7 +170,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An array.
+    /// Returns an array.
     pub fn array(self) -> Option<Array<'a>> {
         if let Self::Array(items) = self {
             Some(items)
@@ -180,37 +180,37 @@ impl<'a> Value<'a> {
     }
 }
 
-/// An array of the file: its items are decoded one by one.
+/// An array of the file; items are decoded on access.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {
     pub(super) kind: ValueType,
     pub(super) len: usize,
-    /// The items as the file has them.
+    /// The encoded items.
     pub(super) data: &'a [u8],
-    /// For strings: where each begins in `data`, with its length, and where the last ends.
+    /// For strings: the offset of each length prefix in `data`, and the end of the last string.
     pub(super) starts: &'a [u32],
 }
 
-/// Bytes of a string's length in front of the string.
+/// Size of a string's length prefix in bytes.
 pub(super) const LENGTH_BYTES: usize = 8;
 
 impl<'a> Array<'a> {
-    /// The type of the items.
+    /// Returns the type of the items.
     pub fn kind(self) -> ValueType {
         self.kind
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// True when there are none.
+    /// Returns true if there are no items.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// The item at `index`.
+    /// Returns the item at `index`.
     pub fn get(self, index: usize) -> Option<Value<'a>> {
         let item = match self.kind.size() {
             Some(size) => self.data.chunks_exact(size).nth(index)?,
@@ -223,12 +223,12 @@ impl<'a> Array<'a> {
         self.kind.decode(item)
     }
 
-    /// All items in order.
+    /// Returns all items in order.
     pub fn iter(self) -> impl Iterator<Item = Value<'a>> {
         (0..self.len).map_while(move |i| self.get(i))
     }
 
-    /// The items as the file has them.
+    /// Returns the encoded items.
     pub(super) fn raw(self) -> &'a [u8] {
         self.data
     }
@@ -240,12 +240,12 @@ impl fmt::Debug for Array<'_> {
     }
 }
 
-/// Bytes of a string that are shown.
+/// Maximum number of string bytes in the displayed value.
 const SHOWN_BYTES: usize = 80;
-/// Items of an array that are shown.
+/// Maximum number of array items in the displayed value.
 const SHOWN_ITEMS: usize = 4;
 
-/// Short enough for one line: long strings and arrays are cut and say how long they are.
+/// Formats the value on one line; long strings and arrays are truncated and show their length.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -262,7 +262,7 @@ impl fmt::Display for Value<'_> {
             Self::Bool(v) => v.fmt(f),
             Self::String(bytes) => match bytes.get(..SHOWN_BYTES) {
                 Some(head) if bytes.len() > SHOWN_BYTES => {
-                    // A cut character at the end is not the file's fault.
+                    // Drops a character split by the truncation.
                     let head = String::from_utf8_lossy(head);
                     let head = head.trim_end_matches(char::REPLACEMENT_CHARACTER);
                     write!(f, "{head:?}... ({} bytes)", bytes.len())

@@ -1,4 +1,4 @@
-//! Writing GGUF files: what a quantizer makes, and what tests read back.
+//! GGUF writer.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -8,11 +8,11 @@ use super::tensor::TensorType;
 use super::value::{Value, ValueType};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// The header of a GGUF file in the making, and the data of tensors that are at hand.
+/// Builder of a GGUF file.
 ///
-/// A small file is [finished](Writer::finish) in memory. Of a large one the tensors are
-/// [declared](Writer::declare), and their data follows the header [piece by
-/// piece](Writer::begin).
+/// A small file is built in memory with [`finish`](Writer::finish). For a large file, tensors are
+/// added with [`declare`](Writer::declare) and their data is streamed after
+/// [`begin`](Writer::begin).
 ///
 /// ```
 /// # use tabla_core::dtype::DType;
@@ -31,23 +31,23 @@ pub struct Writer<'a> {
     alignment: usize,
     keys: u64,
     pairs: Vec<u8>,
-    tensors: Vec<Entry>,
-    /// The data of the first tensors; of none where the data is yet to come.
+    tensors: Vec<TensorHeader>,
+    /// Data of the tensors, empty if the data is streamed.
     data: Vec<Cow<'a, [u8]>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TensorHeader {
     name: String,
     dtype: TensorType,
     dims: Vec<u64>,
 }
 
-/// A value that can be written, alone or in a list.
+/// A type that can be written as a value or array item.
 pub trait Item {
-    /// The type in the file.
+    /// Type in the file.
     const KIND: ValueType;
-    /// The value.
+    /// Returns the value.
     fn value(&self) -> Value<'_>;
 }
 
@@ -79,7 +79,7 @@ items! {
 }
 
 impl<'a> Writer<'a> {
-    /// An empty file of version 3.
+    /// Returns an empty file of version 3.
     pub fn new() -> Self {
         Self {
             version: 3,
@@ -91,13 +91,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes another version: 2 is the other one that [`open`](super::open) reads.
+    /// Sets the version; [`open`](super::open) supports 2 and 3.
     pub fn version(&mut self, version: u32) -> &mut Self {
         self.version = version;
         self
     }
 
-    /// Aligns tensor data to `bytes`, and says so in the metadata.
+    /// Sets the alignment of tensor data in bytes, and adds `general.alignment`.
     pub fn alignment(&mut self, bytes: u32) -> &mut Self {
         self.alignment = bytes as usize;
         self.set("general.alignment", bytes)
@@ -118,14 +118,14 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Adds a key with a value of another file.
+    /// Adds a key with a value read from another file.
     pub fn copy(&mut self, key: &str, value: Value<'_>) -> &mut Self {
         self.key(key, value.kind());
         put(&mut self.pairs, value);
         self
     }
 
-    /// Adds a tensor; `dims` are the elements along each dimension, the fastest first.
+    /// Adds a tensor with its data; `dims` is the shape, fastest dimension first.
     pub fn tensor(
         &mut self,
         name: &str,
@@ -137,9 +137,9 @@ impl<'a> Writer<'a> {
         self.declare(name, dtype, dims)
     }
 
-    /// Adds a tensor whose data follows later.
+    /// Adds a tensor whose data is streamed.
     pub fn declare(&mut self, name: &str, dtype: impl Into<TensorType>, dims: &[u64]) -> &mut Self {
-        self.tensors.push(Entry {
+        self.tensors.push(TensorHeader {
             name: name.to_owned(),
             dtype: dtype.into(),
             dims: dims.to_vec(),
@@ -147,11 +147,11 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     ///
     /// # Errors
-    /// `Argument` when a tensor's data has another size than its type and dimensions say, or its
-    /// type has no number in GGUF files; when the alignment is no power of two.
+    /// `Argument` if the data of a tensor does not match its type and shape, its type has no
+    /// number in GGUF files, or the alignment is not a power of two.
     pub fn finish(&self) -> Result<Vec<u8>> {
         let mut body = self.begin(Vec::new())?;
         for (t, data) in self.tensors.iter().zip(&self.data) {
@@ -159,7 +159,7 @@ impl<'a> Writer<'a> {
             if data.len() as u64 != bytes {
                 bail!(
                     Argument,
-                    "{}: {} bytes of data, wanted {bytes}",
+                    "tensor {}: expected {bytes} bytes, got {}",
                     t.name,
                     data.len()
                 );
@@ -169,13 +169,17 @@ impl<'a> Writer<'a> {
         body.end()
     }
 
-    /// Writes the header; the data of all tensors follows, in the order in which they were added.
+    /// Writes the header; the data of all tensors must follow in the order of the tensors.
     ///
     /// # Errors
-    /// `Argument` as [`finish`](Self::finish), `Io` where `out` does not take the bytes.
+    /// `Argument` as [`finish`](Self::finish), `Io` if writing to `out` fails.
     pub fn begin<W: Write>(&self, out: W) -> Result<Body<W>> {
         if !self.alignment.is_power_of_two() {
-            bail!(Argument, "alignment {} is no power of two", self.alignment);
+            bail!(
+                Argument,
+                "alignment {} is not a power of two",
+                self.alignment
+            );
         }
         let alignment = self.alignment as u64;
         let mut header = b"GGUF".to_vec();
@@ -188,7 +192,7 @@ impl<'a> Writer<'a> {
         for t in &self.tensors {
             let bytes = t.bytes()?;
             let (Some(id), Ok(dims)) = (t.dtype.gguf(), u32::try_from(t.dims.len())) else {
-                return Err(t.refusal());
+                return Err(t.invalid());
             };
             put(&mut header, Value::String(t.name.as_bytes()));
             header.extend(dims.to_le_bytes());
@@ -222,46 +226,46 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Entry {
-    /// Bytes of the data.
+impl TensorHeader {
+    /// Returns the size of the data in bytes.
     fn bytes(&self) -> Result<u64> {
         let cols = self.dims.first().copied().unwrap_or(1);
         let mut rows = self.dims.iter().skip(1);
         let rows = rows.try_fold(1, |n: u64, d| n.checked_mul(*d));
         let bytes = rows.and_then(|rows| self.dtype.bytes(rows, cols));
-        bytes.ok_or_else(|| self.refusal())
+        bytes.ok_or_else(|| self.invalid())
     }
 
-    fn refusal(&self) -> Error {
+    fn invalid(&self) -> Error {
         let (name, dims, dtype) = (&self.name, &self.dims, self.dtype);
-        let message = format_args!("{name}: {dims:?} of {dtype} cannot be written");
+        let message = format_args!("tensor {name}: shape {dims:?} of {dtype} cannot be written");
         Error::new(ErrorKind::Argument, message)
     }
 }
 
-/// The data of a file whose header is written.
+/// Streaming writer of the tensor data, after the header.
 #[derive(Debug)]
 pub struct Body<W> {
     out: W,
     alignment: u64,
-    /// Where the tensors end that are still to come, counted from the first one's start.
+    /// Ends of the remaining tensors, relative to the data section.
     ends: std::vec::IntoIter<u64>,
-    /// Where this tensor ends.
+    /// End of the current tensor.
     end: u64,
     at: u64,
 }
 
 impl<W: Write> Body<W> {
-    /// Writes the next bytes of the present tensor: all of it, or a part.
+    /// Writes the next bytes of the current tensor.
     ///
     /// # Errors
-    /// `Argument` for more bytes than the tensor has left, `Io` where they cannot be written.
+    /// `Argument` for more bytes than the tensor has left, `Io` if writing fails.
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         let left = self.end.saturating_sub(self.at);
         if data.len() as u64 > left {
             bail!(
                 Argument,
-                "{} bytes for a tensor that has {left} left",
+                "expected at most {left} bytes of tensor data, got {}",
                 data.len()
             );
         }
@@ -273,32 +277,35 @@ impl<W: Write> Body<W> {
         Ok(())
     }
 
-    /// Says that all data is written, and hands back where it went.
+    /// Finishes the file and returns the writer.
     ///
     /// # Errors
-    /// `Argument` where a tensor is not complete.
+    /// `Argument` if the current tensor is incomplete.
     pub fn end(self) -> Result<W> {
         let left = self.end.saturating_sub(self.at);
         if left > 0 {
-            bail!(Argument, "{left} bytes of a tensor were not written");
+            bail!(
+                Argument,
+                "incomplete tensor data: {left} bytes were not written"
+            );
         }
         Ok(self.out)
     }
 
-    /// Goes on to the next tensor that has data, over the padding in front of it.
+    /// Advances to the next tensor with data; writes the padding before it.
     fn next_tensor(&mut self) -> Result<()> {
         while self.at == self.end {
             let Some(end) = self.ends.next() else { break };
             let start = padded(self.at, self.alignment);
             let padding = start.saturating_sub(self.at);
-            io::copy(&mut io::repeat(0).take(padding), &mut self.out).map_err(not_written)?;
+            io::copy(&mut io::repeat(0).take(padding), &mut self.out).map_err(write_failed)?;
             (self.at, self.end) = (start, end);
         }
         Ok(())
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(not_written)
+        self.out.write_all(bytes).map_err(write_failed)
     }
 }
 
@@ -306,8 +313,8 @@ fn padded(at: u64, alignment: u64) -> u64 {
     at.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 
-fn not_written(cause: io::Error) -> Error {
-    map::io("cannot be written", cause)
+fn write_failed(cause: io::Error) -> Error {
+    map::io("write failed", cause)
 }
 
 impl Default for Writer<'_> {
@@ -316,7 +323,7 @@ impl Default for Writer<'_> {
     }
 }
 
-/// Appends a value as the file has it, without its type.
+/// Appends the encoded value, without its type.
 fn put(out: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::U8(v) => out.push(v),

@@ -1,8 +1,8 @@
-//! Adapters: which GPUs there are, which one is taken, and how its device is opened.
+//! Enumeration and selection of adapters, and opening of devices.
 
 use super::device::{Device, Failure, ready};
 use super::options::Options;
-use super::{forms, recorded, trial, upload};
+use super::{recorded, self_test, upload, variants};
 use std::sync::Arc;
 use tabla_core::device::{
     AdapterFacts, DeviceKind, Fusion, GpuFeatures, KernelVariant, Profile, Replay,
@@ -10,63 +10,69 @@ use tabla_core::device::{
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::table::PARAMS_BYTES_MAX;
 
-/// What the shaders need; everything else is optional.
+/// Features required by the shaders.
 const FEATURES: wgpu::Features = wgpu::Features::IMMEDIATES;
-/// What kernels and tools can use where it is there.
+/// Optional features of kernels and tools.
 const OPTIONAL: [(&str, wgpu::Features); 3] = [
     ("subgroups", wgpu::Features::SUBGROUP),
-    ("cooperative_matrix", forms::MATRIX),
+    ("cooperative_matrix", variants::MATRIX),
     ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
 ];
 
-/// Storage buffers of one kernel.
+/// Maximum number of storage buffers of a kernel.
 const BINDINGS: u32 = 8;
-/// Lanes of a workgroup at most.
+/// Maximum number of invocations of a workgroup.
 const LANES_MAX: u32 = 256;
-/// Bytes of workgroup memory at most.
+/// Maximum workgroup memory in bytes.
 const WORKGROUP_BYTES_MAX: u32 = 16 << 10;
-/// Tokens of a prefill chunk: a multiple of the mat-mat kernels' tile.
+/// Number of tokens of a prefill chunk: a multiple of the tile of the gemm kernels.
 const CHUNK_TOKENS: u32 = 256;
-/// Positions that a workgroup attends to, of few tokens: two tiles of its lanes.
+/// Number of positions per workgroup in split attention: two tiles of its invocations.
 const ATTENTION_PART: u32 = 256;
-/// Tokens of the longest chain in one submission.
-const CHAIN_TOKENS: u32 = 32;
+/// Maximum number of decode steps in one submission.
+const BURST_TOKENS: u32 = 32;
 
-/// The adapters of this machine, in the order of the indices of [`Options::adapter`].
+/// Returns the adapters of this machine; the order is that of the indices in [`Options::adapter`].
 pub fn adapters() -> Vec<AdapterFacts> {
     enumerate().iter().map(facts).collect()
 }
 
-/// Takes the adapter that `options` name, or else the discrete, then the integrated GPU.
-/// `None` where there is no such GPU and none was named.
+/// Opens the adapter selected by `options`. Without a selection, prefers discrete over integrated
+/// GPUs, and returns `None` if no adapter is suitable.
 ///
 /// # Errors
 ///
-/// `Argument` for a name that no adapter has, `Unsupported` for a named adapter that is
-/// software or lacks what the shaders need, and for recorded replay where there is none; `Device`
-/// where the driver refuses.
+/// `Argument` if no adapter matches the name, `Unsupported` if the named adapter is a software
+/// adapter or lacks required features, or if recorded replay is requested but not supported;
+/// `Device` for errors of the driver.
 pub fn open(options: &Options) -> Result<Option<Device>> {
     let adapters = enumerate();
     let adapter = match &options.adapter {
-        Some(wanted) => Some(named(&adapters, wanted, options)?),
+        Some(name) => Some(named(&adapters, name, options)?),
         None => best(&adapters, options),
     };
-    adapter.map(|a| tried(a, options)).transpose()
+    adapter.map(|a| open_tested(a, options)).transpose()
 }
 
-/// A device of an adapter with the forms of kernels that compute as they should: one that does not is
-/// left, and the device asked for anew, whatever became of it meanwhile.
-fn tried(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+/// Opens a device and self-tests its experimental kernel variants. If a variant fails, disables it
+/// and opens a new device, because the failure may have lost the first one.
+fn open_tested(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
     let device = request(adapter, options)?;
-    let forms = &device.profile.forms;
-    let on_trial = forms.iter().filter(|form| forms::on_trial(**form));
-    for &form in on_trial {
-        if let Err(error) = trial::multiplies(&device, form) {
-            tracing::warn!(%error, "this form of kernels is not used");
-            let forms = forms.iter().copied().filter(|good| *good != form);
-            let forms = Some(forms.collect());
+    let variants = &device.profile.forms;
+    let experimental = variants.iter().filter(|v| variants::is_experimental(**v));
+    for &failed in experimental {
+        if let Err(error) = self_test::check_gemm(&device, failed) {
+            tracing::warn!(%error, "kernel variant disabled: the self-test failed");
+            let variants = variants.iter().copied().filter(|v| *v != failed);
+            let variants = Some(variants.collect());
             let options = options.clone();
-            return tried(adapter, &Options { forms, ..options });
+            return open_tested(
+                adapter,
+                &Options {
+                    variants,
+                    ..options
+                },
+            );
         }
     }
     Ok(device)
@@ -75,14 +81,14 @@ fn tried(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
 fn enumerate() -> Vec<wgpu::Adapter> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = wgpu::Backends::PRIMARY;
-    // Debug builds would load the Khronos layer, which is 50 times slower.
+    // The default flags of debug builds load the Khronos validation layer, which is 50 times slower.
     descriptor.flags = wgpu::InstanceFlags::empty();
     let instance = wgpu::Instance::new(descriptor);
     ready(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
 }
 
-fn kind(of: wgpu::DeviceType) -> &'static str {
-    match of {
+fn kind(device_type: wgpu::DeviceType) -> &'static str {
+    match device_type {
         wgpu::DeviceType::DiscreteGpu => "discrete",
         wgpu::DeviceType::IntegratedGpu => "integrated",
         wgpu::DeviceType::VirtualGpu => "virtual",
@@ -91,7 +97,7 @@ fn kind(of: wgpu::DeviceType) -> &'static str {
     }
 }
 
-/// Name and version of the driver.
+/// Returns the name and version of the driver.
 fn driver(info: &wgpu::AdapterInfo) -> String {
     format!("{} {}", info.driver, info.driver_info)
 }
@@ -103,7 +109,7 @@ fn is_software(adapter: &wgpu::Adapter) -> bool {
 fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
     let (info, limits, has) = (adapter.get_info(), adapter.limits(), adapter.features());
     let (features, without) = OPTIONAL.iter().partition(|(_, f)| has.contains(*f));
-    let names = |some: Vec<&(&'static str, _)>| some.into_iter().map(|(name, _)| *name).collect();
+    let names = |list: Vec<&(&'static str, _)>| list.into_iter().map(|(name, _)| *name).collect();
     AdapterFacts {
         kind: kind(info.device_type),
         backend: info.backend.to_str().to_string(),
@@ -115,20 +121,20 @@ fn facts(adapter: &wgpu::Adapter) -> AdapterFacts {
         subgroup_sizes: [info.subgroup_min_size, info.subgroup_max_size],
         features: names(features),
         without: names(without),
-        lacks: lacks(adapter),
+        lacks: missing(adapter),
         name: info.name,
     }
 }
 
-/// What the shaders need and the adapter has not.
-fn lacks(adapter: &wgpu::Adapter) -> Vec<String> {
+/// Returns the required features and limits that the adapter lacks.
+fn missing(adapter: &wgpu::Adapter) -> Vec<String> {
     let limits = adapter.limits();
-    let mut lacks = Vec::new();
+    let mut missing = Vec::new();
     if !adapter.features().contains(FEATURES) {
-        lacks.push("immediates".to_string());
+        missing.push("immediates".to_string());
     }
     let params = u32::try_from(PARAMS_BYTES_MAX).expect("a small constant");
-    let wanted = [
+    let required = [
         ("bytes of immediates", limits.max_immediate_size, params),
         (
             "storage buffers",
@@ -146,19 +152,19 @@ fn lacks(adapter: &wgpu::Adapter) -> Vec<String> {
             WORKGROUP_BYTES_MAX,
         ),
     ];
-    for (what, has, needs) in wanted {
-        if has < needs {
-            lacks.push(format!("{what}: {has} of {needs}"));
+    for (name, limit, required) in required {
+        if limit < required {
+            missing.push(format!("{name}: {limit} of {required}"));
         }
     }
-    lacks
+    missing
 }
 
 fn best<'a>(adapters: &'a [wgpu::Adapter], options: &Options) -> Option<&'a wgpu::Adapter> {
-    let able = adapters
+    let suitable = adapters
         .iter()
-        .filter(|a| (options.allow_software || !is_software(a)) && lacks(a).is_empty());
-    able.min_by_key(|a| match a.get_info().device_type {
+        .filter(|a| (options.allow_software || !is_software(a)) && missing(a).is_empty());
+    suitable.min_by_key(|a| match a.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
         wgpu::DeviceType::VirtualGpu => 2,
@@ -169,50 +175,50 @@ fn best<'a>(adapters: &'a [wgpu::Adapter], options: &Options) -> Option<&'a wgpu
 
 fn named<'a>(
     adapters: &'a [wgpu::Adapter],
-    wanted: &str,
+    name: &str,
     options: &Options,
 ) -> Result<&'a wgpu::Adapter> {
-    let part = wanted.to_lowercase();
-    let found = match wanted.parse::<usize>() {
+    let part = name.to_lowercase();
+    let adapter = match name.parse::<usize>() {
         Ok(index) => adapters.get(index),
         Err(_) => adapters
             .iter()
             .find(|a| a.get_info().name.to_lowercase().contains(&part)),
     };
-    let Some(adapter) = found else {
+    let Some(adapter) = adapter else {
         bail!(
             Argument,
-            "gpu: no adapter is called {wanted}; there are {}",
+            "gpu: no adapter matches {name}; {} adapters are available",
             adapters.len()
         );
     };
     if is_software(adapter) && !options.allow_software {
-        bail!(Unsupported, "gpu: adapter {wanted} is software");
+        bail!(Unsupported, "gpu: adapter {name} is a software adapter");
     }
-    let lacks = lacks(adapter);
-    if !lacks.is_empty() {
+    let missing = missing(adapter);
+    if !missing.is_empty() {
         bail!(
             Unsupported,
-            "gpu: adapter {wanted} lacks {}",
-            lacks.join(", ")
+            "gpu: adapter {name} lacks {}",
+            missing.join(", ")
         );
     }
     Ok(adapter)
 }
 
 fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
-    let forms = forms::of(adapter, options);
+    let variants = variants::available(adapter, options);
     let limits = limits(adapter, options);
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("tabla"),
-        required_features: forms
+        required_features: variants
             .iter()
-            .fold(FEATURES, |all, form| all | forms::features(*form))
+            .fold(FEATURES, |all, v| all | variants::features(*v))
             .union(timestamps(adapter, options))
-            .union(kept(adapter, options)),
-        experimental_features: forms::experimental(&forms),
+            .union(pipeline_cache(adapter, options)),
+        experimental_features: variants::experimental(&variants),
         required_limits: limits.clone(),
-        // Large blocks to place buffers in would be wasted: the large buffers are weights.
+        // Avoids large suballocation blocks: most memory is weights, in large buffers.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         ..Default::default()
     };
@@ -223,20 +229,20 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
     let failure = Arc::new(Failure::default());
     let errors = Arc::clone(&failure);
     wgpu.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
-        errors.error.get_or_init(|| e.to_string());
+        errors.error_text.get_or_init(|| e.to_string());
     }));
     let losses = Arc::clone(&failure);
     wgpu.set_device_lost_callback(move |reason, message| {
-        losses.lose(format!("{reason:?}: {message}"));
+        losses.set_lost(format!("{reason:?}: {message}"));
     });
     let recorded = match options.replay {
         Replay::Encoded => false,
-        Replay::Auto => recorded::able(&wgpu).is_ok(),
-        Replay::Recorded => recorded::able(&wgpu).map(|()| true)?,
+        Replay::Auto => recorded::check_support(&wgpu).is_ok(),
+        Replay::Recorded => recorded::check_support(&wgpu).map(|()| true)?,
     };
     let info = adapter.get_info();
     Ok(Device {
-        profile: Arc::new(profile(&info, &limits, forms)),
+        profile: Arc::new(profile(&info, &limits, variants)),
         wgpu,
         queue,
         failure,
@@ -244,23 +250,23 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
         kernel_folder: options.kernel_folder.clone(),
         pci: [info.vendor, info.device],
         recorded,
-        hearing: Arc::default(),
-        turn: Arc::default(),
+        poll_lock: Arc::default(),
+        queue_lock: Arc::default(),
     })
 }
 
-/// What timing commands needs, where the device has it.
+/// Returns the features for timing commands, or none if unsupported or disabled.
 fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
-    let needs = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
-    if options.features == GpuFeatures::All && adapter.features().contains(needs) {
-        needs
+    let features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
+    if options.features == GpuFeatures::All && adapter.features().contains(features) {
+        features
     } else {
         wgpu::Features::empty()
     }
 }
 
-/// What keeping compiled kernels needs through wgpu, where the device has it.
-fn kept(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+/// Returns the feature for wgpu's pipeline cache, or none if unsupported or disabled.
+fn pipeline_cache(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
     if options.features == GpuFeatures::All && options.kernel_folder.is_some() {
         adapter.features() & wgpu::Features::PIPELINE_CACHE
     } else {
@@ -278,7 +284,11 @@ fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
     }
 }
 
-fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<KernelVariant>) -> Profile {
+fn profile(
+    info: &wgpu::AdapterInfo,
+    limits: &wgpu::Limits,
+    variants: Vec<KernelVariant>,
+) -> Profile {
     Profile {
         kind: DeviceKind::Gpu,
         driver: driver(info),
@@ -292,13 +302,13 @@ fn profile(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, forms: Vec<KernelVar
             .min(limits.max_buffer_size),
         weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
-        forms,
+        forms: variants,
         choices: Vec::new(),
-        // A norm that every workgroup computes again has to be measured to pay.
+        // With fusion, every workgroup recomputes the norm: only tuning can enable it.
         fusion: Fusion::None,
         attention_part: ATTENTION_PART,
         chunk_tokens: CHUNK_TOKENS,
-        burst_tokens: CHAIN_TOKENS,
+        burst_tokens: BURST_TOKENS,
         asynchronous: true,
     }
 }

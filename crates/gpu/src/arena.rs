@@ -1,4 +1,4 @@
-//! The buffers behind the places of tables.
+//! Device buffers of the buffer ids of tables.
 
 use super::device::Device;
 use tabla_core::device::Profile;
@@ -6,35 +6,36 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Span, Upload};
 use tabla_core::op::table::{self, BufferId, SlotInfo, Table};
 
-/// Buffers are whole multiples of this: kernels read ends of rows in words of up to 16 bytes,
-/// two at a time, and cut off what is beyond.
+/// Buffer sizes are multiples of this, in bytes: kernels read row ends in words of up to 16 bytes,
+/// two at a time, and mask the elements after the end.
 const ALIGN: u64 = 32;
 
-/// A place and its memory.
+/// A buffer id and its device buffer.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) place: BufferId,
-    /// The largest slot of the place.
+    pub(super) id: BufferId,
+    /// Largest slot with this buffer id.
     pub(super) slot: SlotInfo,
-    /// Bytes that count; the buffer may be longer.
+    /// Size in bytes without the padding of the buffer.
     pub(super) bytes: u64,
     pub(super) buffer: wgpu::Buffer,
 }
 
-/// All places, in their order.
+/// The buffers of all buffer ids.
 #[derive(Debug)]
 pub(super) struct Arena {
+    /// Sorted by buffer id.
     entries: Vec<Entry>,
-    /// What was sent there.
+    /// Size and duration of the upload of weights and constants.
     pub(super) upload: Upload,
 }
 
 impl Arena {
-    /// Memory for every place that a table names, zeros at first.
+    /// Allocates a zeroed buffer for every buffer id in the tables.
     ///
     /// # Errors
     ///
-    /// `TooLarge` for what is over the device's limit, `Memory` for what it has no room for.
+    /// `TooLarge` for a buffer over the device's limit, `Memory` if the allocation fails.
     pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
         let mut total = 0;
         let entries = table::places(tables)
@@ -50,79 +51,79 @@ impl Arena {
         &self.entries
     }
 
-    pub(super) fn find(&self, place: BufferId) -> Option<&Entry> {
-        let at = self.entries.binary_search_by_key(&place, |e| e.place);
-        at.ok().map(|i| &self.entries[i])
+    pub(super) fn find(&self, id: BufferId) -> Option<&Entry> {
+        let index = self.entries.binary_search_by_key(&id, |e| e.id);
+        index.ok().map(|i| &self.entries[i])
     }
 
-    /// The entry of a place, if this range lies in it.
+    /// Returns the entry of a buffer id after checking a byte range against its size.
     ///
     /// # Errors
     ///
-    /// `Argument` for a place that no table names or a range that leaves it.
-    pub(super) fn range(&self, place: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
-        let Some(entry) = self.find(place) else {
-            bail!(Argument, "gpu: no table names {place:?}");
+    /// `Argument` for an unknown buffer id or a range out of bounds.
+    pub(super) fn range(&self, id: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
+        let Some(entry) = self.find(id) else {
+            bail!(Argument, "gpu: no table uses buffer {id:?}");
         };
         let end = (offset as u64).checked_add(bytes as u64);
         if end.is_none_or(|end| end > entry.bytes) {
             bail!(
                 Argument,
-                "gpu: {place:?}: {bytes} bytes at {offset} leave its {} bytes",
+                "gpu: buffer {id:?}: {bytes} bytes at offset {offset} exceed its {} bytes",
                 entry.bytes
             );
         }
         Ok(entry)
     }
 
-    /// As `range`, for whoever writes there.
+    /// Returns the entry of a buffer id after checking a byte range to be written.
     ///
     /// # Errors
     ///
-    /// `Argument` for weights too, and for what is no whole words.
-    pub(super) fn writable(&self, place: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
-        let entry = self.range(place, offset, bytes)?;
-        if matches!(place, BufferId::Weight(..)) {
-            bail!(Argument, "gpu: {place:?}: weights are written by linking");
+    /// As `range`, and `Argument` for weights and for a range that is not in whole words.
+    pub(super) fn writable(&self, id: BufferId, offset: usize, bytes: usize) -> Result<&Entry> {
+        let entry = self.range(id, offset, bytes)?;
+        if matches!(id, BufferId::Weight(..)) {
+            bail!(Argument, "gpu: buffer {id:?}: weights are read-only");
         }
-        whole_words(place, offset, bytes)?;
+        check_words(id, offset, bytes)?;
         Ok(entry)
     }
 
-    /// Checks that these spans are of known places, in whole words.
+    /// Checks that the spans are in bounds and in whole words.
     ///
     /// # Errors
     ///
-    /// `Argument` where one is not.
-    pub(super) fn copyable(&self, spans: &[Span]) -> Result<()> {
+    /// `Argument` if a span is not.
+    pub(super) fn check_copy(&self, spans: &[Span]) -> Result<()> {
         spans.iter().try_for_each(|span| {
             self.range(span.place, span.offset, span.bytes)?;
-            whole_words(span.place, span.offset, span.bytes)
+            check_words(span.place, span.offset, span.bytes)
         })
     }
 
-    /// Writes the zeros that wgpu leaves out until it sees that a buffer is used.
+    /// Zeroes all buffers. wgpu zeroes a buffer only on its first use through wgpu.
     pub(super) fn clear(&self, device: &Device) {
         let mut encoder = device.wgpu.create_command_encoder(&Default::default());
         for entry in &self.entries {
             encoder.clear_buffer(&entry.buffer, 0, None);
         }
-        let _turn = device.turn.lock();
+        let _guard = device.queue_lock.lock();
         device.queue.submit([encoder.finish()]);
     }
 }
 
-fn whole_words(place: BufferId, offset: usize, bytes: usize) -> Result<()> {
+fn check_words(id: BufferId, offset: usize, bytes: usize) -> Result<()> {
     if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
         bail!(
             Argument,
-            "gpu: {place:?}: {bytes} bytes at {offset} are no whole words"
+            "gpu: buffer {id:?}: {bytes} bytes at offset {offset} are not in whole words of 4 bytes"
         );
     }
     Ok(())
 }
 
-/// Bytes of a slot that count, and of its buffer.
+/// Returns the size of a slot and the size of its padded buffer, in bytes.
 pub(super) fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
     let bytes = match slot.place {
         BufferId::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
@@ -137,12 +138,12 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
     if size > limit {
         bail!(
             TooLarge,
-            "gpu: {}: {size} bytes are over the {limit} that this device binds at once",
+            "gpu: {}: {size} bytes are over the binding limit of {limit} bytes of this device",
             slot.name
         );
     }
     device.check()?;
-    let (buffer, error) = device.caught(|| {
+    let (buffer, error) = device.with_error_scopes(|| {
         device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: Some(&slot.name),
             size,
@@ -153,19 +154,19 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
         })
     });
     if let Some(error) = error {
-        // A lost device fails small requests too, in words of memory.
+        // A lost device also reports out of memory.
         device.check()?;
         return Err(Error::new(
             ErrorKind::Memory,
             format_args!(
-                "gpu: {}: {size} bytes after {total} others: {error}",
+                "gpu: {}: allocating {size} bytes after {total} bytes failed: {error}",
                 slot.name
             ),
         ));
     }
     *total += size;
     Ok(Entry {
-        place: slot.place,
+        id: slot.place,
         slot: slot.clone(),
         bytes,
         buffer,

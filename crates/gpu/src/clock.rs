@@ -1,28 +1,29 @@
-//! Commands timed by timestamps between them, through wgpu.
+//! Timing of commands with timestamp queries of wgpu.
 
 use super::device::Device;
 use super::timings::Timings;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::table::Table;
 
-/// Timestamps of a pass, and the buffer that they come out of.
+/// Timestamp queries of a compute pass, and the buffer they are resolved to.
 #[derive(Debug)]
-pub(super) struct Clock {
-    pub(super) laps: Timings,
-    pub(super) stamps: wgpu::QuerySet,
+pub(super) struct EncodedTimer {
+    pub(super) timings: Timings,
+    pub(super) timestamps: wgpu::QuerySet,
     pub(super) resolved: wgpu::Buffer,
-    /// Room for the timestamps of the longest table.
+    /// One entry per timestamp of the longest table.
     pub(super) ticks: Vec<u64>,
 }
 
-impl Clock {
+impl EncodedTimer {
     /// # Errors
     ///
-    /// `Unsupported` where the device was opened without timestamps in passes, or has too few.
+    /// `Unsupported` if the device was opened without timestamps in passes, or for a table with
+    /// more commands than queries.
     pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
         let features = device.wgpu.features();
         if !features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES) {
-            bail!(Unsupported, "gpu: this device tells no times of commands");
+            bail!(Unsupported, "gpu: timestamps are not supported");
         }
         let longest = tables.iter().map(|t| t.cmds.len()).max().unwrap_or(0);
         let count = u32::try_from(longest + 1).expect("tables are small");
@@ -30,11 +31,11 @@ impl Clock {
             let limit = wgpu::QUERY_SET_MAX_QUERIES;
             bail!(
                 Unsupported,
-                "gpu: {longest} commands, over {limit} to be timed at once"
+                "gpu: a table of {longest} commands needs more than {limit} timestamps"
             );
         }
-        let ((stamps, resolved), error) = device.caught(|| {
-            let stamps = device.wgpu.create_query_set(&wgpu::QuerySetDescriptor {
+        let ((timestamps, resolved), error) = device.with_error_scopes(|| {
+            let timestamps = device.wgpu.create_query_set(&wgpu::QuerySetDescriptor {
                 label: Some("timestamps"),
                 ty: wgpu::QueryType::Timestamp,
                 count,
@@ -45,18 +46,18 @@ impl Clock {
                 usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
                 mapped_at_creation: false,
             });
-            (stamps, resolved)
+            (timestamps, resolved)
         });
         if let Some(error) = error {
-            return Err(device.failure.explain(error));
+            return Err(device.failure.error(error));
         }
         Ok(Self {
-            laps: Timings::new(
+            timings: Timings::new(
                 tables.iter().map(|t| t.cmds.len()),
                 device.queue.get_timestamp_period(),
                 64,
             ),
-            stamps,
+            timestamps,
             resolved,
             ticks: vec![0; longest + 1],
         })

@@ -1,16 +1,16 @@
-//! Destroying a device, for tests of what follows its loss.
+//! Destruction of a device, for tests of device loss.
 
 use super::device::Device;
 use super::recorded;
 
 impl Device {
-    /// Loses the device, as when a driver resets it: for tests of what comes after.
+    /// Destroys the device, with the effect of a driver reset. For tests of device loss.
     pub fn destroy(&self) {
-        let turn = self.turn.lock();
+        let guard = self.queue_lock.lock();
         if self.recorded {
-            recorded::idle(&self.wgpu, &turn);
+            recorded::wait_idle(&self.wgpu, &guard);
         }
         self.wgpu.destroy();
-        self.hear();
+        self.poll_loss();
     }
 }

@@ -1,7 +1,7 @@
-//! An open device, and what goes wrong on it.
+//! An open device and its error state.
 #![expect(
     unsafe_code,
-    reason = "wgpu compiles loops without its own counters only through an unsafe function"
+    reason = "wgpu disables loop bounding only through an unsafe function"
 )]
 
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use tabla_core::device::Profile;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// An open device. Clones are the same device.
+/// An open device. Clones share the device.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(super) wgpu: wgpu::Device,
@@ -20,24 +20,24 @@ pub struct Device {
     pub(super) failure: Arc<Failure>,
     pub(super) shader_folder: Option<PathBuf>,
     pub(super) kernel_folder: Option<PathBuf>,
-    /// The adapter's numbers: vendor and device.
+    /// PCI vendor and device ids of the adapter.
     pub(super) pci: [u32; 2],
     /// Whether tables are replayed from recorded command buffers.
     pub(super) recorded: bool,
-    /// Held by whoever uses the queue, where wgpu is not alone with it.
-    pub(super) turn: Arc<Mutex<()>>,
-    /// Held by whoever polls to hear of a loss: its callback has returned once this is free.
-    pub(super) hearing: Arc<Mutex<()>>,
+    /// Serializes access to the queue, which wgpu and recorded replay share.
+    pub(super) queue_lock: Arc<Mutex<()>>,
+    /// Held while polling for device loss, so that the callback has returned once it is released.
+    pub(super) poll_lock: Arc<Mutex<()>>,
     pub(super) profile: Arc<Profile>,
 }
 
 impl Device {
-    /// The facts that planning uses.
+    /// Returns the device properties used for planning.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// The same device, for tables that are planned with these facts.
+    /// Replaces the profile.
     #[must_use]
     pub fn with_profile(self, profile: Profile) -> Self {
         Self {
@@ -46,71 +46,72 @@ impl Device {
         }
     }
 
-    /// The name and bytes of every buffer that wgpu has on it, where the back end tells.
+    /// Returns the name and size in bytes of every allocation of wgpu; `None` if the backend does
+    /// not report them.
     pub fn allocations(&self) -> Option<Vec<(String, u64)>> {
-        // Buffers go once the device is done with them, and with a poll behind that.
+        // wgpu frees dropped buffers in a poll after the device has finished with them.
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
         let all = self.wgpu.generate_allocator_report()?.allocations;
         Some(all.into_iter().map(|a| (a.name, a.size)).collect())
     }
 
-    /// Has a loss tell of itself: its callback comes with a poll once all work has ended.
-    pub(super) fn hear(&self) {
-        let _alone = self.hearing.lock();
-        // An error of the poll says no more than the callback does.
+    /// Waits for all work, so that the callback of a device loss has run.
+    pub(super) fn poll_loss(&self) {
+        let _guard = self.poll_lock.lock();
+        // An error of the poll is reported by the callback.
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
     }
 
-    /// Why something did not work: the loss of the device, or else `otherwise`.
-    pub(super) fn explain(&self, otherwise: impl std::fmt::Display) -> Error {
-        self.hear();
-        self.failure.explain(otherwise)
+    /// Returns the error of a failed call: a recorded failure of the device, otherwise `message`.
+    pub(super) fn error(&self, message: impl std::fmt::Display) -> Error {
+        self.poll_loss();
+        self.failure.error(message)
     }
 
-    /// What went wrong so far. An error may be all that is known yet of a loss.
+    /// Checks for a failure of the device.
     ///
     /// # Errors
     ///
-    /// `DeviceLost` or `Device`, from the first failure on for ever.
+    /// `DeviceLost` or `Device`; permanent after the first failure.
     pub(super) fn check(&self) -> Result<()> {
         if self.failure.check().is_err() {
-            self.hear();
+            // An error may precede the callback of a device loss.
+            self.poll_loss();
         }
         self.failure.check()
     }
 
-    /// Runs `make` and catches what wgpu has to say about it on this thread.
-    pub(super) fn caught<T>(&self, make: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
+    /// Runs `f` in error scopes; returns its result and the first error of wgpu on this thread.
+    pub(super) fn with_error_scopes<T>(&self, f: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
         let filters = [
             wgpu::ErrorFilter::OutOfMemory,
             wgpu::ErrorFilter::Internal,
             wgpu::ErrorFilter::Validation,
         ];
         let [memory, internal, validation] = filters.map(|f| self.wgpu.push_error_scope(f));
-        let made = make();
+        let result = f();
         let validation = ready(validation.pop());
         let internal = ready(internal.pop());
         let memory = ready(memory.pop());
-        (made, memory.or(internal).or(validation))
+        (result, memory.or(internal).or(validation))
     }
 
-    /// A built-in shader, without the loop counters that wgpu adds to text it does not trust. On
-    /// Vulkan wgpu 30 heeds that, as it does a wish for workgroup memory that is not zeroed, only
-    /// in modules with overrides.
+    /// Creates the module of a built-in shader without loop bounding. On Vulkan, wgpu 30 applies
+    /// this, and `zero_initialize_workgroup_memory`, only to modules with overrides.
     pub(super) fn trusted_module(&self, name: &str, text: &str) -> wgpu::ShaderModule {
         let checks = wgpu::ShaderRuntimeChecks {
             force_loop_bounding: false,
             ..wgpu::ShaderRuntimeChecks::checked()
         };
-        // SAFETY: every loop of the built-in shaders counts towards a bound that it does not
-        // change, so all end; the checks of indices stay on.
+        // SAFETY: every loop of the built-in shaders has a fixed bound, so all loops terminate;
+        // index checks stay enabled.
         unsafe {
             self.wgpu
                 .create_shader_module_trusted(descriptor(name, text), checks)
         }
     }
 
-    /// A shader of somebody else's.
+    /// Creates the module of a custom shader.
     pub(super) fn module(&self, name: &str, text: &str) -> wgpu::ShaderModule {
         self.wgpu.create_shader_module(descriptor(name, text))
     }
@@ -123,49 +124,49 @@ fn descriptor<'a>(name: &'a str, text: &'a str) -> wgpu::ShaderModuleDescriptor<
     }
 }
 
-/// The first thing that went wrong outside a scope, kept until somebody asks.
+/// The first error outside of an error scope.
 #[derive(Debug, Default)]
 pub(super) struct Failure {
     lost: OnceLock<String>,
-    pub(super) error: OnceLock<String>,
+    pub(super) error_text: OnceLock<String>,
 }
 
 impl Failure {
     /// # Errors
     ///
-    /// `DeviceLost` or `Device`, from the first failure on for ever.
+    /// `DeviceLost` or `Device`; permanent after the first failure.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(reason) = self.lost.get() {
             bail!(
                 DeviceLost,
-                "gpu: the device is lost, load the model again: {reason}"
+                "gpu: device lost; load the model again: {reason}"
             );
         }
-        if let Some(error) = self.error.get() {
+        if let Some(error) = self.error_text.get() {
             bail!(Device, "gpu: {error}");
         }
         Ok(())
     }
 
-    /// Says that the device was lost, where that has not been said.
-    pub(super) fn lose(&self, reason: String) {
+    /// Records the loss of the device; the first reason wins.
+    pub(super) fn set_lost(&self, reason: String) {
         self.lost.get_or_init(|| reason);
     }
 
-    /// `check`, or else `otherwise` as a `Device` error: for calls that failed for no known reason.
-    pub(super) fn explain(&self, otherwise: impl std::fmt::Display) -> Error {
+    /// Returns the error of `check`, otherwise `message` as a `Device` error.
+    pub(super) fn error(&self, message: impl std::fmt::Display) -> Error {
         match self.check() {
             Err(error) => error,
-            Ok(()) => Error::new(ErrorKind::Device, format_args!("gpu: {otherwise}")),
+            Ok(()) => Error::new(ErrorKind::Device, format_args!("gpu: {message}")),
         }
     }
 }
 
-/// The value of a future that wgpu has ready, which on native back ends is every one.
+/// Returns the value of a future of wgpu; on native backends every future is ready.
 pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("native back ends answer at once"),
+        Poll::Pending => unreachable!("futures of native backends are ready"),
     }
 }

@@ -1,9 +1,9 @@
-//! How weights lie on a device: the sections that `shaders/lib` reads, one after the other.
+//! Device layout of weights: consecutive sections, as read by `shaders/lib`.
 //!
-//! A section has one thing of the whole matrix, row after row: codes in planes
-//! (`shaders/lib/planes.wgsl`), scales, what scales are multiplied by. Rows are read by stretches
-//! of 32 columns, each in loads of 16 bytes where there are as many. Sections go from wide to narrow,
-//! so that each begins where it may be read. A matrix of some of the rows has the same rows.
+//! A section stores one component of the whole matrix in row-major order: bit planes of codes
+//! (`shaders/lib/planes.wgsl`), scales, or scales of scales. Kernels read rows in column blocks of
+//! 32 columns, with loads of up to 16 bytes. Sections are ordered from wide to narrow elements, so
+//! that each is aligned. Rows of a row range have the same layout as in the whole matrix.
 
 use bytemuck::{cast, cast_slice, cast_slice_mut};
 use std::array::from_fn;
@@ -14,39 +14,40 @@ use tabla_quant::{
     q4_k, visit,
 };
 
-/// Columns of a stretch.
-const STRETCH: usize = 32;
-/// Bytes that lanes load at once.
+/// Number of columns of a column block.
+const COL_BLOCK: usize = 32;
+/// Size of a load of one invocation in bytes.
 const LOAD_BYTES: usize = 16;
-/// More columns than a row has.
+/// Scale group that spans a whole row.
 const ROW: usize = usize::MAX;
 
 /// A section of a weight.
 pub(super) enum Section {
-    /// The grid whose rows the codes name.
+    /// Codebook (grid) of the type.
     Grid(&'static [u8]),
-    /// `bits` bits of every code from bit `shift` on; of codes that stand for the numbers.
+    /// `bits` bits of every code, starting at bit `shift`. `encode` converts decoded integers to
+    /// codes.
     Plane {
         shift: u32,
         bits: usize,
-        coded: Option<fn(&mut [u8])>,
+        encode: Option<fn(&mut [u8])>,
     },
-    /// Numbers as the file has them, in so many parts: of a row the first part of all stretches,
-    /// then the second of all.
+    /// Elements in the encoding of the file. Each column block is split into `parts`: a row stores
+    /// the first part of all blocks, then the second part of all blocks, and so on.
     Numbers { parts: usize },
-    /// These bytes of every block.
+    /// This byte range of every quantization block.
     Field(Range<usize>),
-    /// So many bytes that are worked out of every block.
-    Made(usize, fn(&[u8], &mut Vec<u8>)),
-    /// For every so many columns an f32 scale, and where there are two an f32 bias.
+    /// A number of bytes computed from every quantization block.
+    Computed(usize, fn(&[u8], &mut Vec<u8>)),
+    /// For each group of `columns` columns an f32 scale, and an f32 bias if `numbers` is 2.
     Scales { columns: usize, numbers: usize },
-    /// The one f32 scale of the tensor.
+    /// The single f32 scale of the tensor.
     Scale,
 }
 
-/// The sections of a type, in their order.
+/// Returns the sections of a type in storage order.
 pub(super) fn sections(dtype: DType) -> Vec<Section> {
-    use Section::{Field, Made, Numbers, Scale};
+    use Section::{Computed, Field, Numbers, Scale};
     match dtype {
         DType::F16 | DType::Bf16 => vec![Numbers { parts: 4 }],
         DType::E4m3 => vec![Numbers { parts: 2 }, scales(32, 1)],
@@ -59,28 +60,33 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
         DType::Q3K => vec![
             plane(0, 2),
             plane(2, 1),
-            Made(16, |b, out| {
+            Computed(16, |b, out| {
                 out.extend(q3_k::scales(b).map(i8::cast_unsigned));
             }),
             Field(108..110),
         ],
-        DType::Q4K => vec![plane(0, 4), Made(16, lines), Field(0..4)],
-        DType::Q5K => vec![plane(0, 4), plane(4, 1), Made(16, lines), Field(0..4)],
+        DType::Q4K => vec![plane(0, 4), Computed(16, scales_and_mins), Field(0..4)],
+        DType::Q5K => vec![
+            plane(0, 4),
+            plane(4, 1),
+            Computed(16, scales_and_mins),
+            Field(0..4),
+        ],
         DType::Q6K => vec![plane(0, 4), plane(4, 2), Field(192..208), Field(208..210)],
         DType::Q8K => vec![plane(0, 8), Field(0..4)],
         DType::Iq4Nl => vec![iq4(), Field(0..2)],
         DType::Iq4Xs => vec![
             iq4(),
-            Made(8, |b, out| {
+            Computed(8, |b, out| {
                 out.extend(iq4_xs::scales(b).map(i8::cast_unsigned));
             }),
             Field(0..2),
         ],
         DType::Mxfp4 => vec![fp4(), Field(0..1)],
-        DType::Tq1_0 => vec![digits(), Field(52..54)],
-        DType::Tq2_0 => vec![digits(), Field(64..66)],
-        DType::I2S => vec![digits(), Scale],
-        DType::Ternary => vec![digits(), scales(ROW, 1)],
+        DType::Tq1_0 => vec![ternary(), Field(52..54)],
+        DType::Tq2_0 => vec![ternary(), Field(64..66)],
+        DType::I2S => vec![ternary(), Scale],
+        DType::Ternary => vec![ternary(), scales(ROW, 1)],
         DType::E2m1 => vec![fp4(), scales(16, 1)],
         DType::I8 => vec![plane(0, 8), scales(32, 1)],
         DType::Affine2 => vec![plane(0, 2), scales(32, 2)],
@@ -99,7 +105,7 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
     }
 }
 
-/// The grid of a type that has one, and what of its blocks lies behind it.
+/// Returns the codebook of a type and the block fields that follow it; `None` for other types.
 fn grid(dtype: DType) -> Option<(&'static [u8], &'static [Range<usize>])> {
     Some(match dtype {
         DType::Iq1S => (cast_slice(&iq_grids::IQ1), &[2..34, 34..50, 0..2]),
@@ -120,53 +126,57 @@ fn grid(dtype: DType) -> Option<(&'static [u8], &'static [Range<usize>])> {
 }
 
 fn plane(shift: u32, bits: usize) -> Section {
-    let coded = None;
-    Section::Plane { shift, bits, coded }
-}
-
-/// Codes of so many bits that stand for the numbers.
-fn coded(bits: usize, coded: fn(&mut [u8])) -> Section {
+    let encode = None;
     Section::Plane {
-        shift: 0,
+        shift,
         bits,
-        coded: Some(coded),
+        encode,
     }
 }
 
-/// Ternary digits, each one more than it stands for.
-fn digits() -> Section {
-    coded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
+/// Returns a plane of `bits`-bit codes computed by `encode`.
+fn encoded(bits: usize, encode: fn(&mut [u8])) -> Section {
+    Section::Plane {
+        shift: 0,
+        bits,
+        encode: Some(encode),
+    }
+}
+
+/// Returns a plane of ternary values plus 1.
+fn ternary() -> Section {
+    encoded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
 }
 
 fn iq4() -> Section {
     static CODES: [u8; 256] = codes_of(&iq4_nl::VALUES);
-    coded(4, |q| name(q, &CODES))
+    encoded(4, |q| to_codes(q, &CODES))
 }
 
 fn fp4() -> Section {
     static CODES: [u8; 256] = codes_of(&mxfp4::DOUBLED);
-    coded(4, |q| name(q, &CODES))
+    encoded(4, |q| to_codes(q, &CODES))
 }
 
 fn scales(columns: usize, numbers: usize) -> Section {
     Section::Scales { columns, numbers }
 }
 
-/// A byte of scale and a byte of minimum for each group of `Q4_K` and `Q5_K`.
-fn lines(block: &[u8], out: &mut Vec<u8>) {
+/// Appends a scale byte and a minimum byte for each group of `Q4_K` and `Q5_K`.
+fn scales_and_mins(block: &[u8], out: &mut Vec<u8>) {
     let [scales, mins] = q4_k::scales(block);
     out.extend(scales.iter().zip(mins).flat_map(|(s, m)| [*s, m]));
 }
 
-/// Numbers become codes.
-fn name(q: &mut [u8], codes: &[u8; 256]) {
+/// Replaces values by their codes.
+fn to_codes(q: &mut [u8], codes: &[u8; 256]) {
     q.iter_mut().for_each(|q| *q = codes[usize::from(*q)]);
 }
 
-/// The first code of each number that has one.
-const fn codes_of(numbers: &[i8]) -> [u8; 256] {
+/// Returns the inverse of a value table: the first code of each value.
+const fn codes_of(values: &[i8]) -> [u8; 256] {
     let mut codes = [0; 256];
-    let mut rest = numbers;
+    let mut rest = values;
     while let [first @ .., last] = rest {
         codes[last.cast_unsigned() as usize] = first.len().to_le_bytes()[0];
         rest = first;
@@ -175,16 +185,16 @@ const fn codes_of(numbers: &[i8]) -> [u8; 256] {
 }
 
 impl Section {
-    /// Bytes of the section of a matrix.
+    /// Returns the size of the section in bytes.
     pub(super) fn bytes(&self, dtype: DType, [rows, cols]: [usize; 2]) -> usize {
         let facts = dtype.facts();
-        let (stretches, blocks) = (cols.div_ceil(STRETCH), cols / facts.block);
+        let (col_blocks, blocks) = (cols.div_ceil(COL_BLOCK), cols / facts.block);
         match self {
             Self::Grid(grid) => grid.len(),
-            Self::Plane { bits, .. } => rows * stretches * STRETCH / 8 * bits,
-            Self::Numbers { .. } => rows * stretches * STRETCH * facts.bytes,
+            Self::Plane { bits, .. } => rows * col_blocks * COL_BLOCK / 8 * bits,
+            Self::Numbers { .. } => rows * col_blocks * COL_BLOCK * facts.bytes,
             Self::Field(range) => rows * blocks * range.len(),
-            Self::Made(bytes, _) => rows * blocks * bytes,
+            Self::Computed(bytes, _) => rows * blocks * bytes,
             Self::Scales { columns, numbers } => {
                 rows * cols.div_ceil(*columns) * numbers * size_of::<f32>()
             }
@@ -192,44 +202,49 @@ impl Section {
         }
     }
 
-    /// What stands once, in front of the rows.
+    /// Returns the data stored once, before the rows.
     pub(super) fn head(&self, dtype: DType, matrix: &Matrix<'_>) -> Vec<u8> {
         match self {
             Self::Grid(grid) => grid.to_vec(),
             Self::Scale => {
-                let scale = one_scale(dtype, matrix).expect("a type of one scale has it");
+                let scale =
+                    one_scale(dtype, matrix).expect("types with this section have one scale");
                 scale.to_le_bytes().to_vec()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Appends what it has of a row.
+    /// Appends the data of a row.
     pub(super) fn row(&self, dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut Vec<u8>) {
         let blocks = || matrix.row(row).chunks_exact(dtype.facts().bytes);
-        let stretches = matrix.cols.div_ceil(STRETCH);
+        let col_blocks = matrix.cols.div_ceil(COL_BLOCK);
         match self {
             Self::Grid(_) | Self::Scale => {}
-            Self::Plane { shift, bits, coded } => {
-                let mut words = words(dtype, matrix, row, stretches);
-                if let Some(coded) = coded {
-                    coded(cast_slice_mut(&mut words));
+            Self::Plane {
+                shift,
+                bits,
+                encode,
+            } => {
+                let mut words = words(dtype, matrix, row, col_blocks);
+                if let Some(encode) = encode {
+                    encode(cast_slice_mut(&mut words));
                 }
                 match bits {
                     1 => pack::<1>(&words, *shift, out),
                     2 => pack::<2>(&words, *shift, out),
                     4 => pack::<4>(&words, *shift, out),
-                    _ => split(cast_slice(&words), STRETCH, LOAD_BYTES, out),
+                    _ => split(cast_slice(&words), COL_BLOCK, LOAD_BYTES, out),
                 }
             }
             Self::Numbers { parts } => {
-                let stretch = STRETCH * dtype.facts().bytes;
+                let block_bytes = COL_BLOCK * dtype.facts().bytes;
                 let mut padded = matrix.row(row).to_vec();
-                padded.resize(stretches * stretch, 0);
-                split(&padded, stretch, stretch / parts, out);
+                padded.resize(col_blocks * block_bytes, 0);
+                split(&padded, block_bytes, block_bytes / parts, out);
             }
             Self::Field(range) => blocks().for_each(|b| out.extend_from_slice(&b[range.clone()])),
-            Self::Made(_, make) => blocks().for_each(|b| make(b, out)),
+            Self::Computed(_, compute) => blocks().for_each(|b| compute(b, out)),
             Self::Scales { columns, numbers } => {
                 for col in (0..matrix.cols).step_by(*columns) {
                     let all = match &matrix.scales {
@@ -243,47 +258,48 @@ impl Section {
     }
 }
 
-/// The codes of a row, signed, by stretches: words of four columns.
-fn words(dtype: DType, matrix: &Matrix<'_>, row: usize, stretches: usize) -> Vec<[u32; 8]> {
+/// Returns the signed codes of a row by column block, in words of four columns.
+fn words(dtype: DType, matrix: &Matrix<'_>, row: usize, col_blocks: usize) -> Vec<[u32; 8]> {
     struct Codes<'a>(&'a Matrix<'a>, usize, &'a mut [[u32; 8]]);
     impl Visit for Codes<'_> {
         type Out = ();
         fn ints<T: Ints>(self) {
             let Self(matrix, row, out) = self;
             let mut chunk = Chunk::ZERO;
-            let parts = out.chunks_mut(CHUNK / STRETCH);
+            let parts = out.chunks_mut(CHUNK / COL_BLOCK);
             for (first, out) in (0..).step_by(CHUNK).zip(parts) {
                 chunk.q.fill(0);
                 T::unpack(matrix, row, first, &mut chunk);
-                let all: [[u32; 8]; CHUNK / STRETCH] = cast(chunk.q);
+                let all: [[u32; 8]; CHUNK / COL_BLOCK] = cast(chunk.q);
                 out.copy_from_slice(&all[..out.len()]);
             }
         }
         fn floats<T: Floats>(self) {}
     }
-    let mut all = vec![[0; 8]; stretches];
-    visit(dtype, Codes(matrix, row, &mut all)).expect("a type of codes is read as integers");
+    let mut all = vec![[0; 8]; col_blocks];
+    visit(dtype, Codes(matrix, row, &mut all)).expect("types with planes decode to integers");
     all
 }
 
-/// Appends a plane of `BITS` bits of codes: bytes hold the same field of neighbouring words.
+/// Appends a plane of `BITS` bits per code: each byte packs the fields of adjacent words.
 fn pack<const BITS: usize>(words: &[[u32; 8]], shift: u32, out: &mut Vec<u8>) {
     let mask = 0x0101_0101 * ((1 << BITS) - 1);
-    for stretch in words {
+    for block in words {
         let packed: [u32; BITS] = from_fn(|i| {
-            let some = &stretch[i * (8 / BITS)..][..8 / BITS];
-            let fields = some.iter().rev().map(|word| word >> shift & mask);
+            let group = &block[i * (8 / BITS)..][..8 / BITS];
+            let fields = group.iter().rev().map(|word| word >> shift & mask);
             fields.fold(0, |all, field| all << BITS | field)
         });
         out.extend_from_slice(cast_slice(&packed));
     }
 }
 
-/// Appends a row of stretches part by part: the first of all stretches, then the second of all.
-fn split(row: &[u8], stretch: usize, part: usize, out: &mut Vec<u8>) {
-    for at in (0..stretch).step_by(part) {
-        for stretch in row.chunks_exact(stretch) {
-            out.extend_from_slice(&stretch[at..at + part]);
+/// Appends a row of blocks part by part: the first part of all blocks, then the second part of all
+/// blocks, and so on.
+fn split(row: &[u8], block_bytes: usize, part_bytes: usize, out: &mut Vec<u8>) {
+    for at in (0..block_bytes).step_by(part_bytes) {
+        for block in row.chunks_exact(block_bytes) {
+            out.extend_from_slice(&block[at..at + part_bytes]);
         }
     }
 }
@@ -294,12 +310,12 @@ mod tests {
     use tabla_core::op::list::Op;
     use tabla_core::op::table::KernelId;
 
-    /// Every type that there are kernels for.
+    /// Returns every type with kernels.
     fn dtypes() -> impl Iterator<Item = DType> {
         KernelId::dtypes(Op::Embed)
     }
 
-    /// Bytes of every kind for a matrix.
+    /// Returns varied bytes for a matrix.
     fn bytes(dtype: DType, [rows, cols]: [usize; 2]) -> Vec<u8> {
         let count = dtype.bytes((rows * cols) as u64).unwrap();
         let byte = |i: u64| (i * i * 31 + i * 7 + i / 256).to_le_bytes()[0];
@@ -316,16 +332,16 @@ mod tests {
         }
     }
 
-    /// All rows of a section.
-    fn of_rows(section: &Section, dtype: DType, matrix: &Matrix<'_>) -> Vec<u8> {
+    /// Returns the data of all rows of a section.
+    fn all_rows(section: &Section, dtype: DType, matrix: &Matrix<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         (0..matrix.rows).for_each(|row| section.row(dtype, matrix, row, &mut out));
         out
     }
 
     #[test]
-    fn sections_have_the_bytes_that_they_say() {
-        let odd = [
+    fn section_sizes_match_their_data() {
+        let any_width = [
             DType::F32,
             DType::F16,
             DType::Bf16,
@@ -335,18 +351,18 @@ mod tests {
         ];
         for dtype in dtypes() {
             for cols in [256, 768, 77] {
-                if cols == 77 && !odd.contains(&dtype) {
+                if cols == 77 && !any_width.contains(&dtype) {
                     continue;
                 }
                 let shape = [4, cols];
                 let bytes = bytes(dtype, shape);
                 let matrix = matrix(&bytes, shape);
                 for (i, section) in sections(dtype).iter().enumerate() {
-                    let sent =
-                        section.head(dtype, &matrix).len() + of_rows(section, dtype, &matrix).len();
+                    let size = section.head(dtype, &matrix).len()
+                        + all_rows(section, dtype, &matrix).len();
                     assert_eq!(
                         section.bytes(dtype, shape),
-                        sent,
+                        size,
                         "{dtype} {cols} section {i}"
                     );
                 }
@@ -355,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_weight_are_these() {
+    fn weight_sizes_are_as_listed() {
         for (dtype, rows, cols, bytes) in [
             (DType::F32, 3, 5, 3 * 32 * 4),
             (DType::Bf16, 3, 40, 3 * 64 * 2),
@@ -372,32 +388,32 @@ mod tests {
             (DType::Ternary, 8, 77, 8 * 96 / 4 + 8 * 4),
         ] {
             let all = sections(dtype).into_iter();
-            let found: usize = all.map(|s| s.bytes(dtype, [rows, cols])).sum();
-            assert_eq!(found, bytes, "{dtype}");
+            let total: usize = all.map(|s| s.bytes(dtype, [rows, cols])).sum();
+            assert_eq!(total, bytes, "{dtype}");
         }
     }
 
     #[test]
-    fn some_of_the_rows_lie_as_they_lie_among_all() {
-        // Rows of these have no bytes of their own.
-        let whole = [DType::Ternary, DType::I2S];
-        for dtype in dtypes().filter(|d| !whole.contains(d)) {
+    fn row_ranges_have_the_layout_of_the_whole_matrix() {
+        // Rows of these types share bytes.
+        let interleaved = [DType::Ternary, DType::I2S];
+        for dtype in dtypes().filter(|d| !interleaved.contains(d)) {
             let bytes = bytes(dtype, [5, 512]);
             let part = &bytes[bytes.len() / 5 * 2..][..bytes.len() / 5 * 2];
             for section in sections(dtype) {
-                let all = of_rows(&section, dtype, &matrix(&bytes, [5, 512]));
-                let some = of_rows(&section, dtype, &matrix(part, [2, 512]));
-                assert_eq!(some, all[all.len() / 5 * 2..][..some.len()], "{dtype}");
+                let all = all_rows(&section, dtype, &matrix(&bytes, [5, 512]));
+                let range = all_rows(&section, dtype, &matrix(part, [2, 512]));
+                assert_eq!(range, all[all.len() / 5 * 2..][..range.len()], "{dtype}");
             }
         }
     }
 
     #[test]
-    fn planes_hold_a_field_of_each_code() {
-        // Code n is 8 n + n / 4, so that each of its bits counts.
+    fn planes_store_a_field_of_each_code() {
+        // Code n is 8 n + n / 4, so that every bit is tested.
         let code = |n: u8| n.wrapping_mul(8).wrapping_add(n / 4);
-        let stretch: [u8; 32] = from_fn(|n| code(n.to_le_bytes()[0]));
-        let words: [u32; 8] = cast(stretch);
+        let block: [u8; 32] = from_fn(|n| code(n.to_le_bytes()[0]));
+        let words: [u32; 8] = cast(block);
         type Pack = fn(&[[u32; 8]], u32, &mut Vec<u8>);
         let packs: [(Pack, u32, usize); 4] = [
             (pack::<4>, 0, 4),
@@ -409,12 +425,12 @@ mod tests {
             let mut plane = Vec::new();
             pack(&[words], shift, &mut plane);
             assert_eq!(plane.len(), 4 * bits);
-            for (n, code) in stretch.iter().enumerate() {
+            for (n, code) in block.iter().enumerate() {
                 let (word, byte) = (n / 4, n % 4);
                 let (at, field) = (word / (8 / bits) * 4 + byte, word % (8 / bits));
-                let found = plane[at] >> (bits * field) & ((1 << bits) - 1);
+                let stored = plane[at] >> (bits * field) & ((1 << bits) - 1);
                 assert_eq!(
-                    found,
+                    stored,
                     code >> shift & ((1 << bits) - 1),
                     "{bits} bits of code {n}"
                 );
@@ -423,12 +439,12 @@ mod tests {
     }
 
     #[test]
-    fn codes_name_numbers() {
-        for numbers in [iq4_nl::VALUES, mxfp4::DOUBLED] {
-            let codes = codes_of(&numbers);
-            for n in numbers {
-                let code = codes[usize::from(n.cast_unsigned())];
-                assert_eq!(numbers[usize::from(code)], n);
+    fn codes_are_the_inverse_of_values() {
+        for values in [iq4_nl::VALUES, mxfp4::DOUBLED] {
+            let codes = codes_of(&values);
+            for value in values {
+                let code = codes[usize::from(value.cast_unsigned())];
+                assert_eq!(values[usize::from(code)], value);
             }
         }
     }

@@ -1,27 +1,27 @@
-//! The GPU: tables replayed through wgpu on whatever adapter there is.
+//! GPU backend: replays dispatch tables through wgpu.
 //!
-//! A way in has four steps: [`adapters`] lists, [`open`] takes one, [`shaders`] checks what it
-//! will compile, [`link`] gives tables their buffers, pipelines and bind groups. What is left
-//! for a token is to submit what was recorded for its table, or, where nothing can be recorded, to
-//! encode one compute pass of prebuilt objects.
+//! Setup has four steps: [`adapters`] lists the GPUs, [`open`] opens one, [`shaders`] validates
+//! custom shaders, and [`link`] creates buffers, pipelines and bind groups for the tables. For each
+//! token, the executor submits the command buffers recorded for its table on Vulkan, or encodes one
+//! compute pass of prebuilt objects on other backends.
 
 mod adapter;
 mod arena;
 mod clock;
 mod destroy;
 mod device;
-mod forms;
 mod layout;
 mod link;
+mod link_plan;
 mod memory;
 mod options;
-mod parts;
 mod pipeline_cache;
 mod pipelines;
 mod probe;
 mod readback;
 mod timings;
-// wgpu's Vulkan is built for these.
+mod variants;
+// The targets where wgpu supports Vulkan.
 #[cfg_attr(
     not(any(
         windows,
@@ -29,11 +29,11 @@ mod timings;
         target_os = "android",
         target_os = "freebsd"
     )),
-    path = "unrecorded.rs"
+    path = "recorded_stub.rs"
 )]
 mod recorded;
 mod run;
-mod trial;
+mod self_test;
 mod upload;
 
 pub use adapter::{adapters, open};

@@ -3,21 +3,22 @@
 use std::path::PathBuf;
 use tabla_core::device::{GpuFeatures, KernelVariant, Replay};
 
-/// Which adapter to take, and how.
+/// Options for [`open`](super::open).
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// A part of its name, or its index in [`adapters`](super::adapters); the best one where absent.
+    /// Part of the adapter's name, case-insensitive, or its index in [`adapters`](super::adapters).
+    /// Default: the best adapter.
     pub adapter: Option<String>,
-    /// Whether an adapter that is the CPU in disguise (lavapipe, WARP) may be taken.
+    /// Allows software adapters (lavapipe, WARP).
     pub allow_software: bool,
-    /// A folder laid out like `shaders/`, whose files stand in front of the built-in ones.
+    /// Folder with the layout of `shaders/`, whose files override the built-in ones.
     pub shader_folder: Option<PathBuf>,
-    /// What is asked of the device.
+    /// Optional device features to enable.
     pub features: GpuFeatures,
-    /// The forms of kernels that may be used, where the device can run them; `None`: all.
-    pub forms: Option<Vec<KernelVariant>>,
-    /// How tables are replayed.
+    /// Kernel variants to use if the device supports them. Default: all.
+    pub variants: Option<Vec<KernelVariant>>,
+    /// Replay mode of tables.
     pub replay: Replay,
-    /// A folder that keeps compiled kernels for the next time.
+    /// Folder of the pipeline cache, which stores compiled kernels between loads.
     pub kernel_folder: Option<PathBuf>,
 }

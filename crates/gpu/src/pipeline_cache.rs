@@ -1,7 +1,7 @@
-//! Compiled kernels that are kept from one load to the next, where the back end gives them out.
+//! File of compiled kernels (pipeline cache) that is reused by later loads.
 #![expect(
     unsafe_code,
-    reason = "a driver trusts what it is given to be what it gave"
+    reason = "the driver requires that the data is its own pipeline cache data"
 )]
 
 use super::device::Device;
@@ -10,25 +10,28 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use tabla_core::exec::Digest;
 
-/// How a file begins: the name and version of its layout. Then come the sum of the driver's bytes,
-/// little endian, and these.
+/// Magic bytes and version of the file. The checksum of the driver's data (little endian) and the
+/// data follow.
 const MAGIC: [u8; 8] = *b"tablaPC1";
 const HEAD_BYTES: usize = 16;
-/// How the driver's bytes begin, by the specification of Vulkan: with what names the driver.
+/// Size of the header of the driver's data in bytes (Vulkan specification); it identifies the
+/// driver.
 const DRIVER_HEAD_BYTES: usize = 32;
-/// Bytes of a file at most. Kernels of older versions are never dropped from it: it begins anew.
+/// Maximum size of a file in bytes. Kernels of older versions are never removed from the cache, so
+/// a file over the limit is deleted.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The file of a device, and the driver's bytes that were in it.
+/// The pipeline cache file of a device, and the driver's data in it.
 #[derive(Debug)]
-pub(super) struct PipelineCache {
+pub(super) struct PipelineCacheFile {
+    /// `None` if the cache is disabled.
     path: Option<PathBuf>,
     bytes: Vec<u8>,
 }
 
-impl PipelineCache {
-    /// What was kept for this device. Nothing where no folder was named; nothing either, and the
-    /// log says why, where the file is damaged.
+impl PipelineCacheFile {
+    /// Reads the file of a device. Without a folder or a file the data is empty; for an invalid
+    /// file it is empty too, with a warning.
     pub(super) fn read(device: &Device) -> Self {
         let folder = device.kernel_folder.as_deref();
         let path = folder.map(|folder| folder.join(file_name(device)));
@@ -38,26 +41,26 @@ impl PipelineCache {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "compiled kernels are not used");
+                    tracing::warn!(path = %path.display(), %error, "pipeline cache file ignored");
                     Vec::new()
                 }
             });
         Self { path, bytes }
     }
 
-    /// The driver's bytes.
+    /// Returns the driver's data.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether anything is to be kept.
-    pub(super) fn wanted(&self) -> bool {
+    /// Returns true if a cache folder is set.
+    pub(super) fn enabled(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Keeps these bytes of the driver from now on. That they cannot be is no failure of a load.
+    /// Writes new data of the driver to the file. A failure is only a warning.
     pub(super) fn replace(&self, bytes: &[u8]) {
-        // As many bytes behind the same head are the same kernels, in whatever order.
+        // Data of the same size with the same header has the same kernels, in any order.
         let head = |bytes: &[u8]| {
             bytes
                 .iter()
@@ -70,14 +73,14 @@ impl PipelineCache {
             return;
         };
         if let Err(error) = write(path, bytes) {
-            tracing::warn!(path = %path.display(), %error, "compiled kernels are not kept");
+            tracing::warn!(path = %path.display(), %error, "pipeline cache file not written");
         }
     }
 }
 
-/// wgpu's own cache with what was kept; `None` where nothing is to be.
-pub(super) fn cache(device: &Device, kept: &PipelineCache) -> Option<wgpu::PipelineCache> {
-    if !kept.wanted()
+/// Creates wgpu's pipeline cache from the file; `None` if disabled or unsupported.
+pub(super) fn create(device: &Device, file: &PipelineCacheFile) -> Option<wgpu::PipelineCache> {
+    if !file.enabled()
         || !device
             .wgpu
             .features()
@@ -87,18 +90,20 @@ pub(super) fn cache(device: &Device, kept: &PipelineCache) -> Option<wgpu::Pipel
     }
     let descriptor = wgpu::PipelineCacheDescriptor {
         label: Some("kernels"),
-        data: Some(kept.bytes()).filter(|bytes| !bytes.is_empty()),
+        data: Some(file.bytes()).filter(|bytes| !bytes.is_empty()),
         fallback: true,
     };
-    // SAFETY: the bytes are of a cache of this adapter: the file's name and sum say so.
-    let made = device.caught(|| unsafe { device.wgpu.create_pipeline_cache(&descriptor) });
-    match made {
+    // SAFETY: the data is from a cache of this adapter: the file name has the adapter's ids, and
+    // the checksum is valid.
+    let created =
+        device.with_error_scopes(|| unsafe { device.wgpu.create_pipeline_cache(&descriptor) });
+    match created {
         (cache, None) => Some(cache),
         (_, Some(_)) => None,
     }
 }
 
-/// A file for each adapter and way of replaying: wgpu adds a head of its own.
+/// Returns the file name of an adapter and replay mode; wgpu's data has a header of its own.
 fn file_name(device: &Device) -> String {
     let replay = if device.recorded {
         "recorded"
@@ -113,25 +118,27 @@ fn file_name(device: &Device) -> String {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let damaged = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut file = fs::File::open(path)?;
     let size = file.metadata()?.len();
     if !(HEAD_BYTES as u64..=BYTES_MAX).contains(&size) {
-        return Err(damaged(format!("{size} bytes are no such file's")));
+        return Err(invalid(format!(
+            "file size of {size} bytes, expected {HEAD_BYTES} to {BYTES_MAX}"
+        )));
     }
     let mut bytes = Vec::new();
     file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes)?;
     let (head, rest) = bytes.split_at(HEAD_BYTES.min(bytes.len()));
     if head[..MAGIC.len()] != MAGIC {
-        return Err(damaged("it begins otherwise".into()));
+        return Err(invalid("wrong magic or version".into()));
     }
-    if head[MAGIC.len()..] != sum(rest).to_le_bytes() {
-        return Err(damaged("its sum is another".into()));
+    if head[MAGIC.len()..] != checksum(rest).to_le_bytes() {
+        return Err(invalid("wrong checksum".into()));
     }
     Ok(rest.to_vec())
 }
 
-/// Writes the file whole, or not at all.
+/// Writes the file atomically; deletes it if the data exceeds the limit.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if (HEAD_BYTES + bytes.len()) as u64 > BYTES_MAX {
         return match fs::remove_file(path) {
@@ -144,18 +151,18 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut file = Vec::with_capacity(HEAD_BYTES + bytes.len());
     file.extend(MAGIC);
-    file.extend(sum(bytes).to_le_bytes());
+    file.extend(checksum(bytes).to_le_bytes());
     file.extend(bytes);
     let partial = path.with_extension(format!("{}.part", std::process::id()));
     let written = fs::write(&partial, file).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
-        // What is left of it is of no use; the first error is the one to tell.
+        // Removes the partial file; the first error is returned.
         let _ = fs::remove_file(&partial);
     }
     written
 }
 
-fn sum(bytes: &[u8]) -> u64 {
+fn checksum(bytes: &[u8]) -> u64 {
     let mut digest = Digest::new();
     digest.add(bytes);
     digest.value()
@@ -166,30 +173,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_as_it_was_written_or_not_at_all() {
-        let folder = std::env::temp_dir().join(format!("tabla-kept-{}", std::process::id()));
+    fn reads_written_files_and_rejects_corrupt_ones() {
+        let folder =
+            std::env::temp_dir().join(format!("tabla-pipeline-cache-{}", std::process::id()));
         let path = folder.join("a").join("b.kernels");
         assert_eq!(
-            read(&path).expect_err("none").kind(),
+            read(&path).expect_err("no file").kind(),
             io::ErrorKind::NotFound
         );
-        for bytes in [&b""[..], b"what a driver gave"] {
-            write(&path, bytes).expect("it can be written");
-            assert_eq!(read(&path).expect("it was written"), bytes);
+        for bytes in [&b""[..], b"data of a driver"] {
+            write(&path, bytes).expect("write");
+            assert_eq!(read(&path).expect("read"), bytes);
         }
-        let whole = fs::read(&path).expect("it was written");
+        let whole = fs::read(&path).expect("read");
         for at in 0..whole.len() {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 4;
-            fs::write(&path, damaged).expect("it can be written");
-            let error = read(&path).expect_err("damaged");
+            let mut corrupt = whole.clone();
+            corrupt[at] ^= 4;
+            fs::write(&path, corrupt).expect("write");
+            let error = read(&path).expect_err("corrupt");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "byte {at}");
         }
         for end in 0..whole.len() {
-            fs::write(&path, &whole[..end]).expect("it can be written");
-            let error = read(&path).expect_err("cut off");
+            fs::write(&path, &whole[..end]).expect("write");
+            let error = read(&path).expect_err("truncated");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{end} bytes");
         }
-        fs::remove_dir_all(&folder).expect("it is there");
+        fs::remove_dir_all(&folder).expect("remove");
     }
 }

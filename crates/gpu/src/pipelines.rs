@@ -1,4 +1,4 @@
-//! Shader texts and the pipelines compiled from them, only for kernels that tables use.
+//! Shader sources, and compilation of the pipelines that tables use.
 
 use super::device::Device;
 use std::path::Path;
@@ -8,14 +8,14 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::params;
 use tabla_core::op::table::{KernelId, Table};
-use tabla_shaders::{KernelSource, expand, source};
+use tabla_shaders::{KernelSpec, expand};
 
-/// Lines that a shader may not change: grids and parameters follow the built-in ones.
+/// Starts of lines that a custom shader must not change: grids and parameters depend on them.
 const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
 
-/// The whole text of a kernel, and whether it is the built-in one.
+/// The source of a kernel, and whether it is the built-in one.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct KernelSource {
     pub(super) wgsl: String,
     pub(super) built_in: bool,
 }
@@ -27,12 +27,12 @@ pub(super) struct Pipeline {
     pub(super) compute: wgpu::ComputePipeline,
 }
 
-/// Checks the shaders of the device's folder, where it has one; the built-in ones were checked
-/// when they were built in.
+/// Validates the custom shaders of the device's shader folder, if any. The built-in shaders are
+/// validated at build time.
 ///
 /// # Errors
 ///
-/// `Format` for a file of the shader folder that wgpu refuses or that changes the interface.
+/// `Format` for a custom shader that wgpu rejects or that changes the interface.
 pub fn shaders(device: &Device) -> Result<()> {
     let Some(folder) = &device.shader_folder else {
         return Ok(());
@@ -42,13 +42,13 @@ pub fn shaders(device: &Device) -> Result<()> {
         let one = KernelId::dtypes(op).next().is_none().then_some(None);
         for variant in variants.chain(one) {
             KernelId::all(op, variant, KernelVariant::ALL)
-                .try_for_each(|kernel| own_text(device, folder, kernel).map(drop))?;
+                .try_for_each(|kernel| custom_source(device, folder, kernel).map(drop))?;
         }
     }
     Ok(())
 }
 
-/// The kernels that these tables use, by their numbers.
+/// Returns the kernels that the tables use, sorted.
 pub(super) fn used(tables: &[Table]) -> Vec<KernelId> {
     let mut kernels: Vec<KernelId> = tables
         .iter()
@@ -59,64 +59,66 @@ pub(super) fn used(tables: &[Table]) -> Vec<KernelId> {
     kernels
 }
 
-/// Compiles kernels by `make` on threads of their own, and does `meanwhile` on this one.
+/// Compiles kernels with `make` on worker threads, while this thread runs `concurrent`.
 pub(super) fn compile<P: Send, T>(
     device: &Device,
     kernels: &[KernelId],
-    make: &(dyn Fn(KernelId, &Text) -> Result<P> + Sync),
-    meanwhile: impl FnOnce() -> Result<T>,
+    make: &(dyn Fn(KernelId, &KernelSource) -> Result<P> + Sync),
+    concurrent: impl FnOnce() -> Result<T>,
 ) -> Result<(Vec<P>, T)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = kernels.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
-        let workers = kernels.chunks(share).map(|some| {
+        let workers = kernels.chunks(share).map(|chunk| {
             let work = move || -> Result<Vec<P>> {
-                let one = |k: &KernelId| make(*k, &text(device, *k)?);
-                some.iter().map(one).collect()
+                let compile_one = |k: &KernelId| make(*k, &kernel_source(device, *k)?);
+                chunk.iter().map(compile_one).collect()
             };
             let thread = std::thread::Builder::new().name("tabla-kernels".to_string());
-            let running = thread.spawn_scoped(scope, work);
-            running.map_err(|e| Error::new(ErrorKind::Memory, "no thread for kernels").caused_by(e))
+            let spawned = thread.spawn_scoped(scope, work);
+            spawned.map_err(|e| {
+                Error::new(ErrorKind::Memory, "cannot spawn a compiler thread").caused_by(e)
+            })
         });
         let workers = workers.collect::<Result<Vec<_>>>()?;
-        let done = meanwhile();
+        let result = concurrent();
         let results = workers.into_iter().map(|w| match w.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
         let compiled = results.collect::<Result<Vec<_>>>()?;
-        Ok((compiled.into_iter().flatten().collect(), done?))
+        Ok((compiled.into_iter().flatten().collect(), result?))
     })
 }
 
 fn embedded(file: &str) -> Option<String> {
-    source(file).map(str::to_string)
+    tabla_shaders::source(file).map(str::to_string)
 }
 
-fn kernel_source(kernel: KernelId) -> KernelSource<'static> {
-    KernelSource {
+fn kernel_spec(kernel: KernelId) -> KernelSpec<'static> {
+    KernelSpec {
         stem: kernel.op.name(),
         dtype: kernel.dtype.map(DType::name),
         form: kernel.form.map(KernelVariant::name),
     }
 }
 
-fn built_in(kernel: KernelId) -> Text {
-    let wgsl = expand(kernel_source(kernel), &embedded);
-    Text {
-        wgsl: wgsl.expect("the build expanded it"),
+fn built_in(kernel: KernelId) -> KernelSource {
+    let wgsl = expand(kernel_spec(kernel), &embedded);
+    KernelSource {
+        wgsl: wgsl.expect("the build expands every built-in kernel"),
         built_in: true,
     }
 }
 
-/// The text of a kernel with the folder's files in front of the built-in ones.
-fn own_text(device: &Device, folder: &Path, kernel: KernelId) -> Result<Text> {
+/// Returns the source of a kernel, where files of the folder override the built-in ones.
+fn custom_source(device: &Device, folder: &Path, kernel: KernelId) -> Result<KernelSource> {
     let built_in = built_in(kernel);
     let read = |file: &str| {
-        let own = std::fs::read_to_string(folder.join(file));
-        own.ok().or_else(|| embedded(file))
+        let custom = std::fs::read_to_string(folder.join(file));
+        custom.ok().or_else(|| embedded(file))
     };
-    let at = format!(
+    let prefix = format!(
         "shaders: {}: {}",
         folder
             .join(kernel.op.name())
@@ -124,45 +126,49 @@ fn own_text(device: &Device, folder: &Path, kernel: KernelId) -> Result<Text> {
             .display(),
         kernel.name()
     );
-    let wgsl = expand(kernel_source(kernel), &read)
-        .map_err(|e| Error::new(ErrorKind::Format, format_args!("{at}: {e}")))?;
+    let wgsl = expand(kernel_spec(kernel), &read)
+        .map_err(|e| Error::new(ErrorKind::Format, format_args!("{prefix}: {e}")))?;
     if wgsl == built_in.wgsl {
         return Ok(built_in);
     }
     for start in FIXED {
         let line = |text: &str| {
-            let found = text.lines().find(|l| l.starts_with(start));
-            found.map(str::to_string)
+            let line = text.lines().find(|l| l.starts_with(start));
+            line.map(str::to_string)
         };
         if line(&wgsl) != line(&built_in.wgsl) {
-            bail!(Format, "{at}: `{start}` is not as built in");
+            bail!(
+                Format,
+                "{prefix}: `{start}` differs from the built-in shader"
+            );
         }
     }
-    let (_, error) = device.caught(|| device.module(&kernel.name(), &wgsl));
+    let (_, error) = device.with_error_scopes(|| device.module(&kernel.name(), &wgsl));
     if let Some(error) = error {
-        bail!(Format, "{at}: {error}");
+        bail!(Format, "{prefix}: {error}");
     }
-    Ok(Text {
+    Ok(KernelSource {
         wgsl,
         built_in: false,
     })
 }
 
-fn text(device: &Device, kernel: KernelId) -> Result<Text> {
+fn kernel_source(device: &Device, kernel: KernelId) -> Result<KernelSource> {
     match &device.shader_folder {
-        Some(folder) => own_text(device, folder, kernel),
+        Some(folder) => custom_source(device, folder, kernel),
         None => Ok(built_in(kernel)),
     }
 }
 
-/// Compiles a kernel by wgpu, or has it out of the cache.
+/// Creates the pipeline of a kernel with wgpu, from the cache if possible.
 pub(super) fn pipeline(
     device: &Device,
     cache: Option<&wgpu::PipelineCache>,
     kernel: KernelId,
-    text: &Text,
+    source: &KernelSource,
 ) -> Result<Pipeline> {
-    let ((layout, compute), error) = device.caught(|| create(device, cache, kernel, text));
+    let ((layout, compute), error) =
+        device.with_error_scopes(|| create(device, cache, kernel, source));
     match error {
         Some(error) => {
             device.check()?;
@@ -176,7 +182,7 @@ fn create(
     device: &Device,
     cache: Option<&wgpu::PipelineCache>,
     kernel: KernelId,
-    text: &Text,
+    source: &KernelSource,
 ) -> (wgpu::BindGroupLayout, wgpu::ComputePipeline) {
     let name = kernel.name();
     let label = Some(&*name);
@@ -201,23 +207,23 @@ fn create(
             label,
             entries: &entries,
         });
-    let whole = device
+    let pipeline_layout = device
         .wgpu
         .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
             bind_group_layouts: &[Some(&layout)],
             immediate_size: u32::try_from(params::bytes(kernel.op)).expect("at most 64 bytes"),
         });
-    let module = if text.built_in {
-        device.trusted_module(&name, &text.wgsl)
+    let module = if source.built_in {
+        device.trusted_module(&name, &source.wgsl)
     } else {
-        device.module(&name, &text.wgsl)
+        device.module(&name, &source.wgsl)
     };
     let compute = device
         .wgpu
         .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label,
-            layout: Some(&whole),
+            layout: Some(&pipeline_layout),
             module: &module,
             entry_point: None,
             compilation_options: wgpu::PipelineCompilationOptions {

@@ -1,4 +1,4 @@
-//! What the memory of a GPU delivers: bytes that nothing is done with but to add them up.
+//! Measurement of the memory bandwidth of a GPU with a kernel that sums all words of a buffer.
 
 use super::device::Device;
 use super::readback::Readback;
@@ -7,49 +7,50 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// Bytes to read: many times what any cache holds. Fewer where the device has no room for so many.
+/// Sizes to read in bytes, many times larger than any cache; the first that can be allocated is
+/// used.
 const SIZES: [u64; 3] = [1 << 30, 1 << 29, 1 << 28];
-/// Workgroups of the kernel: more than any device runs at once.
+/// Number of workgroups: more than any device runs concurrently.
 const GROUPS: u32 = 4096;
-/// Bytes of their sums.
+/// Size of the sums of one buffer in bytes.
 const SUMS_BYTES: u32 = 4 * GROUPS;
-/// Words that are written at once, again and again.
-const PIECE_WORDS: u32 = 1 << 20;
-/// A round takes so long at least, so that handing it over and hearing of its end count for nothing.
+/// Number of words of the pattern that is written repeatedly.
+const PATTERN_WORDS: u32 = 1 << 20;
+/// Minimum duration of a round, so that submission and synchronization are negligible.
 const ROUND_MIN: Duration = Duration::from_millis(20);
-/// Reads of all bytes in a round at most.
+/// Maximum number of reads of all bytes in a round.
 const TIMES_MAX: u32 = 256;
 
-/// Buffers on a device, and a kernel that reads all of them.
+/// Measures the memory bandwidth of a device.
 #[derive(Debug)]
 pub struct Probe {
     device: Device,
     pipeline: wgpu::ComputePipeline,
-    /// One for each buffer.
+    /// One per buffer.
     groups: Vec<wgpu::BindGroup>,
-    /// A sum for each workgroup, buffer by buffer.
+    /// One sum per workgroup and buffer.
     sums: wgpu::Buffer,
     readback: Readback,
     bytes: u64,
-    /// The sum of all words.
+    /// Expected sum of all words.
     sum: u32,
-    /// Reads of all bytes in a round.
+    /// Number of reads of all bytes in a round.
     times: u32,
 }
 
 impl Probe {
-    /// Fills buffers, and finds out how often they have to be read for a round.
+    /// Fills the buffers and determines the number of reads per round.
     ///
     /// # Errors
     ///
-    /// `Memory` where the device has no room for them, `Device` or `DeviceLost`.
+    /// `Memory` if the allocation fails, `Device` or `DeviceLost`.
     pub fn new(device: &Device) -> Result<Self> {
-        let words = words(device)?;
+        let words = allocate(device)?;
         let bytes = words.iter().map(wgpu::Buffer::size).sum();
         let sum = fill(device, &words)?;
-        let ((pipeline, groups, sums), error) = device.caught(|| create(device, &words));
+        let ((pipeline, groups, sums), error) = device.with_error_scopes(|| create(device, &words));
         if let Some(error) = error {
-            return Err(device.failure.explain(error));
+            return Err(device.failure.error(error));
         }
         let mut probe = Self {
             device: device.clone(),
@@ -67,7 +68,7 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Bytes per second, from when the work was handed over until its end was heard of.
+    /// Measures one round; returns bytes per second, from submission to completion.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Probe {
         Ok(self.bytes as f64 * f64::from(self.times) / seconds)
     }
 
-    /// Reads all bytes as often as a round does.
+    /// Runs one round; returns its duration.
     fn read(&mut self) -> Result<Duration> {
         let mut sums = vec![0; SUMS_BYTES as usize * self.groups.len()];
         let start = Instant::now();
@@ -91,11 +92,11 @@ impl Probe {
             }
         }
         drop(pass);
-        let turn = self.device.turn.lock();
+        let guard = self.device.queue_lock.lock();
         self.device.queue.submit([encoder.finish()]);
         self.readback.read(&self.device, &self.sums, 0, &mut sums)?;
-        drop(turn);
-        let took = start.elapsed();
+        drop(guard);
+        let elapsed = start.elapsed();
         let sums = sums
             .as_chunks()
             .0
@@ -103,37 +104,37 @@ impl Probe {
             .map(|word| u32::from_le_bytes(*word));
         let sum = sums.fold(0, u32::wrapping_add);
         if sum != self.sum {
-            let wanted = self.sum;
+            let expected = self.sum;
             bail!(
                 Device,
-                "gpu: words add up to {sum:#x}, written were {wanted:#x}"
+                "gpu: memory check failed: expected sum {expected:#x}, got {sum:#x}"
             );
         }
-        Ok(took)
+        Ok(elapsed)
     }
 }
 
-/// As many bytes as there is room for, in buffers that can be bound.
-fn words(device: &Device) -> Result<Vec<wgpu::Buffer>> {
+/// Allocates the largest size possible, in buffers within the binding limit.
+fn allocate(device: &Device) -> Result<Vec<wgpu::Buffer>> {
     let limit = 1 << device.profile().binding_bytes_max.ilog2();
     let copies = wgpu::BufferUsages::COPY_DST;
-    let allocate = |bytes: u64| {
+    let try_allocate = |bytes: u64| {
         let part = bytes.min(limit);
         let parts = 0..bytes / part;
-        device.caught(|| parts.map(|_| buffer(device, part, copies)).collect())
+        device.with_error_scopes(|| parts.map(|_| buffer(device, part, copies)).collect())
     };
-    let mut refusal = None;
+    let mut failed = None;
     for bytes in SIZES {
-        match allocate(bytes) {
+        match try_allocate(bytes) {
             (words, None) => return Ok(words),
-            (_, Some(error)) => refusal = Some((bytes, error)),
+            (_, Some(error)) => failed = Some((bytes, error)),
         }
     }
     device.check()?;
-    let (bytes, error) = refusal.expect("a size was tried");
+    let (bytes, error) = failed.expect("`SIZES` is not empty");
     Err(Error::new(
         ErrorKind::Memory,
-        format_args!("gpu: {bytes} bytes to measure the memory with: {error}"),
+        format_args!("gpu: allocating {bytes} bytes for the bandwidth test failed: {error}"),
     ))
 }
 
@@ -146,18 +147,18 @@ fn buffer(device: &Device, size: u64, copies: wgpu::BufferUsages) -> wgpu::Buffe
     })
 }
 
-/// Writes words that look like noise, for memory may be faster with zeros; yields their sum.
+/// Fills the buffers with noise, because memory may be faster with zeros; returns the sum.
 fn fill(device: &Device, words: &[wgpu::Buffer]) -> Result<u32> {
     let noise = |n: u32| (n ^ n >> 9).wrapping_mul(2_654_435_769);
-    let piece: Vec<u32> = (0..PIECE_WORDS).map(noise).collect();
-    let sum = piece.iter().copied().fold(0, u32::wrapping_add);
-    let piece: &[u8] = bytemuck::cast_slice(&piece);
+    let pattern: Vec<u32> = (0..PATTERN_WORDS).map(noise).collect();
+    let sum = pattern.iter().copied().fold(0, u32::wrapping_add);
+    let pattern: &[u8] = bytemuck::cast_slice(&pattern);
     let mut stream = Stream::new(device);
     let mut all = 0_u32;
     for words in words {
         stream.begin(words);
-        for _ in 0..words.size() / piece.len() as u64 {
-            stream.push(piece)?;
+        for _ in 0..words.size() / pattern.len() as u64 {
+            stream.push(pattern)?;
             all = all.wrapping_add(sum);
         }
         stream.end()?;
@@ -187,14 +188,14 @@ fn create(
         wgpu::BufferUsages::COPY_SRC,
     );
     let group = |(words, at): (&wgpu::Buffer, u64)| {
-        let own = wgpu::BufferBinding {
+        let sums = wgpu::BufferBinding {
             buffer: &sums,
             offset: at * bytes,
             size: NonZeroU64::new(bytes),
         };
         let resources = [
             words.as_entire_binding(),
-            wgpu::BindingResource::Buffer(own),
+            wgpu::BindingResource::Buffer(sums),
         ];
         let entries = resources.into_iter().zip(0..);
         let entries: Vec<_> = entries

@@ -1,4 +1,4 @@
-// sums[g] = sum of all words that the lanes of workgroup g read; each of words is read by one lane
+// sums[g] = sum of all words read by workgroup g; each word is read by one invocation
 //
 // words: [n, 4] u32; n is a multiple of four times all lanes.  sums: [workgroups] u32.
 
@@ -15,7 +15,7 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    // Neighbours read neighbours, and four reads are on their way at once.
+    // Adjacent invocations read adjacent words, with four reads in flight.
     let lanes = groups.x * WG;
     let n = arrayLength(&words);
     var total = vec4<u32>();

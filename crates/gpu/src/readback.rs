@@ -1,4 +1,4 @@
-//! Reading back: copies into mappable buffers, kept for the life of the executor.
+//! Readback: copies into mappable buffers, which are allocated once per executor.
 
 use super::arena::Arena;
 use super::device::Device;
@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
 
-/// Bytes that are read at once: the logits of 256 Ki tokens.
+/// Maximum size of one read in bytes: the logits of a vocabulary of 256 Ki tokens.
 pub(super) const READ_BYTES: usize = 1 << 20;
-/// Bytes of what the host reads from: room for what is read at once, and for each copy.
+/// Total size of the readback buffers in bytes: one read and all asynchronous copies.
 pub(super) const READBACK_BYTES: usize = READ_BYTES + COPIES_MAX * COPY_BYTES_MAX;
-/// How long to ask the device again and again before the thread sleeps for it: waking up takes
-/// longer than most tokens have left by then.
+/// Duration of spinning before the thread sleeps: waking up takes longer than the remaining time
+/// of most tokens.
 const SPIN: Duration = Duration::from_millis(1);
 
 const MAPPING: u32 = 0;
 const MAPPED: u32 = 1;
 const FAILED: u32 = 2;
 
-/// The mappable buffers: one for what is read at once, and one for the room of each copy.
+/// The mappable buffers: one for reads, and one per asynchronous copy.
 #[derive(Debug)]
 pub(super) struct Readback {
     read: Staging,
     copies: [Staging; COPIES_MAX],
 }
 
-/// A mappable buffer and what its last mapping came to.
+/// A mappable buffer and the state of its last mapping.
 #[derive(Debug)]
 struct Staging {
     buffer: wgpu::Buffer,
     outcome: Arc<AtomicU32>,
-    /// The submission that fills it, while it is mapped or about to be.
+    /// Submission that fills the buffer, while it is mapped or being mapped.
     filled_by: Option<wgpu::SubmissionIndex>,
 }
 
@@ -44,11 +44,11 @@ impl Readback {
         }
         Ok(Self {
             read: Staging::new(device, READ_BYTES as u64)?,
-            copies: copies.try_into().expect("so many were made"),
+            copies: copies.try_into().expect("`COPIES_MAX` buffers"),
         })
     }
 
-    /// Copies bytes of `source` from `offset` on, which may be odd: buffers are whole words.
+    /// Reads bytes of `source` at `offset`, which may be unaligned.
     pub(super) fn read(
         &mut self,
         device: &Device,
@@ -56,45 +56,45 @@ impl Readback {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<()> {
-        // An odd piece takes a word more.
-        let piece = READ_BYTES - 8;
+        // Leaves space for the words at an unaligned start and end.
+        let chunk_bytes = READ_BYTES - 8;
         let mut at = offset;
-        for some in bytes.chunks_mut(piece) {
+        for chunk in bytes.chunks_mut(chunk_bytes) {
             let start = at & !3;
-            let skip = usize::try_from(at - start).expect("under 4");
-            at += some.len() as u64;
+            let skip = usize::try_from(at - start).expect("less than 4");
+            at += chunk.len() as u64;
             let part = (source, start, at.next_multiple_of(4) - start);
             self.read.fill(device, [part].into_iter())?;
-            self.read.take(device, skip, some)?;
+            self.read.take(device, skip, chunk)?;
         }
         Ok(())
     }
 
-    /// Has spans copied to a room, one behind the other, for `take`.
+    /// Submits a copy of concatenated spans to buffer `index`, for `take`.
     pub(super) fn copy(
         &mut self,
         device: &Device,
         arena: &Arena,
         spans: &[Span],
-        room: usize,
+        index: usize,
     ) -> Result<()> {
-        arena.copyable(spans)?;
+        arena.check_copy(spans)?;
         let sources = spans.iter().filter_map(|span| {
             let entry = arena.find(span.place)?;
             Some((&entry.buffer, span.offset as u64, span.bytes as u64))
         });
-        self.copies[room].fill(device, sources)
+        self.copies[index].fill(device, sources)
     }
 
-    /// Waits for what was copied to a room.
-    pub(super) fn take(&mut self, device: &Device, room: usize, bytes: &mut [u8]) -> Result<()> {
-        self.copies[room].take(device, 0, bytes)
+    /// Waits for the copy in buffer `index` and reads it.
+    pub(super) fn take(&mut self, device: &Device, index: usize, bytes: &mut [u8]) -> Result<()> {
+        self.copies[index].take(device, 0, bytes)
     }
 }
 
 impl Staging {
     fn new(device: &Device, size: u64) -> Result<Self> {
-        let (buffer, error) = device.caught(|| {
+        let (buffer, error) = device.with_error_scopes(|| {
             device.wgpu.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("readback"),
                 size,
@@ -106,7 +106,7 @@ impl Staging {
             device.check()?;
             return Err(Error::new(
                 ErrorKind::Memory,
-                format_args!("gpu: readback: {size} bytes: {error}"),
+                format_args!("gpu: readback: allocating {size} bytes failed: {error}"),
             ));
         }
         Ok(Self {
@@ -116,14 +116,13 @@ impl Staging {
         })
     }
 
-    /// Submits a copy of parts of buffers, one behind the other, and has the buffer mapped once it
-    /// is done.
+    /// Submits a copy of concatenated ranges of buffers, and maps the buffer after the copy.
     fn fill<'a>(
         &mut self,
         device: &Device,
         sources: impl Iterator<Item = (&'a wgpu::Buffer, u64, u64)>,
     ) -> Result<()> {
-        // What nobody took is forgotten.
+        // Discards a previous copy that was not taken.
         self.unmap();
         let mut encoder = device.wgpu.create_command_encoder(&Default::default());
         let mut to = 0;
@@ -133,7 +132,7 @@ impl Staging {
         }
         let submission = device.queue.submit([encoder.finish()]);
         device.check()?;
-        // A mapping that was given up has told so by now.
+        // The callback of a discarded mapping has run by now.
         self.outcome.store(MAPPING, Ordering::Relaxed);
         let outcome = Arc::clone(&self.outcome);
         let mapped = self.buffer.slice(..to);
@@ -151,50 +150,50 @@ impl Staging {
         }
     }
 
-    /// Waits for the copy and takes bytes of it, from `skip` on.
+    /// Waits for the copy and reads its bytes after the first `skip`.
     fn take(&mut self, device: &Device, skip: usize, bytes: &mut [u8]) -> Result<()> {
-        let taken = self.wait(device).and_then(|()| {
+        let result = self.wait(device).and_then(|()| {
             let size = (skip + bytes.len()).next_multiple_of(4);
             let view = self.buffer.slice(..size as u64).get_mapped_range();
-            let view = view.map_err(|e| device.explain(e))?;
+            let view = view.map_err(|e| device.error(e))?;
             bytes.copy_from_slice(&view[skip..skip + bytes.len()]);
             Ok(())
         });
         self.unmap();
-        taken
+        result
     }
 
-    /// Until the mapping has an outcome: a bounded spin, then sleep.
+    /// Waits for the mapping: spins for at most `SPIN`, then sleeps.
     fn wait(&self, device: &Device) -> Result<()> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut poll = wgpu::PollType::Poll;
         loop {
             let polled = device.wgpu.poll(poll.clone());
             match self.outcome.load(Ordering::Acquire) {
                 MAPPED => return Ok(()),
-                FAILED => return Err(device.explain("a buffer could not be mapped")),
+                FAILED => return Err(device.error("readback: mapping failed")),
                 _ => {}
             }
-            polled.map_err(|e| device.explain(e))?;
+            polled.map_err(|e| device.error(e))?;
             device.check()?;
             if !matches!(poll, wgpu::PollType::Poll) {
-                // Who hears of a loss in another thread takes the mapping's outcome along and tells both;
-                // this waits for it.
-                let error = device.explain("the work ended but not the mapping");
+                // Another thread that polls a device loss may run the callback of this mapping
+                // first; `error` waits for it.
+                let error = device.error("readback: the work finished without the mapping");
                 return match self.outcome.load(Ordering::Acquire) {
                     MAPPED => Ok(()),
                     _ => Err(error),
                 };
             }
-            let waited = begun.elapsed();
+            let waited = start.elapsed();
             if waited > SPIN {
                 poll = wgpu::PollType::Wait {
                     submission_index: self.filled_by.clone(),
                     timeout: None,
                 };
             }
-            // A poll allocates inside wgpu: ask as often as is worth it, for an eighth longer.
-            while begun.elapsed() < waited + waited / 8 {
+            // A poll allocates inside wgpu, so the interval grows by an eighth of the waiting time.
+            while start.elapsed() < waited + waited / 8 {
                 std::hint::spin_loop();
             }
         }

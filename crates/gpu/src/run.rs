@@ -1,9 +1,9 @@
-//! Replaying through wgpu: a compute pass of prebuilt objects and a submission for each replay.
+//! Encoded replay through wgpu: one compute pass of prebuilt objects and one submission per replay.
 
 use super::arena::Arena;
-use super::clock::Clock;
+use super::clock::EncodedTimer;
 use super::device::Device;
-use super::parts::{Command, in_table};
+use super::link_plan::{Command, in_table};
 use super::readback::Readback;
 use std::any::Any;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use tabla_core::error::Result;
 use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
 use tabla_core::op::table::{BufferId, Cmds, Table};
 
-/// A device with tables linked to it. Indices go into the vectors beside them.
+/// Executor that encodes the commands of every replay.
 #[derive(Debug)]
-pub(super) struct LinkedTable {
+pub(super) struct EncodedExecutor {
     pub(super) device: Device,
     pub(super) tables: Arc<[Table]>,
     pub(super) commands: Vec<Vec<Command>>,
@@ -25,28 +25,28 @@ pub(super) struct LinkedTable {
     pub(super) arena: Arena,
     pub(super) readback: Readback,
     pub(super) copies: Copies,
-    /// What times the commands, once that was asked for.
-    pub(super) clock: Option<Clock>,
+    /// Created on the first use of `time_commands`.
+    pub(super) timer: Option<EncodedTimer>,
 }
 
-impl LinkedTable {
+impl EncodedExecutor {
     fn encode<'a>(
         &self,
         params: &[u8],
         commands: impl Iterator<Item = &'a Command>,
-        clock: Option<&Clock>,
+        timer: Option<&EncodedTimer>,
     ) -> wgpu::CommandBuffer {
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
         let mut pass = encoder.begin_compute_pass(&Default::default());
         let mut bound = None;
-        let mut stamps = 0;
-        let mut stamp = |pass: &mut wgpu::ComputePass<'_>| {
-            if let Some(clock) = clock {
-                pass.write_timestamp(&clock.stamps, stamps);
-                stamps += 1;
+        let mut timestamps = 0;
+        let mut write_timestamp = |pass: &mut wgpu::ComputePass<'_>| {
+            if let Some(timer) = timer {
+                pass.write_timestamp(&timer.timestamps, timestamps);
+                timestamps += 1;
             }
         };
-        stamp(&mut pass);
+        write_timestamp(&mut pass);
         for command in commands {
             if bound != Some(command.pipeline) {
                 pass.set_pipeline(&self.pipelines[command.pipeline]);
@@ -56,36 +56,36 @@ impl LinkedTable {
             pass.set_immediates(0, &params[command.params.clone()]);
             let [x, y, z] = command.grid;
             pass.dispatch_workgroups(x, y, z);
-            stamp(&mut pass);
+            write_timestamp(&mut pass);
         }
         drop(pass);
-        if let Some(clock) = clock {
-            encoder.resolve_query_set(&clock.stamps, 0..stamps, &clock.resolved, 0);
+        if let Some(timer) = timer {
+            encoder.resolve_query_set(&timer.timestamps, 0..timestamps, &timer.resolved, 0);
         }
         encoder.finish()
     }
 
-    /// Replays a range once, waits for it, and times its commands.
-    fn timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
+    /// Replays a range once, waits for it, and records the time of each command.
+    fn run_timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
         let commands = in_table(&self.commands, table, cmds)?;
         let params = &self.tables[table].params;
-        let work = self.encode(params, commands.iter(), self.clock.as_ref());
+        let work = self.encode(params, commands.iter(), self.timer.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
-        if let Some(clock) = &mut self.clock {
-            let ticks = &mut clock.ticks[..=cmds.len()];
+        if let Some(timer) = &mut self.timer {
+            let ticks = &mut timer.ticks[..=cmds.len()];
             let bytes = bytemuck::cast_slice_mut(ticks);
             let Self {
                 device, readback, ..
             } = self;
-            readback.read(device, &clock.resolved, 0, bytes)?;
-            clock.laps.add((table, cmds), submitted, ticks);
+            readback.read(device, &timer.resolved, 0, bytes)?;
+            timer.timings.add((table, cmds), submitted, ticks);
         }
         self.device.check()
     }
 }
 
-impl Executor for LinkedTable {
+impl Executor for EncodedExecutor {
     fn profile(&self) -> &Profile {
         self.device.profile()
     }
@@ -103,14 +103,14 @@ impl Executor for LinkedTable {
         for range in cmds.ranges() {
             in_table(&self.commands, table, &range)?;
         }
-        if self.clock.as_ref().is_some_and(|clock| clock.laps.are_on()) {
+        if self.timer.as_ref().is_some_and(|t| t.timings.enabled()) {
             let mut replay = || {
                 cmds.ranges()
-                    .try_for_each(|range| self.timed(table, &range))
+                    .try_for_each(|range| self.run_timed(table, &range))
             };
             return (0..times).try_for_each(|_| replay());
         }
-        // While the device is at work on one replay, the next is encoded.
+        // The next replay is encoded while the device executes the previous one.
         for _ in 0..times {
             let commands = cmds.ranges().flat_map(|range| &self.commands[table][range]);
             let work = self.encode(&self.tables[table].params, commands, None);
@@ -140,8 +140,8 @@ impl Executor for LinkedTable {
         check_disjoint(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
         let entry = self.arena.writable(place, from, bytes)?;
-        // WebGPU copies from one buffer to another one only.
-        let between = self.device.wgpu.create_buffer(&wgpu::BufferDescriptor {
+        // WebGPU does not copy within one buffer.
+        let temporary = self.device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: None,
             size: bytes as u64,
             usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
@@ -149,42 +149,43 @@ impl Executor for LinkedTable {
         });
         let mut encoder = self.device.wgpu.create_command_encoder(&Default::default());
         let [from, to, bytes] = [from, to, bytes].map(|n| n as u64);
-        encoder.copy_buffer_to_buffer(&entry.buffer, from, &between, 0, bytes);
-        encoder.copy_buffer_to_buffer(&between, 0, &entry.buffer, to, bytes);
+        encoder.copy_buffer_to_buffer(&entry.buffer, from, &temporary, 0, bytes);
+        encoder.copy_buffer_to_buffer(&temporary, 0, &entry.buffer, to, bytes);
         self.device.queue.submit([encoder.finish()]);
         self.device.check()
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
         self.device.check()?;
-        let (copying, room) = self.copies.begin(spans)?;
-        self.readback.copy(&self.device, &self.arena, spans, room)?;
+        let (copying, index) = self.copies.begin(spans)?;
+        self.readback
+            .copy(&self.device, &self.arena, spans, index)?;
         Ok(copying)
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
         self.device.check()?;
-        let room = self.copies.find(&copying, bytes.len())?;
-        self.readback.take(&self.device, room, bytes)
+        let index = self.copies.find(&copying, bytes.len())?;
+        self.readback.take(&self.device, index, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {
         self.device.check()?;
-        let clock = match self.clock.take() {
-            Some(clock) => clock,
-            None => Clock::new(&self.device, &self.tables)?,
+        let timer = match self.timer.take() {
+            Some(timer) => timer,
+            None => EncodedTimer::new(&self.device, &self.tables)?,
         };
-        self.clock.insert(clock).laps.begin();
+        self.timer.insert(timer).timings.begin();
         Ok(())
     }
 
     fn end_timing(&mut self) {
-        self.clock.iter_mut().for_each(|clock| clock.laps.end());
+        self.timer.iter_mut().for_each(|timer| timer.timings.end());
     }
 
     fn laps(&self, table: usize) -> &[CommandTiming] {
-        self.clock
+        self.timer
             .as_ref()
-            .map_or(&[], |clock| clock.laps.of(table))
+            .map_or(&[], |timer| timer.timings.of(table))
     }
 }

@@ -1,71 +1,72 @@
-//! What commands take, by ticks of the device's clock.
+//! Times of commands, computed from timestamps of the device.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use tabla_core::exec::CommandTiming;
 
-/// The commands of all tables, as timed.
+/// Times of the commands of all tables.
 #[derive(Debug)]
 pub(super) struct Timings {
     tables: Vec<Vec<CommandTiming>>,
-    /// Seconds of a tick.
+    /// Duration of a tick in seconds.
     period: f64,
-    /// The bits of a tick that count.
+    /// Mask of the valid bits of a timestamp.
     mask: u64,
-    /// When timing began; `None` once it has ended.
-    since: Option<Instant>,
+    /// Start of timing; `None` while disabled.
+    start: Option<Instant>,
 }
 
 impl Timings {
-    /// For tables of so many commands, and a clock of so many nanoseconds a tick and so many bits.
+    /// Creates timings for the number of commands of each table, and timestamps with a period in
+    /// nanoseconds and a number of valid bits.
     pub(super) fn new(commands: impl Iterator<Item = usize>, nanoseconds: f32, bits: u32) -> Self {
-        let laps = commands.map(|count| vec![CommandTiming::default(); count]);
+        let tables = commands.map(|count| vec![CommandTiming::default(); count]);
         Self {
-            tables: laps.collect(),
+            tables: tables.collect(),
             period: f64::from(nanoseconds) * 1e-9,
             mask: u64::MAX >> (64 - bits.clamp(1, 64)),
-            since: None,
+            start: None,
         }
     }
 
-    /// Begins, from nothing.
+    /// Enables timing and clears all times.
     pub(super) fn begin(&mut self) {
-        self.since = Some(Instant::now());
+        self.start = Some(Instant::now());
         self.tables
             .iter_mut()
             .for_each(|t| t.fill(CommandTiming::default()));
     }
 
     pub(super) fn end(&mut self) {
-        self.since = None;
+        self.start = None;
     }
 
-    pub(super) fn are_on(&self) -> bool {
-        self.since.is_some()
+    pub(super) fn enabled(&self) -> bool {
+        self.start.is_some()
     }
 
     pub(super) fn of(&self, table: usize) -> &[CommandTiming] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a replay that was submitted at an instant: ticks before its first command, and after
-    /// each. Where commands overlap, the time is that of the one which is waited for.
+    /// Adds a replay. `ticks` has a timestamp before the first command and one after each command.
+    /// The time of overlapping commands is counted for the one that finishes last.
     pub(super) fn add(
         &mut self,
         (table, cmds): (usize, &Range<usize>),
         submitted: Instant,
         ticks: &[u64],
     ) {
-        let since = self.since.unwrap_or(submitted);
-        let mut begun = submitted - since;
-        let laps = &mut self.tables[table][cmds.clone()];
-        for (lap, pair) in laps.iter_mut().zip(ticks.windows(2)) {
+        let start = self.start.unwrap_or(submitted);
+        let mut begun = submitted - start;
+        let timings = &mut self.tables[table][cmds.clone()];
+        for (timing, pair) in timings.iter_mut().zip(ticks.windows(2)) {
             let ticks = pair[1].wrapping_sub(pair[0]) & self.mask;
             let took = Duration::try_from_secs_f64(ticks as f64 * self.period);
             let took = took.unwrap_or_default();
-            lap.runs += 1;
-            lap.took += took;
-            lap.begun = begun;
+            timing.runs += 1;
+            timing.took += took;
+            timing.begun = begun;
             begun += took;
         }
     }
@@ -76,18 +77,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_become_times_also_where_they_begin_anew() {
-        let mut laps = Timings::new([0, 3].into_iter(), 2.0, 8);
-        laps.begin();
-        let epoch = laps.since.expect("it began");
+    fn converts_ticks_to_times_across_wraparound() {
+        let mut timings = Timings::new([0, 3].into_iter(), 2.0, 8);
+        timings.begin();
+        let epoch = timings.start.expect("timing is enabled");
         let submitted = epoch + Duration::from_nanos(100);
-        laps.add((1, &(1..3)), submitted, &[250, 5, 6]);
-        laps.add((1, &(2..3)), submitted, &[1, 2]);
-        let found = |at: usize| {
-            let lap = laps.of(1)[at];
-            (lap.runs, lap.took.as_nanos(), lap.begun.as_nanos())
+        timings.add((1, &(1..3)), submitted, &[250, 5, 6]);
+        timings.add((1, &(2..3)), submitted, &[1, 2]);
+        let nanos = |at: usize| {
+            let timing = timings.of(1)[at];
+            (timing.runs, timing.took.as_nanos(), timing.begun.as_nanos())
         };
-        assert_eq!([0, 1, 2].map(found), [(0, 0, 0), (1, 22, 100), (2, 4, 100)]);
-        assert!(laps.of(0).is_empty() && laps.of(2).is_empty());
+        assert_eq!([0, 1, 2].map(nanos), [(0, 0, 0), (1, 22, 100), (2, 4, 100)]);
+        assert!(timings.of(0).is_empty() && timings.of(2).is_empty());
     }
 }

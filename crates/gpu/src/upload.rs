@@ -1,6 +1,6 @@
-//! Weights on their way to the device, section by section as `layout` says.
+//! Upload of weights in the sections defined by `layout`.
 //!
-//! Tensors pass through a small piece of host memory for each thread; no second copy stays.
+//! Tensors are packed in a small buffer per thread, so that no second copy stays in host memory.
 
 use super::arena::{Arena, Entry};
 use super::device::Device;
@@ -13,36 +13,36 @@ use tabla_core::exec::{Program, Tensors, Upload};
 use tabla_core::op::table::{BufferId, SlotInfo};
 use tabla_quant::Matrix;
 
-/// Bytes that are handed to wgpu at once.
-const PIECE_BYTES: usize = 4 << 20;
-/// Bytes in wgpu's staging buffers before the host waits for them to be copied.
+/// Size of one write to wgpu in bytes.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Maximum number of bytes in wgpu's staging buffers before the host waits for their copies.
 const PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of a weight on the device.
+/// Returns the size of a weight on the device in bytes.
 pub(super) fn weight_bytes(dtype: DType, rows: u32, cols: u32) -> u64 {
     let shape = [rows, cols].map(|n| n as usize);
     let sections = sections(dtype).into_iter();
     sections.map(|s| s.bytes(dtype, shape) as u64).sum()
 }
 
-/// Memory for all places: tensors as they were given, zeros everywhere else.
-pub(super) fn filled(device: &Device, program: &Program) -> Result<Arena> {
+/// Allocates all buffers, and uploads weights and constants; other buffers are zeroed.
+pub(super) fn create_arena(device: &Device, program: &Program) -> Result<Arena> {
     let mut arena = Arena::new(device, &program.tables)?;
     if device.recorded {
         arena.clear(device);
     }
-    let begun = Instant::now();
-    let bytes = send(device, &arena, &*program.tensors)?;
-    let took = begun.elapsed();
+    let start = Instant::now();
+    let bytes = upload(device, &arena, &*program.tensors)?;
+    let took = start.elapsed();
     arena.upload = Upload { bytes, took };
     Ok(arena)
 }
 
-/// Sends the tensors, and says how many bytes they are there.
-fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
+/// Uploads all tensors; returns the number of bytes sent.
+fn upload(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
     let mut stream = Stream::new(device);
     for entry in arena.entries() {
-        match entry.place {
+        match entry.id {
             BufferId::Weight(index, first) => {
                 weight(&mut stream, entry, tensors, (index, first))?;
             }
@@ -54,7 +54,7 @@ fn send(device: &Device, arena: &Arena, tensors: &dyn Tensors) -> Result<u64> {
     Ok(stream.sent)
 }
 
-/// Sends rows of a weight and, where they lie in a tensor of their own, its scales.
+/// Uploads rows of a weight, with its scales if they are in a separate tensor.
 fn weight(
     stream: &mut Stream<'_>,
     entry: &Entry,
@@ -62,12 +62,12 @@ fn weight(
     (index, first): (u32, u32),
 ) -> Result<()> {
     let slot = &entry.slot;
-    let matrix = whole(slot, tensors, index)?;
+    let matrix = full_matrix(slot, tensors, index)?;
     let rows = first as usize..first as usize + slot.rows as usize;
     if rows.end > matrix.rows {
         bail!(
             Internal,
-            "gpu: {}: rows {rows:?} of {}",
+            "gpu: {}: rows {rows:?} are out of bounds of {} rows",
             slot.name,
             matrix.rows
         );
@@ -75,15 +75,15 @@ fn weight(
     stream.begin(&entry.buffer);
     for section in sections(slot.dtype) {
         if let (Section::Scales { columns, .. }, Some(scales)) = (&section, &matrix.scales) {
-            grouped(slot, scales.group[1], *columns)?;
+            check_group(slot, scales.group[1], *columns)?;
         }
         stream.push(&section.head(slot.dtype, &matrix))?;
         let row_bytes = section.bytes(slot.dtype, [1, matrix.cols]).max(1);
-        let pack = |rows: Range<usize>, piece: &mut Vec<u8>| {
-            piece.clear();
-            rows.for_each(|row| section.row(slot.dtype, &matrix, row, piece));
+        let pack = |rows: Range<usize>, chunk: &mut Vec<u8>| {
+            chunk.clear();
+            rows.for_each(|row| section.row(slot.dtype, &matrix, row, chunk));
         };
-        stream.packed(rows.clone(), row_bytes, &pack)?;
+        stream.push_packed(rows.clone(), row_bytes, &pack)?;
     }
     stream.end()?;
     // The file's pages are not read again.
@@ -92,8 +92,8 @@ fn weight(
     Ok(())
 }
 
-/// The matrix of which a slot has some rows.
-fn whole<'a>(slot: &SlotInfo, tensors: &'a dyn Tensors, index: u32) -> Result<Matrix<'a>> {
+/// Returns the whole matrix of a slot, which may be a row range of it.
+fn full_matrix<'a>(slot: &SlotInfo, tensors: &'a dyn Tensors, index: u32) -> Result<Matrix<'a>> {
     let (bytes, facts) = (tensors.weight(index), slot.dtype.facts());
     let blocks = bytes.len().saturating_sub(facts.tail) / facts.bytes;
     let cols = slot.cols as usize;
@@ -101,7 +101,7 @@ fn whole<'a>(slot: &SlotInfo, tensors: &'a dyn Tensors, index: u32) -> Result<Ma
     if slot.dtype.bytes((rows * cols) as u64) != Some(bytes.len() as u64) {
         bail!(
             Internal,
-            "gpu: {}: {} bytes are no rows of {cols} columns",
+            "gpu: {}: {} bytes are not whole rows of {cols} columns",
             slot.name,
             bytes.len()
         );
@@ -114,13 +114,13 @@ fn whole<'a>(slot: &SlotInfo, tensors: &'a dyn Tensors, index: u32) -> Result<Ma
     })
 }
 
-/// Refuses groups that part what the shaders scale at once.
-fn grouped(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
+/// Rejects scale groups that split the column groups of the shaders.
+fn check_group(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
     let cols = slot.cols as usize;
     if group < cols && !group.is_multiple_of(columns.min(cols)) {
         bail!(
             Unsupported,
-            "gpu: {}: a scale for {group} columns, where {} takes multiples of {columns}",
+            "gpu: {}: scale groups of {group} columns, expected a multiple of {columns} for {}",
             slot.name,
             slot.dtype
         );
@@ -128,34 +128,37 @@ fn grouped(slot: &SlotInfo, group: usize, columns: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sends a constant as it is.
+/// Uploads a constant.
 fn constant(stream: &mut Stream<'_>, entry: &Entry, bytes: &[u8]) -> Result<()> {
-    checked(entry, bytes)?;
+    check_size(entry, bytes)?;
     stream.begin(&entry.buffer);
     stream.push(bytes)?;
     stream.end()
 }
 
-fn checked(entry: &Entry, bytes: &[u8]) -> Result<()> {
-    let (has, wants) = (bytes.len() as u64, entry.slot.bytes());
-    if has != wants {
+fn check_size(entry: &Entry, bytes: &[u8]) -> Result<()> {
+    let (actual, expected) = (bytes.len() as u64, entry.slot.bytes());
+    if actual != expected {
         let name = &entry.slot.name;
-        bail!(Internal, "gpu: {name}: {has} bytes where {wants} were told");
+        bail!(
+            Internal,
+            "gpu: {name}: expected {expected} bytes, got {actual}"
+        );
     }
     Ok(())
 }
 
-/// Bytes on their way into one buffer after another.
+/// Buffered writer into one device buffer after another.
 #[derive(Debug)]
 pub(super) struct Stream<'a> {
     device: &'a Device,
     target: Option<wgpu::Buffer>,
     offset: u64,
-    piece: Vec<u8>,
-    /// What threads pack, one for each.
-    pieces: Vec<Vec<u8>>,
+    chunk: Vec<u8>,
+    /// One packing buffer per thread.
+    packed: Vec<Vec<u8>>,
     pending: usize,
-    /// Bytes of all buffers together.
+    /// Total number of bytes sent.
     pub(super) sent: u64,
 }
 
@@ -166,8 +169,8 @@ impl<'a> Stream<'a> {
             device,
             target: None,
             offset: 0,
-            piece: Vec::with_capacity(PIECE_BYTES),
-            pieces: vec![Vec::new(); threads],
+            chunk: Vec::with_capacity(CHUNK_BYTES),
+            packed: vec![Vec::new(); threads],
             pending: 0,
             sent: 0,
         }
@@ -180,86 +183,87 @@ impl<'a> Stream<'a> {
 
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let room = PIECE_BYTES - self.piece.len();
-            let (some, rest) = bytes.split_at(room.min(bytes.len()));
-            self.piece.extend_from_slice(some);
+            let free = CHUNK_BYTES - self.chunk.len();
+            let (head, rest) = bytes.split_at(free.min(bytes.len()));
+            self.chunk.extend_from_slice(head);
             bytes = rest;
-            if self.piece.len() == PIECE_BYTES {
+            if self.chunk.len() == CHUNK_BYTES {
                 self.flush()?;
             }
         }
         Ok(())
     }
 
-    /// Sends rows of so many bytes, which all threads pack a piece at a time.
-    fn packed(
+    /// Sends rows of `row_bytes` bytes, packed by all threads one chunk at a time.
+    fn push_packed(
         &mut self,
         rows: Range<usize>,
         row_bytes: usize,
         pack: &(dyn Fn(Range<usize>, &mut Vec<u8>) + Sync),
     ) -> Result<()> {
-        let share = (PIECE_BYTES / row_bytes).max(1);
+        let share = (CHUNK_BYTES / row_bytes).max(1);
         let mut starts = rows.clone().step_by(share);
         while starts.len() > 0 {
-            let threads = self.pieces.len();
+            let threads = self.packed.len();
             let batch: Vec<Range<usize>> = starts
                 .by_ref()
                 .take(threads)
                 .map(|first| first..rows.end.min(first + share))
                 .collect();
-            let mut pieces = std::mem::take(&mut self.pieces);
+            let mut packed = std::mem::take(&mut self.packed);
             match &batch[..] {
-                [all] => pack(all.clone(), &mut pieces[0]),
+                [all] => pack(all.clone(), &mut packed[0]),
                 _ => std::thread::scope(|scope| {
-                    batch.iter().zip(&mut pieces).try_for_each(|(some, piece)| {
+                    batch.iter().zip(&mut packed).try_for_each(|(rows, out)| {
                         let thread = std::thread::Builder::new().name("tabla-upload".to_string());
-                        let running = thread.spawn_scoped(scope, move || pack(some.clone(), piece));
+                        let spawned = thread.spawn_scoped(scope, move || pack(rows.clone(), out));
                         let failed = |e| {
-                            Error::new(ErrorKind::Memory, "no thread to pack weights").caused_by(e)
+                            Error::new(ErrorKind::Memory, "cannot spawn an upload thread")
+                                .caused_by(e)
                         };
-                        running.map(drop).map_err(failed)
+                        spawned.map(drop).map_err(failed)
                     })
                 })?,
             }
-            let sent = pieces[..batch.len()].iter().try_for_each(|p| self.push(p));
-            self.pieces = pieces;
-            sent?;
+            let pushed = packed[..batch.len()].iter().try_for_each(|p| self.push(p));
+            self.packed = packed;
+            pushed?;
         }
         Ok(())
     }
 
-    /// Sends the rest, in whole words as wgpu wants it: the buffer has room for them.
+    /// Sends the rest, padded to the whole words that wgpu requires; buffers are padded too.
     pub(super) fn end(&mut self) -> Result<()> {
-        let whole = self.piece.len().next_multiple_of(4);
-        self.piece.resize(whole, 0);
+        let padded = self.chunk.len().next_multiple_of(4);
+        self.chunk.resize(padded, 0);
         self.flush()
     }
 
     fn flush(&mut self) -> Result<()> {
-        let target = self.target.as_ref().expect("begin comes first");
+        let target = self.target.as_ref().expect("`begin` was called");
         self.device
             .queue
-            .write_buffer(target, self.offset, &self.piece);
-        self.offset += self.piece.len() as u64;
-        self.pending += self.piece.len();
-        self.sent += self.piece.len() as u64;
-        self.piece.clear();
+            .write_buffer(target, self.offset, &self.chunk);
+        self.offset += self.chunk.len() as u64;
+        self.pending += self.chunk.len();
+        self.sent += self.chunk.len() as u64;
+        self.chunk.clear();
         if self.pending >= PENDING_BYTES_MAX {
             self.wait()?;
         }
         Ok(())
     }
 
-    /// Waits until all bytes have arrived, and hears whether they have.
+    /// Waits until all bytes have been copied, and checks for errors.
     pub(super) fn wait(&mut self) -> Result<()> {
         self.pending = 0;
-        let _turn = self.device.turn.lock();
+        let _guard = self.device.queue_lock.lock();
         self.device.queue.submit([]);
         let failure = &self.device.failure;
         self.device
             .wgpu
             .poll(wgpu::PollType::wait_indefinitely())
-            .map_err(|e| failure.explain(e))?;
+            .map_err(|e| failure.error(e))?;
         failure.check()
     }
 }
@@ -279,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_whole_pieces_or_whole_rows() {
+    fn rejects_scale_groups_that_split_column_groups() {
         let slot = slot(DType::I8, 1, 80);
-        assert!(grouped(&slot, 64, 32).is_ok());
-        assert!(grouped(&slot, 80, 32).is_ok());
-        let error = grouped(&slot, 48, 32).expect_err("half of a piece");
+        assert!(check_group(&slot, 64, 32).is_ok());
+        assert!(check_group(&slot, 80, 32).is_ok());
+        let error = check_group(&slot, 48, 32).expect_err("48 is not a multiple of 32");
         assert!(error.message().contains("48 columns"), "{error}");
     }
 }

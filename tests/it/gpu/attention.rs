@@ -1,7 +1,8 @@
-//! Positions and attention against their formulas in f64.
+//! Tests of RoPE and attention against their formulas in f64.
 
-use super::rig::{
-    Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, then_untouched, weight, wide,
+use super::fixture::{
+    Fixture, UNTOUCHED, Weight, assert_close, decode, floats, live, shape, weight, wide,
+    with_untouched,
 };
 use half::f16;
 use tabla::dtype::DType;
@@ -13,7 +14,7 @@ use tabla::quant::{self, q8_0};
 use tabla_testkit::fill::row_of_codes;
 
 pub(super) fn rope_kv(device: &Device) -> f64 {
-    // head_dim, rope_dim, window, first position; positions and angles up to a million.
+    // head_dim, rope_dim, window, first position; positions up to a million.
     let shapes = [
         (12, 12, 0, 0),
         (12, 8, 0, 500),
@@ -50,7 +51,7 @@ pub(super) fn rope_kv(device: &Device) -> f64 {
     worst
 }
 
-/// Frequencies for pairs of a head.
+/// Returns the frequencies of the pairs of a head.
 fn freqs(dim: u32) -> Weight {
     Weight {
         bytes: (0..dim / 2)
@@ -60,8 +61,8 @@ fn freqs(dim: u32) -> Weight {
     }
 }
 
-/// A row of heads, turned by its position.
-fn turned(head_dim: u32, rope: Rope, x: &[f32], position: u32) -> Vec<f64> {
+/// Returns a row of heads, rotated by its position.
+fn rotated(head_dim: u32, rope: Rope, x: &[f32], position: u32) -> Vec<f64> {
     let mut out = wide(x);
     let half = rope.dim as usize / 2;
     let freqs = decode(DType::F32, &freqs(rope.dim).bytes);
@@ -88,14 +89,14 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
         at.heads as usize,
         at.kv_heads as usize,
     );
-    // The third of four rows is outside the context, the fourth is not live.
+    // The third of four rows is outside of the context, the fourth is inactive.
     let shape = Shape {
         context: position + 2,
         pages: Pages::new(1, position + 2, &[at.window], 4),
         cache,
         ..shape(4)
     };
-    let mut rig = Rig::new(device, shape, vec![freqs(rope.dim)], |b| {
+    let mut fixture = Fixture::new(device, shape, vec![freqs(rope.dim)], |b| {
         let (q, k) = (
             b.input("q", at.heads * at.head_dim),
             b.input("k", at.kv_heads * at.head_dim),
@@ -108,20 +109,20 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
         ..live(3)
     };
     let positions = [position, position + 1, position + 2, position];
-    rig.state(state, &positions.map(|position| (0, position)));
+    fixture.state(state, &positions.map(|position| (0, position)));
     let [q, k, v] = [(9, heads), (10, kv_heads), (11, kv_heads)].map(|(s, n)| floats(s, 4 * n * d));
-    rig.put("q", &q);
-    rig.put("k", &k);
-    rig.put("v", &v);
-    rig.run();
+    fixture.put("q", &q);
+    fixture.put("k", &k);
+    fixture.put("v", &v);
+    fixture.run();
     let row = |x: &[f32], t: usize| {
         let n = x.len() / 4;
-        turned(at.head_dim, rope, &x[t * n..][..n], positions[t])
+        rotated(at.head_dim, rope, &x[t * n..][..n], positions[t])
     };
     let what = format!("{at:?} {rope:?} at {position}, {cache}");
-    let wanted = [row(&q, 0), row(&q, 1), wide(&q[q.len() / 2..])].concat();
-    let worst = close(&what, &rig.get("q"), &wanted, 1e-6);
-    // A code may fall the other way, by 1 of 127.
+    let expected = [row(&q, 0), row(&q, 1), wide(&q[q.len() / 2..])].concat();
+    let worst = assert_close(&what, &fixture.get("q"), &expected, 1e-6);
+    // Rounding may change a code by 1 of 127.
     let tolerance = match cache {
         DType::F16 => 1e-3,
         DType::Q8_0 => 8.5e-3,
@@ -134,15 +135,15 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
             [0, 1].map(|t| wide(&v[t * kv_heads * d..][..kv_heads * d])),
         ),
     ] {
-        let found = rig.cached(name);
-        let mut wanted = vec![0.0; found.len()];
+        let actual = fixture.cached(name);
+        let mut expected = vec![0.0; actual.len()];
         for (row, position) in rows.iter().zip(positions) {
-            let at = rig.row(at.window, position) * kv_heads * d;
-            wanted[at..][..kv_heads * d].copy_from_slice(row);
+            let at = fixture.row(at.window, position) * kv_heads * d;
+            expected[at..][..kv_heads * d].copy_from_slice(row);
         }
         #[expect(clippy::cast_possible_truncation, reason = "these were f16 or f32")]
-        let found: Vec<f32> = found.iter().map(|&x| x as f32).collect();
-        close(&format!("{what}: {name}"), &found, &wanted, tolerance);
+        let actual: Vec<f32> = actual.iter().map(|&x| x as f32).collect();
+        assert_close(&format!("{what}: {name}"), &actual, &expected, tolerance);
     }
     worst
 }
@@ -202,32 +203,34 @@ fn attention_case(
         part,
         ..shape(4)
     };
-    let mut rig = Rig::new(device, shape, vec![], |b| {
+    let mut fixture = Fixture::new(device, shape, vec![], |b| {
         let q = b.input("q", at.heads * at.head_dim);
         b.attention(at, q, 0.7, softcap);
-        // Queries that live on share no memory with what comes out.
+        // A later use of the queries prevents that the output shares their memory.
         let sum = b.input("sum", at.heads * at.head_dim);
         b.add(q, sum, 1.0);
     });
     let d = at.head_dim as usize;
     let positions = [position, position + 1, position + 2];
-    rig.state(
+    fixture.state(
         live(3),
         &[(0, position), (0, position + 1), (0, position + 2), (0, 0)],
     );
     let q = floats(12, 4 * 6 * d);
-    rig.put("q", &q);
-    rig.put("a", &vec![UNTOUCHED; q.len()]);
+    fixture.put("q", &q);
+    fixture.put("a", &vec![UNTOUCHED; q.len()]);
     let window = match at.window {
         0 => u32::MAX,
         window => window,
     };
     let seen = |position: u32| position.saturating_sub(window - 1)..=position;
-    let rows: Vec<usize> = (0..=position + 2).map(|p| rig.row(at.window, p)).collect();
+    let rows: Vec<usize> = (0..=position + 2)
+        .map(|p| fixture.row(at.window, p))
+        .collect();
     let mut fill = |name, seed| {
-        // What an earlier text left in rows that no query sees may be anything.
-        let (place, _) = rig.place(name);
-        let all = rig.cached(name).len();
+        // Rows outside of all windows may contain NaN.
+        let (place, _) = fixture.place(name);
+        let all = fixture.cached(name).len();
         let mut values = vec![f32::NAN; all];
         for seen in positions.map(seen) {
             for row in seen.map(|p| rows[p as usize]) {
@@ -235,13 +238,13 @@ fn attention_case(
             }
         }
         let bytes = stored(cache, &values, 2 * d);
-        rig.executor.write(place, 0, &bytes).unwrap();
-        rig.cached(name)
+        fixture.executor.write(place, 0, &bytes).unwrap();
+        fixture.cached(name)
     };
     let (k, v) = (fill("k.0", 1000), fill("v.0", 5000));
-    rig.run();
+    fixture.run();
     let q = wide(&q);
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for (i, q) in q.chunks(d).take(3 * 6).enumerate() {
         let (token, head) = (i / 6, i % 6);
         let row = |x: &[f64], p: u32| x[(rows[p as usize] * 2 + head / 3) * d..][..d].to_vec();
@@ -257,28 +260,28 @@ fn attention_case(
             .collect();
         let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
         let sum = |e: usize| weights.iter().map(|&(p, w)| w * row(&v, p)[e]).sum::<f64>() / total;
-        wanted.extend((0..d).map(sum));
+        expected.extend((0..d).map(sum));
     }
-    let wanted = then_untouched(wanted, 4 * 6 * d);
-    close(
+    let expected = with_untouched(expected, 4 * 6 * d);
+    assert_close(
         &format!("attention {at:?} cap {softcap} part {part} at {position}, {cache}"),
-        &rig.get("a"),
-        &wanted,
+        &fixture.get("a"),
+        &expected,
         2e-6,
     )
 }
 
-/// Rows of so many numbers as a cache has them; where codes have no NaN, their scale is one.
+/// Encodes rows of `dim` numbers for a cache; NaN of quantized rows is stored in the scale.
 fn stored(cache: DType, values: &[f32], dim: usize) -> Vec<u8> {
     let halves = values.iter().map(|&v| f16::from_f32(v));
     match cache {
         DType::F16 => halves.flat_map(f16::to_le_bytes).collect(),
-        DType::Q8_0 => values.chunks(dim).flat_map(coded).collect(),
+        DType::Q8_0 => values.chunks(dim).flat_map(quantized).collect(),
         _ => bytemuck::cast_slice(values).to_vec(),
     }
 }
 
-fn coded(row: &[f32]) -> Vec<u8> {
+fn quantized(row: &[f32]) -> Vec<u8> {
     let mut blocks = Vec::new();
     quant::encode_row(DType::Q8_0, row, &mut blocks);
     if row[0].is_nan() {
@@ -299,23 +302,23 @@ pub(super) fn rope(device: &Device) -> f64 {
                 half_split,
                 magnitude: 0.5,
             };
-            let mut rig = Rig::new(device, shape(4), vec![freqs(dim)], |b| {
+            let mut fixture = Fixture::new(device, shape(4), vec![freqs(dim)], |b| {
                 let x = b.input("x", 3 * head_dim);
                 b.rope(3, head_dim, rope, x);
             });
             let positions = [position, 2 * position, 5, 7];
-            rig.state(live(3), &positions.map(|position| (0, position)));
+            fixture.state(live(3), &positions.map(|position| (0, position)));
             let x = floats(15, 4 * 3 * head_dim as usize);
-            rig.put("x", &x);
-            rig.run();
+            fixture.put("x", &x);
+            fixture.run();
             let rows = x.chunks(3 * head_dim as usize).zip(positions);
-            let mut wanted: Vec<f64> = rows
+            let mut expected: Vec<f64> = rows
                 .take(3)
-                .flat_map(|(x, position)| turned(head_dim, rope, x, position))
+                .flat_map(|(x, position)| rotated(head_dim, rope, x, position))
                 .collect();
-            wanted.extend(wide(&x[wanted.len()..]));
+            expected.extend(wide(&x[expected.len()..]));
             let what = format!("{rope:?} of {head_dim} at {position}");
-            worst = close(&what, &rig.get("x"), &wanted, 1e-6).max(worst);
+            worst = assert_close(&what, &fixture.get("x"), &expected, 1e-6).max(worst);
         }
     }
     worst
@@ -323,7 +326,7 @@ pub(super) fn rope(device: &Device) -> f64 {
 
 pub(super) fn self_attention(device: &Device) -> f64 {
     let mut worst = 0.0;
-    // head_dim, reach, sequences: the last is cut by what lives
+    // head_dim, reach, sequence lengths; the last row is inactive
     for (head_dim, reach, lengths) in [
         (12, u32::MAX, &[7][..]),
         (2, u32::MAX, &[1, 5, 3, 1, 1]),
@@ -346,29 +349,29 @@ fn self_attention_case(device: &Device, head_dim: u32, reach: u32, lengths: &[u3
         .flat_map(|(sequence, &length)| (0..length).map(move |position| (sequence, position)))
         .collect();
     let tokens = u32::try_from(rows.len()).unwrap() + 1;
-    let mut rig = Rig::new(device, shape(tokens), vec![], |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), vec![], |b| {
         let q = b.input("q", heads * head_dim);
         let [k, v] = ["k", "v"].map(|name| b.input(name, kv_heads * head_dim));
         b.self_attention([heads, kv_heads, head_dim], [q, k, v], 0.7, reach);
     });
     let mut state: Vec<(u32, u32)> = rows.iter().map(|&(_, position)| (0, position)).collect();
     state.push((0, rows[rows.len() - 1].1 + 1));
-    rig.state(live(tokens - 1), &state);
+    fixture.state(live(tokens - 1), &state);
     let (d, n) = (head_dim as usize, tokens as usize);
     let q = floats(16, n * 6 * d);
-    // Rows that do not live may hold anything.
+    // Inactive rows may contain NaN.
     let [k, v] = [17, 18].map(|seed| {
         let mut x = floats(seed, n * 2 * d);
         x[(n - 1) * 2 * d..].fill(f32::NAN);
         x
     });
-    rig.put("q", &q);
-    rig.put("k", &k);
-    rig.put("v", &v);
-    rig.put("a", &vec![UNTOUCHED; q.len()]);
-    rig.run();
+    fixture.put("q", &q);
+    fixture.put("k", &k);
+    fixture.put("v", &v);
+    fixture.put("a", &vec![UNTOUCHED; q.len()]);
+    fixture.run();
     let [q, k, v] = [q, k, v].map(|x| wide(&x));
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for (i, q) in q.chunks(d).take(rows.len() * 6).enumerate() {
         let (t, head) = (i / 6, i % 6);
         let seen = |r: &usize| rows[*r].0 == rows[t].0 && r.abs_diff(t) <= reach as usize;
@@ -378,13 +381,13 @@ fn self_attention_case(device: &Device, head_dim: u32, reach: u32, lengths: &[u3
         let weights: Vec<_> = seen.map(|r| (row(&v, r), score(r).exp())).collect();
         let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
         let sum = |e: usize| weights.iter().map(|(v, weight)| weight * v[e]).sum::<f64>() / total;
-        wanted.extend((0..d).map(sum));
+        expected.extend((0..d).map(sum));
     }
-    let wanted = then_untouched(wanted, n * 6 * d);
-    close(
+    let expected = with_untouched(expected, n * 6 * d);
+    assert_close(
         &format!("self_attention {head_dim} reach {reach} of {lengths:?}"),
-        &rig.get("a"),
-        &wanted,
+        &fixture.get("a"),
+        &expected,
         2e-6,
     )
 }

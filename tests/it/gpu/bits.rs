@@ -1,4 +1,4 @@
-//! Ternary products give the same bits on the GPU and on every level of the CPU.
+//! Tests that ternary products are bit-identical on the GPU and on every CPU level.
 
 use std::fmt::Write as _;
 use tabla::device::Precision;
@@ -11,7 +11,7 @@ use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
 use tabla_testkit::rig::{Device as Runner, Outcome, compare, run_case};
 
-use super::rig::{floats, random};
+use super::fixture::{floats, random};
 
 /// Returns a CPU at a level.
 pub(super) fn cpu(level: Level, precision: Precision, threads: u32) -> Runner {
@@ -28,7 +28,7 @@ pub(super) fn cpu(level: Level, precision: Precision, threads: u32) -> Runner {
     }
 }
 
-/// The scalar level first, then every other one, then the GPU.
+/// Returns the CPU levels, the scalar one first, then the GPU.
 pub(super) fn runners(device: &Device) -> Vec<Runner> {
     let levels = Level::available().into_iter();
     let mut all: Vec<_> = levels.map(|l| cpu(l, Precision::Fast, 2)).collect();
@@ -41,21 +41,26 @@ pub(super) fn runners(device: &Device) -> Vec<Runner> {
     all
 }
 
-/// What the scalar level leaves, once all devices have left the same.
-fn the_same(device: &Device, op: Op, case: &Case, set: &dyn Fn(&str, &mut Vec<u8>)) -> Outcome {
+/// Checks that all devices give the bits of the scalar level; returns its result.
+fn assert_same_bits(
+    device: &Device,
+    op: Op,
+    case: &Case,
+    set: &dyn Fn(&str, &mut Vec<u8>),
+) -> Outcome {
     let mut runners = runners(device).into_iter();
     let scalar = runners.next().unwrap();
     let reference = run_case(op, case, &scalar, set);
     for runner in runners {
-        let found = run_case(op, case, &runner, set);
+        let actual = run_case(op, case, &runner, set);
         let mut what = format!("{op:?} {} on {}", case.name, runner.name);
-        for (name, wanted) in &reference.after {
-            let differ = wanted
+        for (name, expected) in &reference.after {
+            let differ = expected
                 .iter()
-                .zip(&found.after[name])
+                .zip(&actual.after[name])
                 .position(|(a, b)| a != b);
             if let Some(at) = differ {
-                write!(what, ": {name} at byte {at} of {}", wanted.len()).unwrap();
+                write!(what, ": {name} at byte {at} of {}", expected.len()).unwrap();
                 panic!("{what}");
             }
         }
@@ -66,7 +71,7 @@ fn the_same(device: &Device, op: Op, case: &Case, set: &dyn Fn(&str, &mut Vec<u8
 const ROWS: u32 = 4096;
 const COLS: u32 = 193;
 
-/// A case of which a third is not alive; it emits nothing yet.
+/// Returns a case with a third of the rows inactive, without commands.
 pub(super) fn case(
     name: &'static str,
     weights: &'static [(&'static str, DType, u32, u32)],
@@ -90,8 +95,8 @@ pub(super) fn case(
     }
 }
 
-/// A row whose products with the scale lie at halves or next to them, where the last bit of the
-/// scale decides; some rows have numbers of any size, or such as are none.
+/// Returns a row whose products with the scale are at or next to halves, where the last bit of the
+/// scale decides the rounding. Some rows have numbers of any magnitude, infinity or NaN.
 fn row(t: usize) -> Vec<f32> {
     let mut next = random(t as u64);
     let mut bits = || u32::try_from(next() >> 32).unwrap();
@@ -119,7 +124,7 @@ fn row(t: usize) -> Vec<f32> {
             any
         }
         _ => {
-            // From 2^-16, about the floor, to 2^127.
+            // From 2^-16, about the lower limit of the scale, to 2^127.
             let exponent = 111 + bits() % 143;
             let largest = f32::from_bits(exponent << 23 | bits() >> 9);
             let scale = 127.0 / largest;
@@ -152,8 +157,8 @@ pub(super) fn bit_quantize(device: &Device) -> f64 {
             bytes.copy_from_slice(bytemuck::cast_slice(&x));
         }
     };
-    let found = the_same(device, Op::BitQuantize, &case, &set);
-    let (q, d) = (found.results("q"), found.results("d"));
+    let actual = assert_same_bits(device, Op::BitQuantize, &case, &set);
+    let (q, d) = (actual.results("q"), actual.results("d"));
     let padded = q.len() / ROWS as usize;
     let mut worst = 0.0;
     for (t, x) in x.chunks(COLS as usize).take(case.live as usize).enumerate() {
@@ -190,12 +195,12 @@ pub(super) fn bit_mat(device: &Device) -> f64 {
         ..case("many rows", &[("w", DType::I2S, 132, 2592)], 70)
     });
     for case in &cases {
-        the_same(device, Op::BitMat, case, &scales(case));
+        assert_same_bits(device, Op::BitMat, case, &scales(case));
     }
     0.0
 }
 
-/// Scales for the rows of a case.
+/// Returns a setter of the row scales of a case.
 fn scales(case: &Case) -> impl Fn(&str, &mut Vec<u8>) {
     let seed = u64::from(case.tokens);
     move |name, bytes| {
@@ -206,7 +211,7 @@ fn scales(case: &Case) -> impl Fn(&str, &mut Vec<u8>) {
     }
 }
 
-/// A GPU may round the product and the sum in one.
+/// The tolerance is for GPUs that use a fused multiply-add.
 pub(super) fn bit_mat_add(device: &Device) -> f64 {
     let op = Op::BitMatAdd;
     for case in cases(op) {

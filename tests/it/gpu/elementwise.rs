@@ -1,46 +1,48 @@
-//! What is done to each number, and norms, against their formulas in f64.
+//! Tests of elementwise operations and norms against their formulas in f64.
 
-use super::rig::{Rig, UNTOUCHED, Weight, close, decode, floats, live, shape, weight, wide};
+use super::fixture::{
+    Fixture, UNTOUCHED, Weight, assert_close, decode, floats, live, shape, weight, wide,
+};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
 use tabla::op::builder::{Activation, Builder};
 use tabla_testkit::formulas::activation;
 
-/// Rows of the tables; of them, two live.
+/// Number of rows of the tables; two of them are active.
 const ROWS: usize = 3;
 
-/// Runs what `emit` says on inputs of [`ROWS`] and holds `out` against `wanted`, the rows that
-/// live; the last one must stay.
+/// Runs the commands of `emit` on inputs of [`ROWS`] rows and checks the active rows of `out` against
+/// `expected`; the last row must not change.
 fn check(
     device: &Device,
     weights: &[Weight],
     inputs: &[(&str, &[f32])],
     emit: impl Fn(&mut Builder<'_>),
-    (out, mut wanted): (&str, Vec<f64>),
+    (out, mut expected): (&str, Vec<f64>),
 ) -> f64 {
-    let mut rig = Rig::new(device, shape(3), weights.to_vec(), emit);
-    rig.state(live(2), &[(0, 5), (0, 6), (0, 7)]);
-    let mut last = vec![UNTOUCHED; wanted.len() / 2];
-    rig.put(out, &vec![UNTOUCHED; ROWS * last.len()]);
+    let mut fixture = Fixture::new(device, shape(3), weights.to_vec(), emit);
+    fixture.state(live(2), &[(0, 5), (0, 6), (0, 7)]);
+    let mut last = vec![UNTOUCHED; expected.len() / 2];
+    fixture.put(out, &vec![UNTOUCHED; ROWS * last.len()]);
     for (name, values) in inputs {
-        rig.put(name, values);
+        fixture.put(name, values);
         if *name == out {
-            last.copy_from_slice(&values[wanted.len()..]);
+            last.copy_from_slice(&values[expected.len()..]);
         }
     }
-    rig.run();
-    wanted.extend(wide(&last));
-    close(out, &rig.get(out), &wanted, 1e-6)
+    fixture.run();
+    expected.extend(wide(&last));
+    assert_close(out, &fixture.get(out), &expected, 1e-6)
 }
 
-/// What becomes of the rows that live, number by number.
-fn each(y: &[f32], f: impl Fn(usize, f64) -> f64) -> Vec<f64> {
+/// Maps the elements of the active rows.
+fn map_active(y: &[f32], f: impl Fn(usize, f64) -> f64) -> Vec<f64> {
     let live = &y[..y.len() / ROWS * 2];
     let live = live.iter().enumerate();
     live.map(|(i, &y)| f(i, f64::from(y))).collect()
 }
 
-/// Numbers up to `size`, many of them small.
+/// Returns random numbers up to `size`, many of them small.
 fn spread(seed: u64, n: usize, size: f32) -> Vec<f32> {
     let cubes = floats(seed, n).into_iter().map(|v| v * v * v * size);
     cubes.collect()
@@ -56,24 +58,24 @@ pub(super) fn glu(device: &Device) -> f64 {
             let (gate, up) = (b.input("gate", 300), b.input("up", 300));
             b.glu(act, gate, up);
         };
-        let wanted = each(&gate, f);
-        worst = check(device, &[], &inputs, emit, ("f", wanted)).max(worst);
+        let expected = map_active(&gate, f);
+        worst = check(device, &[], &inputs, emit, ("f", expected)).max(worst);
     }
     worst
 }
 
 pub(super) fn activate(device: &Device) -> f64 {
     let mut worst = 0.0;
-    // At a million nothing is lost but what is small beside it, and nothing becomes NaN.
+    // Large inputs must not overflow to NaN.
     for size in [4.0, 50.0, 1e6] {
         let y = spread(6, 900, size);
         for &act in Activation::ALL {
-            let wanted = each(&y, |_, y| activation(act as u32, y));
+            let expected = map_active(&y, |_, y| activation(act as u32, y));
             let emit = |b: &mut Builder<'_>| {
                 let y = b.input("y", 300);
                 b.activate(act, y);
             };
-            worst = check(device, &[], &[("y", &y)], emit, ("y", wanted)).max(worst);
+            worst = check(device, &[], &[("y", &y)], emit, ("y", expected)).max(worst);
         }
     }
     worst
@@ -81,22 +83,22 @@ pub(super) fn activate(device: &Device) -> f64 {
 
 pub(super) fn add(device: &Device) -> f64 {
     let (x, y) = (floats(5, 900), floats(6, 900));
-    let wanted = each(&y, |i, y| y + 0.25 * f64::from(x[i]));
+    let expected = map_active(&y, |i, y| y + 0.25 * f64::from(x[i]));
     let emit = |b: &mut Builder<'_>| {
         let (x, y) = (b.input("x", 300), b.input("y", 300));
         b.add(x, y, 0.25);
     };
-    check(device, &[], &[("x", &x), ("y", &y)], emit, ("y", wanted))
+    check(device, &[], &[("x", &x), ("y", &y)], emit, ("y", expected))
 }
 
 pub(super) fn scale(device: &Device) -> f64 {
     let y = floats(6, 900);
-    let wanted = each(&y, |_, y| y * f64::from(0.3f32));
+    let expected = map_active(&y, |_, y| y * f64::from(0.3f32));
     let emit = |b: &mut Builder<'_>| {
         let y = b.input("y", 300);
         b.scale(y, 0.3);
     };
-    check(device, &[], &[("y", &y)], emit, ("y", wanted))
+    check(device, &[], &[("y", &y)], emit, ("y", expected))
 }
 
 pub(super) fn mul(device: &Device) -> f64 {
@@ -105,27 +107,27 @@ pub(super) fn mul(device: &Device) -> f64 {
     for len in [1, 20, 300] {
         let w = weight("w", DType::F32, 1, len);
         let factors = decode(DType::F32, &w.bytes);
-        let wanted = each(&y, |i, y| y * factors[i % 300 % factors.len()]);
+        let expected = map_active(&y, |i, y| y * factors[i % 300 % factors.len()]);
         let emit = |b: &mut Builder<'_>| {
             let (w, y) = (b.vector("w", len), b.input("y", 300));
             b.mul(w, y);
         };
-        worst = check(device, &[w], &[("y", &y)], emit, ("y", wanted)).max(worst);
+        worst = check(device, &[w], &[("y", &y)], emit, ("y", expected)).max(worst);
     }
     worst
 }
 
 pub(super) fn soft_cap(device: &Device) -> f64 {
     let mut worst = 0.0;
-    // From numbers that the cap leaves alone to some that it cuts.
+    // From numbers much smaller than the cap to much larger ones.
     for size in [1e-3, 3.0, 100.0, 1e6] {
         let y = spread(6, 900, size);
-        let wanted = each(&y, |_, y| 30.0 * (y / 30.0).tanh());
+        let expected = map_active(&y, |_, y| 30.0 * (y / 30.0).tanh());
         let emit = |b: &mut Builder<'_>| {
             let y = b.input("y", 300);
             b.soft_cap(y, 30.0);
         };
-        worst = check(device, &[], &[("y", &y)], emit, ("y", wanted)).max(worst);
+        worst = check(device, &[], &[("y", &y)], emit, ("y", expected)).max(worst);
     }
     worst
 }
@@ -143,8 +145,8 @@ pub(super) fn columns(device: &Device) -> f64 {
             let x = b.input("x", 1000);
             b.columns(x, offset, dim);
         };
-        let wanted = ("c", rows.collect());
-        worst = check(device, &[], &[("x", &x)], emit, wanted).max(worst);
+        let expected = ("c", rows.collect());
+        worst = check(device, &[], &[("x", &x)], emit, expected).max(worst);
     }
     worst
 }
@@ -152,13 +154,13 @@ pub(super) fn columns(device: &Device) -> f64 {
 pub(super) fn embed_add(device: &Device) -> f64 {
     let mut worst = 0.0;
     for (dtype, cols) in [(DType::F32, 517), (DType::F16, 13), (DType::Q4_0, 1056)] {
-        // The rows live at positions 5 and 6: rows 5 and 6, 6 and none, 1 and 1.
+        // The active rows have positions 5 and 6: they add rows 5 and 6, 6 and none, 1 and 1.
         for (stride, offset) in [(1, 0), (1, 1), (0, 1)] {
             let w = weight("w", dtype, 7, cols);
             let table = decode(dtype, &w.bytes);
             let cols_ = cols as usize;
             let y = floats(9, ROWS * cols_);
-            let wanted = each(&y, |i, y| {
+            let expected = map_active(&y, |i, y| {
                 let row = stride as usize * (5 + i / cols_) + offset as usize;
                 y + table.get(row * cols_ + i % cols_).copied().unwrap_or(0.0)
             });
@@ -166,7 +168,7 @@ pub(super) fn embed_add(device: &Device) -> f64 {
                 let (w, y) = (b.weight("w", 7, cols), b.input("y", cols));
                 b.embed_add(w, y, stride, offset);
             };
-            worst = check(device, &[w], &[("y", &y)], emit, ("y", wanted)).max(worst);
+            worst = check(device, &[w], &[("y", &y)], emit, ("y", expected)).max(worst);
         }
     }
     worst
@@ -177,7 +179,7 @@ pub(super) fn unit_norm(device: &Device) -> f64 {
     for (groups, dim) in [(1, 5), (3, 130), (2, 1000)] {
         let x = floats(1, ROWS * (groups * dim) as usize);
         let rows = wide(&x[..x.len() / ROWS * 2]);
-        let wanted = rows.chunks(dim as usize).flat_map(|x| {
+        let expected = rows.chunks(dim as usize).flat_map(|x| {
             let mean = x.iter().map(|x| x * x).sum::<f64>() / f64::from(dim);
             x.iter().map(move |x| x / (mean + 1e-5).sqrt())
         });
@@ -185,8 +187,8 @@ pub(super) fn unit_norm(device: &Device) -> f64 {
             let x = b.input("x", groups * dim);
             b.unit_norm(x, dim, 1e-5);
         };
-        let wanted = ("n", wanted.collect());
-        worst = check(device, &[], &[("x", &x)], emit, wanted).max(worst);
+        let expected = ("n", expected.collect());
+        worst = check(device, &[], &[("x", &x)], emit, expected).max(worst);
     }
     worst
 }
@@ -196,11 +198,11 @@ pub(super) fn layer_norm(device: &Device) -> f64 {
     for dim in [5, 130, 1000] {
         let w = weight("w", DType::F32, 1, dim);
         let factors = decode(DType::F32, &w.bytes);
-        // Far from 0: a variance by the mean of squares would be off.
+        // With a large mean, the difference of mean square and squared mean would be inaccurate.
         let x: Vec<f32> = floats(1, ROWS * dim as usize);
         let x: Vec<f32> = x.iter().map(|x| x + 8.0).collect();
         let rows = wide(&x[..x.len() / ROWS * 2]);
-        let wanted = rows.chunks(dim as usize).flat_map(|x| {
+        let expected = rows.chunks(dim as usize).flat_map(|x| {
             let mean = x.iter().sum::<f64>() / f64::from(dim);
             let squares = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>();
             let scale = 1.0 / (squares / f64::from(dim) + 1e-5).sqrt();
@@ -211,8 +213,8 @@ pub(super) fn layer_norm(device: &Device) -> f64 {
             let (x, w) = (b.input("x", dim), b.vector("w", dim));
             b.layer_norm(x, w, 1e-5);
         };
-        let wanted = ("n", wanted.collect());
-        worst = check(device, &[w], &[("x", &x)], emit, wanted).max(worst);
+        let expected = ("n", expected.collect());
+        worst = check(device, &[w], &[("x", &x)], emit, expected).max(worst);
     }
     worst
 }

@@ -1,7 +1,7 @@
-//! What the executor promises: chains, reads and writes, errors, a lost device.
+//! Tests of the executor: bursts, reads and writes, errors, device loss.
 
-use super::pick::{greedy, sampler};
-use super::rig::{Given, Rig, floats, live, shape};
+use super::fixture::{Fixture, TestWeights, floats, live, shape};
+use super::sampling::{greedy, sampler};
 use super::types::matrix;
 use super::{device, devices, software};
 use crate::scratch::Folder;
@@ -16,43 +16,44 @@ use tabla::op::table::BufferId;
 use tabla::plan;
 
 #[test]
-fn a_lost_device_is_an_error_from_then_on() {
+fn a_lost_device_is_a_permanent_error() {
     for device in devices(&software(), 1) {
-        let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
-        rig.state(live(1), &[(0, 0)]);
-        // Under way when the device goes.
-        rig.executor.run(0, (0..2).into(), 400).unwrap();
-        let copy = rig
+        let mut fixture = greedy(&device, &[0.0, 3.0, 1.0]);
+        fixture.state(live(1), &[(0, 0)]);
+        // Pending when the device is destroyed.
+        fixture.executor.run(0, (0..2).into(), 400).unwrap();
+        let copy = fixture
             .executor
             .copy(&[Span::new(BufferId::State, 0, 4)])
             .unwrap();
-        rig.state(live(1), &[(0, 0)]);
+        fixture.state(live(1), &[(0, 0)]);
         device.destroy();
         let lost = |result: tabla::error::Result<()>| {
             assert_eq!(
-                result.expect_err("it is lost").kind(),
+                result.expect_err("device loss").kind(),
                 ErrorKind::DeviceLost
             );
         };
         let mut bytes = [0; 4];
-        lost(rig.executor.read(BufferId::State, 0, &mut bytes));
+        lost(fixture.executor.read(BufferId::State, 0, &mut bytes));
         lost(
-            rig.executor
+            fixture
+                .executor
                 .copy(&[Span::new(BufferId::State, 0, 4)])
                 .map(drop),
         );
-        lost(rig.executor.take(copy, &mut bytes));
-        lost(rig.executor.run(0, (0..1).into(), 1));
-        lost(rig.executor.write(BufferId::State, 0, &bytes));
+        lost(fixture.executor.take(copy, &mut bytes));
+        lost(fixture.executor.run(0, (0..1).into(), 1));
+        lost(fixture.executor.write(BufferId::State, 0, &bytes));
     }
 }
 
 #[test]
-fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
+fn loss_by_another_thread_is_an_error_and_a_new_device_works() {
     let count = devices(&software(), 1).len();
     for at in 0..count {
         let [device, next] = [(); 2].map(|()| devices(&software(), 1).swap_remove(at));
-        let mut rig = greedy(&device, &[0.0, 3.0, 1.0]);
+        let mut fixture = greedy(&device, &[0.0, 3.0, 1.0]);
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -60,10 +61,11 @@ fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
             });
             let mut bytes = [0; 4];
             let mut token = || {
-                rig.executor
+                fixture
+                    .executor
                     .write(BufferId::State, 0, bytemuck::bytes_of(&live(1)))?;
-                rig.executor.run(0, (0..2).into(), 4)?;
-                rig.executor.read(BufferId::State, 0, &mut bytes)
+                fixture.executor.run(0, (0..2).into(), 4)?;
+                fixture.executor.read(BufferId::State, 0, &mut bytes)
             };
             loop {
                 if let Err(error) = token() {
@@ -72,77 +74,77 @@ fn a_device_lost_by_another_thread_is_an_error_and_the_next_goes_on() {
             }
         });
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-        chain(&next);
+        burst(&next);
     }
 }
 
 #[test]
-fn ranges_are_recorded_again_when_there_were_too_many() {
+fn ranges_over_the_cache_limit_are_recorded_again() {
     for device in devices(&software(), 1) {
-        let mut rig = Rig::new(&device, shape(1), vec![], |b| {
+        let mut fixture = Fixture::new(&device, shape(1), vec![], |b| {
             let (x, y) = (b.input("x", 8), b.input("y", 8));
             (0..12).for_each(|_| b.add(x, y, 1.0));
         });
-        let (mut wanted, count) = (0.0, rig.table.cmds.len());
-        rig.put("y", &[0.0; 8]);
-        rig.put("x", &[1.0; 8]);
+        let (mut expected, count) = (0.0, fixture.table.cmds.len());
+        fixture.put("y", &[0.0; 8]);
+        fixture.put("x", &[1.0; 8]);
         for _ in 0..2 {
             for (start, end) in (0..count).flat_map(|s| (s..=count).map(move |e| (s, e))) {
-                rig.executor.run(0, (start..end).into(), 1).unwrap();
-                wanted += f32::from(u8::try_from(end - start).unwrap());
+                fixture.executor.run(0, (start..end).into(), 1).unwrap();
+                expected += f32::from(u8::try_from(end - start).unwrap());
             }
-            assert_eq!(rig.get("y"), [wanted; 8]);
+            assert_eq!(fixture.get("y"), [expected; 8]);
         }
     }
 }
 
-/// A file for each way of replaying, which a load makes and the next one reads; a damaged one is
-/// made anew.
+/// There is one file per replay mode, which is written by one load and read by the next; a corrupt file
+/// is replaced.
 #[test]
-fn compiled_kernels_are_kept() {
+fn pipeline_cache_files_are_reused() {
     let scratch = Folder::new("kernels");
-    let kept = Options {
-        kernel_folder: Some(scratch.0.join("kept")),
+    let options = Options {
+        kernel_folder: Some(scratch.0.join("cache")),
         ..software()
     };
     let files = || {
-        let folder = std::fs::read_dir(scratch.0.join("kept"))
+        let folder = std::fs::read_dir(scratch.0.join("cache"))
             .into_iter()
             .flatten();
         let mut files: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
     };
-    let load = || devices(&kept, 1).iter().map(chain).sum::<f64>();
+    let load = || devices(&options, 1).iter().map(burst).sum::<f64>();
     load();
-    let made = files();
-    let contents = || made.iter().map(|file| std::fs::read(file).unwrap());
+    let written = files();
+    let contents = || written.iter().map(|file| std::fs::read(file).unwrap());
     let first: Vec<_> = contents().collect();
     load();
-    // The same kernels; some drivers have them in another order, and SwiftShader puts a head of its own
-    // in front of what it is given.
+    // The kernels are the same; some drivers change their order, and SwiftShader prepends a header to
+    // the initial data.
     let lengths = |all: &[Vec<u8>]| all.iter().map(Vec::len).collect::<Vec<_>>();
     let second = lengths(&contents().collect::<Vec<_>>());
     let mut pairs = lengths(&first).into_iter().zip(&second);
     assert!(pairs.all(|(first, second)| *second >= first), "{second:?}");
-    for file in &made {
+    for file in &written {
         let mut bytes = std::fs::read(file).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         std::fs::write(file, bytes).unwrap();
     }
     load();
-    assert_eq!(files(), made);
+    assert_eq!(files(), written);
     assert_eq!(lengths(&contents().collect::<Vec<_>>()), lengths(&first));
-    let opened = devices(&kept, 1);
-    let able = opened
+    let opened = devices(&options, 1);
+    let supported = opened
         .iter()
         .filter(|device| device.profile().backend == "vulkan");
-    assert_eq!(made.len(), able.count(), "{made:?}");
+    assert_eq!(written.len(), supported.count(), "{written:?}");
 }
 
 #[test]
-fn adapters_are_listed_and_named() {
+fn opens_adapters_by_index_and_name() {
     if device(1).is_none() {
         return;
     }
@@ -156,51 +158,58 @@ fn adapters_are_listed_and_named() {
             ..Options::default()
         })
     };
-    assert!(by("0", true).expect("it is there").is_some());
+    assert!(by("0", true).expect("open the adapter").is_some());
     assert!(
         by(&first.name.to_uppercase(), true)
-            .expect("it is there")
+            .expect("open the adapter")
             .is_some()
     );
-    let error = by("no such adapter", true).expect_err("it is not there");
+    let error = by("no such adapter", true).expect_err("no such adapter");
     assert_eq!(error.kind(), ErrorKind::Argument);
     if first.kind == "software" {
-        let error = by("0", false).expect_err("software is not wanted");
+        let error = by("0", false).expect_err("a software adapter");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }
 
-pub(super) fn chain(device: &Device) -> f64 {
-    let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
-    rig.state(live(1), &[(0, 505)]);
-    rig.executor.run(0, (0..2).into(), 4).unwrap();
-    let (state, row) = rig.state_now();
+pub(super) fn burst(device: &Device) -> f64 {
+    let mut fixture = greedy(device, &[0.0, 3.0, 1.0]);
+    fixture.state(live(1), &[(0, 505)]);
+    fixture.executor.run(0, (0..2).into(), 4).unwrap();
+    let (state, row) = fixture.state_now();
     assert_eq!((state.step, row.position, row.done), (4, 509, 0));
-    rig.executor.run(0, (0..2).into(), 30).unwrap();
-    let (state, row) = rig.state_now();
+    fixture.executor.run(0, (0..2).into(), 30).unwrap();
+    let (state, row) = fixture.state_now();
     assert_eq!((state.step, row.position, row.done), (7, 512, FULL));
-    let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
+    let history: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("history"));
     assert_eq!((history[505], &history[506..]), (0, &[1; 6][..]));
     0.0
 }
 
-/// A copy is of the time when it was asked for, whatever runs behind it and whenever it is taken.
+/// A copy has the contents at the time of the request, independent of later work and of the time when
+/// it is taken.
 pub(super) fn copies(device: &Device) -> f64 {
-    let mut rig = greedy(device, &[0.0, 3.0, 1.0]);
-    rig.state(live(1), &[(7, 100)]);
+    let mut fixture = greedy(device, &[0.0, 3.0, 1.0]);
+    fixture.state(live(1), &[(7, 100)]);
     let rows = Span::new(BufferId::State, ROWS_OFFSET, size_of::<Row>());
     let history = Span::new(BufferId::History, 4 * 100, 4 * 8);
-    let mut begun = Vec::new();
+    let mut pending = Vec::new();
     for _ in 0..2 * COPIES_MAX {
-        begun.push(rig.executor.copy(&[rows, history]).unwrap());
-        rig.executor.run(0, (0..2).into(), 1).unwrap();
+        pending.push(fixture.executor.copy(&[rows, history]).unwrap());
+        fixture.executor.run(0, (0..2).into(), 1).unwrap();
     }
-    let forgotten = begun.drain(..COPIES_MAX);
-    let kinds = forgotten.map(|copy| rig.executor.take(copy, &mut []).expect_err("gone").kind());
+    let expired = pending.drain(..COPIES_MAX);
+    let kinds = expired.map(|copy| {
+        fixture
+            .executor
+            .take(copy, &mut [])
+            .expect_err("gone")
+            .kind()
+    });
     assert!(kinds.eq([ErrorKind::State; COPIES_MAX]));
-    for (copy, steps) in begun.into_iter().zip(COPIES_MAX..2 * COPIES_MAX).rev() {
+    for (copy, steps) in pending.into_iter().zip(COPIES_MAX..2 * COPIES_MAX).rev() {
         let mut bytes = [0; size_of::<Row>() + 4 * 8];
-        rig.executor.take(copy, &mut bytes).unwrap();
+        fixture.executor.take(copy, &mut bytes).unwrap();
         let (row, tokens) = bytes.split_at(size_of::<Row>());
         let row: Row = bytemuck::pod_read_unaligned(row);
         let tokens: Vec<u32> = bytemuck::pod_collect_to_vec(tokens);
@@ -208,18 +217,18 @@ pub(super) fn copies(device: &Device) -> f64 {
         let picked = tokens.iter().filter(|token| **token == 1).count();
         assert_eq!(picked, steps.min(7), "{tokens:?}");
     }
-    let copy = rig.executor.copy(&[rows]).unwrap();
+    let copy = fixture.executor.copy(&[rows]).unwrap();
     let mut more = [0; size_of::<Row>() + 1];
-    let error = rig
+    let error = fixture
         .executor
         .take(copy, &mut more)
-        .expect_err("it has fewer");
+        .expect_err("the copy is smaller");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-    let kind = |spans: &[Span], rig: &mut Rig| {
-        let refused = rig.executor.copy(spans);
-        refused.expect_err("it is refused").kind()
+    let kind = |spans: &[Span], fixture: &mut Fixture| {
+        let result = fixture.executor.copy(spans);
+        result.expect_err("an invalid span").kind()
     };
-    for refused in [
+    for invalid in [
         Span::new(BufferId::State, 2, 4),
         Span::new(BufferId::State, 0, 6),
         Span::new(BufferId::Keys(3), 0, 4),
@@ -228,17 +237,17 @@ pub(super) fn copies(device: &Device) -> f64 {
         Span::new(BufferId::State, 0, 0),
     ] {
         assert_eq!(
-            kind(&[refused], &mut rig),
+            kind(&[invalid], &mut fixture),
             ErrorKind::Argument,
-            "{refused:?}"
+            "{invalid:?}"
         );
     }
     0.0
 }
 
-pub(super) fn dead(device: &Device) -> f64 {
+pub(super) fn no_active_rows(device: &Device) -> f64 {
     let x = floats(18, 1000);
-    let mut rig = sampler(device, 1000, &x);
+    let mut fixture = sampler(device, 1000, &x);
     let sampler = Sampler {
         top_k: 3,
         top_p: 0.5,
@@ -246,29 +255,29 @@ pub(super) fn dead(device: &Device) -> f64 {
         temperature: 0.5,
         ..SAMPLER_OFF
     };
-    rig.sampler(0, &sampler);
+    fixture.sampler(0, &sampler);
     let state = live(0);
-    rig.state(state, &[(5, 6)]);
-    rig.run();
-    assert_eq!(rig.get("s"), x);
-    let (after, row) = rig.state_now();
+    fixture.state(state, &[(5, 6)]);
+    fixture.run();
+    assert_eq!(fixture.get("s"), x);
+    let (after, row) = fixture.state_now();
     assert_eq!((after, row.token, row.position), (state, 5, 6));
     0.0
 }
 
 pub(super) fn read_write(device: &Device) -> f64 {
-    let mut rig = Rig::new(device, shape(1), vec![], |b| {
+    let mut fixture = Fixture::new(device, shape(1), vec![], |b| {
         let x = b.input("x", 500_000);
         b.glu(Activation::Silu, x, x);
     });
     let x = floats(19, 500_000);
-    rig.put("x", &x);
-    assert_eq!(rig.get("x"), x, "more than the staging buffer holds");
-    let (place, bytes) = rig.place("x");
+    fixture.put("x", &x);
+    assert_eq!(fixture.get("x"), x, "larger than the staging buffer");
+    let (place, bytes) = fixture.place("x");
     let all: &[u8] = bytemuck::cast_slice(&x);
     for (at, n) in [(0, 1), (3, 2), (5, 1_500_001), (bytes - 1, 1), (7, 0)] {
         let mut out = vec![0; n];
-        rig.executor.read(place, at, &mut out).unwrap();
+        fixture.executor.read(place, at, &mut out).unwrap();
         assert_eq!(out, all[at..at + n], "{n} at {at}");
     }
     let mut moved = all.to_vec();
@@ -277,51 +286,52 @@ pub(super) fn read_write(device: &Device) -> f64 {
         (8000, 40, 400),
         (100, 100 + 1_000_000, 999_900),
     ] {
-        rig.executor.duplicate(place, from, to, n).unwrap();
+        fixture.executor.duplicate(place, from, to, n).unwrap();
         moved.copy_within(from..from + n, to);
     }
-    assert!(rig.bytes("x") == moved, "a part was copied elsewhere");
+    assert!(fixture.bytes("x") == moved, "copies within the buffer");
     let argument = |result: tabla::error::Result<()>| {
-        assert_eq!(result.expect_err("refused").kind(), ErrorKind::Argument);
+        assert_eq!(
+            result.expect_err("invalid argument").kind(),
+            ErrorKind::Argument
+        );
     };
-    argument(rig.executor.read(place, bytes, &mut [0]));
-    argument(rig.executor.read(place, usize::MAX, &mut [0]));
-    argument(rig.executor.duplicate(place, 0, 8, 12));
-    argument(rig.executor.duplicate(place, 0, bytes - 4, 8));
-    argument(rig.executor.write(place, 2, &[0; 4]));
-    argument(rig.executor.write(place, 4, &[0; 3]));
-    argument(rig.executor.write(BufferId::Keys(3), 0, &[0; 4]));
-    argument(rig.executor.run(1, (0..1).into(), 1));
-    argument(rig.executor.run(0, (0..2).into(), 1));
+    argument(fixture.executor.read(place, bytes, &mut [0]));
+    argument(fixture.executor.read(place, usize::MAX, &mut [0]));
+    argument(fixture.executor.duplicate(place, 0, 8, 12));
+    argument(fixture.executor.duplicate(place, 0, bytes - 4, 8));
+    argument(fixture.executor.write(place, 2, &[0; 4]));
+    argument(fixture.executor.write(place, 4, &[0; 3]));
+    argument(fixture.executor.write(BufferId::Keys(3), 0, &[0; 4]));
+    argument(fixture.executor.run(1, (0..1).into(), 1));
+    argument(fixture.executor.run(0, (0..2).into(), 1));
     0.0
 }
 
 pub(super) fn too_large(device: &Device) -> f64 {
-    // Refused before memory is asked for. A weight goes in parts; working memory does not.
+    // Rejected before memory is allocated. Weights are split; activations are not.
     let limit = device.profile().binding_bytes_max;
     let cols = u32::try_from(limit / 4 + 8).unwrap();
-    let given = Arc::new(Given(vec![]));
-    let mut builder = Builder::new(&*given, shape(1));
+    let weights = Arc::new(TestWeights(vec![]));
+    let mut builder = Builder::new(&*weights, shape(1));
     let x = builder.input("x", cols);
     builder.glu(Activation::Silu, x, x);
     let table = plan::compile(builder.finish().unwrap(), device.profile()).unwrap();
     let program = Program {
         tables: Arc::new([table]),
-        tensors: given.clone(),
+        tensors: weights.clone(),
     };
-    let error = gpu::link(device.clone(), program)
-        .err()
-        .expect("it is too large");
+    let error = gpu::link(device.clone(), program).err().expect("too large");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().contains(&limit.to_string()), "{error}");
     0.0
 }
 
-/// What is planned is what the device gives: a buffer for each place, of as many bytes but for what
-/// the driver rounds up, and what reading back takes; of wgpu's own nothing stays.
+/// The device allocates the planned bytes, except for rounding by the driver: one buffer per buffer id
+/// and the readback buffers. wgpu's internal buffers are freed.
 #[test]
-fn buffers_take_what_was_planned() {
-    /// By this much drivers round up.
+fn allocations_match_the_planned_bytes() {
+    /// Maximum rounding of an allocation by the driver, in bytes.
     const ROUNDED: u64 = 256;
     for device in devices(&software(), 1) {
         let dtypes = [DType::F32, DType::Q8_0, DType::Q4K, DType::Q6K, DType::Iq3S];
@@ -330,22 +340,22 @@ fn buffers_take_what_was_planned() {
             .zip(dtypes)
             .map(|(name, dtype)| matrix(name, dtype, 500, 2048).weight)
             .collect();
-        let before = device.allocations().expect("Vulkan tells");
-        let mut rig = Rig::new(&device, shape(7), weights, |b| {
+        let before = device.allocations().expect("Vulkan reports allocations");
+        let mut fixture = Fixture::new(&device, shape(7), weights, |b| {
             let x = b.input("x", 2048);
             for name in ["a", "b", "c", "d", "e"] {
                 let w = b.weight(name, 500, 2048);
                 b.mat(name, w, x);
             }
         });
-        rig.run();
-        let tables = std::slice::from_ref(&rig.table);
+        fixture.run();
+        let tables = std::slice::from_ref(&fixture.table);
         let planned = gpu::planned_bytes(tables, device.profile());
-        let mut all = device.allocations().expect("it told before");
+        let mut all = device.allocations().expect("Vulkan reports allocations");
         for known in &before {
-            all.retain(|found| found != known);
+            all.retain(|actual| actual != known);
         }
-        let named = |name: &str| rig.table.slots.iter().any(|slot| slot.name == name);
+        let named = |name: &str| fixture.table.slots.iter().any(|slot| slot.name == name);
         let (places, others): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| named(name));
         let own = others.iter().filter(|(name, _)| name.contains("internal"));
         let readback = others.iter().filter(|(name, _)| name == "readback");
@@ -355,15 +365,15 @@ fn buffers_take_what_was_planned() {
         let rest = planned - (1 << 20) - (COPIES_MAX * COPY_BYTES_MAX) as u64;
         let rounded = rest + ROUNDED * all.len() as u64;
         assert!((rest..=rounded).contains(&places), "{places} of {rest}");
-        drop(rig);
-        let after = device.allocations().expect("it told before");
+        drop(fixture);
+        let after = device.allocations().expect("Vulkan reports allocations");
         let sum = |all: &[(String, u64)]| all.iter().map(|(_, bytes)| bytes).sum::<u64>();
         assert!(sum(&after) <= sum(&before), "{after:?}, {before:?} before");
     }
 }
 
 #[test]
-fn a_folder_of_shaders_stands_in_front() {
+fn custom_shaders_override_built_in_ones() {
     if device(1).is_none() {
         return;
     }
@@ -376,24 +386,24 @@ fn a_folder_of_shaders_stands_in_front() {
             shader_folder: Some(folder.clone()),
             ..software()
         };
-        gpu::open(&options).unwrap().expect("there is one")
+        gpu::open(&options).unwrap().expect("an adapter")
     };
     let device = open(source.replace("* up[at]", "+ up[at]"));
     gpu::shaders(&device).unwrap();
-    let mut rig = Rig::new(&device, shape(1), vec![], |b| {
+    let mut fixture = Fixture::new(&device, shape(1), vec![], |b| {
         let (gate, up) = (b.input("gate", 2), b.input("up", 2));
         b.glu(Activation::Silu, gate, up);
     });
-    rig.put("gate", &[0.0, 0.0]);
-    rig.put("up", &[3.0, 4.0]);
-    rig.run();
-    assert_eq!(rig.get("f"), [3.0, 4.0]);
+    fixture.put("gate", &[0.0, 0.0]);
+    fixture.put("up", &[3.0, 4.0]);
+    fixture.run();
+    assert_eq!(fixture.get("f"), [3.0, 4.0]);
     for broken in [
         source.replace("let at", "let at = nothing; let"),
         source.replace("const UNITS = 256u", "const UNITS = 128u"),
         source.replace("#import grid", "#import nowhere"),
     ] {
-        let error = gpu::shaders(&open(broken)).expect_err("it is broken");
+        let error = gpu::shaders(&open(broken)).expect_err("an invalid shader");
         assert_eq!(error.kind(), ErrorKind::Format);
         assert!(error.message().contains("glu.wgsl"), "{error}");
     }

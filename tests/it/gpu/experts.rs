@@ -1,8 +1,8 @@
-//! Mixtures of experts on the GPU: every case of the list against the scalar level, which the
-//! formulas hold; experts between which the router sees no difference; tokens alone and in company.
+//! Tests of mixtures of experts on the GPU: every case against the scalar CPU level, which is tested
+//! against formulas; ties in the router; single tokens against batches.
 
 use super::bits::{case, cpu, runners};
-use super::rig::wholes;
+use super::fixture::integers;
 use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
@@ -13,35 +13,36 @@ use tabla_testkit::case::Case;
 use tabla_testkit::cases;
 use tabla_testkit::rig::{alone, compare, run_case, table};
 
-/// Every case of an operation; the cases' own tolerance.
+/// Runs every case of an operation against the scalar level with the tolerance of the case.
 pub(super) fn cases(device: &Device, op: Op) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
     for case in cases::cases(op) {
-        let [wanted, found] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
+        let [expected, actual] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
         compare(
             &format!("{op:?} {}", case.name),
-            &wanted,
-            &found,
+            &expected,
+            &actual,
             case.tolerance,
         );
     }
     f64::from(cases::cases(op)[0].tolerance)
 }
 
-/// Attention of several tokens, and the same bits for each of them alone.
+/// Attention of several tokens against the scalar level, and the same bits for each token alone.
 pub(super) fn attention_cases(device: &Device) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
     let cases = cases::cases(Op::Attention);
     for case in cases.iter().filter(|case| case.tokens > 1) {
-        let [wanted, all] = [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
+        let [expected, all] =
+            [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
         let what = format!("attention, {}", case.name);
-        compare(&what, &wanted, &all, case.tolerance);
+        compare(&what, &expected, &all, case.tolerance);
         let width = all.after["y"].len() / case.tokens as usize;
         for t in (0..case.live as usize).step_by(5) {
-            let found = run_case(Op::Attention, case, &gpu, &alone(&all, t, width));
-            let same = found.after["y"][..width] == all.after["y"][t * width..][..width];
+            let actual = run_case(Op::Attention, case, &gpu, &alone(&all, t, width));
+            let same = actual.after["y"][..width] == all.after["y"][t * width..][..width];
             assert!(same, "{what}, row {t} alone");
         }
     }
@@ -71,14 +72,14 @@ pub(super) fn combine(device: &Device) -> f64 {
 const EXPERTS: u32 = 100;
 const K: u32 = 9;
 
-/// Also rows of few different numbers, and of none that is larger than another.
+/// Includes rows with ties and rows of equal numbers.
 pub(super) fn route(device: &Device) -> f64 {
-    let equals = Case {
+    let ties = Case {
         emit: |b| {
             let x = b.input("x", EXPERTS);
             b.route(x, K, false);
         },
-        ..case("equals", &[], 24)
+        ..case("ties", &[], 24)
     };
     let level = |i: usize| [0.5, -1.0, 0.0, -0.0, f32::NEG_INFINITY][(i * i + i / 7) % 5];
     let row = |t: usize| {
@@ -97,29 +98,29 @@ pub(super) fn route(device: &Device) -> f64 {
         }
     };
     for on in runners(device) {
-        let found = run_case(Op::Route, &equals, &on, &set).results("ids");
-        for (t, ids) in found
+        let actual = run_case(Op::Route, &ties, &on, &set).results("ids");
+        for (t, ids) in actual
             .chunks(K as usize)
-            .take(equals.live as usize)
+            .take(ties.live as usize)
             .enumerate()
         {
             let x = &x[t * EXPERTS as usize..][..EXPERTS as usize];
-            // Stable: the lowest of equals stays first; -0 is 0.
+            // Stable sort: the lowest index of equal values is first; -0 equals 0.
             let mut order: Vec<u16> = (0..).take(x.len()).collect();
             order.sort_by(|a, b| x[usize::from(*b)].partial_cmp(&x[usize::from(*a)]).unwrap());
-            let wanted: Vec<f32> = order[..K as usize].iter().copied().map(f32::from).collect();
-            assert_eq!(ids, wanted, "row {t} on {}", on.name);
+            let expected: Vec<f32> = order[..K as usize].iter().copied().map(f32::from).collect();
+            assert_eq!(ids, expected, "row {t} on {}", on.name);
         }
     }
     cases(device, Op::Route)
 }
 
 pub(super) fn experts(device: &Device) -> f64 {
-    company(device).max(cases(device, Op::Experts))
+    batch_invariance(device).max(cases(device, Op::Experts))
 }
 
-/// The pairs of each expert in their order, whatever the ids: also where experts are more than are
-/// counted at once, and none takes a pair, one takes all, or some are not there.
+/// The pairs of each expert must stay in order, also with more experts than are counted at once, with
+/// experts without pairs, one expert with all pairs, and invalid ids.
 pub(super) fn group_by_expert(device: &Device) -> f64 {
     const MOST: u32 = 2500;
     let spread = Case {
@@ -147,9 +148,9 @@ pub(super) fn group_by_expert(device: &Device) -> f64 {
                 bytes.copy_from_slice(bytemuck::cast_slice(&ids));
             }
         };
-        let [wanted, found] =
+        let [expected, actual] =
             [&scalar, &gpu].map(|on| run_case(Op::GroupByExpert, &spread, on, &set));
-        compare(what, &wanted, &found, 0.0);
+        compare(what, &expected, &actual, 0.0);
     }
     cases(device, Op::GroupByExpert)
 }
@@ -158,14 +159,14 @@ pub(super) fn grouped_gemm(device: &Device) -> f64 {
     cases(device, Op::GroupedGemm)
 }
 
-const COMPANY: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];
+const BATCH_WEIGHTS: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];
 
-/// The same bits for a token alone and among others, which are those of the scalar level but for
-/// the order of sums: of few tokens, and of as many as are grouped, which a CPU multiplies as one.
-pub(super) fn company(device: &Device) -> f64 {
+/// A token must have the same bits alone and in a batch, and match the scalar level up to the order of
+/// sums; tested with few tokens, and with enough for grouped gemm, which the CPU does not use.
+pub(super) fn batch_invariance(device: &Device) -> f64 {
     const TOLERANCE: f32 = 1e-5;
-    // Matrix units take weights in f16, which rounds each by so much at most.
-    const HALVED: f32 = 4.9e-4;
+    // Maximum relative rounding error of f16 weights, which cooperative matrices use.
+    const TOLERANCE_F16: f32 = 4.9e-4;
     fn emit(b: &mut Builder<'_>) {
         let w = b.weight("w", 50 * 5, 512);
         let (router, x) = (b.input("router", 50), b.input("x", 512));
@@ -173,14 +174,14 @@ pub(super) fn company(device: &Device) -> f64 {
         b.experts("y", w, x, routes);
     }
     for (op, tokens, least) in [(Op::Experts, 32, 1), (Op::GroupedGemm, 60, 33)] {
-        let of = |tokens| Case {
+        let with_tokens = |tokens| Case {
             emit,
-            ..case("company", COMPANY, tokens)
+            ..case("batch", BATCH_WEIGHTS, tokens)
         };
-        let many = of(tokens);
+        let many = with_tokens(tokens);
         let set = |name: &str, bytes: &mut Vec<u8>| match name {
-            "x" => bytes.copy_from_slice(bytemuck::cast_slice(&wholes(7, 512, tokens as usize))),
-            // Every third pair goes to one expert, which has more than a tile of them.
+            "x" => bytes.copy_from_slice(bytemuck::cast_slice(&integers(7, 512, tokens as usize))),
+            // Every third pair has the same expert, so that it has more than a tile of pairs.
             "ids" => {
                 let ids: &mut [u32] = bytemuck::cast_slice_mut(bytes);
                 ids.iter_mut().step_by(3).for_each(|id| *id = 7);
@@ -188,25 +189,25 @@ pub(super) fn company(device: &Device) -> f64 {
             _ => {}
         };
         let scalar = cpu(Level::Scalar, Precision::Exact, 1);
-        let wanted = run_case(op, &many, &scalar, &set);
+        let expected = run_case(op, &many, &scalar, &set);
         for on in runners(device) {
             let all = run_case(op, &many, &on, &set);
             let (op, least) = if on.name == "gpu" {
                 let mut cmds = table(&many, &on).cmds.into_iter();
                 let kernel = cmds
                     .find(|cmd| cmd.kernel.op == op)
-                    .expect("the case has it")
+                    .expect("the table has the operation")
                     .kernel;
-                let halved = kernel.name().contains("matrix");
-                let tolerance = if halved { HALVED } else { TOLERANCE };
-                compare("company", &wanted, &all, tolerance);
+                let in_f16 = kernel.name().contains("matrix");
+                let tolerance = if in_f16 { TOLERANCE_F16 } else { TOLERANCE };
+                compare("batch", &expected, &all, tolerance);
                 (op, least)
             } else {
                 (Op::Experts, 1)
             };
             let one = Case {
                 live: 1,
-                ..of(least)
+                ..with_tokens(least)
             };
             for t in 0..many.live as usize {
                 let row = |name: &str, bytes: &mut Vec<u8>| {
@@ -217,8 +218,8 @@ pub(super) fn company(device: &Device) -> f64 {
                 };
                 let alone = run_case(op, &one, &on, &row);
                 let len = all.after["y"].len() / tokens as usize;
-                let found = &all.after["y"][t * len..][..len];
-                let same = found == &alone.after["y"][..len];
+                let actual = &all.after["y"][t * len..][..len];
+                let same = actual == &alone.after["y"][..len];
                 assert!(same, "{op:?}, token {t} of {tokens} on {}", on.name);
             }
         }

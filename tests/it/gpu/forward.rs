@@ -1,7 +1,7 @@
-//! The operations of a forward pass against their formulas in f64.
+//! Tests of the operations of a forward pass against their formulas in f64.
 
-use super::rig::{
-    Rig, UNTOUCHED, close, decode, floats, live, shape, then_untouched, weight, wide,
+use super::fixture::{
+    Fixture, UNTOUCHED, assert_close, decode, floats, live, shape, weight, wide, with_untouched,
 };
 use tabla::device::Profile;
 use tabla::dtype::DType;
@@ -19,7 +19,8 @@ const DTYPES: [DType; 6] = [
     DType::Q4_1,
 ];
 
-/// Columns worth trying: tails where the type allows them, and more than a workgroup takes at once.
+/// Returns numbers of columns to test: partial blocks if the type allows them, and more than a
+/// workgroup processes at once.
 fn odd_cols(dtype: DType) -> &'static [u32] {
     if dtype.facts().block == 1 {
         &[1, 13, 40, 517]
@@ -33,19 +34,19 @@ pub(super) fn embed(device: &Device) -> f64 {
     for dtype in DTYPES {
         for &cols in odd_cols(dtype) {
             let w = weight("w", dtype, 5, cols);
-            let mut rig = Rig::new(device, shape(4), vec![w.clone()], |b| {
+            let mut fixture = Fixture::new(device, shape(4), vec![w.clone()], |b| {
                 let w = b.weight("w", 5, cols);
                 b.embed(w);
             });
-            rig.state(live(3), &[(4, 0), (9, 0), (1, 0), (2, 0)]);
-            rig.put("h", &vec![UNTOUCHED; 4 * cols as usize]);
-            rig.run();
+            fixture.state(live(3), &[(4, 0), (9, 0), (1, 0), (2, 0)]);
+            fixture.put("h", &vec![UNTOUCHED; 4 * cols as usize]);
+            fixture.run();
             let rows = decode(dtype, &w.bytes);
             let row = |t: usize| rows[t * cols as usize..][..cols as usize].to_vec();
-            let wanted = [row(4), vec![0.0; cols as usize], row(1)].concat();
-            let wanted = then_untouched(wanted, 4 * cols as usize);
+            let expected = [row(4), vec![0.0; cols as usize], row(1)].concat();
+            let expected = with_untouched(expected, 4 * cols as usize);
             let what = format!("embed {dtype} {cols}");
-            worst = close(&what, &rig.get("h"), &wanted, 1e-6).max(worst);
+            worst = assert_close(&what, &fixture.get("h"), &expected, 1e-6).max(worst);
         }
     }
     worst
@@ -55,18 +56,18 @@ pub(super) fn rms_norm(device: &Device) -> f64 {
     let mut worst = 0.0;
     for (groups, dim) in [(1, 5), (3, 130), (2, 1000)] {
         let w = weight("w", DType::F32, 1, dim);
-        let mut rig = Rig::new(device, shape(3), vec![w.clone()], |b| {
+        let mut fixture = Fixture::new(device, shape(3), vec![w.clone()], |b| {
             let (x, w) = (b.input("x", groups * dim), b.vector("w", dim));
             b.rms_norm(x, w, 1e-5);
         });
         let (n, dim) = ((3 * groups * dim) as usize, dim as usize);
         let (x, w) = (floats(1, n), decode(DType::F32, &w.bytes));
-        rig.state(live(2), &[(0, 0); 3]);
-        rig.put("x", &x);
-        rig.put("n", &vec![UNTOUCHED; n]);
-        rig.run();
-        let wanted = wide(&x[..n / 3 * 2]);
-        let wanted = wanted.chunks(dim).flat_map(|x| {
+        fixture.state(live(2), &[(0, 0); 3]);
+        fixture.put("x", &x);
+        fixture.put("n", &vec![UNTOUCHED; n]);
+        fixture.run();
+        let expected = wide(&x[..n / 3 * 2]);
+        let expected = expected.chunks(dim).flat_map(|x| {
             let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
             let scale = 1.0 / (mean + 1e-5).sqrt();
             x.iter()
@@ -74,16 +75,16 @@ pub(super) fn rms_norm(device: &Device) -> f64 {
                 .map(|(x, w)| x * scale * w)
                 .collect::<Vec<_>>()
         });
-        let wanted = then_untouched(wanted.collect(), n);
-        worst = close("rms_norm", &rig.get("n"), &wanted, 1e-6).max(worst);
+        let expected = with_untouched(expected.collect(), n);
+        worst = assert_close("rms_norm", &fixture.get("n"), &expected, 1e-6).max(worst);
     }
     worst
 }
 
-/// `W x` for `live` of `tokens`, plain and added to what is there.
+/// Checks `y = W x` and `y += W x` with `alive` active rows of `tokens`.
 fn mat(device: &Device, dtype: DType, [rows, cols]: [u32; 2], [tokens, alive]: [u32; 2]) -> f64 {
     let w = weight("w", dtype, rows, cols);
-    let mut rig = Rig::new(device, shape(tokens), vec![w.clone()], |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), vec![w.clone()], |b| {
         let (w, x, sum) = (
             b.weight("w", rows, cols),
             b.input("x", cols),
@@ -92,13 +93,13 @@ fn mat(device: &Device, dtype: DType, [rows, cols]: [u32; 2], [tokens, alive]: [
         b.mat("y", w, x);
         b.mat_add(w, x, sum);
     });
-    rig.state(live(alive), &vec![(0, 0); tokens as usize]);
+    fixture.state(live(alive), &vec![(0, 0); tokens as usize]);
     let (r, c) = (rows as usize, cols as usize);
     let (x, n) = (floats(2, c * tokens as usize), r * tokens as usize);
-    rig.put("x", &x);
-    rig.put("y", &vec![UNTOUCHED; n]);
-    rig.put("sum", &vec![UNTOUCHED; n]);
-    rig.run();
+    fixture.put("x", &x);
+    fixture.put("y", &vec![UNTOUCHED; n]);
+    fixture.put("sum", &vec![UNTOUCHED; n]);
+    fixture.run();
     let decoded = decode(dtype, &w.bytes);
     let x = wide(&x[..c * alive as usize]);
     let product = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
@@ -108,11 +109,16 @@ fn mat(device: &Device, dtype: DType, [rows, cols]: [u32; 2], [tokens, alive]: [
         .collect();
     let sum = y.iter().map(|y| y + f64::from(UNTOUCHED)).collect();
     let what = format!("mat {dtype} [{rows}, {cols}] {alive} of {tokens}");
-    // Terms cancel, the more so the fewer rows there are to be large: their sum sets the scale.
+    // Terms cancel, so the tolerance scales with the sum of their magnitudes.
     let size = y.iter().fold(1e-30, |m: f64, y| m.max(y.abs()));
     let tolerance = 3e-6 * (f64::from(cols) / 4.0 / size).max(1.0);
-    let plain = close(&what, &rig.get("y"), &then_untouched(y, n), tolerance);
-    let added = close(&what, &rig.get("sum"), &then_untouched(sum, n), tolerance);
+    let plain = assert_close(&what, &fixture.get("y"), &with_untouched(y, n), tolerance);
+    let added = assert_close(
+        &what,
+        &fixture.get("sum"),
+        &with_untouched(sum, n),
+        tolerance,
+    );
     plain.max(added)
 }
 
@@ -128,32 +134,32 @@ pub(super) fn gemv(device: &Device) -> f64 {
     worst
 }
 
-/// A row of x that is not whole octets, in memory where NaN lay beside it.
+/// A row of x that is not a multiple of 8, in memory that has NaN after it.
 pub(super) fn gemv_tail(device: &Device) -> f64 {
     let mut worst = 0.0;
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for cols in [1, 4, 13, 31] {
             let w = weight("w", dtype, 3, cols);
-            let mut rig = Rig::new(device, shape(1), vec![w.clone()], |b| {
+            let mut fixture = Fixture::new(device, shape(1), vec![w.clone()], |b| {
                 let (old, w) = (b.input("old", 64), b.weight("w", 3, cols));
                 let (gate, up) = (b.input("gate", cols), b.input("up", cols));
                 b.glu(Activation::Silu, old, old);
                 let x = b.glu(Activation::Silu, gate, up);
                 b.mat("y", w, x);
             });
-            let x = rig.table.cmds[2].slots()[ACTIVATIONS];
-            assert_eq!(rig.table.slot(x).cols, cols);
-            let reused = |s: &&SlotInfo| s.place == rig.table.slot(x).place && s.cols == 64;
+            let x = fixture.table.cmds[2].slots()[ACTIVATIONS];
+            assert_eq!(fixture.table.slot(x).cols, cols);
+            let reused = |s: &&SlotInfo| s.place == fixture.table.slot(x).place && s.cols == 64;
             assert!(
-                rig.table.slots.iter().any(|s| reused(&s)),
+                fixture.table.slots.iter().any(|s| reused(&s)),
                 "{}",
-                rig.table.name
+                fixture.table.name
             );
-            rig.put("old", &[f32::NAN; 64]);
+            fixture.put("old", &[f32::NAN; 64]);
             let (gate, up) = (vec![1.0; cols as usize], floats(20, cols as usize));
-            rig.put("gate", &gate);
-            rig.put("up", &up);
-            rig.run();
+            fixture.put("gate", &gate);
+            fixture.put("up", &up);
+            fixture.run();
             let silu = 1.0 / (1.0 + (-1.0_f64).exp());
             let w = decode(dtype, &w.bytes);
             let dot = |w: &[f64]| {
@@ -162,8 +168,13 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
                     .map(|(w, &u)| w * silu * f64::from(u))
                     .sum()
             };
-            let wanted: Vec<f64> = w.chunks(cols as usize).map(dot).collect();
-            let error = close(&format!("{dtype} {cols}"), &rig.get("y"), &wanted, 1e-5);
+            let expected: Vec<f64> = w.chunks(cols as usize).map(dot).collect();
+            let error = assert_close(
+                &format!("{dtype} {cols}"),
+                &fixture.get("y"),
+                &expected,
+                1e-5,
+            );
             worst = error.max(worst);
         }
     }
@@ -184,16 +195,16 @@ pub(super) fn gemm(device: &Device) -> f64 {
 pub(super) fn gemm_bits(device: &Device) -> f64 {
     let (rows, cols, tokens) = (67, 544, 70);
     let w = weight("w", DType::Q4_0, rows, cols);
-    let mut rig = Rig::new(device, shape(tokens), vec![w], |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), vec![w], |b| {
         let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
         b.mat("y", w, x);
     });
     let x = floats(3, (tokens * cols) as usize);
     let mut alone = |first: u32, alive: u32| {
-        rig.state(live(alive), &[]);
-        rig.put("x", &x[(first * cols) as usize..]);
-        rig.run();
-        rig.get("y")[..(alive * rows) as usize].to_vec()
+        fixture.state(live(alive), &[]);
+        fixture.put("x", &x[(first * cols) as usize..]);
+        fixture.run();
+        fixture.get("y")[..(alive * rows) as usize].to_vec()
     };
     let together = alone(0, 70);
     for first in [0, 3, 68] {
@@ -207,42 +218,42 @@ pub(super) fn gemm_bits(device: &Device) -> f64 {
     0.0
 }
 
-/// Small activations keep their digits, whatever numbers products are computed in.
+/// Small activations must keep their precision with every number type of the kernels.
 pub(super) fn small(device: &Device) -> f64 {
     let (rows, cols, tokens) = (70, 96, 40);
     let w = weight("w", DType::Q8_0, rows, cols);
-    let mut rig = Rig::new(device, shape(tokens), vec![w.clone()], |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), vec![w.clone()], |b| {
         let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
         b.mat("y", w, x);
     });
     let x: Vec<f32> = floats(7, (tokens * cols) as usize);
     let x: Vec<f32> = x.into_iter().map(|x| 1e-3 * x).collect();
-    rig.put("x", &x);
-    rig.run();
+    fixture.put("x", &x);
+    fixture.run();
     let (w, x) = (decode(DType::Q8_0, &w.bytes), wide(&x));
     let row = |x: &[f64], w: &[f64]| w.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
     let rows = |x| w.chunks(cols as usize).map(move |w| row(x, w));
-    let wanted: Vec<f64> = x.chunks(cols as usize).flat_map(rows).collect();
-    close("small activations", &rig.get("y"), &wanted, 1e-2)
+    let expected: Vec<f64> = x.chunks(cols as usize).flat_map(rows).collect();
+    assert_close("small activations", &fixture.get("y"), &expected, 1e-2)
 }
 
-/// What is no number stays none, and only in the rows that have it.
+/// NaN must propagate, and only in the rows that have it.
 pub(super) fn nan_stays(device: &Device) -> f64 {
     let (rows, cols) = (70, 96);
     for (dtype, tokens) in [(DType::Q4_0, 1), (DType::Q4_1, 3), (DType::Q8_0, 1)] {
         let w = weight("w", dtype, rows, cols);
-        let mut rig = Rig::new(device, shape(tokens), vec![w], |b| {
+        let mut fixture = Fixture::new(device, shape(tokens), vec![w], |b| {
             let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
             b.mat("y", w, x);
         });
         let mut x = floats(6, (tokens * cols) as usize);
         x[40] = f32::NAN;
-        rig.put("x", &x);
-        rig.run();
-        for (t, y) in rig.get("y").chunks(rows as usize).enumerate() {
-            let found = y.iter().filter(|y| y.is_nan()).count();
-            let wanted = if t == 0 { rows as usize } else { 0 };
-            assert_eq!(found, wanted, "{dtype}, token {t} of {tokens}");
+        fixture.put("x", &x);
+        fixture.run();
+        for (t, y) in fixture.get("y").chunks(rows as usize).enumerate() {
+            let actual = y.iter().filter(|y| y.is_nan()).count();
+            let expected = if t == 0 { rows as usize } else { 0 };
+            assert_eq!(actual, expected, "{dtype}, token {t} of {tokens}");
         }
     }
     0.0
@@ -255,50 +266,50 @@ pub(super) fn wide_grid(device: &Device) -> f64 {
     };
     let (rows, cols) = (150, 32);
     let w = weight("w", DType::Q8_0, rows, cols);
-    let mut rig = Rig::with(device, &profile, shape(1), vec![w.clone()], |b| {
+    let mut fixture = Fixture::with(device, &profile, shape(1), vec![w.clone()], |b| {
         let (w, x) = (b.weight("w", rows, cols), b.input("x", cols));
         b.mat("y", w, x);
     });
-    assert_eq!(rig.table.cmds[0].grid, [7, 1, 6]);
+    assert_eq!(fixture.table.cmds[0].grid, [7, 1, 6]);
     let x = floats(4, cols as usize);
-    rig.put("x", &x);
-    rig.run();
+    fixture.put("x", &x);
+    fixture.run();
     let (w, x) = (decode(DType::Q8_0, &w.bytes), wide(&x));
-    let wanted = w
+    let expected = w
         .chunks(32)
         .map(|w| w.iter().zip(&x).map(|(w, x)| w * x).sum());
-    close(
+    assert_close(
         "wide grid",
-        &rig.get("y"),
-        &wanted.collect::<Vec<f64>>(),
+        &fixture.get("y"),
+        &expected.collect::<Vec<f64>>(),
         1e-6,
     )
 }
 
 pub(super) fn add_bias(device: &Device) -> f64 {
     let w = weight("b", DType::F32, 1, 300);
-    let mut rig = Rig::new(device, shape(3), vec![w.clone()], |b| {
+    let mut fixture = Fixture::new(device, shape(3), vec![w.clone()], |b| {
         let (y, w) = (b.input("y", 300), b.vector("b", 300));
         b.add_bias(w, y);
     });
     let y = floats(5, 900);
-    rig.state(live(2), &[(0, 0); 3]);
-    rig.put("y", &y);
-    rig.run();
+    fixture.state(live(2), &[(0, 0); 3]);
+    fixture.put("y", &y);
+    fixture.run();
     let bias = decode(DType::F32, &w.bytes);
     let added = |i: usize| if i < 600 { bias[i % 300] } else { 0.0 };
-    let wanted: Vec<_> = (0..900).map(|i| f64::from(y[i]) + added(i)).collect();
-    close("add_bias", &rig.get("y"), &wanted, 1e-6)
+    let expected: Vec<_> = (0..900).map(|i| f64::from(y[i]) + added(i)).collect();
+    assert_close("add_bias", &fixture.get("y"), &expected, 1e-6)
 }
 
 pub(super) fn last_row(device: &Device) -> f64 {
-    let mut rig = Rig::new(device, shape(4), vec![], |b| {
+    let mut fixture = Fixture::new(device, shape(4), vec![], |b| {
         let h = b.input("h", 300);
         b.logit_rows(h);
     });
     let h = floats(8, 1200);
-    rig.put("h", &h);
-    rig.state(live(3), &[]);
-    rig.run();
-    close("last_row", &rig.get("last"), &wide(&h[600..900]), 0.0)
+    fixture.put("h", &h);
+    fixture.state(live(3), &[]);
+    fixture.run();
+    assert_close("last_row", &fixture.get("last"), &wide(&h[600..900]), 0.0)
 }

@@ -1,5 +1,4 @@
-//! A GPU that goes away in the middle of work: an error from then on, and a model that is loaded
-//! anew goes on.
+//! Tests of device loss during work: it is a permanent error, and a newly loaded model works.
 
 use crate::common::{golden, greedy, replays};
 use std::time::Duration;
@@ -18,7 +17,7 @@ const MEAN: EmbedOptions<'_> = EmbedOptions {
     truncate: false,
 };
 
-/// The built-in model on a GPU of its own.
+/// Loads the built-in model on a new device.
 fn load(options: &LoadOptions) -> (Model, Device) {
     load_from(&Source::BuiltIn, options)
 }
@@ -36,7 +35,7 @@ fn load_from(source: &Source, options: &LoadOptions) -> (Model, Device) {
     (model, gpu)
 }
 
-fn begun(model: Model) -> Session {
+fn prefilled(model: Model) -> Session {
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
@@ -52,27 +51,27 @@ fn lost<T>(result: Result<T>) {
     assert!(error.message().contains("load the model again"), "{error}");
 }
 
-/// Destroys the device when the second token comes, and says how many tokens came.
-fn lose_at_the_second(session: &mut Session, gpu: &Device, generate: &GenerateOptions) -> u32 {
-    let mut heard = 0;
+/// Destroys the device at the second token; returns the number of received tokens.
+fn lose_at_second_token(session: &mut Session, gpu: &Device, generate: &GenerateOptions) -> u32 {
+    let mut received = 0;
     lost(session.generate(generate, &mut |_| {
-        heard += 1;
-        if heard == 2 {
+        received += 1;
+        if received == 2 {
             gpu.destroy();
         }
         Flow::Continue
     }));
-    heard
+    received
 }
 
-/// Every call that asks the device for something.
+/// Checks that every call that uses the device returns the error.
 fn all_lost(session: &mut Session) {
     let (vocab, known) = (session.facts().vocab as usize, session.tokens().len());
     let more = greedy(4);
     lost(session.generate(&more, &mut |_| Flow::Continue));
     lost(session.step(&Sampling::GREEDY));
     lost(session.draw(&Sampling::GREEDY));
-    assert_eq!(session.tokens().len(), known, "nothing was picked");
+    assert_eq!(session.tokens().len(), known, "no token was added");
     lost(session.logits(&mut vec![0.0; vocab]));
     lost(session.logits_all(&mut vec![0.0; known * vocab]));
     lost(session.prefill(&[5, 6], &mut |_, _| {}));
@@ -85,62 +84,64 @@ fn all_lost(session: &mut Session) {
 }
 
 #[test]
-fn a_generation_ends_with_the_loss_of_its_gpu() {
+fn device_loss_ends_a_generation() {
     for options in replays() {
-        let mut sound = begun(load(&options).0);
-        sound
+        let mut reference = prefilled(load(&options).0);
+        reference
             .generate(&greedy(110), &mut |_| Flow::Continue)
             .unwrap();
-        // Of the longer chains one is under way behind the one that is being heard.
+        // With longer bursts, another burst is pending while tokens of the first are received.
         for burst in [1, 4] {
             let (model, gpu) = load(&options);
-            let mut session = begun(model);
-            // Longer than what the model picks ahead of who hears it.
+            let mut session = prefilled(model);
+            // Longer than the number of tokens that the model generates ahead.
             let generate = GenerateOptions {
                 burst,
                 ..greedy(110)
             };
-            let heard = lose_at_the_second(&mut session, &gpu, &generate);
-            // What had come before it went stays.
+            let received = lose_at_second_token(&mut session, &gpu, &generate);
+            // The received tokens are kept.
             assert!(
-                (2..110).contains(&heard),
-                "{heard} tokens of bursts of {burst}"
+                (2..110).contains(&received),
+                "{received} tokens in bursts of {burst}"
             );
             let tokens = session.tokens();
-            assert!(sound.tokens().starts_with(tokens), "{tokens:?}");
+            assert!(reference.tokens().starts_with(tokens), "{tokens:?}");
             all_lost(&mut session);
             drop(session);
-            let mut anew = begun(load(&options).0);
-            anew.generate(&generate, &mut |_| Flow::Continue).unwrap();
-            assert_eq!(anew.tokens(), sound.tokens(), "bursts of {burst}");
+            let mut reloaded = prefilled(load(&options).0);
+            reloaded
+                .generate(&generate, &mut |_| Flow::Continue)
+                .unwrap();
+            assert_eq!(reloaded.tokens(), reference.tokens(), "bursts of {burst}");
         }
     }
 }
 
-/// Who destroys the device hears of the loss while the model's thread waits for a token: whichever of
-/// them is told first, it is a loss.
+/// The destroying thread polls the loss while the model thread waits for a token; the error must be
+/// `DeviceLost` in either order.
 #[test]
-fn a_loss_is_a_loss_in_whatever_order_threads_hear_of_it() {
+fn device_loss_is_reported_in_any_thread_order() {
     let source = Source::Path(golden("arch/llama_bias/model.gguf"));
     for options in replays() {
         for round in 0..20 {
             let (model, gpu) = load_from(&source, &options);
-            let mut session = begun(model);
+            let mut session = prefilled(model);
             let generate = GenerateOptions {
                 burst: 1 + 3 * (round % 2),
                 ignore_stops: true,
                 ..greedy(80)
             };
-            lose_at_the_second(&mut session, &gpu, &generate);
+            lose_at_second_token(&mut session, &gpu, &generate);
         }
     }
 }
 
 #[test]
-fn a_generation_ends_when_another_thread_loses_its_gpu() {
+fn device_loss_by_another_thread_ends_a_generation() {
     for options in replays() {
         let (model, gpu) = load(&options);
-        let mut session = begun(model);
+        let mut session = prefilled(model);
         let endless = GenerateOptions {
             overflow: tabla::Overflow::Shift { keep: 4 },
             ..greedy(0)
@@ -157,7 +158,7 @@ fn a_generation_ends_when_another_thread_loses_its_gpu() {
 }
 
 #[test]
-fn prompts_embeddings_and_batches_end_with_the_loss_of_their_gpu() {
+fn device_loss_ends_prompts_embeddings_and_batches() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = Session::new(model);
@@ -176,10 +177,10 @@ fn prompts_embeddings_and_batches_end_with_the_loss_of_their_gpu() {
             session
         };
         let mut sessions = [session(), session(), session()];
-        let how = greedy(0);
+        let generate = greedy(0);
         let mut answers: Vec<_> = sessions
             .iter_mut()
-            .map(|s| s.answer(&how).unwrap())
+            .map(|s| s.answer(&generate).unwrap())
             .collect();
         answers
             .iter_mut()
@@ -188,7 +189,7 @@ fn prompts_embeddings_and_batches_end_with_the_loss_of_their_gpu() {
         for answer in &mut answers {
             let error = loop {
                 match answer.next() {
-                    Ok(piece) => assert!(piece.is_some(), "it ends with an error"),
+                    Ok(piece) => assert!(piece.is_some(), "ends with an error"),
                     Err(error) => break error,
                 }
             };

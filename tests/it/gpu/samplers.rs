@@ -1,4 +1,4 @@
-//! The samplers that only the largest tail has, and the tails.
+//! Tests of the samplers of the full sampling stage, and of the sampling stages.
 
 use super::bits::runners;
 use super::experts::cases;
@@ -38,32 +38,32 @@ pub(super) fn mirostat(device: &Device) -> f64 {
     cases(device, Op::Mirostat)
 }
 
-/// Every case of penalties, which `penalize` has the oldest of alone.
+/// All penalties; `penalize` tests only the repeat penalty.
 pub(super) fn penalties(device: &Device) -> f64 {
     cases(device, Op::Penalize)
 }
 
-fn hold(device: &Device, check: fn(&rig::Device)) -> f64 {
+fn check_all(device: &Device, check: fn(&rig::Device)) -> f64 {
     runners(device).iter().for_each(check);
     0.0
 }
 
 pub(super) fn odd_logits(device: &Device) -> f64 {
-    hold(device, samplers::odd_logits)
+    check_all(device, samplers::odd_logits)
 }
 
 pub(super) fn mirostat_mu(device: &Device) -> f64 {
-    hold(device, samplers::mirostat_mu)
+    check_all(device, samplers::mirostat_mu)
 }
 
 pub(super) fn log_probs(device: &Device) -> f64 {
-    hold(device, samplers::log_probs)
+    check_all(device, samplers::log_probs)
 }
 
 pub(super) fn tails(device: &Device) -> f64 {
-    hold(device, samplers::stages)
+    check_all(device, samplers::stages)
 }
 
 pub(super) fn orders(device: &Device) -> f64 {
-    hold(device, samplers::orders)
+    check_all(device, samplers::orders)
 }

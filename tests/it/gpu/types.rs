@@ -1,6 +1,8 @@
-//! Weights in every storage type that there are kernels for, against decode-then-multiply in f64.
+//! Tests of weights of every storage type with kernels, against decode-then-multiply in f64.
 
-use super::rig::{Rig, UNTOUCHED, Weight, close, live, shape, then_untouched, wholes, wide};
+use super::fixture::{
+    Fixture, UNTOUCHED, Weight, assert_close, integers, live, shape, wide, with_untouched,
+};
 use half::f16;
 use std::sync::Arc;
 use tabla::device::{Fusion, Profile};
@@ -11,7 +13,7 @@ use tabla::op::list::Op;
 use tabla::op::table::KernelId;
 use tabla_testkit::fill::Filling;
 
-/// Matrices: name, rows, and how many of 512 tokens each is tried with.
+/// Matrices: name, rows, and number of active rows of 512 tokens.
 const SHAPES: [(&str, u32, u32); 5] = [
     ("a", 1, 512),
     ("b", 2, 33),
@@ -21,9 +23,9 @@ const SHAPES: [(&str, u32, u32); 5] = [
 ];
 const TOKENS: u32 = 512;
 const EPS: f32 = 1e-5;
-/// The matrix that is also added, and looked up.
+/// Index of the matrix that is also tested with addition and embedding.
 const ADDED: usize = 3;
-/// Experts of more than a tile of rows.
+/// Experts with more than a tile of rows.
 const EXPERTS: u32 = 3;
 const EXPERT_ROWS: u32 = 76;
 
@@ -31,7 +33,7 @@ pub(super) fn types(device: &Device) -> f64 {
     types_with(device, TOKENS)
 }
 
-/// The same with fewer tokens: two tiles of them.
+/// As `types`, with fewer tokens: two tiles.
 pub(super) fn types_shortly(device: &Device) -> f64 {
     types_with(device, 67)
 }
@@ -44,13 +46,13 @@ fn types_with(device: &Device, tokens: u32) -> f64 {
 }
 
 fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
-    // Columns: whole tiles of every kernel, and parts of some where the type allows it.
+    // Columns: whole tiles of every kernel, and partial tiles if the type allows them.
     let cols = match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::E4m3 => [512, 77],
         _ if dtype.facts().block == 256 => [512, 768],
         _ => [512, 352],
     };
-    // In these types four rows share bytes, or blocks go on from row to row.
+    // In these types four rows share bytes, or blocks span rows.
     let rows_least = match dtype {
         DType::Ternary | DType::I2S => 4,
         _ => 1,
@@ -77,10 +79,10 @@ pub(super) struct Numbers {
     decoded: Vec<f64>,
 }
 
-/// Every matrix times as many tokens as its shape says, stored and added; and rows looked up.
+/// Checks products of every matrix with its number of tokens, stored and added, and embedding.
 fn products(device: &Device, matrices: &[Numbers], tokens: u32) -> f64 {
     let weights = matrices.iter().map(|m| m.weight.clone()).collect();
-    let mut rig = Rig::new(device, shape(tokens), weights, |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), weights, |b| {
         for m in matrices.iter().map(|m| &m.weight) {
             let w = b.weight(m.name, m.rows, m.cols);
             let x = b.input(&format!("x {}", m.name), m.cols);
@@ -95,98 +97,103 @@ fn products(device: &Device, matrices: &[Numbers], tokens: u32) -> f64 {
     let mut worst = 0.0;
     for (i, (m, (_, _, alive))) in matrices.iter().zip(SHAPES).enumerate() {
         let names = ["x", "y"].map(|slot| format!("{slot} {}", m.weight.name));
-        let error = product(&mut rig, i, m, &names, alive.min(tokens));
+        let error = product(&mut fixture, i, m, &names, alive.min(tokens));
         worst = error.max(worst);
     }
     let (m, names) = (&matrices[ADDED], ["x", "sum"].map(String::from));
-    let added = product(&mut rig, SHAPES.len(), m, &names, tokens);
-    worst.max(added).max(look_up(&mut rig, m, tokens))
+    let added = product(&mut fixture, SHAPES.len(), m, &names, tokens);
+    worst.max(added).max(look_up(&mut fixture, m, tokens))
 }
 
-/// Runs command `at`, `y = W x` or `y += W x`. Commands share memory: x and y are written anew.
+/// Checks command `at`, `y = W x` or `y += W x`. Commands share memory, so x and y are rewritten.
 fn product(
-    rig: &mut Rig,
+    fixture: &mut Fixture,
     at: usize,
     m: &Numbers,
     [x_name, y_name]: &[String; 2],
     alive: u32,
 ) -> f64 {
     let [rows, cols] = [m.weight.rows, m.weight.cols].map(|n| n as usize);
-    let tokens = rig.table.tokens as usize;
-    let adds = matches!(rig.table.cmds[at].kernel.op, Op::GemvAdd | Op::GemmAdd);
+    let tokens = fixture.table.tokens as usize;
+    let adds = matches!(fixture.table.cmds[at].kernel.op, Op::GemvAdd | Op::GemmAdd);
     let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
-    let x = wholes(at as u64, cols, tokens);
-    rig.state(live(alive), &[]);
-    rig.put(x_name, &x);
-    rig.put(y_name, &vec![UNTOUCHED; rows * tokens]);
-    rig.executor.run(0, (at..at + 1).into(), 1).unwrap();
+    let x = integers(at as u64, cols, tokens);
+    fixture.state(live(alive), &[]);
+    fixture.put(x_name, &x);
+    fixture.put(y_name, &vec![UNTOUCHED; rows * tokens]);
+    fixture.executor.run(0, (at..at + 1).into(), 1).unwrap();
     let x = wide(&x[..cols * alive as usize]);
-    let w = taken(rig, at, m);
+    let w = kernel_weights(fixture, at, m);
     let mut sums = Sums::default();
     for x in x.chunks(cols) {
         w.chunks(cols).for_each(|w| sums.push(before, w, x));
     }
     let what = format!("{} {y_name}, {alive} of {tokens}", m.weight.dtype);
-    sums.hold(&what, &rig.get(y_name))
+    sums.check(&what, &fixture.get(y_name))
 }
 
-/// The weights as command `at` takes them: matrix units in f16, the activations being whole numbers in
-/// all forms.
-fn taken(rig: &Rig, at: usize, m: &Numbers) -> Vec<f64> {
-    let halved = rig.table.cmds[at].kernel.name().contains("matrix");
-    let halve = |w: &f64| f16::from_f64(*w).to_f64();
-    match halved {
-        true => m.decoded.iter().map(halve).collect(),
+/// Returns the weights in the precision of command `at`: f16 for cooperative matrices. The activations
+/// are exact in all variants.
+fn kernel_weights(fixture: &Fixture, at: usize, m: &Numbers) -> Vec<f64> {
+    let in_f16 = fixture.table.cmds[at].kernel.name().contains("matrix");
+    let round = |w: &f64| f16::from_f64(*w).to_f64();
+    match in_f16 {
+        true => m.decoded.iter().map(round).collect(),
         false => m.decoded.clone(),
     }
 }
 
-/// What products should be.
+/// Expected results of products.
 #[derive(Default)]
 struct Sums {
-    wanted: Vec<f64>,
-    /// Terms cancel: what they are without signs sets the scale of the error.
+    expected: Vec<f64>,
+    /// Largest sum of term magnitudes, which scales the tolerance because terms cancel.
     size: f64,
 }
 
 impl Sums {
     fn push(&mut self, before: f64, w: &[f64], x: &[f64]) {
         let terms = w.iter().zip(x).map(|(w, x)| w * x);
-        self.wanted.push(before + terms.clone().sum::<f64>());
+        self.expected.push(before + terms.clone().sum::<f64>());
         self.size = terms.map(f64::abs).sum::<f64>().max(self.size);
     }
 
-    /// Holds what was found to them; nothing behind them was touched.
-    fn hold(self, what: &str, found: &[f32]) -> f64 {
-        let largest = self.wanted.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
-        let wanted = then_untouched(self.wanted, found.len());
-        close(what, found, &wanted, 1e-6 * (self.size / largest).max(1.0))
+    /// Checks the results; elements after them must be unchanged.
+    fn check(self, what: &str, actual: &[f32]) -> f64 {
+        let largest = self.expected.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
+        let expected = with_untouched(self.expected, actual.len());
+        assert_close(
+            what,
+            actual,
+            &expected,
+            1e-6 * (self.size / largest).max(1.0),
+        )
     }
 }
 
-/// Experts that take more pairs than a tile has, none, and a few; and pairs whose expert is not there.
+/// Checks experts with more pairs than a tile, without pairs and with few, and invalid expert ids.
 fn of_experts(device: &Device, m: &Numbers) -> f64 {
     let (tokens, alive, k) = (40, 33, 2);
     let Weight {
         name, rows, cols, ..
     } = m.weight;
-    let mut rig = Rig::new(device, shape(tokens), vec![m.weight.clone()], |b| {
+    let mut fixture = Fixture::new(device, shape(tokens), vec![m.weight.clone()], |b| {
         let (w, x) = (b.weight(name, rows, cols), b.input("x", cols));
         let router = b.input("router", EXPERTS);
         let (routes, _) = b.route(router, k, false);
         b.experts("y", w, x, routes);
     });
-    rig.state(live(alive), &[]);
+    fixture.state(live(alive), &[]);
     let ids: Vec<u32> = (0..tokens * k)
         .map(|i| [0, 0, 2, 0, EXPERTS][i as usize % 5])
         .collect();
-    rig.put("ids", &bytemuck::cast_vec(ids.clone()));
-    let x = wholes(9, cols as usize, tokens as usize);
-    rig.put("x", &x);
-    rig.put("y", &vec![UNTOUCHED; (tokens * k * EXPERT_ROWS) as usize]);
-    rig.run_op(Op::GroupByExpert);
-    rig.run_op(Op::GroupedGemm);
-    let (x, w) = (wide(&x), taken(&rig, 2, m));
+    fixture.put("ids", &bytemuck::cast_vec(ids.clone()));
+    let x = integers(9, cols as usize, tokens as usize);
+    fixture.put("x", &x);
+    fixture.put("y", &vec![UNTOUCHED; (tokens * k * EXPERT_ROWS) as usize]);
+    fixture.run_op(Op::GroupByExpert);
+    fixture.run_op(Op::GroupedGemm);
+    let (x, w) = (wide(&x), kernel_weights(&fixture, 2, m));
     let mut sums = Sums::default();
     for (pair, &id) in ids[..(alive * k) as usize].iter().enumerate() {
         let x = &x[pair / k as usize * cols as usize..][..cols as usize];
@@ -195,13 +202,13 @@ fn of_experts(device: &Device, m: &Numbers) -> f64 {
             sums.push(0.0, w.unwrap_or_default(), x);
         }
     }
-    sums.hold(&format!("{} experts", m.weight.dtype), &rig.get("y"))
+    sums.check(&format!("{} experts", m.weight.dtype), &fixture.get("y"))
 }
 
-/// A matrix times a row that the product norms, and times a gated one, stored and added.
+/// Checks products fused with a norm and with a GLU, stored and added.
 fn fused_products(device: &Device, m: &Numbers) -> f64 {
     let Weight { rows, cols, .. } = m.weight;
-    // Powers of two for 32 columns each: int8 holds what comes of whole numbers as it is.
+    // One power of two per 32 columns, so that int8 quantization of the products is exact.
     let factors: Vec<f32> = (0..cols)
         .map(|i| [0.5, 1.0, 2.0][i as usize / 32 % 3])
         .collect();
@@ -218,7 +225,7 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
         fusion: Fusion::Fused,
         ..device.profile().clone()
     };
-    let mut rig = Rig::with(device, &fused, shape(1), vec![m.weight.clone(), n], |b| {
+    let mut fixture = Fixture::with(device, &fused, shape(1), vec![m.weight.clone(), n], |b| {
         let (w, n) = (b.weight(m.weight.name, rows, cols), b.vector("n", cols));
         let (x, gate, up) = (
             b.input("x", cols),
@@ -232,10 +239,10 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
         let sum = b.input("sum", rows);
         b.mat_add(w, gated, sum);
     });
-    let ops: Vec<Op> = rig.table.cmds.iter().map(|cmd| cmd.kernel.op).collect();
+    let ops: Vec<Op> = fixture.table.cmds.iter().map(|cmd| cmd.kernel.op).collect();
     assert_eq!(ops, [Op::GemvNorm, Op::GemvGlu, Op::GemvGluAdd]);
 
-    let x = wholes(5, cols as usize, 1);
+    let x = integers(5, cols as usize, 1);
     let mean = wide(&x).iter().map(|x| x * x).sum::<f64>() / f64::from(cols);
     let root = (mean + f64::from(EPS)).sqrt();
     let pairs = wide(&x).into_iter().zip(wide(&factors));
@@ -250,39 +257,39 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
     .into_iter()
     .enumerate()
     {
-        // Commands share memory: all that one reads is written anew.
-        rig.state(live(1), &[]);
+        // Commands share memory, so all inputs are rewritten.
+        fixture.state(live(1), &[]);
         match at {
-            0 => rig.put("x", &x),
+            0 => fixture.put("x", &x),
             _ => [("gate", &factors), ("up", &x)]
                 .iter()
-                .for_each(|(name, v)| rig.put(name, v)),
+                .for_each(|(name, v)| fixture.put(name, v)),
         }
-        rig.put(y, &vec![UNTOUCHED; rows as usize]);
-        rig.executor.run(0, (at..at + 1).into(), 1).unwrap();
+        fixture.put(y, &vec![UNTOUCHED; rows as usize]);
+        fixture.executor.run(0, (at..at + 1).into(), 1).unwrap();
         let mut sums = Sums::default();
         let rows = m.decoded.chunks(cols as usize);
         rows.for_each(|w| sums.push(before, w, x_f64));
         let what = format!("{} fused {y}", m.weight.dtype);
-        worst = sums.hold(&what, &rig.get(y)).max(worst);
+        worst = sums.check(&what, &fixture.get(y)).max(worst);
     }
     worst
 }
 
-/// Rows of the matrix for tokens that go through them and beyond.
-fn look_up(rig: &mut Rig, m: &Numbers, tokens: u32) -> f64 {
+/// Checks embedding of valid and invalid token ids.
+fn look_up(fixture: &mut Fixture, m: &Numbers, tokens: u32) -> f64 {
     let (rows, cols) = (m.weight.rows, m.weight.cols as usize);
     let ids: Vec<_> = (0..tokens).map(|t| ((5 * t + 3) % (rows + 1), 0)).collect();
-    rig.state(live(tokens), &ids);
-    rig.run_op(Op::Embed);
+    fixture.state(live(tokens), &ids);
+    fixture.run_op(Op::Embed);
     let zeros = vec![0.0; cols];
     let row = |&(id, _): &(u32, u32)| {
-        let found = m.decoded.chunks(cols).nth(id as usize);
-        found.unwrap_or(&zeros).to_vec()
+        let actual = m.decoded.chunks(cols).nth(id as usize);
+        actual.unwrap_or(&zeros).to_vec()
     };
-    let wanted: Vec<f64> = ids.iter().flat_map(row).collect();
+    let expected: Vec<f64> = ids.iter().flat_map(row).collect();
     let what = format!("{} embed, {tokens} tokens", m.weight.dtype);
-    close(&what, &rig.get("h"), &wanted, 1e-6)
+    assert_close(&what, &fixture.get("h"), &expected, 1e-6)
 }
 
 pub(super) fn matrix(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Numbers {

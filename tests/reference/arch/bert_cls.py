@@ -1,4 +1,4 @@
-"""BERT as BGE has it: the first token is the embedding, in the spelling of sentence-transformers 6. The file has a pooler, which nothing uses."""
+"""BERT like BGE: CLS pooling, in the format of sentence-transformers 6. The file has an unused pooler."""
 from transformers import BertConfig, BertModel
 
 from arch.embedding import fresh, golden, randomise, save, wordpiece, write_json
@@ -14,4 +14,4 @@ save(model, hf)
 tokenizer.save(str(hf / "tokenizer.json"))
 write_json(hf / "tokenizer_config.json", config | {"model_max_length": LONGEST})
 golden("bert_cls", model, tokenizer, pooling="cls", longest=LONGEST, single=tokenizer.token_to_id("[CLS]"), new=True,
-       prompts={"query": "they told: ", "document": ""}, matters=({"hidden_act": "gelu_pytorch_tanh"},))
+       prompts={"query": "they told: ", "document": ""}, ablations=({"hidden_act": "gelu_pytorch_tanh"},))

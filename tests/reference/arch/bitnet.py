@@ -1,7 +1,7 @@
-"""BitNet b1.58 2B-4T: ternary weights, 8 bits of activations for every token, norms inside attention and MLP, relu squared.
+"""BitNet b1.58 2B-4T: ternary weights, 8-bit activations per token, norms inside attention and MLP, squared ReLU.
 
-The GGUF is as Microsoft published it (`bitnet-b1.58`, I2_S, embeddings F16, no `tokenizer.ggml.pre`, RoPE by halves), by a
-few lines of our own, as llama.cpp has no such type. Blocks of I2_S run over rows here, as 96 columns are not 128."""
+The GGUF has the format of Microsoft's file (`bitnet-b1.58`, I2_S, embeddings F16, no `tokenizer.ggml.pre`, RoPE by halves). It
+is written here, because llama.cpp lacks I2_S. Blocks of I2_S span rows here, as 96 columns are not a multiple of 128."""
 from transformers import BitNetConfig, BitNetForCausalLM
 
 from arch import ternary

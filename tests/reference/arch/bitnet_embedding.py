@@ -1,9 +1,9 @@
-"""BitNet embeddings (0.6B): Qwen 3 with ternary weights, and in front of each of its seven layers a norm of its own, whose rows
-are rounded to 8 bits; the embedding is the last token's, which is always <|endoftext|>, at length one.
+"""BitNet embeddings (0.6B): Qwen 3 with ternary weights and a norm before each of the seven linear layers, whose output is
+quantized to 8 bits. The embedding is that of the last token, always <|endoftext|>, normalized.
 
-In the GGUF (qwen3, I2_S, norms F16) they are `attn_q_norm_in` ... `ffn_down_norm_in`; in the checkpoint of `transformers`
-`use_rms_norm` makes them `q_proj.rms_norm`. golden.json and the arrays are as those of the other embedding models: `texts`
-are `batch[1:]`, the rows of hidden.npy those of the first sequence, then of the second, ..."""
+In the GGUF (qwen3, I2_S, norms F16) the norms are `attn_q_norm_in` ... `ffn_down_norm_in`; in the checkpoint of `transformers`
+(`use_rms_norm`) they are `q_proj.rms_norm`. golden.json and the arrays have the format of the other embedding models: `texts`
+are `batch[1:]`, and hidden.npy has the rows of all sequences in order."""
 import json
 import shutil
 
@@ -32,7 +32,7 @@ def build(seed):
     noise = torch.Generator().manual_seed(seed)
     for _, layer in ternary.layers(model):
         layer.rms_norm.weight.data = 1 + 0.2 * torch.randn(layer.in_features, generator=noise)
-    ternary.half_way(model)
+    ternary.round_weights(model)
     return model
 
 
@@ -44,7 +44,7 @@ def tokenizer():
 
 
 def clear_text(model, encode, pieces, length, rng):
-    """A text of about so many tokens of which none, nor the end, comes near the middle of two codes."""
+    """Returns a text of about `length` tokens without activations close to the middle of two codes."""
     text, tokens = "", []
     while len(tokens) < 2 * length:
         for piece in rng.permutation(pieces):
@@ -54,22 +54,22 @@ def clear_text(model, encode, pieces, length, rng):
                 continue
             if len(ids) >= length and rows[-1] >= EDGE:
                 return text + piece
-            found = text + piece, ids
+            longer = text + piece, ids
             if len(ids) < length:
                 break
-        text, tokens = found
-    raise SystemExit("no text will do")
+        text, tokens = longer
+    raise SystemExit("no suitable text found")
 
 
 def run(model, ids):
-    """Of one sequence: what it is behind every block [layers, tokens, dim], and its embedding [dim]."""
-    seen = []
-    hooks = [b.register_forward_hook(lambda module, args, out: seen.append((out if torch.is_tensor(out) else out[0])[0])) for b in blocks(model)]
+    """Returns the hidden states of one sequence after every block [layers, tokens, dim], and its embedding [dim]."""
+    states = []
+    hooks = [b.register_forward_hook(lambda module, args, out: states.append((out if torch.is_tensor(out) else out[0])[0])) for b in blocks(model)]
     with torch.no_grad():
         last = model(torch.tensor([ids])).last_hidden_state[0, -1]
     for hook in hooks:
         hook.remove()
-    return torch.stack(seen), last / last.norm()
+    return torch.stack(states), last / last.norm()
 
 
 def write(model, file):
@@ -101,7 +101,7 @@ if __name__ == "__main__":
     write_modules(folder, model.config.hidden_size, "last", (), True, False, 256, {})
     reference = torch.nn.Module.float(AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager"))
     gap = max((run(reference, ids)[0] - h).abs().max().item() for ids, (h, _) in zip(batch, results))
-    assert gap < 1e-6, f"the files answer otherwise than the model that was saved, by {gap}"
+    assert gap < 1e-6, f"the hidden states of the files differ from the saved model by {gap}"
     write(model, out / "model.gguf")
 
     np.save(out / "hidden.npy", torch.cat([h for h, _ in results], 1).numpy())

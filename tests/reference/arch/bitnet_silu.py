@@ -1,7 +1,7 @@
 """BitNet b1.58 of 1bitLLM: SiLU, and a GGUF of arch `bitnet` with the ternary values as floats.
 
-llama.cpp's converter rounds the masters (which no program here reads: there is no hf/) and knows them by the names of
-1bitLLM's own code. Floats are multiplied as floats, activations stay what they are. RoPE by halves; tied."""
+llama.cpp's converter rounds the master weights, which have the names of 1bitLLM's code; Tabla does not read them, so there is
+no hf/. The weights are float, so activations are not quantized. RoPE by halves; tied."""
 import json
 import shutil
 import tempfile
@@ -27,7 +27,7 @@ def config(**sizes):
 
 
 def rounded_masters(model):
-    """Rounds the weights of all layers as the converter does, and keeps what they were."""
+    """Rounds the weights of all layers like the converter, and stores the original ones in `masters`."""
     for name, layer in ternary.layers(model):
         w = masters[f"{name}.weight"] = layer.weight.data.bfloat16().float()
         inverse = 1 / w.abs().mean()
@@ -35,7 +35,7 @@ def rounded_masters(model):
 
 
 def convert(model, masters, out, files):
-    """The GGUF files of a model, from a folder with its masters as 1bitLLM has them."""
+    """Writes the GGUF files of a model, from a folder with its master weights in the format of 1bitLLM."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / out.name / "hf"
         folder.mkdir(parents=True)
@@ -49,12 +49,12 @@ def convert(model, masters, out, files):
 
 
 def check(model, file, weight_of):
-    """Fails unless the layers of the GGUF are those of the model, element for element."""
-    found = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(file).tensors}
+    """Checks that the weights of the GGUF equal those of the model."""
+    tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(file).tensors}
     for name, layer in ternary.layers(model):
         _, _, block, inner = name.split(".", 3)
-        if not np.array_equal(found[f"blk.{block}.{common.LAYER[inner]}.weight"], weight_of(layer).numpy()):
-            raise SystemExit(f"{file}: {name} is not what the model has")
+        if not np.array_equal(tensors[f"blk.{block}.{common.LAYER[inner]}.weight"], weight_of(layer).numpy()):
+            raise SystemExit(f"{file}: {name} differs from the model")
 
 
 if __name__ == "__main__":
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     sizes = dict(hidden_size=60, intermediate_size=76, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3)
-    seed, model, tokens, continuation, lead = find_seed(lambda: BitNetForCausalLM(config(**sizes)), VOCAB, temper=rounded_masters)
+    seed, model, tokens, continuation, lead = find_seed(lambda: BitNetForCausalLM(config(**sizes)), VOCAB, adjust=rounded_masters)
     convert(model, masters, out, {"model.gguf": gguf.LlamaFileType.MOSTLY_BF16})
     check(model, out / "model.gguf", lambda layer: layer.weight.data)
     ternary.record(out, model, tokens, logits(model, tokens), {"greedy": continuation, "lead": lead, "seed": seed})

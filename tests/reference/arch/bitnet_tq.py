@@ -1,6 +1,6 @@
-"""The BitNet of `bitnet_silu` with ternary digits in its GGUF, TQ2_0 and TQ1_0, and so with 8 bits of activations.
+"""The BitNet of `bitnet_silu` with ternary weights in its GGUF, TQ2_0 and TQ1_0, and so with 8-bit activations.
 
-By llama.cpp's converter, like that. Blocks are 256 columns with a scale in F16 each; all blocks of a layer have the same."""
+Also from llama.cpp's converter. Blocks have 256 columns and an F16 scale; all blocks of a layer have the same scale."""
 import shutil
 
 import torch
@@ -13,7 +13,7 @@ from arch.common import ROOT, VOCAB, gguf, logits, randomise
 
 def build(seed):
     model = BitNetForCausalLM(config(hidden_size=256, intermediate_size=256, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=1))
-    # The converter divides one by the mean twice.
+    # The converter computes the reciprocal of the mean twice.
     return ternary.ternarise(randomise(model, seed), lambda mean: (1 / (1 / mean)).half().float())
 
 

@@ -1,17 +1,17 @@
-"""What the scripts of this folder share: a tiny checkpoint of one architecture, and what the reference says of it.
+"""Shared functions of the scripts in this folder: a tiny checkpoint of one architecture, with reference outputs.
 
 Each script is one architecture and writes `../../golden/arch/NAME/`:
 
-    hf/            config.json, model.safetensors (BF16), tokenizer.json, tokenizer_config.json, as a model hub holds them
-    mlx/           the same as `mlx-lm` saves it, only where its layout is another one
-    model.gguf     by llama.cpp's converter: matrices BF16, vectors F32
+    hf/            config.json, model.safetensors (BF16), tokenizer.json, tokenizer_config.json, as on the Hugging Face Hub
+    mlx/           the same as saved by `mlx-lm`, only if its layout differs
+    model.gguf     from llama.cpp's converter: matrices BF16, vectors F32
     logits.npy     float32 [96, vocab]: one forward pass of `transformers` over `tokens`, in float32 on the BF16 weights
-    hidden.npy     float32 [layers, 96, dim]: the residual stream behind every block, before the final norm
-    golden.json    tokens, greedy continuation of the first 8 of them, its smallest lead, seed, versions
+    hidden.npy     float32 [layers, 96, dim]: the residual stream after every block, before the final norm
+    golden.json    tokens, greedy continuation of the first 8 of them, its smallest margin, seed, versions
 
-Every script takes what its architecture does beside plain attention away, piece by piece, and fails
-where the logits do not notice. Run from `tests/reference`, with LLAMA_CPP naming a source tree of
-llama.cpp (its converter is not on PyPI):
+Every script disables the special features of its architecture one by one, and fails if the logits do
+not change. Run from `tests/reference`; LLAMA_CPP is a source tree of llama.cpp (its converter is not
+on PyPI):
 
     LLAMA_CPP=... python -m arch.llama
 """
@@ -30,9 +30,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 if "LLAMA_CPP" not in os.environ:
-    sys.exit("LLAMA_CPP must name a source tree of llama.cpp, for its converter")
+    sys.exit("LLAMA_CPP is not set: expected a source tree of llama.cpp")
 LLAMA_CPP = Path(os.environ["LLAMA_CPP"])
-# The converter's own gguf package is the one that it needs, for ours too.
+# The converter requires its own gguf package.
 sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
 
 import common
@@ -42,26 +42,26 @@ from common import GREEDY, MARGIN, PROMPT, byte_level, logits, random_tokens, ra
 disable_progress_bar()
 ROOT = common.GOLDEN / "arch"
 POSITIONS = 96
-UNREST = 1e-5  # of the 1e-4 that a runtime may be off
+ROUNDING_MAX = 1e-5  # the tolerance of the tests is 1e-4
 VOCAB = 288
-# How the causal masks in GPT-2's file are called.
+# Name of the causal masks in GPT-2's file.
 MASK = ".attn.bias"
 
 
 def tokenizer_of(vocabulary, vocab):
-    """The same tokens as a vocabulary of `common` writes into a GGUF."""
+    """Returns a tokenizer with the tokens of a GGUF vocabulary of `common`."""
     if vocabulary is sentencepiece:
         return common.sentencepiece_tokenizer()
     return (common.byte_level_tokenizer if vocabulary is byte_level else common.gemma_tokenizer)(vocab)
 
 
 def as_saved(config):
-    """config.json as transformers 5 writes it."""
+    """Returns config.json as written by transformers 5."""
     return config
 
 
 def on_hub(config):
-    """config.json with the rope keys of transformers 4, which nearly all published files have."""
+    """Returns config.json with the RoPE keys of transformers 4, as in most published files."""
     rope = config.pop("rope_parameters", None) or {}
     for key in ("rope_theta", "partial_rotary_factor"):
         if key in rope:
@@ -74,12 +74,12 @@ def on_hub(config):
 
 
 def blocks(model):
-    """The decoder layers, whatever the architecture calls them."""
+    """Returns the decoder layers of any architecture."""
     return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == model.config.get_text_config().num_hidden_layers)
 
 
 def hidden(model, ids):
-    """Float32 [layers, positions, dim]: the residual stream behind every block."""
+    """Returns the residual stream after every block, float32 [layers, positions, dim]."""
     rows = []
     keep = lambda module, args, out: rows.append((out if torch.is_tensor(out) else out[0])[0])
     hooks = [block.register_forward_hook(keep) for block in blocks(model)]
@@ -90,7 +90,7 @@ def hidden(model, ids):
 
 
 def pin_rope(model, ids):
-    """Keeps the rope frequencies of a pass over `ids`, which some kinds of scaling choose by its length."""
+    """Fixes the RoPE frequencies to those of a pass over `ids`; some scaling types depend on its length."""
     logits(model, ids)
     for module in model.modules():
         if "dynamic" in getattr(module, "rope_type", "") or getattr(module, "rope_type", "") == "longrope":
@@ -99,41 +99,41 @@ def pin_rope(model, ids):
 
 
 def rounded(model):
-    """The model on weights that BF16 can hold."""
+    """Rounds the weights to BF16."""
     with torch.no_grad():
         for p in [*model.parameters(), *(b for name, b in model.named_buffers() if name.endswith("layer_scalar"))]:
             p.copy_(p.bfloat16().float())
     return model
 
 
-def unrest(model, ids):
-    """How far float32 arithmetic moves the logits: a runtime may be as far from them again."""
+def rounding_error(model, ids):
+    """Returns the error of the logits due to float32 arithmetic; a runtime may have a similar error."""
     exact = deepcopy(model).double()
-    exact.set_experts_implementation("eager")  # the other ones have no float64
+    exact.set_experts_implementation("eager")  # the others do not support float64
     return (logits(exact, ids) - logits(model, ids)).abs().max().item()
 
 
-def find_seed(build, vocab, temper=lambda model: None):
-    """The first seed whose logits are steady, and whose greedy continuation is clear and does not end in one token over and over."""
+def find_seed(build, vocab, adjust=lambda model: None):
+    """Finds the first seed with a small rounding error and a greedy continuation with a sufficient margin that is not repetitive."""
     for seed in range(1000):
         model, tokens = randomise(build(), seed), random_tokens(vocab, seed, POSITIONS)
-        temper(model)
+        adjust(model)
         rounded(model)
         pin_rope(model, tokens)
         out, lead = common.greedy(model, tokens[:PROMPT], GREEDY)
-        if lead > MARGIN and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and unrest(model, tokens) < UNREST:
+        if lead > MARGIN and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and rounding_error(model, tokens) < ROUNDING_MAX:
             return seed, model, tokens, out, lead
-    raise SystemExit("no seed will do")
+    raise SystemExit("no suitable seed found")
 
 
 def load(folder, **changes):
-    """The checkpoint in float32 as `transformers` reads it from its files; `changes` go into the configuration."""
+    """Loads the checkpoint in float32 with `transformers`; `changes` override the configuration."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager", **changes)
     return model.eval()
 
 
 def converted(folder, file, vocabulary, vocab, keys=lambda writer: None, kind=gguf.LlamaFileType.MOSTLY_BF16):
-    """The checkpoint by llama.cpp's converter, which does not know the hash of a tiny vocabulary's pre-tokenizer."""
+    """Runs llama.cpp's converter; the vocabulary is set here, because its pre-tokenizer hash is unknown to the converter."""
     conversion = import_module("conversion")
     architecture = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     cls = conversion.get_model_class(architecture)
@@ -141,25 +141,25 @@ def converted(folder, file, vocabulary, vocab, keys=lambda writer: None, kind=gg
     with torch.inference_mode():
         writer = cls(folder, kind, file, model_name=f"tabla-test-{folder.parent.name}")
         for mask in [name for name in writer.model_tensors if name.endswith(MASK)]:
-            # The converter means to leave these out, and fails on their names.
+            # The converter is meant to skip these, but fails on their names.
             del writer.model_tensors[mask]
         writer.write()
 
 
-def check_values(folder, file, made=(), aside=(), before=lambda name, array: array):
-    """Fails unless every tensor of the GGUF has the values of one of the checkpoint, or a part or a stack of some.
+def check_values(folder, file, generated=(), excluded=(), to_checkpoint=lambda name, array: array):
+    """Checks that the GGUF has exactly the values of the checkpoint, in any split or stacking of tensors.
 
-    `made` are the names that the converter makes from the configuration, `aside` parts of the names that
-    it leaves out, `before` gives from a name and its values in the GGUF those that the checkpoint has."""
-    pile = lambda arrays: np.sort(np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays]))
-    stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not any(part in key for part in (MASK, *aside))]
-    found = [before(t.name, gguf.quants.dequantize(t.data, t.tensor_type)) for t in gguf.GGUFReader(file).tensors if t.name not in made]
-    if not np.array_equal(pile(stored), pile(found)):
-        raise SystemExit(f"{file} does not hold the values of the checkpoint")
+    `generated` are tensors that the converter computes from the configuration, `excluded` substrings of the names of
+    tensors that it skips; `to_checkpoint` maps a name and its GGUF values to the checkpoint values."""
+    all_values = lambda arrays: np.sort(np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays]))
+    stored = [t.float().numpy() for key, t in load_file(folder / "model.safetensors").items() if not any(part in key for part in (MASK, *excluded))]
+    actual = [to_checkpoint(t.name, gguf.quants.dequantize(t.data, t.tensor_type)) for t in gguf.GGUFReader(file).tensors if t.name not in generated]
+    if not np.array_equal(all_values(stored), all_values(actual)):
+        raise SystemExit(f"{file}: the values differ from the checkpoint")
 
 
 def mlx_layout(folder, out, tokens, answers):
-    """The checkpoint as `mlx-lm` saves it, which has to answer the same."""
+    """Saves the checkpoint with `mlx-lm` and checks its logits."""
     import mlx.core as mx
     from mlx_lm.utils import load_model, save_config, save_model
     out.mkdir()
@@ -174,28 +174,28 @@ def mlx_layout(folder, out, tokens, answers):
     assert gap < 1e-4
 
 
-def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop=(), weights=dict, temper=lambda model: None, matters=(), made=(),
-           aside=(), before=lambda name, array: array, keys=lambda writer: None, to_gguf=True, mlx=False, notes=None):
+def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop=(), weights=dict, adjust=lambda model: None, ablations=(), generated=(),
+           excluded=(), to_checkpoint=lambda name, array: array, keys=lambda writer: None, to_gguf=True, mlx=False, notes=None):
     """Writes the folder of one architecture.
 
-    config      configuration of `transformers`, whose class names the model
-    layout      from the configuration as `transformers` 5 writes it to that of published files
-    hub, drop   keys of config.json as published files have them, over those of `layout`, and keys that these lack
-    weights     from the tensors as `transformers` saves them to those of published files
-    temper      changes random weights to such as the architecture has
-    matters     changes of the configuration, or functions of the model, that must each move the logits
-    made        tensors of the GGUF that are not in the checkpoint
-    aside       parts of the names of tensors of the checkpoint that are not in the GGUF
-    before      from a name and its values in the GGUF to those in the checkpoint
-    keys        writes further keys of the GGUF
-    to_gguf     False where a GGUF cannot say what the configuration says
+    config         configuration of `transformers`, whose class defines the model
+    layout         converts the configuration of `transformers` 5 to that of published files
+    hub, drop      keys of config.json of published files that override those of `layout`, and keys to remove
+    weights        converts the tensors saved by `transformers` to those of published files
+    adjust         changes random weights to the value range of the architecture
+    ablations      changes of the configuration, or functions of the model, that must each change the logits
+    generated      tensors of the GGUF that are not in the checkpoint
+    excluded       substrings of the names of checkpoint tensors that are not in the GGUF
+    to_checkpoint  maps a name and its GGUF values to the checkpoint values
+    keys           writes additional GGUF keys
+    to_gguf        False if GGUF cannot represent the configuration
     """
     torch.set_num_threads(1)
     out, vocab = ROOT / name, config.vocab_size
     shutil.rmtree(out, ignore_errors=True)
     folder = out / "hf"
     build = lambda: AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    seed, model, tokens, continuation, lead = find_seed(build, vocab, temper=temper)
+    seed, model, tokens, continuation, lead = find_seed(build, vocab, adjust=adjust)
     answers = logits(model, tokens)
 
     saved = build().to(torch.bfloat16)
@@ -209,14 +209,14 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
     tokenizer_of(vocabulary, vocab).save_pretrained(folder)
 
     gap = (logits(load(folder), tokens) - answers).abs().max().item()
-    assert gap < 1e-6, f"{name}: the files answer otherwise than the model that was saved, by {gap}"
-    for change in matters:
+    assert gap < 1e-6, f"{name}: the logits of the files differ from the saved model by {gap}"
+    for change in ablations:
         changed = load(folder, **change) if isinstance(change, dict) else load(folder)
         if callable(change):
             change(changed)
         moved = (logits(changed, tokens) - answers).abs().max().item()
         print(f"    without {getattr(change, '__name__', change)}: {moved:.3f}")
-        assert moved > 1e-4, f"{name}: the logits do not notice {change}"
+        assert moved > 1e-4, f"{name}: the logits do not change with {change}"
 
     np.save(out / "logits.npy", answers.numpy())
     np.save(out / "hidden.npy", hidden(model, tokens).numpy())
@@ -225,7 +225,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
     (out / "golden.json").write_text(json.dumps(record | ({"notes": notes} if notes else {})) + "\n")
     if to_gguf:
         converted(folder, out / "model.gguf", vocabulary, vocab, keys)
-        check_values(folder, out / "model.gguf", made, aside, before)
+        check_values(folder, out / "model.gguf", generated, excluded, to_checkpoint)
     if mlx:
         mlx_layout(folder, out / "mlx", tokens, answers.numpy())
     sizes = {f.relative_to(out).as_posix(): f.stat().st_size for f in sorted(out.rglob("*")) if f.is_file()}

@@ -1,17 +1,17 @@
-"""What the scripts of embedding models share: each writes `../../golden/arch/NAME/`:
+"""Shared functions of the scripts of embedding models; each writes `../../golden/arch/NAME/`:
 
-    hf/             the folder as a model hub has it: weights in BF16, tokenizer, and the files of sentence-transformers
-    model.gguf      the same by llama.cpp's converter: matrices BF16, the rest F32
-    hidden.npy      float32 [layers, rows, dim]: the residual stream behind every block, before a final norm
-    embeddings.npy  float32 [5, dim]: a row for each sequence, pooled, and normalised if the folder says so
+    hf/             the folder as on the Hugging Face Hub: weights in BF16, tokenizer, and the files of sentence-transformers
+    model.gguf      from llama.cpp's converter: matrices BF16, the rest F32
+    hidden.npy      float32 [layers, rows, dim]: the residual stream after every block, before a final norm
+    embeddings.npy  float32 [5, dim]: a row per sequence, pooled, and normalized if the folder requires it
     golden.json     batch: the ids of 5 sequences; texts: texts and their ids, of which the first 4 are batch[1:];
-                    prompted: for each prompt that says something, the embedding of texts[0] with it
+                    prompted: for each non-empty prompt, the embedding of texts[0] with it
 
-Every sequence runs alone, unpadded, in float32; the rows of `hidden` are those of the first, then of the second, ...
-sentence-transformers has to say the same of the texts, out of the folder, in one padded batch, and
-a forward pass in float64 that sees nothing but model.gguf has to come to the same hidden states.
+Every sequence runs alone, unpadded, in float32; `hidden` has the rows of all sequences in order. The
+embeddings are checked against sentence-transformers on the folder, in one padded batch, and the hidden
+states against a float64 forward pass on model.gguf.
 
-Run from `tests/reference` as the others: LLAMA_CPP=... python -m arch.bert
+Run from `tests/reference`: LLAMA_CPP=... python -m arch.bert
 """
 import copy
 import json
@@ -31,10 +31,10 @@ from arch.common import ROOT, blocks, check_values, gguf, rounded, versions
 RAIN = "The rain in the hills ran to the river, and the river ran on to the sea; then there was the sun, and they saw it."
 SAND = "So all of them sat down on the sand, and told one another of the sea."
 CORPUS = f"{RAIN} {SAND}"
-# Short; what normalisation changes; about 40 tokens; longer than every window; nothing; spaces.
+# Short; changed by normalization; about 40 tokens; longer than every window; empty; spaces.
 TEXTS = ("the sun", "Thé RIVER — was it 東京? 🙂", RAIN[:75], f"{SAND} They told of the rain and of the sun. {RAIN}", "", "  a\tb\n\nc  ")
 POOLINGS = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0).values}
-# What modules.json says, until version 5 of sentence-transformers and since 6.
+# Types in modules.json, up to version 5 of sentence-transformers and since version 6.
 OLD_MODULES = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Dense", "Normalize")}
 NEW_MODULES = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer", "Dense": "sentence_transformers.base.modules.dense.Dense",
                "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling", "Normalize": "sentence_transformers.base.modules.normalize.Normalize"}
@@ -43,7 +43,7 @@ OLD_KEYS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens",
 
 
 def randomise(model, seed, gain=1.5):
-    """Weights that let every part matter: norms off 1, biases off 0, embeddings of all kinds of one size."""
+    """Sets random weights so that every part affects the output: norms differ from 1, biases from 0."""
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -61,7 +61,7 @@ def write_json(path, value):
 
 
 def wordpiece(vocab):
-    """BERT's kind of vocabulary (tokens without use behind the first, as there), and tokenizer_config.json as old files have it."""
+    """Returns a tokenizer like BERT's (with unused tokens after the first), and tokenizer_config.json of old files."""
     special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     plain = sorted(set(CORPUS.lower()) - {" "} | set("abcdefghijklmnopqrstuvwxyz0123456789.,;!?-—"))
     words = {w.strip(",.;") for w in CORPUS.lower().split()} - {"a", "rain", "hills", "another"}
@@ -79,13 +79,13 @@ def wordpiece(vocab):
 
 
 def save(model, folder):
-    """config.json and model.safetensors as `transformers` writes them."""
-    # A copy, since this rounds the frequencies of RoPE as well.
+    """Saves config.json and model.safetensors with `transformers`."""
+    # A copy, because the conversion also rounds the RoPE frequencies.
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
 
 
 def write_modules(folder, dim, pooling, dense, normalize, new, longest, prompts):
-    """What sentence-transformers keeps beside a model; `new` is the spelling of its version 6."""
+    """Writes the files of sentence-transformers; `new` selects the format of version 6."""
     kinds = ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]
     paths = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
     write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": (NEW_MODULES if new else OLD_MODULES)[kind]}
@@ -111,9 +111,9 @@ def write_modules(folder, dim, pooling, dense, normalize, new, longest, prompts)
 
 
 def convert(folder, file, pre, hparams, vocabulary):
-    """llama.cpp's converter, with `pre` for the pre-tokenizer's name, which it cannot know for a vocabulary of ours.
+    """Runs llama.cpp's converter; `pre` is the pre-tokenizer name, which it cannot detect for these vocabularies.
 
-    `hparams`, if any, stands for the configuration as `transformers` reads it, `vocabulary` for how it writes one."""
+    `hparams` replaces the configuration read by `transformers`, `vocabulary` the writer of the vocabulary."""
     conversion = import_module("conversion")
     numbers = hparams or conversion.ModelBase.load_hparams(folder, False)
     cls = conversion.get_model_class(conversion.get_model_architecture(numbers, conversion.ModelType.TEXT))
@@ -125,19 +125,19 @@ def convert(folder, file, pre, hparams, vocabulary):
 
 
 def run(model, ids):
-    """What one sequence is after every block [layers, tokens, dim] and at the end [tokens, dim]."""
-    seen = []
-    hooks = [b.register_forward_hook(lambda module, args, out: seen.append((out if torch.is_tensor(out) else out[0]).reshape(len(ids), -1)))
+    """Returns the hidden states of one sequence after every block [layers, tokens, dim] and the last ones [tokens, dim]."""
+    states = []
+    hooks = [b.register_forward_hook(lambda module, args, out: states.append((out if torch.is_tensor(out) else out[0]).reshape(len(ids), -1)))
              for b in blocks(model)]
     with torch.no_grad():
         last = model(torch.tensor([ids])).last_hidden_state[0]
     for hook in hooks:
         hook.remove()
-    return torch.stack(seen), last
+    return torch.stack(states), last
 
 
 def floats(x):
-    """Float32 as JSON, with no more digits than it has."""
+    """Converts float32 to JSON numbers with 9 significant digits."""
     return [floats(row) if row.dim() else float(f"{row:.9g}") for row in x]
 
 
@@ -146,18 +146,18 @@ def unit(x):
 
 
 def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, causal=False, dense=(), prompts={}, texts=TEXTS,
-           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, matters=(), extra=None):
-    """Writes what stands beside the checkpoint in `hf/`, which is there.
+           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, ablations=(), extra=None):
+    """Writes the golden files for the existing checkpoint in `hf/`.
 
-    causal  for decoders
-    dense   weights [out, in] of what stands between pooling and normalisation
-    single  the token of the sequence of length one
-    pre     tokenizer.ggml.pre of the GGUF
-    folder  a copy of `hf/` that transformers can read, where it cannot read that one
-    hparams what the converter takes for the configuration, where transformers cannot read it
-    vocabulary  writes the tokenizer's keys, where the converter cannot
-    matters changes of the configuration that must each move the hidden states
-    extra   from the model of sentence-transformers and the last states of the sequences, what else to record
+    causal      True for decoders
+    dense       weights [out, in] of Dense modules between pooling and normalization
+    single      token of the sequence of length one
+    pre         tokenizer.ggml.pre of the GGUF
+    folder      a copy of `hf/` that transformers can read, if it cannot read `hf/`
+    hparams     configuration for the converter, if transformers cannot read it
+    vocabulary  writes the tokenizer keys, if the converter cannot
+    ablations   changes of the configuration that must each change the hidden states
+    extra       computes additional records from the sentence-transformers model and the last hidden states
     """
     out = ROOT / name
     texts = [{"text": text, "tokens": tokenizer.encode(text).ids} for text in texts]
@@ -172,14 +172,14 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
     np.save(out / "hidden.npy", hidden.numpy())
     np.save(out / "embeddings.npy", embeddings.numpy())
 
-    for change in matters:
+    for change in ablations:
         other = AutoModel.from_pretrained(folder or out / "hf", dtype=torch.float32, attn_implementation="eager", **change).eval()
         moved = max((run(other, ids)[0] - h).abs().max().item() for ids, (h, _) in zip(batch, results))
         print(f"    with {change}: {moved:.5f}")
-        assert moved > 4e-4, f"{name}: the hidden states do not notice {change}"
+        assert moved > 4e-4, f"{name}: the hidden states do not change with {change}"
 
-    for place in filter(None, (out / "hf", folder)):
-        write_modules(place, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, dense, normalize, new, longest, prompts)
+    for path in filter(None, (out / "hf", folder)):
+        write_modules(path, model.config.hidden_size, {"last": "lasttoken"}.get(pooling, pooling) if new else pooling, dense, normalize, new, longest, prompts)
     reference = SentenceTransformer(str(folder or out / "hf"), device="cpu", model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"})
     gap = np.abs(reference.encode([t["text"] for t in texts[:4]]) - embeddings[1:].numpy()).max()
     prompted = {name: floats(torch.from_numpy(reference.encode(TEXTS[0], prompt_name=name))) for name, prompt in prompts.items() if prompt}
@@ -190,29 +190,29 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
 
     convert(out / "hf", out / "model.gguf", pre, hparams, vocabulary)
     if causal:
-        # `forward` below knows encoders; decoders have scripts of their own.
+        # `forward` supports only encoders.
         check_values(out / "hf", out / "model.gguf")
-        far = float("nan")
+        gguf_gap = float("nan")
     else:
-        far = max(np.abs(forward(out / "model.gguf", ids) - h.numpy()).max() for ids, (h, _) in zip(batch, results))
-    alike = (unit(embeddings[1:]) @ unit(embeddings[1:]).T - 2 * torch.eye(4)).max()
+        gguf_gap = max(np.abs(forward(out / "model.gguf", ids) - h.numpy()).max() for ids, (h, _) in zip(batch, results))
+    similarity = (unit(embeddings[1:]) @ unit(embeddings[1:]).T - 2 * torch.eye(4)).max()
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
-    print(f"{name}: {[len(b) for b in batch]} tokens, max |hidden| {hidden.abs().max():.2f}, max |embedding| {embeddings.abs().max():.2f}, most alike {alike:.3f}, "
-          f"sentence-transformers {gap:.1e}, float64 from the GGUF {far:.1e}, {size} bytes")
-    assert gap < 1e-5, "sentence-transformers says something else"
-    assert not far >= 5e-5, "the GGUF does not give the hidden states of the model"
-    assert alike < 0.98, "texts are too much alike"
+    print(f"{name}: {[len(b) for b in batch]} tokens, max |hidden| {hidden.abs().max():.2f}, max |embedding| {embeddings.abs().max():.2f}, max similarity {similarity:.3f}, "
+          f"sentence-transformers {gap:.1e}, float64 from the GGUF {gguf_gap:.1e}, {size} bytes")
+    assert gap < 1e-5, "the embeddings differ from sentence-transformers"
+    assert not gguf_gap >= 5e-5, "the hidden states of the GGUF differ from those of the model"
+    assert similarity < 0.98, "the embeddings are too similar"
 
 
 def fresh(name):
-    """The empty folder `hf` of a golden."""
+    """Creates the empty folder `hf` of a golden."""
     shutil.rmtree(ROOT / name, ignore_errors=True)
     (ROOT / name / "hf").mkdir(parents=True)
     return ROOT / name / "hf"
 
 
 def forward(file, ids):
-    """Float64 [layers, tokens, dim] after every block, from the GGUF of an encoder alone."""
+    """Computes the hidden states after every block from the GGUF of an encoder, float64 [layers, tokens, dim]."""
     reader = gguf.GGUFReader(file)
     t = {x.name: gguf.quants.dequantize(x.data, x.tensor_type).astype(np.float64) for x in reader.tensors}
     arch = reader.fields["general.architecture"].contents()
@@ -224,7 +224,7 @@ def forward(file, ids):
     heads, length, eps = meta("attention.head_count"), len(ids), meta("attention.layer_norm_epsilon")
 
     def norm(x, name):
-        """LayerNorm; nothing where the file has none of that name."""
+        """LayerNorm; identity if the file has no norm of that name."""
         if f"{name}.weight" not in t:
             return x
         x = x - x.mean(-1, keepdims=True)
@@ -251,7 +251,7 @@ def forward(file, ids):
     x, out = norm(x, "token_embd_norm"), []
     for layer in range(meta("block_count")):
         blk = f"blk.{layer}."
-        # All layers but each third see as many positions, half of them on either side.
+        # All layers except every third attend to `window` positions, half of them on each side.
         local = layer % meta("attention.sliding_window_pattern", 1)
         window = meta("attention.sliding_window") if local else None
         h = norm(x, blk + "attn_norm")
@@ -267,8 +267,8 @@ def forward(file, ids):
             scores[:, distance > window // 2] = -np.inf
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
-        heard = linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output")
-        x = norm(x + heard, blk + "attn_output_norm")
+        attended = linear(np.einsum("hij,jhd->ihd", scores, v).reshape(length, -1), blk + "attn_output")
+        x = norm(x + attended, blk + "attn_output_norm")
         h = norm(x, blk + "ffn_norm")
         up = linear(h, blk + "ffn_up")
         if arch == "nomic-bert":

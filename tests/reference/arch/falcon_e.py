@@ -1,7 +1,7 @@
-"""Falcon-E, Falcon 3 1.58 and Llama 3 8B 1.58: a Llama with ternary weights and 8 bits of activations, whose scale divides.
+"""Falcon-E, Falcon 3 1.58 and Llama 3 8B 1.58: a Llama with ternary weights and 8-bit activations; the scale divides.
 
-quantization_config names the method alone: `transformers` then takes linear_class for "bitlinear", which divides. SiLU, no
-norms inside, a head of its own. The GGUF is arch llama, so rows of Q and K stand in pairs; I2_S by a few lines of our own."""
+quantization_config has only the method, so the linear_class of `transformers` defaults to "bitlinear", which divides. SiLU, no
+inner norms, untied lm_head. The GGUF has arch llama, so rows of Q and K are in pairs; I2_S is written here."""
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations.bitnet import BitLinear
 

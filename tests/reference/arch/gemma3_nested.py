@@ -1,13 +1,13 @@
-"""Gemma 3 as the files with vision are: the text model nested in config.json, which leaves out all that is a default
-(a pattern of 6, bases of 1e6 and 1e4, a query scale of 256, eps, context), and in the names of the tensors.
+"""Gemma 3 in the format of multimodal files: the text model is nested in config.json, which omits defaults (pattern 6, bases
+1e6 and 1e4, query scale 256, eps, context), and in the tensor names.
 
-Transformers names them `model.language_model.*` since 4.52; the published files keep `language_model.model.*`. The GGUF
-says nothing of the pattern and of the base of the windows; its key `attention.scale` is of our own, as in `gemma3`."""
+Since 4.52 transformers uses the names `model.language_model.*`; published files have `language_model.model.*`. The GGUF lacks
+the pattern and the RoPE base of sliding-window layers; `attention.scale` is a custom key, as in `gemma3`."""
 import torch
 from transformers import Gemma3TextConfig
 
 from arch.common import VOCAB, golden
-from arch.gemma import less_one, w_for_one_more
+from arch.gemma import subtract_one, one_plus_w
 from common import gemma
 
 TEXT = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=40, num_hidden_layers=6, num_attention_heads=3, num_key_value_heads=1,
@@ -30,5 +30,5 @@ def weights(tensors):
             | {name: torch.randn(shape, generator=noise).to(torch.bfloat16) for name, shape in vision.items()})
 
 
-golden("gemma3_nested", Gemma3TextConfig(**TEXT), gemma, layout=layout, weights=weights, temper=w_for_one_more, before=less_one, aside=("vision_tower", "projector"),
-       keys=lambda writer: writer.add_attention_scale(256**-0.5), matters=(w_for_one_more,))
+golden("gemma3_nested", Gemma3TextConfig(**TEXT), gemma, layout=layout, weights=weights, adjust=one_plus_w, to_checkpoint=subtract_one, excluded=("vision_tower", "projector"),
+       keys=lambda writer: writer.add_attention_scale(256**-0.5), ablations=(one_plus_w,))

@@ -1,11 +1,11 @@
-"""Gemma 4 of the E2B kind: an embedding for every layer, two head sizes, layers at the end that share the keys and values of
-the last ones before them and have a wide MLP, unweighted V norms, a RoPE that turns a quarter of the full heads, and a
-scale of every layer. Its norms are by w alone.
+"""Gemma 4 like E2B: per-layer embeddings, two head dimensions, last layers that share the KV cache of earlier ones and have a
+wide MLP, V norms without weights, RoPE on a quarter of the head dimension in full-attention layers, and a scale per layer.
+Norms use w, not 1 + w.
 
-Published files nest the text (`model.language_model.*`; `mlx-lm` saves `language_model.model.*`), say head sizes as
-head_dim and global_head_dim (transformers 5 writes per_layer_config), and keep K and V weights of the sharing layers, which
-nothing may read: here they are noise. In GGUF the sharing layers are the last `attention.shared_kv_layers`, the quarter is
-`rope_freqs.weight` (1 or 1e30, full layers alone), the width of the MLP an array."""
+Published files nest the text model (`model.language_model.*`; `mlx-lm` saves `language_model.model.*`), have head_dim and
+global_head_dim (transformers 5 writes per_layer_config), and contain unused K and V weights of the sharing layers, which are
+noise here. In GGUF the sharing layers are the last `attention.shared_kv_layers`, the quarter is in `rope_freqs.weight` (1 or
+1e30, only for full-attention layers), and the MLP width is an array."""
 import torch
 from transformers import Gemma4TextConfig
 
@@ -13,7 +13,7 @@ from arch.common import VOCAB, golden
 from common import gemma4
 
 S, F = "sliding_attention", "full_attention"
-# What transformers 5 does not write back as it was.
+# Keys that transformers 5 does not preserve.
 SIZES = {"global_head_dim": 16, "num_global_key_value_heads": None}
 ROPE = {S: {"rope_type": "default", "rope_theta": 10000.0}, F: {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"}}
 CONFIG = dict(
@@ -23,7 +23,7 @@ CONFIG = dict(
 
 
 def nested(config, sizes):
-    """config.json of a file with vision."""
+    """Returns the layout of config.json of a multimodal file."""
     def layout(text):
         text = {key: value for key, value in text.items() if key not in ("architectures", "transformers_version", "per_layer_config")}
         return {"architectures": ["Gemma4ForConditionalGeneration"], "audio_config": None, "boi_token_id": 255999, "dtype": "bfloat16",
@@ -51,7 +51,7 @@ def text(model):
 
 
 def soft_keys(model):
-    """Attention has no scale but what the norms of Q and K have learnt."""
+    """Scales the K norms down, because attention has no other scale."""
     for name, p in model.named_parameters():
         if name.endswith("k_norm.weight"):
             p.data *= 0.3
@@ -85,5 +85,5 @@ def soft_cap(model):
 
 
 if __name__ == "__main__":
-    golden("gemma4", Gemma4TextConfig(**CONFIG, **SIZES), gemma4, temper=soft_keys, layout=nested(CONFIG, SIZES), weights=weights, made=("rope_freqs.weight",), aside=("vision",), mlx=True,
-           matters=(layer_scalars, v_norms, embeddings_of_layers, window, proportion, soft_cap))
+    golden("gemma4", Gemma4TextConfig(**CONFIG, **SIZES), gemma4, adjust=soft_keys, layout=nested(CONFIG, SIZES), weights=weights, generated=("rope_freqs.weight",), excluded=("vision",), mlx=True,
+           ablations=(layer_scalars, v_norms, embeddings_of_layers, window, proportion, soft_cap))

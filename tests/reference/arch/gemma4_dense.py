@@ -1,5 +1,5 @@
-"""Gemma 4 of the 31B kind: no embeddings of layers, no sharing; its full layers have fewer KV heads and no V weights: V is K
-before its norm and RoPE, under a norm of its own. In GGUF `attention.head_count_kv` is an array and `attn_v` is missing there."""
+"""Gemma 4 like the 31B model: no per-layer embeddings, no shared layers. Full-attention layers have fewer KV heads and no V
+weights: V is K before norm and RoPE, with its own norm. In GGUF `attention.head_count_kv` is an array, and `attn_v` is missing."""
 from transformers import Gemma4TextConfig
 
 from arch.common import VOCAB, golden
@@ -13,4 +13,4 @@ CONFIG = dict(
     sliding_window=16, final_logit_softcapping=3.0, max_position_embeddings=256, layer_types=[S, S, F], rope_parameters=ROPE)
 
 golden("gemma4_dense", Gemma4TextConfig(**CONFIG, **SIZES), gemma4, layout=nested(CONFIG, SIZES), weights=renamed,
-       temper=soft_keys, made=("rope_freqs.weight",), matters=(layer_scalars, v_norms, window, proportion, soft_cap))
+       adjust=soft_keys, generated=("rope_freqs.weight",), ablations=(layer_scalars, v_norms, window, proportion, soft_cap))

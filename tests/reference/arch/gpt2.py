@@ -1,6 +1,6 @@
-"""GPT-2: learned positions, LayerNorm, fused Q/K/V, GELU by tanh, matrices stored as [in, out], tied.
+"""GPT-2: learned positions, LayerNorm, fused Q/K/V, tanh GELU, matrices stored as [in, out], tied.
 
-The published file has n_ctx in config.json, no prefix to its names, and every layer's causal mask as attn.bias."""
+The published file has n_ctx in config.json, names without prefix, and the causal mask of every layer as attn.bias."""
 import torch
 from transformers import GPT2Config
 
@@ -15,4 +15,4 @@ def published(weights):
 golden("gpt2", GPT2Config(
     vocab_size=275, n_positions=POSITIONS, n_embd=30, n_layer=2, n_head=3, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
     bos_token_id=272, eos_token_id=272,
-), weights=published, hub={"n_ctx": POSITIONS}, mlx=True, matters=({"activation_function": "gelu"}, {"activation_function": "relu"}))
+), weights=published, hub={"n_ctx": POSITIONS}, mlx=True, ablations=({"activation_function": "gelu"}, {"activation_function": "relu"}))

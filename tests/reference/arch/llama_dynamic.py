@@ -1,6 +1,6 @@
-"""Llama with dynamic NTK scaling of RoPE: frequencies by the length of the pass, here 96 positions, greedy tokens too.
+"""Llama with dynamic NTK RoPE scaling: frequencies depend on the length of the pass, here 96 positions, also for greedy tokens.
 
-No GGUF: the format has no word for it, and the converter leaves it out."""
+No GGUF: the format has no key for it, and the converter drops it."""
 from transformers import LlamaConfig
 
 from arch.common import VOCAB, golden, sentencepiece
@@ -10,4 +10,4 @@ golden("llama_dynamic", LlamaConfig(
     max_position_embeddings=48, rms_norm_eps=1e-5, tie_word_embeddings=True,
     rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
 ), sentencepiece, to_gguf=False, notes="all tokens, greedy ones too, by the frequencies of 96 positions", hub={"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-    matters=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},))
+    ablations=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},))

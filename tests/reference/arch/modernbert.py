@@ -1,4 +1,4 @@
-"""ModernBERT: local attention of 8 positions to either side in all layers but each third, two RoPE bases, GeGLU, no norm before the first attention."""
+"""ModernBERT: local attention to 8 positions on each side except in every third layer, two RoPE bases, GeGLU, no norm before the first attention."""
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import ModernBertConfig, ModernBertModel
 
@@ -9,7 +9,7 @@ SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 
 
 def byte_level():
-    """Bytes and merges, with BERT's specials at the end."""
+    """Byte symbols and merges, with BERT's special tokens at the end."""
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = decoders.ByteLevel()
@@ -23,7 +23,7 @@ def byte_level():
 
 
 def bases(full, sliding):
-    """What RoPE counts from in layers of both kinds."""
+    """RoPE bases of full and local layers."""
     return {f"{kind}_attention": {"rope_type": "default", "rope_theta": base} for kind, base in (("full", full), ("sliding", sliding))}
 
 
@@ -36,7 +36,7 @@ model = randomise(ModernBertModel._from_config(ModernBertConfig(
     pad_token_id=ids["[PAD]"], cls_token_id=ids["[CLS]"], bos_token_id=ids["[CLS]"], sep_token_id=ids["[SEP]"], eos_token_id=ids["[SEP]"]),
     attn_implementation="eager"), 5, gain=1.0)
 save(model, hf)
-# The keys of published files, for those of transformers 5: without layer_norm_eps the converter writes no epsilon that llama.cpp reads.
+# Keys of published files: without layer_norm_eps the converter writes no epsilon that llama.cpp reads.
 config = json.loads((hf / "config.json").read_text())
 del config["rope_parameters"], config["layer_types"]
 config["torch_dtype"] = config.pop("dtype")
@@ -44,6 +44,6 @@ write_json(hf / "config.json", config | {"layer_norm_eps": 1e-05, "global_attn_e
 tokenizer.save(str(hf / "tokenizer.json"))
 write_json(hf / "tokenizer_config.json", {"cls_token": "[CLS]", "mask_token": "[MASK]", "model_input_names": ["input_ids", "attention_mask"], "model_max_length": LONGEST,
                                           "pad_token": "[PAD]", "sep_token": "[SEP]", "tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"})
-golden("modernbert", model, tokenizer, pooling="mean", longest=LONGEST, single=ids["[CLS]"], new=True, pre="gpt-2", matters=(
+golden("modernbert", model, tokenizer, pooling="mean", longest=LONGEST, single=ids["[CLS]"], new=True, pre="gpt-2", ablations=(
     {"local_attention": 14}, {"local_attention": 18}, {"rope_parameters": bases(1e4, 1e4)}, {"rope_parameters": bases(1.6e5, 1.6e5)},
     {"layer_types": ["full_attention"] * 4}, {"hidden_activation": "gelu_pytorch_tanh"}, {"norm_eps": 1e-2}))

@@ -1,7 +1,7 @@
-"""nomic-embed-text: BERT with RoPE, SwiGLU, fused QKV and no bias but in norms. No Normalize module.
+"""nomic-embed-text: BERT with RoPE, SwiGLU, fused QKV, biases only in norms. No Normalize module.
 
-hf/config.json is the published one (n_embd, n_head, ...), which llama.cpp's converter reads too; config_transformers5.json is what
-`transformers` itself writes and reads. The weights have the same names in both.
+hf/config.json has the published format (n_embd, n_head, ...), which llama.cpp's converter also reads; config_transformers5.json
+has the format of `transformers`. The weights have the same names.
 """
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from transformers import NomicBertConfig, NomicBertModel
 from arch.embedding import ROOT, fresh, golden, randomise, save, wordpiece, write_json
 
 VOCAB, LONGEST = 200, 80
-# The converter insists on these two numbers and writes 2048, what published models were trained with.
+# The converter requires these two values and writes 2048, the context length of the published models.
 CONFIG = {
     "activation_function": "swiglu", "architectures": ["NomicBertModel"], "attn_pdrop": 0.0, "bos_token_id": None, "causal": False,
     "dense_seq_output": True, "embd_pdrop": 0.0, "eos_token_id": None, "fused_bias_fc": True, "initializer_range": 0.02, "layer_norm_epsilon": 1e-12,
@@ -37,4 +37,4 @@ with tempfile.TemporaryDirectory() as readable:
     write_json(hf / "config.json", CONFIG)
     golden("nomic", model, tokenizer, pooling="mean", normalize=False, longest=LONGEST, single=tokenizer.token_to_id("[CLS]"),
            prompts={"search_query": "they told: ", "search_document": "of the sea: "}, folder=Path(readable), hparams=CONFIG,
-           matters=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}, {"hidden_act": "gelu"}))
+           ablations=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}, {"hidden_act": "gelu"}))

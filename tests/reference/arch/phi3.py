@@ -1,4 +1,4 @@
-"""Phi-4-mini: fused Q/K/V and gate/up, RoPE on three quarters of a head, longrope beyond its original context (the long factors), tied."""
+"""Phi-4-mini: fused Q/K/V and gate/up, RoPE on three quarters of a head, longrope over the original context (long factors), tied."""
 from transformers import Phi3Config
 
 from arch.common import VOCAB, golden, sentencepiece
@@ -11,7 +11,7 @@ golden("phi3", Phi3Config(
     max_position_embeddings=128, original_max_position_embeddings=32, sliding_window=None, rms_norm_eps=1e-5, tie_word_embeddings=True,
     pad_token_id=0, bos_token_id=1, eos_token_id=2, rope_parameters=ROPE,
 ), sentencepiece, notes="all tokens, greedy ones too, by the long factors", hub={"rope_scaling": {"type": "longrope", "short_factor": SHORT, "long_factor": LONG}},
-    made=("rope_factors_long.weight", "rope_factors_short.weight"), matters=(
+    generated=("rope_factors_long.weight", "rope_factors_short.weight"), ablations=(
         {"rope_parameters": ROPE | {"long_factor": SHORT}},
         {"rope_parameters": ROPE | {"attention_factor": 1.0}},
         {"rope_parameters": ROPE | {"partial_rotary_factor": 1.0, "long_factor": LONG + [9.0, 9.0], "short_factor": SHORT + [2.0, 2.0]}},

@@ -1,4 +1,4 @@
-"""Phi-3 within its original context: longrope's short factors, a window of 24 positions, untied.
+"""Phi-3 within its original context: short factors of longrope, a sliding window of 24 positions, untied.
 
 llama.cpp ignores the window of this architecture, though the converter writes it."""
 from transformers import Phi3Config
@@ -13,7 +13,7 @@ golden("phi3_short", Phi3Config(
     max_position_embeddings=512, original_max_position_embeddings=128, sliding_window=24, rms_norm_eps=1e-5, tie_word_embeddings=False,
     pad_token_id=0, bos_token_id=1, eos_token_id=2, rope_parameters=ROPE,
 ), sentencepiece, hub={"rope_scaling": {"type": "longrope", "short_factor": SHORT, "long_factor": LONG}},
-    made=("rope_factors_long.weight", "rope_factors_short.weight"), matters=(
+    generated=("rope_factors_long.weight", "rope_factors_short.weight"), ablations=(
         {"rope_parameters": ROPE | {"short_factor": LONG}},
         {"sliding_window": None},
     ))

@@ -1,6 +1,6 @@
-"""Qwen3-Embedding: a decoder whose last state is the embedding; the tokenizer ends every text with <|endoftext|>, which is not its eos_token.
+"""Qwen3-Embedding: a decoder with last-token pooling; the tokenizer appends <|endoftext|>, which is not its eos_token.
 
-As in the published files the tensors lack the prefix `model.`, though config.json says Qwen3ForCausalLM.
+As in the published files, the tensors lack the prefix `model.`, although config.json has Qwen3ForCausalLM.
 """
 from tokenizers import pre_tokenizers, processors
 from transformers import Qwen3Config, Qwen3Model
@@ -29,4 +29,4 @@ write_json(hf / "tokenizer_config.json", {"add_prefix_space": False, "bos_token"
                                           "tokenizer_class": "PreTrainedTokenizerFast", "unk_token": None})
 golden("qwen3_embedding", model, tokenizer, pooling="last", longest=LONGEST, causal=True, single=end, pre="qwen2",
        prompts={"query": "Instruct: tell of the sea\nQuery:", "document": ""},
-       matters=({"rms_norm_eps": 1e-2}, {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}))
+       ablations=({"rms_norm_eps": 1e-2}, {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}))

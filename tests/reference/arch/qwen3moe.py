@@ -1,4 +1,4 @@
-"""Qwen 3 MoE: eight experts, three of them for every token, their weights normalised; tied, to be small."""
+"""Qwen 3 MoE: eight experts, three per token, with normalized weights; tied, to be small."""
 from transformers import Qwen3MoeConfig
 
 from arch.common import golden
@@ -9,4 +9,4 @@ golden("qwen3moe", Qwen3MoeConfig(
     experts_implementation="eager",
     max_position_embeddings=256, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=272, eos_token_id=274,
     rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
-), hub={"num_experts": 8}, drop=("num_local_experts",), mlx=True, matters=({"norm_topk_prob": False}, {"num_experts_per_tok": 2}))
+), hub={"num_experts": 8}, drop=("num_local_experts",), mlx=True, ablations=({"norm_topk_prob": False}, {"num_experts_per_tok": 2}))

@@ -1,8 +1,8 @@
-"""Qwen3-Reranker: a Qwen 3 that answers "yes" or "no" behind a prompt with query and document, as its makers' code has it.
+"""Qwen3-Reranker: a Qwen 3 that answers "yes" or "no" to a prompt with query and document, as in the code of its authors.
 
-It writes `../../golden/reranker/`. The GGUF says `pooling_type` 4 and has the prompt as the template `rerank`; the folder says nothing of ranking.
+Writes `../../golden/reranker/`. The GGUF has `pooling_type` 4 and the prompt as template `rerank`; the folder has no ranking metadata.
 
-    golden.json    query, documents, instruction, and for both instructions the tokens and scores of each pair
+    golden.json    query, documents, and for two instructions the tokens and scores of each pair
 """
 import json
 
@@ -23,7 +23,7 @@ OTHER = "Find what tells of the sand"
 
 
 def tokens_and_merges():
-    """Byte symbols, the merges that make "yes" and "no", and the specials."""
+    """Returns byte symbols and merged tokens, including "yes" and "no", and the merges."""
     tokens, merges = common.trained_merges(270)
     merges = [tuple(pair) for pair in merges]
     for pair in (("y", "e"), ("ye", "s"), ("n", "o")):
@@ -57,12 +57,12 @@ def vocabulary(writer, vocab):
 
 
 def body(t, text):
-    """The ids of what users wrote: special tokens in it are text."""
+    """Encodes user text, in which special tokens are plain text."""
     return t(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
 def ranked(model, t, instruction):
-    """The tokens of every pair, and the probability of "yes", as the model's card computes it."""
+    """Returns the tokens and the probability of "yes" of every pair, computed as in the model card."""
     yes, no = t.convert_tokens_to_ids("yes"), t.convert_tokens_to_ids("no")
     pairs, scores = [], []
     for document in DOCUMENTS:
@@ -86,7 +86,7 @@ model = rounded(common.randomise(AutoModelForCausalLM.from_config(Qwen3Config(
     max_position_embeddings=1024, rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=vocab - 3, eos_token_id=vocab - 1,
     rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}), attn_implementation="eager"), 4))
 with torch.no_grad():
-    # So that scores are not all the same.
+    # Makes the scores differ.
     for word in ("yes", "no"):
         row = model.get_input_embeddings().weight[t.convert_tokens_to_ids(word)]
         row.copy_((row * 8).bfloat16().float())
@@ -99,7 +99,7 @@ t.save_pretrained(folder)
 (folder / "chat_template.jinja").unlink(missing_ok=True)
 
 model = load(folder)
-# The converter tells a reranker by this.
+# The converter detects a reranker by this file.
 (folder / "README.md").write_text("# Qwen3-Reranker\n")
 converted(folder, OUT / "model.gguf", vocabulary, vocab)
 (folder / "README.md").unlink()

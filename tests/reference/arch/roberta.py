@@ -1,7 +1,7 @@
-"""XLM-RoBERTa as multilingual E5 has it: positions begin at 2, one kind of token, SentencePiece's unigram.
+"""XLM-RoBERTa like multilingual E5: positions start at 2, one token type, SentencePiece unigram.
 
-The GGUF's tokens come out of sentencepiece.bpe.model, as those of most published files; the converter drops the two rows of
-the position embedding that nobody reads, and calls the tokenizer `t5`.
+The GGUF's tokens are from sentencepiece.bpe.model, as in most published files; the converter drops the two unused rows of the
+position embedding, and writes tokenizer model `t5`.
 """
 import base64
 import io
@@ -16,12 +16,12 @@ from transformers import XLMRobertaConfig, XLMRobertaModel
 from arch.embedding import CORPUS, TEXTS, fresh, golden, randomise, save, write_json
 
 LONGEST = 80
-# What SentencePiece replaces before it cuts: its real table has 240 kB.
+# Normalization rules of SentencePiece; the full table has 240 kB.
 RULES = {"é": "e", "ﬁ": "fi", "\u00a0": " ", "\t": " ", "\n": " ", "Ａ": "A", "…": "..."}
 
 
 def unigram():
-    """SentencePiece's file, and the same as tokenizer.json has it: four specials in another order, a mask at the end."""
+    """Returns the SentencePiece file and the tokenizer.json, which has four special tokens in another order and a mask at the end."""
     file, words = io.BytesIO(), np.random.default_rng(0).permuted(np.tile(CORPUS.split(), (60, 1)), axis=1)
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
         for old, new in RULES.items():
@@ -57,4 +57,4 @@ write_json(hf / "tokenizer_config.json", {
     "bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True,
     "normalized": True, "rstrip": False, "single_word": False}, "model_max_length": 512, "pad_token": "<pad>", "sep_token": "</s>",
     "tokenizer_class": "XLMRobertaTokenizer", "unk_token": "<unk>"})
-golden("roberta", model, tokenizer, pooling="mean", longest=LONGEST, single=0, matters=({"hidden_act": "gelu_pytorch_tanh"}, {"pad_token_id": 0}))
+golden("roberta", model, tokenizer, pooling="mean", longest=LONGEST, single=0, ablations=({"hidden_act": "gelu_pytorch_tanh"}, {"pad_token_id": 0}))

@@ -1,4 +1,4 @@
-"""StarCoder 2: LayerNorm and biases as in GPT-2, rotary positions and grouped heads as in Llama, no gate, tied."""
+"""StarCoder 2: LayerNorm and biases as in GPT-2, RoPE and GQA as in Llama, no gate, tied."""
 from transformers import Starcoder2Config
 
 from arch.common import golden
@@ -8,4 +8,4 @@ golden("starcoder2", Starcoder2Config(
     max_position_embeddings=256, norm_epsilon=1e-5, use_bias=True, hidden_act="gelu_pytorch_tanh", sliding_window=None,
     tie_word_embeddings=True, pad_token_id=272, bos_token_id=None, eos_token_id=274,
     rope_parameters={"rope_type": "default", "rope_theta": 999999.0},
-), matters=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}, {"hidden_act": "relu"}))
+), ablations=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}, {"hidden_act": "relu"}))

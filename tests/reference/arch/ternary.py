@@ -1,16 +1,16 @@
-"""What the scripts of ternary models share: their layers, as `transformers` computes them, their files, and tokens that
-keep away from the edges of what rounds.
+"""Shared functions of the scripts of ternary models: layers as in `transformers`, files, and selection of tokens whose
+activations are not close to rounding boundaries.
 
-A layer of a BitNet rounds the row that it reads to 8 bits. Where a number lies near the middle of two codes, the noise of
-float32 decides between them, and a code more or less moves the logits by a thousandth and more: no two programs agree on
-such a row. So the tokens of these goldens are chosen one by one such that no number of any layer lies within `EDGE` of a
-middle, in codes, and the greedy continuation leads by more than noise far above float32's can move.
+A BitNet layer rounds its input to 8 bits. Close to the middle of two codes, float32 rounding noise determines the code, and a
+different code changes the logits by 1e-3 or more, so that implementations differ. Therefore the tokens of these goldens are
+chosen one by one such that no activation of any layer is within `EDGE` of a middle, in codes, and the greedy continuation has
+a margin that is robust to noise much larger than that of float32.
 """
 import json
 import os
 import shutil
 
-# The functions that `transformers` compiles would want a C++ compiler, and gain nothing here.
+# Compiled functions of `transformers` would require a C++ compiler.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 import numpy as np
@@ -23,14 +23,14 @@ from common import interleave, versions
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 EDGE, BATCH = 2e-3, 48
-LEAD, NOISE, SHAKES = 5e-3, 1e-5, 20
+LEAD, NOISE, NOISE_RUNS = 5e-3, 1e-5, 20
 # The fork of ggml that has this type is not in the `gguf` package. Layout: `quantize_i2_s` of BitNet's ggml-bitnet-mad.cpp.
 I2_S, MOSTLY_I2_S = 36, 40
 SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 
 
-def half_way(model):
-    """Rounds all weights to what both BF16 and F16 can hold."""
+def round_weights(model):
+    """Rounds all weights to values that both BF16 and F16 represent."""
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(p.bfloat16().half().bfloat16().float())
@@ -41,8 +41,8 @@ def layers(model):
 
 
 def ternarise(model, scale_of, linear=AutoBitLinear, **options):
-    """Replaces the layers by those of `transformers` for packed weights; `scale_of` gives its weight_scale from mean |w|."""
-    half_way(model)
+    """Replaces the layers by those of `transformers` for packed weights; `scale_of` computes weight_scale from mean |w|."""
+    round_weights(model)
     for name, old in layers(model):
         mean = old.weight.detach().abs().mean()
         codes = (old.weight.detach() / mean).round().clamp(-1, 1)
@@ -56,26 +56,26 @@ def ternarise(model, scale_of, linear=AutoBitLinear, **options):
 
 
 def distances(model, rows):
-    """Of every token of a batch of texts, how near its numbers come to the middle of two codes, over all layers: [batch, tokens]."""
-    found = []
+    """Returns the smallest distance of activations to the middle of two codes over all layers: [batch, tokens]."""
+    gaps = []
 
     def look(module, args):
         x = args[0].double()
         if module.rms_norm is not None:
             x = module.rms_norm(args[0]).double()
         x = x * (127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5))
-        found.append((x - x.floor() - 0.5).abs().amin(-1))
+        gaps.append((x - x.floor() - 0.5).abs().amin(-1))
 
     hooks = [m.register_forward_pre_hook(look) for _, m in layers(model)]
     with torch.no_grad():
         model(torch.tensor(rows))
     for hook in hooks:
         hook.remove()
-    return torch.stack(found).amin(0)
+    return torch.stack(gaps).amin(0)
 
 
 def clear_tokens(model, vocab, seed, count=POSITIONS, edge=EDGE):
-    """Random tokens of which none brings a number within `edge` of the middle of two codes; None where one has to."""
+    """Returns random tokens without activations within `edge` of the middle of two codes; None if there are none."""
     rng, tokens = np.random.default_rng(seed), []
     while len(tokens) < count:
         candidates = 3 + rng.permutation(vocab - 3)
@@ -89,33 +89,33 @@ def clear_tokens(model, vocab, seed, count=POSITIONS, edge=EDGE):
     return tokens
 
 
-def steadfast(model, tokens, continuation):
-    """Whether noise on the embeddings leaves every token of a greedy continuation the best one."""
+def is_robust(model, tokens, continuation):
+    """Returns true if the greedy continuation does not change with noise on the embeddings."""
     noise = torch.Generator().manual_seed(0)
     keep = lambda module, args, out: out * (1 + NOISE * torch.randn(out.shape, generator=noise))
     hook = model.get_input_embeddings().register_forward_hook(keep)
-    answers = [logits(model, tokens + continuation)[len(tokens) - 1:-1].argmax(-1).tolist() for _ in range(SHAKES)]
+    answers = [logits(model, tokens + continuation)[len(tokens) - 1:-1].argmax(-1).tolist() for _ in range(NOISE_RUNS)]
     hook.remove()
     return all(answer == continuation for answer in answers)
 
 
 def find_seed(build, vocab, edge=EDGE):
-    """The first seed with clear tokens behind which the greedy continuation is clear, and does not end in one token over and over."""
+    """Finds the first seed with clear tokens and a robust greedy continuation that is not repetitive."""
     for seed in range(1000):
         model = build(seed)
         prompt = clear_tokens(model, vocab, seed, PROMPT, edge)
         if prompt is None:
             continue
         out, lead = common.greedy(model, prompt, GREEDY)
-        if lead > LEAD and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and steadfast(model, prompt, out):
+        if lead > LEAD and len(set(out)) >= 12 and len(set(out[-12:])) >= 3 and is_robust(model, prompt, out):
             tokens = clear_tokens(model, vocab, seed, POSITIONS, edge)
             if tokens is not None:
                 return seed, model, tokens, out, lead
-    raise SystemExit("no seed will do")
+    raise SystemExit("no suitable seed found")
 
 
 def i2_s(codes, scale):
-    """The bytes of one tensor: of every 128 codes the first 32 in the high bits, and the scale behind all of them."""
+    """Encodes a tensor: the first 32 of every 128 codes are in the high bits; the scale follows all codes."""
     blocks = (codes.numpy().reshape(-1, 4, 32) + 1).astype(np.uint8)
     packed = blocks[:, 0] << 6 | blocks[:, 1] << 4 | blocks[:, 2] << 2 | blocks[:, 3]
     tail = np.zeros(8, np.float32)
@@ -124,7 +124,7 @@ def i2_s(codes, scale):
 
 
 def keys(model, arch, name):
-    """A writer with the keys that files with I2_S have."""
+    """Returns a GGUF writer with the keys of I2_S files."""
     c = model.config
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     w = gguf.GGUFWriter(None, arch)
@@ -145,7 +145,7 @@ def keys(model, arch, name):
 
 
 def write(w, model, file, names, scale_of, permuted=False, norm_type=np.float32):
-    """The tensors of a model: I2_S, with embeddings in F16. `scale_of` is what a layer's codes are times."""
+    """Writes the tensors of a model: I2_S, with embeddings in F16. `scale_of` returns the scale of a layer."""
     c = model.config
     ternary = dict(layers(model))
 
@@ -174,7 +174,7 @@ def write(w, model, file, names, scale_of, permuted=False, norm_type=np.float32)
 
 
 def packed(model):
-    """The tensors of the checkpoint: four rows of codes to a byte, everything else BF16."""
+    """Returns the tensors of the checkpoint: four rows of codes per byte, everything else BF16."""
     ternary, out = dict(layers(model)), {}
     for name, t in model.state_dict().items():
         if name.removesuffix(".weight") in ternary:
@@ -185,7 +185,7 @@ def packed(model):
 
 
 def loaded(folder):
-    """The packed checkpoint as `transformers` reads it, in float32; left alone, its layers stay in BF16."""
+    """Loads the packed checkpoint with `transformers` in float32; by default its layers are BF16."""
     model = torch.nn.Module.float(load(folder))
     for _, layer in layers(model):
         layer.dtype = torch.float32
@@ -193,7 +193,7 @@ def loaded(folder):
 
 
 def save_hub(model, folder, quantization, tokenizer):
-    """The checkpoint as a model hub has it, packed; `quantization` are the keys of quantization_config beside the method."""
+    """Saves the packed checkpoint as on the Hugging Face Hub; `quantization` has additional keys of quantization_config."""
     folder.mkdir(parents=True)
     save_file({name: t.contiguous() for name, t in packed(model).items()}, folder / "model.safetensors", metadata={"format": "pt"})
     config = on_hub(model.config.to_diff_dict() | {"dtype": "bfloat16", "architectures": [type(model).__name__]})
@@ -203,13 +203,13 @@ def save_hub(model, folder, quantization, tokenizer):
 
 
 def golden(name, build, keys, quantization, scale_of, *, vocabulary=common.byte_level, names=SUB_NORMS, permuted=False, edge=EDGE):
-    """Writes the folder of one architecture, as `arch.common.golden` does.
+    """Writes the folder of one architecture, like `arch.common.golden`.
 
-    build           the model of a seed
-    keys            a GGUF writer with the keys of a model
+    build           returns the model of a seed
+    keys            returns a GGUF writer with the keys of a model
     quantization    keys of quantization_config
-    scale_of        what the codes of a layer are times
-    permuted        whether the GGUF has the rows of Q and K in pairs
+    scale_of        returns the scale of a layer
+    permuted        True if the GGUF has the rows of Q and K in pairs
     """
     torch.set_num_threads(1)
     out = ROOT / name
@@ -218,7 +218,7 @@ def golden(name, build, keys, quantization, scale_of, *, vocabulary=common.byte_
     answers = logits(model, tokens)
     save_hub(model, out / "hf", quantization, tokenizer_of(vocabulary, model.config.vocab_size))
     gap = (logits(loaded(out / "hf"), tokens) - answers).abs().max().item()
-    assert gap < 1e-6, f"{name}: the files answer otherwise than the model that was saved, by {gap}"
+    assert gap < 1e-6, f"{name}: the logits of the files differ from the saved model by {gap}"
     write(keys(model), model, out / "model.gguf", names, scale_of, permuted)
     record(out, model, tokens, answers, {"greedy": continuation, "lead": lead, "seed": seed, "edge": distances(model, [tokens]).min().item()})
 

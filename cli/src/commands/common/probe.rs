@@ -39,7 +39,7 @@ impl Probe {
                 let device = gpu::open(&gpu::Options {
                     adapter: options.adapter.clone(),
                     allow_software: true,
-                    forms: Some(Vec::new()),
+                    variants: Some(Vec::new()),
                     ..gpu::Options::default()
                 })?;
                 let device = device.ok_or_else(|| Failure::new("the GPU is gone"))?;

@@ -1,9 +1,9 @@
-//! Replay from command buffers of Vulkan that are recorded once: wgpu's device and queue, and the
-//! buffers that it filled, without wgpu between.
+//! Replay of Vulkan command buffers that are recorded once. Uses the device, queue and buffers of
+//! wgpu directly.
 //!
-//! A range of a table becomes a command buffer when it first runs, and is submitted as often as it
-//! is wanted: lengths and step state are on the device. What is written goes ahead of the next
-//! submission. Nothing is allocated for a token, by nobody.
+//! A range of a table is recorded when it first runs, and resubmitted for every later run: lengths
+//! and step state are in device memory. Writes are submitted before the next run. A token needs no
+//! allocation.
 
 mod clock;
 mod context;
@@ -14,17 +14,17 @@ mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
-use super::parts::{Command, Parts, in_table};
-use super::pipeline_cache::PipelineCache;
+use super::link_plan::{Command, LinkPlan, in_table};
+use super::pipeline_cache::PipelineCacheFile;
 use super::pipelines;
-use super::upload::filled;
+use super::upload::create_arena;
 use ash::vk;
-use clock::Clock;
+use clock::RecordedTimer;
 use context::Context;
-pub(super) use context::{able, idle};
+pub(super) use context::{check_support, wait_idle};
 use kernels::{Buffers, Kernels, Layouts};
 use record::Recordings;
-use ring::{Ring, Source};
+use ring::{BufferRange, Ring};
 use std::any::Any;
 use std::sync::Arc;
 use tabla_core::device::Profile;
@@ -32,9 +32,9 @@ use tabla_core::error::Result;
 use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
 use tabla_core::op::table::{BufferId, Cmds, KernelId, Table};
 
-/// A device with tables linked to it.
-struct Recorded {
-    // It waits for the device before the buffers go.
+/// Executor that submits recorded command buffers.
+struct RecordedExecutor {
+    // Declared first: its drop waits for the device before the buffers are dropped.
     context: Context,
     tables: Arc<[Table]>,
     commands: Vec<Vec<Command>>,
@@ -44,47 +44,47 @@ struct Recorded {
     copies: Copies,
     buffers: Buffers,
     arena: Arena,
-    /// What times the commands, once that was asked for.
-    clock: Option<Clock>,
+    /// Created on the first use of `time_commands`.
+    timer: Option<RecordedTimer>,
 }
 
 /// Links tables to a device whose queue is shared with wgpu.
-pub(super) fn link(device: &Device, parts: Parts) -> Result<Box<dyn Executor>> {
+pub(super) fn link(device: &Device, plan: LinkPlan) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
     let options = spirv::options(&context)?;
-    let kept = PipelineCache::read(device);
-    let cache = kernels::cache(&context, &kept);
+    let file = PipelineCacheFile::read(device);
+    let cache = kernels::create_cache(&context, &file);
     let make = |kernel: KernelId, text: &_| {
         let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (kernel, text))?;
         Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
     };
-    let fill = || filled(device, &parts.program);
-    let (pipelines, arena) = pipelines::compile(device, &parts.kernels, &make, fill)?;
-    kernels::keep(&context, cache, &kept);
-    let turn = context.turn()?;
+    let fill = || create_arena(device, &plan.program);
+    let (pipelines, arena) = pipelines::compile(device, &plan.kernels, &make, fill)?;
+    kernels::save_cache(&context, cache, &file);
+    let guard = context.lock()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;
-        Ok((entry.place, (buffer, entry.buffer.size())))
+        Ok((entry.id, (buffer, entry.buffer.size())))
     });
     let buffers = buffers.collect::<Result<Buffers>>()?;
-    let sets = layouts.bind(&context, &buffers, &parts.groups)?;
-    drop(turn);
-    Ok(Box::new(Recorded {
+    let sets = layouts.bind(&context, &buffers, &plan.bindings)?;
+    drop(guard);
+    Ok(Box::new(RecordedExecutor {
         recordings: Recordings::new(&context)?,
         ring: Ring::new(&context)?,
         copies: Copies::default(),
         kernels: Kernels { pipelines, sets },
-        commands: parts.commands,
-        tables: parts.program.tables,
+        commands: plan.commands,
+        tables: plan.program.tables,
         buffers,
         arena,
-        clock: None,
+        timer: None,
         context,
     }))
 }
 
-impl Executor for Recorded {
+impl Executor for RecordedExecutor {
     fn profile(&self) -> &Profile {
         self.context.device.profile()
     }
@@ -98,26 +98,26 @@ impl Executor for Recorded {
     }
 
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
-        let turn = self.context.turn()?;
-        if let Some(clock) = self.clock.as_mut().filter(|clock| clock.laps.are_on()) {
+        let guard = self.context.lock()?;
+        if let Some(timer) = self.timer.as_mut().filter(|t| t.timings.enabled()) {
             self.ring.submit(&self.context, &[], 0)?;
             let of = (table, &self.tables[table]);
             for range in (0..times).flat_map(|_| cmds.ranges()) {
                 let commands = in_table(&self.commands, table, &range)?;
-                clock.replay(&self.context, &self.kernels, of, (&range, commands))?;
+                timer.replay(&self.context, &self.kernels, of, (&range, commands))?;
             }
             return Ok(());
         }
-        if !self.recordings.have_room() {
-            idle(&self.context.device.wgpu, &turn);
-            self.recordings.forget();
+        if !self.recordings.has_space() {
+            wait_idle(&self.context.device.wgpu, &guard);
+            self.recordings.clear();
         }
         let mut recorded = [vk::CommandBuffer::null(); 2];
         let mut count = 0;
         for (recording, range) in recorded.iter_mut().zip(cmds.ranges()) {
             count += 1;
             *recording = match self.recordings.find(table, &range) {
-                Some(known) => known,
+                Some(existing) => existing,
                 None => {
                     let commands = in_table(&self.commands, table, &range)?;
                     let of = (&self.tables[table], commands);
@@ -131,28 +131,28 @@ impl Executor for Recorded {
     }
 
     fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
-        let _turn = self.context.turn()?;
+        let _guard = self.context.lock()?;
         let entry = self.arena.writable(place, offset, bytes.len())?;
-        let (buffer, _) = self.buffers[&entry.place];
+        let (buffer, _) = self.buffers[&entry.id];
         self.ring
             .write(&self.context, (buffer, offset as u64), bytes)
     }
 
     fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let _turn = self.context.turn()?;
+        let _guard = self.context.lock()?;
         let entry = self.arena.range(place, offset, bytes.len())?;
-        let (buffer, _) = self.buffers[&entry.place];
+        let (buffer, _) = self.buffers[&entry.id];
         self.ring
             .read(&self.context, (buffer, offset as u64), bytes)
     }
 
     fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
-        let _turn = self.context.turn()?;
+        let _guard = self.context.lock()?;
         check_disjoint(from, to, bytes)?;
         self.arena.writable(place, to, bytes)?;
         let entry = self.arena.writable(place, from, bytes)?;
-        let (buffer, _) = self.buffers[&entry.place];
-        let source = Source {
+        let (buffer, _) = self.buffers[&entry.id];
+        let source = BufferRange {
             buffer,
             offset: from as u64,
             bytes,
@@ -161,41 +161,41 @@ impl Executor for Recorded {
     }
 
     fn copy(&mut self, spans: &[Span]) -> Result<Copying> {
-        let _turn = self.context.turn()?;
-        self.arena.copyable(spans)?;
-        let (copying, room) = self.copies.begin(spans)?;
-        let sources = spans.iter().map(|span| Source {
+        let _guard = self.context.lock()?;
+        self.arena.check_copy(spans)?;
+        let (copying, index) = self.copies.begin(spans)?;
+        let sources = spans.iter().map(|span| BufferRange {
             buffer: self.buffers[&span.place].0,
             offset: span.offset as u64,
             bytes: span.bytes,
         });
-        self.ring.copy(&self.context, sources, room)?;
+        self.ring.copy(&self.context, sources, index)?;
         Ok(copying)
     }
 
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()> {
-        let _turn = self.context.turn()?;
-        let room = self.copies.find(&copying, bytes.len())?;
-        self.ring.take(&self.context, room, bytes)
+        let _guard = self.context.lock()?;
+        let index = self.copies.find(&copying, bytes.len())?;
+        self.ring.take(&self.context, index, bytes)
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        let _turn = self.context.turn()?;
-        let clock = match self.clock.take() {
-            Some(clock) => clock,
-            None => Clock::new(&self.context, &self.tables)?,
+        let _guard = self.context.lock()?;
+        let timer = match self.timer.take() {
+            Some(timer) => timer,
+            None => RecordedTimer::new(&self.context, &self.tables)?,
         };
-        self.clock.insert(clock).laps.begin();
+        self.timer.insert(timer).timings.begin();
         Ok(())
     }
 
     fn end_timing(&mut self) {
-        self.clock.iter_mut().for_each(|clock| clock.laps.end());
+        self.timer.iter_mut().for_each(|timer| timer.timings.end());
     }
 
     fn laps(&self, table: usize) -> &[CommandTiming] {
-        self.clock
+        self.timer
             .as_ref()
-            .map_or(&[], |clock| clock.laps.of(table))
+            .map_or(&[], |timer| timer.timings.of(table))
     }
 }

@@ -1,38 +1,35 @@
-//! Recording: ranges of commands as command buffers, kept for when they are asked for again.
-#![expect(
-    unsafe_code,
-    reason = "commands are recorded through functions of Vulkan"
-)]
+//! Recording of ranges of commands as command buffers, which are cached.
+#![expect(unsafe_code, reason = "Vulkan functions are unsafe")]
 
 use super::context::Context;
 use super::kernels::Kernels;
-use crate::parts::Command;
+use crate::link_plan::Command;
 use ash::vk;
 use std::ops::Range;
 use tabla_core::error::Result;
 use tabla_core::op::list::Access;
 use tabla_core::op::table::{BufferId, DispatchCmd, Table};
 
-/// Ranges that are kept; decoding and prefill together ask for fewer.
-const KEPT: usize = 64;
-/// Ranges that a replay may have to record.
-const OF_A_REPLAY: usize = 2;
+/// Maximum number of cached recordings; decode and prefill together use fewer.
+const RECORDINGS_MAX: usize = 64;
+/// Maximum number of ranges of a replay.
+const RANGES_PER_REPLAY: usize = 2;
 
-/// What waits for whatever was submitted or recorded before.
+/// Work that a barrier makes wait for earlier work.
 #[derive(Clone, Copy)]
-pub(super) enum Before {
-    /// The first command of a range.
+pub(super) enum Barrier {
+    /// Commands of a new range; waits for all earlier commands and copies.
     Range,
-    /// A command that touches what others of its range have touched.
+    /// A command with a hazard; waits for earlier commands of its range.
     Command,
-    /// A copy.
+    /// A copy; waits for all earlier commands and copies.
     Copy,
-    /// The host's look at what was copied.
-    Host,
+    /// Reads by the host; wait for copies.
+    HostRead,
 }
 
-/// Has what is recorded next wait until its memory is as what came before left it.
-pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, before: Before) {
+/// Records a memory barrier.
+pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, barrier: Barrier) {
     type Stage = vk::PipelineStageFlags;
     type Access = vk::AccessFlags;
     let all = (
@@ -47,11 +44,11 @@ pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, before: Be
         Stage::TRANSFER,
         Access::TRANSFER_READ | Access::TRANSFER_WRITE,
     );
-    let (earlier, later) = match before {
-        Before::Range => (all, kernel),
-        Before::Command => ((Stage::COMPUTE_SHADER, Access::SHADER_WRITE), kernel),
-        Before::Copy => (all, copy),
-        Before::Host => (
+    let (earlier, later) = match barrier {
+        Barrier::Range => (all, kernel),
+        Barrier::Command => ((Stage::COMPUTE_SHADER, Access::SHADER_WRITE), kernel),
+        Barrier::Copy => (all, copy),
+        Barrier::HostRead => (
             (Stage::TRANSFER, Access::TRANSFER_WRITE),
             (Stage::HOST, Access::HOST_READ),
         ),
@@ -60,7 +57,7 @@ pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, before: Be
         .src_access_mask(earlier.1)
         .dst_access_mask(later.1)];
     let flags = vk::DependencyFlags::empty();
-    // SAFETY: the commands are being recorded, outside of any render pass.
+    // SAFETY: the commands are being recorded, outside of a render pass.
     unsafe {
         context
             .raw
@@ -68,35 +65,35 @@ pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, before: Be
     }
 }
 
-/// The ranges that were recorded, and command buffers for more.
+/// The recorded ranges, and free command buffers.
 pub(super) struct Recordings {
     free: Vec<vk::CommandBuffer>,
-    known: Vec<(usize, Range<usize>, vk::CommandBuffer)>,
+    recorded: Vec<(usize, Range<usize>, vk::CommandBuffer)>,
 }
 
 impl Recordings {
     pub(super) fn new(context: &Context) -> Result<Self> {
         Ok(Self {
-            free: context.command_buffers(KEPT)?,
-            known: Vec::with_capacity(KEPT),
+            free: context.command_buffers(RECORDINGS_MAX)?,
+            recorded: Vec::with_capacity(RECORDINGS_MAX),
         })
     }
 
-    /// The command buffer of a range, where it was recorded.
+    /// Returns the command buffer of a recorded range.
     pub(super) fn find(&self, table: usize, range: &Range<usize>) -> Option<vk::CommandBuffer> {
-        let mut known = self.known.iter();
-        let found = known.find(|(t, r, _)| *t == table && r == range);
-        found.map(|(.., commands)| *commands)
+        let mut recorded = self.recorded.iter();
+        let recording = recorded.find(|(t, r, _)| *t == table && r == range);
+        recording.map(|(.., commands)| *commands)
     }
 
-    /// Whether the ranges of another replay can be recorded before all are forgotten.
-    pub(super) fn have_room(&self) -> bool {
-        self.free.len() >= OF_A_REPLAY
+    /// Returns true if all ranges of a replay can be recorded without `clear`.
+    pub(super) fn has_space(&self) -> bool {
+        self.free.len() >= RANGES_PER_REPLAY
     }
 
-    /// Forgets all ranges. No command buffer may be under way.
-    pub(super) fn forget(&mut self) {
-        self.free.extend(self.known.drain(..).map(|(.., c)| c));
+    /// Frees all recordings. No command buffer may be pending.
+    pub(super) fn clear(&mut self) {
+        self.free.extend(self.recorded.drain(..).map(|(.., c)| c));
     }
 
     /// Records a range of a table.
@@ -104,36 +101,36 @@ impl Recordings {
         &mut self,
         context: &Context,
         kernels: &Kernels,
-        (at, range): (usize, Range<usize>),
+        (table_index, range): (usize, Range<usize>),
         (table, commands): (&Table, &[Command]),
     ) -> Result<vk::CommandBuffer> {
-        let buffer = self.free.pop().expect("there is room");
+        let buffer = self.free.pop().expect("`has_space` was checked");
         let cmds = table.cmds[range.clone()].iter().zip(commands);
-        let tape = Tape {
+        let recorder = Recorder {
             context,
             kernels,
             buffer,
-            stamps: None,
+            timestamps: None,
         };
-        let recorded = tape.record(table, cmds);
-        match recorded {
-            Ok(()) => self.known.push((at, range, buffer)),
+        let result = recorder.record(table, cmds);
+        match result {
+            Ok(()) => self.recorded.push((table_index, range, buffer)),
             Err(_) => self.free.push(buffer),
         }
-        recorded.map(|()| buffer)
+        result.map(|()| buffer)
     }
 }
 
-/// A command buffer to be recorded.
-pub(super) struct Tape<'a> {
+/// Records commands into a command buffer.
+pub(super) struct Recorder<'a> {
     pub(super) context: &'a Context,
     pub(super) kernels: &'a Kernels,
     pub(super) buffer: vk::CommandBuffer,
-    /// Timestamps for before the first command, and after each.
-    pub(super) stamps: Option<vk::QueryPool>,
+    /// Queries for timestamps before the first command and after each command.
+    pub(super) timestamps: Option<vk::QueryPool>,
 }
 
-impl Tape<'_> {
+impl Recorder<'_> {
     pub(super) fn record<'a>(
         &self,
         table: &Table,
@@ -142,16 +139,16 @@ impl Tape<'_> {
         let (context, buffer) = (self.context, self.buffer);
         let info = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
-        // SAFETY: the buffer is not pending, and its pool lets each begin anew.
+        // SAFETY: the buffer is not pending, and its pool allows re-recording.
         let begun = unsafe { context.raw.begin_command_buffer(buffer, &info) };
-        context.checked("commands", begun)?;
-        barrier(context, buffer, Before::Range);
-        self.first_stamp(cmds.len());
-        let mut touched = Touched::default();
+        context.check("commands", begun)?;
+        barrier(context, buffer, Barrier::Range);
+        self.first_timestamp(cmds.len());
+        let mut accesses = Accesses::default();
         let mut bound = None;
-        for ((cmd, command), behind) in cmds.zip(1..) {
-            if touched.wants_barrier(operands(table, cmd)) {
-                barrier(context, buffer, Before::Command);
+        for ((cmd, command), timestamp) in cmds.zip(1..) {
+            if accesses.needs_barrier(operands(table, cmd)) {
+                barrier(context, buffer, Barrier::Command);
             }
             if bound != Some(command.pipeline) {
                 bound = Some(command.pipeline);
@@ -159,58 +156,59 @@ impl Tape<'_> {
             }
             let params = table.params(cmd);
             self.kernels.dispatch(context, buffer, command, params);
-            self.stamp(behind);
+            self.timestamp(timestamp);
         }
         // SAFETY: the buffer is being recorded.
         let ended = unsafe { context.raw.end_command_buffer(buffer) };
-        context.checked("commands", ended)
+        context.check("commands", ended)
     }
 
-    fn first_stamp(&self, commands: usize) {
-        if let Some(stamps) = self.stamps {
+    /// Resets the queries and records the timestamp before the first command.
+    fn first_timestamp(&self, commands: usize) {
+        if let Some(timestamps) = self.timestamps {
             let count = u32::try_from(commands + 1).expect("tables are small");
             let raw = &self.context.raw;
-            // SAFETY: the buffer is being recorded; the pool has a timestamp for each command of
-            // the longest table, and one.
-            unsafe { raw.cmd_reset_query_pool(self.buffer, stamps, 0, count) };
-            self.stamp(0);
+            // SAFETY: the buffer is being recorded; the pool has one query more than the longest
+            // table has commands.
+            unsafe { raw.cmd_reset_query_pool(self.buffer, timestamps, 0, count) };
+            self.timestamp(0);
         }
     }
 
-    /// The time when all before is done.
-    fn stamp(&self, at: u32) {
-        if let Some(stamps) = self.stamps {
+    /// Records timestamp `at`, taken when all earlier commands have finished.
+    fn timestamp(&self, at: u32) {
+        if let Some(timestamps) = self.timestamps {
             let (raw, done) = (&self.context.raw, vk::PipelineStageFlags::BOTTOM_OF_PIPE);
-            // SAFETY: the buffer is being recorded; the timestamp was reset in it.
-            unsafe { raw.cmd_write_timestamp(self.buffer, done, stamps, at) };
+            // SAFETY: the buffer is being recorded; the query is reset in it.
+            unsafe { raw.cmd_write_timestamp(self.buffer, done, timestamps, at) };
         }
     }
 }
 
-/// The places of a command, and whether it writes them.
+/// Returns the buffers of a command, and whether it writes them.
 fn operands(table: &Table, cmd: &DispatchCmd) -> impl Iterator<Item = (BufferId, bool)> + Clone {
     let slots = cmd.slots().iter().zip(cmd.kernel.op.operands());
     slots.map(|(&slot, o)| (table.slot(slot).place, o.access != Access::Read))
 }
 
-/// Places that commands touched since the last barrier, and whether they wrote them.
+/// Buffers accessed since the last barrier, and whether they were written.
 #[derive(Default)]
-struct Touched(Vec<(BufferId, bool)>);
+struct Accesses(Vec<(BufferId, bool)>);
 
-impl Touched {
-    /// Whether a command has to wait for those before it: it touches what one of them wrote, or
-    /// writes what one of them touched.
-    fn wants_barrier(&mut self, operands: impl Iterator<Item = (BufferId, bool)> + Clone) -> bool {
-        let meets = |(place, writes): (BufferId, bool)| {
-            let mut touched = self.0.iter();
-            touched.any(|&(p, written)| p == place && (writes || written))
+impl Accesses {
+    /// Adds the operands of a command. Returns true if the command needs a barrier: it accesses a
+    /// written buffer, or writes an accessed buffer.
+    fn needs_barrier(&mut self, operands: impl Iterator<Item = (BufferId, bool)> + Clone) -> bool {
+        let conflicts = |(id, writes): (BufferId, bool)| {
+            let mut accesses = self.0.iter();
+            accesses.any(|&(other, written)| other == id && (writes || written))
         };
-        let wants = operands.clone().any(meets);
-        if wants {
+        let needed = operands.clone().any(conflicts);
+        if needed {
             self.0.clear();
         }
         self.0.extend(operands);
-        wants
+        needed
     }
 }
 
@@ -219,20 +217,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_waits_for_what_it_meets() {
+    fn barriers_separate_conflicting_accesses() {
         let [a, b, c] = [0, 1, 2].map(BufferId::Scratch);
-        let mut touched = Touched::default();
-        let mut wants =
-            |operands: &[(BufferId, bool)]| touched.wants_barrier(operands.iter().copied());
-        assert!(!wants(&[(a, false), (b, true)]), "the first");
-        assert!(!wants(&[(a, false), (c, true)]), "reads beside reads");
-        assert!(wants(&[(b, false)]), "reads what was written");
-        assert!(
-            !wants(&[(a, true)]),
-            "the reads of a were before the barrier"
-        );
-        assert!(wants(&[(b, true)]), "writes what was read");
-        assert!(wants(&[(b, true)]), "writes what was written");
-        assert!(!wants(&[(c, true)]), "another place");
+        let mut accesses = Accesses::default();
+        let mut needed =
+            |operands: &[(BufferId, bool)]| accesses.needs_barrier(operands.iter().copied());
+        assert!(!needed(&[(a, false), (b, true)]), "first command");
+        assert!(!needed(&[(a, false), (c, true)]), "read after read");
+        assert!(needed(&[(b, false)]), "read after write");
+        assert!(!needed(&[(a, true)]), "a was read before the barrier");
+        assert!(needed(&[(b, true)]), "write after read");
+        assert!(needed(&[(b, true)]), "write after write");
+        assert!(!needed(&[(c, true)]), "another buffer");
     }
 }

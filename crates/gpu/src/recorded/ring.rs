@@ -1,60 +1,60 @@
-//! Small command buffers that are recorded anew: writes that wait for the next run, and copies to
-//! be read.
+//! Ring of small command buffers that are re-recorded, for writes before the next run and for
+//! readback copies.
 #![expect(
     unsafe_code,
-    reason = "commands are recorded through functions of Vulkan, and their bytes read from its memory"
+    reason = "Vulkan functions are unsafe, and readback is from mapped memory"
 )]
 
 use super::context::Context;
-use super::record::{Before, barrier};
+use super::record::{Barrier, barrier};
 use crate::readback::{READ_BYTES, READBACK_BYTES};
 use ash::vk;
 use std::ptr::NonNull;
 use tabla_core::error::Result;
 use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX};
 
-/// Command buffers that may be under way at a time.
+/// Maximum number of pending command buffers.
 const SLOTS: usize = 8;
-/// Bytes that one command may write inline, by the specification.
+/// Maximum size of `vkCmdUpdateBuffer` in bytes, by the specification.
 const INLINE_BYTES: usize = 64 << 10;
-/// Bytes of writes in one command buffer, before it is submitted.
+/// Number of written bytes after which a command buffer is submitted.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
-/// Command buffers of one submission at most.
+/// Maximum number of command buffers of one submission.
 const SUBMITTED_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Slot {
     commands: vk::CommandBuffer,
-    /// Signalled once the commands are done.
+    /// Signaled when the commands have finished.
     fence: vk::Fence,
     pending: bool,
-    /// How often it was recorded.
-    turns: u64,
+    /// Number of recordings so far.
+    generation: u64,
 }
 
-/// A part of a buffer.
+/// A byte range of a buffer.
 #[derive(Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct BufferRange {
     pub(super) buffer: vk::Buffer,
     pub(super) offset: u64,
     pub(super) bytes: usize,
 }
 
-/// Command buffers that take turns, and the buffer that is read.
+/// Ring of command buffers, and the readback buffer.
 pub(super) struct Ring {
     slots: [Slot; SLOTS],
-    /// The slot whose turn it is.
+    /// Index of the current slot.
     at: usize,
-    /// Bytes of writes that it holds so far; `None` while it is not being recorded.
+    /// Number of bytes written by the current slot; `None` if it is not being recorded.
     open: Option<usize>,
-    /// The buffer that the host sees: room for what is read at once, and for copies behind it.
+    /// Host-visible buffer: `READ_BYTES` for reads, then `COPY_BYTES_MAX` per asynchronous copy.
     readable: vk::Buffer,
     mapped: NonNull<u8>,
-    /// Whose commands make each copy, and in which of their turns.
+    /// Slot and generation of the commands of each copy.
     copies: [(usize, u64); COPIES_MAX],
 }
 
-// SAFETY: the address is of memory that the process shares with the device, not of a thread.
+// SAFETY: the mapped address is valid in every thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -64,7 +64,7 @@ impl Ring {
             commands: vk::CommandBuffer::null(),
             fence: vk::Fence::null(),
             pending: false,
-            turns: 0,
+            generation: 0,
         }; SLOTS];
         for (slot, commands) in slots.iter_mut().zip(buffers) {
             slot.commands = commands;
@@ -81,26 +81,26 @@ impl Ring {
         })
     }
 
-    /// Writes whole words into a buffer, before whatever is submitted next.
+    /// Records a write of whole words to a buffer, before the next submission.
     pub(super) fn write(
         &mut self,
         context: &Context,
         (target, mut offset): (vk::Buffer, u64),
         bytes: &[u8],
     ) -> Result<()> {
-        for some in bytes.chunks(INLINE_BYTES) {
+        for chunk in bytes.chunks(INLINE_BYTES) {
             let commands = self.begin(context)?;
-            barrier(context, commands, Before::Copy);
-            // SAFETY: the commands are being recorded; the caller holds range and words to the
-            // buffer, and a piece is no longer than the limit.
+            barrier(context, commands, Barrier::Copy);
+            // SAFETY: the commands are being recorded; the caller checks range and alignment, and a
+            // chunk is within the limit.
             unsafe {
                 context
                     .raw
-                    .cmd_update_buffer(commands, target, offset, some);
+                    .cmd_update_buffer(commands, target, offset, chunk);
             };
-            offset += some.len() as u64;
+            offset += chunk.len() as u64;
             let written = self.open.get_or_insert_default();
-            *written += some.len();
+            *written += chunk.len();
             if *written >= WRITTEN_BYTES_MAX {
                 self.submit(context, &[], 0)?;
             }
@@ -108,17 +108,22 @@ impl Ring {
         Ok(())
     }
 
-    /// Copies a part of a buffer to another place in it, before whatever is submitted next.
-    pub(super) fn duplicate(&mut self, context: &Context, from: Source, to: u64) -> Result<()> {
+    /// Records a copy within a buffer, before the next submission.
+    pub(super) fn duplicate(
+        &mut self,
+        context: &Context,
+        from: BufferRange,
+        to: u64,
+    ) -> Result<()> {
         let commands = self.begin(context)?;
-        barrier(context, commands, Before::Copy);
+        barrier(context, commands, Barrier::Copy);
         let region = [vk::BufferCopy::default()
             .src_offset(from.offset)
             .dst_offset(to)
             .size(from.bytes as u64)];
         let buffer = from.buffer;
-        // SAFETY: the commands are being recorded; the caller holds both ranges to the buffer, and
-        // they do not meet.
+        // SAFETY: the commands are being recorded; the caller checks that both ranges are in
+        // bounds and do not overlap.
         unsafe {
             context
                 .raw
@@ -127,68 +132,67 @@ impl Ring {
         Ok(())
     }
 
-    /// Reads bytes of a buffer, after whatever was submitted.
+    /// Reads bytes of a buffer, after all submitted work.
     pub(super) fn read(
         &mut self,
         context: &Context,
         (buffer, mut offset): (vk::Buffer, u64),
         bytes: &mut [u8],
     ) -> Result<()> {
-        for some in bytes.chunks_mut(READ_BYTES) {
-            let source = Source {
+        for chunk in bytes.chunks_mut(READ_BYTES) {
+            let source = BufferRange {
                 buffer,
                 offset,
-                bytes: some.len(),
+                bytes: chunk.len(),
             };
-            let slot = self.fetch(context, [source].into_iter(), 0)?;
-            self.rest(context, slot)?;
-            self.look(0, some);
-            offset += some.len() as u64;
+            let slot = self.submit_copy(context, [source].into_iter(), 0)?;
+            self.wait(context, slot)?;
+            self.read_mapped(0, chunk);
+            offset += chunk.len() as u64;
         }
         Ok(())
     }
 
-    /// Has parts of buffers copied, after whatever was submitted, for `take`.
+    /// Submits asynchronous copy `index` of buffer ranges, after all submitted work, for `take`.
     pub(super) fn copy(
         &mut self,
         context: &Context,
-        sources: impl Iterator<Item = Source>,
-        room: usize,
+        sources: impl Iterator<Item = BufferRange>,
+        index: usize,
     ) -> Result<()> {
-        let slot = self.fetch(context, sources, copied_at(room))?;
-        self.copies[room] = (slot, self.slots[slot].turns);
+        let slot = self.submit_copy(context, sources, copy_offset(index))?;
+        self.copies[index] = (slot, self.slots[slot].generation);
         Ok(())
     }
 
-    /// Waits for a copy.
-    pub(super) fn take(&mut self, context: &Context, room: usize, bytes: &mut [u8]) -> Result<()> {
-        let (slot, turn) = self.copies[room];
-        // A slot that had another turn since has waited for this one.
-        if self.slots[slot].turns == turn {
-            self.rest(context, slot)?;
+    /// Waits for copy `index` and reads it.
+    pub(super) fn take(&mut self, context: &Context, index: usize, bytes: &mut [u8]) -> Result<()> {
+        let (slot, generation) = self.copies[index];
+        // A slot waits for its commands before it is re-recorded.
+        if self.slots[slot].generation == generation {
+            self.wait(context, slot)?;
         }
-        self.look(copied_at(room), bytes);
+        self.read_mapped(copy_offset(index), bytes);
         Ok(())
     }
 
-    /// Submits a copy of parts to where the host sees them, one behind the other, and says in which
-    /// slot.
-    fn fetch(
+    /// Submits a copy of concatenated ranges to offset `to` of the readback buffer; returns the slot.
+    fn submit_copy(
         &mut self,
         context: &Context,
-        sources: impl Iterator<Item = Source>,
+        sources: impl Iterator<Item = BufferRange>,
         mut to: usize,
     ) -> Result<usize> {
         let commands = self.begin(context)?;
-        barrier(context, commands, Before::Copy);
+        barrier(context, commands, Barrier::Copy);
         for source in sources {
             let region = [vk::BufferCopy::default()
                 .src_offset(source.offset)
                 .dst_offset(to as u64)
                 .size(source.bytes as u64)];
             let (from, readable) = (source.buffer, self.readable);
-            // SAFETY: the commands are being recorded; the caller holds the ranges to the sources,
-            // and together they fit into their room of the other buffer.
+            // SAFETY: the commands are being recorded; the caller checks the source ranges, and
+            // together they fit into their part of the readback buffer.
             unsafe {
                 context
                     .raw
@@ -196,23 +200,23 @@ impl Ring {
             };
             to += source.bytes;
         }
-        barrier(context, commands, Before::Host);
+        barrier(context, commands, Barrier::HostRead);
         let slot = self.at;
         self.submit(context, &[], 0)?;
         Ok(slot)
     }
 
-    /// Takes bytes that were copied to where the host sees them.
-    fn look(&self, at: usize, bytes: &mut [u8]) {
-        // SAFETY: the buffer is mapped and has room for that many bytes there.
+    /// Reads bytes of the mapped readback buffer at offset `at`.
+    fn read_mapped(&self, at: usize, bytes: &mut [u8]) {
+        // SAFETY: the range is in bounds of the mapped buffer.
         let first = unsafe { self.mapped.as_ptr().add(at) };
-        // SAFETY: the device has written them and writes no others there before the next copy to
-        // the same room; no reference to them outlives this function.
+        // SAFETY: the device has finished writing these bytes, and does not write them before the
+        // next copy to the same offset; no reference to them outlives this function.
         let copied = unsafe { std::slice::from_raw_parts(first, bytes.len()) };
         bytes.copy_from_slice(copied);
     }
 
-    /// Submits what was written, and `recorded` behind it so many times.
+    /// Submits pending writes, then `recorded` repeated `times` times.
     pub(super) fn submit(
         &mut self,
         context: &Context,
@@ -227,58 +231,61 @@ impl Ring {
             // SAFETY: the commands are being recorded.
             let ended = unsafe { context.raw.end_command_buffer(slot.commands) };
             self.open = None;
-            context.checked("commands", ended)?;
+            context.check("commands", ended)?;
             (commands[0], fence, first) = (slot.commands, slot.fence, 1);
         }
         let mut left = recorded.len() * times as usize;
-        let mut turns = recorded.iter().cycle();
+        let mut recordings = recorded.iter().cycle();
         while first + left > 0 {
-            let some = left.min(SUBMITTED_MAX - first);
-            for (to, recording) in commands[first..first + some].iter_mut().zip(&mut turns) {
+            let count = left.min(SUBMITTED_MAX - first);
+            for (to, recording) in commands[first..first + count]
+                .iter_mut()
+                .zip(&mut recordings)
+            {
                 *to = *recording;
             }
-            context.submit(&commands[..first + some], fence)?;
+            context.submit(&commands[..first + count], fence)?;
             if first == 1 {
                 self.slots[self.at].pending = true;
                 self.at = (self.at + 1) % SLOTS;
             }
             (fence, first) = (vk::Fence::null(), 0);
-            left -= some;
+            left -= count;
         }
         Ok(())
     }
 
-    /// The command buffer whose turn it is, being recorded.
+    /// Returns the current command buffer; starts recording it if necessary.
     fn begin(&mut self, context: &Context) -> Result<vk::CommandBuffer> {
         let commands = self.slots[self.at].commands;
         if self.open.is_none() {
-            self.rest(context, self.at)?;
+            self.wait(context, self.at)?;
             let info = vk::CommandBufferBeginInfo::default()
                 .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-            // SAFETY: the commands are not pending, and their pool lets each begin anew.
+            // SAFETY: the commands are not pending, and their pool allows re-recording.
             let begun = unsafe { context.raw.begin_command_buffer(commands, &info) };
-            context.checked("commands", begun)?;
-            self.slots[self.at].turns += 1;
+            context.check("commands", begun)?;
+            self.slots[self.at].generation += 1;
             self.open = Some(0);
         }
         Ok(commands)
     }
 
-    /// Waits until a slot's commands are done.
-    fn rest(&mut self, context: &Context, slot: usize) -> Result<()> {
+    /// Waits until the commands of a slot have finished.
+    fn wait(&mut self, context: &Context, slot: usize) -> Result<()> {
         let slot = &mut self.slots[slot];
         if slot.pending {
             context.wait(slot.fence)?;
-            // SAFETY: the fence is signalled: no submission has it any more.
+            // SAFETY: the fence is signaled, so no submission uses it.
             let reset = unsafe { context.raw.reset_fences(&[slot.fence]) };
-            context.checked("fence", reset)?;
+            context.check("fence", reset)?;
             slot.pending = false;
         }
         Ok(())
     }
 }
 
-/// Where the room of a copy begins.
-fn copied_at(room: usize) -> usize {
-    READ_BYTES + room * COPY_BYTES_MAX
+/// Returns the offset of an asynchronous copy in the readback buffer.
+fn copy_offset(index: usize) -> usize {
+    READ_BYTES + index * COPY_BYTES_MAX
 }

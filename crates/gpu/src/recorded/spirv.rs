@@ -1,11 +1,8 @@
-//! SPIR-V, written as wgpu has it written for its own pipelines.
-#![expect(
-    unsafe_code,
-    reason = "what the device has is asked through functions of Vulkan"
-)]
+//! SPIR-V generation with the options that wgpu uses for its own pipelines.
+#![expect(unsafe_code, reason = "Vulkan functions are unsafe")]
 
 use super::context::{Context, hal};
-use crate::pipelines::Text;
+use crate::pipelines::KernelSource;
 use ash::{ext, khr, vk};
 use std::ffi::CString;
 use tabla_core::error::Result;
@@ -17,7 +14,7 @@ use wgpu::naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
 use wgpu::naga::{ShaderStage, front};
 
-/// What shaders may use by the features that the device was opened with.
+/// SPIR-V capabilities allowed by the enabled features of the device.
 const CAPABILITIES: [(Features, &[Capability]); 4] = [
     (Features::empty(), &[Capability::Shader, Capability::Matrix]),
     (
@@ -42,7 +39,7 @@ const CAPABILITIES: [(Features, &[Capability]); 4] = [
     ),
 ];
 
-/// Products of four bytes, where the device has them.
+/// Capabilities for packed 4x8-bit dot products, if the device supports them.
 const DOT_PRODUCTS: [Capability; 4] = [
     Capability::DotProduct,
     Capability::DotProductInputAll,
@@ -50,20 +47,20 @@ const DOT_PRODUCTS: [Capability; 4] = [
     Capability::DotProductInput4x8BitPacked,
 ];
 
-/// What wgpu turned on by itself, because the device has it.
-struct Facts {
+/// Device features that wgpu enables implicitly.
+struct DeviceFeatures {
     version: u32,
-    /// Reads past the end of a buffer give zeros and writes nothing.
+    /// `robustBufferAccess2`: out-of-bounds reads return zero and writes are discarded.
     robust: bool,
     capabilities: Vec<Capability>,
 }
 
-impl Facts {
-    fn of(device: &wgpu::Device) -> Result<Self> {
+impl DeviceFeatures {
+    fn query(device: &wgpu::Device) -> Result<Self> {
         let hal = hal(device)?;
         let instance = hal.shared_instance().raw_instance();
         let physical = hal.raw_physical_device();
-        // SAFETY: the physical device is of this instance.
+        // SAFETY: the physical device belongs to this instance.
         let version = unsafe { instance.get_physical_device_properties(physical) }.api_version;
         let has = |extension| hal.enabled_device_extensions().contains(&extension);
         let mut robust = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
@@ -79,7 +76,7 @@ impl Facts {
         if version >= vk::API_VERSION_1_2 || has(khr::shader_float16_int8::NAME) {
             features = features.push_next(&mut small);
         }
-        // SAFETY: the device is of 1.1 at least, and knows what is asked for.
+        // SAFETY: the device supports 1.1 and the extensions of the chained structs.
         unsafe { instance.get_physical_device_features2(physical, &mut features) };
         let mut capabilities = Vec::new();
         if dot.shader_integer_dot_product == vk::TRUE {
@@ -96,26 +93,26 @@ impl Facts {
     }
 }
 
-/// How SPIR-V is written for this device. Workgroup memory is left as it is: the shaders write it
-/// before they read it.
+/// Returns the SPIR-V options for this device. Workgroup memory is not zero-initialized, because
+/// the shaders write it before they read it.
 pub(super) fn options(context: &Context) -> Result<Options<'static>> {
     let device = &context.device.wgpu;
-    let (facts, features) = (Facts::of(device)?, device.features());
-    let of_features = CAPABILITIES.iter().filter(|(f, _)| features.contains(*f));
-    let of_features = of_features.flat_map(|(_, some)| *some).copied();
-    let buffer = if facts.robust {
+    let (implicit, features) = (DeviceFeatures::query(device)?, device.features());
+    let enabled = CAPABILITIES.iter().filter(|(f, _)| features.contains(*f));
+    let enabled = enabled.flat_map(|(_, list)| *list).copied();
+    let buffer = if implicit.robust {
         BoundsCheckPolicy::Unchecked
     } else {
         BoundsCheckPolicy::Restrict
     };
     Ok(Options {
-        lang_version: match facts.version {
+        lang_version: match implicit.version {
             ..vk::API_VERSION_1_2 => (1, 3),
             vk::API_VERSION_1_2..vk::API_VERSION_1_3 => (1, 5),
             vk::API_VERSION_1_3.. => (1, 6),
         },
         flags: spv::WriterFlags::empty(),
-        capabilities: Some(of_features.chain(facts.capabilities).collect()),
+        capabilities: Some(enabled.chain(implicit.capabilities).collect()),
         bounds_check_policies: BoundsCheckPolicies {
             index: BoundsCheckPolicy::Restrict,
             buffer,
@@ -127,14 +124,14 @@ pub(super) fn options(context: &Context) -> Result<Options<'static>> {
     })
 }
 
-/// A kernel as SPIR-V, and the name of its entry point.
+/// Compiles a kernel to SPIR-V; returns the words and the name of the entry point.
 pub(super) fn compile(
-    text: &Text,
+    source: &KernelSource,
     options: &Options<'_>,
 ) -> std::result::Result<(Vec<u32>, CString), String> {
-    let wgsl = &text.wgsl;
+    let wgsl = &source.wgsl;
     let module = front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
-    // What the device cannot do the writer refuses.
+    // The SPIR-V writer rejects capabilities that the device lacks.
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|e| e.emit_to_string(wgsl))?;
@@ -147,8 +144,8 @@ pub(super) fn compile(
     };
     let name = CString::new(entry.name.as_str()).map_err(|e| e.to_string())?;
     let options = Options {
-        // Every loop of the built-in shaders counts towards a bound that it does not change.
-        force_loop_bounding: !text.built_in,
+        // Every loop of the built-in shaders has a fixed bound.
+        force_loop_bounding: !source.built_in,
         ..options.clone()
     };
     let words = spv::write_vec(&module, &info, &options, Some(&pipeline));

@@ -1,6 +1,6 @@
-//! Weights over what a device binds at once go there in parts, and give the same bits.
+//! Tests that weights over the binding limit of a device, which are split, give the same bits.
 
-use super::rig::{Rig, Weight, floats, live, shape};
+use super::fixture::{Fixture, Weight, floats, live, shape};
 use super::types::matrix;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
@@ -12,11 +12,11 @@ use tabla::op::table::KernelId;
 const ROWS: u32 = 200;
 const COLS: u32 = 512;
 const EXPERTS: u32 = 5;
-/// What commands of each operation become where three tiles of rows fit into a binding.
+/// Number of commands of an operation if three tiles of rows fit into a binding.
 const PARTS: usize = 4;
 
 #[test]
-fn weights_in_parts_give_the_same_bits() {
+fn split_weights_give_the_same_bits() {
     let Some(device) = super::device(1) else {
         return;
     };
@@ -40,7 +40,7 @@ fn weights_in_parts_give_the_same_bits() {
     }
 }
 
-/// Products that make their activations themselves.
+/// Emits products fused with the computation of their activations.
 fn emit_fused(b: &mut Builder<'_>) {
     let (w, n) = (b.weight("w", ROWS, COLS), b.vector("n", COLS));
     let (x, up, sum) = (
@@ -56,7 +56,7 @@ fn emit_fused(b: &mut Builder<'_>) {
 }
 
 #[test]
-fn fused_products_in_parts_give_the_same_bits() {
+fn split_fused_products_give_the_same_bits() {
     let Some(device) = super::device(1) else {
         return;
     };
@@ -69,9 +69,10 @@ fn fused_products_in_parts_give_the_same_bits() {
         let n = matrix("n", DType::F32, 1, COLS).weight;
         let results = |profile: &Profile, parts: usize| {
             let weights = vec![w.clone(), n.clone()];
-            let mut rig = Rig::with(&device, profile, shape(1), weights, emit_fused);
+            let mut fixture = Fixture::with(&device, profile, shape(1), weights, emit_fused);
             let of = |op| {
-                rig.table
+                fixture
+                    .table
                     .cmds
                     .iter()
                     .filter(|cmd| cmd.kernel.op == op)
@@ -81,14 +82,15 @@ fn fused_products_in_parts_give_the_same_bits() {
             assert_eq!(ops.map(of), [parts; 3], "{dtype}");
             let mut results = Vec::new();
             for (at, name) in ["y", "z", "sum"].into_iter().enumerate() {
-                // Commands share memory: all that they read is written anew.
+                // Commands share memory, so all inputs are rewritten.
                 for (seed, (input, cols)) in (1..).zip([("x", COLS), ("up", COLS), ("sum", ROWS)]) {
-                    rig.put(input, &floats(seed, cols as usize));
+                    fixture.put(input, &floats(seed, cols as usize));
                 }
-                rig.executor
+                fixture
+                    .executor
                     .run(0, (at * parts..(at + 1) * parts).into(), 1)
                     .unwrap();
-                results.push(rig.bytes(name));
+                results.push(fixture.bytes(name));
             }
             results
         };
@@ -100,7 +102,7 @@ fn fused_products_in_parts_give_the_same_bits() {
     }
 }
 
-/// Everything that is done with the rows of a matrix.
+/// Emits every operation on the rows of a matrix.
 fn emit(b: &mut Builder<'_>) {
     let (w, x) = (b.weight("w", ROWS, COLS), b.input("x", COLS));
     let sum = b.input("sum", ROWS);
@@ -114,7 +116,7 @@ fn emit(b: &mut Builder<'_>) {
     b.experts("e", w, x, routes);
 }
 
-/// The bits of each operation, which is so many commands: of the rows, and of the experts.
+/// Returns the result of each operation; checks its number of commands, for rows and for experts.
 fn results(
     device: &Device,
     profile: &Profile,
@@ -122,13 +124,13 @@ fn results(
     weights: &[Weight],
     tokens: u32,
 ) -> Vec<(Op, Vec<u8>)> {
-    let mut rig = Rig::with(device, profile, shape(tokens), weights.to_vec(), emit);
+    let mut fixture = Fixture::with(device, profile, shape(tokens), weights.to_vec(), emit);
     let (one, added, experts) = match tokens {
         1 => (Op::Gemv, Op::GemvAdd, Op::Experts),
         _ => (Op::Gemm, Op::GemmAdd, Op::GroupedGemm),
     };
     let ids: Vec<_> = (0..tokens).map(|t| (3 * t % (ROWS + 9), 5 * t)).collect();
-    rig.state(live(tokens), &ids);
+    fixture.state(live(tokens), &ids);
     let mut results = Vec::new();
     for (op, name, set) in [
         (one, "y", &[("x", COLS)][..]),
@@ -138,18 +140,19 @@ fn results(
         (experts, "e", &[("x", COLS)]),
     ] {
         for (seed, (name, cols)) in (1..).zip(set) {
-            rig.put(name, &floats(seed, (cols * tokens) as usize));
+            fixture.put(name, &floats(seed, (cols * tokens) as usize));
         }
         if op == experts {
-            // One of them is not there.
+            // One of the ids is invalid.
             let ids: Vec<u32> = (0..3 * tokens).map(|i| i % (EXPERTS + 1)).collect();
             let ids: Vec<f32> = bytemuck::cast_vec(ids);
-            rig.put("ids", &ids);
+            fixture.put("ids", &ids);
             if op == Op::GroupedGemm {
-                rig.run_op(Op::GroupByExpert);
+                fixture.run_op(Op::GroupByExpert);
             }
         }
-        let cmds = (0..rig.table.cmds.len()).filter(|at| rig.table.cmds[*at].kernel.op == op);
+        let cmds =
+            (0..fixture.table.cmds.len()).filter(|at| fixture.table.cmds[*at].kernel.op == op);
         let cmds: Vec<usize> = cmds.collect();
         let (first, count) = (cmds[0], cmds.len());
         assert_eq!(
@@ -157,10 +160,11 @@ fn results(
             if op == experts { of_experts } else { of_rows },
             "{op:?}"
         );
-        rig.executor
+        fixture
+            .executor
             .run(0, (first..first + count).into(), 1)
             .unwrap();
-        results.push((op, rig.bytes(name)));
+        results.push((op, fixture.bytes(name)));
     }
     results
 }

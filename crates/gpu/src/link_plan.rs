@@ -1,4 +1,4 @@
-//! LinkedTable tables in plain data: kernels, commands, and the places that commands bind.
+//! Backend-independent part of linking: kernels, commands and bindings of a program.
 
 use super::pipelines;
 use std::collections::HashMap;
@@ -7,20 +7,22 @@ use tabla_core::error::{Result, bail};
 use tabla_core::exec::Program;
 use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
 
-/// A command in terms of what was made for it.
+/// A command with indices of its pipeline and bindings.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) pipeline: usize,
+    /// Index into [`LinkPlan::bindings`].
     pub(super) group: usize,
+    /// Byte range in the table's parameters.
     pub(super) params: Range<usize>,
     pub(super) grid: [u32; 3],
 }
 
-/// A range of the commands of a table.
+/// Returns a range of the commands of a table.
 ///
 /// # Errors
 ///
-/// `Argument` where there are none.
+/// `Argument` for an invalid table or range.
 pub(super) fn in_table<'a>(
     commands: &'a [Vec<Command>],
     table: usize,
@@ -28,38 +30,40 @@ pub(super) fn in_table<'a>(
 ) -> Result<&'a [Command]> {
     let all = commands.get(table);
     let Some(commands) = all.and_then(|all| all.get(range.clone())) else {
-        bail!(Argument, "gpu: no commands {range:?} in table {table}");
+        bail!(Argument, "gpu: invalid commands {range:?} of table {table}");
     };
     Ok(commands)
 }
 
-/// What a program comes down to, however it is replayed.
-pub(super) struct Parts {
+/// The kernels, commands and bindings of a program, for either replay mode.
+pub(super) struct LinkPlan {
     pub(super) program: Program,
-    /// The kernels of all tables, by their numbers.
+    /// Kernels of all tables, sorted.
     pub(super) kernels: Vec<KernelId>,
-    /// The commands of each table; indices go into the vectors beside.
+    /// Commands of each table.
     pub(super) commands: Vec<Vec<Command>>,
-    pub(super) groups: Vec<Group>,
+    /// Distinct bindings of all commands.
+    pub(super) bindings: Vec<Bindings>,
 }
 
-/// A kernel and the places that it is bound to.
+/// A kernel and the buffers bound to it.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) struct Group {
+pub(super) struct Bindings {
     pub(super) pipeline: usize,
-    pub(super) places: Vec<BufferId>,
+    pub(super) buffers: Vec<BufferId>,
 }
 
-impl Parts {
+impl LinkPlan {
     pub(super) fn new(program: Program) -> Self {
         let kernels = pipelines::used(&program.tables);
-        let mut known: HashMap<Group, usize> = HashMap::new();
+        let mut known: HashMap<Bindings, usize> = HashMap::new();
         let mut command = |table: &Table, cmd: &DispatchCmd| {
-            let at = kernels.binary_search(&cmd.kernel);
-            let pipeline = at.expect("the kernels are those of the tables");
-            let places = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
+            let index = kernels.binary_search(&cmd.kernel);
+            let pipeline = index.expect("`kernels` has all kernels of the tables");
+            let buffers = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
             let count = known.len();
-            let group = *known.entry(Group { pipeline, places }).or_insert(count);
+            let bindings = Bindings { pipeline, buffers };
+            let group = *known.entry(bindings).or_insert(count);
             let params = cmd.params as usize;
             Command {
                 pipeline,
@@ -71,12 +75,12 @@ impl Parts {
         let tables = program.tables.iter();
         let commands = tables.map(|t| t.cmds.iter().map(|cmd| command(t, cmd)).collect());
         let commands = commands.collect();
-        let mut groups: Vec<_> = known.into_iter().collect();
-        groups.sort_by_key(|(_, at)| *at);
+        let mut bindings: Vec<_> = known.into_iter().collect();
+        bindings.sort_by_key(|(_, index)| *index);
         Self {
             commands,
             kernels,
-            groups: groups.into_iter().map(|(group, _)| group).collect(),
+            bindings: bindings.into_iter().map(|(b, _)| b).collect(),
             program,
         }
     }

@@ -1,6 +1,6 @@
-//! The operations that pick a token against their formulas in f64.
+//! Tests of the sampling operations against their formulas in f64.
 
-use super::rig::{Rig, close, floats, live, random, shape, wide};
+use super::fixture::{Fixture, assert_close, floats, live, random, shape, wide};
 use tabla::exec::gpu::Device;
 use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, STOPPED, Sampler, State};
 use tabla::op::builder::{LogitRows, Shape};
@@ -11,17 +11,17 @@ use tabla::op::table::BufferId;
 
 pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
 
-/// The sampled tail; `logits` and `s` hold `x`.
-pub(super) fn sampler(device: &Device, vocab: u32, x: &[f32]) -> Rig {
-    let mut rig = Rig::new(device, shape(1), vec![], |b| {
+/// Returns the sampled stage, with `x` in `logits` and `s`.
+pub(super) fn sampler(device: &Device, vocab: u32, x: &[f32]) -> Fixture {
+    let mut fixture = Fixture::new(device, shape(1), vec![], |b| {
         b.sampled_stage(vocab, SamplerKind::DEFAULT);
     });
-    rig.put("logits", x);
-    rig.put("s", x);
-    rig
+    fixture.put("logits", x);
+    fixture.put("s", x);
+    fixture
 }
 
-/// Runs one filter over random logits, some equal and one -inf, with a change to the state.
+/// Runs one sampler over random logits, some equal and one -inf; returns its input and output.
 pub(super) fn filtered(
     device: &Device,
     op: Op,
@@ -32,21 +32,21 @@ pub(super) fn filtered(
     if vocab > 4 {
         (x[1], x[3], x[4]) = (x[2], f32::NEG_INFINITY, -0.0);
     }
-    let mut rig = sampler(device, vocab, &x);
+    let mut fixture = sampler(device, vocab, &x);
     let mut sampler = Sampler {
         temperature: 1.0,
         ..SAMPLER_OFF
     };
     change(&mut sampler);
-    rig.sampler(0, &sampler);
-    rig.state(live(1), &[(0, 3)]);
-    rig.run_op(op);
-    [wide(&x), wide(&rig.get("s"))]
+    fixture.sampler(0, &sampler);
+    fixture.state(live(1), &[(0, 3)]);
+    fixture.run_op(op);
+    [wide(&x), wide(&fixture.get("s"))]
 }
 
-/// What stays of `x` where `keeps` says so.
-pub(super) fn kept(x: &[f64], keeps: impl Fn(f64) -> bool) -> Vec<f64> {
-    let keep = |&x: &f64| if keeps(x) { x } else { f64::NEG_INFINITY };
+/// Replaces the numbers of `x` that `predicate` rejects by -inf.
+pub(super) fn masked(x: &[f64], predicate: impl Fn(f64) -> bool) -> Vec<f64> {
+    let keep = |&x: &f64| if predicate(x) { x } else { f64::NEG_INFINITY };
     x.iter().map(keep).collect()
 }
 
@@ -66,7 +66,7 @@ pub(super) fn top_k(device: &Device) -> f64 {
             } else {
                 descending(&x)[k as usize - 1]
             };
-            assert_eq!(y, kept(&x, |x| x >= least), "{k} of {vocab}");
+            assert_eq!(y, masked(&x, |x| x >= least), "{k} of {vocab}");
         }
     }
     0.0
@@ -88,9 +88,9 @@ pub(super) fn top_p(device: &Device) -> f64 {
             let least = if off {
                 f64::NEG_INFINITY
             } else {
-                *reached.expect("p is under 1")
+                *reached.expect("p is less than 1")
             };
-            assert_eq!(y, kept(&x, |x| x >= least), "{p} of {vocab}");
+            assert_eq!(y, masked(&x, |x| x >= least), "{p} of {vocab}");
         }
     }
     0.0
@@ -101,7 +101,7 @@ pub(super) fn min_p(device: &Device) -> f64 {
         for p in [0.0, 0.001, 0.05, 0.5, 1.0_f32] {
             let [x, y] = filtered(device, Op::MinP, vocab, |s| s.min_p = p);
             let least = descending(&x)[0] + f64::from(p).ln();
-            assert_eq!(y, kept(&x, |x| x >= least), "{p} of {vocab}");
+            assert_eq!(y, masked(&x, |x| x >= least), "{p} of {vocab}");
         }
     }
     0.0
@@ -116,14 +116,14 @@ pub(super) fn temper(device: &Device) -> f64 {
                 0.0 => 1.0,
                 t => f64::from(t),
             };
-            let wanted = x.iter().map(|x| x / by);
-            for (y, wanted) in y.iter().zip(wanted) {
+            let expected = x.iter().map(|x| x / by);
+            for (y, expected) in y.iter().zip(expected) {
                 assert!(
-                    y == &wanted || (y - wanted).abs() <= 1e-6 * wanted.abs(),
-                    "{y} {wanted}"
+                    y == &expected || (y - expected).abs() <= 1e-6 * expected.abs(),
+                    "{y} {expected}"
                 );
-                worst = if wanted.is_finite() {
-                    (y - wanted).abs().max(worst)
+                worst = if expected.is_finite() {
+                    (y - expected).abs().max(worst)
                 } else {
                     worst
                 };
@@ -133,7 +133,7 @@ pub(super) fn temper(device: &Device) -> f64 {
     worst
 }
 
-/// Rows of several sequences, each with its own sampler: every row is drawn as it is alone.
+/// Rows of several sequences, each with its own sampler, must give the same token as a single row.
 pub(super) fn rows(device: &Device) -> f64 {
     const VOCAB: u32 = 1003;
     let sampler = |sequence: u32| Sampler {
@@ -165,17 +165,17 @@ pub(super) fn rows(device: &Device) -> f64 {
             pages: Pages::new(7, 512, &[], tokens),
             ..shape(tokens)
         };
-        let mut rig = Rig::new(device, shape, vec![], |b| {
+        let mut fixture = Fixture::new(device, shape, vec![], |b| {
             b.sampled_stage(VOCAB, SamplerKind::DEFAULT);
         });
-        rig.put("scores", logits);
+        fixture.put("scores", logits);
         let bytes = bytemuck::cast_slice(&history);
-        rig.executor.write(BufferId::History, 0, bytes).unwrap();
-        (0..7).for_each(|sequence| rig.sampler(sequence, &sampler(sequence)));
-        rig.rows(live(tokens), rows);
-        rig.run();
-        let ids: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("ids"));
-        (rig.get("s"), ids)
+        fixture.executor.write(BufferId::History, 0, bytes).unwrap();
+        (0..7).for_each(|sequence| fixture.sampler(sequence, &sampler(sequence)));
+        fixture.rows(live(tokens), rows);
+        fixture.run();
+        let ids: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("ids"));
+        (fixture.get("s"), ids)
     };
     let rows: Vec<Row> = (0..6).map(row).collect();
     let (scores, ids) = draw(&rows, &logits);
@@ -204,7 +204,7 @@ pub(super) fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 }
 
 pub(super) fn gumbel(device: &Device) -> f64 {
-    // The first known answer of Random123.
+    // The first known-answer test of Random123.
     let known = [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
     assert_eq!(philox([0; 4], [0; 2]), known);
     let mut worst = 0.0;
@@ -217,12 +217,12 @@ pub(super) fn gumbel(device: &Device) -> f64 {
             let u = (f64::from(word >> 9) + 0.5) / f64::from(1 << 23);
             -(-u.ln()).ln()
         };
-        let wanted: Vec<_> = (0..).zip(&x).map(|(i, x)| x + noise(i)).collect();
+        let expected: Vec<_> = (0..).zip(&x).map(|(i, x)| x + noise(i)).collect();
         let finite = |v: &f64| v.is_finite() || *v == f64::NEG_INFINITY;
         assert!(y.iter().all(finite), "{y:?}");
         #[expect(clippy::cast_possible_truncation, reason = "these were f32")]
         let y: Vec<_> = y.iter().map(|&y| y as f32).collect();
-        worst = close("gumbel", &y, &wanted, 1e-6).max(worst);
+        worst = assert_close("gumbel", &y, &expected, 1e-6).max(worst);
     }
     worst
 }
@@ -231,38 +231,38 @@ pub(super) fn penalize(device: &Device) -> f64 {
     let mut worst = 0.0;
     for (vocab, last, position) in [(5, 3, 10), (1000, 64, 20), (4099, 5000, 511), (1000, 0, 7)] {
         let x = floats(16, vocab as usize);
-        let mut rig = sampler(device, vocab, &x);
+        let mut fixture = sampler(device, vocab, &x);
         let mut next = random(17);
         let history: Vec<_> = (0..512)
             .map(|_| u32::try_from(next() % u64::from(vocab)).unwrap())
             .collect();
         let bytes = bytemuck::cast_slice(&history);
-        rig.executor.write(BufferId::History, 0, bytes).unwrap();
+        fixture.executor.write(BufferId::History, 0, bytes).unwrap();
         let sampler = Sampler {
             repeat_penalty: 1.3,
             repeat_last: last,
             ..SAMPLER_OFF
         };
-        rig.sampler(0, &sampler);
-        rig.state(live(1), &[(0, position)]);
-        rig.run_op(Op::Penalize);
+        fixture.sampler(0, &sampler);
+        fixture.state(live(1), &[(0, position)]);
+        fixture.run_op(Op::Penalize);
         let end = position as usize + 1;
         let recent = &history[end - end.min(last as usize).min(1024)..end];
-        let wanted = (0..).zip(wide(&x)).map(|(i, x)| {
+        let expected = (0..).zip(wide(&x)).map(|(i, x)| {
             let penalty = f64::from(if recent.contains(&i) { 1.3_f32 } else { 1.0 });
             if x > 0.0 { x / penalty } else { x * penalty }
         });
-        let wanted: Vec<_> = wanted.collect();
-        worst = close("penalize", &rig.get("s"), &wanted, 1e-6).max(worst);
+        let expected: Vec<_> = expected.collect();
+        worst = assert_close("penalize", &fixture.get("s"), &expected, 1e-6).max(worst);
     }
     worst
 }
 
-pub(super) fn greedy(device: &Device, x: &[f32]) -> Rig {
+pub(super) fn greedy(device: &Device, x: &[f32]) -> Fixture {
     let vocab = u32::try_from(x.len()).unwrap();
-    let mut rig = Rig::new(device, shape(1), vec![], |b| b.greedy_stage(vocab));
-    rig.put("logits", x);
-    rig
+    let mut fixture = Fixture::new(device, shape(1), vec![], |b| b.greedy_stage(vocab));
+    fixture.put("logits", x);
+    fixture
 }
 
 pub(super) fn argmax(device: &Device) -> f64 {
@@ -277,46 +277,50 @@ pub(super) fn argmax(device: &Device) -> f64 {
         (&[inf, inf], 0),
         (&[f32::NAN, inf, f32::NAN], 1),
     ];
-    for (x, wanted) in picks {
-        let mut rig = greedy(device, x);
-        rig.state(live(1), &[(9, 6)]);
-        rig.run();
-        let (state, row) = rig.state_now();
-        assert_eq!((row.token, row.position), (wanted, 7), "{x:?}");
+    for (x, expected) in picks {
+        let mut fixture = greedy(device, x);
+        fixture.state(live(1), &[(9, 6)]);
+        fixture.run();
+        let (state, row) = fixture.state_now();
+        assert_eq!((row.token, row.position), (expected, 7), "{x:?}");
         assert_eq!((state.live, state.step, row.done), (1, 1, 0));
-        let history: Vec<u32> = bytemuck::pod_collect_to_vec(&rig.bytes("history"));
-        assert_eq!(history[7], wanted);
+        let history: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("history"));
+        assert_eq!(history[7], expected);
     }
-    let mut rig = greedy(device, &ties);
+    let mut fixture = greedy(device, &ties);
     let mut sampler = SAMPLER_OFF;
     (sampler.stops[1], sampler.stop_count) = (300, 1);
-    rig.sampler(0, &sampler);
-    rig.state(live(1), &[(0, 0)]);
-    rig.run();
-    assert_eq!(rig.state_now().1.done, 0, "the second stop does not count");
+    fixture.sampler(0, &sampler);
+    fixture.state(live(1), &[(0, 0)]);
+    fixture.run();
+    assert_eq!(
+        fixture.state_now().1.done,
+        0,
+        "only one of two stops is enabled"
+    );
     sampler.stop_count = 2;
-    rig.sampler(0, &sampler);
-    rig.state(live(1), &[(0, 0)]);
-    rig.run();
-    let (state, row) = rig.state_now();
+    fixture.sampler(0, &sampler);
+    fixture.state(live(1), &[(0, 0)]);
+    fixture.run();
+    let (state, row) = fixture.state_now();
     assert_eq!((row.done, state.live), (STOPPED, 0));
-    rig.sampler(0, &SAMPLER_OFF);
-    rig.state(live(1), &[(0, 511)]);
-    rig.run();
-    let (state, row) = rig.state_now();
+    fixture.sampler(0, &SAMPLER_OFF);
+    fixture.state(live(1), &[(0, 511)]);
+    fixture.run();
+    let (state, row) = fixture.state_now();
     assert_eq!((row.done, state.live, row.position), (FULL, 0, 512));
     0.0
 }
 
-/// Says that a token ends a sequence.
-fn stop_at(rig: &mut Rig, sequence: u32, token: u32) {
+/// Sets a stop token of a sequence.
+fn stop_at(fixture: &mut Fixture, sequence: u32, token: u32) {
     let mut sampler = SAMPLER_OFF;
     sampler.stops[0] = token;
     sampler.stop_count = 1;
-    rig.sampler(sequence, &sampler);
+    fixture.sampler(sequence, &sampler);
 }
 
-/// A row of a sequence that has another number; some are full after the next token.
+/// Returns row `t` of a sequence with a different index; some are full after the next token.
 fn elsewhere(t: u32, rows: u32) -> Row {
     Row {
         token: 1,
@@ -326,12 +330,12 @@ fn elsewhere(t: u32, rows: u32) -> Row {
     }
 }
 
-/// Rows of several sequences, some of which end: each goes on with the largest of its own logits.
+/// Rows of several sequences, some of which finish: each takes the largest of its own logits.
 pub(super) fn advance(device: &Device) -> f64 {
     const ROWS: usize = 70;
     const LIVE: u32 = 65;
     const VOCAB: usize = 300;
-    // Each sequence has a stop of its own, and that of others is none for it.
+    // Each sequence has its own stop token; the stop tokens of others do not apply.
     const STOPPING: [u32; 4] = [0, 4, 7, 64];
     let tokens = u32::try_from(ROWS).unwrap();
     let shape = Shape {
@@ -342,13 +346,13 @@ pub(super) fn advance(device: &Device) -> f64 {
         ..shape(tokens)
     };
     let vocab = u32::try_from(VOCAB).unwrap();
-    let wanted: Vec<u32> = (0..tokens).map(|t| t * 7 % vocab).collect();
-    let mut rig = Rig::new(device, shape, vec![], |b| b.greedy_stage(vocab));
+    let expected: Vec<u32> = (0..tokens).map(|t| t * 7 % vocab).collect();
+    let mut fixture = Fixture::new(device, shape, vec![], |b| b.greedy_stage(vocab));
     let mut logits = floats(20, ROWS * VOCAB);
-    for (row, id) in logits.chunks_mut(VOCAB).zip(&wanted) {
+    for (row, id) in logits.chunks_mut(VOCAB).zip(&expected) {
         row[*id as usize] = 9.0;
     }
-    rig.put("scores", &logits);
+    fixture.put("scores", &logits);
     let rows: Vec<Row> = (0..tokens).map(|t| elsewhere(t, tokens)).collect();
     let state = State {
         live: LIVE,
@@ -358,25 +362,25 @@ pub(super) fn advance(device: &Device) -> f64 {
     for t in 0..tokens {
         let next = u32::from(!STOPPING.contains(&t));
         stop_at(
-            &mut rig,
+            &mut fixture,
             (t + 3) % tokens,
-            wanted[(t + next) as usize % ROWS],
+            expected[(t + next) as usize % ROWS],
         );
     }
-    rig.rows(state, &rows);
+    fixture.rows(state, &rows);
     let mut history = vec![77u32; ROWS * 8];
-    rig.put("history", bytemuck::cast_slice(&history));
-    rig.run();
+    fixture.put("history", bytemuck::cast_slice(&history));
+    fixture.run();
 
-    let bytes = rig.bytes("state");
-    let found: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
+    let bytes = fixture.bytes("state");
+    let actual: State = bytemuck::pod_read_unaligned(&bytes[..ROWS_OFFSET]);
     let after: Vec<Row> = bytemuck::pod_collect_to_vec(&bytes[ROWS_OFFSET..]);
     let mut ended = 0;
     for (t, before) in rows.iter().enumerate() {
         let at = after.iter().position(|row| row.sequence == before.sequence);
         let (at, row) = (at.unwrap(), after[at.unwrap()]);
         if t >= LIVE as usize {
-            assert_eq!((at, row), (t, *before), "row {t} is not live");
+            assert_eq!((at, row), (t, *before), "row {t} is inactive");
             continue;
         }
         let done = match u32::try_from(t).unwrap() {
@@ -384,16 +388,16 @@ pub(super) fn advance(device: &Device) -> f64 {
             _ if before.position == 7 => FULL,
             _ => 0,
         };
-        let next = (wanted[t], before.position + 1, done);
+        let next = (expected[t], before.position + 1, done);
         assert_eq!((row.token, row.position, row.done), next, "row {t}");
-        assert_eq!(at < found.live as usize, done == 0, "row {t} is in {at}");
+        assert_eq!(at < actual.live as usize, done == 0, "row {t} is at {at}");
         ended += u32::from(done != 0);
         if row.position < 8 {
-            history[row.sequence as usize * 8 + row.position as usize] = wanted[t];
+            history[row.sequence as usize * 8 + row.position as usize] = expected[t];
         }
     }
-    assert_eq!((found.live, found.step), (LIVE - ended, 1));
+    assert_eq!((actual.live, actual.step), (LIVE - ended, 1));
     let history: &[u8] = bytemuck::cast_slice(&history);
-    assert_eq!(rig.bytes("history"), history);
+    assert_eq!(fixture.bytes("history"), history);
     0.0
 }

@@ -1,4 +1,4 @@
-//! A trial of what a driver says that it can do, before kernels rely on it.
+//! Self-test of experimental driver features before kernels use them.
 
 use super::device::Device;
 use super::link::link;
@@ -15,21 +15,21 @@ use tabla_core::op::table::{
     BufferId, DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table,
 };
 
-/// More than a tile each way, and no whole ones.
+/// Shape of the test: more than one tile in each dimension, and not a multiple of the tile.
 const ROWS: u32 = 80;
 const COLS: u32 = 96;
 const TOKENS: u32 = 70;
 const X: BufferId = BufferId::Scratch(0);
 const Y: BufferId = BufferId::Scratch(1);
 
-/// Multiplies small whole numbers, whose products every form gives as they are.
+/// Runs a gemm of small integers, whose result is exact with every variant.
 ///
 /// # Errors
 ///
-/// `Device` where they come out as others, and whatever the device cannot do.
-pub(super) fn multiplies(device: &Device, form: KernelVariant) -> Result<()> {
+/// `Device` for a wrong result, and any error of the device.
+pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> {
     let program = Program {
-        tables: Arc::new([table(form)]),
+        tables: Arc::new([table(variant)]),
         tensors: Arc::new(Matrix(
             w().flat_map(|w| f16::from_f32(w).to_le_bytes()).collect(),
         )),
@@ -42,18 +42,21 @@ pub(super) fn multiplies(device: &Device, form: KernelVariant) -> Result<()> {
         ..State::default()
     };
     executor.write(BufferId::State, 0, bytemuck::bytes_of(&state))?;
-    let given: Vec<f32> = x().collect();
-    executor.write(X, 0, bytemuck::cast_slice(&given))?;
+    let x: Vec<f32> = x().collect();
+    executor.write(X, 0, bytemuck::cast_slice(&x))?;
     executor.run(0, (0..1).into(), 1)?;
     let mut y = vec![0f32; (TOKENS * ROWS) as usize];
     executor.read(Y, 0, bytemuck::cast_slice_mut(&mut y))?;
     let w: Vec<f32> = w().collect();
     let product = |x: &[f32], w: &[f32]| w.iter().zip(x).map(|(w, x)| w * x).sum::<f32>();
     let rows = || w.chunks(COLS as usize);
-    let tokens = given.chunks(COLS as usize);
-    let wanted = tokens.flat_map(|x| rows().map(move |w| product(x, w)));
-    if !y.into_iter().eq(wanted) {
-        bail!(Device, "gpu: {form:?}: a small product comes out wrong");
+    let tokens = x.chunks(COLS as usize);
+    let expected = tokens.flat_map(|x| rows().map(move |w| product(x, w)));
+    if !y.into_iter().eq(expected) {
+        bail!(
+            Device,
+            "gpu: kernel variant {variant:?}: wrong result of a test product"
+        );
     }
     Ok(())
 }
@@ -68,7 +71,7 @@ fn x() -> impl Iterator<Item = f32> {
     small(TOKENS * COLS, 5)
 }
 
-/// Whole numbers from -5 to 5, which repeat with no row.
+/// Returns integers from -5 to 5; their period differs from the row length.
 fn small(count: u32, step: u32) -> impl Iterator<Item = f32> {
     (0..count).map(move |i| {
         let n = u8::try_from(step * i % 11).expect("under 11");
@@ -76,8 +79,8 @@ fn small(count: u32, step: u32) -> impl Iterator<Item = f32> {
     })
 }
 
-/// One product, as planning would have it.
-fn table(form: KernelVariant) -> Table {
+/// Returns a table with one gemm.
+fn table(variant: KernelVariant) -> Table {
     let slot = |name: &str, dtype, [rows, cols]: [u32; 2], place| SlotInfo {
         name: name.to_string(),
         dtype,
@@ -87,8 +90,8 @@ fn table(form: KernelVariant) -> Table {
     };
     let small = |bytes: usize| u32::try_from(bytes).expect("a small struct");
     let words = |bytes: usize| small(bytes / size_of::<u32>());
-    let kernel = KernelId::all(Op::Gemm, Some(DType::F16), &[form]).next_back();
-    let kernel = kernel.expect("it is in the list");
+    let kernel = KernelId::all(Op::Gemm, Some(DType::F16), &[variant]).next_back();
+    let kernel = kernel.expect("gemm has an f16 kernel");
     let [units, tokens] = kernel.tile();
     let params = gemm::Params {
         tokens: TOKENS,
@@ -136,7 +139,7 @@ fn table(form: KernelVariant) -> Table {
     }
 }
 
-/// The bytes of the one weight.
+/// The bytes of the weight.
 struct Matrix(Vec<u8>);
 
 impl Tensors for Matrix {
@@ -156,32 +159,32 @@ mod tests {
     use tabla_core::error::ErrorKind;
 
     #[test]
-    fn a_product_that_comes_out_wrong_is_found() {
-        let folder = std::env::temp_dir().join(format!("tabla-trial-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("it can be made");
+    fn detects_a_wrong_product() {
+        let folder = std::env::temp_dir().join(format!("tabla-self-test-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("create the folder");
         let options = Options {
             allow_software: true,
             ..Options::default()
         };
-        let Some(device) = open(&options).expect("the driver opens its device") else {
-            // The tests of kernels say loudly that there is none.
+        let Some(device) = open(&options).expect("open the device") else {
+            // The kernel tests report that there is no adapter.
             return;
         };
-        // The form has no kernel of its own for this: the plain one.
-        multiplies(&device, KernelVariant::Tile).expect("small numbers are exact");
-        let right = tabla_shaders::source("gemm.wgsl").expect("it is embedded");
-        let wrong = right.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
-        assert_ne!(wrong, right);
-        std::fs::write(folder.join("gemm.wgsl"), wrong).expect("it can be written");
+        // Gemm has no `Tile` variant, so this tests the base kernel.
+        check_gemm(&device, KernelVariant::Tile).expect("exact result");
+        let correct = tabla_shaders::source("gemm.wgsl").expect("embedded source");
+        let wrong = correct.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
+        assert_ne!(wrong, correct);
+        std::fs::write(folder.join("gemm.wgsl"), wrong).expect("write the shader");
         let options = Options {
             shader_folder: Some(folder.clone()),
             ..options
         };
         let device = open(&options)
-            .expect("it opened before")
-            .expect("it was there");
-        let error = multiplies(&device, KernelVariant::Tile).expect_err("one number is wrong");
+            .expect("open the device")
+            .expect("an adapter");
+        let error = check_gemm(&device, KernelVariant::Tile).expect_err("wrong result");
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-        std::fs::remove_dir_all(&folder).expect("it is there");
+        std::fs::remove_dir_all(&folder).expect("remove the folder");
     }
 }

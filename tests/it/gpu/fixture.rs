@@ -1,4 +1,4 @@
-//! A rig: one small table on the device, what goes in and what should come out.
+//! Test fixture: a small table linked to the device, with access to its inputs and outputs.
 
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tabla::plan;
 use tabla::quant::Scales;
 use tabla_testkit::fill::{Filling, numbers, shuffled};
 
-pub(super) struct Rig {
+pub(super) struct Fixture {
     pub(super) executor: Box<dyn Executor>,
     pub(super) table: Table,
     pages: Pages,
-    /// Their table.
+    /// Page table.
     own_pages: Vec<u32>,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct Weight {
     pub(super) rows: u32,
     pub(super) cols: u32,
     pub(super) bytes: Vec<u8>,
-    /// Its one scale, where it is multiplied as ternary digits.
+    /// Scale of a ternary weight.
     pub(super) scale: Option<f32>,
-    /// Has the scales that lie in a tensor of their own.
+    /// Source of the scales of types with a separate scale tensor.
     pub(super) filling: Option<Arc<Filling>>,
 }
 
-pub(super) struct Given(pub(super) Vec<Weight>);
+pub(super) struct TestWeights(pub(super) Vec<Weight>);
 
-impl Weights for Given {
+impl Weights for TestWeights {
     fn find(&self, name: &str) -> Option<WeightInfo> {
         let i = self.0.iter().position(|w| w.name == name)?;
         let w = &self.0[i];
@@ -52,8 +52,8 @@ impl Weights for Given {
     }
 }
 
-/// The constant is the weight named `freqs`.
-impl Tensors for Given {
+/// The only constant is the weight named `freqs`.
+impl Tensors for TestWeights {
     fn weight(&self, index: u32) -> &[u8] {
         &self.0[index as usize].bytes
     }
@@ -65,7 +65,7 @@ impl Tensors for Given {
             .0
             .iter()
             .find(|w| w.name == "freqs")
-            .expect("given")
+            .expect("a weight named `freqs`")
             .bytes
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn shape(tokens: u32) -> Shape {
     }
 }
 
-impl Rig {
+impl Fixture {
     pub(super) fn new(
         device: &Device,
         shape: Shape,
@@ -100,36 +100,41 @@ impl Rig {
         weights: Vec<Weight>,
         emit: impl Fn(&mut Builder<'_>),
     ) -> Self {
-        let given = Arc::new(Given(weights));
-        let mut builder = Builder::new(&*given, shape);
+        let tensors = Arc::new(TestWeights(weights));
+        let mut builder = Builder::new(&*tensors, shape);
         emit(&mut builder);
         let table = plan::compile(builder.finish().unwrap(), profile).unwrap();
         let program = Program {
             tables: Arc::new([table.clone()]),
-            tensors: given.clone(),
+            tensors: tensors.clone(),
         };
         let executor = gpu::link(device.clone(), program).unwrap();
         let own_pages = shuffled(&shape.pages, shape.sequences, "pages");
-        let mut rig = Self {
+        let mut fixture = Self {
             executor,
             table,
             pages: shape.pages,
             own_pages,
         };
-        if rig.table.slots.iter().any(|s| s.place == BufferId::Pages) {
-            let bytes = bytemuck::cast_slice(&rig.own_pages);
-            rig.executor.write(BufferId::Pages, 0, bytes).unwrap();
+        if fixture
+            .table
+            .slots
+            .iter()
+            .any(|s| s.place == BufferId::Pages)
+        {
+            let bytes = bytemuck::cast_slice(&fixture.own_pages);
+            fixture.executor.write(BufferId::Pages, 0, bytes).unwrap();
         }
-        rig.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
-        if rig
+        fixture.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
+        if fixture
             .table
             .slots
             .iter()
             .any(|s| s.place == BufferId::Samplers)
         {
-            (0..shape.sequences).for_each(|sequence| rig.sampler(sequence, &SAMPLER_OFF));
+            (0..shape.sequences).for_each(|sequence| fixture.sampler(sequence, &SAMPLER_OFF));
         }
-        rig
+        fixture
     }
 
     pub(super) fn place(&self, name: &str) -> (BufferId, usize) {
@@ -138,7 +143,7 @@ impl Rig {
         (slot.place, usize::try_from(slot.bytes()).unwrap())
     }
 
-    /// The row of the first sequence's position in a layer with this window.
+    /// Returns the cache row of a position of the first sequence in a layer with this window.
     pub(super) fn row(&self, window: u32, position: u32) -> usize {
         let own = self.pages.of(window);
         let page = self.own_pages[(own.first + position / PAGE % own.ring) as usize];
@@ -162,21 +167,21 @@ impl Rig {
         bytemuck::pod_collect_to_vec(&self.bytes(name))
     }
 
-    /// What a cache holds.
+    /// Returns the decoded numbers of a cache.
     pub(super) fn cached(&mut self, name: &str) -> Vec<f64> {
         let bytes = self.bytes(name);
         let slot = self.table.slots.iter().find(|s| s.name == name);
-        wide(&numbers(slot.expect("bytes found it"), &bytes))
+        wide(&numbers(slot.expect("`bytes` checks the name"), &bytes))
     }
 
-    /// How a sequence picks its tokens.
+    /// Sets the sampler of a sequence.
     pub(super) fn sampler(&mut self, sequence: u32, sampler: &Sampler) {
         let at = sequence as usize * size_of::<Sampler>();
         let bytes = bytemuck::bytes_of(sampler);
         self.executor.write(BufferId::Samplers, at, bytes).unwrap();
     }
 
-    /// Step state and the (token, position) of its rows.
+    /// Writes the step state and the (token, position) of its rows.
     pub(super) fn state(&mut self, state: State, rows: &[(u32, u32)]) {
         let rows = rows.iter().map(|&(token, position)| Row {
             token,
@@ -186,7 +191,7 @@ impl Rig {
         self.rows(state, &rows.collect::<Vec<_>>());
     }
 
-    /// Step state and its rows.
+    /// Writes the step state and its rows.
     pub(super) fn rows(&mut self, state: State, rows: &[Row]) {
         let write =
             |e: &mut Box<dyn Executor>, at, bytes: &[u8]| e.write(BufferId::State, at, bytes);
@@ -228,7 +233,7 @@ pub(super) fn live(live: u32) -> State {
     }
 }
 
-/// What rows that are not live hold before and after.
+/// Value of inactive rows, which must not change.
 pub(super) const UNTOUCHED: f32 = 7.25;
 
 /// Splitmix64.
@@ -242,7 +247,7 @@ pub(super) fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Numbers in -1..1.
+/// Returns random numbers in -1..1.
 pub(super) fn floats(seed: u64, n: usize) -> Vec<f32> {
     let mut next = random(seed);
     let unit = |r: u64| f64::from(u32::try_from(r >> 40).unwrap()) / f64::from(1 << 23) - 1.0;
@@ -250,11 +255,12 @@ pub(super) fn floats(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|_| unit(next()) as f32).collect()
 }
 
-/// Rows of whole numbers up to 127 over 64, one of 32 the largest: int8 holds them as they are.
-pub(super) fn wholes(seed: u64, cols: usize, rows: usize) -> Vec<f32> {
+/// Returns rows of integers up to 127, divided by 64. One in 32 is the maximum, so that int8
+/// quantization is exact.
+pub(super) fn integers(seed: u64, cols: usize, rows: usize) -> Vec<f32> {
     let mut next = random(seed);
-    let mut whole = |i: usize| {
-        let small = u8::try_from(next() % 255).expect("below 255");
+    let mut integer = |i: usize| {
+        let small = u8::try_from(next() % 255).expect("less than 255");
         let any = f32::from(small) - 127.0;
         if (i % cols).is_multiple_of(32) {
             127.0
@@ -262,10 +268,10 @@ pub(super) fn wholes(seed: u64, cols: usize, rows: usize) -> Vec<f32> {
             any
         }
     };
-    (0..rows * cols).map(|i| whole(i) / 64.0).collect()
+    (0..rows * cols).map(|i| integer(i) / 64.0).collect()
 }
 
-/// A random weight in a storage type.
+/// Returns a random weight of a storage type.
 pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> Weight {
     let n = rows as usize * cols as usize;
     let seed = u64::from(rows) << 32 | u64::from(cols);
@@ -301,7 +307,7 @@ pub(super) fn weight(name: &'static str, dtype: DType, rows: u32, cols: u32) -> 
     }
 }
 
-/// What bytes of a file stand for.
+/// Decodes numbers of a storage type.
 pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let facts = dtype.facts();
     let half = |b: &[u8]| f16::from_le_bytes([b[0], b[1]]).to_f64();
@@ -329,15 +335,15 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(facts.bytes).flat_map(block).collect()
 }
 
-/// Holds `found` against `wanted`, and gives the error.
-pub(super) fn close(what: &str, found: &[f32], wanted: &[f64], tolerance: f64) -> f64 {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    let size = wanted
+/// Checks `actual` against `expected`; returns the maximum relative error.
+pub(super) fn assert_close(what: &str, actual: &[f32], expected: &[f64], tolerance: f64) -> f64 {
+    assert_eq!(actual.len(), expected.len(), "{what}");
+    let size = expected
         .iter()
         .filter(|w| w.is_finite())
         .fold(1e-30, |m, w| w.abs().max(m));
     let mut worst = 0.0;
-    for (i, (&f, &w)) in found.iter().zip(wanted).enumerate() {
+    for (i, (&f, &w)) in actual.iter().zip(expected).enumerate() {
         let error = if f64::from(f) == w {
             0.0
         } else {
@@ -345,7 +351,7 @@ pub(super) fn close(what: &str, found: &[f32], wanted: &[f64], tolerance: f64) -
         };
         assert!(
             error <= tolerance,
-            "{what}: [{i}] is {f}, not {w}; error {error:.1e}"
+            "{what}: [{i}]: expected {w}, got {f}; error {error:.1e}"
         );
         worst = error.max(worst);
     }
@@ -356,8 +362,8 @@ pub(super) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// `rows` of `wanted`, then rows that were not to be touched.
-pub(super) fn then_untouched(mut wanted: Vec<f64>, len: usize) -> Vec<f64> {
-    wanted.resize(len, f64::from(UNTOUCHED));
-    wanted
+/// Extends `expected` to `len` with the value of inactive rows.
+pub(super) fn with_untouched(mut expected: Vec<f64>, len: usize) -> Vec<f64> {
+    expected.resize(len, f64::from(UNTOUCHED));
+    expected
 }
