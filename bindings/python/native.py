@@ -60,6 +60,8 @@ def declarations(header):
         elif word == "define":
             name, _, value = rest.partition(" ")
             if value and all(taken):
+                # cffi accepts integer literals only, without parentheses.
+                value = value.strip("()")
                 lines.append(f"#define {name} {LIMITS.get(value, value)}")
         elif word not in (None, "include"):
             raise ValueError(f"include/tabla.h: #{word} is not understood here")

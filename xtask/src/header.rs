@@ -1,9 +1,9 @@
-//! `include/tabla.h`: what cbindgen makes of the C ABI, with its comments fit for C.
+//! Generates `include/tabla.h` with cbindgen, and adapts its comments and constants to C.
 
 use crate::tree::{Result, root};
 use cbindgen::{Builder, Config};
 
-/// The header. cbindgen follows the modules of `crates/capi/src/lib.rs` in their order.
+/// Returns the text of the header. Its order is that of the modules in `crates/capi/src/lib.rs`.
 pub(crate) fn header() -> Result<String> {
     let root = root();
     let config = Config::from_file(root.join("cbindgen.toml"))?;
@@ -14,25 +14,39 @@ pub(crate) fn header() -> Result<String> {
     let mut bytes = Vec::new();
     builder.generate()?.write(&mut bytes);
     let text = String::from_utf8(bytes)?;
-    Ok(one_line(&plain_comments(&text)))
+    Ok(one_line(&parenthesize_negatives(&plain_comments(&text))))
 }
 
-/// Takes what belongs to Rust out of the comments: the heading over what a caller owes, whose
-/// sentences stay as a paragraph of their own.
+/// Puts negative constants in parentheses, so that `1 -TABLA_X` and similar expressions are correct.
+fn parenthesize_negatives(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        match line.split_once(" -") {
+            Some((name, number)) if line.starts_with("#define ") => {
+                out.push_str(&format!("{name} (-{number})"));
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Removes `# Safety` headings from comments. The text below a heading stays as a paragraph.
 fn plain_comments(text: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut after_heading = false;
     for line in text.lines() {
-        let said = line
+        let comment = line
             .trim()
             .trim_start_matches("/**")
             .trim_start_matches('*');
-        if said.trim() == "# Safety" {
+        if comment.trim() == "# Safety" {
             after_heading = true;
             continue;
         }
-        // The empty line under the heading goes with it.
-        let skipped = after_heading && said.trim().is_empty();
+        // Removes the empty line below the heading too.
+        let skipped = after_heading && comment.trim().is_empty();
         after_heading = false;
         if !skipped {
             lines.push(line.trim_end());
@@ -41,22 +55,22 @@ fn plain_comments(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Folds a comment of one sentence into one line.
+/// Puts comments with one line of text on one line.
 fn one_line(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         let mut ahead = lines.clone();
-        let said = ahead
+        let comment = ahead
             .next()
             .map(str::trim_start)
             .and_then(|l| l.strip_prefix("* "));
         let ends = ahead.next().is_some_and(|l| l.trim() == "*/");
-        match said {
-            Some(said) if line.trim() == "/**" && ends => {
+        match comment {
+            Some(comment) if line.trim() == "/**" && ends => {
                 out.push_str(line);
                 out.push(' ');
-                out.push_str(said);
+                out.push_str(comment);
                 out.push_str(" */");
                 lines = ahead;
             }
@@ -69,18 +83,25 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{one_line, plain_comments};
+    use super::{one_line, parenthesize_negatives, plain_comments};
 
     #[test]
-    fn a_caller_owes_sentences_and_no_headings() {
+    fn removes_safety_headings() {
         let rust =
-            "/**\n * Writes.\n *\n * # Safety\n *\n * `out` is a place.\n */\nint f(int *out);";
-        let c = "/**\n * Writes.\n *\n * `out` is a place.\n */\nint f(int *out);\n";
+            "/**\n * Writes.\n *\n * # Safety\n *\n * `out` is valid.\n */\nint f(int *out);";
+        let c = "/**\n * Writes.\n *\n * `out` is valid.\n */\nint f(int *out);\n";
         assert_eq!(plain_comments(rust), c);
     }
 
     #[test]
-    fn a_sentence_takes_a_line() {
+    fn negative_constants_have_parentheses() {
+        let text = "#define A -1\n#define B 2\n/** a -1 */\n";
+        let expected = "#define A (-1)\n#define B 2\n/** a -1 */\n";
+        assert_eq!(parenthesize_negatives(text), expected);
+    }
+
+    #[test]
+    fn folds_short_comments() {
         let long = "    /**\n     * Layers.\n     */\n    int n;\n/**\n * a\n * b\n */\n";
         let short = "    /** Layers. */\n    int n;\n/**\n * a\n * b\n */\n";
         assert_eq!(one_line(long), short);

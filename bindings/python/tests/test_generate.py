@@ -98,7 +98,7 @@ def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
     session = model.session()
     with session.stream(PROMPT, **ENDLESS) as stream:
         first = [next(stream), next(stream)]
-        with pytest.raises(tabla.StateError, match="under way"):
+        with pytest.raises(tabla.StateError, match="in progress"):
             session.prefill("more")
     stream.close()
     assert list(stream) == []

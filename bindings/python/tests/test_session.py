@@ -148,7 +148,7 @@ def test_what_a_model_tells(model: tabla.Model) -> None:
     assert len(table) == len([line for line in listed if line.split()[0].isdigit()]) > 100
     assert table.commands[0]["op"].startswith("embed")
     assert str(model.table("step", tokens=5)).startswith("; table step, 8 tokens")
-    with pytest.raises(tabla.ArgumentError, match="step of 8"):
+    with pytest.raises(tabla.ArgumentError, match="step for 8 tokens"):
         model.table("step", tokens=33)
     with pytest.raises(tabla.ArgumentError, match="stride"):
         model.table("stride")

@@ -1,44 +1,45 @@
-//! Sessions and models: what has a sequence, and how a call enters it.
+//! Sessions and models, and access to their sequences.
 
-use super::answer_piece::Room;
+use super::answer_piece::PieceBuffer;
+use super::exclusive::Exclusive;
 use super::handles::{Handled, resolve};
-use super::turn::Turn;
 use tabla::error::{Result, bail};
 use tabla::{AnswerState, Cancel, Model, Session};
 
-/// A sequence on a model, with what was said and what comes next. Opaque.
+/// A sequence of tokens on a model, with its KV cache. Opaque.
 pub struct TablaSession {
-    turn: Turn<Inner>,
+    state: Exclusive<Inner>,
     cancel: Cancel,
 }
 
-/// What a call has to itself.
+/// State of a session that one call at a time accesses.
 pub(super) struct Inner {
     pub(super) session: Session,
-    /// The answer that is under way, piece by piece.
+    /// The answer in progress that is read piece by piece.
     pub(super) answer: Option<AnswerState>,
-    /// What the last piece points to.
-    pub(super) room: Room,
+    /// Memory that the last piece points to.
+    pub(super) buffer: PieceBuffer,
 }
 
 impl TablaSession {
     pub(super) fn new(session: Session) -> Self {
         Self {
             cancel: session.canceller(),
-            turn: Turn::new(Inner {
+            state: Exclusive::new(Inner {
                 session,
                 answer: None,
-                room: Room::default(),
+                buffer: PieceBuffer::default(),
             }),
         }
     }
 
-    /// Runs a call that has it to itself.
+    /// Runs a call with exclusive access.
     pub(super) fn enter<T>(&self, call: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        self.turn.enter(Self::NAME, call)
+        self.state.enter(Self::NAME, call)
     }
 
-    /// Refuses to hand out what is about to go.
+    /// Fails if the session was freed during the call, because the result would point to freed
+    /// memory.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.cancel.is_closed() {
             bail!(Cancelled, "the session was freed during the call");
@@ -55,7 +56,7 @@ impl Handled for TablaSession {
     }
 }
 
-/// What has a sequence: a session, and a model, whose own one the short functions take.
+/// An object with a sequence: a session, or a model with its own session.
 pub(super) trait Sequenced: Handled {
     fn sequence(&self) -> &TablaSession;
 }
@@ -66,15 +67,15 @@ impl Sequenced for TablaSession {
     }
 }
 
-/// Runs a call on what a handle's sequence has.
+/// Runs a call with exclusive access to the session of a handle.
 pub(super) fn enter<H: Sequenced, T>(
     handle: *const H,
     call: impl FnOnce(&mut Inner) -> Result<T>,
 ) -> Result<T> {
-    resolve(handle)?.sequence().turn.enter(H::NAME, call)
+    resolve(handle)?.sequence().state.enter(H::NAME, call)
 }
 
-/// As [`enter`], where no answer is under way.
+/// Like [`enter`]; fails if an answer is in progress.
 pub(super) fn enter_idle<H: Sequenced, T>(
     handle: *const H,
     call: impl FnOnce(&mut Inner) -> Result<T>,
@@ -83,16 +84,16 @@ pub(super) fn enter_idle<H: Sequenced, T>(
         if inner.answer.is_some() {
             bail!(
                 State,
-                "an answer is under way: take it to its end, or end it with tabla_session_end"
+                "an answer is in progress: read it to its end, or end it with tabla_session_end"
             );
         }
-        // What came before this call was meant for another.
+        // Earlier cancellations were meant for earlier calls.
         inner.session.forget_cancel();
         call(inner)
     })
 }
 
-/// As [`enter_idle`], on the session alone.
+/// Like [`enter_idle`], with the session only.
 pub(super) fn with<H: Sequenced, T>(
     handle: *const H,
     call: impl FnOnce(&mut Session) -> Result<T>,
@@ -100,14 +101,14 @@ pub(super) fn with<H: Sequenced, T>(
     enter_idle(handle, |inner| call(&mut inner.session))
 }
 
-/// Stops what is done with a sequence, from any thread.
+/// Cancels the current call on a sequence, from any thread.
 pub(super) fn cancel<H: Sequenced>(handle: *const H) -> Result<()> {
     resolve(handle)?.sequence().cancel.cancel();
     Ok(())
 }
 
-/// A loaded model, with a session of its own. Opaque: its address is a number that only the library
-/// understands.
+/// A loaded model, with its own sequence. Opaque: the pointer is a number that only the library
+/// resolves.
 pub struct TablaModel {
     model: Model,
     own: TablaSession,
@@ -121,7 +122,7 @@ impl TablaModel {
         }
     }
 
-    /// What can be asked whatever its session does.
+    /// The model. Accessible during calls on its own session.
     pub(super) fn model(&self) -> &Model {
         &self.model
     }

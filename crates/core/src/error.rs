@@ -2,49 +2,49 @@
 
 use std::fmt;
 
-/// Why something failed. The numbers are the C ABI: never change or reuse one.
+/// Error codes. The numbers are part of the C ABI and are never changed or reused.
 #[repr(i32)]
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// An argument is out of its range, or a pointer is NULL.
+    /// An argument is outside its range, or a required pointer is NULL.
     Argument = 1,
-    /// The operating system refused: a missing file, a directory, a read error.
+    /// The operating system reported an error: a missing file, a directory, a read error.
     Io = 2,
-    /// The file is damaged or is not what it claims to be.
+    /// The file is damaged or has another format than expected.
     Format = 3,
-    /// The file is sound but uses something that this build does not know.
+    /// The file is valid but uses a feature that this build does not support.
     Unsupported = 4,
-    /// A size is over a limit: of the model, of the device, of this build.
+    /// A size exceeds a limit of the model, the device or this build.
     TooLarge = 5,
-    /// The tokenizer cannot be built, or cannot encode this text.
+    /// The tokenizer cannot be built, or cannot encode the text.
     Tokenizer = 6,
-    /// A grammar or a schema is refused.
+    /// A grammar or a JSON schema is invalid.
     Grammar = 7,
-    /// Memory could not be had.
+    /// A memory allocation failed.
     Memory = 8,
-    /// The device refused work.
+    /// The device reported an error.
     Device = 9,
-    /// The device is gone; the model must be loaded again.
+    /// The device was lost; the model must be loaded again.
     DeviceLost = 10,
-    /// The caller asked to stop.
+    /// The caller cancelled the operation.
     Cancelled = 11,
-    /// The call does not fit the state of the object: an empty sequence, a full context, an answer
-    /// that is under way.
+    /// The call is not valid in the current state: an empty sequence, a full context, an answer in
+    /// progress.
     State = 12,
-    /// A promise of the library itself does not hold.
+    /// An invariant of the library does not hold. This is a bug of the library.
     Internal = 13,
-    /// The library panicked inside the call; the handle is poisoned.
+    /// The library panicked (a fatal internal error) inside the call; the handle is poisoned.
     Panic = 14,
-    /// The handle is NULL, stale, of another type, or was freed.
+    /// The handle is NULL, was freed, was never created, or has another type.
     Handle = 15,
-    /// Others have what the call needs; it may succeed later.
+    /// The resource is in use by another call; the call may succeed later.
     Busy = 16,
-    /// A callback calls the object that is calling it.
+    /// A callback called the object that called it.
     Reentrant = 17,
-    /// A panic left the object unusable; free it and make it anew.
+    /// A panic left the object unusable; free it and create a new one.
     Poisoned = 18,
-    /// The process is a fork of one that loaded a model.
+    /// The process was forked from one that had loaded a model.
     Forked = 19,
 }
 
