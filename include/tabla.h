@@ -11,10 +11,10 @@
  *  1. Status. A status is 0 (TABLA_OK) or a TABLA_ERROR_ code. Codes are never changed or reused;
  *     treat an unknown code as an error. tabla_last_error() returns the message. It belongs to the
  *     calling thread and is valid until the next call on that thread.
- *  2. Results are written only on success. Only the content of output arrays of floats
- *     is unspecified after a failure. Functions that fill an array write the number of values to
- *     count. If the array is NULL, they only write count. If capacity is less than count, they
- *     return TABLA_ERROR_TOO_LARGE.
+ *  2. Results are written only on success. The content of output arrays of floats is unspecified
+ *     after a failure. Functions that fill an array write the number of values to count. If the
+ *     array is NULL, they only write count. If capacity is less than count, they return
+ *     TABLA_ERROR_TOO_LARGE.
  *  3. Handles are numbers that the library resolves, not addresses. A handle that is NULL, freed,
  *     never created, or of another type is TABLA_ERROR_HANDLE, never undefined behaviour; so is
  *     freeing twice. Handles can be freed in any order.
@@ -305,10 +305,7 @@ typedef struct TablaGenerateOptions {
     float temperature;
     /** Number of likeliest tokens that are kept; 0: off. Default 40. */
     uint32_t top_k;
-    /**
-     * Probability mass of the likeliest tokens that are kept (nucleus sampling); 1: off. Default
-     * 0.95.
-     */
+    /** Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95. */
     float top_p;
     /** Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05. */
     float min_p;
@@ -688,7 +685,7 @@ extern "C" {
 /**
  * Same as `tabla_generate`, for a session.
  *
- * Same as for `tabla_generate`.
+ * Arguments as for `tabla_generate`.
  */
 TablaStatus tabla_session_generate(struct TablaSession *session,
                                    const char *prompt,
@@ -791,9 +788,9 @@ TablaStatus tabla_batch_free(struct TablaBatch *batch);
  * is NULL, only `count` is written. Use `tabla_encode_chat` for input of the model: the rendered
  * text does not distinguish special tokens of the template from the same names in a message.
  *
- * `messages` is a C string, `options` NULL or a struct whose first field is its size and whose
- * pointers are NULL or C strings, `text` NULL or space for `capacity` bytes, `count` points to a
- * size.
+ * `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
+ * whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+ * points to a `size_t`.
  */
 TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
                                       const char *messages,
@@ -807,7 +804,7 @@ TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
  * tokens; their names in a message are encoded as text. Otherwise the same as
  * `tabla_apply_chat_template`.
  *
- * Same as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
+ * Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
  */
 TablaStatus tabla_encode_chat(const struct TablaModel *model,
                               const char *messages,
@@ -837,7 +834,7 @@ TablaStatus tabla_chat(struct TablaModel *model,
 /**
  * Same as `tabla_chat`, for a session.
  *
- * Same as for `tabla_chat`.
+ * Arguments as for `tabla_chat`.
  */
 TablaStatus tabla_session_chat(struct TablaSession *session,
                                const char *messages,
@@ -851,7 +848,7 @@ TablaStatus tabla_session_chat(struct TablaSession *session,
  * Starts an answer to a conversation, as `tabla_session_chat` does. `tabla_session_next` returns
  * it piece by piece, as after `tabla_session_begin`.
  *
- * Same as for `tabla_chat`.
+ * Arguments as for `tabla_chat`.
  */
 TablaStatus tabla_session_begin_chat(struct TablaSession *session,
                                      const char *messages,
@@ -863,8 +860,8 @@ TablaStatus tabla_session_begin_chat(struct TablaSession *session,
  * loaded with `TablaLoadOptions.embeddings`; its sequence does not change. `capacity` and `count`
  * are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
  *
- * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
- * with its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
+ * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
+ * field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
  */
 TablaStatus tabla_embed(struct TablaModel *model,
                         const char *const *texts,
@@ -877,7 +874,7 @@ TablaStatus tabla_embed(struct TablaModel *model,
 /**
  * Same as `tabla_embed`, for a session. The sequence of the session does not change.
  *
- * Same as for `tabla_embed`.
+ * Arguments as for `tabla_embed`.
  */
 TablaStatus tabla_session_embed(struct TablaSession *session,
                                 const char *const *texts,
@@ -1219,7 +1216,7 @@ TablaStatus tabla_session_prefill(struct TablaSession *session,
 /**
  * Same as `tabla_step`, for a session.
  *
- * Same as for `tabla_step`.
+ * Arguments as for `tabla_step`.
  */
 TablaStatus tabla_session_step(struct TablaSession *session,
                                const struct TablaGenerateOptions *options,
@@ -1228,7 +1225,7 @@ TablaStatus tabla_session_step(struct TablaSession *session,
 /**
  * Same as `tabla_logits`, for a session.
  *
- * Same as for `tabla_logits`.
+ * Arguments as for `tabla_logits`.
  */
 TablaStatus tabla_session_logits(struct TablaSession *session,
                                  int32_t rows,
@@ -1240,8 +1237,8 @@ TablaStatus tabla_session_logits(struct TablaSession *session,
  * Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_ENCODE_*`. If `tokens` is
  * NULL, only `count` is written.
  *
- * `text` points to `text_bytes` bytes, `tokens` is NULL or to space for `capacity` ids, `count` to
- * a `size_t`.
+ * `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
+ * points to a `size_t`.
  */
 TablaStatus tabla_encode(const struct TablaModel *model,
                          const char *text,
@@ -1255,8 +1252,8 @@ TablaStatus tabla_encode(const struct TablaModel *model,
  * Decodes token ids to bytes, which are UTF-8 if the tokens end at character boundaries. No NUL is
  * added. If `text` is NULL, only `count` is written.
  *
- * `tokens` points to `tokens_count` ids, `text` is NULL or to space for `capacity` bytes, `count`
- * to a `size_t`.
+ * `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+ * `count` points to a `size_t`.
  */
 TablaStatus tabla_decode(const struct TablaModel *model,
                          const uint32_t *tokens,

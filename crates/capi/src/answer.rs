@@ -112,7 +112,7 @@ fn begin(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_generate`.
+/// Arguments as for `tabla_generate`.
 pub(super) unsafe fn generate<H: Sequenced>(
     handle: *const H,
     prompt: &Prompt<'_>,
@@ -150,7 +150,7 @@ pub(super) unsafe fn generate<H: Sequenced>(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_generate`.
+/// Arguments as for `tabla_generate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_generate(
     session: *mut TablaSession,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn tabla_session_begin(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_session_begin`.
+/// Arguments as for `tabla_session_begin`.
 pub(super) unsafe fn begin_pieces(
     session: *mut TablaSession,
     prompt: &Prompt<'_>,

@@ -18,9 +18,9 @@ use std::ffi::{c_char, c_void};
 ///
 /// # Safety
 ///
-/// `messages` is a C string, `options` NULL or a struct whose first field is its size and whose
-/// pointers are NULL or C strings, `text` NULL or space for `capacity` bytes, `count` points to a
-/// size.
+/// `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
+/// whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+/// points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_apply_chat_template(
     model: *const TablaModel,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn tabla_apply_chat_template(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
+/// Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_encode_chat(
     model: *const TablaModel,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn tabla_chat(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_chat`.
+/// Arguments as for `tabla_chat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_chat(
     session: *mut TablaSession,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn tabla_session_chat(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_chat`.
+/// Arguments as for `tabla_chat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_begin_chat(
     session: *mut TablaSession,

@@ -70,8 +70,8 @@ const POOLINGS: [Choice<Option<Pooling>>; 5] = [
 ///
 /// # Safety
 ///
-/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
-/// with its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
+/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
+/// field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_embed(
     model: *mut TablaModel,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn tabla_embed(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_embed`.
+/// Arguments as for `tabla_embed`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_embed(
     session: *mut TablaSession,
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tabla_session_embed(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_embed`.
+/// Arguments as for `tabla_embed`.
 unsafe fn embed<H: Sequenced>(
     handle: *const H,
     texts: &[*const c_char],

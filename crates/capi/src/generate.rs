@@ -43,8 +43,7 @@ pub struct TablaGenerateOptions {
     pub temperature: f32,
     /// Number of likeliest tokens that are kept; 0: off. Default 40.
     pub top_k: u32,
-    /// Probability mass of the likeliest tokens that are kept (nucleus sampling); 1: off. Default
-    /// 0.95.
+    /// Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95.
     pub top_p: f32,
     /// Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05.
     pub min_p: f32,

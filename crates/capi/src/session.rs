@@ -43,7 +43,7 @@ pub(super) unsafe fn prefill<H: Sequenced>(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_step`.
+/// Arguments as for `tabla_step`.
 pub(super) unsafe fn step<H: Sequenced>(
     handle: *const H,
     options: *const TablaGenerateOptions,
@@ -61,7 +61,7 @@ pub(super) unsafe fn step<H: Sequenced>(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_logits`.
+/// Arguments as for `tabla_logits`.
 pub(super) unsafe fn logits<H: Sequenced>(handle: *const H, rows: i32, out: Floats) -> Result<()> {
     with(handle, |session| {
         let vocab = session.facts().vocab as usize;
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn tabla_session_prefill(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_step`.
+/// Arguments as for `tabla_step`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_step(
     session: *mut TablaSession,
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn tabla_session_step(
 ///
 /// # Safety
 ///
-/// Same as for `tabla_logits`.
+/// Arguments as for `tabla_logits`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_logits(
     session: *mut TablaSession,

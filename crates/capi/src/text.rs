@@ -19,8 +19,8 @@ pub const TABLA_ENCODE_PARSE_SPECIAL: u32 = 2;
 ///
 /// # Safety
 ///
-/// `text` points to `text_bytes` bytes, `tokens` is NULL or to space for `capacity` ids, `count` to
-/// a `size_t`.
+/// `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
+/// points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_encode(
     model: *const TablaModel,
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn tabla_encode(
 ///
 /// # Safety
 ///
-/// `tokens` points to `tokens_count` ids, `text` is NULL or to space for `capacity` bytes, `count`
-/// to a `size_t`.
+/// `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+/// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_decode(
     model: *const TablaModel,
