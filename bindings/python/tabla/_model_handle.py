@@ -1,4 +1,4 @@
-"""Base class of models: facts, tokenizer and dispatch tables, which need no session."""
+"""Base class of models: properties, tokenizer and dispatch tables, which need no session."""
 
 from __future__ import annotations
 
