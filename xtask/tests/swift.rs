@@ -180,15 +180,18 @@ fn a_bundle_that_cannot_be_made_is_not_there() {
     for (argument, words) in [
         (
             "x86_64-unknown-linux-gnu=missing.a",
-            "there is no library missing.a",
+            "library missing.a does not exist",
         ),
-        ("missing.a", "missing.a is not TRIPLES=LIBRARY"),
-        ("a\"b=missing.a", "names no triples"),
-        ("=missing.a", "names no triples"),
+        (
+            "missing.a",
+            "invalid argument missing.a: expected TRIPLES=LIBRARY",
+        ),
+        ("a\"b=missing.a", "invalid triples"),
+        ("=missing.a", "invalid triples"),
     ] {
         let why = fails(bundle(&out).arg(argument));
         assert!(why.contains(words), "{argument}: {why}");
-        let left: Vec<_> = std::fs::read_dir(&folder).expect("it is there").collect();
+        let left: Vec<_> = std::fs::read_dir(&folder).expect("folder exists").collect();
         assert!(left.is_empty(), "{argument} leaves {left:?}");
     }
     let other = folder.join("other");
@@ -196,7 +199,7 @@ fn a_bundle_that_cannot_be_made_is_not_there() {
     assert!(why.contains(".artifactbundle"), "{why}");
     std::fs::create_dir_all(&out).expect("it can be made");
     let why = fails(bundle(&out).arg("a=b"));
-    assert!(why.contains("is no bundle"), "{why}");
+    assert!(why.contains("is not a bundle"), "{why}");
 }
 
 #[test]
