@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of conversations: answers to them, what takes answers apart, forced calls.
+ * Tests of smoke.c: chats, parsers and forced tool calls.
  */
 #ifndef CHATS_H
 #define CHATS_H
@@ -13,26 +13,26 @@ static const char TOOLS[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\","
     " \"properties\": {\"c\": {\"enum\": [1]}}, \"required\": [\"c\"],"
     " \"additionalProperties\": false}}}]";
-/* Thoughts and calls as Qwen 3 writes them: what tells a format is the template's text. */
+/* Reasoning and tool calls in the format of Qwen 3, which is detected from the text of the template. */
 static const char THINKS[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                              "{% endfor %}<|im_start|>assistant\n{# <think> </think> <tool_call> #}";
 
-struct said {
+struct output {
     char text[512];
     size_t bytes;
 };
 
-static int32_t hears(uint32_t token, const char *text, size_t bytes, void *user_data) {
-    struct said *said = user_data;
+static int32_t append(uint32_t token, const char *text, size_t bytes, void *user_data) {
+    struct output *output = user_data;
     (void)token;
-    CHECK(said->bytes + bytes < sizeof said->text);
-    memcpy(said->text + said->bytes, text, bytes);
-    said->bytes += bytes;
-    said->text[said->bytes] = '\0';
+    CHECK(output->bytes + bytes < sizeof output->text);
+    memcpy(output->text + output->bytes, text, bytes);
+    output->bytes += bytes;
+    output->text[output->bytes] = '\0';
     return 0;
 }
 
-static TablaChatOptions chat_by(const char *template) {
+static TablaChatOptions chat_options(const char *template) {
     TablaChatOptions chat;
     memset(&chat, 0, sizeof chat);
     chat.struct_size = sizeof chat;
@@ -40,11 +40,11 @@ static TablaChatOptions chat_by(const char *template) {
     return chat;
 }
 
-/* One call, a session's call, and the pull form give the same answer as the long way. */
+/* tabla_chat, tabla_session_chat and tabla_session_begin_chat give the same answer. */
 static void conversations(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(6);
-    TablaChatOptions chat = chat_by("vicuna");
-    struct said one = {"", 0}, two = {"", 0}, three = {"", 0};
+    TablaGenerateOptions options = greedy(6);
+    TablaChatOptions chat = chat_options("vicuna");
+    struct output one = {"", 0}, two = {"", 0}, three = {"", 0};
     TablaSession *session = tabla_session_new(model);
     TablaStats stats = {0};
     TablaPiece piece = {0};
@@ -54,56 +54,56 @@ static void conversations(TablaModel *model) {
     piece.struct_size = sizeof piece;
 
     CHECK(tabla_encode_chat(model, HELLO, &chat, tokens, 64, &count) == TABLA_OK);
-    CHECK(tabla_chat(model, HELLO, &chat, &options, hears, &one, &stats) == TABLA_OK);
+    CHECK(tabla_chat(model, HELLO, &chat, &options, append, &one, &stats) == TABLA_OK);
     CHECK(stats.prompt_tokens == count && stats.tokens == 6 && one.bytes > 0);
-    CHECK(tabla_chat(model, HELLO, &chat, &options, hears, &two, NULL) == TABLA_OK);
+    CHECK(tabla_chat(model, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
     CHECK(strcmp(one.text, two.text) == 0);
     two.bytes = 0;
-    CHECK(tabla_session_chat(session, HELLO, &chat, &options, hears, &two, NULL) == TABLA_OK);
+    CHECK(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
     CHECK(strcmp(one.text, two.text) == 0);
     CHECK(tabla_session_tokens(session, there, 64, &kept) == TABLA_OK);
     CHECK(kept == count + 6 && memcmp(tokens, there, count * sizeof *tokens) == 0);
     CHECK(tabla_session_begin_chat(session, HELLO, &chat, &options) == TABLA_OK);
-    FAILS(tabla_session_chat(session, HELLO, &chat, &options, hears, &two, NULL), TABLA_ERROR_STATE);
+    FAILS(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL), TABLA_ERROR_STATE);
     while (tabla_session_next(session, &piece) == TABLA_OK && piece.finish == TABLA_FINISH_NONE) {
         CHECK(piece.likeliest == NULL && piece.likeliest_count == 0);
-        hears(piece.token, piece.text, piece.text_bytes, &three);
+        append(piece.token, piece.text, piece.text_bytes, &three);
     }
     CHECK(piece.finish == TABLA_FINISH_LENGTH && strcmp(one.text, three.text) == 0);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK && stats.prompt_tokens == count);
 
-    FAILS(tabla_chat(model, NULL, &chat, &options, hears, &one, NULL), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_chat(model, "{}", &chat, &options, hears, &one, NULL), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_chat(model, HELLO, NULL, &options, hears, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_chat(model, NULL, &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_chat(model, "{}", &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_chat(model, HELLO, NULL, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_begin_chat(session, "\xff", &chat, &options), TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "messages is not UTF-8") != NULL);
     chat.chat_template = "{{ 'a b c d e ' * 40 }}";
-    FAILS(tabla_chat(model, HELLO, &chat, &options, hears, &one, NULL), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_chat(model, HELLO, &chat, &options, append, &one, NULL), TABLA_ERROR_TOO_LARGE);
     CHECK(tabla_session_free(session) == TABLA_OK);
     FAILS(tabla_session_begin_chat(session, HELLO, &chat, &options), TABLA_ERROR_HANDLE);
 }
 
-static int says(TablaParser *parser, const char *text, const char *expected) {
+static int parses(TablaParser *parser, const char *text, const char *expected) {
     const char *parts = NULL;
-    TablaStatus done = tabla_parser_push(parser, TABLA_NO_TOKEN, text, strlen(text), &parts);
-    return done == TABLA_OK && strcmp(parts, expected) == 0;
+    TablaStatus status = tabla_parser_push(parser, TABLA_NO_TOKEN, text, strlen(text), &parts);
+    return status == TABLA_OK && strcmp(parts, expected) == 0;
 }
 
 static void parsers(TablaModel *model) {
-    TablaChatOptions chat = chat_by(THINKS);
+    TablaChatOptions chat = chat_options(THINKS);
     TablaParser *parser;
     const char *parts = NULL;
 
     chat.tools = TOOLS;
     parser = tabla_parser_new(model, &chat, NULL);
     CHECK(parser != NULL);
-    CHECK(says(parser, "<think>The sk", "[{\"reasoning_content\":\"The sk\"}]"));
-    CHECK(says(parser, "y.</think>\n\nI lo", "[{\"reasoning_content\":\"y.\"},{\"content\":\"I lo\"}]"));
-    CHECK(says(parser, "ok <tool_call>{\"name\": \"f\", ", "[{\"content\":\"ok\"}]"));
-    CHECK(says(parser, "\"arguments\": {\"c\": 1}}</tool_call>",
+    CHECK(parses(parser, "<think>The sk", "[{\"reasoning_content\":\"The sk\"}]"));
+    CHECK(parses(parser, "y.</think>\n\nI lo", "[{\"reasoning_content\":\"y.\"},{\"content\":\"I lo\"}]"));
+    CHECK(parses(parser, "ok <tool_call>{\"name\": \"f\", ", "[{\"content\":\"ok\"}]"));
+    CHECK(parses(parser, "\"arguments\": {\"c\": 1}}</tool_call>",
                "[{\"tool_call\":{\"index\":0,\"id\":null,\"name\":\"f\","
                "\"arguments\":\"{\\\"c\\\":1}\"}}]"));
-    CHECK(says(parser, " <tool", "[]"));
+    CHECK(parses(parser, " <tool", "[]"));
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, "\xff", 1, &parts), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, NULL, 1, &parts), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, "a", 1, NULL), TABLA_ERROR_ARGUMENT);
@@ -115,9 +115,9 @@ static void parsers(TablaModel *model) {
     FAILS(tabla_parser_free(parser), TABLA_ERROR_HANDLE);
     FAILS(tabla_parser_push(parser, 5, "a", 1, &parts), TABLA_ERROR_HANDLE);
 
-    /* A prompt that ends within thoughts. */
+    /* A prompt that ends inside the reasoning. */
     parser = tabla_parser_new(model, &chat, "<|im_start|>assistant\n<think>\n");
-    CHECK(says(parser, "Hm.", "[{\"reasoning_content\":\"Hm.\"}]"));
+    CHECK(parses(parser, "Hm.", "[{\"reasoning_content\":\"Hm.\"}]"));
     CHECK(tabla_parser_free(parser) == TABLA_OK);
     chat.tools = "[";
     CHECK(tabla_parser_new(model, &chat, NULL) == NULL);
@@ -126,13 +126,13 @@ static void parsers(TablaModel *model) {
     CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* Whatever the model would say: it calls the tool. */
+/* The grammar forces a tool call. */
 static void forced_calls(TablaModel *model) {
-    TablaGenerateOptions options = likeliest(0);
-    TablaChatOptions chat = chat_by(THINKS);
+    TablaGenerateOptions options = greedy(0);
+    TablaChatOptions chat = chat_options(THINKS);
     TablaGrammar *grammar;
     TablaParser *parser;
-    struct said heard = {"", 0};
+    struct output answer = {"", 0};
     const char *parts = NULL;
 
     CHECK(tabla_grammar_new_call(model, &chat, NULL) == NULL);
@@ -145,9 +145,9 @@ static void forced_calls(TablaModel *model) {
     CHECK(grammar != NULL);
     options.grammar = grammar;
     CHECK(tabla_reset(model) == TABLA_OK);
-    CHECK(tabla_generate(model, "Hi", &options, hears, &heard, NULL) == TABLA_OK);
+    CHECK(tabla_generate(model, "Hi", &options, append, &answer, NULL) == TABLA_OK);
     parser = tabla_parser_new(model, &chat, NULL);
-    CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, heard.text, heard.bytes, &parts) == TABLA_OK);
+    CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, answer.text, answer.bytes, &parts) == TABLA_OK);
     CHECK(strstr(parts, "{\"tool_call\":{\"index\":0,\"id\":null,\"name\":\"f\"") != NULL);
     CHECK(tabla_reset(model) == TABLA_OK);
     CHECK(tabla_parser_free(parser) == TABLA_OK);

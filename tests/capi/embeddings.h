@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of embeddings, and of what else options have that grew.
+ * Tests of smoke.c: embeddings and context shift.
  */
 #ifndef EMBEDDINGS_H
 #define EMBEDDINGS_H
@@ -8,12 +8,12 @@
 
 #include <math.h>
 
-/* Embeddings of the built-in model, which says no pooling, beside its sequence. */
+/* Embeddings of the built-in model, which configures no pooling. They do not change its sequence. */
 static void embeddings(void) {
     static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
-    TablaLoadOptions loading = on_cpu();
+    TablaLoadOptions loading = cpu_options();
     TablaEmbedOptions options;
-    TablaGenerateOptions picking = likeliest(0);
+    TablaGenerateOptions sampling = greedy(0);
     TablaModelInfo info;
     TablaModel *model = load();
     uint32_t tokens[64], first, second, again;
@@ -37,16 +37,16 @@ static void embeddings(void) {
         exit(1);
     }
 
-    count = story(model, tokens);
+    count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &first) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &second) == TABLA_OK);
+    CHECK(tabla_step(model, &sampling, &first) == TABLA_OK);
+    CHECK(tabla_step(model, &sampling, &second) == TABLA_OK);
     CHECK(tabla_reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == first);
+    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == first);
     CHECK(tabla_embed(model, texts, 3, &options, rows, needed, &count) == TABLA_OK);
     CHECK(count == needed);
-    CHECK(tabla_step(model, &picking, &again) == TABLA_OK && again == second);
+    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == second);
     for (i = 0; i < 3; i++) {
         double squares = 0;
         CHECK(tabla_embed(model, texts + i, 1, &options, alone, info.dim, &count) == TABLA_OK);
@@ -74,18 +74,18 @@ static void embeddings(void) {
     free(rows);
     free(alone);
 
-    /* A context that is full ends an answer, or is shifted. */
+    /* A full context ends an answer, or is shifted. */
     CHECK(tabla_reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, 3) == TABLA_OK);
     {
-        TablaGenerateOptions on = likeliest(100);
+        TablaGenerateOptions generate = greedy(100);
         TablaStats stats;
         stats.struct_size = sizeof stats;
-        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
+        CHECK(tabla_generate(model, NULL, &generate, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 100);
-        on.context_shift = 1;
-        on.keep = 3;
-        CHECK(tabla_generate(model, NULL, &on, NULL, NULL, &stats) == TABLA_OK);
+        generate.context_shift = 1;
+        generate.keep = 3;
+        CHECK(tabla_generate(model, NULL, &generate, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 100);
     }
     CHECK(tabla_free_model(model) == TABLA_OK);

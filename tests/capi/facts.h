@@ -1,5 +1,5 @@
 /*
- * What smoke.c checks of what there is to know: of statuses, a model, its tokens, its tables, devices.
+ * Tests of smoke.c: status names, model information, tokens, tables and devices.
  */
 #ifndef FACTS_H
 #define FACTS_H

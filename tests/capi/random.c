@@ -1,7 +1,7 @@
 /*
- * Random calls from four threads on handles that they share: right ones, freed ones, ones of another
- * kind, and numbers that never were handles. Whatever comes, every call returns, with a code that it
- * may return, and in the end everything can be freed.
+ * Random calls from four threads on shared handles: valid ones, freed ones, ones of another type, and
+ * numbers that never were handles. Every call must return an allowed code, and at the end every handle
+ * can be freed.
  *
  *     random <calls of each thread> <seed>
  */
@@ -18,7 +18,7 @@
 
 enum { THREADS = 4, MODELS = 2, SESSIONS = 12, GRAMMARS = 3, BATCHES = 2, PARSERS = 3, CODES = 64 };
 
-/* Handles that any thread may use, free and replace at any time. */
+/* Handles that every thread uses, frees and replaces at any time. */
 static _Atomic(void *) models[MODELS], sessions[SESSIONS], grammars[GRAMMARS], batches[BATCHES],
     parsers[PARSERS];
 
@@ -45,18 +45,18 @@ static void count(int32_t status) {
     }
 }
 
-/* A call that returns a handle; what it replaces is freed, or was already. */
-static void put(struct caller *me, _Atomic(void *) *place, void *made,
+/* Stores a new handle, and frees the previous one, which may already be freed. */
+static void replace(struct caller *me, _Atomic(void *) *slot, void *created,
                 TablaStatus (*release)(void *)) {
     void *before;
-    count(made == NULL ? tabla_last_error_code() : TABLA_OK);
-    if (made == NULL) {
+    count(created == NULL ? tabla_last_error_code() : TABLA_OK);
+    if (created == NULL) {
         return;
     }
-    before = atomic_exchange(place, made);
+    before = atomic_exchange(slot, created);
     count(release(before));
     if (below(me, 8) == 0) {
-        count(release(before)); /* once more */
+        count(release(before)); /* double free */
     }
 }
 
@@ -66,8 +66,8 @@ static TablaStatus free_grammar(void *grammar) { return tabla_grammar_free(gramm
 static TablaStatus free_batch(void *batch) { return tabla_batch_free(batch); }
 static TablaStatus free_parser(void *parser) { return tabla_parser_free(parser); }
 
-/* A handle of one kind, mostly; of another one, or of none, now and then. */
-static void *any(struct caller *me, _Atomic(void *) *places, uint32_t places_count) {
+/* Returns mostly a handle of this type, sometimes one of another type or an invalid one. */
+static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slots_count) {
     switch (below(me, 24)) {
     case 0: return NULL;
     case 1: return (void *)(uintptr_t)below(me, 1u << 30);
@@ -77,7 +77,7 @@ static void *any(struct caller *me, _Atomic(void *) *places, uint32_t places_cou
     case 6: return atomic_load(&batches[below(me, BATCHES)]);
     case 7: return atomic_load(&parsers[below(me, PARSERS)]);
     case 5: return me;
-    default: return atomic_load(&places[below(me, places_count)]);
+    default: return atomic_load(&slots[below(me, slots_count)]);
     }
 }
 
@@ -92,7 +92,7 @@ static TablaModel *load(void) {
     return tabla_load_model_with(NULL, &options);
 }
 
-static int32_t hear(uint32_t token, const char *text, size_t bytes, void *user_data) {
+static int32_t on_token(uint32_t token, const char *text, size_t bytes, void *user_data) {
     struct caller *me = user_data;
     (void)token;
     count(text[bytes] == '\0' ? TABLA_OK : -1);
@@ -106,7 +106,7 @@ static int32_t hear(uint32_t token, const char *text, size_t bytes, void *user_d
     return 0;
 }
 
-static TablaGenerateOptions how(struct caller *me) {
+static TablaGenerateOptions random_options(struct caller *me) {
     TablaGenerateOptions options;
     count(tabla_generate_options_init(&options, sizeof options));
     options.max_tokens = 1 + below(me, 4);
@@ -125,34 +125,34 @@ static TablaGenerateOptions how(struct caller *me) {
         options.temperature = -1;
     }
     if (below(me, 32) == 0) {
-        options.struct_size = below(me, sizeof options); /* cut anywhere */
+        options.struct_size = below(me, sizeof options); /* truncated at a random byte */
     }
     return options;
 }
 
-/* What costs a pass of the model. */
+/* Calls that run the model. */
 static void work(struct caller *me, TablaSession *session) {
-    TablaGenerateOptions options = how(me);
+    TablaGenerateOptions options = random_options(me);
     uint32_t tokens[3], i;
     float row[16];
-    size_t found;
+    size_t written;
     for (i = 0; i < 3; i++) {
         tokens[i] = below(me, 1300);
     }
     switch (below(me, 8)) {
-    case 0: count(tabla_session_generate(session, "a", &options, hear, me, NULL)); break;
-    case 1: count(tabla_generate(any(me, models, MODELS), "b", &options, hear, me, NULL)); break;
+    case 0: count(tabla_session_generate(session, "a", &options, on_token, me, NULL)); break;
+    case 1: count(tabla_generate(any(me, models, MODELS), "b", &options, on_token, me, NULL)); break;
     case 2: count(tabla_session_prefill(session, tokens, below(me, 4))); break;
     case 3: count(tabla_session_step(session, &options, tokens)); break;
-    case 4: count(tabla_session_score(session, tokens, 3, 1, row, 16, &found)); break;
-    case 5: count(tabla_session_logits(session, (int32_t)below(me, 3), row, 16, &found)); break;
+    case 4: count(tabla_session_score(session, tokens, 3, 1, row, 16, &written)); break;
+    case 5: count(tabla_session_logits(session, (int32_t)below(me, 3), row, 16, &written)); break;
     default: count(tabla_session_begin(session, below(me, 2) ? "c" : NULL, &options)); break;
     }
 }
 
 static const char MESSAGES[] = "[{\"role\": \"user\", \"content\": \"a\"}]";
 
-/* A parser is made, fed, ended, freed, while others do so too. */
+/* Creates, uses, finishes and frees parsers that other threads use too. */
 static void parse(struct caller *me, const TablaModel *model) {
     static const char *const texts[] = {"<think>", "a</th", "ink>b", "<tool_call>{", ""};
     TablaParser *parser = any(me, parsers, PARSERS);
@@ -163,7 +163,7 @@ static void parse(struct caller *me, const TablaModel *model) {
     chat.chat_template = below(me, 8) ? "<think></think><tool_call>" : "no such";
     switch (below(me, 8)) {
     case 0:
-        put(me, &parsers[below(me, PARSERS)], tabla_parser_new(model, &chat, NULL), free_parser);
+        replace(me, &parsers[below(me, PARSERS)], tabla_parser_new(model, &chat, NULL), free_parser);
         break;
     case 2: count(tabla_parser_finish(parser, &parts)); break;
     case 3: count(tabla_parser_free(parser)); break;
@@ -172,22 +172,22 @@ static void parse(struct caller *me, const TablaModel *model) {
 }
 
 static void converse(struct caller *me, TablaSession *session) {
-    TablaGenerateOptions options = how(me);
+    TablaGenerateOptions options = random_options(me);
     TablaChatOptions chat;
     memset(&chat, 0, sizeof chat);
     chat.struct_size = sizeof chat;
     chat.chat_template = "{{ messages[0].content }}";
     switch (below(me, 3)) {
-    case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, hear, me, NULL)); break;
+    case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, on_token, me, NULL)); break;
     case 1: count(tabla_session_begin_chat(session, MESSAGES, &chat, &options)); break;
     default:
-        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, hear, me, NULL));
+        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, on_token, me, NULL));
         break;
     }
 }
 
 static void add(struct caller *me, TablaBatch *batch) {
-    TablaGenerateOptions options = how(me);
+    TablaGenerateOptions options = random_options(me);
     uint32_t token = below(me, 1300);
     size_t number;
     count(tabla_batch_add(batch, &token, below(me, 2), &options, &number));
@@ -201,7 +201,7 @@ static void one_call(struct caller *me) {
     TablaModelInfo info;
     TablaStats stats;
     TablaPiece piece;
-    size_t found;
+    size_t written;
     stats.struct_size = sizeof stats;
     piece.struct_size = sizeof piece;
     info.struct_size = sizeof info;
@@ -212,25 +212,25 @@ static void one_call(struct caller *me) {
             converse(me, session);
         }
         break;
-    case 46: count(tabla_stop_tokens(model, tokens, below(me, 3), &found)); break;
+    case 46: count(tabla_stop_tokens(model, tokens, below(me, 3), &written)); break;
     case 40:
         if (below(me, 4) == 0) {
-            put(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
+            replace(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
         }
         break;
     case 41: add(me, batch); break;
     case 42: count(tabla_batch_next(batch, &piece)); break;
     case 43: count(tabla_batch_cancel(batch, below(me, 16))); break;
-    case 0: put(me, &sessions[at], tabla_session_fork(session), free_session); break;
+    case 0: replace(me, &sessions[at], tabla_session_fork(session), free_session); break;
     case 1:
     case 2:
     case 24:
     case 25:
-    case 26: put(me, &sessions[at], tabla_session_new(model), free_session); break;
+    case 26: replace(me, &sessions[at], tabla_session_new(model), free_session); break;
     case 3: count(tabla_session_free(session)); break;
     case 4:
         if (below(me, 64) == 0) {
-            put(me, &models[below(me, MODELS)], load(), free_model);
+            replace(me, &models[below(me, MODELS)], load(), free_model);
         }
         break;
     case 5:
@@ -240,17 +240,17 @@ static void one_call(struct caller *me) {
         break;
     case 6:
         if (below(me, 16) == 0) {
-            TablaGrammar *made =
+            TablaGrammar *created =
                 tabla_grammar_new(model, (int32_t)below(me, 6), below(me, 2) ? "ab?" : "(");
-            put(me, &grammars[below(me, GRAMMARS)], made, free_grammar);
+            replace(me, &grammars[below(me, GRAMMARS)], created, free_grammar);
         }
         break;
     case 7: count(tabla_grammar_free(any(me, grammars, GRAMMARS))); break;
     case 8: count(tabla_session_cancel(session)); break;
     case 9: count(tabla_cancel(model)); break;
     case 10: count(tabla_session_stats(session, &stats)); break;
-    case 11: count(tabla_session_tokens(session, tokens, below(me, 71), &found)); break;
-    case 12: count(tabla_encode(model, "Once", 4, below(me, 4), tokens, 70, &found)); break;
+    case 11: count(tabla_session_tokens(session, tokens, below(me, 71), &written)); break;
+    case 12: count(tabla_encode(model, "Once", 4, below(me, 4), tokens, 70, &written)); break;
     case 13: count(tabla_model_info(model, &info)); break;
     case 14:
     case 15: work(me, session); break;
@@ -266,8 +266,8 @@ static void one_call(struct caller *me) {
     }
 }
 
-static void *calls(void *with) {
-    struct caller *me = with;
+static void *calls(void *argument) {
+    struct caller *me = argument;
     unsigned long i;
     for (i = 0; i < me->calls; i++) {
         one_call(me);
@@ -276,7 +276,7 @@ static void *calls(void *with) {
 }
 
 int main(int argc, char **argv) {
-    /* What no call here may return: it would be the library's own failure. */
+    /* Codes that no call may return, because they would be errors of the library. */
     static const int32_t never[] = {TABLA_ERROR_IO,       TABLA_ERROR_FORMAT, TABLA_ERROR_DEVICE,
                                     TABLA_ERROR_INTERNAL, TABLA_ERROR_PANIC,  TABLA_ERROR_POISONED,
                                     TABLA_ERROR_FORKED,   TABLA_ERROR_MEMORY, TABLA_ERROR_DEVICE_LOST};
@@ -326,7 +326,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < sizeof never / sizeof *never; i++) {
         bad += seen[never[i]];
     }
-    /* Nothing is worth much here that never succeeds, never is refused, never meets another. */
+    /* The test is only meaningful if these codes occur. */
     bad += seen[TABLA_OK] == 0 || seen[TABLA_ERROR_HANDLE] == 0 || seen[TABLA_ERROR_STATE] == 0;
     printf("%llu calls, %llu bad\n", total, bad);
     return bad != 0;

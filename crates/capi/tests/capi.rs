@@ -157,7 +157,7 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     let arguments = [version, no_model.as_os_str(), saved.as_os_str()];
     let out = run(on_cpu(Command::new(&program)).args(arguments));
     assert!(
-        text(&out.stdout).ends_with(" checks held, 0 failed\n") && out.stderr.is_empty(),
+        text(&out.stdout).ends_with(" checks passed, 0 failed\n") && out.stderr.is_empty(),
         "the library prints: {}{}",
         text(&out.stdout),
         text(&out.stderr)
