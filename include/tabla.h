@@ -205,25 +205,25 @@
 /** Parses names of special tokens in the text as those tokens. Do not use it for text from users. */
 #define TABLA_ENCODE_PARSE_SPECIAL 2
 
-/** Error codes. The numbers are part of the C ABI and are never changed or reused. */
+/** Kind of an error. The numbers are part of the C ABI: never change or reuse one. */
 enum TablaError
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    /** An argument is outside its range, or a required pointer is NULL. */
+    /** An argument is out of its range, or a pointer is NULL. */
     TABLA_ERROR_ARGUMENT = 1,
-    /** The operating system reported an error: a missing file, a directory, a read error. */
+    /** An operating system error, such as a missing file or a read error. */
     TABLA_ERROR_IO = 2,
-    /** The file is damaged or has another format than expected. */
+    /** The file is damaged or violates its format. */
     TABLA_ERROR_FORMAT = 3,
     /** The file is valid but uses a feature that this build does not support. */
     TABLA_ERROR_UNSUPPORTED = 4,
     /** A size exceeds a limit of the model, the device or this build. */
     TABLA_ERROR_TOO_LARGE = 5,
-    /** The tokenizer cannot be built, or cannot encode the text. */
+    /** The tokenizer cannot be built, or cannot encode this text. */
     TABLA_ERROR_TOKENIZER = 6,
-    /** A grammar or a JSON schema is invalid. */
+    /** A grammar or a schema is invalid or not supported. */
     TABLA_ERROR_GRAMMAR = 7,
     /** A memory allocation failed. */
     TABLA_ERROR_MEMORY = 8,
@@ -234,23 +234,23 @@ enum TablaError
     /** The caller cancelled the operation. */
     TABLA_ERROR_CANCELLED = 11,
     /**
-     * The call is not valid in the current state: an empty sequence, a full context, an answer in
-     * progress.
+     * The call is invalid in the current state of the object: an empty sequence, a full context, a
+     * generation in progress.
      */
     TABLA_ERROR_STATE = 12,
-    /** An invariant of the library does not hold. This is a bug of the library. */
+    /** An internal invariant is violated: a bug in the library. */
     TABLA_ERROR_INTERNAL = 13,
-    /** The library panicked (a fatal internal error) inside the call; the handle is poisoned. */
+    /** The library panicked inside the call; the handle is poisoned. */
     TABLA_ERROR_PANIC = 14,
-    /** The handle is NULL, was freed, was never created, or has another type. */
+    /** The handle is NULL, stale, of another type, or was freed. */
     TABLA_ERROR_HANDLE = 15,
-    /** The resource is in use by another call; the call may succeed later. */
+    /** A resource is in use; the call may succeed later. */
     TABLA_ERROR_BUSY = 16,
-    /** A callback called the object that called it. */
+    /** A callback called the object that invoked it. */
     TABLA_ERROR_REENTRANT = 17,
     /** A panic left the object unusable; free it and create a new one. */
     TABLA_ERROR_POISONED = 18,
-    /** The process was forked from one that had loaded a model. */
+    /** The process was forked after the model was loaded. */
     TABLA_ERROR_FORKED = 19,
 };
 #ifndef __cplusplus

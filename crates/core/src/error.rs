@@ -1,25 +1,25 @@
-//! The one error of the crate: what a caller can do about it, and a sentence that says what and where.
+//! The error type of all crates: a kind for the caller to act on, a message and an optional cause.
 
 use std::fmt;
 
-/// Error codes. The numbers are part of the C ABI and are never changed or reused.
+/// Kind of an error. The numbers are part of the C ABI: never change or reuse one.
 #[repr(i32)]
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// An argument is outside its range, or a required pointer is NULL.
+    /// An argument is out of its range, or a pointer is NULL.
     Argument = 1,
-    /// The operating system reported an error: a missing file, a directory, a read error.
+    /// An operating system error, such as a missing file or a read error.
     Io = 2,
-    /// The file is damaged or has another format than expected.
+    /// The file is damaged or violates its format.
     Format = 3,
     /// The file is valid but uses a feature that this build does not support.
     Unsupported = 4,
     /// A size exceeds a limit of the model, the device or this build.
     TooLarge = 5,
-    /// The tokenizer cannot be built, or cannot encode the text.
+    /// The tokenizer cannot be built, or cannot encode this text.
     Tokenizer = 6,
-    /// A grammar or a JSON schema is invalid.
+    /// A grammar or a schema is invalid or not supported.
     Grammar = 7,
     /// A memory allocation failed.
     Memory = 8,
@@ -29,28 +29,28 @@ pub enum ErrorKind {
     DeviceLost = 10,
     /// The caller cancelled the operation.
     Cancelled = 11,
-    /// The call is not valid in the current state: an empty sequence, a full context, an answer in
-    /// progress.
+    /// The call is invalid in the current state of the object: an empty sequence, a full context, a
+    /// generation in progress.
     State = 12,
-    /// An invariant of the library does not hold. This is a bug of the library.
+    /// An internal invariant is violated: a bug in the library.
     Internal = 13,
-    /// The library panicked (a fatal internal error) inside the call; the handle is poisoned.
+    /// The library panicked inside the call; the handle is poisoned.
     Panic = 14,
-    /// The handle is NULL, was freed, was never created, or has another type.
+    /// The handle is NULL, stale, of another type, or was freed.
     Handle = 15,
-    /// The resource is in use by another call; the call may succeed later.
+    /// A resource is in use; the call may succeed later.
     Busy = 16,
-    /// A callback called the object that called it.
+    /// A callback called the object that invoked it.
     Reentrant = 17,
     /// A panic left the object unusable; free it and create a new one.
     Poisoned = 18,
-    /// The process was forked from one that had loaded a model.
+    /// The process was forked after the model was loaded.
     Forked = 19,
 }
 
-/// An error: kind, message and, where there is one, the cause.
+/// An error: kind, message and optional cause.
 ///
-/// Messages read from large to small, start in lower case and end without a stop:
+/// Messages go from the general to the specific, start in lower case and have no full stop:
 /// `stage 5 config: llama.block_count: 5000000 is over the limit of 4096`.
 pub struct Error {
     kind: ErrorKind,
@@ -58,11 +58,11 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// A result with the crate's error.
+/// A result with [`Error`] as its error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind with this message.
+    /// Creates an error of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         Self {
             kind,
@@ -71,27 +71,27 @@ impl Error {
         }
     }
 
-    /// The same error with the cause attached.
+    /// Attaches the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// What a caller can do about it.
+    /// Kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The message, clauses from large to small.
+    /// Message, from the general to the specific.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
-/// Puts a clause in front of an error's message.
+/// Prefixes the message of an error.
 pub trait Context<T> {
-    /// `clause: message`.
+    /// Changes the message to `clause: message`.
     fn context(self, clause: impl fmt::Display) -> Result<T>;
 }
 
