@@ -18,7 +18,7 @@ from typing import Callable
 import tabla
 from tabla._errors import check
 from tabla._native import ffi, lib
-from tabla._options import generate_options, known
+from tabla._options import checked, generate_options
 
 TOKENS = 200
 ROUNDS = 40
@@ -29,7 +29,7 @@ LOGPROBS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True, logprobs=
 
 def one_call(session: tabla.Session) -> None:
     """One call of the library, without Python objects."""
-    options = generate_options(known(OPTIONS, "one_call"))
+    options = generate_options(checked(OPTIONS, "one_call"))
     pointer = session._pointer
     check(lib.tabla_session_generate(pointer, ffi.NULL, options.c, ffi.NULL, ffi.NULL, ffi.NULL))
 

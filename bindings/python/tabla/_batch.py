@@ -11,7 +11,7 @@ from ._errors import BusyError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, generate_options, known
+from ._options import GenerateOptions, checked, generate_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +37,7 @@ class Batch(Handle, Iterator[Piece]):
         counts from 0. At most 512 answers can be in progress; a further one raises `BusyError`:
         read some to their end first.
         """
-        return self._add(prompt, generate_options(known(options, "add")))
+        return self._add(prompt, generate_options(checked(options, "add")))
 
     def _add(self, prompt: Prompt, options: Struct) -> int:
         tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt

@@ -84,7 +84,7 @@ def count(value: int, name: str, least: int = 0) -> int:
     return number
 
 
-def taken(ctype: str, function: Callable[..., int], *arguments: object) -> CData:
+def call_for_array(ctype: str, function: Callable[..., int], *arguments: object) -> CData:
     """Returns the array that a function writes. The last arguments of the function are buffer,
     capacity and count. It is called twice: first for the count, then for the values.
     """
@@ -95,9 +95,9 @@ def taken(ctype: str, function: Callable[..., int], *arguments: object) -> CData
     return buffer
 
 
-def taken_bytes(function: Callable[..., int], *arguments: object) -> bytes:
-    """Like `taken`, for bytes."""
-    return bytes(ffi.buffer(taken("char", function, *arguments)))
+def call_for_bytes(function: Callable[..., int], *arguments: object) -> bytes:
+    """Like `call_for_array`, for bytes."""
+    return bytes(ffi.buffer(call_for_array("char", function, *arguments)))
 
 
 def floats(array: Floats) -> CData:

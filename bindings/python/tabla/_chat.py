@@ -7,7 +7,7 @@ import uuid
 from typing import Any, Mapping, Sequence
 
 from ._answer import Piece
-from ._c import CData, Struct, json_text, taken, taken_bytes, text
+from ._c import CData, Struct, call_for_array, call_for_bytes, json_text, text
 from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
@@ -169,13 +169,13 @@ class Parser(Handle):
 def render(model: ModelHandle, messages: Messages, options: Struct) -> str:
     """Returns a conversation as text."""
     given = json_text(messages, "messages")
-    return taken_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
+    return call_for_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
 
 
 def encode(model: ModelHandle, messages: Messages, options: Struct) -> list[int]:
     """Returns a conversation as tokens."""
     given = json_text(messages, "messages")
-    return list(taken("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
+    return list(call_for_array("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
 
 
 def delta(index: int, added: Object, finish_reason: str | None = None) -> Object:

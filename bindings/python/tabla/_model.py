@@ -10,13 +10,13 @@ from . import _aio, _hub, _reply
 from ._aio import AsyncStream
 from ._answer import Answer
 from ._batch import Batch, answer_all
-from ._c import CData, Floats, taken_bytes
+from ._c import CData, Floats, call_for_bytes
 from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
 from ._load import LoadOptions, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
-from ._options import ChatOptions, GenerateOptions, chat_options, known
+from ._options import ChatOptions, GenerateOptions, chat_options, checked
 from ._reply import AsyncChunks, Chunks, Object
 from ._session import EmbedOptions, Session
 from ._stream import Stream, gather
@@ -88,19 +88,19 @@ class Model(ModelHandle):
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Stream:
         """Continues a prompt piece by piece. Closing the stream ends the answer."""
-        return self._stream(prompt, known(options, "stream"))
+        return self._stream(prompt, checked(options, "stream"))
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Answer:
         """Continues a prompt. Ctrl-C ends the answer."""
-        return gather(self._stream(prompt, known(options, "generate")))
+        return gather(self._stream(prompt, checked(options, "generate")))
 
     def astream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """Async version of `stream`."""
-        return AsyncStream(self._stream(prompt, known(options, "astream")))
+        return AsyncStream(self._stream(prompt, checked(options, "astream")))
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Answer:
         """Async version of `generate`. Cancelling the task ends the answer."""
-        return await _aio.gather(self._stream(prompt, known(options, "agenerate")))
+        return await _aio.gather(self._stream(prompt, checked(options, "agenerate")))
 
     def _stream(self, prompt: Prompt, arguments: dict[str, Any]) -> Stream:
         return self.session()._start(prompt, arguments, closes_session=True)
@@ -136,7 +136,7 @@ class Model(ModelHandle):
         Raises the first error; with `return_exceptions`, the result contains exceptions instead of the
         failed answers.
         """
-        answers = answer_all(self, prompts, known(options, "generate_many"))
+        answers = answer_all(self, prompts, checked(options, "generate_many"))
         if return_exceptions:
             return answers
         return [_raise_error(answer) for answer in answers]
@@ -162,7 +162,7 @@ class Model(ModelHandle):
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
     ) -> Object | Chunks:
         """Answers a conversation: a `chat.completion`, or with `stream` its chunks; `close()` ends them."""
-        reply = ChatReply(self, messages, known(request, "chat", ChatRequest))
+        reply = ChatReply(self, messages, checked(request, "chat", ChatRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
 
     @overload
@@ -184,7 +184,7 @@ class Model(ModelHandle):
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
     ) -> Object | AsyncChunks:
         """Async version of `chat`: `async for chunk in await model.achat(..., stream=True)`."""
-        arguments = known(request, "achat", ChatRequest)
+        arguments = checked(request, "achat", ChatRequest)
         reply = await _aio.run_uncancellable(lambda: ChatReply(self, messages, arguments))
         return _reply.astream(reply) if stream else await _reply.aanswer(reply)
 
@@ -207,7 +207,7 @@ class Model(ModelHandle):
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
     ) -> Object | Chunks:
         """Continues prompts: a `text_completion`, or with `stream` its chunks; `close()` ends them."""
-        reply = CompleteReply(self, prompt, known(request, "complete", CompleteRequest))
+        reply = CompleteReply(self, prompt, checked(request, "complete", CompleteRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
 
     @overload
@@ -229,7 +229,7 @@ class Model(ModelHandle):
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
     ) -> Object | AsyncChunks:
         """Async version of `complete`."""
-        arguments = known(request, "acomplete", CompleteRequest)
+        arguments = checked(request, "acomplete", CompleteRequest)
         reply = await _aio.run_uncancellable(lambda: CompleteReply(self, prompt, arguments))
         return _reply.astream(reply) if stream else await _reply.aanswer(reply)
 
@@ -283,7 +283,7 @@ class Model(ModelHandle):
     ) -> str:
         """Renders a conversation as text, for display. Use `tokenize_chat` for input of the model: the text
         does not distinguish special tokens of the template from the same names in a message."""
-        options = chat_options(known(chat, "apply_chat_template", ChatOptions), add_generation_prompt)
+        options = chat_options(checked(chat, "apply_chat_template", ChatOptions), add_generation_prompt)
         return render(self, messages, options)
 
     def tokenize_chat(
@@ -294,7 +294,7 @@ class Model(ModelHandle):
         **chat: Unpack[ChatOptions],
     ) -> list[int]:
         """Returns the tokens of a conversation. Only the template produces special tokens."""
-        options = chat_options(known(chat, "tokenize_chat", ChatOptions), add_generation_prompt)
+        options = chat_options(checked(chat, "tokenize_chat", ChatOptions), add_generation_prompt)
         return encode(self, messages, options)
 
 
@@ -312,5 +312,5 @@ def devices() -> dict[str, Any]:
     """Returns the devices of this machine: `"cpu"`, and `"gpus"` in the order of their numbers for
     `adapter` of `Model.load`.
     """
-    listing: dict[str, Any] = json.loads(taken_bytes(lib.tabla_devices))
+    listing: dict[str, Any] = json.loads(call_for_bytes(lib.tabla_devices))
     return listing

@@ -124,7 +124,7 @@ class GenerateOptions(Ignored, total=False):
 ALIASES = {"max_completion_tokens": "max_tokens"}
 
 
-def known(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
+def checked(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
     """Returns the arguments that are not `None`, without aliases. Raises `TypeError` for an argument
     that is not in `names`. Call it directly in public functions: warnings point to their caller.
     """

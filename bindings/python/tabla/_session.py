@@ -12,14 +12,14 @@ import numpy as np
 from . import _aio
 from ._aio import AsyncStream
 from ._answer import Answer
-from ._c import CData, Floats, Struct, choice, count, floats, numbers, taken, text
+from ._c import CData, Floats, Struct, call_for_array, choice, count, floats, numbers, text
 from ._c import path as c_path
 from ._c import texts as c_texts
 from ._errors import StateError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, generate_options, known
+from ._options import GenerateOptions, checked, generate_options
 from ._stream import Stream, gather
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Session(Handle):
     @property
     def tokens(self) -> list[int]:
         """The tokens of the sequence, both prompt and generated ones."""
-        return list(taken("uint32_t", lib.tabla_session_tokens, self._pointer))
+        return list(call_for_array("uint32_t", lib.tabla_session_tokens, self._pointer))
 
     def truncate(self, keep: int = 0) -> None:
         """Removes all tokens after the first `keep` ones."""
@@ -93,26 +93,26 @@ class Session(Handle):
         """Samples the next token and appends it to the sequence. Only the sampling options are used.
         """
         token = ffi.new("uint32_t *")
-        self._run(lib.tabla_session_step, generate_options(known(options, "step")).c, token)
+        self._run(lib.tabla_session_step, generate_options(checked(options, "step")).c, token)
         return int(token[0])
 
     def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
         """Answers piece by piece. Without a prompt, continues from the sequence as it is."""
-        return self._start(prompt, known(options, "stream"))
+        return self._start(prompt, checked(options, "stream"))
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
         """Returns the complete answer. Ctrl-C ends it; tokens that were generated stay in the
         sequence.
         """
-        return gather(self._start(prompt, known(options, "generate")))
+        return gather(self._start(prompt, checked(options, "generate")))
 
     def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """Async version of `stream`."""
-        return AsyncStream(self._start(prompt, known(options, "astream")))
+        return AsyncStream(self._start(prompt, checked(options, "astream")))
 
     async def agenerate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
         """Async version of `generate`."""
-        return await _aio.gather(self._start(prompt, known(options, "agenerate")))
+        return await _aio.gather(self._start(prompt, checked(options, "agenerate")))
 
     def logits(self, rows: str = "last", out: Floats | None = None) -> Floats:
         """Returns the logits after the last token, `[vocab]`, or with `"all"` after every token,
@@ -136,7 +136,7 @@ class Session(Handle):
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
         """Same as `Model.embed`. The sequence does not change."""
-        chosen = known(options, "embed", EmbedOptions)
+        chosen = checked(options, "embed", EmbedOptions)
         if not self.model.info.embedding_dim:
             raise StateError("the model was loaded without embeddings=True")
         given = c_texts([texts] if isinstance(texts, str) else texts, "texts")

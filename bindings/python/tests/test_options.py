@@ -63,7 +63,7 @@ def test_arguments_set_their_fields(model: tabla.Model) -> None:
         "grammar": grammar,
         "top_k": None,
     }
-    c = _options.generate_options(_options.known(given, "generate")).c
+    c = _options.generate_options(_options.checked(given, "generate")).c
     assert (c.max_tokens, c.temperature, c.seed, c.top_k) == (7, 0, 2**64 - 1, 40)
     assert [ffi.string(c.stop[0]), c.stop_count] == [b"\n", 1]
     assert list(c.stop_tokens[0 : c.stop_tokens_count]) == [1, 2]
@@ -83,8 +83,8 @@ def test_both_forms_of_logprobs_are_supported(
 ) -> None:
     for names in (("logprobs", "top_logprobs"), ("top_logprobs", "logprobs")):
         values = {"logprobs": logprobs, "top_logprobs": top}
-        known = _options.known({name: values[name] for name in names}, "chat", _chat.ChatRequest)
-        assert _options.generate_options(known).c.log_probs == expected
+        arguments = _options.checked({name: values[name] for name in names}, "chat", _chat.ChatRequest)
+        assert _options.generate_options(arguments).c.log_probs == expected
 
 
 def test_typos_are_type_errors(model: tabla.Model) -> None:

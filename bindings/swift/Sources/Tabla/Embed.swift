@@ -55,7 +55,7 @@ extension Session {
         let numbers: [Float] = try await cancellable { session in
             try withCStrings(texts) { texts in
                 try options.withC { options in
-                    try filled {
+                    try callForArray {
                         tabla_session_embed(
                             session, texts.baseAddress, texts.count, options, $0, $1, $2)
                     }
@@ -75,7 +75,7 @@ extension Session {
     ) async throws -> [Float] {
         try await cancellable { session in
             try withCStrings([query, instruction] + documents) { texts in
-                try filled {
+                try callForArray {
                     tabla_session_rerank(
                         session, texts[0], texts[1], texts.baseAddress! + 2, documents.count,
                         $0, $1, $2)

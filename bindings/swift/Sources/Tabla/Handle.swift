@@ -44,7 +44,7 @@ func withCString<R>(_ text: String?, _ body: (UnsafePointer<CChar>?) throws -> R
 
 /// Returns the array that a function of the library writes. Calls the function twice: first for the count,
 /// then for the values.
-func filled<T>(
+func callForArray<T>(
     _ call: (UnsafeMutablePointer<T>?, Int, UnsafeMutablePointer<Int>) throws -> TablaStatus
 ) throws -> [T] {
     var count = 0

@@ -82,7 +82,7 @@ public final class Model: Sendable {
         var text = text
         return try text.withUTF8 { utf8 in
             try utf8.withMemoryRebound(to: CChar.self) { bytes in
-                try filled {
+                try callForArray {
                     tabla_encode(
                         handle.pointer, bytes.baseAddress, bytes.count, UInt32(flags), $0, $1, $2)
                 }
@@ -92,18 +92,18 @@ public final class Model: Sendable {
 
     /// Returns the text of token ids. Incomplete characters become U+FFFD.
     public func detokenize(_ tokens: [UInt32]) throws -> String {
-        try String(filled { tabla_decode(handle.pointer, tokens, tokens.count, $0, $1, $2) })
+        try String(callForArray { tabla_decode(handle.pointer, tokens, tokens.count, $0, $1, $2) })
     }
 
     /// Returns the bytes of a token, which may be a part of a character.
     public func bytes(of token: UInt32) throws -> [UInt8] {
-        let bytes: [CChar] = try filled { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
+        let bytes: [CChar] = try callForArray { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
         return bytes.map { UInt8(truncatingIfNeeded: $0) }
     }
 
     /// Returns the stop tokens, which end an answer.
     public func stopTokens() throws -> [UInt32] {
-        try filled { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
+        try callForArray { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
     }
 
     /// Returns a dispatch table in the format of `tabla table`: "step", "batch" or "embed"; nil:
@@ -114,7 +114,7 @@ public final class Model: Sendable {
     {
         try withCString(name) { name in
             try String(
-                filled { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
+                callForArray { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
         }
     }
 

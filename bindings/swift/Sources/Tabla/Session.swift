@@ -50,7 +50,7 @@ public actor Session {
 
     /// The tokens of the sequence, both prompt and generated ones.
     public var tokens: [UInt32] {
-        get throws { try filled { tabla_session_tokens(handle.pointer, $0, $1, $2) } }
+        get throws { try callForArray { tabla_session_tokens(handle.pointer, $0, $1, $2) } }
     }
 
     /// Removes all tokens after the first `keep` ones.
@@ -79,7 +79,7 @@ public actor Session {
     /// row-major order.
     public func logits(_ rows: LogitRows = .last) async throws -> [Float] {
         try await cancellable { session in
-            try filled { tabla_session_logits(session, rows.rawValue, $0, $1, $2) }
+            try callForArray { tabla_session_logits(session, rows.rawValue, $0, $1, $2) }
         }
     }
 
@@ -100,7 +100,7 @@ public actor Session {
                 message: "from \(from) is out of range: expected 1 to \(max(tokens.count, 1))")
         }
         return try await cancellable { session in
-            try filled { tabla_session_score(session, tokens, tokens.count, from, $0, $1, $2) }
+            try callForArray { tabla_session_score(session, tokens, tokens.count, from, $0, $1, $2) }
         }
     }
 
