@@ -72,8 +72,7 @@ class Pieces(Protocol):
 
 class AsyncStream(AsyncIterator[Piece]):
     """Async version of `Stream`, for `async for` and `async with`. Cancelling the task that waits for
-    a piece ends the answer.
-    """
+    a piece ends the answer."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces

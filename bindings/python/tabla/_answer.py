@@ -86,8 +86,7 @@ class Piece:
 @dataclass(frozen=True)
 class Answer:
     """A complete answer. `str()` returns its text. A notebook colours the tokens by probability if
-    `logprobs` is set.
-    """
+    `logprobs` is set."""
 
     text: str
     pieces: tuple[Piece, ...] = field(repr=False)
@@ -119,8 +118,7 @@ def join_pieces(pieces: Iterable[Piece]) -> Answer:
 
 def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callable[..., int]) -> Piece:
     """Returns the next piece of a session or batch. `take` writes it to `c`, and `stats` writes the
-    statistics of the answer.
-    """
+    statistics of the answer."""
     with handle._reading:
         pointer = handle._pointer
         check(take(pointer, c))

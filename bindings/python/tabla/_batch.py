@@ -35,8 +35,7 @@ class Batch(Handle, Iterator[Piece]):
     def add(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> int:
         """Starts an answer to a prompt without waiting. Returns the `index` of its pieces, which
         counts from 0. At most 512 answers can be in progress; a further one raises `BusyError`:
-        read some to their end first.
-        """
+        read some to their end first."""
         return self._add(prompt, generate_options(checked(options, "add")))
 
     def _add(self, prompt: Prompt, options: Struct) -> int:

@@ -86,8 +86,7 @@ def count(value: int, name: str, least: int = 0) -> int:
 
 def call_for_array(ctype: str, function: Callable[..., int], *arguments: object) -> CData:
     """Returns the array that a function writes. The last arguments of the function are buffer,
-    capacity and count. It is called twice: first for the count, then for the values.
-    """
+    capacity and count. It is called twice: first for the count, then for the values."""
     size = ffi.new("size_t *")
     check(function(*arguments, ffi.NULL, 0, size))
     buffer = ffi.new(f"{ctype}[]", size[0])
@@ -111,8 +110,7 @@ _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDic
 
 class Struct:
     """A C struct with a `struct_size` field. Keeps the objects that its pointers refer to alive as
-    long as `c`.
-    """
+    long as `c`."""
 
     def __init__(self, ctype: str) -> None:
         self.c: CData = ffi.new(f"{ctype} *")

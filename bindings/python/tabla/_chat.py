@@ -142,8 +142,7 @@ class Choice:
 
 
 class Parser(Handle):
-    """Parser of answers: returns a list of parts for each piece, in the format of `tabla_parser_push`.
-    """
+    """Parser of answers: returns a list of parts for each piece, in the format of `tabla_parser_push`."""
 
     def __init__(self, model: ModelHandle, options: Struct, prompt: str) -> None:
         # The parser reads only the reasoning markers of the prompt, so a NUL can be removed.

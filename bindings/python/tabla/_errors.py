@@ -132,8 +132,7 @@ CLASSES = {cls.code: cls for cls in TablaError.__subclasses__()}
 
 
 def failure(status: int, message: str | None = None) -> TablaError:
-    """Returns the exception for a status. The default message is that of this thread's last call.
-    """
+    """Returns the exception for a status. The default message is that of this thread's last call."""
     if message is None:
         message = ffi.string(lib.tabla_last_error()).decode()
     return CLASSES.get(status, TablaError)(message)

@@ -62,9 +62,7 @@ def read_info(c: CData) -> ModelInfo:
 
 @dataclass(frozen=True)
 class Table:
-    """A dispatch table: the list of commands that are replayed for every token. `str()` is its
-    listing.
-    """
+    """A dispatch table: the list of commands that are replayed for every token. `str()` is its listing."""
 
     text: str
     commands: tuple[dict[str, Any], ...] = field(repr=False)

@@ -38,8 +38,7 @@ LISTED = 12
 
 def fetch(name: str) -> str:
     """Returns the local path of a model. Downloads missing files; without a network connection, uses
-    the cache.
-    """
+    the cache."""
     match = re.fullmatch(r"hf:([^/:]+/[^/:]+)(?::(.+))?", name)
     if match is None:
         forms = "hf:org/repo, hf:org/repo:quantization or hf:org/repo:file"
@@ -122,8 +121,7 @@ def with_other_parts(name: str, names: list[str], repo: str) -> list[str]:
 
 
 def has_quant(name: str, quant: str) -> bool:
-    """Whether a name contains this quantization as a word: `Q4_K` does not match `x-Q4_K_M.gguf`.
-    """
+    """Whether a name contains this quantization as a word: `Q4_K` does not match `x-Q4_K_M.gguf`."""
     return bool(re.search(rf"(?<![^\W_]){re.escape(quant)}(?!\w)", name, re.IGNORECASE))
 
 

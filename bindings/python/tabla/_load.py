@@ -86,8 +86,7 @@ PATHS = ("shader_path", "tuning_path", "kernel_path")
 
 
 def load_options(given: Mapping[str, Any]) -> Struct:
-    """Converts keyword arguments to `TablaLoadOptions`. Raises `TypeError` for an unknown argument.
-    """
+    """Converts keyword arguments to `TablaLoadOptions`. Raises `TypeError` for an unknown argument."""
     options = Struct("TablaLoadOptions")
     for name, value in given.items():
         if name not in LoadOptions.__annotations__:
@@ -109,8 +108,7 @@ def load_options(given: Mapping[str, Any]) -> Struct:
 
 def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress: Progress) -> CData:
     """Loads a model and returns its handle. An exception in `progress`, including `KeyboardInterrupt`,
-    cancels loading and is raised.
-    """
+    cancels loading and is raised."""
     report, close = _progress_functions(progress)
     raised: list[BaseException] = []
 

@@ -250,16 +250,14 @@ class Model(ModelHandle):
 
     def logits(self, prompt: Prompt, rows: str = "last") -> Floats:
         """Returns the logits after the last token of a prompt, `[vocab]`, or with `"all"` after every
-        token, `[tokens, vocab]`.
-        """
+        token, `[tokens, vocab]`."""
         with self.session() as session:
             session.prefill(prompt)
             return session.logits(rows)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
         """Returns the log-probability (natural logarithm) of each token from index `start` on, given
-        all tokens before it: `[tokens - start]`. The first token has no context.
-        """
+        all tokens before it: `[tokens - start]`. The first token has no context."""
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         with self.session() as session:
             return session.score(tokens, start)
@@ -267,8 +265,7 @@ class Model(ModelHandle):
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
         """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models
         that answer "yes" or "no". `instruction` describes the relevance criterion; `None`: the
-        default.
-        """
+        default."""
         with self.session() as session:
             return session.rerank(query, documents, instruction)
 
@@ -310,7 +307,6 @@ def _raise_error(answer: Answer | Exception) -> Answer:
 
 def devices() -> dict[str, Any]:
     """Returns the devices of this machine: `"cpu"`, and `"gpus"` in the order of their numbers for
-    `adapter` of `Model.load`.
-    """
+    `adapter` of `Model.load`."""
     listing: dict[str, Any] = json.loads(call_for_bytes(lib.tabla_devices))
     return listing

@@ -126,8 +126,7 @@ ALIASES = {"max_completion_tokens": "max_tokens"}
 
 def checked(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
     """Returns the arguments that are not `None`, without aliases. Raises `TypeError` for an argument
-    that is not in `names`. Call it directly in public functions: warnings point to their caller.
-    """
+    that is not in `names`. Call it directly in public functions: warnings point to their caller."""
     arguments: dict[str, Any] = {}
     for name, value in given.items():
         if name not in names.__annotations__:

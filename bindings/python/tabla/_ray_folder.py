@@ -31,8 +31,7 @@ def resolve(path: str) -> tuple[pf.FileSystem, str]:
 
 def prompts(source: str, column: str, key: str | None) -> Iterator[Row]:
     """Returns the rows of a folder's files: the `key` of each, the `value` of its column as JSON, or
-    an `error`.
-    """
+    an `error`."""
     system, folder = resolve(source)
     selected = system.get_file_info(pf.FileSelector(folder, recursive=True))
     files = sorted(info.path for info in selected if _extension(info.path) in READERS)
@@ -93,8 +92,7 @@ READERS = {".parquet": _parquet, ".jsonl": _jsonl}
 
 class Output:
     """Output folder of a run. Each part is a file named after the hash of its keys, so that writing a
-    part again replaces it.
-    """
+    part again replaces it."""
 
     def __init__(self, path: str, source: str) -> None:
         self.path = path
@@ -104,8 +102,7 @@ class Output:
 
     def resume(self, settings: Mapping[str, Any]) -> set[str]:
         """Deletes incomplete files and failed rows, and returns the keys of the other rows. Raises
-        `ValueError` if the output was created with other settings; a new output stores them.
-        """
+        `ValueError` if the output was created with other settings; a new output stores them."""
         self.system.create_dir(self.folder, recursive=True)
         files = self.system.get_file_info(pf.FileSelector(self.folder))
         paths = {info.base_name: info.path for info in files}

@@ -82,16 +82,14 @@ class Session(Handle):
 
     def prefill(self, prompt: Prompt) -> None:
         """Appends a prompt to the sequence and runs the model on it. At the start of the sequence, a
-        string also gets the model's BOS token.
-        """
+        string also gets the model's BOS token."""
         if isinstance(prompt, str):
             prompt = self.model.tokenize(prompt, add_special=not self.tokens)
         tokens = numbers("uint32_t", prompt, "prompt")
         self._run(lib.tabla_session_prefill, tokens, len(tokens))
 
     def step(self, **options: Unpack[GenerateOptions]) -> int:
-        """Samples the next token and appends it to the sequence. Only the sampling options are used.
-        """
+        """Samples the next token and appends it to the sequence. Only the sampling options are used."""
         token = ffi.new("uint32_t *")
         self._run(lib.tabla_session_step, generate_options(checked(options, "step")).c, token)
         return int(token[0])
@@ -101,9 +99,7 @@ class Session(Handle):
         return self._start(prompt, checked(options, "stream"))
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
-        """Returns the complete answer. Ctrl-C ends it; tokens that were generated stay in the
-        sequence.
-        """
+        """Returns the complete answer. Ctrl-C ends it; tokens that were generated stay in the sequence."""
         return gather(self._start(prompt, checked(options, "generate")))
 
     def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
@@ -128,8 +124,7 @@ class Session(Handle):
 
     def score(self, tokens: Sequence[int], start: int = 1) -> Floats:
         """Returns the log-probability (natural logarithm) of each token from index `start` on, given
-        all tokens before it: `[len(tokens) - start]`. The sequence does not change.
-        """
+        all tokens before it: `[len(tokens) - start]`. The sequence does not change."""
         array = numbers("uint32_t", tokens, "tokens")
         shape = (max(0, len(array) - count(start, "start")),)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
@@ -158,9 +153,7 @@ class Session(Handle):
             stream.close()
 
     def cancel(self) -> None:
-        """Cancels the current call, from any thread: an answer ends, and prefill raises
-        `CancelledError`.
-        """
+        """Cancels the current call, from any thread: an answer ends, and prefill raises `CancelledError`."""
         lib.tabla_session_cancel(self._pointer_or_null)
 
     def _start(

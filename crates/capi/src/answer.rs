@@ -9,7 +9,7 @@ use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
-use super::sequence::{Inner, Sequenced, TablaSession, enter, enter_idle, with};
+use super::sequence::{HasSequence, SessionState, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ fn begin(
 /// # Safety
 ///
 /// Arguments as for `tabla_generate`.
-pub(super) unsafe fn generate<H: Sequenced>(
+pub(super) unsafe fn generate<H: HasSequence>(
     handle: *const H,
     prompt: &Prompt<'_>,
     options: *const TablaGenerateOptions,
@@ -129,7 +129,7 @@ pub(super) unsafe fn generate<H: Sequenced>(
         // SAFETY: guaranteed by the caller.
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
-    let done = with(handle, |session| {
+    let c_stats = with_session(handle, |session| {
         let (prompt, mut answer) = begin(session, prompt, &options)?;
         while answer.next(session)? {
             if caller.call(&answer.piece()) == Flow::Stop {
@@ -141,7 +141,7 @@ pub(super) unsafe fn generate<H: Sequenced>(
     })?;
     if size > 0 {
         // SAFETY: the caller's struct has `size` bytes.
-        unsafe { write_sized(&done, stats, size) };
+        unsafe { write_sized(&c_stats, stats, size) };
     }
     Ok(())
 }
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn tabla_session_next(
     })
 }
 
-fn next(inner: &mut Inner) -> Result<TablaPiece> {
+fn next(inner: &mut SessionState) -> Result<TablaPiece> {
     let Some(answer) = &mut inner.answer else {
         bail!(
             State,
@@ -261,7 +261,7 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
 }
 
 /// Removes the answer, stores its statistics, and returns the finish reason.
-fn close(inner: &mut Inner) -> i32 {
+fn close(inner: &mut SessionState) -> i32 {
     let Some(answer) = inner.answer.take() else {
         return TABLA_FINISH_NONE;
     };
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn tabla_session_stats(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
-        let done = enter(session, |inner| {
+        let c_stats = enter(session, |inner| {
             let (prompt, session) = (inner.buffer.prompt, &inner.session);
             let current = inner.answer.as_ref().map(|answer| TablaStats {
                 finish: TABLA_FINISH_NONE,
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn tabla_session_stats(
             Ok(stats)
         })?;
         // SAFETY: the caller's struct has `size` bytes.
-        unsafe { write_sized(&done, stats, size) };
+        unsafe { write_sized(&c_stats, stats, size) };
         Ok(())
     })
 }

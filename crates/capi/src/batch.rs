@@ -5,7 +5,7 @@ use super::answer_piece::{PieceBuffer, TablaPiece, TablaStats};
 use super::exclusive::Exclusive;
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::{out_of, size_of_struct, slice_of, write_sized};
 use super::sequence::TablaModel;
 use parking_lot::Mutex;
@@ -17,13 +17,13 @@ use tabla::{Batch, BatchEvent, Cancel};
 
 /// Answers to many prompts. Opaque.
 pub struct TablaBatch {
-    state: Exclusive<Inner>,
+    state: Exclusive<BatchState>,
     /// Cancellation handle of each answer in progress, by its number.
     cancels: Mutex<HashMap<usize, Cancel>>,
     closed: AtomicBool,
 }
 
-struct Inner {
+struct BatchState {
     batch: Batch,
     /// Memory that the last piece points to.
     buffer: PieceBuffer,
@@ -33,7 +33,7 @@ struct Inner {
     last: Option<TablaStats>,
 }
 
-impl Handled for TablaBatch {
+impl HandleType for TablaBatch {
     const NAME: &'static str = "batch";
 
     fn close(&self) {
@@ -50,7 +50,7 @@ pub extern "C" fn tabla_batch_new(model: *const TablaModel) -> *mut TablaBatch {
     guard_value(|| {
         let batch = Batch::new(resolve(model)?.model().clone());
         handles::insert(TablaBatch {
-            state: Exclusive::new(Inner {
+            state: Exclusive::new(BatchState {
                 batch,
                 buffer: PieceBuffer::default(),
                 prompts: HashMap::new(),
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn tabla_batch_next(
     })
 }
 
-fn next(inner: &mut Inner) -> Result<TablaPiece> {
+fn next(inner: &mut BatchState) -> Result<TablaPiece> {
     let Some(next) = inner.batch.next() else {
         bail!(
             State,
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn tabla_batch_stats(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
-        let done = resolve(batch)?.state.enter(TablaBatch::NAME, |inner| {
+        let c_stats = resolve(batch)?.state.enter(TablaBatch::NAME, |inner| {
             let none = || {
                 Error::new(
                     ErrorKind::State,
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn tabla_batch_stats(
             inner.last.ok_or_else(none)
         })?;
         // SAFETY: the caller's struct has `size` bytes.
-        unsafe { write_sized(&done, stats, size) };
+        unsafe { write_sized(&c_stats, stats, size) };
         Ok(())
     })
 }

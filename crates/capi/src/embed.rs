@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of, texts_of};
-use super::sequence::{Sequenced, TablaModel, TablaSession, with};
+use super::pointers::{Choice, FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
+use super::sequence::{HasSequence, TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::EmbedOptions;
 use tabla::Pooling;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn tabla_embed(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         // SAFETY: guaranteed by the caller.
         unsafe { embed(model, texts, options, floats) }
     })
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn tabla_session_embed(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         // SAFETY: guaranteed by the caller.
         unsafe { embed(session, texts, options, floats) }
     })
@@ -120,11 +120,11 @@ pub unsafe extern "C" fn tabla_session_embed(
 /// # Safety
 ///
 /// Arguments as for `tabla_embed`.
-unsafe fn embed<H: Sequenced>(
+unsafe fn embed<H: HasSequence>(
     handle: *const H,
     texts: &[*const c_char],
     options: *const TablaEmbedOptions,
-    out: Floats,
+    out: FloatBuffer,
 ) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
@@ -148,7 +148,7 @@ unsafe fn embed<H: Sequenced>(
         prompt,
         truncate: options.truncate != 0,
     };
-    with(handle, |session| {
+    with_session(handle, |session| {
         let dim = session.embedding_dim(&embed_options)?;
         let needed = texts.len().checked_mul(dim).ok_or_else(|| {
             let message = format_args!("too many texts: {}", texts.len());

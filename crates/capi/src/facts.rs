@@ -176,9 +176,9 @@ pub unsafe extern "C" fn tabla_table(
 }
 
 /// Formats a table.
-type Write = fn(&Table) -> String;
+type FormatTable = fn(&Table) -> String;
 
-const FORMATS: [Choice<Write>; 2] = [
+const FORMATS: [Choice<FormatTable>; 2] = [
     (TABLA_TABLE_TEXT, "text", |table| table.to_string()),
     (TABLA_TABLE_JSON, "JSON", |table| {
         table.commands_json().collect::<Value>().to_string()

@@ -3,7 +3,7 @@
 
 use super::chat_options::{Chat, TablaChatOptions};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::text_of;
 use super::sequence::TablaModel;
 use std::ffi::c_char;
@@ -31,7 +31,7 @@ impl TablaGrammar {
     }
 }
 
-impl Handled for TablaGrammar {
+impl HandleType for TablaGrammar {
     const NAME: &'static str = "grammar";
 }
 

@@ -16,13 +16,13 @@ pub const TABLA_OK: i32 = 0;
 
 /// The last error of a thread.
 #[derive(Default)]
-struct Last {
+struct LastError {
     code: TablaStatus,
     text: CString,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::default();
+    static LAST: RefCell<LastError> = RefCell::default();
     /// Whether a guard on this thread catches panics. The panic hook prints nothing then.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread is inside the log callback, which must not call the library.
@@ -64,25 +64,25 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
     GUARDED.set(outer);
     let error = match out {
         Ok(Ok(value)) => {
-            with_last(|last| last.code = TABLA_OK);
+            with_last_error(|last| last.code = TABLA_OK);
             return Ok(value);
         }
         Ok(Err(error)) => error,
         Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
     };
     let code = error.kind() as TablaStatus;
-    set_last(&error);
+    set_last_error(&error);
     Err(code)
 }
 
 /// Accesses the last error of this thread. Returns `None` after thread-local storage is destroyed:
 /// destructors of other thread-local objects may still free a model.
-fn with_last<T>(with: impl FnOnce(&mut Last) -> T) -> Option<T> {
-    LAST.try_with(|last| with(&mut last.borrow_mut())).ok()
+fn with_last_error<T>(access: impl FnOnce(&mut LastError) -> T) -> Option<T> {
+    LAST.try_with(|last| access(&mut last.borrow_mut())).ok()
 }
 
 /// Stores an error for `tabla_last_error`: its message and the chain of its causes.
-fn set_last(error: &Error) {
+fn set_last_error(error: &Error) {
     let mut text = error.message().to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -96,8 +96,8 @@ fn set_last(error: &Error) {
     }
     text.retain(|c| c != '\0');
     let text = CString::new(text).unwrap_or_default();
-    with_last(|last| {
-        *last = Last {
+    with_last_error(|last| {
+        *last = LastError {
             code: error.kind() as TablaStatus,
             text,
         }
@@ -139,14 +139,14 @@ pub(super) fn prepare_process() {
 /// clear it: check `tabla_last_error_code()` first.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error() -> *const c_char {
-    with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
+    with_last_error(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Returns the code of the last call on this thread that returned a handle or a status; 0 after
 /// success.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error_code() -> TablaStatus {
-    with_last(|last| last.code).unwrap_or(TABLA_OK)
+    with_last_error(|last| last.code).unwrap_or(TABLA_OK)
 }
 
 /// Returns the name of a status, for example `TABLA_ERROR_BUSY`; `unknown` for a number that this

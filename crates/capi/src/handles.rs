@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
 /// A type that is exposed to C through handles.
-pub(super) trait Handled: Send + Sync + Sized + 'static {
+pub(super) trait HandleType: Send + Sync + Sized + 'static {
     /// Name of the type in messages.
     const NAME: &'static str;
 
@@ -15,15 +15,15 @@ pub(super) trait Handled: Send + Sync + Sized + 'static {
     fn close(&self) {}
 }
 
-/// An object of any [`Handled`] type.
+/// An object of any [`HandleType`] type.
 struct Object {
-    /// [`Handled::NAME`] of its type.
+    /// [`HandleType::NAME`] of its type.
     name: &'static str,
     value: Arc<dyn Any + Send + Sync>,
 }
 
 impl Object {
-    fn new<T: Handled>(value: T) -> Self {
+    fn new<T: HandleType>(value: T) -> Self {
         Self {
             name: T::NAME,
             value: Arc::new(value),
@@ -31,7 +31,7 @@ impl Object {
     }
 
     /// The object as a `T`, or `None` if it has another type.
-    fn of<T: Handled>(&self) -> Option<Arc<T>> {
+    fn of<T: HandleType>(&self) -> Option<Arc<T>> {
         Arc::clone(&self.value).downcast().ok()
     }
 }
@@ -81,7 +81,7 @@ fn decode<T>(handle: *const T) -> Option<(usize, usize)> {
 /// # Errors
 ///
 /// `TooLarge` if the table is full, `Memory` if it cannot grow.
-pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
+pub(super) fn insert<T: HandleType>(object: T) -> Result<*mut T> {
     let object = Object::new(object);
     let mut table = TABLE.write();
     let Table { entries, free } = &mut *table;
@@ -117,7 +117,7 @@ pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
 /// # Errors
 ///
 /// `Handle` if the handle is invalid or its object is not a `T`.
-pub(super) fn resolve<T: Handled>(handle: *const T) -> Result<Arc<T>> {
+pub(super) fn resolve<T: HandleType>(handle: *const T) -> Result<Arc<T>> {
     let name = T::NAME;
     if handle.is_null() {
         bail!(Handle, "{name} handle is NULL");
@@ -148,7 +148,7 @@ pub(super) fn resolve<T: Handled>(handle: *const T) -> Result<Arc<T>> {
 /// # Errors
 ///
 /// Same as [`resolve`].
-pub(super) fn remove<T: Handled>(handle: *const T) -> Result<()> {
+pub(super) fn remove<T: HandleType>(handle: *const T) -> Result<()> {
     let object = resolve(handle)?;
     object.close();
     let mut table = TABLE.write();

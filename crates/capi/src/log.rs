@@ -68,7 +68,7 @@ pub unsafe extern "C" fn tabla_set_log_callback(
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             // Fails if a Rust program has set its own subscriber, which stays in use.
-            let _ = tracing::subscriber::set_global_default(Lines);
+            let _ = tracing::subscriber::set_global_default(LogSubscriber);
         });
         *LISTENER.write() = listener.filter(|listener| listener.level != LevelFilter::OFF);
         Ok(())
@@ -99,9 +99,9 @@ fn code(level: Level) -> i32 {
 }
 
 /// Formats every event as one line and passes it to the callback.
-struct Lines;
+struct LogSubscriber;
 
-impl Subscriber for Lines {
+impl Subscriber for LogSubscriber {
     /// The level can change at any time, so the result must not be cached.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()

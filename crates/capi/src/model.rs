@@ -6,7 +6,7 @@ use super::answer_piece::{TablaStats, TablaTokenCallback};
 use super::generate::TablaGenerateOptions;
 use super::guard::{TablaStatus, guard};
 use super::handles;
-use super::pointers::{Floats, text_of};
+use super::pointers::{FloatBuffer, text_of};
 use super::sequence::{TablaModel, cancel};
 use super::session;
 use std::ffi::{c_char, c_void};
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn tabla_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         // SAFETY: guaranteed by the caller.
         unsafe { session::logits(model, rows, floats) }
     })

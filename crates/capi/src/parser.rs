@@ -5,7 +5,7 @@ use super::answer_piece::TABLA_NO_TOKEN;
 use super::chat_options::{Chat, TablaChatOptions};
 use super::exclusive::Exclusive;
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::{out_of, slice_of, text_of};
 use super::sequence::TablaModel;
 use serde_json::{Value as Json, json};
@@ -18,11 +18,11 @@ use tabla::text::{AnswerStream, Part};
 /// A streaming parser of answers. Opaque.
 pub struct TablaParser {
     model: Model,
-    state: Exclusive<Inner>,
+    state: Exclusive<ParserState>,
 }
 
 /// State that one call at a time accesses.
-struct Inner {
+struct ParserState {
     stream: AnswerStream,
     calls: usize,
     has_ended: bool,
@@ -30,7 +30,7 @@ struct Inner {
     parts: CString,
 }
 
-impl Handled for TablaParser {
+impl HandleType for TablaParser {
     const NAME: &'static str = "parser";
 }
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn tabla_parser_new(
         let stream = chat.format(model)?.stream(prompt);
         handles::insert(TablaParser {
             model: model.clone(),
-            state: Exclusive::new(Inner {
+            state: Exclusive::new(ParserState {
                 stream,
                 calls: 0,
                 has_ended: false,
@@ -146,7 +146,7 @@ pub extern "C" fn tabla_parser_free(parser: *mut TablaParser) -> TablaStatus {
 
 impl TablaParser {
     /// Stores the parts that `read` returns as JSON, and returns a pointer to them.
-    fn take(&self, read: impl FnOnce(&mut Inner) -> Vec<Part>) -> Result<*const c_char> {
+    fn take(&self, read: impl FnOnce(&mut ParserState) -> Vec<Part>) -> Result<*const c_char> {
         self.state.enter(Self::NAME, |inner| {
             if inner.has_ended {
                 bail!(
@@ -164,7 +164,7 @@ impl TablaParser {
     }
 }
 
-impl Inner {
+impl ParserState {
     fn json(&mut self, part: Part) -> Json {
         match part {
             Part::Content(text) => json!({ "content": text }),

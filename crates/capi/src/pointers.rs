@@ -188,13 +188,13 @@ pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) 
 
 /// Output arguments of a call that returns floats: the buffer, and the pointer for their number.
 #[derive(Clone, Copy)]
-pub(super) struct Floats {
+pub(super) struct FloatBuffer {
     out: *mut f32,
     capacity: usize,
     count: *mut usize,
 }
 
-impl Floats {
+impl FloatBuffer {
     pub(super) fn new(out: *mut f32, capacity: usize, count: *mut usize) -> Self {
         Self {
             out,

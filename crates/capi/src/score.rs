@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::pointers::{Floats, slice_of, text_of, texts_of};
-use super::sequence::{TablaSession, with};
+use super::pointers::{FloatBuffer, slice_of, text_of, texts_of};
+use super::sequence::{TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::RerankOptions;
 use tabla::error::bail;
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn tabla_session_score(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         if from == 0 || from >= tokens_count {
             bail!(
                 Argument,
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn tabla_session_score(
                 tokens_count.saturating_sub(1)
             );
         }
-        with(session, |session| {
+        with_session(session, |session| {
             let fill = |buffer: &mut [f32]| {
                 buffer.copy_from_slice(&session.score(tokens, from, &mut |_, _| {})?);
                 Ok(())
@@ -77,12 +77,12 @@ pub unsafe extern "C" fn tabla_session_rerank(
         let instruction = unsafe { text_of(instruction, "instruction") }?;
         // SAFETY: guaranteed by the caller.
         let documents = unsafe { slice_of(documents, documents_count, "documents") }?;
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         let options = RerankOptions {
             query,
             instruction: Some(instruction).filter(|text| !text.is_empty()),
         };
-        with(session, |session| {
+        with_session(session, |session| {
             let fill = |buffer: &mut [f32]| {
                 // SAFETY: guaranteed by the caller.
                 let texts = unsafe { texts_of(documents, "documents") }?;

@@ -2,18 +2,18 @@
 
 use super::answer_piece::PieceBuffer;
 use super::exclusive::Exclusive;
-use super::handles::{Handled, resolve};
+use super::handles::{HandleType, resolve};
 use tabla::error::{Result, bail};
 use tabla::{AnswerState, Cancel, Model, Session};
 
 /// A sequence of tokens on a model, with its KV cache. Opaque.
 pub struct TablaSession {
-    state: Exclusive<Inner>,
+    state: Exclusive<SessionState>,
     cancel: Cancel,
 }
 
 /// State of a session that one call at a time accesses.
-pub(super) struct Inner {
+pub(super) struct SessionState {
     pub(super) session: Session,
     /// The answer in progress that is read piece by piece.
     pub(super) answer: Option<AnswerState>,
@@ -25,7 +25,7 @@ impl TablaSession {
     pub(super) fn new(session: Session) -> Self {
         Self {
             cancel: session.canceller(),
-            state: Exclusive::new(Inner {
+            state: Exclusive::new(SessionState {
                 session,
                 answer: None,
                 buffer: PieceBuffer::default(),
@@ -34,7 +34,7 @@ impl TablaSession {
     }
 
     /// Runs a call with exclusive access.
-    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut SessionState) -> Result<T>) -> Result<T> {
         self.state.enter(Self::NAME, call)
     }
 
@@ -48,7 +48,7 @@ impl TablaSession {
     }
 }
 
-impl Handled for TablaSession {
+impl HandleType for TablaSession {
     const NAME: &'static str = "session";
 
     fn close(&self) {
@@ -57,28 +57,28 @@ impl Handled for TablaSession {
 }
 
 /// An object with a sequence: a session, or a model with its own session.
-pub(super) trait Sequenced: Handled {
+pub(super) trait HasSequence: HandleType {
     fn sequence(&self) -> &TablaSession;
 }
 
-impl Sequenced for TablaSession {
+impl HasSequence for TablaSession {
     fn sequence(&self) -> &TablaSession {
         self
     }
 }
 
 /// Runs a call with exclusive access to the session of a handle.
-pub(super) fn enter<H: Sequenced, T>(
+pub(super) fn enter<H: HasSequence, T>(
     handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
+    call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
     resolve(handle)?.sequence().state.enter(H::NAME, call)
 }
 
 /// Like [`enter`]; fails if an answer is in progress.
-pub(super) fn enter_idle<H: Sequenced, T>(
+pub(super) fn enter_idle<H: HasSequence, T>(
     handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
+    call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
     enter(handle, |inner| {
         if inner.answer.is_some() {
@@ -94,7 +94,7 @@ pub(super) fn enter_idle<H: Sequenced, T>(
 }
 
 /// Like [`enter_idle`], with the session only.
-pub(super) fn with<H: Sequenced, T>(
+pub(super) fn with_session<H: HasSequence, T>(
     handle: *const H,
     call: impl FnOnce(&mut Session) -> Result<T>,
 ) -> Result<T> {
@@ -102,7 +102,7 @@ pub(super) fn with<H: Sequenced, T>(
 }
 
 /// Cancels the current call on a sequence, from any thread.
-pub(super) fn cancel<H: Sequenced>(handle: *const H) -> Result<()> {
+pub(super) fn cancel<H: HasSequence>(handle: *const H) -> Result<()> {
     resolve(handle)?.sequence().cancel.cancel();
     Ok(())
 }
@@ -128,7 +128,7 @@ impl TablaModel {
     }
 }
 
-impl Handled for TablaModel {
+impl HandleType for TablaModel {
     const NAME: &'static str = "model";
 
     fn close(&self) {
@@ -136,7 +136,7 @@ impl Handled for TablaModel {
     }
 }
 
-impl Sequenced for TablaModel {
+impl HasSequence for TablaModel {
     fn sequence(&self) -> &TablaSession {
         &self.own
     }

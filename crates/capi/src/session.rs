@@ -4,8 +4,8 @@
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, resolve};
-use super::pointers::{Floats, copy_out, out_of, path_of, slice_of};
-use super::sequence::{Sequenced, TablaModel, TablaSession, cancel, with};
+use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
+use super::sequence::{HasSequence, TablaModel, TablaSession, cancel, with_session};
 use std::ffi::c_char;
 use std::path::PathBuf;
 use tabla::Session;
@@ -17,8 +17,8 @@ pub const TABLA_LOGITS_LAST: i32 = 0;
 pub const TABLA_LOGITS_ALL: i32 = 1;
 
 /// Removes all tokens after the first `keep` ones.
-pub(super) fn truncate<H: Sequenced>(handle: *const H, keep: usize) -> Result<()> {
-    with(handle, |session| {
+pub(super) fn truncate<H: HasSequence>(handle: *const H, keep: usize) -> Result<()> {
+    with_session(handle, |session| {
         session.truncate(keep);
         Ok(())
     })
@@ -29,14 +29,14 @@ pub(super) fn truncate<H: Sequenced>(handle: *const H, keep: usize) -> Result<()
 /// # Safety
 ///
 /// `tokens` points to `count` ids.
-pub(super) unsafe fn prefill<H: Sequenced>(
+pub(super) unsafe fn prefill<H: HasSequence>(
     handle: *const H,
     tokens: *const u32,
     count: usize,
 ) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
-    with(handle, |session| session.prefill(tokens, &mut |_, _| {}))
+    with_session(handle, |session| session.prefill(tokens, &mut |_, _| {}))
 }
 
 /// Samples a token.
@@ -44,7 +44,7 @@ pub(super) unsafe fn prefill<H: Sequenced>(
 /// # Safety
 ///
 /// Arguments as for `tabla_step`.
-pub(super) unsafe fn step<H: Sequenced>(
+pub(super) unsafe fn step<H: HasSequence>(
     handle: *const H,
     options: *const TablaGenerateOptions,
     token: *mut u32,
@@ -53,7 +53,7 @@ pub(super) unsafe fn step<H: Sequenced>(
     let options = unsafe { options_of(options) }?;
     // SAFETY: guaranteed by the caller.
     let out = unsafe { out_of(token, "token") }?;
-    *out = with(handle, |session| session.step(&options.sampling()))?;
+    *out = with_session(handle, |session| session.step(&options.sampling()))?;
     Ok(())
 }
 
@@ -62,8 +62,12 @@ pub(super) unsafe fn step<H: Sequenced>(
 /// # Safety
 ///
 /// Arguments as for `tabla_logits`.
-pub(super) unsafe fn logits<H: Sequenced>(handle: *const H, rows: i32, out: Floats) -> Result<()> {
-    with(handle, |session| {
+pub(super) unsafe fn logits<H: HasSequence>(
+    handle: *const H,
+    rows: i32,
+    out: FloatBuffer,
+) -> Result<()> {
+    with_session(handle, |session| {
         let vocab = session.facts().vocab as usize;
         let needed = match rows {
             TABLA_LOGITS_LAST => vocab,
@@ -96,7 +100,8 @@ pub extern "C" fn tabla_session_new(model: *const TablaModel) -> *mut TablaSessi
 /// the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_fork(session: *mut TablaSession) -> *mut TablaSession {
-    guard_value(|| insert(with(session, |session| session.fork())?)).unwrap_or(std::ptr::null_mut())
+    guard_value(|| insert(with_session(session, |session| session.fork())?))
+        .unwrap_or(std::ptr::null_mut())
 }
 
 /// Saves a session to a file, including its KV cache. The file is created only when it is complete.
@@ -112,7 +117,7 @@ pub unsafe extern "C" fn tabla_session_save(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let path = unsafe { file_of(path) }?;
-        with(session, |session| session.save(&path))
+        with_session(session, |session| session.save(&path))
     })
 }
 
@@ -170,7 +175,7 @@ pub unsafe extern "C" fn tabla_session_tokens(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
-        *count = with(session, |session| {
+        *count = with_session(session, |session| {
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(session.tokens(), tokens, capacity) }?;
             Ok(session.tokens().len())
@@ -227,7 +232,7 @@ pub unsafe extern "C" fn tabla_session_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats::new(out, capacity, count);
+        let floats = FloatBuffer::new(out, capacity, count);
         // SAFETY: guaranteed by the caller.
         unsafe { logits(session, rows, floats) }
     })
@@ -264,7 +269,7 @@ mod tests {
         let new_session = || insert(Session::new(model.clone())).expect("handle table is not full");
         let (bad, good) = (new_session(), new_session());
         let call = |handle| guard(|| truncate(handle, 0));
-        let panics = || with(bad, |_| -> Result<()> { panic!("at once") });
+        let panics = || with_session(bad, |_| -> Result<()> { panic!("at once") });
         assert_eq!(guard(panics), ErrorKind::Panic as i32);
         assert_eq!(call(bad), ErrorKind::Poisoned as i32);
         assert_eq!(call(good), 0);
