@@ -1,202 +1,208 @@
 /*
- * Tabla: load a language model file, compile it once into tables, replay a table per token.
+ * Tabla: runtime for language and embedding models.
  *
- * The contract. tests/capi holds the library to every sentence.
+ *     TablaModel *model = tabla_load_model("model.gguf", NULL, 0);
+ *     if (model == NULL) fprintf(stderr, "%s\n", tabla_last_error());
+ *     tabla_generate(model, "Once upon a time", NULL, callback, NULL, NULL);
+ *     tabla_free_model(model);
  *
- *  1. A status is 0 (TABLA_OK) or one of the TABLA_ERROR_ codes. Numbers are never changed or reused;
- *     take one that you do not know for an error. The text is in tabla_last_error(): it is of the
- *     calling thread, and valid until the next call on that thread.
- *  2. A failed call has no effect on your memory: results are written only on success. The one
- *     exception is the room for numbers, which holds anything after a failure. Functions that fill room
- *     write how many values there are to count; where they do not fit capacity, the call is
- *     TABLA_ERROR_TOO_LARGE, and with NULL for the room they only count.
- *  3. A handle is a number that the library looks up. NULL, a freed one, one of another kind, or one that
- *     was never given out is TABLA_ERROR_HANDLE, never undefined behaviour; freeing twice is the same
- *     error. Handles are freed in any order: what one needs of another stays.
- *  4. A model is shared by any number of sessions and threads. A session serves one call at a time, from
- *     any thread: a second one at the same time is TABLA_ERROR_BUSY, and one from inside one of its own
- *     callbacks TABLA_ERROR_REENTRANT, never a wait. So it is with the sequence that a model has of its
- *     own, on which tabla_generate() and the other short functions work. What only reads a model (its
- *     facts, its tokenizer, its chat templates) may be called at any time. So may cancelling and
- *     freeing, from any thread and from callbacks: the call that is inside ends early, and the memory
- *     goes when it has ended.
- *  5. Callbacks run on the thread of the call, during the call; that for the log runs on any thread. They
- *     must return: no exception and no longjmp may leave one.
- *  6. A struct whose first field is struct_size has it set to its own size before every call. A shorter
- *     one (of an older program) leaves the rest at its defaults, or unwritten; in a longer one (of a
- *     newer program) the rest must be zero, or becomes zero. Numbers that stand for a choice are checked.
- *  7. A panic inside the library is TABLA_ERROR_PANIC. Its session is TABLA_ERROR_POISONED from then on,
- *     or all of its model's where the model was at work, and can be freed.
- *  8. After a fork(), every call of the child is TABLA_ERROR_FORKED if the parent had loaded a model,
- *     and the parent goes on.
- *  9. What the library allocates goes with its handle; nothing is to be given to free(). Strings that
- *     functions return belong to the library. Memory that cannot be had for what a caller asks for is
- *     TABLA_ERROR_MEMORY.
- * 10. The library itself prints nothing (drivers of GPUs may), installs no signal handler and never ends the process; what it has to
- *     say beside its results goes to tabla_set_log_callback(). It exports only names that begin with
- *     tabla_.
+ * Contract:
  *
- * Call it from threads with a stack of 512 KiB or more. Strings are UTF-8, paths are bytes of the file system, and both end with a NUL unless a length
- * stands beside them. docs/ABI.md has the reasons and the register of codes.
+ *  1. Status. A status is 0 (TABLA_OK) or a TABLA_ERROR_ code. Codes are never changed or reused;
+ *     treat an unknown code as an error. tabla_last_error() returns the message. It belongs to the
+ *     calling thread and is valid until the next call on that thread.
+ *  2. Results are written only on success. The content of output arrays of floats is unspecified
+ *     after a failure. Functions that fill an array write the number of values to count. If the
+ *     array is NULL, they only write count. If capacity is less than count, they return
+ *     TABLA_ERROR_TOO_LARGE.
+ *  3. Handles are numbers that the library resolves, not addresses. A handle that is NULL, freed,
+ *     never created, or of another type is TABLA_ERROR_HANDLE, never undefined behaviour; so is
+ *     freeing twice. Handles can be freed in any order.
+ *  4. Threads. Any number of sessions and threads share a model. A session executes one call at a
+ *     time, from any thread. A second call at the same time is TABLA_ERROR_BUSY, and a call from the
+ *     session's own callback is TABLA_ERROR_REENTRANT; neither waits. The same holds for the model's
+ *     own sequence, which tabla_generate() and similar functions use. Functions that only read a
+ *     model (properties, tokenizer, chat templates) can be called at any time, and so can functions
+ *     that cancel or free. These work from any thread and from callbacks: a running call ends early,
+ *     and the memory is released after it has returned.
+ *  5. Callbacks run on the thread of the call, during the call. The log callback can run on any
+ *     thread. Callbacks must return: no C++ exception and no longjmp() may leave them.
+ *  6. Versions. If the first field of a struct is struct_size, set it to the sizeof of the struct
+ *     before every call. If the struct is shorter (older program), missing options have their
+ *     defaults and missing results are not written. If it is longer (newer program), the additional
+ *     fields must be zero, and additional results are set to zero. Integer constants are validated.
+ *  7. A panic (fatal internal error) is TABLA_ERROR_PANIC. Later calls on the session are
+ *     TABLA_ERROR_POISONED, or calls on all sessions of the model if the panic was inside the model.
+ *     Poisoned handles can be freed.
+ *  8. After fork(), every call in the child process is TABLA_ERROR_FORKED if the parent had loaded a
+ *     model. The parent is not affected.
+ *  9. Memory that the library allocates belongs to a handle; never pass it to free(). Returned
+ *     strings belong to the library. A failed allocation is TABLA_ERROR_MEMORY.
+ * 10. The library prints nothing (GPU drivers may), installs no signal handlers and never exits the
+ *     process. Log messages go to tabla_set_log_callback(). All exported names start with tabla_.
+ *
+ * Calling threads need a stack of at least 512 KiB. Strings are NUL-terminated UTF-8, and paths are
+ * NUL-terminated bytes of the file system, unless a length is passed. docs/ABI.md explains the
+ * contract and lists the codes.
  */
 
 
 #ifndef TABLA_H
 #define TABLA_H
 
-/* Written by `cargo xtask bless` from crates/capi: change it there. */
+/* Generated from crates/capi by `cargo xtask bless`. Do not edit. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/** Text comes without a token of its own: it was held back to the end of an answer. */
+/** No token: the text of the piece was held back until the end of the answer. */
 #define TABLA_NO_TOKEN UINT32_MAX
 
-/** The answer goes on: `TablaPiece.finish`. */
-#define TABLA_FINISH_NONE -1
+/** The answer has not ended: `TablaPiece.finish`. */
+#define TABLA_FINISH_NONE (-1)
 
-/** Why an answer ended, a stop token, a stop string, the end of the grammar: `TablaStats.finish`. */
+/** Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`. */
 #define TABLA_FINISH_STOP 0
 
-/** `max_tokens` were picked. */
+/** Finish reason: `max_tokens` tokens were generated. */
 #define TABLA_FINISH_LENGTH 1
 
-/** The context is full. */
+/** Finish reason: the context is full. */
 #define TABLA_FINISH_CONTEXT 2
 
-/** The callback said so, or `tabla_session_end`. */
+/** Finish reason: the callback returned another value than 0, or `tabla_session_end` was called. */
 #define TABLA_FINISH_CALLBACK 3
 
-/** Someone called `tabla_cancel` or `tabla_session_cancel`. */
+/** Finish reason: `tabla_cancel`, `tabla_session_cancel` or `tabla_batch_cancel` was called. */
 #define TABLA_FINISH_CANCELLED 4
 
-/** It failed. Of a batch, `TablaPiece.status` says why. */
+/** Finish reason: an error. In a batch, `TablaPiece.status` is its code. */
 #define TABLA_FINISH_FAILED 5
 
-/** What the model's files say: `TablaEmbedOptions.pooling`. */
+/** Pooling of the model's configuration: `TablaEmbedOptions.pooling`. */
 #define TABLA_POOLING_MODEL 0
 
-/** The mean of a text's rows. */
+/** Mean of all token embeddings of the text. */
 #define TABLA_POOLING_MEAN 1
 
-/** Its first row. */
+/** Embedding of the first token (CLS). */
 #define TABLA_POOLING_CLS 2
 
-/** Its last row. */
+/** Embedding of the last token. */
 #define TABLA_POOLING_LAST 3
 
-/** The largest number of each column. */
+/** Maximum of each dimension over all tokens. */
 #define TABLA_POOLING_MAX 4
 
-/** Version of this ABI: it changes when a program must be compiled again. */
+/** Version of this ABI. It increases when programs must be recompiled. */
 #define TABLA_ABI_VERSION 1
 
-/** Lines for people, one for each command: `tabla_table`. */
+/** Text format of `tabla_table`, one line for each command. */
 #define TABLA_TABLE_TEXT 0
 
-/** A JSON array with an object for each command. */
+/** JSON format of `tabla_table`: an array with one object for each command. */
 #define TABLA_TABLE_JSON 1
 
-/** No guesses are made at the next tokens: `TablaGenerateOptions.speculate`. */
+/** No speculative decoding: `TablaGenerateOptions.speculate`. */
 #define TABLA_SPECULATE_OFF 0
 
-/** What followed the last tokens when they stood in the sequence before (prompt lookup). */
+/** Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens. */
 #define TABLA_SPECULATE_LOOKUP 1
 
-/** What the model of `TablaGenerateOptions.draft` picks. */
+/** Draft model: drafts tokens with the model `TablaGenerateOptions.draft`. */
 #define TABLA_SPECULATE_DRAFT 2
 
 /** Any JSON object: `tabla_grammar_new`. */
 #define TABLA_GRAMMAR_JSON_OBJECT 0
 
-/** JSON that a JSON schema accepts. */
+/** JSON that matches a JSON schema. */
 #define TABLA_GRAMMAR_JSON_SCHEMA 1
 
-/** A text that a regular expression matches from its start to its end. */
+/** Text that matches a regular expression as a whole. */
 #define TABLA_GRAMMAR_REGEX 2
 
-/** A text of a grammar in Lark's syntax. */
+/** Text of a grammar in Lark syntax. */
 #define TABLA_GRAMMAR_LARK 3
 
-/** A text of a grammar in GBNF, the syntax of llama.cpp. */
+/** Text of a grammar in GBNF, the syntax of llama.cpp. */
 #define TABLA_GRAMMAR_GBNF 4
 
-/** The call did what it says. */
+/** The call succeeded. */
 #define TABLA_OK 0
 
-/** Where a model runs: `TablaLoadOptions.device`. */
+/** Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
 #define TABLA_DEVICE_AUTO 0
 
-/** On the CPU. */
+/** Uses the CPU. */
 #define TABLA_DEVICE_CPU 1
 
-/** On a GPU, be it a software one; an error where there is none. */
+/** Uses a GPU, including a software one. Loading fails if there is none. */
 #define TABLA_DEVICE_GPU 2
 
-/** Activations may go to int8 or bf16, the KV cache is f16: `TablaLoadOptions.precision`. */
+/** Allows int8 or bf16 activations; the KV cache is f16: `TablaLoadOptions.precision`. */
 #define TABLA_PRECISION_FAST 0
 
-/** Every product in f32 on decoded weights, KV cache in f32. */
+/** Computes every matrix product in f32 on dequantized weights; the KV cache is f32. */
 #define TABLA_PRECISION_EXACT 1
 
-/** A CPU packs weights where they fit: `TablaLoadOptions.weights`. */
+/** Repacks weights on a CPU if they fit in memory: `TablaLoadOptions.weights`. */
 #define TABLA_WEIGHTS_AUTO 0
 
-/** They stay in the file's pages, which every process shares; loading reads none of them. */
+/** Memory-maps the file: processes share its pages, and loading reads no weights. */
 #define TABLA_WEIGHTS_MAPPED 1
 
-/** They are rearranged in memory of their own while loading; tokens come faster. */
+/** Copies weights to memory in a layout for faster decoding. */
 #define TABLA_WEIGHTS_PACKED 2
 
-/** The head stays as the file has it: `TablaLoadOptions.head_type`. */
+/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`. */
 #define TABLA_HEAD_AS_STORED 0
 
-/** The head is encoded anew while loading, so that a token reads fewer bytes. */
+/** Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes. */
 #define TABLA_HEAD_Q8_0 1
 
-/** Fewer still. */
+/** Quantizes the output projection to `q6_k`, which is smaller than `q8_0`. */
 #define TABLA_HEAD_Q6_K 2
 
-/** The KV cache is what the precision says: f16 or f32. `TablaLoadOptions.cache_type`. */
+/** KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`. */
 #define TABLA_CACHE_DEFAULT 0
 
-/** It is f16. */
+/** KV cache type f16. */
 #define TABLA_CACHE_F16 1
 
-/** It is f32. */
+/** KV cache type f32. */
 #define TABLA_CACHE_F32 2
 
-/** It is `q8_0`, about half of f16. */
+/** KV cache type `q8_0`, about half the size of f16. */
 #define TABLA_CACHE_Q8_0 3
 
-/** Nothing that was computed stays behind a session: `TablaLoadOptions.prefix_bytes`. */
+/** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
 #define TABLA_PREFIX_NONE UINT64_MAX
 
-/** Nothing: `tabla_set_log_callback`. */
+/** Log level: no messages. For `tabla_set_log_callback`. */
 #define TABLA_LOG_OFF 0
 
-/** What went wrong and is told in no other way. */
+/** Log level: errors that no return value reports. */
 #define TABLA_LOG_ERROR 1
 
-/** What a user should know: something was left out, or guessed. */
+/** Log level: warnings for users, such as a fallback or a guessed setting. */
 #define TABLA_LOG_WARN 2
 
-/** What was done. */
+/** Log level: progress of operations. */
 #define TABLA_LOG_INFO 3
 
-/** How, for developers. */
+/** Log level: details for developers. */
 #define TABLA_LOG_DEBUG 4
 
-/** Only the logits after the last token: `tabla_logits`. */
+/** Logits after the last token only: `tabla_logits`. */
 #define TABLA_LOGITS_LAST 0
 
-/** The logits after every token of the sequence. */
+/** Logits after every token of the sequence. */
 #define TABLA_LOGITS_ALL 1
 
-/** Adds the tokens that begin or end a text of this model: `tabla_encode`. */
+/** Adds the special tokens at the start or end of a text, such as BOS: `tabla_encode`. */
 #define TABLA_ENCODE_ADD_SPECIAL 1
 
-/** Reads names of special tokens in the text as those tokens. Never for text from users. */
+/** Parses names of special tokens in the text as those tokens. Do not use it for text from users. */
 #define TABLA_ENCODE_PARSE_SPECIAL 2
 
 /** Kind of an error. The numbers are part of the C ABI: never change or reuse one. */
@@ -262,294 +268,329 @@ typedef struct TablaBatch TablaBatch;
 typedef struct TablaGrammar TablaGrammar;
 
 /**
- * A loaded model, with a session of its own. Opaque: its address is a number that only the library
- * understands.
+ * A loaded model, with its own sequence. Opaque: the pointer is a number that only the library
+ * resolves.
  */
 typedef struct TablaModel TablaModel;
 
-/** What takes an answer apart while it comes. Opaque. */
+/** A streaming parser of answers. Opaque. */
 typedef struct TablaParser TablaParser;
 
-/** A sequence on a model, with what was said and what comes next. Opaque. */
+/** A sequence of tokens on a model, with its KV cache. Opaque. */
 typedef struct TablaSession TablaSession;
 
-/** What a call returns: 0, or one of the `TablaError` codes. */
+/** Status of a call: 0, or one of the `TablaError` codes. */
 typedef int32_t TablaStatus;
 
-/** A number that is added to the logit of a token. */
+/** A value that is added to the logit of a token. */
 typedef struct TablaLogitBias {
-    /** The token. */
+    /** Token id. */
     uint32_t token;
-    /** The number; minus infinity bans the token. */
+    /** Value to add; minus infinity bans the token. */
     float bias;
 } TablaLogitBias;
 
 /**
- * How tokens are picked, and how many. Zeros are not the defaults: `tabla_generate_options_init` fills
- * these in, `struct_size` too; pointers are NULL then. What is out of its range is
- * `TABLA_ERROR_ARGUMENT`, which names field and range. docs/sampling.md has the formulas and their order.
+ * Options of sampling and generation. Zeros are not the defaults: initialize the struct with
+ * `tabla_generate_options_init`, which also sets `struct_size` and sets pointers to NULL. A value
+ * outside its range is `TABLA_ERROR_ARGUMENT`; the message names the field and the range.
+ * docs/sampling.md has the formulas and the order of samplers.
  */
 typedef struct TablaGenerateOptions {
     /** `sizeof(TablaGenerateOptions)`. */
     uint32_t struct_size;
-    /** Tokens at most; 0 goes on until a stop token or a full context. Default 0. */
+    /** Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0. */
     uint32_t max_tokens;
-    /** Logits are divided by it; 0 takes the likeliest token. Default 0.8. */
+    /** Divisor of the logits; 0: always the likeliest token. Default 0.8. */
     float temperature;
-    /** Only the `top_k` likeliest tokens; 0: off. Default 40. */
+    /** Number of likeliest tokens that are kept; 0: off. Default 40. */
     uint32_t top_k;
-    /** Only the likeliest tokens that hold `top_p` of the probability; 1: off. Default 0.95. */
+    /** Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95. */
     float top_p;
-    /** Only tokens at least `min_p` times as likely as the likeliest; 0: off. Default 0.05. */
+    /** Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05. */
     float min_p;
-    /** Weakens tokens among the last `repeat_last`; 1: off. Default 1. */
+    /** Penalty of tokens among the last `repeat_last`; 1: off. Default 1. */
     float repeat_penalty;
-    /** How many tokens back the penalties reach, 1024 at most. Default 64. */
+    /** Number of recent tokens that the penalties apply to, at most 1024. Default 64. */
     uint32_t repeat_last;
-    /** The same seed draws the same tokens. Default 0. */
+    /** Seed of the random numbers; the same seed gives the same tokens. Default 0. */
     uint64_t seed;
-    /** Tokens of one submission to the device; 0 adapts. Default 0. */
+    /** Number of tokens in one submission to the device; 0: adaptive. Default 0. */
     uint32_t chain;
-    /** Not 0: stop tokens are ordinary. Default 0. */
+    /** Not 0: stop tokens do not end the answer. Default 0. */
     uint32_t ignore_stops;
     /**
-     * Not 0: a full context does not end the generation; the older half of the sequence is
-     * forgotten, and the rest computed anew. Default 0.
+     * Not 0: when the context is full, discards the older half of the sequence, recomputes the
+     * rest and continues. Default 0.
      */
     uint32_t context_shift;
-    /** Tokens at the front that a context shift keeps, half of the context at most. Default 0. */
+    /**
+     * Number of tokens at the start of the sequence that a context shift keeps, at most half of
+     * the context. Default 0.
+     */
     uint32_t keep;
-    /** So many tokens come before a stop token may. Default 0. */
+    /** Minimum number of tokens before a stop token is allowed. Default 0. */
     uint32_t min_tokens;
     /**
-     * How likely each token was is told, and so many of the likeliest in its place, 20 at most; 0: the
-     * token's own alone; less than 0: nothing. Default -1.
+     * Number of likeliest tokens to return with log-probabilities for each position, at most 20;
+     * 0: only the sampled token; less than 0: none. Default -1.
      */
     int32_t log_probs;
-    /** Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0: off. */
+    /**
+     * Amount subtracted from the logit of a token for each occurrence among the last
+     * `repeat_last`. Default 0: off.
+     */
     float frequency_penalty;
-    /** Taken off a token's logit once if it stands there. Default 0: off. */
+    /**
+     * Amount subtracted once from the logit of a token that occurs among the last `repeat_last`.
+     * Default 0: off.
+     */
     float presence_penalty;
-    /** Only tokens of the most typical surprise that hold so much of the probability. Default 1: off. */
+    /**
+     * Probability mass of the most typical tokens that are kept (locally typical sampling).
+     * Default 1: off.
+     */
     float typical_p;
-    /** Only logits within so many standard deviations of the largest. Default 0: off. */
+    /** Maximum distance of a logit from the largest one, in standard deviations. Default 0: off. */
     float top_n_sigma;
-    /** How far the temperature goes down and up with the entropy. Default 0: it stays. */
+    /**
+     * Maximum change of the temperature with the entropy, in both directions (dynamic
+     * temperature). Default 0: off.
+     */
     float dynatemp_range;
-    /** The power of the entropy that it goes by. Default 1. */
+    /** Exponent of the entropy in the dynamic temperature. Default 1. */
     float dynatemp_exponent;
-    /** How likely all but the last of the top choices are taken away (XTC). Default 0: off. */
+    /**
+     * Probability of removing all tokens above `xtc_threshold` except the least likely of them
+     * (XTC). Default 0: off.
+     */
     float xtc_probability;
-    /** The probability from which on a token is a top choice. Default 0.1. */
+    /** Minimum probability of the tokens that XTC removes. Default 0.1. */
     float xtc_threshold;
-    /** What a token loses that goes on with a repetition (DRY). Default 0: off. */
+    /** Penalty of a token that extends a repetition (DRY). Default 0: off. */
     float dry_multiplier;
-    /** By how much the loss grows with each token. Default 1.75. */
+    /** Growth of the DRY penalty with each repeated token. Default 1.75. */
     float dry_base;
-    /** Tokens of a repetition that cost nothing yet. Default 2. */
+    /** Length of the longest repetition without a DRY penalty, in tokens. Default 2. */
     uint32_t dry_allowed_length;
-    /** How many tokens back DRY looks. Default: all. */
+    /** Number of recent tokens that DRY searches for repetitions. Default: all. */
     uint32_t dry_last;
-    /** The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off. */
+    /** Target surprise of a token in bits (Mirostat 2). Default 0: off. */
     float mirostat_tau;
-    /** How fast Mirostat learns. Default 0.1. */
+    /** Learning rate of Mirostat. Default 0.1. */
     float mirostat_eta;
-    /** `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off. */
+    /** Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off. */
     int32_t speculate;
-    /** Keep 0. */
+    /** Must be 0. */
     uint32_t reserved;
-    /** A smaller model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; else NULL. */
+    /** Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL. */
     const struct TablaModel *draft;
-    /** What the answer follows, or NULL. */
+    /** Grammar that constrains the answer, or NULL. */
     const struct TablaGrammar *grammar;
     /**
-     * Texts that end the answer, 64 at most of 1024 bytes each. No part of one comes out as text; its
-     * tokens stay in the sequence.
+     * Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
+     * not part of the returned text; its tokens stay in the sequence.
      */
     const char *const *stop;
-    /** How many there are. */
+    /** Number of stop strings. */
     size_t stop_count;
-    /** Further tokens that end it, 32 at most with the model's own. */
+    /** Additional stop tokens, at most 32 together with the model's own. */
     const uint32_t *stop_tokens;
-    /** How many there are. */
+    /** Number of additional stop tokens. */
     size_t stop_tokens_count;
-    /** What is added to logits, of 512 tokens at most. */
+    /** Logit biases, at most 512. */
     const struct TablaLogitBias *logit_bias;
-    /** How many there are. */
+    /** Number of logit biases. */
     size_t logit_bias_count;
-    /** What repetitions end at for DRY; NULL takes the usual: line break, `:`, `"` and `*`. */
+    /** Strings that end a repetition for DRY. NULL: line break, `:`, `"` and `*`. */
     const char *const *dry_breakers;
-    /** How many there are. */
+    /** Number of DRY breakers. */
     size_t dry_breakers_count;
 } TablaGenerateOptions;
 
 /**
- * Hears of every token: its id and the text that it completes, which is empty while a character is
- * incomplete or a stop string may have begun. Where some of that is left at the end, it comes once more,
- * with `TABLA_NO_TOKEN`. `text` ends with a NUL beyond `text_bytes` and is valid during the call. Return 0
- * to go on; anything else ends the generation.
+ * Receives every token: its id and the text that it completes. The text is empty while a UTF-8
+ * character is incomplete or a stop string may have started; text that is still held back at the
+ * end comes in a last call with `TABLA_NO_TOKEN`. `text` is NUL-terminated after `text_bytes`
+ * bytes, and valid during the call. Return 0 to continue; any other value ends the answer.
  */
 typedef int32_t (*TablaTokenCallback)(uint32_t token,
                                       const char *text,
                                       size_t text_bytes,
                                       void *user_data);
 
-/** What a generation did. Set `struct_size` before the call. */
+/** Statistics of an answer. Set `struct_size` before the call. */
 typedef struct TablaStats {
     /** `sizeof(TablaStats)`. */
     uint32_t struct_size;
-    /** Tokens of the prompt. */
+    /** Number of prompt tokens. */
     uint32_t prompt_tokens;
-    /** Milliseconds of the prompt. */
+    /** Duration of prefill, in milliseconds. */
     double prompt_ms;
-    /** Milliseconds of the tokens behind it. */
+    /** Duration of decoding, in milliseconds. */
     double tokens_ms;
-    /** Tokens that were picked. */
+    /** Number of generated tokens. */
     uint32_t tokens;
-    /** `TABLA_FINISH_STOP`, ... */
+    /** Finish reason: `TABLA_FINISH_STOP`, ... */
     int32_t finish;
-    /** DraftStats that were made at tokens. */
+    /** Number of draft tokens of speculative decoding. */
     uint32_t guesses;
-    /** Those of them that were right. */
+    /** Number of accepted draft tokens. */
     uint32_t guesses_right;
 } TablaStats;
 
-/** How likely the model held a token, before biases and samplers. */
+/** Log-probability of a token, before logit biases and samplers. */
 typedef struct TablaLogProb {
-    /** The token. */
+    /** Token id. */
     uint32_t token;
-    /** The natural logarithm. */
+    /** Natural logarithm of the probability. */
     float log_prob;
 } TablaLogProb;
 
 /**
- * A piece of an answer: one token. Set `struct_size` before the call. What it points to is never NULL,
- * but for `likeliest` where there are none, and valid until the next call on the session or batch.
+ * A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
+ * except `likeliest` if there are no tokens, and are valid until the next call on the session or
+ * batch.
  */
 typedef struct TablaPiece {
     /** `sizeof(TablaPiece)`. */
     uint32_t struct_size;
-    /** The token; `TABLA_NO_TOKEN` where text was held back to the end, and behind it. */
+    /**
+     * Token id; `TABLA_NO_TOKEN` for text that was held back to the end, and for the end of the
+     * answer.
+     */
     uint32_t token;
     /**
-     * The text that it completes, which is empty while a character is incomplete or a stop string may
-     * have begun; a NUL is behind it.
+     * Text that the token completes, NUL-terminated. It is empty while a UTF-8 character is
+     * incomplete or a stop string may have started.
      */
     const char *text;
-    /** Bytes of the text. */
+    /** Length of the text in bytes. */
     size_t text_bytes;
     /**
-     * `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here and no
-     * text, but for the message of `TABLA_FINISH_FAILED`.
+     * `TABLA_FINISH_NONE`, or the reason why the answer ended. The piece has then no token and no
+     * text, except the error message of `TABLA_FINISH_FAILED`.
      */
     int32_t finish;
-    /** How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it. */
+    /** Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it. */
     float log_prob;
-    /** The likeliest tokens in its place, the likeliest first. */
+    /** Likeliest tokens at this position, in descending order of probability. */
     const struct TablaLogProb *likeliest;
-    /** How many there are. */
+    /** Number of likeliest tokens. */
     size_t likeliest_count;
-    /** Of a batch: whose piece it is. */
+    /** Number of the answer in its batch; otherwise 0. */
     size_t number;
-    /** Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0. */
+    /** Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0. */
     TablaStatus status;
 } TablaPiece;
 
-/** How a conversation is rendered. Zeros are the defaults. */
+/** Options of rendering a conversation. Zeros are the defaults. */
 typedef struct TablaChatOptions {
     /** `sizeof(TablaChatOptions)`. */
     uint32_t struct_size;
-    /** Not 0: the text does not end with what begins the assistant's answer. */
+    /** Not 0: does not append the start of the assistant's answer (generation prompt). */
     uint32_t no_generation_prompt;
     /**
-     * The name of a template or the source of one; NULL takes the model's own, or what the
-     * special tokens of its vocabulary leave no doubt about.
+     * Name or source of a chat template. NULL: the model's own, or one that its special tokens
+     * identify.
      */
     const char *chat_template;
-    /** A JSON array of tools, or NULL. */
+    /** JSON array of tools, or NULL. */
     const char *tools;
-    /** A JSON array of documents, or NULL. */
+    /** JSON array of documents, or NULL. */
     const char *documents;
-    /** A JSON object of further variables, like `{"enable_thinking": false}`, or NULL. */
+    /**
+     * JSON object of additional template variables, for example `{"enable_thinking": false}`, or
+     * NULL.
+     */
     const char *variables;
 } TablaChatOptions;
 
-/** How texts become embeddings. Zeros are the defaults. */
+/** Options of embeddings. Zeros are the defaults. */
 typedef struct TablaEmbedOptions {
     /** `sizeof(TablaEmbedOptions)`. */
     uint32_t struct_size;
-    /** `TABLA_POOLING_MODEL`, ... */
+    /** `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`. */
     int32_t pooling;
-    /** Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all. */
+    /**
+     * Number of leading dimensions to return, for models trained with Matryoshka representation
+     * learning; 0: all.
+     */
     uint32_t dimensions;
     /**
-     * Over 0: embeddings get the length 1. Under 0: they stay as long as they are. 0: what the
-     * model's files say, and length 1 where they say nothing.
+     * Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
+     * by the model's files, or length 1 if they do not say.
      */
     int32_t normalize;
-    /** Not 0: texts that are too long are cut. 0: they are `TABLA_ERROR_TOO_LARGE`. */
+    /** Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`. */
     uint32_t truncate;
-    /** Keep 0. */
+    /** Must be 0. */
     uint32_t reserved;
     /**
-     * The name of the model's prompt in front of every text, `""` for none; NULL takes its
-     * default, if it has one.
+     * Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
+     * default, if there is one.
      */
     const char *prompt;
 } TablaEmbedOptions;
 
-/** Facts about a model. Set `struct_size` before the call. */
+/** Properties of a model. Set `struct_size` before the call. */
 typedef struct TablaModelInfo {
     /** `sizeof(TablaModelInfo)`. */
     uint32_t struct_size;
-    /** Layers. */
+    /** Number of layers. */
     uint32_t layers;
-    /** Width of the residual stream. */
+    /** Hidden size (width of the residual stream). */
     uint32_t dim;
-    /** Query heads. */
+    /** Number of attention heads (query heads). */
     uint32_t heads;
-    /** Key and value heads. */
+    /** Number of key and value heads. */
     uint32_t kv_heads;
-    /** Elements of a head. */
+    /** Size of an attention head. */
     uint32_t head_dim;
-    /** Width of the feed-forward layer. */
+    /** Size of the feed-forward layer. */
     uint32_t ffn;
-    /** Tokens of the vocabulary: the length of a row of logits. */
+    /** Vocabulary size in tokens: the length of a row of logits. */
     uint32_t vocab;
-    /** Positions that fit the KV cache. */
+    /** Context length of the KV cache, in tokens. */
     uint32_t context;
-    /** Positions that the model was trained for. */
+    /** Context length that the model was trained with, in tokens. */
     uint32_t context_trained;
-    /** Elements of all tensors. */
+    /** Number of parameters: elements of all tensors. */
     uint64_t parameters;
-    /** Bytes of the file or files. */
+    /** Size of the model file or files, in bytes. */
     uint64_t file_bytes;
-    /** Bytes of the KV cache. */
+    /** Size of the KV cache, in bytes. */
     uint64_t cache_bytes;
-    /** Bytes of working memory. */
+    /** Size of the scratch buffers, in bytes. */
     uint64_t scratch_bytes;
-    /** Architecture as the file names it, cut to fit, NUL at the end. */
+    /** Name of the architecture in the file, truncated if too long, NUL-terminated. */
     char architecture[32];
-    /** The device, in words, cut to fit, NUL at the end. */
+    /** Name of the device, truncated if too long, NUL-terminated. */
     char device[96];
-    /** The token that begins texts, or `TABLA_NO_TOKEN`. */
+    /** Beginning-of-sequence token, or `TABLA_NO_TOKEN`. */
     uint32_t bos_token;
-    /** The token that ends texts, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` has all that end an answer. */
+    /**
+     * End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` returns all tokens that end
+     * an answer.
+     */
     uint32_t eos_token;
-    /** Numbers of an embedding; 0 for a model that was loaded to yield none. */
+    /**
+     * Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
+     * loaded.
+     */
     uint32_t embedding_dim;
-    /** Tokens of a text that becomes an embedding, at most. */
+    /** Maximum length of a text to embed, in tokens. */
     uint32_t embedding_length;
-    /** Not 0: it yields embeddings alone. */
+    /** Not 0: the model is an encoder, which only computes embeddings. */
     uint32_t is_encoder;
-    /** Sequences that go on together. */
+    /** Maximum number of sequences that are computed at the same time. */
     uint32_t sequences;
 } TablaModelInfo;
 
 /**
- * Called at the end of each of the 18 stages of loading, in the order of their numbers: number, name,
- * time that the stage took, and the fraction of the stages that have ended (0 to 1). Return 0
- * to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
+ * Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
+ * the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
+ * any other value cancels the load with `TABLA_ERROR_CANCELLED`.
  */
 typedef int32_t (*TablaProgressCallback)(uint32_t stage,
                                          const char *name,
@@ -557,7 +598,7 @@ typedef int32_t (*TablaProgressCallback)(uint32_t stage,
                                          float done,
                                          void *user_data);
 
-/** How a model is loaded. Zeros are the defaults. */
+/** Options of loading a model. Zeros are the defaults. */
 typedef struct TablaLoadOptions {
     /** `sizeof(TablaLoadOptions)`. */
     uint32_t struct_size;
@@ -565,67 +606,75 @@ typedef struct TablaLoadOptions {
     int32_t device;
     /** `TABLA_PRECISION_FAST` or `_EXACT`. */
     int32_t precision;
-    /** Threads on a CPU; 0 takes one for every physical core. */
+    /** Number of CPU threads; 0: one for each physical core. */
     uint32_t threads;
-    /** Positions of the KV cache; 0 takes what the model was trained for, 4096 at most. */
+    /**
+     * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
+     * most 4096.
+     */
     uint32_t max_context;
     /** `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`. */
     int32_t weights;
-    /** A folder whose shaders stand in front of the embedded ones, or NULL. */
+    /** Directory of shaders that override the embedded ones, or NULL. */
     const char *shader_path;
     /** Called at the end of every stage, or NULL. */
     TablaProgressCallback progress;
-    /** Handed to `progress`. */
+    /** Passed to `progress`. */
     void *user_data;
     /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
     int32_t head_type;
-    /** Not 0: a model that generates text yields embeddings too. Encoders always do. */
+    /** Not 0: a model that generates text also supports embeddings. Encoder models always do. */
     uint32_t embeddings;
     /**
-     * Sequences that go on together, each of `max_context` positions; 0 is 1. There may be more
-     * sessions than these: they wait for each other.
+     * Maximum number of sequences that are computed at the same time, each of `max_context`
+     * tokens; 0: 1. There may be more sessions than this: they take turns.
      */
     uint32_t sequences;
     /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */
     int32_t cache_type;
-    /** Tokens of a prompt that go through the model at once; 0 takes what suits the device. */
+    /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. */
     uint32_t chunk_tokens;
     /**
-     * Not 0: a GPU's steps of one sequence go through the tables of several, by which guesses can
-     * be checked: `TablaGenerateOptions.speculate`. A CPU can always.
+     * Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
+     * decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
      */
     uint32_t wide_steps;
     /**
-     * Bytes for what was computed for sequences that have gone, and serves whoever comes with the same
-     * beginning; 0 takes what the sequences leave, `TABLA_PREFIX_NONE` nothing.
+     * Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
+     * values of freed sequences for prompts with the same prefix. 0: no additional memory, only
+     * cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
      */
     uint64_t prefix_bytes;
-    /** The GPU, by a part of its name or its number; NULL takes the best one. */
+    /** The GPU: its number or a part of its name. NULL: the best one. */
     const char *adapter;
-    /** A folder of tunings for GPUs, or NULL. */
+    /** Directory of tuning files for GPUs, or NULL. */
     const char *tuning_path;
-    /** A folder that keeps compiled kernels of GPUs for the next load, or NULL. */
+    /**
+     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
+     * NULL.
+     */
     const char *kernel_path;
     /**
-     * Names of samplers in their order, `;` between them, as of docs/sampling.md: what is not among them
-     * stays off. NULL takes the usual ones.
+     * Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
+     * Samplers that are not listed are off. NULL: the default order.
      */
     const char *samplers;
     /**
-     * How tensors of type `I2_S` are laid out, which no file says: `128`, `64` or `1x4`; NULL takes what
-     * is usual.
+     * Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. NULL: the usual
+     * layout.
      */
     const char *i2s_layout;
-    /** Not 0: a GPU is asked for no more than every device of WebGPU has. */
+    /** Not 0: uses only GPU features that every WebGPU device supports. */
     uint32_t gpu_baseline;
-    /** Keep 0. */
+    /** Must be 0. */
     uint32_t reserved;
 } TablaLoadOptions;
 
 /**
- * Hears of what the library says: `TABLA_LOG_ERROR`, ... and a line, which is valid during the call.
- * It may be called from any thread, from several at once, and from inside any call: what it calls of the
- * library is `TABLA_ERROR_REENTRANT`, but for `tabla_last_error` and the like.
+ * Receives a log message: its level (`TABLA_LOG_ERROR`, ...) and one line of text, which is valid
+ * during the call. It may be called from any thread, from several threads at once, and from inside
+ * any call. It must not call the library: such a call fails with `TABLA_ERROR_REENTRANT`, except
+ * `tabla_last_error` and similar functions that return neither a handle nor a status.
  */
 typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
 
@@ -634,9 +683,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * `tabla_generate` of a session.
+ * Same as `tabla_generate`, for a session.
  *
- * As of `tabla_generate`.
+ * Arguments as for `tabla_generate`.
  */
 TablaStatus tabla_session_generate(struct TablaSession *session,
                                    const char *prompt,
@@ -646,56 +695,55 @@ TablaStatus tabla_session_generate(struct TablaSession *session,
                                    struct TablaStats *stats);
 
 /**
- * Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
- * sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
- * taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its
- * end the session takes no other call than `tabla_session_next`, `_end`, `_stats`, `_cancel` and `_free`.
+ * Starts an answer that `tabla_session_next` returns piece by piece. Appends the prompt to the
+ * sequence, if there is one, and runs the model on it, as `tabla_generate` does. The model
+ * generates while pieces are read; an answer that is not read does not block others. NULL options
+ * are the defaults. Until the answer ends, the session only accepts `tabla_session_next`,
+ * `tabla_session_end`, `tabla_session_stats`, `tabla_session_cancel` and `tabla_session_free`.
  *
- * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
+ * `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size.
  */
 TablaStatus tabla_session_begin(struct TablaSession *session,
                                 const char *prompt,
                                 const struct TablaGenerateOptions *options);
 
 /**
- * Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
- * the session is free for other calls; one more call is `TABLA_ERROR_STATE`. An error ends the answer,
- * too.
+ * Waits for the next piece of the answer. After the last piece, `finish` is the reason why the
+ * answer ended, and the session accepts other calls; another `tabla_session_next` is
+ * `TABLA_ERROR_STATE`. An error also ends the answer.
  *
- * `piece` points to a struct that begins with its size.
+ * `piece` points to a struct whose first field is its size.
  */
-TablaStatus tabla_session_next(struct TablaSession *session,
-                               struct TablaPiece *piece);
+TablaStatus tabla_session_next(struct TablaSession *session, struct TablaPiece *piece);
 
 /**
- * Ends the answer here: the tokens that were taken stay in the sequence, and none behind them. There
- * need not be one.
+ * Ends the answer early. Pieces that were read stay in the sequence, later tokens are removed.
+ * Does nothing if no answer is in progress.
  */
 TablaStatus tabla_session_end(struct TablaSession *session);
 
 /**
- * Writes, between two other calls, what the answer that is under way has done so far, or what the last one
- * did that was begun with `tabla_session_begin`.
+ * Writes the statistics so far of the answer in progress, or those of the last answer that was
+ * started with `tabla_session_begin`. Call it between other calls on the session.
  *
- * `stats` points to a struct that begins with its size.
+ * `stats` points to a struct whose first field is its size.
  */
-TablaStatus tabla_session_stats(const struct TablaSession *session,
-                                struct TablaStats *stats);
+TablaStatus tabla_session_stats(const struct TablaSession *session, struct TablaStats *stats);
 
 /**
- * An empty batch, or NULL with the reason in `tabla_last_error`. Its answers go on together, as many as
- * the model has sequences; the others wait for their turn. One thread takes all of them with
- * `tabla_batch_next`. A batch keeps its model.
+ * Creates an empty batch. Returns NULL on failure; `tabla_last_error` has the reason. At most
+ * `TablaLoadOptions.sequences` answers are computed at the same time; the others wait. One thread
+ * reads all of them with `tabla_batch_next`. A batch keeps its model alive.
  */
 struct TablaBatch *tabla_batch_new(const struct TablaModel *model);
 
 /**
- * Adds a prompt, as ids, and begins to answer it; it waits for nothing. `number` counts from 0. NULL
- * options are the defaults. Where 512 answers are under way it is `TABLA_ERROR_BUSY`: take some to their
- * end first.
+ * Adds a prompt, as token ids, and starts its answer without waiting. `number` is the number of
+ * the answer, counted from 0. NULL options are the defaults. At most 512 answers can be in
+ * progress; a further one is `TABLA_ERROR_BUSY`: read some to their end first.
  *
- * `tokens` points to `count` ids; `options` is NULL or points to a struct that begins with its size;
- * `number` points to a size.
+ * `tokens` points to `count` ids; `options` is NULL or points to a struct whose first field is its size;
+ * `number` points to a `size_t`.
  */
 TablaStatus tabla_batch_add(struct TablaBatch *batch,
                             const uint32_t *tokens,
@@ -704,44 +752,45 @@ TablaStatus tabla_batch_add(struct TablaBatch *batch,
                             size_t *number);
 
 /**
- * Waits for the next piece of any of the answers, which take turns: `TablaPiece.number` says of which.
- * Behind its last one, an answer has a piece whose `finish` says why it ended. One that failed has
- * `TABLA_FINISH_FAILED`, with the error's code in `status` and its message in `text`; the others go on.
+ * Waits for the next piece of any answer; `TablaPiece.number` is the number of the answer. Answers
+ * take turns. The last piece of an answer has a `finish` reason. A failed answer has
+ * `TABLA_FINISH_FAILED`, the error code in `status` and the message in `text`; the other answers
+ * continue.
  *
- * `piece` points to a struct that begins with its size.
+ * `piece` points to a struct whose first field is its size.
  */
-TablaStatus tabla_batch_next(struct TablaBatch *batch,
-                             struct TablaPiece *piece);
+TablaStatus tabla_batch_next(struct TablaBatch *batch, struct TablaPiece *piece);
 
 /**
- * Writes how many answers are under way.
+ * Writes the number of answers in progress.
  *
- * `count` points to a size.
+ * `count` points to a `size_t`.
  */
 TablaStatus tabla_batch_pending(const struct TablaBatch *batch, size_t *count);
 
 /**
- * Writes what the answer did whose end came last; the time of its prompt is part of the others'.
+ * Writes the statistics of the answer that ended last. `prompt_ms` is 0: prompts of several
+ * answers are computed together.
  *
- * `stats` points to a struct that begins with its size.
+ * `stats` points to a struct whose first field is its size.
  */
 TablaStatus tabla_batch_stats(const struct TablaBatch *batch, struct TablaStats *stats);
 
-/** Stops an answer, from any thread; one that has ended stays as it is. */
+/** Cancels an answer, from any thread. Does nothing if the answer has ended. */
 TablaStatus tabla_batch_cancel(const struct TablaBatch *batch, size_t number);
 
-/** Frees a batch; its answers are cancelled. */
+/** Frees a batch and cancels its answers. */
 TablaStatus tabla_batch_free(struct TablaBatch *batch);
 
 /**
- * Renders a conversation with the model's chat template. `messages` is a JSON array of messages
- * in the form of OpenAI's chat completions; NULL options are the defaults. No NUL is added. With
- * `text` NULL only `count` is written. To feed the model take `tabla_encode_chat`: in the text
- * nobody can tell the template's special tokens from those that a message spells.
+ * Renders a conversation with the model's chat template. `messages` is a JSON array of messages in
+ * the format of OpenAI chat completions; NULL options are the defaults. No NUL is added. If `text`
+ * is NULL, only `count` is written. Use `tabla_encode_chat` for input of the model: the rendered
+ * text does not distinguish special tokens of the template from the same names in a message.
  *
- * `messages` is a C string, `options` NULL or a struct that begins with its size and whose
- * pointers are NULL or C strings, `text` NULL or room for `capacity` bytes, `count` points to a
- * size.
+ * `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
+ * whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+ * points to a `size_t`.
  */
 TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
                                       const char *messages,
@@ -751,10 +800,11 @@ TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
                                       size_t *count);
 
 /**
- * Encodes a conversation with the model's chat template. Special tokens come from the template
- * alone: where a message spells one, it is text. The rest is as in `tabla_apply_chat_template`.
+ * Encodes a conversation with the model's chat template. Only the template produces special
+ * tokens; their names in a message are encoded as text. Otherwise the same as
+ * `tabla_apply_chat_template`.
  *
- * As for `tabla_apply_chat_template`, with `tokens` NULL or room for `capacity` ids.
+ * Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
  */
 TablaStatus tabla_encode_chat(const struct TablaModel *model,
                               const char *messages,
@@ -764,13 +814,14 @@ TablaStatus tabla_encode_chat(const struct TablaModel *model,
                               size_t *count);
 
 /**
- * Answers a conversation: the model's own sequence becomes the conversation, as `tabla_encode_chat`
- * makes it, and the model goes on behind it. What the sequence has of it is not computed again; where the
- * call fails, the sequence may be a beginning of the conversation. What a model writes around reasoning and
- * calls of tools comes as it is: `tabla_parser_new` takes it apart. The rest is as in `tabla_generate`.
+ * Answers a conversation. Replaces the model's own sequence with the encoded conversation
+ * (`tabla_encode_chat`) and generates the next message. The common prefix with the previous
+ * sequence is not recomputed. If the call fails, the sequence may contain a part of the
+ * conversation. The text includes the markup of reasoning and tool calls, which `tabla_parser_new`
+ * parses. Otherwise the same as `tabla_generate`.
  *
- * `messages` is a C string; `chat` is NULL or points to a struct that begins with its size and whose
- * pointers are NULL or C strings; the rest as of `tabla_generate`.
+ * `messages` is a C string; `chat` is NULL or points to a struct whose first field is its size and whose
+ * pointers are NULL or C strings; the rest as for `tabla_generate`.
  */
 TablaStatus tabla_chat(struct TablaModel *model,
                        const char *messages,
@@ -781,9 +832,9 @@ TablaStatus tabla_chat(struct TablaModel *model,
                        struct TablaStats *stats);
 
 /**
- * `tabla_chat` of a session.
+ * Same as `tabla_chat`, for a session.
  *
- * As of `tabla_chat`.
+ * Arguments as for `tabla_chat`.
  */
 TablaStatus tabla_session_chat(struct TablaSession *session,
                                const char *messages,
@@ -794,10 +845,10 @@ TablaStatus tabla_session_chat(struct TablaSession *session,
                                struct TablaStats *stats);
 
 /**
- * Begins to answer a conversation as `tabla_session_chat` does; `tabla_session_next` takes the answer
- * piece by piece, as that of `tabla_session_begin`.
+ * Starts an answer to a conversation, as `tabla_session_chat` does. `tabla_session_next` returns
+ * it piece by piece, as after `tabla_session_begin`.
  *
- * As of `tabla_chat`.
+ * Arguments as for `tabla_chat`.
  */
 TablaStatus tabla_session_begin_chat(struct TablaSession *session,
                                      const char *messages,
@@ -805,13 +856,12 @@ TablaStatus tabla_session_begin_chat(struct TablaSession *session,
                                      const struct TablaGenerateOptions *options);
 
 /**
- * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
- * been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
- * `count` are numbers of floats. With `out` NULL only `count` is written. NULL options are the
- * defaults.
+ * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
+ * loaded with `TablaLoadOptions.embeddings`; its sequence does not change. `capacity` and `count`
+ * are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
  *
- * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
- * with its size; `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+ * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
+ * field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
  */
 TablaStatus tabla_embed(struct TablaModel *model,
                         const char *const *texts,
@@ -822,9 +872,9 @@ TablaStatus tabla_embed(struct TablaModel *model,
                         size_t *count);
 
 /**
- * `tabla_embed` of a session, whose sequence stays as it is.
+ * Same as `tabla_embed`, for a session. The sequence of the session does not change.
  *
- * As of `tabla_embed`.
+ * Arguments as for `tabla_embed`.
  */
 TablaStatus tabla_session_embed(struct TablaSession *session,
                                 const char *const *texts,
@@ -834,36 +884,36 @@ TablaStatus tabla_session_embed(struct TablaSession *session,
                                 size_t capacity,
                                 size_t *count);
 
-/** The version of the library, for example `0.1.0`. */
+/** Returns the version of the library, for example `0.1.0`. */
 const char *tabla_version(void);
 
-/** The version of this ABI: compare it with `TABLA_ABI_VERSION` of the header. */
+/** Returns the ABI version of the library, to compare with `TABLA_ABI_VERSION` of the header. */
 uint32_t tabla_abi_version(void);
 
 /**
- * Writes facts about a model: as many bytes as `struct_size` says. What this library does not
- * know yet becomes 0.
+ * Writes properties of a model: `struct_size` bytes. Fields that this library does not support
+ * become 0.
  *
- * `info` points to a struct that begins with its size.
+ * `info` points to a struct whose first field is its size.
  */
 TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
 
 /**
- * Writes what tells a model's files from those of other models, 32 bytes: a digest of the architecture
- * and its numbers, and of the tensors, of large ones of samples. Device and options are no part of it.
+ * Writes a 32-byte digest that identifies the model files: of the architecture, its parameters and
+ * the tensors (large tensors are sampled). It does not depend on the device or the load options.
  *
- * `digest` points to room for 32 bytes.
+ * `digest` points to 32 bytes.
  */
-TablaStatus tabla_digest(const struct TablaModel *model,
-                         uint8_t *digest);
+TablaStatus tabla_digest(const struct TablaModel *model, uint8_t *digest);
 
 /**
- * Writes a table of a model, as the device replays it. `name` is `step`, `batch` or `embed`, NULL for
- * the first one; of several of one name it is the narrowest through which `tokens` tokens go at once.
- * `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is written.
+ * Writes a dispatch table of a model, the list of commands that the device replays. `name` is
+ * `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
+ * one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
+ * No NUL is added. If `text` is NULL, only `count` is written.
  *
- * `name` is NULL or a C string; `text` is NULL or points to room for `capacity` bytes; `count` points to
- * a size.
+ * `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count` points to
+ * a `size_t`.
  */
 TablaStatus tabla_table(const struct TablaModel *model,
                         const char *name,
@@ -874,28 +924,27 @@ TablaStatus tabla_table(const struct TablaModel *model,
                         size_t *count);
 
 /**
- * Writes what tables can run on here, as a JSON object: `cpu`, and `gpus` in the order of their numbers,
- * by which `TablaLoadOptions.adapter` takes them. No NUL is added. With `text` NULL only `count` is
+ * Writes the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of their
+ * numbers for `TablaLoadOptions.adapter`. No NUL is added. If `text` is NULL, only `count` is
  * written.
  *
- * `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+ * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
  */
-TablaStatus tabla_devices(char *text,
-                          size_t capacity,
-                          size_t *count);
+TablaStatus tabla_devices(char *text, size_t capacity, size_t *count);
 
 /**
- * Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.
+ * Sets options to the defaults. `size` is `sizeof(TablaGenerateOptions)`.
  *
  * `options` points to `size` bytes.
  */
 TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
 
 /**
- * Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
- * `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
- * Any number of answers follow it at once: `TablaGenerateOptions.grammar`. Texts over 64 KiB, schemas over
- * 256 KiB, and what takes longer than some seconds are `TABLA_ERROR_TOO_LARGE`.
+ * Compiles a grammar for a model's vocabulary. Returns NULL on failure; `tabla_last_error` has the
+ * reason. `kind` is one of `TABLA_GRAMMAR_*`; `text` is the grammar, NULL for any JSON object. Any
+ * number of answers can use a grammar at the same time: `TablaGenerateOptions.grammar`. Texts over
+ * 64 KiB, schemas over 256 KiB, and grammars that take several seconds to compile are
+ * `TABLA_ERROR_TOO_LARGE`.
  *
  * `text` is NULL or a C string.
  */
@@ -904,93 +953,99 @@ struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
                                        const char *text);
 
 /**
- * Compiles the grammar of answers that are a call of one of `TablaChatOptions.tools`, as the model's chat
- * template has calls written, or returns NULL and leaves the reason in `tabla_last_error`. `function` is
- * the name of the tool, NULL for any. It is `TABLA_ERROR_UNSUPPORTED` where no grammar describes how
- * calls are written.
+ * Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
+ * format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
+ * `function` is the name of the tool, NULL for any. Formats that no grammar describes are
+ * `TABLA_ERROR_UNSUPPORTED`.
  *
- * `chat` points to a struct that begins with its size and whose pointers are NULL or C strings;
+ * `chat` points to a struct whose first field is its size and whose pointers are NULL or C strings;
  * `function` is NULL or a C string.
  */
 struct TablaGrammar *tabla_grammar_new_call(const struct TablaModel *model,
                                             const struct TablaChatOptions *chat,
                                             const char *function);
 
-/** Frees a grammar. Answers that follow it go on. */
+/** Frees a grammar. Answers that use it continue. */
 TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
 
 /**
- * The text of the last error of this thread, valid until its next call that returns a handle or a status.
- * Empty if there was none; behind a call that did what it says it is that of an earlier one.
+ * Returns the text of the last error of this thread, never NULL; empty if no call failed. Valid
+ * until the next call on this thread that returns a handle or a status. A successful call does not
+ * clear it: check `tabla_last_error_code()` first.
  */
 const char *tabla_last_error(void);
 
-/** The code of the last call of this thread that returns a handle or a status; 0 after success. */
+/**
+ * Returns the code of the last call on this thread that returned a handle or a status; 0 after
+ * success.
+ */
 TablaStatus tabla_last_error_code(void);
 
-/** What a status is called: `TABLA_ERROR_BUSY`. One that this library does not know is `unknown`. */
+/**
+ * Returns the name of a status, for example `TABLA_ERROR_BUSY`; `unknown` for a number that this
+ * library does not define.
+ */
 const char *tabla_status_name(TablaStatus status);
 
 /**
- * Loads a model, or returns NULL and leaves the reason in `tabla_last_error`.
+ * Loads a model. Returns NULL on failure; `tabla_last_error` has the reason.
  *
- * `path` NULL takes the small built-in story model. `shader_path` NULL takes the embedded
- * shaders. `max_context` 0 or less takes what the model was trained for, 4096 at most.
+ * `path` NULL: the small built-in story model. `shader_path` NULL: the embedded shaders.
+ * `max_context` 0 or less: the length that the model was trained with, at most 4096 tokens.
  *
  * `path` and `shader_path` are NULL or C strings.
  */
 struct TablaModel *tabla_load_model(const char *path, const char *shader_path, int32_t max_context);
 
 /**
- * Loads a model with options, or returns NULL and leaves the reason in `tabla_last_error`.
- * NULL options are the defaults.
+ * Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. NULL
+ * options are the defaults.
  *
- * `path` is NULL or a C string; `options` is NULL or points to a struct that begins with its size, and
+ * `path` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size and
  * whose pointers are NULL or C strings.
  */
 struct TablaModel *tabla_load_model_with(const char *path,
                                          const struct TablaLoadOptions *options);
 
 /**
- * Has a function hear of everything up to a level, of all models, in the place of the one before it.
- * NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
- * any more: it waits for calls that are under way.
+ * Sets the callback that receives log messages of all models up to a level. It replaces the
+ * previous callback. NULL or `TABLA_LOG_OFF` disables logging, which is the default. Waits for
+ * running calls of the previous callback, which is not called after this function returns.
  *
  * `callback` is NULL or a function that any thread may call with `user_data`.
  */
-TablaStatus tabla_set_log_callback(int32_t level,
-                                   TablaLogCallback callback,
-                                   void *user_data);
+TablaStatus tabla_set_log_callback(int32_t level, TablaLogCallback callback, void *user_data);
 
 /**
- * Frees a model, and returns at once. A call that is inside it is cancelled, and is safe until it
- * returns; memory goes with the last session or batch. NULL is an error.
+ * Frees a model and returns at once. A running call is cancelled, and stays valid until it
+ * returns. The memory is released when the last session or batch of the model is freed. NULL is an
+ * error.
  */
 TablaStatus tabla_free_model(struct TablaModel *model);
 
 /**
- * Stops what a model does with its own sequence, from any thread: the call or the answer that is under
- * way, and nothing that begins later. While tokens are picked the call returns `TABLA_OK`, with
- * `TABLA_FINISH_CANCELLED`, and its callback hears of no other token; within a prompt it is
- * `TABLA_ERROR_CANCELLED` once the chunk is done, and what was done stays in the sequence.
+ * Cancels the current call or answer on the model's own sequence, from any thread. Later calls are
+ * not affected. During decoding the call returns `TABLA_OK` with `TABLA_FINISH_CANCELLED`, and its
+ * callback receives no further token. During prefill it returns `TABLA_ERROR_CANCELLED` after the
+ * current chunk; completed chunks stay in the sequence.
  */
 TablaStatus tabla_cancel(const struct TablaModel *model);
 
-/** Forgets the sequence of a model. */
+/** Clears the model's own sequence. */
 TablaStatus tabla_reset(struct TablaModel *model);
 
 /**
- * Appends tokens to the sequence and runs them through the model.
+ * Appends tokens to the sequence and runs the model on them.
  *
  * `tokens` points to `count` ids.
  */
 TablaStatus tabla_prefill(struct TablaModel *model, const uint32_t *tokens, size_t count);
 
 /**
- * Picks the next token, appends it to the sequence and writes it to `token`. Of the options it takes
- * those of sampling.
+ * Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
+ * options are used.
  *
- * `options` is NULL or points to a struct that begins with its size; `token` points to room for
+ * `options` is NULL or points to a struct whose first field is its size; `token` points to space for
  * an id.
  */
 TablaStatus tabla_step(struct TablaModel *model,
@@ -998,11 +1053,12 @@ TablaStatus tabla_step(struct TablaModel *model,
                        uint32_t *token);
 
 /**
- * Encodes a prompt behind the sequence, runs it, and generates. NULL options are the defaults.
- * With an empty or NULL prompt it goes on from the sequence as it is. `stats` may be NULL.
+ * Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
+ * NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
+ * NULL.
  *
- * `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its
- * size; `stats` is NULL or points to one that does.
+ * `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its
+ * size; `stats` likewise.
  */
 TablaStatus tabla_generate(struct TablaModel *model,
                            const char *prompt,
@@ -1012,11 +1068,11 @@ TablaStatus tabla_generate(struct TablaModel *model,
                            struct TablaStats *stats);
 
 /**
- * Writes logits: `TABLA_LOGITS_LAST` `[vocab]`, `TABLA_LOGITS_ALL` `[tokens, vocab]`, for all
- * tokens of the sequence. `capacity` and `count` are numbers of floats. With `out` NULL only
- * `count` is written.
+ * Writes logits. `TABLA_LOGITS_LAST`: `[vocab]`, after the last token. `TABLA_LOGITS_ALL`:
+ * `[tokens, vocab]`, after every token of the sequence. `capacity` and `count` are numbers of
+ * floats. If `out` is NULL, only `count` is written.
  *
- * `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+ * `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
  */
 TablaStatus tabla_logits(struct TablaModel *model,
                          int32_t rows,
@@ -1025,12 +1081,12 @@ TablaStatus tabla_logits(struct TablaModel *model,
                          size_t *count);
 
 /**
- * What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by
- * which the conversation was rendered: its template and its tools say how reasoning and calls are written.
- * `prompt` is the text of the conversation, in which reasoning may have begun (`tabla_apply_chat_template`),
- * or NULL.
+ * Creates a parser. Returns NULL on failure; `tabla_last_error` has the reason. `chat` are the
+ * options that the conversation was rendered with: the template and the tools determine the format
+ * of reasoning and tool calls. `prompt` is the rendered conversation
+ * (`tabla_apply_chat_template`), which may already start the reasoning, or NULL.
  *
- * `chat` is NULL or points to a struct that begins with its size and whose pointers are NULL or C strings;
+ * `chat` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C strings;
  * `prompt` is NULL or a C string.
  */
 struct TablaParser *tabla_parser_new(const struct TablaModel *model,
@@ -1038,11 +1094,11 @@ struct TablaParser *tabla_parser_new(const struct TablaModel *model,
                                      const char *prompt);
 
 /**
- * Takes the next piece of an answer, its token (`TABLA_NO_TOKEN` where there is none) and its text, and
- * has `parts` point to what that completes: a JSON array, often an empty one, of `{"content": "..."}`,
- * `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`, where `id` is
- * null if the model gave none and `arguments` are JSON as text. Calls come whole. What `parts` points to
- * is valid until the next call on the parser.
+ * Parses the next piece of an answer: its token (`TABLA_NO_TOKEN` if there is none) and its text.
+ * Sets `parts` to the completed parts, a JSON array that is often empty, of `{"content": "..."}`,
+ * `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`. `id`
+ * is null if the model wrote none; `arguments` is JSON in a string. A tool call is returned when
+ * it is complete. `parts` is valid until the next call on the parser.
  *
  * `text` points to `text_bytes` bytes; `parts` points to a pointer.
  */
@@ -1053,24 +1109,23 @@ TablaStatus tabla_parser_push(struct TablaParser *parser,
                               const char **parts);
 
 /**
- * Ends the answer: has `parts` point to what was held back, as `tabla_parser_push` does. From then on
- * there is nothing to push.
+ * Ends the answer and sets `parts` to the remaining parts, in the format of `tabla_parser_push`.
+ * Further calls of `tabla_parser_push` fail.
  *
  * `parts` points to a pointer.
  */
-TablaStatus tabla_parser_finish(struct TablaParser *parser,
-                                const char **parts);
+TablaStatus tabla_parser_finish(struct TablaParser *parser, const char **parts);
 
 /** Frees a parser. */
 TablaStatus tabla_parser_free(struct TablaParser *parser);
 
 /**
- * Writes the natural logarithm of how likely each token from the `from`th on is, given all in front of
- * it: `tokens_count - from` numbers. The first token has nothing in front of it, so that `from` is 1 at
- * least. The session's own sequence stays as it is. With `out` NULL only `count` is written.
+ * Writes the log-probability (natural logarithm) of each token from index `from` on, given all
+ * tokens before it: `tokens_count - from` values. The first token has no context, so `from` is at
+ * least 1. The sequence of the session does not change. If `out` is NULL, only `count` is written.
  *
- * `tokens` points to `tokens_count` ids; `out` is NULL or points to room for `capacity` floats; `count`
- * points to a size.
+ * `tokens` points to `tokens_count` ids; `out` is NULL or points to space for `capacity` floats; `count`
+ * points to a `size_t`.
  */
 TablaStatus tabla_session_score(struct TablaSession *session,
                                 const uint32_t *tokens,
@@ -1081,12 +1136,12 @@ TablaStatus tabla_session_score(struct TablaSession *session,
                                 size_t *count);
 
 /**
- * Writes how well each document answers a query, from 0 to 1, for models that were trained to rank by
- * "yes" and "no". `instruction` says what answers it; NULL takes the usual one. The session's own
- * sequence stays as it is. With `out` NULL only `count` is written.
+ * Writes a relevance score from 0 to 1 for each document, for reranker models that answer "yes" or
+ * "no". `instruction` describes the relevance criterion; NULL: the default. The sequence of the
+ * session does not change. If `out` is NULL, only `count` is written.
  *
  * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C strings;
- * `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+ * `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
  */
 TablaStatus tabla_session_rerank(struct TablaSession *session,
                                  const char *query,
@@ -1098,50 +1153,51 @@ TablaStatus tabla_session_rerank(struct TablaSession *session,
                                  size_t *count);
 
 /**
- * A session with an empty sequence, or NULL with the reason in `tabla_last_error`. Sessions of a model
- * go on together, as many as it has sequences; calls that compute wait where there are more. A model's own
- * sequence is one like them. A session keeps its model: free them in any order.
+ * Creates a session with an empty sequence. Returns NULL on failure; `tabla_last_error` has the
+ * reason. Sessions of a model are computed at the same time, at most `TablaLoadOptions.sequences`
+ * of them; calls on further sessions wait. The model's own sequence counts as one. A session keeps
+ * its model alive: free them in any order.
  */
 struct TablaSession *tabla_session_new(const struct TablaModel *model);
 
 /**
- * A session with the same sequence, or NULL with the reason in `tabla_last_error`. Nothing is
- * computed again for it.
+ * Creates a session with a copy of the sequence. Returns NULL on failure; `tabla_last_error` has
+ * the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
  */
 struct TablaSession *tabla_session_fork(struct TablaSession *session);
 
 /**
- * Writes a session to a file, with what was computed for it. The file is there when it is whole.
+ * Saves a session to a file, including its KV cache. The file is created only when it is complete.
  *
  * `path` is a C string.
  */
 TablaStatus tabla_session_save(struct TablaSession *session, const char *path);
 
 /**
- * A session that goes on as the one did that `tabla_session_save` wrote, or NULL with the reason in
- * `tabla_last_error`. The file is held to the model and checked whole before anything is taken from it.
+ * Loads a session that `tabla_session_save` saved. Returns NULL on failure; `tabla_last_error` has
+ * the reason. The whole file is validated, also against the model, before it is used.
  *
  * `path` is a C string.
  */
-struct TablaSession *tabla_session_load(const struct TablaModel *model,
-                                        const char *path);
+struct TablaSession *tabla_session_load(const struct TablaModel *model, const char *path);
 
 /**
- * Frees a session, and returns at once. A call that is inside it is cancelled, and is safe until it
- * returns: keep what its callback needs until then.
+ * Frees a session and returns at once. A running call is cancelled, and stays valid until it
+ * returns: keep the data of its callback until then.
  */
 TablaStatus tabla_session_free(struct TablaSession *session);
 
-/** Stops what a session does, from any thread, as `tabla_cancel` does. */
+/** Cancels the current call or answer of a session, from any thread. See `tabla_cancel`. */
 TablaStatus tabla_session_cancel(const struct TablaSession *session);
 
-/** Forgets what stands behind the first `keep` tokens of the sequence; 0 forgets all. */
+/** Removes all tokens after the first `keep` ones from the sequence; 0 removes all. */
 TablaStatus tabla_session_truncate(struct TablaSession *session, size_t keep);
 
 /**
- * Writes the tokens of the sequence, given and picked. With `tokens` NULL only `count` is written.
+ * Writes the tokens of the sequence, both prompt and generated ones. If `tokens` is NULL, only
+ * `count` is written.
  *
- * `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+ * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
  */
 TablaStatus tabla_session_tokens(const struct TablaSession *session,
                                  uint32_t *tokens,
@@ -1149,7 +1205,7 @@ TablaStatus tabla_session_tokens(const struct TablaSession *session,
                                  size_t *count);
 
 /**
- * `tabla_prefill` of a session.
+ * Same as `tabla_prefill`, for a session.
  *
  * `tokens` points to `count` ids.
  */
@@ -1158,18 +1214,18 @@ TablaStatus tabla_session_prefill(struct TablaSession *session,
                                   size_t count);
 
 /**
- * `tabla_step` of a session.
+ * Same as `tabla_step`, for a session.
  *
- * As of `tabla_step`.
+ * Arguments as for `tabla_step`.
  */
 TablaStatus tabla_session_step(struct TablaSession *session,
                                const struct TablaGenerateOptions *options,
                                uint32_t *token);
 
 /**
- * `tabla_logits` of a session.
+ * Same as `tabla_logits`, for a session.
  *
- * As of `tabla_logits`.
+ * Arguments as for `tabla_logits`.
  */
 TablaStatus tabla_session_logits(struct TablaSession *session,
                                  int32_t rows,
@@ -1178,11 +1234,11 @@ TablaStatus tabla_session_logits(struct TablaSession *session,
                                  size_t *count);
 
 /**
- * Encodes UTF-8 text to token ids. `flags` are `TABLA_ENCODE_*`, added up. With `tokens` NULL
- * only `count` is written.
+ * Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_ENCODE_*`. If `tokens` is
+ * NULL, only `count` is written.
  *
- * `text` points to `text_bytes` bytes, `tokens` is NULL or to room for `capacity` ids, `count` to
- * a size.
+ * `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
+ * points to a `size_t`.
  */
 TablaStatus tabla_encode(const struct TablaModel *model,
                          const char *text,
@@ -1193,11 +1249,11 @@ TablaStatus tabla_encode(const struct TablaModel *model,
                          size_t *count);
 
 /**
- * Decodes token ids to bytes, which are UTF-8 where the tokens are whole characters. No NUL is
- * added. With `text` NULL only `count` is written.
+ * Decodes token ids to bytes, which are UTF-8 if the tokens end at character boundaries. No NUL is
+ * added. If `text` is NULL, only `count` is written.
  *
- * `tokens` points to `tokens_count` ids, `text` is NULL or to room for `capacity` bytes, `count`
- * to a size.
+ * `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+ * `count` points to a `size_t`.
  */
 TablaStatus tabla_decode(const struct TablaModel *model,
                          const uint32_t *tokens,
@@ -1207,10 +1263,10 @@ TablaStatus tabla_decode(const struct TablaModel *model,
                          size_t *count);
 
 /**
- * Writes the bytes of one token as it stands in a text; of a special token, its name. No NUL is added.
- * With `text` NULL only `count` is written.
+ * Writes the bytes of one token as they appear in a text; for a special token, its name. No NUL is
+ * added. If `text` is NULL, only `count` is written.
  *
- * `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+ * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
  */
 TablaStatus tabla_token_bytes(const struct TablaModel *model,
                               uint32_t token,
@@ -1219,9 +1275,10 @@ TablaStatus tabla_token_bytes(const struct TablaModel *model,
                               size_t *count);
 
 /**
- * Writes the tokens that end an answer of this model. With `tokens` NULL only `count` is written.
+ * Writes the stop tokens of this model, which end an answer. If `tokens` is NULL, only `count` is
+ * written.
  *
- * `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+ * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
  */
 TablaStatus tabla_stop_tokens(const struct TablaModel *model,
                               uint32_t *tokens,

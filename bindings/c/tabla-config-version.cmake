@@ -1,4 +1,4 @@
-# The version is that of tabla.pc, which every installation has.
+# The version is read from tabla.pc, which is always installed.
 get_filename_component(_tabla_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 file(GLOB _tabla_pc
   "${_tabla_prefix}/lib*/pkgconfig/tabla.pc" "${_tabla_prefix}/lib/*/pkgconfig/tabla.pc")
@@ -6,7 +6,7 @@ list(GET _tabla_pc 0 _tabla_pc)
 file(STRINGS "${_tabla_pc}" PACKAGE_VERSION REGEX "^Version: ")
 string(REPLACE "Version: " "" PACKAGE_VERSION "${PACKAGE_VERSION}")
 
-# Before 1.0 a minor version may break a program, as the ABI's own number says.
+# TABLA_ABI_VERSION marks incompatible changes, so every newer version is accepted.
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()

@@ -1,9 +1,9 @@
-# find_package(tabla) gives tabla::tabla, the shared library, and tabla::static.
+# find_package(tabla) defines tabla::tabla, the shared library, and tabla::static, the static one.
 get_filename_component(_tabla_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 
-# Debian has a folder for each architecture, others one for 64 bits.
+# Debian uses a directory for each architecture, other systems lib64.
 foreach(_tabla_folder lib "lib/${CMAKE_LIBRARY_ARCHITECTURE}" lib64)
   set(_tabla_lib "${_tabla_prefix}/${_tabla_folder}")
   if(EXISTS "${_tabla_lib}/libtabla.so")

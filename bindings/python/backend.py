@@ -1,13 +1,13 @@
-"""The build backend: maturin, with the header that its cffi bindings need.
+"""Build backend: maturin, plus the header for its cffi bindings.
 
-maturin passes `header.h` in Cargo's target folder to `cdef` of cffi.
+maturin passes `header.h` in Cargo's target directory to `cdef` of cffi.
 """
 
 import os
 from pathlib import Path
 
 import maturin
-from maturin import *  # noqa: F403  every hook that is not below
+from maturin import *  # noqa: F403  all hooks that are not defined below
 
 from native import ROOT, declarations
 
@@ -23,7 +23,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def write_header():
-    """Writes the header where maturin looks for it, and settles where that is."""
+    """Writes the header to Cargo's target directory, and sets `CARGO_TARGET_DIR`."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
     os.environ["CARGO_TARGET_DIR"] = str(target)
     target.mkdir(parents=True, exist_ok=True)

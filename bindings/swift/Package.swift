@@ -1,10 +1,10 @@
 // swift-tools-version: 6.0
-// Tabla for Swift. The C library is a bundle that lies beside this file, else the one of the system.
+// Tabla for Swift. The C library is a bundle next to this file, or otherwise the library of the system.
 
 import Foundation
 import PackageDescription
 
-/// What scripts/xcframework.sh and scripts/artifactbundle.sh make, the first that is there.
+/// Bundle made by scripts/xcframework.sh or scripts/artifactbundle.sh, if there is one.
 let bundle = ["CTabla.xcframework", "CTabla.artifactbundle"].first {
     FileManager.default.fileExists(atPath: Context.packageDirectory + "/" + $0)
 }
@@ -16,7 +16,7 @@ let library: Target =
         .systemLibrary(name: "CTabla", pkgConfig: "tabla")
     }
 
-/// What the static library of a bundle needs; a shared library brings it along.
+/// Libraries that the static library of a bundle depends on. A shared library links them itself.
 let linux = ["pthread", "dl", "m", "gcc_s"]
 let apple = ["CoreFoundation", "CoreGraphics", "Foundation", "IOSurface", "Metal", "QuartzCore"]
 let native: [LinkerSetting] =

@@ -1,4 +1,4 @@
-//! Keeps what dependencies export to C out of the shared library.
+//! Hides the symbols of dependencies in the shared library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

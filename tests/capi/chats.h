@@ -1,5 +1,5 @@
 /*
- * Checks of chats: answers, parsers, forced tool calls.
+ * Tests of smoke.c: chats, parsers and forced tool calls.
  */
 #ifndef CHATS_H
 #define CHATS_H
@@ -13,8 +13,8 @@ static const char TOOLS[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\","
     " \"properties\": {\"c\": {\"enum\": [1]}}, \"required\": [\"c\"],"
     " \"additionalProperties\": false}}}]";
-/* Reasoning and tool calls in the format of Qwen 3, which is detected by the text of the template. */
-static const char REASONING[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+/* Reasoning and tool calls in the format of Qwen 3, which is detected from the text of the template. */
+static const char THINKS[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                              "{% endfor %}<|im_start|>assistant\n{# <think> </think> <tool_call> #}";
 
 struct output {
@@ -32,7 +32,7 @@ static int32_t append(uint32_t token, const char *text, size_t bytes, void *user
     return 0;
 }
 
-static TablaChatOptions chat_with(const char *template) {
+static TablaChatOptions chat_options(const char *template) {
     TablaChatOptions chat;
     memset(&chat, 0, sizeof chat);
     chat.struct_size = sizeof chat;
@@ -40,16 +40,16 @@ static TablaChatOptions chat_with(const char *template) {
     return chat;
 }
 
-/* tabla_chat, tabla_session_chat and the streaming form give the same answer. */
+/* tabla_chat, tabla_session_chat and tabla_session_begin_chat give the same answer. */
 static void conversations(TablaModel *model) {
     TablaGenerateOptions options = greedy(6);
-    TablaChatOptions chat = chat_with("vicuna");
+    TablaChatOptions chat = chat_options("vicuna");
     struct output one = {"", 0}, two = {"", 0}, three = {"", 0};
     TablaSession *session = tabla_session_new(model);
     TablaStats stats = {0};
     TablaPiece piece = {0};
-    uint32_t tokens[64], all[64];
-    size_t count = 0, all_count = 0;
+    uint32_t tokens[64], there[64];
+    size_t count = 0, kept = 0;
     stats.struct_size = sizeof stats;
     piece.struct_size = sizeof piece;
 
@@ -61,8 +61,8 @@ static void conversations(TablaModel *model) {
     two.bytes = 0;
     CHECK(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
     CHECK(strcmp(one.text, two.text) == 0);
-    CHECK(tabla_session_tokens(session, all, 64, &all_count) == TABLA_OK);
-    CHECK(all_count == count + 6 && memcmp(tokens, all, count * sizeof *tokens) == 0);
+    CHECK(tabla_session_tokens(session, there, 64, &kept) == TABLA_OK);
+    CHECK(kept == count + 6 && memcmp(tokens, there, count * sizeof *tokens) == 0);
     CHECK(tabla_session_begin_chat(session, HELLO, &chat, &options) == TABLA_OK);
     FAILS(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL), TABLA_ERROR_STATE);
     while (tabla_session_next(session, &piece) == TABLA_OK && piece.finish == TABLA_FINISH_NONE) {
@@ -83,27 +83,27 @@ static void conversations(TablaModel *model) {
     FAILS(tabla_session_begin_chat(session, HELLO, &chat, &options), TABLA_ERROR_HANDLE);
 }
 
-static int parses_to(TablaParser *parser, const char *text, const char *expected) {
+static int parses(TablaParser *parser, const char *text, const char *expected) {
     const char *parts = NULL;
     TablaStatus status = tabla_parser_push(parser, TABLA_NO_TOKEN, text, strlen(text), &parts);
     return status == TABLA_OK && strcmp(parts, expected) == 0;
 }
 
 static void parsers(TablaModel *model) {
-    TablaChatOptions chat = chat_with(REASONING);
+    TablaChatOptions chat = chat_options(THINKS);
     TablaParser *parser;
     const char *parts = NULL;
 
     chat.tools = TOOLS;
     parser = tabla_parser_new(model, &chat, NULL);
     CHECK(parser != NULL);
-    CHECK(parses_to(parser, "<think>The sk", "[{\"reasoning_content\":\"The sk\"}]"));
-    CHECK(parses_to(parser, "y.</think>\n\nI lo", "[{\"reasoning_content\":\"y.\"},{\"content\":\"I lo\"}]"));
-    CHECK(parses_to(parser, "ok <tool_call>{\"name\": \"f\", ", "[{\"content\":\"ok\"}]"));
-    CHECK(parses_to(parser, "\"arguments\": {\"c\": 1}}</tool_call>",
+    CHECK(parses(parser, "<think>The sk", "[{\"reasoning_content\":\"The sk\"}]"));
+    CHECK(parses(parser, "y.</think>\n\nI lo", "[{\"reasoning_content\":\"y.\"},{\"content\":\"I lo\"}]"));
+    CHECK(parses(parser, "ok <tool_call>{\"name\": \"f\", ", "[{\"content\":\"ok\"}]"));
+    CHECK(parses(parser, "\"arguments\": {\"c\": 1}}</tool_call>",
                "[{\"tool_call\":{\"index\":0,\"id\":null,\"name\":\"f\","
                "\"arguments\":\"{\\\"c\\\":1}\"}}]"));
-    CHECK(parses_to(parser, " <tool", "[]"));
+    CHECK(parses(parser, " <tool", "[]"));
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, "\xff", 1, &parts), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, NULL, 1, &parts), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_parser_push(parser, TABLA_NO_TOKEN, "a", 1, NULL), TABLA_ERROR_ARGUMENT);
@@ -115,9 +115,9 @@ static void parsers(TablaModel *model) {
     FAILS(tabla_parser_free(parser), TABLA_ERROR_HANDLE);
     FAILS(tabla_parser_push(parser, 5, "a", 1, &parts), TABLA_ERROR_HANDLE);
 
-    /* A prompt that ends inside reasoning. */
+    /* A prompt that ends inside the reasoning. */
     parser = tabla_parser_new(model, &chat, "<|im_start|>assistant\n<think>\n");
-    CHECK(parses_to(parser, "Hm.", "[{\"reasoning_content\":\"Hm.\"}]"));
+    CHECK(parses(parser, "Hm.", "[{\"reasoning_content\":\"Hm.\"}]"));
     CHECK(tabla_parser_free(parser) == TABLA_OK);
     chat.tools = "[";
     CHECK(tabla_parser_new(model, &chat, NULL) == NULL);
@@ -126,13 +126,13 @@ static void parsers(TablaModel *model) {
     CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* The grammar forces the model to call the tool. */
+/* The grammar forces a tool call. */
 static void forced_calls(TablaModel *model) {
     TablaGenerateOptions options = greedy(0);
-    TablaChatOptions chat = chat_with(REASONING);
+    TablaChatOptions chat = chat_options(THINKS);
     TablaGrammar *grammar;
     TablaParser *parser;
-    struct output output = {"", 0};
+    struct output answer = {"", 0};
     const char *parts = NULL;
 
     CHECK(tabla_grammar_new_call(model, &chat, NULL) == NULL);
@@ -145,9 +145,9 @@ static void forced_calls(TablaModel *model) {
     CHECK(grammar != NULL);
     options.grammar = grammar;
     CHECK(tabla_reset(model) == TABLA_OK);
-    CHECK(tabla_generate(model, "Hi", &options, append, &output, NULL) == TABLA_OK);
+    CHECK(tabla_generate(model, "Hi", &options, append, &answer, NULL) == TABLA_OK);
     parser = tabla_parser_new(model, &chat, NULL);
-    CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, output.text, output.bytes, &parts) == TABLA_OK);
+    CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, answer.text, answer.bytes, &parts) == TABLA_OK);
     CHECK(strstr(parts, "{\"tool_call\":{\"index\":0,\"id\":null,\"name\":\"f\"") != NULL);
     CHECK(tabla_reset(model) == TABLA_OK);
     CHECK(tabla_parser_free(parser) == TABLA_OK);

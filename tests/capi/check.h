@@ -1,5 +1,5 @@
 /*
- * Helpers of smoke.c: check counters, the model and its options.
+ * Helpers of smoke.c: checks, load options, the model and its prompt.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -12,19 +12,19 @@
 
 static int passed, failed;
 
-static void check(int condition, const char *text, const char *file, int line) {
-    if (condition) {
+static void check(int is_true, const char *condition, const char *file, int line) {
+    if (is_true) {
         passed++;
         return;
     }
     failed++;
-    printf("%s:%d: check failed: %s; last error: %d %s\n", file, line, text,
+    printf("%s:%d: failed: %s; last error: %d %s\n", file, line, condition,
            (int)tabla_last_error_code(), tabla_last_error());
 }
 
 #define CHECK(condition) check((condition), #condition, __FILE__, __LINE__)
 
-/* The call fails with this code, and sets the last error code and message. */
+/* The call fails with this code, which is also the last error. */
 #define FAILS(call, code)                                                                          \
     do {                                                                                           \
         CHECK((call) == (code));                                                                   \
@@ -32,7 +32,7 @@ static void check(int condition, const char *text, const char *file, int line) {
         CHECK(tabla_last_error()[0] != '\0');                                                      \
     } while (0)
 
-static TablaLoadOptions on_cpu(void) {
+static TablaLoadOptions cpu_options(void) {
     TablaLoadOptions options;
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
@@ -43,9 +43,9 @@ static TablaLoadOptions on_cpu(void) {
     return options;
 }
 
-/* Loads the built-in model with two threads. */
+/* The built-in model, on two threads. */
 static TablaModel *load(void) {
-    TablaLoadOptions options = on_cpu();
+    TablaLoadOptions options = cpu_options();
     TablaModel *model = tabla_load_model_with(NULL, &options);
     CHECK(model != NULL);
     if (model == NULL) {
@@ -63,11 +63,11 @@ static TablaGenerateOptions greedy(uint32_t max_tokens) {
     return options;
 }
 
-static const char STORY[] = "Once upon a time";
+static const char PROMPT[] = "Once upon a time";
 
-static size_t story(TablaModel *model, uint32_t tokens[64]) {
+static size_t encode_prompt(TablaModel *model, uint32_t tokens[64]) {
     size_t count = 0;
-    CHECK(tabla_encode(model, STORY, strlen(STORY), TABLA_ENCODE_ADD_SPECIAL, tokens, 64, &count) ==
+    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), TABLA_ENCODE_ADD_SPECIAL, tokens, 64, &count) ==
           TABLA_OK);
     CHECK(count > 0 && count <= 64);
     return count;

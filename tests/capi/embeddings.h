@@ -1,5 +1,5 @@
 /*
- * Checks of embeddings and context shift.
+ * Tests of smoke.c: embeddings and context shift.
  */
 #ifndef EMBEDDINGS_H
 #define EMBEDDINGS_H
@@ -8,12 +8,12 @@
 
 #include <math.h>
 
-/* Embeddings of the built-in model, which defines no pooling; its sequence must not change. */
+/* Embeddings of the built-in model, which configures no pooling. They do not change its sequence. */
 static void embeddings(void) {
     static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
-    TablaLoadOptions loading = on_cpu();
+    TablaLoadOptions loading = cpu_options();
     TablaEmbedOptions options;
-    TablaGenerateOptions step_options = greedy(0);
+    TablaGenerateOptions sampling = greedy(0);
     TablaModelInfo info;
     TablaModel *model = load();
     uint32_t tokens[64], first, second, again;
@@ -37,16 +37,16 @@ static void embeddings(void) {
         exit(1);
     }
 
-    count = story(model, tokens);
+    count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &step_options, &first) == TABLA_OK);
-    CHECK(tabla_step(model, &step_options, &second) == TABLA_OK);
+    CHECK(tabla_step(model, &sampling, &first) == TABLA_OK);
+    CHECK(tabla_step(model, &sampling, &second) == TABLA_OK);
     CHECK(tabla_reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &step_options, &again) == TABLA_OK && again == first);
+    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == first);
     CHECK(tabla_embed(model, texts, 3, &options, rows, needed, &count) == TABLA_OK);
     CHECK(count == needed);
-    CHECK(tabla_step(model, &step_options, &again) == TABLA_OK && again == second);
+    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == second);
     for (i = 0; i < 3; i++) {
         double squares = 0;
         CHECK(tabla_embed(model, texts + i, 1, &options, alone, info.dim, &count) == TABLA_OK);

@@ -1,5 +1,5 @@
 /*
- * Checks of the query functions: status names, model info, tokens, tables, devices.
+ * Tests of smoke.c: status names, model information, tokens, tables and devices.
  */
 #ifndef FACTS_H
 #define FACTS_H
@@ -52,7 +52,7 @@ static void facts(TablaModel *model) {
     CHECK(strncmp(text, "; table step, 8 tokens, ", 24) == 0);
     FAILS(tabla_table(model, "embed", 0, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
-    CHECK(strstr(tabla_last_error(), "step of 8") != NULL);
+    CHECK(strstr(tabla_last_error(), "step for 8 tokens") != NULL);
     FAILS(tabla_table(model, "step", 33, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     FAILS(tabla_table(model, NULL, 0, 2, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);

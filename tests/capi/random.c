@@ -1,8 +1,9 @@
 /*
- * Random calls from four threads on shared handles: valid, freed, of another type, and never created.
- * Every call must return with an allowed status, and all handles must be freeable at the end.
+ * Random calls from four threads on shared handles: valid ones, freed ones, ones of another type, and
+ * numbers that never were handles. Every call must return an allowed code, and at the end every handle
+ * can be freed.
  *
- *     random <calls per thread> <seed>
+ *     random <calls of each thread> <seed>
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -17,7 +18,7 @@
 
 enum { THREADS = 4, MODELS = 2, SESSIONS = 12, GRAMMARS = 3, BATCHES = 2, PARSERS = 3, CODES = 64 };
 
-/* Handles that any thread may use, free and replace at any time. */
+/* Handles that every thread uses, frees and replaces at any time. */
 static _Atomic(void *) models[MODELS], sessions[SESSIONS], grammars[GRAMMARS], batches[BATCHES],
     parsers[PARSERS];
 
@@ -44,15 +45,15 @@ static void count(int32_t status) {
     }
 }
 
-/* Stores a new handle and frees the one it replaces, which may be freed already. */
-static void put(struct caller *me, _Atomic(void *) *slot, void *handle,
+/* Stores a new handle, and frees the previous one, which may already be freed. */
+static void replace(struct caller *me, _Atomic(void *) *slot, void *created,
                 TablaStatus (*release)(void *)) {
     void *before;
-    count(handle == NULL ? tabla_last_error_code() : TABLA_OK);
-    if (handle == NULL) {
+    count(created == NULL ? tabla_last_error_code() : TABLA_OK);
+    if (created == NULL) {
         return;
     }
-    before = atomic_exchange(slot, handle);
+    before = atomic_exchange(slot, created);
     count(release(before));
     if (below(me, 8) == 0) {
         count(release(before)); /* double free */
@@ -65,8 +66,8 @@ static TablaStatus free_grammar(void *grammar) { return tabla_grammar_free(gramm
 static TablaStatus free_batch(void *batch) { return tabla_batch_free(batch); }
 static TablaStatus free_parser(void *parser) { return tabla_parser_free(parser); }
 
-/* Returns a handle, usually from `slots`, sometimes of another type or invalid. */
-static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slot_count) {
+/* Returns mostly a handle of this type, sometimes one of another type or an invalid one. */
+static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slots_count) {
     switch (below(me, 24)) {
     case 0: return NULL;
     case 1: return (void *)(uintptr_t)below(me, 1u << 30);
@@ -76,7 +77,7 @@ static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slot_count)
     case 6: return atomic_load(&batches[below(me, BATCHES)]);
     case 7: return atomic_load(&parsers[below(me, PARSERS)]);
     case 5: return me;
-    default: return atomic_load(&slots[below(me, slot_count)]);
+    default: return atomic_load(&slots[below(me, slots_count)]);
     }
 }
 
@@ -91,7 +92,7 @@ static TablaModel *load(void) {
     return tabla_load_model_with(NULL, &options);
 }
 
-static int32_t on_piece(uint32_t token, const char *text, size_t bytes, void *user_data) {
+static int32_t on_token(uint32_t token, const char *text, size_t bytes, void *user_data) {
     struct caller *me = user_data;
     (void)token;
     count(text[bytes] == '\0' ? TABLA_OK : -1);
@@ -124,13 +125,13 @@ static TablaGenerateOptions random_options(struct caller *me) {
         options.temperature = -1;
     }
     if (below(me, 32) == 0) {
-        options.struct_size = below(me, sizeof options); /* any size */
+        options.struct_size = below(me, sizeof options); /* truncated at a random byte */
     }
     return options;
 }
 
 /* Calls that run the model. */
-static void run_model(struct caller *me, TablaSession *session) {
+static void work(struct caller *me, TablaSession *session) {
     TablaGenerateOptions options = random_options(me);
     uint32_t tokens[3], i;
     float row[16];
@@ -139,8 +140,8 @@ static void run_model(struct caller *me, TablaSession *session) {
         tokens[i] = below(me, 1300);
     }
     switch (below(me, 8)) {
-    case 0: count(tabla_session_generate(session, "a", &options, on_piece, me, NULL)); break;
-    case 1: count(tabla_generate(any(me, models, MODELS), "b", &options, on_piece, me, NULL)); break;
+    case 0: count(tabla_session_generate(session, "a", &options, on_token, me, NULL)); break;
+    case 1: count(tabla_generate(any(me, models, MODELS), "b", &options, on_token, me, NULL)); break;
     case 2: count(tabla_session_prefill(session, tokens, below(me, 4))); break;
     case 3: count(tabla_session_step(session, &options, tokens)); break;
     case 4: count(tabla_session_score(session, tokens, 3, 1, row, 16, &written)); break;
@@ -151,7 +152,7 @@ static void run_model(struct caller *me, TablaSession *session) {
 
 static const char MESSAGES[] = "[{\"role\": \"user\", \"content\": \"a\"}]";
 
-/* Creates, uses, finishes or frees a parser that other threads use too. */
+/* Creates, uses, finishes and frees parsers that other threads use too. */
 static void parse(struct caller *me, const TablaModel *model) {
     static const char *const texts[] = {"<think>", "a</th", "ink>b", "<tool_call>{", ""};
     TablaParser *parser = any(me, parsers, PARSERS);
@@ -162,7 +163,7 @@ static void parse(struct caller *me, const TablaModel *model) {
     chat.chat_template = below(me, 8) ? "<think></think><tool_call>" : "no such";
     switch (below(me, 8)) {
     case 0:
-        put(me, &parsers[below(me, PARSERS)], tabla_parser_new(model, &chat, NULL), free_parser);
+        replace(me, &parsers[below(me, PARSERS)], tabla_parser_new(model, &chat, NULL), free_parser);
         break;
     case 2: count(tabla_parser_finish(parser, &parts)); break;
     case 3: count(tabla_parser_free(parser)); break;
@@ -177,10 +178,10 @@ static void converse(struct caller *me, TablaSession *session) {
     chat.struct_size = sizeof chat;
     chat.chat_template = "{{ messages[0].content }}";
     switch (below(me, 3)) {
-    case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, on_piece, me, NULL)); break;
+    case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, on_token, me, NULL)); break;
     case 1: count(tabla_session_begin_chat(session, MESSAGES, &chat, &options)); break;
     default:
-        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, on_piece, me, NULL));
+        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, on_token, me, NULL));
         break;
     }
 }
@@ -214,22 +215,22 @@ static void one_call(struct caller *me) {
     case 46: count(tabla_stop_tokens(model, tokens, below(me, 3), &written)); break;
     case 40:
         if (below(me, 4) == 0) {
-            put(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
+            replace(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
         }
         break;
     case 41: add(me, batch); break;
     case 42: count(tabla_batch_next(batch, &piece)); break;
     case 43: count(tabla_batch_cancel(batch, below(me, 16))); break;
-    case 0: put(me, &sessions[at], tabla_session_fork(session), free_session); break;
+    case 0: replace(me, &sessions[at], tabla_session_fork(session), free_session); break;
     case 1:
     case 2:
     case 24:
     case 25:
-    case 26: put(me, &sessions[at], tabla_session_new(model), free_session); break;
+    case 26: replace(me, &sessions[at], tabla_session_new(model), free_session); break;
     case 3: count(tabla_session_free(session)); break;
     case 4:
         if (below(me, 64) == 0) {
-            put(me, &models[below(me, MODELS)], load(), free_model);
+            replace(me, &models[below(me, MODELS)], load(), free_model);
         }
         break;
     case 5:
@@ -239,9 +240,9 @@ static void one_call(struct caller *me) {
         break;
     case 6:
         if (below(me, 16) == 0) {
-            TablaGrammar *grammar =
+            TablaGrammar *created =
                 tabla_grammar_new(model, (int32_t)below(me, 6), below(me, 2) ? "ab?" : "(");
-            put(me, &grammars[below(me, GRAMMARS)], grammar, free_grammar);
+            replace(me, &grammars[below(me, GRAMMARS)], created, free_grammar);
         }
         break;
     case 7: count(tabla_grammar_free(any(me, grammars, GRAMMARS))); break;
@@ -252,7 +253,7 @@ static void one_call(struct caller *me) {
     case 12: count(tabla_encode(model, "Once", 4, below(me, 4), tokens, 70, &written)); break;
     case 13: count(tabla_model_info(model, &info)); break;
     case 14:
-    case 15: run_model(me, session); break;
+    case 15: work(me, session); break;
     case 16:
     case 17:
     case 18:
@@ -265,7 +266,7 @@ static void one_call(struct caller *me) {
     }
 }
 
-static void *run_calls(void *argument) {
+static void *calls(void *argument) {
     struct caller *me = argument;
     unsigned long i;
     for (i = 0; i < me->calls; i++) {
@@ -275,8 +276,8 @@ static void *run_calls(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    /* No call here may return these: they are failures of the library. */
-    static const int32_t forbidden[] = {TABLA_ERROR_IO,       TABLA_ERROR_FORMAT, TABLA_ERROR_DEVICE,
+    /* Codes that no call may return, because they would be errors of the library. */
+    static const int32_t never[] = {TABLA_ERROR_IO,       TABLA_ERROR_FORMAT, TABLA_ERROR_DEVICE,
                                     TABLA_ERROR_INTERNAL, TABLA_ERROR_PANIC,  TABLA_ERROR_POISONED,
                                     TABLA_ERROR_FORKED,   TABLA_ERROR_MEMORY, TABLA_ERROR_DEVICE_LOST};
     struct caller callers[THREADS];
@@ -293,7 +294,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < THREADS; i++) {
         callers[i].state = strtoull(argv[2], NULL, 10) * 1000 + i + 1;
         callers[i].calls = strtoul(argv[1], NULL, 10);
-        if (pthread_create(&threads[i], NULL, run_calls, &callers[i]) != 0) {
+        if (pthread_create(&threads[i], NULL, calls, &callers[i]) != 0) {
             return 2;
         }
     }
@@ -322,10 +323,10 @@ int main(int argc, char **argv) {
             printf("code %2u: %llu\n", i, (unsigned long long)seen[i]);
         }
     }
-    for (i = 0; i < sizeof forbidden / sizeof *forbidden; i++) {
-        bad += seen[forbidden[i]];
+    for (i = 0; i < sizeof never / sizeof *never; i++) {
+        bad += seen[never[i]];
     }
-    /* The test needs successes, invalid handles and concurrent use of handles. */
+    /* The test is only meaningful if these codes occur. */
     bad += seen[TABLA_OK] == 0 || seen[TABLA_ERROR_HANDLE] == 0 || seen[TABLA_ERROR_STATE] == 0;
     printf("%llu calls, %llu bad\n", total, bad);
     return bad != 0;

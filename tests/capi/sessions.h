@@ -1,5 +1,5 @@
 /*
- * Checks of sessions, streamed answers, grammars, batches and the log.
+ * Tests of smoke.c: sessions, pieces, batches, grammars, scores, options and the log.
  */
 #ifndef SESSIONS_H
 #define SESSIONS_H
@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-/* Reads an answer to its end. Returns the size of its text in bytes; `text` may be NULL. */
-static size_t take(TablaSession *session, char *text, size_t size, uint32_t *tokens, int *finish) {
+/* Reads an answer to its end. Returns the length of its text in bytes; `text` may be NULL. */
+static size_t read_answer(TablaSession *session, char *text, size_t capacity, uint32_t *tokens, int *finish) {
     TablaPiece piece;
     size_t bytes = 0;
     *tokens = 0;
@@ -21,7 +21,7 @@ static size_t take(TablaSession *session, char *text, size_t size, uint32_t *tok
         if (piece.finish != TABLA_FINISH_NONE) {
             break;
         }
-        if (text != NULL && bytes + piece.text_bytes < size) {
+        if (text != NULL && bytes + piece.text_bytes < capacity) {
             memcpy(text + bytes, piece.text, piece.text_bytes);
         }
         bytes += piece.text_bytes;
@@ -29,18 +29,18 @@ static size_t take(TablaSession *session, char *text, size_t size, uint32_t *tok
     }
     CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.likeliest_count == 0);
     *finish = piece.finish;
-    if (text != NULL && size > 0) {
-        text[bytes < size ? bytes : size - 1] = '\0';
+    if (text != NULL && capacity > 0) {
+        text[bytes < capacity ? bytes : capacity - 1] = '\0';
     }
     return bytes;
 }
 
-/* Two interleaved sessions give the tokens of a single one. */
-static void interleaved(TablaModel *model) {
+/* Two sessions in turns generate the same tokens as the model alone. */
+static void two_sessions(TablaModel *model) {
     TablaGenerateOptions options = greedy(6);
     TablaSession *one = tabla_session_new(model), *two = tabla_session_new(model), *fork;
-    uint32_t tokens[64], expected[64], actual[64], token;
-    size_t count = story(model, tokens), all = 0, i;
+    uint32_t tokens[64], expected[64], found[64], token;
+    size_t count = encode_prompt(model, tokens), all = 0, i;
 
     CHECK(one != NULL && two != NULL && one != two);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
@@ -54,12 +54,12 @@ static void interleaved(TablaModel *model) {
         CHECK(tabla_session_step(two, &options, &token) == TABLA_OK && token == expected[i]);
     }
     CHECK(tabla_session_tokens(one, NULL, 0, &all) == TABLA_OK && all == count + 6);
-    FAILS(tabla_session_tokens(one, actual, all - 1, &all), TABLA_ERROR_TOO_LARGE);
-    CHECK(tabla_session_tokens(one, actual, 64, &all) == TABLA_OK);
-    CHECK(memcmp(actual, tokens, count * sizeof *actual) == 0);
-    CHECK(memcmp(actual + count, expected, 6 * sizeof *actual) == 0);
+    FAILS(tabla_session_tokens(one, found, all - 1, &all), TABLA_ERROR_TOO_LARGE);
+    CHECK(tabla_session_tokens(one, found, 64, &all) == TABLA_OK);
+    CHECK(memcmp(found, tokens, count * sizeof *found) == 0);
+    CHECK(memcmp(found + count, expected, 6 * sizeof *found) == 0);
 
-    /* A fork and a truncated session are independent. */
+    /* A fork is independent of the truncated original. */
     fork = tabla_session_fork(one);
     CHECK(fork != NULL && tabla_session_truncate(one, count + 2) == TABLA_OK);
     CHECK(tabla_session_step(one, &options, &token) == TABLA_OK && token == expected[2]);
@@ -90,16 +90,16 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_end(session) == TABLA_OK);
     FAILS(tabla_session_begin(session, NULL, &options), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, "\xff", &options), TABLA_ERROR_ARGUMENT);
-    /* A rejected request does not add its prompt. */
+    /* A rejected call does not change the sequence. */
     options.log_probs = 21;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_generate(session, PROMPT, &options, NULL, NULL, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_tokens(session, NULL, 0, &count) == TABLA_OK && count == 0);
     options.reserved = 1;
     options.log_probs = 3;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     options.reserved = 0;
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     FAILS(tabla_session_next(session, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_next(session, &piece) == TABLA_OK);
     CHECK(piece.finish == TABLA_FINISH_NONE && piece.likeliest_count == 3);
@@ -107,42 +107,42 @@ static void pieces(TablaModel *model) {
     CHECK(piece.likeliest[0].log_prob == piece.log_prob && piece.log_prob < 0);
     CHECK(piece.likeliest[0].log_prob >= piece.likeliest[1].log_prob);
 
-    /* During an answer the session rejects other calls, and the model accepts them. */
+    /* During an answer the session rejects other calls; the model does not. */
     FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_STATE);
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_STATE);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_STATE);
     CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_STATE);
-    count = story(model, ids);
+    count = encode_prompt(model, ids);
     CHECK(tabla_prefill(model, ids, count) == TABLA_OK && tabla_reset(model) == TABLA_OK);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.finish == TABLA_FINISH_NONE && stats.tokens == 1);
-    take(session, text, sizeof text, &tokens, &finish);
+    read_answer(session, text, sizeof text, &tokens, &finish);
     CHECK(tokens == 11 && finish == TABLA_FINISH_LENGTH);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.tokens == 12 && stats.finish == TABLA_FINISH_LENGTH);
     CHECK(stats.prompt_tokens == count && stats.prompt_ms > 0 && stats.tokens_ms > 0);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
 
-    /* The text ends before the stop string. */
+    /* The text ends before the stop string, and is the same up to there. */
     options.log_probs = -1;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
-    take(session, text, sizeof text, &tokens, &finish);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
+    read_answer(session, text, sizeof text, &tokens, &finish);
     stop[0] = text + 6;
     CHECK(strlen(text) > 12);
     text[9] = '\0';
     options.stop = stop;
     options.stop_count = 1;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
-    take(session, cut, sizeof cut, &tokens, &finish);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
+    read_answer(session, cut, sizeof cut, &tokens, &finish);
     CHECK(finish == TABLA_FINISH_STOP && strlen(cut) <= 6 && strncmp(cut, text, strlen(cut)) == 0);
     options.stop_count = (size_t)-1 / 8;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     options.stop_count = 0;
 
-    /* Ending an unfinished answer keeps the tokens that were read; the session continues. */
+    /* Ended early: the sequence has the tokens that were read, and can be continued. */
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     for (i = 0; i < 3; i++) {
         CHECK(tabla_session_next(session, &piece) == TABLA_OK);
     }
@@ -152,15 +152,15 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.finish == TABLA_FINISH_CALLBACK && stats.tokens >= 3);
 
-    /* Cancels between two pieces, and frees the session during an answer. */
+    /* Cancelled between two pieces, and freed during an answer. */
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     CHECK(tabla_session_cancel(session) == TABLA_OK);
-    take(session, NULL, 0, &tokens, &finish);
+    read_answer(session, NULL, 0, &tokens, &finish);
     CHECK(finish == TABLA_FINISH_CANCELLED && tokens == 0);
     CHECK(tabla_session_truncate(session, 4) == TABLA_OK);
     CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
     memset(older, 0x55, sizeof older);
-    piece.struct_size = 8; /* an older ABI with only the token */
+    piece.struct_size = 8; /* an older program: only the token */
     CHECK(tabla_session_next(session, &piece) == TABLA_OK && piece.struct_size == 8);
     CHECK(tabla_session_free(session) == TABLA_OK);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
@@ -170,7 +170,7 @@ static void saved(TablaModel *model, const char *path) {
     TablaGenerateOptions options = greedy(0);
     TablaSession *session = tabla_session_new(model), *loaded;
     uint32_t tokens[64], expected, token;
-    size_t count = story(model, tokens);
+    size_t count = encode_prompt(model, tokens);
 
     CHECK(tabla_session_prefill(session, tokens, count) == TABLA_OK);
     CHECK(tabla_session_save(session, path) == TABLA_OK);
@@ -198,12 +198,12 @@ static void grammars(TablaModel *model) {
     CHECK(grammar != NULL);
     options.grammar = grammar;
     options.ignore_stops = 0;
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
-    CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer keeps it */
-    take(session, text, sizeof text, &tokens, &finish);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer continues */
+    read_answer(session, text, sizeof text, &tokens, &finish);
     CHECK(finish == TABLA_FINISH_STOP);
     CHECK(strcmp(text, "red ball") == 0 || strcmp(text, "blue ball") == 0);
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "grammar") != NULL);
     FAILS(tabla_grammar_free(grammar), TABLA_ERROR_HANDLE);
 
@@ -216,12 +216,12 @@ static void grammars(TablaModel *model) {
     CHECK(tabla_grammar_new(model, 9, "a") == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
-    /* A grammar belongs to its model's vocabulary; every type can be created. */
+    /* A grammar can only be used with its model. All kinds can be compiled. */
     other = load();
     grammar = tabla_grammar_new(other, TABLA_GRAMMAR_JSON_OBJECT, NULL);
     CHECK(grammar != NULL);
     options.grammar = grammar;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_grammar_free(grammar) == TABLA_OK && tabla_free_model(other) == TABLA_OK);
     grammar = tabla_grammar_new(model, TABLA_GRAMMAR_JSON_SCHEMA, "{\"type\": \"boolean\"}");
     CHECK(grammar != NULL && tabla_grammar_free(grammar) == TABLA_OK);
@@ -232,13 +232,13 @@ static void grammars(TablaModel *model) {
     CHECK(tabla_session_free(session) == TABLA_OK);
 }
 
-/* Scores match the log-softmax of the logits. */
+/* Scores match the logits. */
 static void scores(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
     const char *const documents[] = {"a", "b"};
     uint32_t tokens[64];
     float scores[64], *row;
-    size_t count = story(model, tokens), scored = 0, vocab, sentinel = 4711, i;
+    size_t count = encode_prompt(model, tokens), scored = 0, vocab, sentinel = 4711, i;
     double largest = -1e30, sum = 0;
 
     CHECK(tabla_session_score(session, tokens, count, 1, NULL, 0, &scored) == TABLA_OK);
@@ -265,7 +265,7 @@ static void scores(TablaModel *model) {
           TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_score(session, tokens, count, 1, scores, 1, &sentinel),
           TABLA_ERROR_TOO_LARGE);
-    /* The built-in model does not support reranking. */
+    /* The story model is not a reranker. */
     CHECK(tabla_session_rerank(session, "q", NULL, documents, 2, NULL, 0, &scored) == TABLA_OK);
     CHECK(scored == 2);
     FAILS(tabla_session_rerank(session, "q", NULL, documents, 2, scores, 64, &sentinel),
@@ -276,36 +276,36 @@ static void scores(TablaModel *model) {
     CHECK(tabla_session_free(session) == TABLA_OK);
 }
 
-/* All options take effect; errors name invalid options. */
+/* Options are applied, and errors name the invalid one. */
 static void options_of_all_kinds(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
     TablaGenerateOptions options = greedy(4);
-    TablaLoadOptions loading = on_cpu();
-    TablaModel *draft = load(), *few;
+    TablaLoadOptions loading = cpu_options();
+    TablaModel *draft = load(), *other;
     TablaLogitBias biases[2];
     TablaStats stats;
-    uint32_t tokens, plain[64], actual[64];
+    uint32_t tokens, plain[64], found[64];
     size_t count, again;
     int finish;
 
     stats.struct_size = sizeof stats;
-    CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, &stats) == TABLA_OK);
+    CHECK(tabla_session_generate(session, PROMPT, &options, NULL, NULL, &stats) == TABLA_OK);
     CHECK(tabla_session_tokens(session, plain, 64, &count) == TABLA_OK);
     /* Speculation does not change the tokens. */
     options.speculate = TABLA_SPECULATE_DRAFT;
     options.draft = draft;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
-    CHECK(tabla_session_begin(session, STORY, &options) == TABLA_OK);
-    take(session, NULL, 0, &tokens, &finish);
-    CHECK(tabla_session_tokens(session, actual, 64, &again) == TABLA_OK && again == count);
-    CHECK(memcmp(plain, actual, count * sizeof *plain) == 0);
+    CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
+    read_answer(session, NULL, 0, &tokens, &finish);
+    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK && again == count);
+    CHECK(memcmp(plain, found, count * sizeof *plain) == 0);
     options.draft = NULL;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "draft") != NULL);
     options.speculate = 9;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     options.speculate = TABLA_SPECULATE_OFF;
-    /* Bans the most likely token. */
+    /* The likeliest token is banned. */
     biases[0].token = plain[stats.prompt_tokens];
     biases[0].bias = -INFINITY;
     biases[1].token = plain[stats.prompt_tokens];
@@ -313,12 +313,12 @@ static void options_of_all_kinds(TablaModel *model) {
     options.logit_bias = biases;
     options.logit_bias_count = 2;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
-    CHECK(tabla_session_generate(session, STORY, &options, NULL, NULL, NULL) == TABLA_OK);
-    CHECK(tabla_session_tokens(session, actual, 64, &again) == TABLA_OK);
-    CHECK(actual[stats.prompt_tokens] != plain[stats.prompt_tokens]);
+    CHECK(tabla_session_generate(session, PROMPT, &options, NULL, NULL, NULL) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK);
+    CHECK(found[stats.prompt_tokens] != plain[stats.prompt_tokens]);
     options.logit_bias_count = 0;
     options.mirostat_tau = -1;
-    FAILS(tabla_session_begin(session, STORY, &options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "mirostat_tau") != NULL);
     CHECK(tabla_free_model(draft) == TABLA_OK && tabla_session_free(session) == TABLA_OK);
 
@@ -326,9 +326,9 @@ static void options_of_all_kinds(TablaModel *model) {
     loading.cache_type = TABLA_CACHE_F16;
     loading.chunk_tokens = 8;
     loading.prefix_bytes = TABLA_PREFIX_NONE;
-    few = tabla_load_model_with(NULL, &loading);
-    CHECK(few != NULL && tabla_free_model(few) == TABLA_OK);
-    loading.cache_type = TABLA_CACHE_Q8_0; /* unsupported head dimension */
+    other = tabla_load_model_with(NULL, &loading);
+    CHECK(other != NULL && tabla_free_model(other) == TABLA_OK);
+    loading.cache_type = TABLA_CACHE_Q8_0; /* the attention heads are smaller than a q8_0 block */
     CHECK(tabla_load_model_with(NULL, &loading) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     loading.cache_type = 9;
@@ -336,7 +336,7 @@ static void options_of_all_kinds(TablaModel *model) {
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 }
 
-/* A batch answers many prompts on one thread, with the results of single sessions. */
+/* A batch gives the same answers as sessions. */
 static void batches(TablaModel *model) {
     enum { COUNT = 5 };
     TablaBatch *batch = tabla_batch_new(model);
@@ -344,7 +344,7 @@ static void batches(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
     char texts[COUNT][256], expected[256];
     uint32_t tokens[64], taken;
-    size_t count = story(model, tokens), number = 0, pending = 0, sentinel = 4711, i;
+    size_t count = encode_prompt(model, tokens), number = 0, pending = 0, sentinel = 4711, i;
     int ended = 0, finish;
     TablaPiece piece;
     TablaStats stats;
@@ -384,10 +384,10 @@ static void batches(TablaModel *model) {
         CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
         CHECK(tabla_session_prefill(session, tokens, count - i % 2) == TABLA_OK);
         CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
-        take(session, expected, sizeof expected, &taken, &finish);
+        read_answer(session, expected, sizeof expected, &taken, &finish);
         CHECK(strcmp(expected, texts[i]) == 0);
     }
-    /* Cancels an answer, and frees the batch during an answer. */
+    /* Cancelled, and freed during an answer. */
     options.max_tokens = 0;
     CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
     CHECK(number == COUNT && tabla_batch_cancel(batch, number) == TABLA_OK);
@@ -406,9 +406,9 @@ static void sessions(TablaModel *model, const char *path) {
     TablaModel *freed = load();
     TablaSession *session = tabla_session_new(freed), *wrong;
     uint32_t tokens[64], token;
-    size_t count = story(freed, tokens);
+    size_t count = encode_prompt(freed, tokens);
 
-    interleaved(model);
+    two_sessions(model);
     pieces(model);
     saved(model, path);
     grammars(model);
@@ -416,7 +416,7 @@ static void sessions(TablaModel *model, const char *path) {
     options_of_all_kinds(model);
     batches(model);
 
-    /* Handles are typed, and a session keeps its model alive. */
+    /* Handles have a type, and a session keeps its model alive. */
     FAILS(tabla_session_truncate((TablaSession *)model, 0), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "model") != NULL);
     FAILS(tabla_reset((TablaModel *)session), TABLA_ERROR_HANDLE);
@@ -430,8 +430,8 @@ static void sessions(TablaModel *model, const char *path) {
     CHECK(tabla_session_new(freed) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* Every function that takes a session, grammar or batch rejects this handle. */
-static void check_invalid_session(void *handle) {
+/* Every other function rejects this handle. */
+static void rejects_session_handle(void *handle) {
     TablaSession *session = handle;
     TablaStats stats;
     TablaPiece piece;
@@ -475,31 +475,31 @@ static void check_invalid_session(void *handle) {
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f);
 }
 
-struct log_counts {
+struct log {
     int lines, bad;
 };
 
 static void log_line(int32_t level, const char *message, void *user_data) {
-    struct log_counts *counts = user_data;
-    counts->lines++;
-    counts->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
-    counts->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
+    struct log *log = user_data;
+    log->lines++;
+    log->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
+    log->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
 }
 
-/* The log callback receives the loading stages at level debug only. */
+/* Loading logs its stages to the callback, if the level includes them. */
 static void logs(void) {
-    struct log_counts counts = {0, 0};
+    struct log log = {0, 0};
     int lines;
-    FAILS(tabla_set_log_callback(9, log_line, &counts), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &counts) == TABLA_OK);
+    FAILS(tabla_set_log_callback(9, log_line, &log), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(counts.lines >= 18 && counts.bad == 0);
-    lines = counts.lines;
-    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &counts) == TABLA_OK);
+    CHECK(log.lines >= 18 && log.bad == 0);
+    lines = log.lines;
+    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &counts) == TABLA_OK);
+    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(counts.lines == lines);
+    CHECK(log.lines == lines);
 }
 
 #endif

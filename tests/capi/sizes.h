@@ -1,5 +1,5 @@
 /*
- * Checks of structs with a struct_size field.
+ * Tests of smoke.c: layout and size of structs.
  */
 #ifndef SIZES_H
 #define SIZES_H
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Field offsets with 64-bit pointers, which are stable within a TABLA_ABI_VERSION. */
+/* Offsets with 64-bit pointers, which must not change without TABLA_ABI_VERSION. */
 static void layout(void) {
     if (sizeof(void *) != 8) {
         return;
@@ -66,8 +66,8 @@ static void sizes(void) {
     struct {
         TablaGenerateOptions known;
         char newer[16];
-    } grown_generate;
-    TablaLoadOptions options = on_cpu();
+    } generate;
+    TablaLoadOptions options = cpu_options();
     TablaGenerateOptions defaults, part;
     uint32_t tokens[64], token = 77;
     TablaModel *model;
@@ -80,17 +80,17 @@ static void sizes(void) {
     options.struct_size = 1u << 30;
     CHECK(tabla_load_model_with(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    options = on_cpu();
+    options = cpu_options();
     options.device = 99;
     CHECK(tabla_load_model_with(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
-    options = on_cpu();
+    options = cpu_options();
     options.precision = -1;
     CHECK(tabla_load_model_with(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
     memset(&grown, 0, sizeof grown);
-    grown.known = on_cpu();
+    grown.known = cpu_options();
     grown.known.struct_size = sizeof grown;
     grown.newer[15] = 1;
     CHECK(tabla_load_model_with(NULL, &grown.known) == NULL);
@@ -107,17 +107,17 @@ static void sizes(void) {
     CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
     CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
 
-    count = story(model, tokens);
+    count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* other fields have defaults */
+    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* missing fields have their defaults */
     CHECK(token != 77);
-    memset(&grown_generate, 0, sizeof grown_generate);
-    CHECK(tabla_generate_options_init(&grown_generate.known, sizeof grown_generate) == TABLA_OK);
-    CHECK(grown_generate.known.struct_size == sizeof grown_generate);
-    CHECK(tabla_step(model, &grown_generate.known, &token) == TABLA_OK);
-    grown_generate.newer[0] = 1;
+    memset(&generate, 0, sizeof generate);
+    CHECK(tabla_generate_options_init(&generate.known, sizeof generate) == TABLA_OK);
+    CHECK(generate.known.struct_size == sizeof generate);
+    CHECK(tabla_step(model, &generate.known, &token) == TABLA_OK);
+    generate.newer[0] = 1;
     token = 77;
-    FAILS(tabla_step(model, &grown_generate.known, &token), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_step(model, &generate.known, &token), TABLA_ERROR_ARGUMENT);
     defaults.top_p = NAN;
     FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
     CHECK(token == 77);

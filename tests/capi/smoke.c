@@ -1,13 +1,13 @@
 /*
- * Tests of every exported function, and of every observable statement of the contract at the top of
- * tabla.h. Prints the number of passed checks, and a line with the location of each failed check.
+ * Tests every exported function, and every point of the contract at the top of tabla.h that a
+ * program can observe. Prints the number of passed checks, and a line for each failed one.
  *
  *     smoke <version> <file that is not a model> <file to write>
  */
 #define _POSIX_C_SOURCE 200809L
 
 #include "tabla.h"
-#include "tabla.h" /* tests the include guard */
+#include "tabla.h" /* can be included twice */
 
 #include "chats.h"
 #include "check.h"
@@ -28,8 +28,8 @@ struct stages {
     uint32_t calls;
     float done;
     pthread_t thread;
-    int other_thread, invalid;
-    uint32_t last; /* number of the call that cancels the load */
+    int wrong_thread, invalid;
+    uint32_t last; /* number of the call that cancels loading */
 };
 
 static int32_t stage_ended(uint32_t stage, const char *name, double milliseconds, float done,
@@ -37,14 +37,14 @@ static int32_t stage_ended(uint32_t stage, const char *name, double milliseconds
     struct stages *s = user_data;
     s->calls++;
     s->done = done;
-    s->other_thread += !pthread_equal(s->thread, pthread_self());
+    s->wrong_thread += !pthread_equal(s->thread, pthread_self());
     s->invalid += stage != s->calls || name[0] == '\0' || milliseconds < 0;
     return s->calls == s->last;
 }
 
 static void loading(const char *version) {
     struct stages seen = {0, 0, pthread_self(), 0, 0, 0};
-    TablaLoadOptions options = on_cpu();
+    TablaLoadOptions options = cpu_options();
     TablaModelInfo info;
     TablaModel *model;
 
@@ -57,7 +57,7 @@ static void loading(const char *version) {
     CHECK(model != NULL);
     CHECK(tabla_last_error_code() == TABLA_OK);
     CHECK(seen.calls == 18 && seen.done == 1.0f);
-    CHECK(seen.other_thread == 0 && seen.invalid == 0);
+    CHECK(seen.wrong_thread == 0 && seen.invalid == 0);
     for (seen.last = 1; seen.last <= 18; seen.last++) {
         seen.calls = 0;
         CHECK(tabla_load_model_with(NULL, &options) == NULL && seen.calls == seen.last);
@@ -92,7 +92,7 @@ static void loading(const char *version) {
     CHECK(info.file_bytes > 0 && info.cache_bytes > 0 && info.scratch_bytes > 0);
     CHECK(info.architecture[0] != '\0' && info.device[0] != '\0');
 
-    /* A struct of an older ABI with only the first four fields. */
+    /* The struct of an older program with the first four fields. */
     memset(&info, 0x55, sizeof info);
     info.struct_size = 4 * sizeof(uint32_t);
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
@@ -103,9 +103,9 @@ static void loading(const char *version) {
     CHECK(tabla_free_model(model) == TABLA_OK);
 }
 
-/* The output projection of the built-in model is q8_0; its rows are not whole q6_k blocks. */
-static void head_types(void) {
-    TablaLoadOptions options = on_cpu();
+/* The output projection of the story model is q8_0; its rows are not a multiple of q6_k blocks. */
+static void heads(void) {
+    TablaLoadOptions options = cpu_options();
     TablaModel *model;
     options.head_type = TABLA_HEAD_Q8_0;
     model = tabla_load_model_with(NULL, &options);
@@ -120,7 +120,7 @@ static void head_types(void) {
 }
 
 static void bad_files(const char *no_model) {
-    TablaLoadOptions options = on_cpu();
+    TablaLoadOptions options = cpu_options();
     CHECK(tabla_load_model_with(no_model, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
     CHECK(strstr(tabla_last_error(), "stage 3") != NULL);
@@ -137,29 +137,29 @@ static void text(TablaModel *model) {
     char back[256];
     size_t count, bytes, sentinel = 4711;
 
-    CHECK(tabla_encode(model, STORY, strlen(STORY), 0, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), 0, NULL, 0, &count) == TABLA_OK);
     CHECK(count > 0 && count <= 64);
     memset(tokens, 0x55, sizeof tokens);
-    FAILS(tabla_encode(model, STORY, strlen(STORY), 0, tokens, count - 1, &sentinel),
+    FAILS(tabla_encode(model, PROMPT, strlen(PROMPT), 0, tokens, count - 1, &sentinel),
           TABLA_ERROR_TOO_LARGE);
     CHECK(sentinel == 4711 && tokens[0] == 0x55555555);
-    CHECK(tabla_encode(model, STORY, strlen(STORY), 0, tokens, 64, &bytes) == TABLA_OK);
+    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), 0, tokens, 64, &bytes) == TABLA_OK);
     CHECK(bytes == count && tokens[count] == 0x55555555);
     CHECK(tabla_encode(model, NULL, 0, 0, tokens, 64, &count) == TABLA_OK);
 
-    count = story(model, tokens);
+    count = encode_prompt(model, tokens);
     CHECK(tabla_decode(model, tokens, count, NULL, 0, &bytes) == TABLA_OK);
-    CHECK(bytes >= strlen(STORY) && bytes < sizeof back);
+    CHECK(bytes >= strlen(PROMPT) && bytes < sizeof back);
     CHECK(tabla_decode(model, tokens, count, back, sizeof back, &bytes) == TABLA_OK);
     back[bytes] = '\0';
-    CHECK(strstr(back, STORY) != NULL);
+    CHECK(strstr(back, PROMPT) != NULL);
     FAILS(tabla_decode(model, tokens, count, back, 1, &sentinel), TABLA_ERROR_TOO_LARGE);
 
     FAILS(tabla_encode(model, "\xff\xfe", 2, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_encode(model, NULL, 5, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, STORY, (size_t)-1, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, STORY, 4, 1u << 31, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, STORY, 4, 0, tokens, 64, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, PROMPT, (size_t)-1, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, PROMPT, 4, 1u << 31, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_encode(model, PROMPT, 4, 0, tokens, 64, NULL), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_decode(model, NULL, 3, back, sizeof back, &sentinel), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_decode(model, tokens, (size_t)-1 / 4, back, sizeof back, &sentinel),
           TABLA_ERROR_ARGUMENT);
@@ -179,7 +179,7 @@ static void chat(TablaModel *model) {
     char text[512];
     size_t count = 0, bytes = 0, others = 0, sentinel = 4711;
 
-    /* The built-in model has no template, and none can be detected. */
+    /* The story model has no template, and no special tokens that identify one. */
     FAILS(tabla_apply_chat_template(model, CHAT, NULL, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "chatml") != NULL);
@@ -197,7 +197,7 @@ static void chat(TablaModel *model) {
     CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
     CHECK(count > 0 && count <= 256);
 
-    /* Special tokens in a message are plain text. */
+    /* Names of special tokens in a message are encoded as text. */
     options.chat_template = "{{ messages[0].content }}";
     CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
     CHECK(tabla_encode(model, "Hi </s> <s>", 11, 0, plain, 256, &others) == TABLA_OK);
@@ -258,7 +258,7 @@ static void numbers(TablaModel *model) {
     uint32_t tokens[64], token = 77, again;
     size_t count, vocab = 0, all = 0, sentinel = 4711, i;
     float *last, *rows;
-    double apart = 0, large = 0;
+    double difference = 0, largest = 0;
 
     info.struct_size = sizeof info;
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
@@ -266,7 +266,7 @@ static void numbers(TablaModel *model) {
     FAILS(tabla_generate(model, NULL, &options, NULL, NULL, NULL), TABLA_ERROR_STATE);
     CHECK(token == 77);
 
-    count = story(model, tokens);
+    count = encode_prompt(model, tokens);
     again = info.vocab;
     FAILS(tabla_prefill(model, &again, 1), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_prefill(model, NULL, 1), TABLA_ERROR_ARGUMENT);
@@ -290,10 +290,10 @@ static void numbers(TablaModel *model) {
     CHECK(tabla_logits(model, TABLA_LOGITS_ALL, rows, all, &all) == TABLA_OK);
     for (i = 0; i < vocab; i++) {
         double a = last[i], b = rows[all - vocab + i];
-        apart = fmax(apart, fabs(a - b));
-        large = fmax(large, fabs(a));
+        difference = fmax(difference, fabs(a - b));
+        largest = fmax(largest, fabs(a));
     }
-    CHECK(isfinite(large) && large > 0 && apart <= 1e-4 * large);
+    CHECK(isfinite(largest) && largest > 0 && difference <= 1e-4 * largest);
 
     FAILS(tabla_step(model, &options, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_step(model, &options, &token) == TABLA_OK);
@@ -311,8 +311,7 @@ static void numbers(TablaModel *model) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-/* Action of the callback. */
-enum action { NOTHING, STOP, CALL, CANCEL_FROM_THREAD, FREE_FROM_THREAD, FREE_FROM_CALLBACK };
+enum action { NONE, STOP, CALL, CANCEL_ON_THREAD, FREE_ON_THREAD, FREE_IN_CALLBACK };
 
 struct listener {
     TablaModel *model;
@@ -320,34 +319,34 @@ struct listener {
     pthread_t thread;
     uint32_t calls;
     size_t bytes;
-    int other_thread, unterminated;
+    int wrong_thread, unterminated;
 };
 
-static void *cancel_from_thread(void *model) {
-    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* returns without waiting */
+static void *cancel_on_thread(void *model) {
+    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* returns at once */
     CHECK(tabla_cancel(model) == TABLA_OK);
     return NULL;
 }
 
-static void *free_from_thread(void *model) {
+static void *free_on_thread(void *model) {
     CHECK(tabla_free_model(model) == TABLA_OK);
     FAILS(tabla_free_model(model), TABLA_ERROR_HANDLE);
     return NULL;
 }
 
-/* Runs a function on a new thread and joins it. */
-static void run_in_thread(void *(*function)(void *), void *argument) {
+/* Runs a function on another thread and waits for it. */
+static void run_on_thread(void *(*function)(void *), void *argument) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, function, argument) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-static int32_t on_piece(uint32_t token, const char *piece, size_t bytes, void *user_data) {
+static int32_t on_token(uint32_t token, const char *piece, size_t bytes, void *user_data) {
     struct listener *me = user_data;
     (void)token;
     me->calls++;
     me->bytes += bytes;
-    me->other_thread += !pthread_equal(me->thread, pthread_self());
+    me->wrong_thread += !pthread_equal(me->thread, pthread_self());
     me->unterminated += piece[bytes] != '\0';
     if (me->calls != 1) {
         return me->action == STOP && me->calls == 3;
@@ -361,13 +360,13 @@ static int32_t on_piece(uint32_t token, const char *piece, size_t bytes, void *u
         FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_REENTRANT);
         break;
     }
-    case CANCEL_FROM_THREAD:
-        run_in_thread(cancel_from_thread, me->model);
+    case CANCEL_ON_THREAD:
+        run_on_thread(cancel_on_thread, me->model);
         break;
-    case FREE_FROM_THREAD:
-        run_in_thread(free_from_thread, me->model);
+    case FREE_ON_THREAD:
+        run_on_thread(free_on_thread, me->model);
         break;
-    case FREE_FROM_CALLBACK:
+    case FREE_IN_CALLBACK:
         CHECK(tabla_free_model(me->model) == TABLA_OK);
         break;
     default:
@@ -378,26 +377,26 @@ static int32_t on_piece(uint32_t token, const char *piece, size_t bytes, void *u
 
 static void generating(TablaModel *model, enum action action) {
     TablaGenerateOptions options = greedy(8);
-    struct listener me = {NULL, NOTHING, pthread_self(), 0, 0, 0, 0};
+    struct listener me = {NULL, NONE, pthread_self(), 0, 0, 0, 0};
     TablaStats stats, untouched;
-    int freed = action == FREE_FROM_THREAD || action == FREE_FROM_CALLBACK;
+    int freed = action == FREE_ON_THREAD || action == FREE_IN_CALLBACK;
 
     me.model = model;
     me.action = action;
     memset(&stats, 0x55, sizeof stats);
-    FAILS(tabla_generate(model, STORY, &options, on_piece, &me, &stats), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate(model, PROMPT, &options, on_token, &me, &stats), TABLA_ERROR_ARGUMENT);
     stats.struct_size = sizeof stats;
     untouched = stats;
     options.temperature = -1;
-    FAILS(tabla_generate(model, STORY, &options, on_piece, &me, &stats), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_generate(model, PROMPT, &options, on_token, &me, &stats), TABLA_ERROR_ARGUMENT);
     CHECK(memcmp(&stats, &untouched, sizeof stats) == 0 && me.calls == 0);
     options.temperature = 0;
 
-    CHECK(tabla_generate(model, STORY, &options, on_piece, &me, &stats) == TABLA_OK);
+    CHECK(tabla_generate(model, PROMPT, &options, on_token, &me, &stats) == TABLA_OK);
     CHECK(stats.prompt_tokens > 0 && stats.prompt_ms >= 0 && stats.tokens_ms >= 0);
-    CHECK(me.other_thread == 0 && me.unterminated == 0);
+    CHECK(me.wrong_thread == 0 && me.unterminated == 0);
     switch (action) {
-    case NOTHING:
+    case NONE:
     case CALL:
         CHECK(stats.finish == TABLA_FINISH_LENGTH);
         CHECK(stats.tokens == 8 && me.calls >= 8 && me.bytes > 0);
@@ -406,7 +405,7 @@ static void generating(TablaModel *model, enum action action) {
         CHECK(stats.finish == TABLA_FINISH_CALLBACK && me.calls == 3 && stats.tokens == 3);
         break;
     default:
-        /* The callback is not called again. */
+        /* The callback receives no further token. */
         CHECK(stats.finish == TABLA_FINISH_CANCELLED && stats.tokens == 1 && me.calls == 1);
     }
     if (freed) {
@@ -414,7 +413,7 @@ static void generating(TablaModel *model, enum action action) {
         return;
     }
     if (action == CALL) {
-        /* The model continues, also without a callback and to the end of the context. */
+        /* Continues without a callback until the context is full. */
         options.max_tokens = 0;
         CHECK(tabla_generate(model, NULL, &options, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.prompt_tokens == 0);
@@ -423,8 +422,8 @@ static void generating(TablaModel *model, enum action action) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-/* Every function that takes a model rejects this handle. */
-static void check_invalid(TablaModel *handle) {
+/* Every function of a model rejects this handle. */
+static void rejects_handle(TablaModel *handle) {
     TablaModelInfo info;
     uint32_t token = 77;
     size_t count = 4711;
@@ -445,7 +444,7 @@ static void check_invalid(TablaModel *handle) {
     FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_encode_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
-    check_invalid_session(handle);
+    rejects_session_handle(handle);
     CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
 }
@@ -457,16 +456,16 @@ static void handles(TablaModel *second) {
     TablaModel *third;
 
     CHECK(first != second);
-    check_invalid(NULL);
-    check_invalid((TablaModel *)(void *)&local);
-    check_invalid((TablaModel *)memory);
-    check_invalid((TablaModel *)(uintptr_t)1000001);
-    check_invalid((TablaModel *)(uintptr_t)-1);
+    rejects_handle(NULL);
+    rejects_handle((TablaModel *)(void *)&local);
+    rejects_handle((TablaModel *)memory);
+    rejects_handle((TablaModel *)(uintptr_t)1000001);
+    rejects_handle((TablaModel *)(uintptr_t)-1);
     CHECK(tabla_free_model(first) == TABLA_OK);
-    check_invalid(first);
-    third = load(); /* may reuse the slot of the first */
+    rejects_handle(first);
+    third = load(); /* reuses the entry of the first */
     CHECK(third != first && third != second);
-    check_invalid(first);
+    rejects_handle(first);
     CHECK(tabla_reset(second) == TABLA_OK && tabla_reset(third) == TABLA_OK);
     CHECK(tabla_last_error_code() == TABLA_OK);
     CHECK(tabla_free_model(third) == TABLA_OK);
@@ -486,12 +485,12 @@ static void threads(void) {
     const char *text;
     FAILS(tabla_reset(NULL), TABLA_ERROR_HANDLE);
     text = tabla_last_error();
-    run_in_thread(other_error, NULL);
+    run_on_thread(other_error, NULL);
     CHECK(text == tabla_last_error() && strstr(text, "NULL") != NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* In a forked child every call fails at once. Returns the number of failed checks. */
+/* Calls in the child of a fork fail at once. Returns the number of failed checks. */
 static char child(TablaModel *model) {
     struct timespec start, end;
     uint32_t token = 77;
@@ -511,7 +510,7 @@ static char child(TablaModel *model) {
 
 static void forking(TablaModel *model) {
     uint32_t tokens[64], token;
-    size_t count = story(model, tokens);
+    size_t count = encode_prompt(model, tokens);
     char wrong = 77;
     int status = 0, ends[2];
     pid_t pid;
@@ -524,7 +523,7 @@ static void forking(TablaModel *model) {
         alarm(20);
         wrong = child(model);
         status = write(ends[1], &wrong, 1) != 1;
-        /* Without the parent's threads, valgrind would report their memory as leaked. */
+        /* The child has no threads that reference the parent's memory, so valgrind would report leaks. */
         raise(SIGKILL);
     }
     CHECK(pid > 0);
@@ -536,7 +535,7 @@ static void forking(TablaModel *model) {
     CHECK(tabla_reset(model) == TABLA_OK);
 }
 
-/* Reads the signal handlers, which the library must not change. */
+/* Reads the signal handlers, which the library does not change. */
 static void signals(void (*handlers[9])(int)) {
     const int all[9] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
     int i;
@@ -555,9 +554,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     signals(before);
-    threads(); /* before anything is loaded */
+    threads(); /* before a model is loaded */
     loading(argv[1]);
-    head_types();
+    heads();
     bad_files(argv[2]);
     sizes();
     model = load();
@@ -572,12 +571,12 @@ int main(int argc, char **argv) {
     embeddings();
     sessions(model, argv[3]);
     logs();
-    generating(model, NOTHING);
+    generating(model, NONE);
     generating(model, STOP);
     generating(model, CALL);
-    generating(model, CANCEL_FROM_THREAD);
-    generating(load(), FREE_FROM_THREAD);
-    generating(load(), FREE_FROM_CALLBACK);
+    generating(model, CANCEL_ON_THREAD);
+    generating(load(), FREE_ON_THREAD);
+    generating(load(), FREE_IN_CALLBACK);
     handles(model);
     threads();
     forking(model);

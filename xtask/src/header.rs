@@ -14,7 +14,7 @@ pub(crate) fn header() -> Result<String> {
     let mut bytes = Vec::new();
     builder.generate()?.write(&mut bytes);
     let text = String::from_utf8(bytes)?;
-    Ok(one_line(&plain_comments(&text)))
+    Ok(one_line(&parenthesize_negatives(&plain_comments(&text))))
 }
 
 /// Removes the Rust heading `# Safety` from comments and keeps its text as a paragraph.
@@ -66,9 +66,27 @@ fn one_line(text: &str) -> String {
     out
 }
 
+/// Puts negative constants in parentheses, so that expressions like `1 -TABLA_X` are correct.
+fn parenthesize_negatives(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        match line.split_once(" -") {
+            Some((name, number)) if line.starts_with("#define ") => {
+                out.push_str(name);
+                out.push_str(" (-");
+                out.push_str(number);
+                out.push(')');
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{one_line, plain_comments};
+    use super::{one_line, parenthesize_negatives, plain_comments};
 
     #[test]
     fn removes_safety_heading() {
@@ -83,5 +101,12 @@ mod tests {
         let long = "    /**\n     * Layers.\n     */\n    int n;\n/**\n * a\n * b\n */\n";
         let short = "    /** Layers. */\n    int n;\n/**\n * a\n * b\n */\n";
         assert_eq!(one_line(long), short);
+    }
+
+    #[test]
+    fn negative_constants_have_parentheses() {
+        let text = "#define A -1\n#define B 2\n/** a -1 */\n";
+        let expected = "#define A (-1)\n#define B 2\n/** a -1 */\n";
+        assert_eq!(parenthesize_negatives(text), expected);
     }
 }

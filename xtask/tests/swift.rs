@@ -186,11 +186,11 @@ fn failed_bundles_leave_no_files() {
     for (argument, words) in [
         (
             "x86_64-unknown-linux-gnu=missing.a",
-            "there is no library missing.a",
+            "library missing.a does not exist",
         ),
-        ("missing.a", "missing.a is not TRIPLES=LIBRARY"),
-        ("a\"b=missing.a", "names no triples"),
-        ("=missing.a", "names no triples"),
+        ("missing.a", "expected TRIPLES=LIBRARY"),
+        ("a\"b=missing.a", "invalid triples"),
+        ("=missing.a", "invalid triples"),
     ] {
         let why = fails(bundle(&out).arg(argument));
         assert!(why.contains(words), "{argument}: {why}");
@@ -204,14 +204,14 @@ fn failed_bundles_leave_no_files() {
     assert!(why.contains(".artifactbundle"), "{why}");
     std::fs::create_dir_all(&out).expect("the folder is created");
     let why = fails(bundle(&out).arg("a=b"));
-    assert!(why.contains("is no bundle"), "{why}");
+    assert!(why.contains("is not a bundle"), "{why}");
 }
 
 #[test]
 #[cfg(not(target_os = "macos"))]
 fn framework_requires_macos() {
     let why = fails(&mut Command::new(package().join("scripts/xcframework.sh")));
-    assert!(why.contains("on a Mac"), "{why}");
+    assert!(why.contains("requires macOS"), "{why}");
 }
 
 /// Compiles a program that imports the module with clang, as C and as Objective-C.

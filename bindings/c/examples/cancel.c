@@ -1,5 +1,5 @@
 /*
- * A story that ends at Ctrl-C, or after as many seconds as one says; the program goes on.
+ * Generates a story until Ctrl-C or a time limit cancels it. The program continues after that.
  *
  *     cancel [seconds [model]]
  */
@@ -14,10 +14,10 @@
 
 static TablaSession *session;
 
-/* A thread waits for the signal: in a handler only little may be called. */
-static void *wait_for_signal(void *with) {
+/* A thread waits for the signal, because few functions may be called in a signal handler. */
+static void *wait_for_signal(void *signals) {
     int number;
-    sigwait(with, &number);
+    sigwait(signals, &number);
     tabla_session_cancel(session);
     return NULL;
 }
@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
 
     tabla_generate_options_init(&options, sizeof options);
     options.ignore_stops = 1;
-    options.context_shift = 1; /* it would never end */
+    options.context_shift = 1; /* the answer does not end by itself */
     stats.struct_size = sizeof stats;
     if (tabla_session_generate(session, "Once upon a time", &options, show, NULL, &stats) != TABLA_OK) {
         fprintf(stderr, "%s\n", tabla_last_error());

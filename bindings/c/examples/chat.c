@@ -1,9 +1,9 @@
 /*
- * A conversation: each line of standard input is a turn.
+ * Chat: each line of standard input is a message.
  *
  *     chat [model [template]]
  *
- * Without a model it is the built-in story model, which has no chat template of its own.
+ * The default is the built-in story model, which has no chat template.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -18,14 +18,14 @@ static int failed(const char *what) {
 }
 
 /* Appends {"role": role, "content": text} to a JSON array of messages. */
-static char *say(char *messages, const char *role, const char *text) {
-    size_t room = strlen(messages) + 6 * strlen(text) + strlen(role) + 40, at;
+static char *append(char *messages, const char *role, const char *text) {
+    size_t size = strlen(messages) + 6 * strlen(text) + strlen(role) + 40, at;
     const char *c;
-    messages = realloc(messages, room);
+    messages = realloc(messages, size);
     if (messages == NULL) {
         exit(1);
     }
-    at = strlen(messages) - 1; /* over the bracket */
+    at = strlen(messages) - 1; /* overwrites the bracket */
     at += (size_t)sprintf(messages + at, "%s{\"role\": \"%s\", \"content\": \"", at > 1 ? ", " : "", role);
     for (c = text; *c != '\0'; c++) {
         if ((unsigned char)*c < 0x20 || *c == '"' || *c == '\\') {
@@ -47,28 +47,28 @@ int main(int argc, char **argv) {
     char *messages = strdup("[]"), line[4096], answer[65536];
 
     if (session == NULL) {
-        return failed("the model cannot be loaded");
+        return failed("cannot load the model");
     }
     chat.struct_size = sizeof chat;
     chat.chat_template = argc > 2 ? argv[2] : argc > 1 ? NULL : "vicuna";
     piece.struct_size = sizeof piece;
     if (tabla_generate_options_init(&options, sizeof options) != TABLA_OK) {
-        return failed("options");
+        return failed("cannot initialize the options");
     }
     options.max_tokens = 200;
 
     while (fputs("> ", stdout), fflush(stdout), fgets(line, sizeof line, stdin) != NULL) {
         size_t bytes = 0;
         line[strcspn(line, "\n")] = '\0';
-        messages = say(messages, "user", line);
+        messages = append(messages, "user", line);
 
-        /* The whole conversation again: what the session knows of it is not computed again. */
+        /* Passes the whole conversation; the session only computes new tokens. */
         if (tabla_session_begin_chat(session, messages, &chat, &options) != TABLA_OK) {
-            return failed("no answer");
+            return failed("cannot start the answer");
         }
         for (;;) {
             if (tabla_session_next(session, &piece) != TABLA_OK) {
-                return failed("the answer broke off");
+                return failed("the answer failed");
             }
             if (piece.finish != TABLA_FINISH_NONE) {
                 break;
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
         }
         answer[bytes] = '\0';
         puts("");
-        messages = say(messages, "assistant", answer);
+        messages = append(messages, "assistant", answer);
     }
     puts("");
     free(messages);

@@ -1,5 +1,5 @@
 /*
- * How near texts are to the first of them.
+ * Prints the similarity of each text to the first one.
  *
  *     embed [model [text ...]]
  */
@@ -9,27 +9,27 @@
 #include <tabla.h>
 
 int main(int argc, char **argv) {
-    static const char *const some[] = {"A girl plays with a ball.", "The child has a toy.", "Rain fell."};
-    const char *const *texts = argc > 2 ? (const char *const *)argv + 2 : some;
+    static const char *const samples[] = {"A girl plays with a ball.", "The child has a toy.", "Rain fell."};
+    const char *const *texts = argc > 2 ? (const char *const *)argv + 2 : samples;
     size_t texts_count = argc > 2 ? (size_t)argc - 2 : 3, count, i, k;
-    TablaLoadOptions loading = {0};
-    TablaEmbedOptions how = {0};
+    TablaLoadOptions load = {0};
+    TablaEmbedOptions embed = {0};
     TablaModel *model;
     float *rows;
 
-    loading.struct_size = sizeof loading;
-    loading.embeddings = 1;
-    how.struct_size = sizeof how;
+    load.struct_size = sizeof load;
+    load.embeddings = 1;
+    embed.struct_size = sizeof embed;
     if (argc < 2) {
-        how.pooling = TABLA_POOLING_MEAN; /* the story model says nothing of it */
+        embed.pooling = TABLA_POOLING_MEAN; /* the story model does not configure one */
     }
-    model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &loading);
-    if (model == NULL || tabla_embed(model, texts, texts_count, &how, NULL, 0, &count) != TABLA_OK) {
+    model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &load);
+    if (model == NULL || tabla_embed(model, texts, texts_count, &embed, NULL, 0, &count) != TABLA_OK) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;
     }
     rows = malloc(count * sizeof *rows);
-    if (rows == NULL || tabla_embed(model, texts, texts_count, &how, rows, count, &count) != TABLA_OK) {
+    if (rows == NULL || tabla_embed(model, texts, texts_count, &embed, rows, count, &count) != TABLA_OK) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;
     }
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
         size_t dim = count / texts_count;
         double cosine = 0;
         for (k = 0; k < dim; k++) {
-            cosine += (double)rows[k] * rows[i * dim + k]; /* rows have the length 1 */
+            cosine += (double)rows[k] * rows[i * dim + k]; /* embeddings are normalized */
         }
         printf("%6.3f  %s\n", cosine, texts[i]);
     }

@@ -1,5 +1,5 @@
 /*
- * Loading with a progress bar, and what the library has to say.
+ * Loads a model with a progress bar and log messages.
  *
  *     progress [model]
  */
@@ -15,7 +15,7 @@ static int32_t bar(uint32_t stage, const char *name, double milliseconds, float 
     }
     printf("] %-14s %7.1f ms", name, milliseconds);
     fflush(stdout);
-    return 0; /* anything else stops the load */
+    return 0; /* any other value cancels loading */
 }
 
 static void line(int32_t level, const char *message, void *user_data) {

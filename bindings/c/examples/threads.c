@@ -1,6 +1,6 @@
 /*
- * Several sessions of one model, each on a thread of its own: they go on together, and share what
- * begins alike.
+ * Several sessions of one model, each on its own thread. They are computed at the same time, and share
+ * the KV cache of common prefixes.
  *
  *     threads [model]
  */
@@ -20,8 +20,8 @@ static int32_t collect(uint32_t token, const char *text, size_t text_bytes, void
     return 0;
 }
 
-static void *tell(void *with) {
-    int number = *(int *)with;
+static void *generate(void *argument) {
+    int number = *(int *)argument;
     TablaSession *session = tabla_session_new(model);
     TablaGenerateOptions options;
     char story[4096];
@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     }
     for (i = 0; i < THREADS; i++) {
         numbers[i] = i;
-        pthread_create(&threads[i], NULL, tell, &numbers[i]);
+        pthread_create(&threads[i], NULL, generate, &numbers[i]);
     }
     for (i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);

@@ -1,10 +1,10 @@
-"""What Python adds to a token: a stream's pieces against one call of the library that makes no pieces.
+"""Measures the overhead of Python per token: a stream of pieces compared with one call of the library.
 
     python benches/stream.py [model.gguf]
 
-All ways draw the same tokens, in turns. Told are the medians over all rounds of how long a token takes, and
-of how much longer than in the one call of the same round; the share is of a token of a model that makes 500
-a second. What log-probabilities cost the library itself is part of theirs.
+All variants generate the same tokens, in turns. Prints the median time per token over all rounds,
+and the median difference to the single call of the same round, also as a share of a token at 500
+tokens per second. The times with log-probabilities include their cost in the library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Callable
 import tabla
 from tabla._errors import check
 from tabla._native import ffi, lib
-from tabla._options import generate_options, known
+from tabla._options import checked, generate_options
 
 TOKENS = 200
 ROUNDS = 40
@@ -28,8 +28,8 @@ LOGPROBS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True, logprobs=
 
 
 def one_call(session: tabla.Session) -> None:
-    """The library alone."""
-    options = generate_options(known(OPTIONS, "one_call"))
+    """One call of the library, without Python objects."""
+    options = generate_options(checked(OPTIONS, "one_call"))
     pointer = session._pointer
     check(lib.tabla_session_generate(pointer, ffi.NULL, options.c, ffi.NULL, ffi.NULL, ffi.NULL))
 
@@ -41,13 +41,13 @@ def stream(session: tabla.Session) -> None:
 
 
 def stream_logprobs(session: tabla.Session) -> None:
-    """A stream of pieces with the five likeliest tokens of each."""
+    """A stream of pieces with the five likeliest tokens of each position."""
     for _ in session.stream(**LOGPROBS):
         pass
 
 
 def async_stream(session: tabla.Session) -> None:
-    """The async twin of a stream."""
+    """An async stream."""
 
     async def take() -> None:
         async for _ in session.astream(**OPTIONS):
@@ -56,7 +56,7 @@ def async_stream(session: tabla.Session) -> None:
     asyncio.run(take())
 
 
-WAYS: list[Callable[[tabla.Session], None]] = [one_call, stream, stream_logprobs, async_stream]
+VARIANTS: list[Callable[[tabla.Session], None]] = [one_call, stream, stream_logprobs, async_stream]
 
 
 def main() -> None:
@@ -64,15 +64,15 @@ def main() -> None:
     with tabla.Model.load(path, device="cpu") as model, model.session() as session:
         session.prefill("Once upon a time")
         prompt = len(session.tokens)
-        took: dict[str, list[float]] = {way.__name__: [] for way in WAYS}
+        took: dict[str, list[float]] = {variant.__name__: [] for variant in VARIANTS}
         for round in range(ROUNDS + 1):
-            for way in WAYS:
+            for variant in VARIANTS:
                 session.truncate(prompt)
-                begun = time.perf_counter()
-                way(session)
+                start = time.perf_counter()
+                variant(session)
                 assert len(session.tokens) == prompt + TOKENS
                 if round > 0:  # the first warms up
-                    took[way.__name__].append((time.perf_counter() - begun) / TOKENS * 1e6)
+                    took[variant.__name__].append((time.perf_counter() - start) / TOKENS * 1e6)
     for name, times in took.items():
         more = median(time - alone for time, alone in zip(times, took["one_call"]))
         share = 100 * more / TOKEN_US

@@ -1,8 +1,8 @@
-"""A conversation: each line of standard input is a turn, and Ctrl-C ends an answer.
+"""Chat: each line of standard input is a message, and Ctrl-C ends an answer.
 
     python chat.py [model [template]]
 
-Without a model it is the built-in story model, which has no chat template of its own.
+The default is the built-in story model, which has no chat template.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads facts out of texts: each answer is JSON that a schema accepts, many at once.
+"""Extracts facts from texts: each answer is JSON that matches a schema.
 
 python extract.py [model]
 """

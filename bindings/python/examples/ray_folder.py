@@ -1,6 +1,6 @@
-"""Runs a folder of prompts on two engines, and reads what came of them.
+"""Runs a folder of prompts on two engines, and prints the results.
 
-Run it again: what is there is kept, and nothing is computed twice.
+A second run computes nothing: it keeps the existing results.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Finds the lines that mean most nearly what a question does.
+"""Semantic search: prints the lines whose meaning is most similar to a question.
 
     python search.py question [model < lines]
 
-Without a model it is the built-in story model, which was not trained for it, and lines of its own.
+The default is the built-in story model, which was not trained for embeddings, and example lines.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ lines = [line.strip() for line in sys.stdin] if path else LINES
 with tabla.Model.load(path, embeddings=True) as model:
     rows = model.embed([question, *lines], pooling=None if path else "mean", normalize=True)
 
-likeness = rows[1:] @ rows[0]  # both have the length 1: the cosine of the angle between them
-for at in np.argsort(-likeness)[:10]:
-    print(f"{likeness[at]:.3f}  {lines[at]}")
+similarity = rows[1:] @ rows[0]  # cosine similarity: embeddings are normalized
+for at in np.argsort(-similarity)[:10]:
+    print(f"{similarity[at]:.3f}  {lines[at]}")

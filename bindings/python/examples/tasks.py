@@ -1,4 +1,4 @@
-"""Many streams in one thread, of which each ends when it has had its time.
+"""Many streams in one thread, each with a time limit.
 
 python tasks.py [model]
 """
@@ -12,18 +12,18 @@ import tabla
 
 
 async def tell(model: tabla.Model, animal: str, seconds: float) -> None:
-    said = ""
+    text = ""
 
-    async def listen() -> None:
-        nonlocal said
+    async def read() -> None:
+        nonlocal text
         async for piece in model.astream(f"Once upon a time there was a {animal}"):
-            said += piece.text
+            text += piece.text
 
     try:
-        await asyncio.wait_for(listen(), seconds)
+        await asyncio.wait_for(read(), seconds)
     except asyncio.TimeoutError:
-        said += " ..."
-    print(f"{animal}: {said.strip()}")
+        text += " ..."
+    print(f"{animal}: {text.strip()}")
 
 
 async def main() -> None:

@@ -1,7 +1,7 @@
-"""Tabla runs language and embedding models from the files that you have.
+"""Runs language, embedding and speech models from GGUF and safetensors files.
 
 >>> import tabla
->>> with tabla.Model.load() as model:  # the small story model that is part of the library
+>>> with tabla.Model.load() as model:  # the small built-in story model
 ...     print(model.generate("Once upon a time", max_tokens=8).text)
 """
 

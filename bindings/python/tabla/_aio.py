@@ -1,4 +1,4 @@
-"""The async twins: calls go to threads, and a task that is cancelled cancels its call."""
+"""Async functions: calls run in a thread pool, and cancelling a task cancels its call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import AsyncIterator, Callable, Protocol, TypeVar
 
-from ._answer import Answer, Piece, whole
+from ._answer import Answer, Piece, join_pieces
 from ._handle import CANCEL_AGAIN_SECONDS, in_child
 from ._stream import Stream
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Threads:
-    """Where calls wait: for the device, or for their turn at it."""
+    """Thread pool for blocking calls of the library."""
 
     pool: ThreadPoolExecutor
 
@@ -29,20 +29,20 @@ in_child(_Threads.start)
 
 
 async def run(call: Callable[[], T], cancel: Callable[[], object]) -> T:
-    """Makes a call on a thread. It has returned when this does, cancelled or not."""
+    """Runs a call in the thread pool and waits until it returns, even if the task is cancelled."""
     loop = asyncio.get_running_loop()
     has_returned: asyncio.Future[None] = loop.create_future()
 
-    def tell(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has gone
+    def notify(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(_settle, has_returned)
 
     future = _Threads.pool.submit(call)
-    future.add_done_callback(tell)
+    future.add_done_callback(notify)
     try:
         await has_returned
     except asyncio.CancelledError:
-        # The library forgets what comes before a call begins.
+        # The library ignores a cancellation before the call has started, so it is repeated.
         while not future.done():
             cancel()
             await asyncio.sleep(CANCEL_AGAIN_SECONDS)
@@ -55,13 +55,13 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def begun(call: Callable[[], T]) -> T:
-    """Makes a call that nothing cancels: a template is rendered, a grammar compiled."""
+async def run_uncancellable(call: Callable[[], T]) -> T:
+    """Runs a call that cannot be cancelled, such as rendering a template or compiling a grammar."""
     return await run(call, lambda: None)
 
 
 class Pieces(Protocol):
-    """A stream or a batch."""
+    """Interface of `Stream` and `Batch`."""
 
     def __next__(self) -> Piece: ...
 
@@ -71,8 +71,8 @@ class Pieces(Protocol):
 
 
 class AsyncStream(AsyncIterator[Piece]):
-    """The async twin of `Stream`: for `async for` and `async with`. Cancelling the task that waits for a
-    piece ends the answer."""
+    """Async version of `Stream`, for `async for` and `async with`. Cancelling the task that waits for
+    a piece ends the answer."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -90,11 +90,11 @@ class AsyncStream(AsyncIterator[Piece]):
     def _next(self) -> Piece | None:
         try:
             return next(self._pieces)
-        except StopIteration:  # which no future can hold
+        except StopIteration:  # a future cannot raise it
             return None
 
     async def aclose(self) -> None:
-        """Ends the answer here. One that has ended stays as it is."""
+        """Ends the answer. Does nothing if it has ended."""
         await run(self._pieces.close, self._pieces.cancel)
 
     async def __aenter__(self) -> AsyncStream:
@@ -105,5 +105,5 @@ class AsyncStream(AsyncIterator[Piece]):
 
 
 async def gather(stream: Stream) -> Answer:
-    """The rest of an answer as one."""
-    return whole([piece async for piece in AsyncStream(stream)])
+    """Returns the remaining pieces of a stream as one answer."""
+    return join_pieces([piece async for piece in AsyncStream(stream)])

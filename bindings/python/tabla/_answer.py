@@ -1,4 +1,4 @@
-"""What an answer is made of."""
+"""Answers, their pieces and their statistics."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ FINISH_REASONS = {
 
 @dataclass(frozen=True)
 class LogProb:
-    """How likely the model held a token, before biases and samplers."""
+    """Log-probability of a token, before logit biases and samplers."""
 
     token: int
     logprob: float
-    """The natural logarithm."""
+    """Natural logarithm of the probability."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What an answer took."""
+    """Statistics of an answer."""
 
     prompt_tokens: int
     tokens: int
-    """Tokens that were picked."""
+    """Number of generated tokens."""
     prompt_ms: float
-    """Milliseconds of the prompt; 0 in a batch, where they are part of the others'."""
+    """Duration of prefill in milliseconds; 0 in a batch, which computes several prompts together."""
     tokens_ms: float
-    """Milliseconds of the tokens behind it."""
+    """Duration of decoding in milliseconds."""
     guesses: int
-    """Guesses that were made at tokens."""
+    """Number of draft tokens of speculative decoding."""
     guesses_right: int
+    """Number of accepted draft tokens."""
 
     @property
     def tokens_per_second(self) -> float:
-        """How fast tokens came behind the prompt; 0 where none did."""
+        """Decoding speed; 0 if no tokens were generated."""
         return self.tokens / self.tokens_ms * 1e3 if self.tokens_ms else 0.0
 
 
@@ -57,26 +58,26 @@ class Piece:
     """A piece of an answer: one token, text that was held back to the end, or the end itself."""
 
     text: str
-    """What the token completes: empty while a character is incomplete or a stop string may have begun."""
+    """Text that the token completes; empty while a character is incomplete or a stop string may have started."""
     token: int | None = None
-    """`None` where text was held back to the end, and at the end."""
+    """Token id; `None` for text that was held back to the end, and for the end."""
     logprob: float | None = None
-    """How likely the token was, as a natural logarithm, where `logprobs` asked for it."""
+    """Log-probability of the token (natural logarithm), if `logprobs` is set."""
     top_logprobs: tuple[LogProb, ...] = ()
-    """The likeliest tokens in its place, the likeliest first."""
+    """Likeliest tokens at this position, in descending order of probability."""
     index: int = 0
-    """Of a batch: whose piece it is."""
+    """Index of the answer in its batch."""
     finish_reason: str | None = None
-    """`None` while the answer goes on. Its last piece has no text and says why it ended: `"stop"` (a stop
-    token, a stop string, the end of a grammar), `"length"` (`max_tokens`), `"context"` (it is full),
-    `"cancelled"`; in a batch also `"failed"`."""
+    """Reason why the answer ended, in its last piece, which has no text; otherwise `None`. `"stop"` (stop
+    token, stop string or end of the grammar), `"length"` (`max_tokens`), `"context"` (the context is full)
+    or `"cancelled"`; in a batch also `"failed"`."""
     stats: Stats | None = None
-    """What the answer took, in its last piece."""
+    """Statistics of the answer, in its last piece."""
     error: TablaError | None = None
-    """Of a batch: why the answer failed, in its last piece."""
+    """Error of a failed answer of a batch, in its last piece."""
 
     def _logprobs(self) -> list[tuple[int, float]]:
-        """Pairs of token id and log-probability, as `_html.answer` takes them."""
+        """Returns pairs of token id and log-probability for `_html.answer`."""
         if self.token is None or self.logprob is None:
             return []
         return [(self.token, self.logprob), *((top.token, top.logprob) for top in self.top_logprobs)]
@@ -84,19 +85,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. `str()` is its text; a notebook colours its tokens by how likely they were, where
-    `logprobs` asked for that."""
+    """A complete answer. `str()` returns its text. A notebook colours the tokens by probability if
+    `logprobs` is set."""
 
     text: str
     pieces: tuple[Piece, ...] = field(repr=False)
-    """As a stream yields them, without the end."""
+    """All pieces of the answer except the last one, which has no text."""
     finish_reason: str
-    """As of `Piece`."""
+    """Same as `Piece.finish_reason`."""
     stats: Stats
 
     @property
     def tokens(self) -> list[int]:
-        """What was picked."""
+        """Ids of the generated tokens."""
         return [piece.token for piece in self.pieces if piece.token is not None]
 
     def __str__(self) -> str:
@@ -107,8 +108,8 @@ class Answer:
         return _html.answer([(piece.text, piece._logprobs()) for piece in self.pieces], note)
 
 
-def whole(pieces: Iterable[Piece]) -> Answer:
-    """The answer of all pieces, the end among them."""
+def join_pieces(pieces: Iterable[Piece]) -> Answer:
+    """Joins all pieces of an answer, including the last one."""
     *pieces, end = pieces
     assert end.finish_reason is not None and end.stats is not None
     text = "".join(piece.text for piece in pieces)
@@ -116,7 +117,8 @@ def whole(pieces: Iterable[Piece]) -> Answer:
 
 
 def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callable[..., int]) -> Piece:
-    """The next piece of a session or batch: `take` writes it to `c`, and `stats` what an answer took."""
+    """Returns the next piece of a session or batch. `take` writes it to `c`, and `stats` writes the
+    statistics of the answer."""
     with handle._reading:
         pointer = handle._pointer
         check(take(pointer, c))
@@ -126,10 +128,10 @@ def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callab
         if c.status != 0:
             error = failure(c.status, ffi.unpack(c.text, c.text_bytes).decode())
             return Piece("", index=c.number, finish_reason=reason, error=error)
-        done = Struct("TablaStats").c
-        check(stats(pointer, done))
-        took = Stats(**{f.name: getattr(done, f.name) for f in fields(Stats)})
-        return Piece("", index=c.number, finish_reason=reason, stats=took)
+        c_stats = Struct("TablaStats").c
+        check(stats(pointer, c_stats))
+        values = Stats(**{f.name: getattr(c_stats, f.name) for f in fields(Stats)})
+        return Piece("", index=c.number, finish_reason=reason, stats=values)
 
 
 def _token(c: CData) -> Piece:

@@ -1,4 +1,4 @@
-"""Answers to conversations in the shape of OpenAI's chat completions."""
+"""Chat completions in the format of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from typing import Any, Mapping, Sequence
 
 from ._answer import Piece
-from ._c import CData, Struct, json_text, taken, taken_bytes, text
+from ._c import CData, Struct, call_for_array, call_for_bytes, json_text, text
 from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
@@ -17,26 +17,26 @@ from ._options import CHAT_FIELDS, ChatOptions, GenerateOptions, chat_options
 from ._reply import Object, Reply
 
 Messages = Sequence[Mapping[str, Any]]
-"""Messages as OpenAI's interface has them: `{"role": "user", "content": "..."}`."""
+"""Messages in the format of the OpenAI API: `{"role": "user", "content": "..."}`."""
 
 
 class ChatRequest(ChatOptions, GenerateOptions, total=False):
-    """What `Model.chat` takes beside the messages."""
+    """Keyword arguments of `Model.chat`."""
 
     model: str | None
-    """Comes back in the answer."""
+    """Name that is returned in the answer."""
     n: int | None
-    """Choices, drawn with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1."""
     response_format: Mapping[str, Any] | None
-    """`{"type": "json_object"}`, or `"json_schema"` with the schema: the answer follows it."""
+    """Format that constrains the answer: `{"type": "json_object"}`, or `"json_schema"` with the schema."""
     stream_options: Mapping[str, Any] | None
-    """`{"include_usage": True}`: a last chunk has the usage."""
+    """`{"include_usage": True}`: adds a last chunk with the usage."""
     tool_choice: str | Mapping[str, Any] | None
     """`"auto"`, `"none"`, `"required"`, or `{"type": "function", "function": {"name": ...}}`."""
 
 
 class ChatReply(Reply):
-    """As `chat.completion`."""
+    """Reply to a chat completion request."""
 
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
@@ -50,14 +50,14 @@ class ChatReply(Reply):
         options = chat_options(chat)
         grammars = [
             forced_call(model, tool_choice, options),
-            formatted(model, arguments.pop("response_format", {"type": "text"})),
+            response_grammar(model, arguments.pop("response_format", {"type": "text"})),
             arguments.pop("grammar", None),
         ]
-        wanted = [grammar for grammar in grammars if grammar is not None]
-        if len(wanted) > 1:
-            raise ArgumentError("an answer follows one of tool_choice, response_format and grammar")
-        if wanted:
-            arguments["grammar"] = wanted[0]
+        given = [grammar for grammar in grammars if grammar is not None]
+        if len(given) > 1:
+            raise ArgumentError("only one of tool_choice, response_format and grammar can be set")
+        if given:
+            arguments["grammar"] = given[0]
         count = arguments.get("n", 1)
         prompt = render(model, messages, options)
         super().__init__(model, [encode(model, messages, options)], arguments)
@@ -70,7 +70,7 @@ class ChatReply(Reply):
     def take(self, piece: Piece) -> list[Object]:
         choice = self._choices[piece.index]
         deltas = [delta(piece.index, part) for part in choice.take(piece)]
-        if piece.token is not None and self.wants_logprobs:
+        if piece.token is not None and self.has_logprobs:
             choice.logprobs.append(self._logprob(piece))
             deltas = deltas or [delta(piece.index, {})]
             deltas[0]["logprobs"] = {"content": choice.logprobs[-1:], "refusal": None}
@@ -85,7 +85,7 @@ class ChatReply(Reply):
             {
                 "index": index,
                 "message": choice.message(),
-                "logprobs": {"content": choice.logprobs, "refusal": None} if self.wants_logprobs else None,
+                "logprobs": {"content": choice.logprobs, "refusal": None} if self.has_logprobs else None,
                 "finish_reason": choice.finish_reason,
             }
             for index, choice in enumerate(self._choices)
@@ -98,12 +98,12 @@ class ChatReply(Reply):
         return {**own, "top_logprobs": top}
 
     def _likely(self, token: int, logprob: float | None) -> Object:
-        spelt = self.model.token_bytes(token)
-        return {"token": spelt.decode(errors="replace"), "bytes": list(spelt), "logprob": logprob}
+        data = self.model.token_bytes(token)
+        return {"token": data.decode(errors="replace"), "bytes": list(data), "logprob": logprob}
 
 
 class Choice:
-    """One answer, of which thoughts, content and calls are told apart as it comes."""
+    """One answer, whose reasoning, content and tool calls are separated during decoding."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
@@ -113,7 +113,7 @@ class Choice:
         self.finish_reason: str | None = None
 
     def take(self, piece: Piece) -> list[Object]:
-        """What a piece adds to the message."""
+        """Returns the parts of the message that a piece completes."""
         has_ended = piece.finish_reason is not None
         parts = self._parser.finish() if has_ended else self._parser.push(piece)
         return [self._add(part) for part in parts]
@@ -130,7 +130,7 @@ class Choice:
         return {"tool_calls": [{"index": call["index"], **self.tool_calls[-1]}]}
 
     def message(self) -> Object:
-        """The whole."""
+        """Returns the complete message."""
         texts = {name: "".join(parts) for name, parts in self._texts.items()}
         content = texts["content"] if texts["content"] or not self.tool_calls else None
         message: Object = {"role": "assistant", "content": content, "refusal": None}
@@ -142,12 +142,12 @@ class Choice:
 
 
 class Parser(Handle):
-    """What takes an answer apart: a list of parts for each piece, as `tabla_parser_push` writes them."""
+    """Parser of answers: returns a list of parts for each piece, in the format of `tabla_parser_push`."""
 
     def __init__(self, model: ModelHandle, options: Struct, prompt: str) -> None:
-        # Of the prompt only the marks around thoughts are looked at; C ends texts at a NUL.
-        begun = text(prompt.replace("\0", ""), "prompt")
-        super().__init__(lib.tabla_parser_new(model._pointer, options.c, begun), lib.tabla_parser_free)
+        # The parser reads only the reasoning markers of the prompt, so a NUL can be removed.
+        c_prompt = text(prompt.replace("\0", ""), "prompt")
+        super().__init__(lib.tabla_parser_new(model._pointer, options.c, c_prompt), lib.tabla_parser_free)
         self._parts = ffi.new("const char **")
 
     def push(self, piece: Piece) -> list[Object]:
@@ -168,22 +168,22 @@ class Parser(Handle):
 def render(model: ModelHandle, messages: Messages, options: Struct) -> str:
     """Returns a conversation as text."""
     given = json_text(messages, "messages")
-    return taken_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
+    return call_for_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
 
 
 def encode(model: ModelHandle, messages: Messages, options: Struct) -> list[int]:
     """Returns a conversation as tokens."""
     given = json_text(messages, "messages")
-    return list(taken("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
+    return list(call_for_array("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
 
 
 def delta(index: int, added: Object, finish_reason: str | None = None) -> Object:
-    """What a chunk has of a choice."""
+    """Returns the entry of a choice in a chunk."""
     return {"index": index, "delta": added, "logprobs": None, "finish_reason": finish_reason}
 
 
 def forced_call(model: ModelHandle, choice: str | Mapping[str, Any], options: Struct) -> Grammar | None:
-    """The grammar of a `tool_choice`."""
+    """Returns the grammar for a `tool_choice`, or `None`."""
     if choice in ("auto", "none"):
         return None
     if choice == "required":
@@ -192,15 +192,15 @@ def forced_call(model: ModelHandle, choice: str | Mapping[str, Any], options: St
         name = choice["function"]["name"]  # type: ignore[index]
     except (TypeError, KeyError):
         raise ArgumentError(
-            f"tool_choice is {choice!r}, none of auto, none, required and the name of a function"
+            f"invalid tool_choice {choice!r}: expected auto, none, required or a function"
         ) from None
     return Grammar(
         lib.tabla_grammar_new_call(model._pointer, options.c, text(name, "tool_choice.function.name"))
     )
 
 
-def formatted(model: ModelHandle, response_format: Mapping[str, Any]) -> Grammar | None:
-    """The grammar of a `response_format`."""
+def response_grammar(model: ModelHandle, response_format: Mapping[str, Any]) -> Grammar | None:
+    """Returns the grammar for a `response_format`, or `None`."""
     kind = response_format.get("type") if isinstance(response_format, Mapping) else response_format
     if kind == "text":
         return None
@@ -210,5 +210,5 @@ def formatted(model: ModelHandle, response_format: Mapping[str, Any]) -> Grammar
         try:
             return Grammar.json_schema(model, response_format["json_schema"]["schema"])
         except KeyError as missing:
-            raise ArgumentError(f"response_format has no {missing}") from None
-    raise ArgumentError(f"response_format is of type {kind!r}, none of text, json_object and json_schema")
+            raise ArgumentError(f"missing key {missing} in response_format") from None
+    raise ArgumentError(f"invalid response_format type {kind!r}: expected text, json_object or json_schema")

@@ -1,4 +1,4 @@
-"""Continued prompts in the shape of OpenAI's completions."""
+"""Completions in the format of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ._options import GenerateOptions
 from ._reply import Object, Reply
 
 Prompts = Union[Prompt, Sequence[Prompt]]
-"""A prompt, as a text or tokens, or several."""
+"""One or several prompts, each a string or token ids."""
 
 
 class CompleteRequest(GenerateOptions, total=False):
-    """What `Model.complete` takes beside the prompts."""
+    """Keyword arguments of `Model.complete`."""
 
     model: str | None
-    """Comes back in the answer."""
+    """Name that is returned in the answer."""
     n: int | None
-    """Choices for each prompt, drawn with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices for each prompt, sampled with `seed`, `seed + 1` and so on. Default 1."""
     echo: bool | None
-    """The prompt comes in front of each choice. `logprobs` are of the choice alone: those of a prompt are
-    `Session.score`."""
+    """Prepends the prompt to each choice. `logprobs` do not include the prompt; use `Session.score` for
+    it."""
     stream_options: Mapping[str, Any] | None
-    """`{"include_usage": True}`: a last chunk has the usage."""
+    """`{"include_usage": True}`: adds a last chunk with the usage."""
 
 
 class CompleteReply(Reply):
-    """As `text_completion`."""
+    """Reply to a completion request."""
 
     kind = chunk_kind = "text_completion"
     id_prefix = "cmpl"
@@ -37,27 +37,27 @@ class CompleteReply(Reply):
     def __init__(self, model: ModelHandle, prompts: Prompts, arguments: dict[str, Any]) -> None:
         echo = arguments.pop("echo", False)
         n = arguments.get("n", 1)
-        given = several(prompts)
+        given = as_list(prompts)
         tokens = [model.tokenize(p) if isinstance(p, str) else p for p in given]
         super().__init__(model, tokens, arguments)
         texts = [p if isinstance(p, str) else model.detokenize(p) for p in given] if echo else []
         self._choices = [choice(index) for index in range(n * len(given))]
-        for whole in self._choices[: n * len(texts)]:
-            whole["text"] = texts[whole["index"] // n]
+        for entry in self._choices[: n * len(texts)]:
+            entry["text"] = texts[entry["index"] // n]
 
     def first(self) -> list[Object]:
-        return [choice(whole["index"], whole["text"]) for whole in self._choices if whole["text"]]
+        return [choice(entry["index"], entry["text"]) for entry in self._choices if entry["text"]]
 
     def take(self, piece: Piece) -> list[Object]:
-        whole = self._choices[piece.index]
+        entry = self._choices[piece.index]
         if piece.finish_reason is not None:
-            whole["finish_reason"] = self.end(piece)
-            return [choice(piece.index, finish_reason=whole["finish_reason"])]
-        logprobs = self._logprobs(piece, len(whole["text"])) if self.wants_logprobs else None
-        whole["text"] += piece.text
+            entry["finish_reason"] = self.end(piece)
+            return [choice(piece.index, finish_reason=entry["finish_reason"])]
+        logprobs = self._logprobs(piece, len(entry["text"])) if self.has_logprobs else None
+        entry["text"] += piece.text
         if logprobs is not None:
-            so_far = whole["logprobs"] or {name: [] for name in logprobs}
-            whole["logprobs"] = {name: so_far[name] + logprobs[name] for name in logprobs}
+            so_far = entry["logprobs"] or {name: [] for name in logprobs}
+            entry["logprobs"] = {name: so_far[name] + logprobs[name] for name in logprobs}
         return [choice(piece.index, piece.text, logprobs)]
 
     def choices(self) -> list[Object]:
@@ -66,26 +66,26 @@ class CompleteReply(Reply):
     def _logprobs(self, piece: Piece, offset: int) -> Object | None:
         if piece.token is None:
             return None
-        top = {self._spelt(likely.token): likely.logprob for likely in piece.top_logprobs}
+        top = {self._token_text(likely.token): likely.logprob for likely in piece.top_logprobs}
         return {
-            "tokens": [self._spelt(piece.token)],
+            "tokens": [self._token_text(piece.token)],
             "token_logprobs": [piece.logprob],
             "top_logprobs": [top],
             "text_offset": [offset],
         }
 
-    def _spelt(self, token: int) -> str:
+    def _token_text(self, token: int) -> str:
         return self.model.token_bytes(token).decode(errors="replace")
 
 
 def choice(
     index: int, text: str = "", logprobs: Object | None = None, finish_reason: str | None = None
 ) -> Object:
-    """A choice, or what a chunk has of it."""
+    """Returns a choice, or its entry in a chunk."""
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
-def several(prompts: Prompts) -> list[Prompt]:
-    """The prompts, of which there may be one alone: a text, or a list of numbers."""
+def as_list(prompts: Prompts) -> list[Prompt]:
+    """Returns a list of prompts. A string or a list of integers is a single prompt."""
     is_one = isinstance(prompts, str) or any(isinstance(token, Integral) for token in prompts)
     return cast("list[Prompt]", [prompts] if is_one else list(prompts))

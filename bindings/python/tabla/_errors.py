@@ -1,4 +1,4 @@
-"""What can go wrong: an exception for every status of the library."""
+"""Exceptions, one for every error code of the library."""
 
 from __future__ import annotations
 
@@ -8,86 +8,86 @@ from ._native import ffi, lib
 
 
 class TablaError(Exception):
-    """A failure of the library. Those below are one each of its codes, which docs/ABI.md registers."""
+    """An error of the library. Each error code has a subclass; docs/ABI.md lists the codes."""
 
     code: ClassVar[int] = 0
-    """The number of the status; 0 for one that this package does not know yet."""
+    """Error code; 0 for a code that this package does not define."""
 
 
 class ArgumentError(TablaError, ValueError):
-    """An argument is out of its range."""
+    """An argument is outside its range."""
 
     code = 1
 
 
 class IoError(TablaError, OSError):
-    """The operating system refused: a missing file, a directory, a read error."""
+    """The operating system reported an error: a missing file, a directory, a read error."""
 
     code = 2
 
 
 class FormatError(TablaError):
-    """The file is damaged, or is not what it claims to be."""
+    """The file is damaged or has another format than expected."""
 
     code = 3
 
 
 class UnsupportedError(TablaError):
-    """The file is sound but uses something that the library does not know."""
+    """The file is valid but uses a feature that the library does not support."""
 
     code = 4
 
 
 class TooLargeError(TablaError):
-    """A size is over a limit: of the model, of its context, of the device."""
+    """A size exceeds a limit of the model, its context or the device."""
 
     code = 5
 
 
 class TokenizerError(TablaError):
-    """The tokenizer cannot be built, or cannot encode this text."""
+    """The tokenizer cannot be built, or cannot encode the text."""
 
     code = 6
 
 
 class GrammarError(TablaError):
-    """A grammar or a schema is refused."""
+    """A grammar or a JSON schema is invalid."""
 
     code = 7
 
 
 class OutOfMemoryError(TablaError, MemoryError):
-    """Memory could not be had."""
+    """A memory allocation failed."""
 
     code = 8
 
 
 class DeviceError(TablaError):
-    """The device refused work."""
+    """The device reported an error."""
 
     code = 9
 
 
 class DeviceLostError(TablaError):
-    """The device is gone; the model must be loaded again."""
+    """The device was lost; the model must be loaded again."""
 
     code = 10
 
 
 class CancelledError(TablaError):
-    """Someone asked to stop."""
+    """The operation was cancelled."""
 
     code = 11
 
 
 class StateError(TablaError):
-    """The call does not fit the state of the object: an empty sequence, an answer that is under way."""
+    """The call is not valid in the current state: an empty sequence, an answer in progress."""
 
     code = 12
 
 
 class InternalError(TablaError):
-    """A promise of the library itself does not hold."""
+    """An invariant of the library does not hold. This is a bug of the library."""
 
     code = 13
 
@@ -99,31 +99,31 @@ class PanicError(TablaError):
 
 
 class HandleError(TablaError):
-    """The object was closed."""
+    """The object is closed."""
 
     code = 15
 
 
 class BusyError(TablaError):
-    """Another thread has what the call needs; it may succeed later."""
+    """The object is in use by another thread; the call may succeed later."""
 
     code = 16
 
 
 class ReentrantError(TablaError):
-    """A callback calls the object that is calling it."""
+    """A callback called the object that called it."""
 
     code = 17
 
 
 class PoisonedError(TablaError):
-    """A panic left the object unusable; close it and make it anew."""
+    """A panic left the object unusable; close it and create a new one."""
 
     code = 18
 
 
 class ForkedError(TablaError):
-    """The process is a fork of one that loaded a model; load the model in the child instead."""
+    """The process was forked from one that had loaded a model; load the model only in the child."""
 
     code = 19
 
@@ -132,13 +132,13 @@ CLASSES = {cls.code: cls for cls in TablaError.__subclasses__()}
 
 
 def failure(status: int, message: str | None = None) -> TablaError:
-    """The exception of a status; without a message with that of this thread's last call."""
+    """Returns the exception for a status. The default message is that of this thread's last call."""
     if message is None:
         message = ffi.string(lib.tabla_last_error()).decode()
     return CLASSES.get(status, TablaError)(message)
 
 
 def check(status: int) -> None:
-    """Raises what a status stands for; 0 stands for success."""
+    """Raises the exception for a status, unless it is 0."""
     if status != 0:
         raise failure(status)

@@ -1,4 +1,4 @@
-"""What a model tells of itself."""
+"""Model information and dispatch tables."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from ._native import ffi, lib
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts about a model."""
+    """Properties of a model."""
 
     architecture: str
     device: str
     layers: int
     dim: int
-    """Width of the residual stream."""
+    """Hidden size (width of the residual stream)."""
     heads: int
     kv_heads: int
     head_dim: int
     ffn: int
-    """Width of the feed-forward layer."""
+    """Size of the feed-forward layer."""
     vocab: int
-    """Tokens of the vocabulary: the length of a row of logits."""
+    """Vocabulary size in tokens: the length of a row of logits."""
     context: int
-    """Positions that fit the KV cache."""
+    """Context length of the KV cache, in tokens."""
     context_trained: int
-    """Positions that the model was trained for."""
+    """Context length that the model was trained with, in tokens."""
     parameters: int
     file_bytes: int
     cache_bytes: int
     scratch_bytes: int
     bos_token: int | None
-    """What begins a text, if anything does."""
+    """Beginning-of-sequence token, if there is one."""
     eos_token: int | None
-    """What ends one."""
+    """End-of-sequence token, if there is one."""
     embedding_dim: int
-    """Numbers of an embedding; 0 where the model yields none."""
+    """Number of dimensions of an embedding; 0 if embeddings are not enabled."""
     embedding_length: int
-    """Tokens of a text at most that becomes an embedding."""
+    """Maximum length of a text to embed, in tokens."""
     is_encoder: bool
-    """It yields embeddings and no text."""
+    """Whether the model is an encoder, which only computes embeddings."""
     sequences: int
-    """Sequences that go on together."""
+    """Maximum number of sequences that are computed at the same time."""
 
 
 def _fact(value: Any) -> Any:
@@ -55,18 +55,18 @@ def _fact(value: Any) -> Any:
 
 
 def read_info(c: CData) -> ModelInfo:
-    """Those of C."""
+    """Converts `TablaModelInfo`."""
     facts = {f.name: _fact(getattr(c, f.name)) for f in fields(ModelInfo)}
     return ModelInfo(**{**facts, "is_encoder": bool(facts["is_encoder"])})
 
 
 @dataclass(frozen=True)
 class Table:
-    """A dispatch table: what is replayed for every token. `str()` is its listing."""
+    """A dispatch table: the list of commands that are replayed for every token. `str()` is its listing."""
 
     text: str
     commands: tuple[dict[str, Any], ...] = field(repr=False)
-    """An object for each command, as `tabla table --json` prints them."""
+    """One object for each command, as printed by `tabla table --json`."""
 
     def __str__(self) -> str:
         return self.text

@@ -1,4 +1,4 @@
-"""What an answer must follow: a JSON schema, a regular expression, a grammar."""
+"""Grammars that constrain answers: JSON schemas, regular expressions, context-free grammars."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ._native import ffi, lib
 
 
 class Grammar(Handle):
-    """A grammar, compiled for a model's vocabulary; any number of answers follow it at once.
+    """A grammar that is compiled for a model's vocabulary. Any number of answers can use it at the
+    same time.
 
-    What the library cannot compile is a `GrammarError`, what takes it too long a `TooLargeError`.
+    An invalid grammar raises `GrammarError`, one that takes too long to compile `TooLargeError`.
     """
 
     def __init__(self, pointer: Any) -> None:
@@ -26,23 +27,23 @@ class Grammar(Handle):
 
     @classmethod
     def json_schema(cls, model: ModelHandle, schema: Mapping[str, Any] | str) -> Grammar:
-        """JSON that a JSON schema accepts: an object, or its text."""
+        """JSON that matches a JSON schema, given as an object or as text."""
         source = text(schema, "schema") if isinstance(schema, str) else json_text(schema, "schema")
         return cls(lib.tabla_grammar_new(model._pointer, lib.TABLA_GRAMMAR_JSON_SCHEMA, source))
 
     @classmethod
     def regex(cls, model: ModelHandle, pattern: str) -> Grammar:
-        """A text that a regular expression matches from its start to its end."""
+        """Text that matches a regular expression as a whole."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_REGEX, pattern)
 
     @classmethod
     def lark(cls, model: ModelHandle, grammar: str) -> Grammar:
-        """A text of a grammar in Lark's syntax."""
+        """Text of a grammar in Lark syntax."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_LARK, grammar)
 
     @classmethod
     def gbnf(cls, model: ModelHandle, grammar: str) -> Grammar:
-        """A text of a grammar in GBNF, the syntax of llama.cpp."""
+        """Text of a grammar in GBNF, the syntax of llama.cpp."""
         return cls._of_text(model, lib.TABLA_GRAMMAR_GBNF, grammar)
 
     @classmethod

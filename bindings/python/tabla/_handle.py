@@ -1,4 +1,4 @@
-"""What has an end: objects of the library behind handles."""
+"""Base class of objects that own a handle of the library."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CANCEL_AGAIN_SECONDS = 0.01
 
 
 class Handle:
-    """An object of the library. `close()`, the end of a `with`, or its last reference frees it.
+    """An object of the library. `close()`, the end of a `with` block, or its last reference frees it.
 
-    Closing twice is fine, and any thread may close: what is under way in another one is cancelled.
-    Whatever is asked of a closed object is a `HandleError`.
+    `close()` can be called twice and from any thread; it cancels running calls. Using a closed
+    object raises `HandleError`.
     """
 
     _pointer_or_null: CData = ffi.NULL
@@ -32,13 +32,13 @@ class Handle:
             raise failure(lib.tabla_last_error_code())
         self._pointer_or_null = pointer
         self._free = free
-        # Held while what the last call points to is read, which the next call takes away.
+        # Held while the result of the last call is read, because the next call overwrites it.
         self._reading = threading.Lock()
         _OPEN.add(self)
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the object is closed."""
         return bool(self._pointer_or_null == ffi.NULL)
 
     @property
@@ -48,20 +48,20 @@ class Handle:
         return self._pointer_or_null
 
     def cancel(self) -> None:
-        """Stops what is under way in it, if anything is. Any thread may, at any time."""
+        """Cancels the current call, if there is one. Can be called from any thread at any time."""
 
     def close(self) -> None:
-        """Frees it. What is under way in it is cancelled."""
+        """Frees the object and cancels its current call."""
         if self.closed:
             return
         self.cancel()
         with self._reading:
             pointer, self._pointer_or_null = self._pointer_or_null, ffi.NULL
-            # That it was freed already, or belongs to the parent of this process, is as well.
+            # An error is ignored: the object was already freed, or belongs to the parent process.
             self._free(pointer)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError(f"a {type(self).__name__} is not to be copied or pickled")
+        raise TypeError(f"cannot copy or pickle a {type(self).__name__}")
 
     def __enter__(self: Self) -> Self:
         return self
@@ -77,7 +77,7 @@ _OPEN: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def in_child(action: Callable[[], None]) -> None:
-    """Has something done in every child that this process forks, which has one thread alone."""
+    """Registers an action for every forked child process, which has only one thread."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=action)
 
@@ -91,28 +91,28 @@ in_child(_unlock)
 
 
 def interruptible(call: Callable[[], T], cancel: Callable[[], None]) -> T:
-    """Runs a call that may take long so that Ctrl-C cancels it.
+    """Runs a blocking call so that Ctrl-C cancels it.
 
-    Python hears of a signal between two of its own instructions on the main thread, of which there are
-    none within a call of C: another thread makes the call.
+    Python handles signals between two bytecode instructions of the main thread, so not during a C
+    call. Therefore another thread makes the call.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
     future: Future[T] = Future()
-    threading.Thread(target=_fulfil, args=(future, call), daemon=True).start()
+    threading.Thread(target=_run_future, args=(future, call), daemon=True).start()
     try:
         return future.result()
     except BaseException:
-        # The library forgets what comes before a call begins.
+        # The library ignores a cancellation before the call has started, so it is repeated.
         while not future.done():
             cancel()
             wait([future], CANCEL_AGAIN_SECONDS)
         raise
     finally:
-        del future  # it has the error, which has this frame
+        del future  # breaks the reference cycle: future, exception, traceback, this frame
 
 
-def _fulfil(future: Future[Any], call: Callable[[], Any]) -> None:
+def _run_future(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         future.set_result(call())
     except BaseException as error:

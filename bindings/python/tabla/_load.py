@@ -1,4 +1,4 @@
-"""How a model is loaded."""
+"""Load options, and loading of models."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from ._native import ffi, lib
 
 @dataclass(frozen=True)
 class LoadStage:
-    """A stage of loading that has ended. Stages 1 to 18 end in this order."""
+    """A completed stage of loading. Stages 1 to 18 are completed in this order."""
 
     stage: int
     name: str
     milliseconds: float
     done: float
-    """How much of the whole is done, from 0 to 1."""
+    """Fraction of completed stages, 0 to 1."""
 
 
 Progress = Union[bool, Callable[[LoadStage], object]]
-"""`True` for a bar of tqdm, or a function that hears of every stage."""
+"""`True` for a tqdm progress bar, or a function that is called with every stage."""
 
 
 class LoadOptions(TypedDict, total=False):
-    """How a model is loaded. `None` is the default of each."""
+    """Options of `Model.load`. `None` is the default of each."""
 
     device: str | None
-    """`"auto"` takes a GPU that is one, else the CPU; `"cpu"`; `"gpu"`, be it a software one."""
+    """`"auto"`: a hardware GPU if there is one, otherwise the CPU; `"cpu"`; `"gpu"`, including a software one."""
     adapter: str | None
-    """The GPU, by a part of its name or its number. Default: the best one."""
+    """The GPU: its number or a part of its name. Default: the best one."""
     gpu_baseline: bool | None
-    """A GPU is asked for no more than every device of WebGPU has."""
+    """Use only GPU features that every WebGPU device supports."""
     precision: str | None
-    """`"fast"`, or `"exact"`, which computes every product in f32."""
+    """`"fast"`, or `"exact"`, which computes every matrix product in f32."""
     threads: int | None
-    """Threads on a CPU; 0, the default, takes one for every physical core."""
+    """Number of CPU threads. Default 0: one for each physical core."""
     max_context: int | None
-    """Positions of the KV cache. Default: what the model was trained for, 4096 at most."""
+    """Context length in tokens. Default: the length that the model was trained with, at most 4096."""
     sequences: int | None
-    """Sequences that go on together, each of `max_context` positions. Default 1."""
+    """Maximum number of sequences that are computed at the same time, each of `max_context` tokens. Default 1."""
     embeddings: bool | None
-    """A model that generates text yields embeddings, too. Encoders always do."""
+    """Enable embeddings for a model that generates text. Encoder models always support them."""
     cache_type: str | None
-    """How the KV cache is stored: `"f16"`, `"f32"` or `"q8_0"`. Default: by the precision."""
+    """Type of the KV cache: `"f16"`, `"f32"` or `"q8_0"`. Default: by `precision`."""
     weights: str | None
-    """Where a CPU has them: `"mapped"` from the file, `"packed"` in memory of their own, which is faster,
-    or `"auto"`."""
+    """Location of weights on a CPU: `"mapped"` uses the file, `"packed"` copies them to a faster layout, or
+    `"auto"`."""
     head_type: str | None
-    """The output matrix encoded anew while loading: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
+    """Type to quantize the output projection (lm_head) to: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
     chunk_tokens: int | None
-    """Tokens of a prompt that go through the model at once. Default: what suits the device."""
+    """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
     wide_steps: bool | None
-    """A GPU can check guesses: `speculate` of `generate`. A CPU always can."""
+    """Enable speculative decoding on a GPU: `speculate` of `generate`. A CPU always supports it."""
     prefix_bytes: int | None
-    """Bytes for what was computed for sequences that have gone, and serves whoever comes with the same
-    beginning. Default: what the sequences leave; 0 keeps nothing."""
+    """Additional KV cache memory for the prefix cache, in bytes. Default: no additional memory, only cache
+    pages that active sequences do not use. 0: no prefix cache."""
     samplers: str | None
-    """Names of samplers in their order, `;` between them; what is not among them stays off."""
+    """Names of samplers in the order of their use, separated by `;`. Samplers that are not listed are off."""
     i2s_layout: str | None
-    """How tensors of type `I2_S` are laid out: `"128"`, `"64"` or `"1x4"`. Default: the usual."""
+    """Layout of `I2_S` tensors: `"128"`, `"64"` or `"1x4"`. Default: the usual layout."""
     shader_path: str | os.PathLike[str] | None
-    """A folder whose shaders stand in front of the library's own."""
+    """Directory of shaders that override those of the library."""
     tuning_path: str | os.PathLike[str] | None
-    """A folder of tunings for GPUs."""
+    """Directory of tuning files for GPUs."""
     kernel_path: str | os.PathLike[str] | None
-    """A folder that keeps compiled kernels of GPUs for the next load."""
+    """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load."""
 
 
 CHOICES = {
@@ -86,7 +86,7 @@ PATHS = ("shader_path", "tuning_path", "kernel_path")
 
 
 def load_options(given: Mapping[str, Any]) -> Struct:
-    """The library's options. What is no argument of `Model.load` is a `TypeError`."""
+    """Converts keyword arguments to `TablaLoadOptions`. Raises `TypeError` for an unknown argument."""
     options = Struct("TablaLoadOptions")
     for name, value in given.items():
         if name not in LoadOptions.__annotations__:
@@ -107,23 +107,24 @@ def load_options(given: Mapping[str, Any]) -> Struct:
 
 
 def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress: Progress) -> CData:
-    """A model's handle. An error of `progress`, Ctrl-C among them, stops the load and is raised."""
-    hear, close = _listener(progress)
+    """Loads a model and returns its handle. An exception in `progress`, including `KeyboardInterrupt`,
+    cancels loading and is raised."""
+    report, close = _progress_functions(progress)
     raised: list[BaseException] = []
 
     def stage(number: int, name: CData, milliseconds: float, done: float, _: CData) -> int:
-        hear(LoadStage(number, ffi.string(name).decode(), milliseconds, done))
+        report(LoadStage(number, ffi.string(name).decode(), milliseconds, done))
         return 0
 
-    def refuse(_: object, error: BaseException, __: object) -> None:
+    def on_error(_: object, error: BaseException, __: object) -> None:
         raised.append(error)
 
     signature = "int32_t(uint32_t, const char *, double, float, void *)"
-    callback = ffi.callback(signature, stage, error=1, onerror=refuse)
+    callback = ffi.callback(signature, stage, error=1, onerror=on_error)
     options.point("progress", callback)
     try:
-        where = ffi.NULL if path is None else c_path(path, "path")
-        model = lib.tabla_load_model_with(where, options.c)
+        c_path_or_null = ffi.NULL if path is None else c_path(path, "path")
+        model = lib.tabla_load_model_with(c_path_or_null, options.c)
         if raised:
             raise raised[0]
         if model == ffi.NULL:
@@ -133,8 +134,8 @@ def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress:
         close()
 
 
-def _listener(progress: Progress) -> tuple[Callable[[LoadStage], object], Callable[[], None]]:
-    """What hears of stages, and what comes behind the last one."""
+def _progress_functions(progress: Progress) -> tuple[Callable[[LoadStage], object], Callable[[], None]]:
+    """Returns the function to call with each stage, and the one to call at the end."""
     if callable(progress):
         return progress, lambda: None
     if not progress:
@@ -145,8 +146,8 @@ def _listener(progress: Progress) -> tuple[Callable[[LoadStage], object], Callab
         raise ImportError("progress=True needs tqdm: pip install 'tabla[progress]'") from None
     bar = tqdm(total=100, unit="%", bar_format="{desc:<24} {percentage:3.0f}% {bar} {elapsed}")
 
-    def hear(stage: LoadStage) -> None:
+    def report(stage: LoadStage) -> None:
         bar.set_description_str(stage.name, refresh=False)
         bar.update(round(100 * stage.done) - bar.n)
 
-    return hear, bar.close
+    return report, bar.close

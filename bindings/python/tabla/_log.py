@@ -1,4 +1,4 @@
-"""What the library has to say beside its results."""
+"""Forwards log messages of the library to `logging`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ LEVELS = {
     "debug": (lib.TABLA_LOG_DEBUG, logging.DEBUG),
 }
 
-OF_PYTHON = dict(LEVELS.values())
+PYTHON_LEVELS = dict(LEVELS.values())
 
 
 @ffi.callback("void(int32_t, const char *, void *)")  # type: ignore[untyped-decorator]
-def _hear(level: int, message: Any, _: Any) -> None:
-    LOGGER.log(OF_PYTHON[level], "%s", ffi.string(message).decode())
+def _log(level: int, message: Any, _: Any) -> None:
+    LOGGER.log(PYTHON_LEVELS[level], "%s", ffi.string(message).decode())
 
 
 def set_log(level: str | None) -> None:
-    """Sends what the library says to `logging.getLogger("tabla")`, up to a level: `"error"`, `"warning"`,
-    `"info"` or `"debug"`; `None`, as at first, sends nothing.
+    """Sends log messages of the library to `logging.getLogger("tabla")`, up to a level: `"error"`,
+    `"warning"`, `"info"` or `"debug"`. `None`, the default, sends nothing.
 
     Handlers run on any thread and must not call the library.
     """
     if level is not None and level not in LEVELS:
-        raise ArgumentError(f"level is {level!r}, none of {', '.join(LEVELS)}")
+        raise ArgumentError(f"invalid level {level!r}: expected one of {', '.join(LEVELS)}")
     number = lib.TABLA_LOG_OFF if level is None else LEVELS[level][0]
-    check(lib.tabla_set_log_callback(number, _hear, ffi.NULL))
+    check(lib.tabla_set_log_callback(number, _log, ffi.NULL))
 
 
-# No thread of the library may call Python once it has gone.
+# Threads of the library must not call Python after it has exited.
 atexit.register(lib.tabla_set_log_callback, lib.TABLA_LOG_OFF, ffi.NULL, ffi.NULL)

@@ -1,4 +1,4 @@
-"""Base class of models: facts, tokenizer and dispatch tables, which need no session."""
+"""Base class of models: properties, tokenizer and dispatch tables, which need no session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Sequence, Union
 
 from . import _html
-from ._c import CData, Struct, count, numbers, taken, taken_bytes, utf8
+from ._c import CData, Struct, call_for_array, call_for_bytes, count, numbers, utf8
 from ._c import text as c_text
 from ._errors import check
 from ._facts import Table, read_info
@@ -36,21 +36,21 @@ class ModelHandle(Handle):
         flags = add_special * lib.TABLA_ENCODE_ADD_SPECIAL
         flags |= parse_special * lib.TABLA_ENCODE_PARSE_SPECIAL
         data = utf8(text, "text")
-        return list(taken("uint32_t", lib.tabla_encode, self._pointer, data, len(data), flags))
+        return list(call_for_array("uint32_t", lib.tabla_encode, self._pointer, data, len(data), flags))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Returns the text of token ids. Incomplete UTF-8 becomes U+FFFD."""
         array = numbers("uint32_t", tokens, "tokens")
-        data = taken_bytes(lib.tabla_decode, self._pointer, array, len(array))
+        data = call_for_bytes(lib.tabla_decode, self._pointer, array, len(array))
         return data.decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """Returns the bytes of a token, which may be a part of a character. For a special token: its name."""
-        return taken_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
+        return call_for_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
 
     def stop_tokens(self) -> list[int]:
         """Returns the token ids that end an answer."""
-        return list(taken("uint32_t", lib.tabla_stop_tokens, self._pointer))
+        return list(call_for_array("uint32_t", lib.tabla_stop_tokens, self._pointer))
 
     @property
     def digest(self) -> bytes:
@@ -64,7 +64,7 @@ class ModelHandle(Handle):
         have this name, returns the smallest one that processes `tokens` tokens at once."""
         which = (ffi.NULL if name is None else c_text(name, "name"), count(tokens, "tokens"))
         listing, commands = (
-            taken_bytes(lib.tabla_table, self._pointer, *which, form).decode()
+            call_for_bytes(lib.tabla_table, self._pointer, *which, form).decode()
             for form in (lib.TABLA_TABLE_TEXT, lib.TABLA_TABLE_JSON)
         )
         return Table(listing, tuple(json.loads(commands)))

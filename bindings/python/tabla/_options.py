@@ -1,4 +1,4 @@
-"""How tokens are picked, and how many: keyword arguments as the library's options."""
+"""Generation and chat options: converts keyword arguments to C structs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._native import ffi, lib
 
 
 class Ignored(TypedDict, total=False):
-    """Arguments of OpenAI's interface that do nothing here: each is a warning."""
+    """Arguments of the OpenAI API that are ignored with a warning."""
 
     audio: Any
     best_of: Any
@@ -40,93 +40,93 @@ class Ignored(TypedDict, total=False):
 
 
 class GenerateOptions(Ignored, total=False):
-    """How tokens are picked, and how many; docs/sampling.md has the formulas and their order.
+    """Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
 
     `None` is the default of each.
     """
 
     max_tokens: int | None
-    """Tokens at most; 0, the default, goes on until a stop token or a full context."""
+    """Maximum number of tokens to generate. Default 0: until a stop token or a full context."""
     max_completion_tokens: int | None
-    """The same, as OpenAI's interface calls it now."""
+    """Alias of `max_tokens` in the OpenAI API."""
     min_tokens: int | None
-    """So many tokens come before a stop token may. Default 0."""
+    """Minimum number of tokens before a stop token is allowed. Default 0."""
     temperature: float | None
-    """Logits are divided by it; 0 takes the likeliest token. Default 0.8."""
+    """Divisor of the logits; 0: always the likeliest token. Default 0.8."""
     top_k: int | None
-    """Only the `top_k` likeliest tokens; 0: off. Default 40."""
+    """Number of likeliest tokens that are kept; 0: off. Default 40."""
     top_p: float | None
-    """Only the likeliest tokens that hold `top_p` of the probability; 1: off. Default 0.95."""
+    """Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95."""
     min_p: float | None
-    """Only tokens at least `min_p` times as likely as the likeliest; 0: off. Default 0.05."""
+    """Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05."""
     typical_p: float | None
-    """Only tokens of the most typical surprise that hold so much of the probability. Default 1: off."""
+    """Probability mass of the most typical tokens that are kept (locally typical). Default 1: off."""
     top_n_sigma: float | None
-    """Only logits within so many standard deviations of the largest. Default 0: off."""
+    """Maximum distance of a logit from the largest one, in standard deviations. Default 0: off."""
     seed: int | None
-    """The same seed draws the same tokens. Default 0."""
+    """Seed of the random numbers; the same seed gives the same tokens. Default 0."""
     repeat_penalty: float | None
-    """Weakens tokens among the last `repeat_last`. Default 1: off."""
+    """Penalty of tokens among the last `repeat_last`. Default 1: off."""
     repeat_last: int | None
-    """How many tokens back the penalties reach, 1024 at most. Default 64."""
+    """Number of recent tokens that the penalties apply to, at most 1024. Default 64."""
     frequency_penalty: float | None
-    """Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0."""
+    """Amount subtracted from a token's logit for each occurrence in the last `repeat_last`. Default 0."""
     presence_penalty: float | None
-    """Taken off a token's logit once if it stands there. Default 0."""
+    """Amount subtracted once from the logit of a token in the last `repeat_last`. Default 0."""
     dynatemp_range: float | None
-    """How far the temperature goes down and up with the entropy. Default 0: it stays."""
+    """Maximum change of the temperature with the entropy, in both directions. Default 0: off."""
     dynatemp_exponent: float | None
-    """The power of the entropy that it goes by. Default 1."""
+    """Exponent of the entropy in the dynamic temperature. Default 1."""
     xtc_probability: float | None
-    """How likely all but the last of the top choices are taken away. Default 0."""
+    """Probability of removing all tokens above `xtc_threshold` except the least likely. Default 0."""
     xtc_threshold: float | None
-    """The probability from which on a token is a top choice. Default 0.1."""
+    """Minimum probability of the tokens that XTC removes. Default 0.1."""
     dry_multiplier: float | None
-    """What a token loses that goes on with a repetition. Default 0: off."""
+    """Penalty of a token that extends a repetition (DRY). Default 0: off."""
     dry_base: float | None
-    """By how much the loss grows with each token. Default 1.75."""
+    """Growth of the DRY penalty with each repeated token. Default 1.75."""
     dry_allowed_length: int | None
-    """Tokens of a repetition that cost nothing yet. Default 2."""
+    """Length of the longest repetition without a DRY penalty, in tokens. Default 2."""
     dry_last: int | None
-    """How many tokens back DRY looks. Default: all."""
+    """Number of recent tokens that DRY searches for repetitions. Default: all."""
     dry_breakers: Sequence[str] | None
-    """What repetitions end at. Default: line break, `:`, `"` and `*`."""
+    """Strings that end a repetition for DRY. Default: line break, `:`, `"` and `*`."""
     mirostat_tau: float | None
-    """The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off."""
+    """Target surprise of a token in bits (Mirostat 2). Default 0: off."""
     mirostat_eta: float | None
-    """How fast Mirostat learns. Default 0.1."""
+    """Learning rate of Mirostat. Default 0.1."""
     stop: str | Sequence[str] | None
-    """Texts that end the answer; no part of one comes out."""
+    """Stop strings, which end the answer and are not part of its text."""
     stop_tokens: Sequence[int] | None
-    """Further tokens that end it."""
+    """Additional tokens that end the answer."""
     ignore_stops: bool | None
-    """Stop tokens are ordinary."""
+    """Do not end the answer at a stop token."""
     logit_bias: Mapping[int, float] | Mapping[str, float] | None
-    """What is added to the logits of tokens; minus infinity bans one."""
+    """Values that are added to the logits of tokens; minus infinity bans a token."""
     logprobs: bool | int | None
-    """How likely each token was is told, and so many of the likeliest in its place, 20 at most."""
+    """Return the log-probability of each token, and of this number of likeliest tokens, at most 20."""
     top_logprobs: int | None
-    """How many of the likeliest, where `logprobs` is `True`."""
+    """Number of likeliest tokens if `logprobs` is `True`."""
     grammar: Grammar | None
-    """What the answer follows."""
+    """Grammar that constrains the answer."""
     context_shift: bool | None
-    """A full context does not end the answer: the older half of the sequence is forgotten."""
+    """When the context is full, discard the older half of the sequence instead of ending the answer."""
     keep: int | None
-    """Tokens at the front that a context shift keeps. Default 0."""
+    """Number of tokens at the start of the sequence that a context shift keeps. Default 0."""
     speculate: str | None
-    """Guesses at the next tokens: `"off"`, `"lookup"`, by what stood there before, or `"draft"`."""
+    """Speculative decoding: `"off"`, `"lookup"` (prompt lookup) or `"draft"` (draft model)."""
     draft: ModelHandle | None
-    """A smaller model with the same vocabulary that guesses."""
+    """Draft model, a smaller model with the same vocabulary."""
     chain: int | None
-    """Tokens of one submission to the device; 0, the default, adapts."""
+    """Number of tokens in one submission to the device. Default 0: adaptive."""
 
 
 ALIASES = {"max_completion_tokens": "max_tokens"}
 
 
-def known(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
-    """The arguments that say something, under one name each; for public functions, whose caller a warning
-    points to. What is none of `names` is a `TypeError`."""
+def checked(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
+    """Returns the arguments that are not `None`, without aliases. Raises `TypeError` for an argument
+    that is not in `names`. Call it directly in public functions: warnings point to their caller."""
     arguments: dict[str, Any] = {}
     for name, value in given.items():
         if name not in names.__annotations__:
@@ -137,7 +137,7 @@ def known(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) 
             warnings.warn(f"{caller}() ignores {name}", UserWarning, stacklevel=3)
             continue
         name = ALIASES.get(name, name)
-        # Of one name alone there is one value, which may be NaN.
+        # Only aliases can set a name twice. NaN is never equal to itself, so the name is checked first.
         if name in arguments and arguments[name] != value:
             raise TypeError(f"{caller}() got two values for {name}: {arguments[name]!r}, {value!r}")
         arguments[name] = value
@@ -145,14 +145,14 @@ def known(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) 
 
 
 def unexpected(name: str, caller: str, names: type) -> str:
-    """The message for an argument that nobody knows."""
+    """Returns the message for an unknown argument."""
     close = difflib.get_close_matches(name, names.__annotations__, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"{caller}() got an unexpected keyword argument {name!r}{hint}"
 
 
 def generate_options(arguments: Mapping[str, Any]) -> Struct:
-    """The library's options of known arguments."""
+    """Converts checked arguments to `TablaGenerateOptions`."""
     options = Struct("TablaGenerateOptions")
     check(lib.tabla_generate_options_init(options.c, ffi.sizeof("TablaGenerateOptions")))
     for name, value in arguments.items():
@@ -173,12 +173,13 @@ def _put_biases(options: Struct, name: str, value: Mapping[Any, float]) -> None:
         biases = [(int(token), float(bias)) for token, bias in value.items()]
         options.point_to_array(name, ffi.new("TablaLogitBias[]", biases))
     except (TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise ArgumentError(f"{name} does not map tokens to numbers: {error}") from None
+        raise ArgumentError(f"{name} must map token ids to numbers: {error}") from None
 
 
 def _put_handle(options: Struct, name: str, value: Any) -> None:
     if not isinstance(value, Handle):
-        raise TypeError(f"{name} is of type {type(value).__name__}")
+        expected = "Model" if name == "draft" else "Grammar"
+        raise TypeError(f"{name} must be a {expected}, not {type(value).__name__}")
     options.point(name, value._pointer)
 
 
@@ -188,9 +189,9 @@ def _put_speculate(options: Struct, name: str, value: str) -> None:
 
 def _put_log_probs(options: Struct, name: str, value: bool | int) -> None:
     if value is not False:
-        wanted = 0 if value is True else count(value, name)
-        # `logprobs=True` and `top_logprobs` come in any order.
-        options.put("log_probs", max(options.c.log_probs, wanted))
+        number = 0 if value is True else count(value, name)
+        # `logprobs=True` and `top_logprobs` can be in any order.
+        options.put("log_probs", max(options.c.log_probs, number))
 
 
 PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
@@ -204,21 +205,21 @@ PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
     "logprobs": _put_log_probs,
     "top_logprobs": _put_log_probs,
 }
-"""What is more than a field of its name with the value in it."""
+"""Setters of options that are not a field with the same name and value."""
 
 
 class ChatOptions(TypedDict, total=False):
-    """How a conversation is rendered. `None` is the default of each."""
+    """Options of rendering a conversation. `None` is the default of each."""
 
     tools: Sequence[Mapping[str, Any]] | None
-    """What the model may call, as OpenAI's interface has it."""
+    """Tools that the model can call, in the format of the OpenAI API."""
     documents: Sequence[Mapping[str, Any]] | None
-    """What templates for retrieval put in front."""
+    """Documents for templates that support retrieval."""
     chat_template: str | None
-    """The name of a template or the source of one; never one from a user of the program. Default: the
-    model's own, or what its special tokens leave no doubt about."""
+    """Name or source of a chat template; do not accept it from users. Default: the model's own, or one that
+    its special tokens identify."""
     chat_template_kwargs: Mapping[str, Any] | None
-    """Further variables of the template, like `{"enable_thinking": False}`."""
+    """Additional template variables, for example `{"enable_thinking": False}`."""
 
 
 CHAT_FIELDS = {
@@ -227,11 +228,11 @@ CHAT_FIELDS = {
     "chat_template": "chat_template",
     "chat_template_kwargs": "variables",
 }
-"""The names of HF and OpenAI, and those of the library."""
+"""Names in the APIs of Hugging Face and OpenAI, and in the library."""
 
 
 def chat_options(arguments: Mapping[str, Any], add_generation_prompt: bool = True) -> Struct:
-    """The library's options of known arguments."""
+    """Converts checked arguments to `TablaChatOptions`."""
     options = Struct("TablaChatOptions")
     options.put("no_generation_prompt", not add_generation_prompt)
     for name, value in arguments.items():

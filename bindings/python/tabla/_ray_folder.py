@@ -1,4 +1,4 @@
-"""The folders of `tabla.ray.run`: prompts in Parquet and JSONL, and what becomes of them in Parquet."""
+"""Folders of `tabla.ray.run`: input in Parquet and JSONL, output in Parquet."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ import pyarrow.parquet as pq
 from ._ray_tasks import Outcome, Row, attempt, described
 
 SETTINGS = "_tabla.json"
-"""Beside the parts of an output: what they were made with."""
+"""File in the output folder with the settings of the run."""
 
 KEYS = pa.schema({"key": pa.string(), "error": pa.string()})
 
 
-def place(path: str) -> tuple[pf.FileSystem, str]:
-    """A path or an URI as pyarrow has it."""
+def resolve(path: str) -> tuple[pf.FileSystem, str]:
+    """Converts a path or URI to a pyarrow file system and path."""
     system, inner = pf.FileSystem.from_uri(path if "://" in path else os.path.abspath(path))
     return system, inner.rstrip("/")
 
 
 def prompts(source: str, column: str, key: str | None) -> Iterator[Row]:
-    """The rows of a folder's files: the `key` of each, the `value` in its column as JSON, and an `error`
-    where there is none."""
-    system, folder = place(source)
+    """Returns the rows of a folder's files: the `key` of each, the `value` of its column as JSON, or
+    an `error`."""
+    system, folder = resolve(source)
     selected = system.get_file_info(pf.FileSelector(folder, recursive=True))
     files = sorted(info.path for info in selected if _extension(info.path) in READERS)
     if not files:
-        raise FileNotFoundError(f"{source} has no files that end with {' or '.join(READERS)}")
+        raise FileNotFoundError(f"{source} has no {' or '.join(READERS)} files")
     return (
         _prompt(f"{file[len(folder) + 1 :]}:{number}", row, column, key)
         for file in files
@@ -63,7 +63,7 @@ def _prompt(where: str, row: Outcome, column: str, key: str | None) -> Row:
 
 def _field(row: Row, name: str) -> Any:
     if row.get(name) is None:
-        raise ValueError(f"the row has no {name!r}")
+        raise ValueError(f"the row has no column {name!r}")
     return row[name]
 
 
@@ -83,7 +83,7 @@ def _jsonl(system: pf.FileSystem, path: str) -> Iterator[Outcome]:
 def _object(line: bytes) -> Row:
     value = json.loads(line)
     if not isinstance(value, dict):
-        raise ValueError(f"the line is a JSON {type(value).__name__}, not an object")
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value
 
 
@@ -91,42 +91,42 @@ READERS = {".parquet": _parquet, ".jsonl": _jsonl}
 
 
 class Output:
-    """The folder that a run writes: a file for each part, named after the keys of its rows, so that a part
-    that is written again takes its own place."""
+    """Output folder of a run. Each part is a file named after the hash of its keys, so that writing a
+    part again replaces it."""
 
     def __init__(self, path: str, source: str) -> None:
         self.path = path
-        self.system, self.folder = place(path)
-        if f"{self.folder}/".startswith(f"{place(source)[1]}/"):
-            raise ValueError(f"the output {path} is in the source {source}, and would be read as one")
+        self.system, self.folder = resolve(path)
+        if f"{self.folder}/".startswith(f"{resolve(source)[1]}/"):
+            raise ValueError(f"the output {path} is inside the source {source}")
 
     def resume(self, settings: Mapping[str, Any]) -> set[str]:
-        """The keys that are there, once what is half written or has failed is taken away. An output of
-        other settings is refused; a new one gets these."""
+        """Deletes incomplete files and failed rows, and returns the keys of the other rows. Raises
+        `ValueError` if the output was created with other settings; a new output stores them."""
         self.system.create_dir(self.folder, recursive=True)
-        there = self.system.get_file_info(pf.FileSelector(self.folder))
-        paths = {info.base_name: info.path for info in there}
+        files = self.system.get_file_info(pf.FileSelector(self.folder))
+        paths = {info.base_name: info.path for info in files}
         parts = [name for name in paths if _extension(name) == ".parquet"]
         if parts and SETTINGS in paths:
             with self.system.open_input_stream(paths[SETTINGS]) as file:
-                self._agree(json.loads(file.read()), json.loads(json.dumps(settings)))
+                self._check_settings(json.loads(file.read()), json.loads(json.dumps(settings)))
         elif any(name != SETTINGS and not name.startswith(".") for name in paths):
-            raise ValueError(f"{self.path} has files, and is not what a run has left")
+            raise ValueError(f"{self.path} is not empty and was not created by a run")
         else:
-            with self._whole(f"{self.folder}/{SETTINGS}") as file:
+            with self._atomic_file(f"{self.folder}/{SETTINGS}") as file:
                 file.write(json.dumps(settings, indent=1).encode())
-        # What `_whole` has left half written, and no other hidden file.
+        # Deletes incomplete files of `_atomic_file`, but no other hidden files.
         for name, path in paths.items():
             if name == f".{SETTINGS}" or (name.startswith(".") and _extension(name) == ".parquet"):
                 self.system.delete_file(path)
         return self._keys()
 
-    def _agree(self, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def _check_settings(self, stored: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
-            if made_with[name] != value:
+            if stored[name] != value:
                 raise ValueError(
-                    f"{self.path} was made with {name} {made_with[name]!r} and cannot go on with "
-                    f"{value!r}: take another folder"
+                    f"{self.path} was created with {name} {stored[name]!r} and cannot continue with "
+                    f"{value!r}: use another folder"
                 )
 
     def _keys(self) -> set[str]:
@@ -135,19 +135,19 @@ class Output:
         failed = rows["error"].is_valid()
         for path in pc.unique(rows["__filename"].filter(failed)).to_pylist():
             table = pq.read_table(path, filesystem=self.system)
-            with self._whole(path) as file:
+            with self._atomic_file(path) as file:
                 pq.write_table(table.filter(table["error"].is_null()), file)
         return set(rows["key"].filter(pc.invert(failed)).to_pylist())
 
     def write(self, rows: Sequence[Row], columns: Mapping[str, pa.Array]) -> None:
-        """Writes a part: keys, prompts, and what has become of them."""
+        """Writes a part: keys, prompts and result columns."""
         keys = pa.array([row["key"] for row in rows], pa.string())
-        prompts = pa.array([_shown(row["value"]) for row in rows], pa.string())
-        with self._whole(self._path(rows)) as file:
+        prompts = pa.array([_prompt_text(row["value"]) for row in rows], pa.string())
+        with self._atomic_file(self._path(rows)) as file:
             pq.write_table(pa.table({"key": keys, "prompt": prompts, **columns}), file)
 
     def failed(self, rows: Sequence[Row]) -> int | None:
-        """How many rows of a part have failed; `None` where it is not written."""
+        """Returns the number of failed rows of a part, or `None` if it is not written."""
         path = self._path(rows)
         if not self.system.get_file_info(path).is_file:
             return None
@@ -159,15 +159,15 @@ class Output:
         return f"{self.folder}/{hashlib.sha256(keys.encode()).hexdigest()[:32]}.parquet"
 
     @contextmanager
-    def _whole(self, path: str) -> Iterator[pa.NativeFile]:
-        """A file that is there once it is whole, in the place of what was there."""
+    def _atomic_file(self, path: str) -> Iterator[pa.NativeFile]:
+        """Opens a file that replaces the file at `path` when it is complete."""
         folder, name = os.path.split(path)
         with self.system.open_output_stream(f"{folder}/.{name}") as file:
             yield file
         self.system.move(f"{folder}/.{name}", path)
 
 
-def _shown(value: str | None) -> str | None:
-    """A text as it is, anything else as JSON."""
+def _prompt_text(value: str | None) -> str | None:
+    """Returns a string as it is, any other value as JSON."""
     plain = None if value is None else json.loads(value)
     return plain if isinstance(plain, str) else value

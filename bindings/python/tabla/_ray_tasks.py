@@ -1,4 +1,4 @@
-"""What `tabla.ray` does with rows: each fails alone."""
+"""Tasks of `tabla.ray`. A row that fails does not affect other rows."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ._model import Model
 
 Row = Mapping[str, Any]
 Outcome = Union[Row, Exception]
-"""The columns that a row gets, or why it gets none."""
+"""The result columns of a row, or its error."""
 
 Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with rows."""
+    """Computation on rows."""
 
     run: Callable[[Model, Sequence[Any], Options], list[Outcome]]
     begin: Callable[[Model, Options], object]
-    """Raises what is wrong with the options, or the model, and would be wrong with every row."""
+    """Checks the options and the model: raises errors that would affect every row."""
     load: Options
-    """How a model is loaded for it where nobody says otherwise."""
+    """Default load options of the task."""
     columns: Mapping[str, pa.DataType]
 
     def arrays(self, outcomes: Iterable[Outcome]) -> dict[str, pa.Array]:
-        """The columns, and `error` behind them."""
+        """Returns the result columns and the `error` column."""
         rows = [
             {"error": described(outcome)} if isinstance(outcome, Exception) else outcome
             for outcome in outcomes
@@ -40,7 +40,7 @@ class Task:
 
 
 def attempt(function: Callable[[Any], Row], value: Any) -> Outcome:
-    """What a function makes of a value, or why it fails."""
+    """Returns the result of a function, or its exception."""
     try:
         return function(value)
     except Exception as error:
@@ -48,7 +48,7 @@ def attempt(function: Callable[[Any], Row], value: Any) -> Outcome:
 
 
 def described(error: Exception) -> str:
-    """An error as a column has it."""
+    """Formats an error for the `error` column."""
     return f"{type(error).__name__}: {error}"
 
 
@@ -80,8 +80,8 @@ def _chat(model: Model, values: Sequence[Any], options: Options) -> list[Outcome
             "finish_reason": choice["finish_reason"],
         }
 
-    # Each is a call of its own; the engine takes as many together as it has sequences, and as many
-    # again wait for the first that ends.
+    # Each conversation is a separate call. Twice as many threads as sequences keep the engine busy: one
+    # half runs, the other half waits for a free sequence.
     with ThreadPoolExecutor(2 * model.info.sequences) as threads:
         return list(threads.map(lambda value: attempt(answered, value), values))
 
@@ -101,7 +101,7 @@ def _embed(model: Model, values: Sequence[Any], options: Options) -> list[Outcom
         try:
             rows = list(model.embed(texts, **options))
         except Exception:
-            # Some of them fail; which ones shows where each is alone.
+            # At least one text failed. Embeds each one alone to find out which.
             for text in texts:
                 yield attempt(lambda text: {"embedding": model.embed(text, **options)[0]}, text)
         else:
@@ -117,12 +117,12 @@ def _begin_embed(model: Model, options: Options) -> None:
 def _of_texts(
     values: Sequence[Any], run: Callable[[list[str]], Iterable[Outcome]]
 ) -> list[Outcome]:
-    """Runs those that are texts together; the others have failed."""
+    """Runs all strings together; other values are errors."""
     outcomes = iter(run([value for value in values if isinstance(value, str)]))
     return [
         next(outcomes)
         if isinstance(value, str)
-        else TypeError(f"the row is of type {type(value).__name__}, not str")
+        else TypeError(f"the row must be str, not {type(value).__name__}")
         for value in values
     ]
 

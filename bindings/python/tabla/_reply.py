@@ -1,4 +1,4 @@
-"""Answers in the shapes of OpenAI's interface, whole or in chunks."""
+"""Replies in the format of the OpenAI API, complete or in chunks."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from ._native import ffi, lib
 from ._options import generate_options
 
 Object = Dict[str, Any]
-"""As JSON has them."""
+"""A JSON object."""
 
 Chunks = Generator[Object, None, None]
 AsyncChunks = AsyncGenerator[Object, None]
 
-# As many as a batch has under way.
+# Maximum number of answers in progress in a batch.
 CHOICES_MAX = 512
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "context": "length"}
-"""Why an answer ended, and what OpenAI's interface calls that."""
+"""Finish reasons, and their names in the OpenAI API."""
 
 
 class Reply(ABC):
-    """The answers to a request: a batch whose pieces become choices, in chunks or as a whole."""
+    """The answers to a request: a batch whose pieces become choices, in chunks or in one object."""
 
     kind: str
-    """`object` of the whole."""
+    """`object` field of a complete reply."""
     chunk_kind: str
-    """`object` of a chunk."""
+    """`object` field of a chunk."""
     id_prefix: str
 
     def __init__(self, model: ModelHandle, prompts: Sequence[Sequence[int]], arguments: dict[str, Any]) -> None:
-        """Takes what is of the request alone out of the arguments, and begins to answer."""
+        """Removes the request options from the arguments, and starts the answers."""
         n = count(arguments.pop("n", 1), "n", least=1)
         if n * len(prompts) > CHOICES_MAX:
-            raise ArgumentError(f"{n * len(prompts)} choices are over the limit of {CHOICES_MAX}")
+            raise ArgumentError(f"too many choices: {n * len(prompts)}, limit {CHOICES_MAX}")
         options = arguments.pop("stream_options", {})
         if not isinstance(options, Mapping):
-            raise ArgumentError(f"stream_options is {options!r}, no object")
+            raise ArgumentError(f"stream_options must be an object, got {options!r}")
         self.model = model
-        self.wants_logprobs = arguments.get("logprobs", False) is not False
+        self.has_logprobs = arguments.get("logprobs", False) is not False
         self.usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         self._chunk_usage: Object = {"usage": None} if options.get("include_usage") else {}
         self._envelope = {
@@ -59,49 +59,49 @@ class Reply(ABC):
         }
         self.batch = Batch(model)
         for prompt in prompts:
-            self._count("prompt_tokens", len(prompt))
+            self._add_usage("prompt_tokens", len(prompt))
             for choice in range(n):
-                # Each is a draw of its own.
+                # Each choice has its own seed.
                 seeded = {**arguments, "seed": arguments.get("seed", 0) + choice}
                 self.batch._add(prompt, generate_options(seeded))
 
     @abstractmethod
     def first(self) -> list[Object]:
-        """The choices of the chunks in front of all pieces."""
+        """Returns the choices of the chunks before the first piece."""
 
     @abstractmethod
     def take(self, piece: Piece) -> list[Object]:
-        """The choices of the chunks that a piece adds."""
+        """Returns the choices of the chunks for a piece."""
 
     @abstractmethod
     def choices(self) -> list[Object]:
-        """The choices of the whole, behind the last piece."""
+        """Returns the complete choices. Call it after the last piece."""
 
     def whole(self) -> Object:
-        """The whole, behind the last piece."""
+        """Returns the complete reply. Call it after the last piece."""
         return self._object(self.kind, self.choices(), {"usage": self.usage})
 
     def chunks(self, choices: list[Object]) -> list[Object]:
-        """A chunk for each of them."""
+        """Returns a chunk for each choice."""
         return [self._object(self.chunk_kind, [choice], self._chunk_usage) for choice in choices]
 
     def last(self) -> list[Object]:
-        """The chunk of the usage, where it is wanted."""
+        """Returns the chunk with the usage, if `include_usage` is set."""
         usage = {"usage": self.usage}
         return [self._object(self.chunk_kind, [], usage)] if self._chunk_usage else []
 
     def end(self, piece: Piece) -> str:
-        """Why an answer ended; that counts its tokens. One that failed or was cancelled is none."""
+        """Returns the finish reason of an answer and counts its tokens. Raises if it failed or was cancelled."""
         if piece.error is not None:
             raise piece.error
         if piece.finish_reason not in FINISH_REASONS:
             raise CancelledError("the answer was cancelled")
         assert piece.stats is not None
-        self._count("completion_tokens", piece.stats.tokens)
+        self._add_usage("completion_tokens", piece.stats.tokens)
         return FINISH_REASONS[piece.finish_reason]
 
-    def _count(self, of: str, tokens: int) -> None:
-        self.usage[of] += tokens
+    def _add_usage(self, kind: str, tokens: int) -> None:
+        self.usage[kind] += tokens
         self.usage["total_tokens"] += tokens
 
     def _object(self, kind: str, choices: list[Object], more: Mapping[str, Any]) -> Object:
@@ -109,13 +109,13 @@ class Reply(ABC):
 
 
 def fingerprint(model: ModelHandle) -> str:
-    """Tells builds, devices and models apart, which draw other tokens of the same seed."""
+    """Returns a hash of version, model and device, which determine the tokens for a seed."""
     version = ffi.string(lib.tabla_version())
     return f"fp_{sha256(repr((version, model.info)).encode()).hexdigest()[:12]}"
 
 
 def answer(reply: Reply) -> Object:
-    """The whole."""
+    """Returns the complete reply."""
     with reply.batch:
         for piece in reply.batch:
             reply.take(piece)
@@ -123,7 +123,7 @@ def answer(reply: Reply) -> Object:
 
 
 def stream(reply: Reply) -> Chunks:
-    """The chunks. Closing it ends the answers."""
+    """Yields the chunks. Closing the generator ends the answers."""
     with reply.batch:
         yield from reply.chunks(reply.first())
         for piece in reply.batch:
@@ -132,7 +132,7 @@ def stream(reply: Reply) -> Chunks:
 
 
 async def aanswer(reply: Reply) -> Object:
-    """The async twin of `answer`."""
+    """Async version of `answer`."""
     async with AsyncStream(reply.batch) as pieces:
         async for piece in pieces:
             reply.take(piece)
@@ -140,7 +140,7 @@ async def aanswer(reply: Reply) -> Object:
 
 
 async def astream(reply: Reply) -> AsyncChunks:
-    """The async twin of `stream`."""
+    """Async version of `stream`."""
     async with AsyncStream(reply.batch) as pieces:
         for chunk in reply.chunks(reply.first()):
             yield chunk

@@ -1,4 +1,4 @@
-"""A sequence of tokens on a model, with what was computed for it."""
+"""Sessions: a sequence of tokens on a model, with its KV cache."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from . import _aio
 from ._aio import AsyncStream
 from ._answer import Answer
-from ._c import CData, Floats, Struct, choice, count, floats, numbers, taken, text
+from ._c import CData, Floats, Struct, call_for_array, choice, count, floats, numbers, text
 from ._c import path as c_path
 from ._c import texts as c_texts
 from ._errors import StateError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, generate_options, known
+from ._options import GenerateOptions, checked, generate_options
 from ._stream import Stream, gather
 
 if TYPE_CHECKING:
@@ -29,28 +29,28 @@ POOLINGS = ("model", "mean", "cls", "last", "max")
 
 
 class EmbedOptions(TypedDict, total=False):
-    """How texts become embeddings. `None` is the default of each."""
+    """Options of embeddings. `None` is the default of each."""
 
     pooling: str | None
-    """How the rows of a text's tokens become one: `"mean"`, `"cls"`, `"last"` or `"max"`. Default `"model"`:
-    as its files say."""
+    """Pooling of token embeddings: `"mean"`, `"cls"`, `"last"` or `"max"`. Default `"model"`: as configured
+    by the model's files."""
     dimensions: int | None
-    """Only the first so many numbers, for models that were trained for it (Matryoshka). Default: all."""
+    """Number of leading dimensions to return, for Matryoshka models. Default: all."""
     normalize: bool | None
-    """Embeddings get the length 1, or stay as long as they are. Default: what the model's files say, and
-    length 1 where they say nothing."""
+    """Normalize embeddings to length 1. Default: as configured by the model's files, or `True` if they do
+    not say."""
     truncate: bool | None
-    """Texts that are too long are cut, else refused. Default `False`."""
+    """Truncate texts that are too long instead of raising an error. Default `False`."""
     prompt: str | None
-    """The name of the model's prompt in front of every text, `""` for none. Default: the model's."""
+    """Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default."""
 
 
 class Session(Handle):
-    """A sequence of its own on a model, made by `Model.session()`.
+    """A sequence of tokens on a model, created by `Model.session()`.
 
-    Any number of sessions share a model; as many as `sequences` of `Model.load` go on together, and the
-    others wait for their turn. A session serves one call at a time: a second one at the same time is a
-    `BusyError`, and any while an answer is under way a `StateError`.
+    Any number of sessions share a model; at most `sequences` of `Model.load` are computed at the
+    same time, and the others wait. A session executes one call at a time: a second one at the same
+    time raises `BusyError`, and other calls during an answer raise `StateError`.
     """
 
     def __init__(self, model: ModelHandle, pointer: CData) -> None:
@@ -60,61 +60,62 @@ class Session(Handle):
 
     @classmethod
     def load(cls, model: ModelHandle, path: str | os.PathLike[str]) -> Session:
-        """A session that goes on as the one did that `save` wrote to a file of this model."""
+        """Loads a session that `save` wrote to a file, for the same model."""
         return cls(model, lib.tabla_session_load(model._pointer, c_path(path, "path")))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the session to a file, with what was computed for it."""
+        """Saves the session to a file, including its KV cache."""
         self._run(lib.tabla_session_save, c_path(path, "path"))
 
     def fork(self) -> Session:
-        """A session with the same sequence; nothing is computed again for it."""
+        """Returns a session with a copy of the sequence. Nothing is recomputed."""
         return Session(self.model, lib.tabla_session_fork(self._pointer))
 
     @property
     def tokens(self) -> list[int]:
-        """The sequence: what was given and what was picked."""
-        return list(taken("uint32_t", lib.tabla_session_tokens, self._pointer))
+        """The tokens of the sequence, both prompt and generated ones."""
+        return list(call_for_array("uint32_t", lib.tabla_session_tokens, self._pointer))
 
     def truncate(self, keep: int = 0) -> None:
-        """Forgets what stands behind the first `keep` tokens."""
+        """Removes all tokens after the first `keep` ones."""
         check(lib.tabla_session_truncate(self._pointer, count(keep, "keep")))
 
     def prefill(self, prompt: Prompt) -> None:
-        """Appends a prompt to the sequence and runs it through the model. A text that begins the sequence
-        gets the tokens that begin a text."""
+        """Appends a prompt to the sequence and runs the model on it. At the start of the sequence, a
+        string also gets the model's BOS token."""
         if isinstance(prompt, str):
             prompt = self.model.tokenize(prompt, add_special=not self.tokens)
         tokens = numbers("uint32_t", prompt, "prompt")
         self._run(lib.tabla_session_prefill, tokens, len(tokens))
 
     def step(self, **options: Unpack[GenerateOptions]) -> int:
-        """Picks the next token and appends it to the sequence; of the options it takes those of sampling."""
+        """Samples the next token and appends it to the sequence. Only the sampling options are used."""
         token = ffi.new("uint32_t *")
-        self._run(lib.tabla_session_step, generate_options(known(options, "step")).c, token)
+        self._run(lib.tabla_session_step, generate_options(checked(options, "step")).c, token)
         return int(token[0])
 
     def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
-        """Answers piece by piece. Without a prompt it goes on from the sequence as it is."""
-        return self._start(prompt, known(options, "stream"))
+        """Answers piece by piece. Without a prompt, continues from the sequence as it is."""
+        return self._start(prompt, checked(options, "stream"))
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
-        """The whole answer. Ctrl-C ends it, and what was picked stays in the sequence."""
-        return gather(self._start(prompt, known(options, "generate")))
+        """Returns the complete answer. Ctrl-C ends it; tokens that were generated stay in the sequence."""
+        return gather(self._start(prompt, checked(options, "generate")))
 
     def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
-        """The async twin of `stream`."""
-        return AsyncStream(self._start(prompt, known(options, "astream")))
+        """Async version of `stream`."""
+        return AsyncStream(self._start(prompt, checked(options, "astream")))
 
     async def agenerate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
-        """The async twin of `generate`."""
-        return await _aio.gather(self._start(prompt, known(options, "agenerate")))
+        """Async version of `generate`."""
+        return await _aio.gather(self._start(prompt, checked(options, "agenerate")))
 
     def logits(self, rows: str = "last", out: Floats | None = None) -> Floats:
-        """The logits after the last token, `[vocab]`, or with `"all"` after every one, `[tokens, vocab]`.
+        """Returns the logits after the last token, `[vocab]`, or with `"all"` after every token,
+        `[tokens, vocab]`.
 
-        The library writes them straight into the array: `out`, or a new one. `out` is contiguous float32
-        of that shape.
+        The library writes them directly to the array: `out`, or a new one. `out` must be contiguous
+        float32 of that shape.
         """
         which = choice("rows", rows, "TABLA_LOGITS", ("last", "all"))
         vocab = self.model.info.vocab
@@ -122,15 +123,15 @@ class Session(Handle):
         return self._floats(lib.tabla_session_logits, (which,), shape, out)
 
     def score(self, tokens: Sequence[int], start: int = 1) -> Floats:
-        """The natural logarithm of how likely each token from `start` on is, given all in front of it:
-        `[len(tokens) - start]`. The sequence stays as it is."""
+        """Returns the log-probability (natural logarithm) of each token from index `start` on, given
+        all tokens before it: `[len(tokens) - start]`. The sequence does not change."""
         array = numbers("uint32_t", tokens, "tokens")
         shape = (max(0, len(array) - count(start, "start")),)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
-        """As `Model.embed`. The sequence stays as it is."""
-        chosen = known(options, "embed", EmbedOptions)
+        """Same as `Model.embed`. The sequence does not change."""
+        chosen = checked(options, "embed", EmbedOptions)
         if not self.model.info.embedding_dim:
             raise StateError("the model was loaded without embeddings=True")
         given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
@@ -139,34 +140,33 @@ class Session(Handle):
         return self._floats(lib.tabla_session_embed, arguments, (len(given), dimensions))
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
-        """As `Model.rerank`. The sequence stays as it is."""
+        """Same as `Model.rerank`. The sequence does not change."""
         given = c_texts(documents, "documents")
-        said = ffi.NULL if instruction is None else text(instruction, "instruction")
-        arguments = (text(query, "query"), said, ffi.new("const char *[]", given), len(given))
+        c_instruction = ffi.NULL if instruction is None else text(instruction, "instruction")
+        arguments = (text(query, "query"), c_instruction, ffi.new("const char *[]", given), len(given))
         return self._floats(lib.tabla_session_rerank, arguments, (len(given),))
 
     def end(self) -> None:
-        """Ends the answer that is under way, if one is, as closing its stream does."""
+        """Ends the answer in progress, if there is one, like closing its stream."""
         stream = self._stream()
         if stream is not None:
             stream.close()
 
     def cancel(self) -> None:
-        """Stops what the session does, from any thread: an answer ends, and a prompt is a
-        `CancelledError`."""
+        """Cancels the current call, from any thread: an answer ends, and prefill raises `CancelledError`."""
         lib.tabla_session_cancel(self._pointer_or_null)
 
     def _start(
         self, prompt: Prompt | None, arguments: Mapping[str, Any], *, closes_session: bool = False
     ) -> Stream:
-        """Returns a stream of the answer to a prompt, which begins with the stream's first piece."""
+        """Returns a stream of the answer to a prompt. The answer starts with the stream's first piece."""
         begin = partial(self._begin, prompt, generate_options(arguments))
         return Stream(self, begin, closes_session=closes_session)
 
     def _begin(self, prompt: Prompt | None, options: Struct, stream: Stream) -> None:
-        """Begins the answer of a stream. On failure the sequence is unchanged."""
+        """Starts the answer of a stream. On failure the sequence is unchanged."""
         begin = lib.tabla_session_begin
-        if isinstance(prompt, str) and "\0" in prompt:  # where a text of C would end
+        if isinstance(prompt, str) and "\0" in prompt:  # a C string would end there
             prompt = self.model.tokenize(prompt, add_special=not self.tokens)
         if prompt is None:
             check(begin(self._pointer, ffi.NULL, options.c))
@@ -194,23 +194,23 @@ class Session(Handle):
         shape: tuple[int, ...],
         out: Floats | None = None,
     ) -> Floats:
-        """What a function writes, into memory of numpy."""
+        """Returns the floats that a function writes, in a numpy array."""
         array = np.empty(shape, np.float32) if out is None else _checked(out, shape)
         written = ffi.new("size_t *")
         self._run(function, *arguments, floats(array), array.size, written)
         if written[0] != array.size:
-            raise StateError("another thread changed the sequence meanwhile")
+            raise StateError("the sequence was changed by another thread during the call")
         return array
 
 
 def _checked(out: Floats, shape: tuple[int, ...]) -> Floats:
     if out.dtype != np.float32 or out.shape != shape or not out.flags.c_contiguous:
-        raise ValueError(f"out is {out.dtype} {out.shape}, not contiguous float32 {shape}")
+        raise ValueError(f"out must be contiguous float32 {shape}, got {out.dtype} {out.shape}")
     return out
 
 
 def embed_options(arguments: Mapping[str, Any]) -> Struct:
-    """The library's options of known arguments."""
+    """Converts checked arguments to `TablaEmbedOptions`."""
     options = Struct("TablaEmbedOptions")
     for name, value in arguments.items():
         if name == "prompt":

@@ -1,30 +1,30 @@
-"""An answer that comes piece by piece."""
+"""Answers that are read piece by piece."""
 
 from __future__ import annotations
 
 from typing import Callable, Iterator
 
-from ._answer import Answer, Piece, next_piece, whole
+from ._answer import Answer, Piece, join_pieces, next_piece
 from ._c import Struct
 from ._handle import Handle, interruptible
 from ._native import lib
 
 
 class Stream(Iterator[Piece]):
-    """An answer, piece by piece; the last piece says why it ended and what it took.
+    """An answer, piece by piece. The last piece has the finish reason and the statistics.
 
-    It begins when its first piece is asked for. `close()`, the end of a `with`, an error on the way
-    (Ctrl-C, too) or its last reference end it: the tokens that were taken stay in the session's sequence,
-    and none behind them.
+    The answer starts when the first piece is requested. `close()`, the end of a `with` block, an
+    exception (including Ctrl-C) or the last reference ends it: tokens of pieces that were read stay
+    in the session's sequence, later ones are removed.
     """
 
     _has_begun = False
-    _has_ended = True  # until it is made
+    _has_ended = True  # until __init__ completes
 
     def __init__(
         self, session: Handle, begin: Callable[[Stream], None], *, closes_session: bool = False
     ) -> None:
-        """Takes the session that yields the pieces and the function that begins the answer on it."""
+        """`session` yields the pieces; `begin` starts the answer on it."""
         self._session = session
         self._closes_session = closes_session
         self._begin_answer = begin
@@ -42,7 +42,7 @@ class Stream(Iterator[Piece]):
             self.close()
             raise
         if piece.finish_reason is not None:
-            self._leave()
+            self._finish()
         return piece
 
     def _begin(self) -> None:
@@ -50,21 +50,21 @@ class Stream(Iterator[Piece]):
         self._has_begun = True
 
     def cancel(self) -> None:
-        """Stops the answer, from any thread: the next piece is its end."""
+        """Cancels the answer, from any thread: the next piece is its last."""
         self._session.cancel()
 
     def close(self) -> None:
-        """Ends the answer here. One that has ended stays as it is."""
+        """Ends the answer. Does nothing if it has ended."""
         if self._has_ended:
             return
         if self._has_begun:
             self.cancel()
             with self._session._reading:
-                # It is over whatever the status is.
+                # The answer ends whatever the status is.
                 lib.tabla_session_end(self._session._pointer_or_null)
-        self._leave()
+        self._finish()
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         self._has_ended = True
         if self._closes_session:
             self._session.close()
@@ -80,6 +80,6 @@ class Stream(Iterator[Piece]):
 
 
 def gather(stream: Stream) -> Answer:
-    """The rest of an answer as one."""
+    """Returns the remaining pieces of a stream as one answer."""
     with stream:
-        return whole(stream)
+        return join_pieces(stream)

@@ -1,7 +1,7 @@
-"""Many prompts on many machines: a class for Ray Data, and a run over a folder that can be resumed.
+"""Many prompts on many machines: a class for Ray Data, and a resumable run over a folder.
 
-Each actor has an engine of its own. A row that fails gets an `error` and takes no other with it; an actor
-that dies is replaced, and its rows are done again. docs/ray.md shows both ways.
+Each actor has its own engine. A failed row gets an `error` and does not affect others; an actor
+that dies is replaced, and its rows are computed again. docs/ray.md shows both.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ from ._ray_folder import Output, prompts
 from ._ray_tasks import TASKS, Options, Outcome, Row
 
 UNUSABLE = (DeviceLostError, PoisonedError)
-"""A model that fails so must be loaded anew, and its rows are not to blame."""
+"""Errors after which the model must be loaded again. They are not caused by the rows."""
 
 CHANGES_ROWS = ("precision", "max_context", "cache_type", "head_type", "samplers", "i2s_layout")
-"""What of `load` changes what comes out; the rest is how a machine does it."""
+"""Load options that change the results. The others depend on the machine."""
 
 DEATHS = 3
-"""So many engines may die one after the other without a result."""
+"""Maximum number of consecutive deaths of engines without a result."""
 
 log = logging.getLogger("tabla")
 
 Part = List[Row]
-"""Rows that are run together, and written to one file."""
+"""Rows that are computed together and written to one file."""
 
 
 class Predictor:
-    """A class for `ray.data.Dataset.map_batches`: texts or conversations become completions or embeddings.
+    """A class for `ray.data.Dataset.map_batches`: computes completions or embeddings of texts or
+    conversations.
 
-    `task` says what is done with the rows of `column`:
+    `task` is the computation on the rows of `column`:
 
-    - `"generate"` continues texts, with the options of `Model.generate`: columns `completion` and
+    - `"generate"` continues texts, with the options of `Model.generate`. Columns: `completion` and
       `finish_reason`.
-    - `"chat"` answers conversations, lists of messages or a text alone, with the options of `Model.chat`:
-      `completion`, `finish_reason`, `reasoning_content`, and `tool_calls` as JSON.
-    - `"embed"` embeds texts, with the options of `Model.embed`: `embedding`.
+    - `"chat"` answers conversations, lists of messages or single strings, with the options of `Model.chat`.
+      Columns: `completion`, `finish_reason`, `reasoning_content`, and `tool_calls` as JSON.
+    - `"embed"` embeds texts, with the options of `Model.embed`. Column: `embedding`.
 
-    `output` is another name for the first of these. A row that fails has nulls there and says why in
-    `error`, which is null in all others. What would fail every row, like an option that nobody knows, is
-    raised when the actor starts.
+    `output` renames the first of these columns. A failed row has nulls in them and the message in
+    `error`, which is null in other rows. Errors that affect every row, such as an unknown option,
+    are raised when the actor starts.
 
-    `load` has the options of `Model.load`. As many rows of a batch go on together as it has `sequences`,
-    4 where it does not say.
+    `load` has the options of `Model.load`. At most `sequences` rows of a batch are computed at the
+    same time, by default 4.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Predictor:
         **options: Any,
     ) -> None:
         if task not in TASKS:
-            raise ValueError(f"task is {task!r}, none of {', '.join(TASKS)}")
+            raise ValueError(f"invalid task {task!r}: expected one of {', '.join(TASKS)}")
         self.task = TASKS[task]
         self.column = column
         self.output = output or next(iter(self.task.columns))
@@ -81,13 +82,13 @@ class Predictor:
         self.task.begin(self.model, options)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """The batch with the columns that it gets."""
+        """Returns the batch with the result columns."""
         columns = self.task.arrays(self.predict([_plain(value) for value in batch[self.column]]))
         first = next(iter(self.task.columns))
         return {**batch, self.output: columns.pop(first), **columns}
 
     def predict(self, values: Sequence[Any]) -> list[Outcome]:
-        """What becomes of each row: its columns, or an exception."""
+        """Returns the result columns or an exception for each row."""
         outcomes = self.task.run(self.model, values, self.options)
         again = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, UNUSABLE)]
         if again:
@@ -100,7 +101,7 @@ class Predictor:
 
 
 def _plain(value: Any) -> Any:
-    """A row without what numpy has made of it."""
+    """Converts numpy values to plain Python values."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, dict):
@@ -110,14 +111,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did."""
+    """Result of a run."""
 
     rows: int
-    """Rows that it computed."""
+    """Number of computed rows, including failed ones."""
     failed: int
-    """Those of them that have an `error`."""
+    """Number of computed rows with an `error`."""
     kept: int
-    """Rows that were there already."""
+    """Number of rows that an earlier run had computed."""
 
 
 def run(
@@ -135,22 +136,23 @@ def run(
     load: Options | None = None,
     **options: Any,
 ) -> Summary:
-    """Runs a task over a folder of Parquet and JSONL files, and goes on where an earlier run has ended.
+    """Runs a task over a folder of Parquet and JSONL files. Continues where an earlier run ended.
 
-    `source` and `output` are folders that all machines see: paths, or URIs like `s3://bucket/prompts`. The
-    output is Parquet files, each written as `batch_size` rows are done, with the columns `key`, `prompt`
-    (what stood in `column`, as JSON where it is no text), those of the task, and `error`. Every row of the
-    source is there once, in no order.
+    `source` and `output` are folders that all machines can access: paths, or URIs such as
+    `s3://bucket/prompts`. The output consists of Parquet files, one for every `batch_size` rows,
+    with the columns `key`, `prompt` (the value of `column`, as JSON if it is not a string), those
+    of the task, and `error`. Every row of the source is there once; the order is unspecified.
 
-    A row's `key` is what stands in the column of that name, and must be no other row's. Where none is named
-    it is made of the file, the number of the row, and a hash of what stands there. Rows whose key is in the
-    output are left out, but for those that failed, which are done again. Another model, task, option or
-    column than the output was made with is a `ValueError`. One run at a time writes to a folder.
+    The `key` of a row is the value of the column of that name, which must be unique. By default it
+    is made of the file, the number of the row, and a hash of the prompt. Rows whose key is in the
+    output are skipped, except failed rows, which are computed again. If the output was created with
+    another model, task, option or column, it is a `ValueError`. Only one run at a time may write to
+    a folder.
 
-    There are `actors` engines, each with `num_cpus` CPUs, which are its threads where `load` does not say,
-    and `num_gpus` GPUs. `model`, `task`, `load` and `options` are those of `Predictor`. Where an engine dies,
-    another does its rows again, one by one; a row with which that one dies, too, has failed.
-    `logging.getLogger("tabla")` hears of every part.
+    There are `actors` engines, each with `num_cpus` CPUs, which is also the default number of
+    threads, and `num_gpus` GPUs. `model`, `task`, `load` and `options` are those of `Predictor`. If
+    an engine dies, another one computes its rows again, one by one; a row with which this one also
+    dies is marked as failed. Every completed part is logged to `logging.getLogger("tabla")`.
     """
     rows = prompts(source, column, key)
     to = Output(output, source)
@@ -165,29 +167,29 @@ def run(
         "options": options,
         "load": {name: load[name] for name in CHANGES_ROWS if name in load},
     }
-    there = to.resume(settings)
-    todo = (row for row in rows if row["key"] not in there)
+    completed = to.resume(settings)
+    todo = (row for row in rows if row["key"] not in completed)
     parts = iter(lambda: list(islice(todo, batch_size)), [])
     predictor = partial(Predictor, model, task=task, load={"threads": num_cpus, **load}, **options)
     engine = ray.remote(_Engine).options(num_cpus=num_cpus, num_gpus=num_gpus)
-    crew = _Crew(partial(engine.remote, to, digest, predictor), actors)
+    pool = _EnginePool(partial(engine.remote, to, digest, predictor), actors)
     count = failed = 0
     try:
-        for part, errors in crew.run(parts):
+        for part, errors in pool.run(parts):
             if errors is None:
-                # Its engine died, perhaps just after it had written the part.
+                # The engine died, possibly after it had written the part.
                 errors = to.failed(part)
             if errors is None and len(part) > 1:
-                crew.again.extend([row] for row in part)
+                pool.retries.extend([row] for row in part)
                 continue
             if errors is None:
-                to.write(part, TASKS[task].arrays([RuntimeError("the process of the engine died")]))
+                to.write(part, TASKS[task].arrays([RuntimeError("the engine process died")]))
                 errors = 1
             count, failed = count + len(part), failed + errors
             log.info("%s: %d rows, %d failed", output, count, failed)
     finally:
-        crew.dismiss()
-    return Summary(count, failed, len(there))
+        pool.shutdown()
+    return Summary(count, failed, len(completed))
 
 
 def _digest(model: str | None) -> str:
@@ -196,7 +198,7 @@ def _digest(model: str | None) -> str:
 
 
 class _Engine:
-    """An actor: it runs parts, and writes them."""
+    """An actor that computes parts and writes them."""
 
     def __init__(self, output: Output, digest: str, load: Callable[[], Predictor]) -> None:
         self.output = output
@@ -204,14 +206,15 @@ class _Engine:
         self.load = load
 
     def start(self) -> None:
-        """Loads the model. It is a call of its own so that its errors are, too."""
+        """Loads the model. Not part of `__init__`, so that errors are raised as they are."""
         self.predictor = self.load()
         digest = self.predictor.model.digest.hex()
         if digest != self.digest:
-            raise ValueError(f"{socket.gethostname()} has another model: {digest}, not {self.digest}")
+            host = socket.gethostname()
+            raise ValueError(f"different model on {host}: expected digest {self.digest}, got {digest}")
 
     def write(self, part: Part) -> int:
-        """Returns how many rows have failed."""
+        """Computes and writes a part. Returns the number of failed rows."""
         readable = [json.loads(row["value"]) for row in part if row["error"] is None]
         outcomes = iter(self.predictor.predict(readable))
         columns = self.predictor.task.arrays(
@@ -221,35 +224,35 @@ class _Engine:
         return len(part) - int(columns["error"].null_count)
 
 
-class _Crew:
-    """Engines, of which the dead are replaced."""
+class _EnginePool:
+    """Pool of engines that replaces dead ones."""
 
-    def __init__(self, hire: Callable[[], Any], size: int) -> None:
-        self.again: deque[Part] = deque()
-        self._hire = hire
+    def __init__(self, create: Callable[[], Any], size: int) -> None:
+        self.retries: deque[Part] = deque()
+        self._create = create
         self._deaths = 0
         self._engines: list[Any] = []
         self._idle: list[Any] = []
-        self._under_way: dict[ray.ObjectRef[Any], tuple[Any, Part | None]] = {}
+        self._running: dict[ray.ObjectRef[Any], tuple[Any, Part | None]] = {}
         for _ in range(size):
             self._start()
 
     def _start(self) -> None:
-        engine = self._hire()
+        engine = self._create()
         self._engines.append(engine)
-        self._under_way[engine.start.remote()] = (engine, None)
+        self._running[engine.start.remote()] = (engine, None)
 
     def run(self, parts: Iterator[Part]) -> Iterator[tuple[Part, int | None]]:
-        """Gives parts to engines, each as it is free, those of `again` first. Yields a part as it is done,
-        with how many of its rows have failed, or `None` where its engine died."""
+        """Assigns parts to idle engines, those of `retries` first. Yields each completed part with the number
+        of failed rows, or `None` if its engine died."""
         part: Part | None = None
         while True:
-            part = part or (self.again.popleft() if self.again else next(parts, None))
+            part = part or (self.retries.popleft() if self.retries else next(parts, None))
             if part and self._idle:
                 engine = self._idle.pop()
-                self._under_way[engine.write.remote(part)] = (engine, part)
+                self._running[engine.write.remote(part)] = (engine, part)
                 part = None
-            elif part or any(given for _, given in self._under_way.values()):
+            elif part or any(given for _, given in self._running.values()):
                 given, failed = self._wait()
                 if given is not None:
                     yield given, failed
@@ -257,12 +260,12 @@ class _Crew:
                 return
 
     def _wait(self) -> tuple[Part | None, int | None]:
-        [ref], _ = ray.wait(list(self._under_way))
-        engine, given = self._under_way.pop(ref)
+        [ref], _ = ray.wait(list(self._running))
+        engine, given = self._running.pop(ref)
         try:
             failed = ray.get(ref)
         except RayActorError:
-            ray.kill(engine)  # It may be out of reach alone.
+            ray.kill(engine)  # it may only be unreachable
             self._deaths += 1
             if given is None and self._deaths > DEATHS:
                 raise
@@ -272,7 +275,7 @@ class _Crew:
         self._idle.append(engine)
         return given, failed
 
-    def dismiss(self) -> None:
-        """Ends all of them."""
+    def shutdown(self) -> None:
+        """Kills all engines."""
         for engine in self._engines:
             ray.kill(engine)

@@ -1,4 +1,4 @@
-"""What the tests have in common: models, and answers that do not end by themselves."""
+"""Shared fixtures: models, and options of endless answers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import tabla
 ROOT = Path(__file__).parents[3]
 ARCH = ROOT / "tests/golden/arch"
 
-# Who runs the tests in the background has Python ignore Ctrl-C, which some of them press.
+# Python ignores SIGINT when it is started in the background, but some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENDLESS: dict[str, Any] = {"max_tokens": 0, "ignore_stops": True, "context_shift": True, "keep": 1}
-"""Options of an answer that only somebody else ends."""
+"""Options of an answer that does not end by itself."""
 
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[tabla.Model]:
-    """The story model, which generates text and yields embeddings."""
+    """The story model, with embeddings."""
     with tabla.Model.load(device="cpu", sequences=4, max_context=128, embeddings=True) as model:
         yield model
 
 
 @pytest.fixture(scope="session")
 def bert() -> Iterator[tabla.Model]:
-    """A tiny encoder."""
+    """A tiny encoder model."""
     with tabla.Model.load(ARCH / "bert/model.gguf", device="cpu", precision="exact") as model:
         yield model

@@ -1,4 +1,4 @@
-"""The async twins: the same answers, and tasks that are cancelled."""
+"""Async functions: same answers as the synchronous ones, and cancelled tasks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MESSAGES = [{"role": "user", "content": "Tell me of a fox."}]
 CHATML: dict[str, Any] = {"chat_template": "chatml", "max_tokens": 3}
 
 
-async def collected(chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+async def collect(chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
     return [chunk async for chunk in chunks]
 
 
-def alike(chunks: list[dict[str, Any]]) -> list[Any]:
+def choices(chunks: list[dict[str, Any]]) -> list[Any]:
     return [chunk["choices"] for chunk in chunks]
 
 
-def test_they_answer_what_their_twins_answer(model: tabla.Model) -> None:
+def test_async_answers_equal_sync_answers(model: tabla.Model) -> None:
     async def check() -> None:
         expected = model.generate(PROMPT, max_tokens=4)
         answer = await model.agenerate(PROMPT, max_tokens=4)
@@ -38,16 +38,16 @@ def test_they_answer_what_their_twins_answer(model: tabla.Model) -> None:
 
         chat = await model.achat(MESSAGES, **CHATML)
         assert chat["choices"] == model.chat(MESSAGES, **CHATML)["choices"]
-        chunks = await collected(await model.achat(MESSAGES, **CHATML, stream=True))
-        assert alike(chunks) == alike(list(model.chat(MESSAGES, **CHATML, stream=True)))
+        chunks = await collect(await model.achat(MESSAGES, **CHATML, stream=True))
+        assert choices(chunks) == choices(list(model.chat(MESSAGES, **CHATML, stream=True)))
         text = await model.acomplete(PROMPT, max_tokens=3)
         assert text["choices"] == model.complete(PROMPT, max_tokens=3)["choices"]
         usage = {"include_usage": True}
-        chunks = await collected(
+        chunks = await collect(
             await model.acomplete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
         )
         chunked = model.complete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
-        assert alike(chunks) == alike(list(chunked)) and chunks[-1]["usage"] == text["usage"]
+        assert choices(chunks) == choices(list(chunked)) and chunks[-1]["usage"] == text["usage"]
 
     asyncio.run(check())
 
@@ -75,14 +75,14 @@ def test_cancelling_a_task_cancels_its_answer(model: tabla.Model) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        # The session is free again, and has what was taken.
+        # The session is idle again, and its sequence has the tokens that were read.
         assert len(session.tokens) > len(model.tokenize(PROMPT))
         assert session.generate(max_tokens=1, ignore_stops=True).finish_reason == "length"
 
     asyncio.run(check())
 
 
-def test_a_task_gives_up_in_time(model: tabla.Model) -> None:
+def test_wait_for_times_out(model: tabla.Model) -> None:
     async def check() -> None:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(model.agenerate(PROMPT, **ENDLESS), 0.2)
@@ -94,7 +94,7 @@ def test_a_task_gives_up_in_time(model: tabla.Model) -> None:
     asyncio.run(check())
 
 
-def test_errors_come_where_they_are_awaited(model: tabla.Model) -> None:
+def test_await_raises_errors(model: tabla.Model) -> None:
     async def check() -> None:
         with pytest.raises(tabla.ArgumentError, match="9999"):
             await model.agenerate([9999])

@@ -1,4 +1,4 @@
-"""The pages about Python and the examples: they run as they stand, and their types are right."""
+"""Python code in the documentation and the examples: runs it and checks its types."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import tabla
 from conftest import ROOT
 
 PAGES = {"README.md": 1, "docs/python.md": 10}
-"""The pages, and how many blocks each has at least."""
+"""The pages, and their minimum number of code blocks."""
 PYTHON = ROOT / "bindings/python"
 EXAMPLES = [path for path in sorted((PYTHON / "examples").glob("*.py")) if "ray" not in path.name]
 
 
 def blocks(page: str) -> list[str]:
-    """A page's blocks, each with so many lines in front that errors name those of the page."""
+    """Returns the code blocks of a page, padded with empty lines so that line numbers in errors are correct."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
+    matches = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in matches]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_page_is_a_program(
+def test_code_of_pages_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -53,14 +53,14 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_types_are_right(tmp_path: Path) -> None:
+def test_types_are_correct(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed: no types were checked")
     for page in (*PAGES, "docs/ray.md"):
         text = "\n".join(block.lstrip("\n") for block in blocks(page))
         (tmp_path / f"{Path(page).stem.lower()}_page.py").write_text(text, encoding="utf-8")
     folders = [tmp_path, *(PYTHON / name for name in ("examples", "benches", "tests"))]
     modules = [path.stem for folder in folders for path in sorted(folder.glob("*.py"))]
-    # One run: most of its time goes to the types of numpy and Ray.
+    # A single run of mypy, which spends most of its time on the types of numpy and Ray.
     command = [sys.executable, "-m", "mypy", "--config-file", str(PYTHON / "pyproject.toml"), "-p", "tabla"]
     done = subprocess.run(
         [*command, *(f"--module={name}" for name in modules)],
@@ -68,7 +68,7 @@ def test_types_are_right(tmp_path: Path) -> None:
         env={
             **os.environ,
             "MYPYPATH": os.pathsep.join(map(str, folders)),
-            # mypy does not use the library: it needs no memory checks, and is faster without.
+            # mypy does not use the library. Memory checks would only slow it down.
             "PYTHONMALLOC": "",
             "MALLOC_PERTURB_": "0",
         },

@@ -1,4 +1,4 @@
-"""Every status is an exception of its own, and bad input says what is wrong."""
+"""Exception classes and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tabla._native import ffi, lib
 from conftest import ROOT
 
 
-def test_there_is_a_class_for_every_status() -> None:
+def test_every_status_has_an_exception_class() -> None:
     header = (ROOT / "include/tabla.h").read_text(encoding="utf-8")
     codes = {int(code): name for name, code in re.findall(r"TABLA_ERROR_(\w+) = (\d+),", header)}
     assert set(_errors.CLASSES) == set(codes)
@@ -26,26 +26,26 @@ def test_there_is_a_class_for_every_status() -> None:
         assert cls.__name__ == "".join(word.capitalize() for word in words.split("_")) + "Error"
 
 
-def test_a_status_that_nobody_knows_is_an_error_all_the_same() -> None:
-    error = _errors.failure(12345, "what it was")
+def test_unknown_status_is_a_tabla_error() -> None:
+    error = _errors.failure(12345, "message")
     assert type(error) is tabla.TablaError
-    assert str(error) == "what it was"
+    assert str(error) == "message"
 
 
-def test_errors_are_those_of_python_where_it_has_them() -> None:
+def test_errors_derive_from_builtin_exceptions() -> None:
     assert issubclass(tabla.ArgumentError, ValueError)
     assert issubclass(tabla.IoError, OSError)
     assert issubclass(tabla.OutOfMemoryError, MemoryError)
 
 
-def test_loading_says_what_is_wrong(tmp_path: Path) -> None:
+def test_load_errors_name_the_cause(tmp_path: Path) -> None:
     with pytest.raises(tabla.IoError, match="nowhere.gguf"):
         tabla.Model.load(tmp_path / "nowhere.gguf")
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(b"GGUF" + bytes(64))
     with pytest.raises(tabla.TablaError, match="damaged.gguf"):
         tabla.Model.load(damaged)
-    with pytest.raises(tabla.ArgumentError, match="precision is 'rough', none of fast, exact"):
+    with pytest.raises(tabla.ArgumentError, match="invalid precision 'rough': expected one of fast, exact"):
         tabla.Model.load(precision="rough")
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_ctx'"):
         tabla.Model.load(n_ctx=512)  # type: ignore[call-arg]
@@ -53,7 +53,7 @@ def test_loading_says_what_is_wrong(tmp_path: Path) -> None:
         tabla.Model.load(max_context=-1)
 
 
-def test_every_kind_of_failure_has_its_class(model: tabla.Model, bert: tabla.Model) -> None:
+def test_errors_have_the_class_of_their_code(model: tabla.Model, bert: tabla.Model) -> None:
     with pytest.raises(tabla.ArgumentError, match="top_p"):
         model.generate("Once", top_p=2.0)
     with pytest.raises(tabla.TooLargeError):
@@ -66,12 +66,12 @@ def test_every_kind_of_failure_has_its_class(model: tabla.Model, bert: tabla.Mod
         bert.generate("Once")
     with pytest.raises(tabla.ArgumentError, match="9999"):
         model.generate([9999])
-    with pytest.raises(tabla.ArgumentError, match="no uint32_t"):
+    with pytest.raises(tabla.ArgumentError, match="invalid value for uint32_t"):
         model.generate([-1])
 
 
-def test_a_text_for_c_has_no_nul_and_a_prompt_may_have_one(model: tabla.Model) -> None:
-    with pytest.raises(tabla.ArgumentError, match=r"texts\[1\] has a NUL at byte 2"):
+def test_prompts_may_contain_nul_and_other_strings_may_not(model: tabla.Model) -> None:
+    with pytest.raises(tabla.ArgumentError, match=r"texts\[1\] contains a NUL at byte 2"):
         model.embed(["a", "ab\0c"])
     with pytest.raises(TypeError, match="prompt"):
         model.session().generate(3)  # type: ignore[arg-type]
@@ -80,29 +80,29 @@ def test_a_text_for_c_has_no_nul_and_a_prompt_may_have_one(model: tabla.Model) -
     assert model.generate("a\0b", max_tokens=3).tokens == answer.tokens
 
 
-def test_what_is_of_the_wrong_type_is_not_taken_for_another(model: tabla.Model) -> None:
-    with pytest.raises(TypeError, match="prompt is of type bytes, not a list of numbers"):
+def test_arguments_of_the_wrong_type_are_rejected(model: tabla.Model) -> None:
+    with pytest.raises(TypeError, match="prompt must be a list of integers, not bytes"):
         model.generate(b"Once")
-    with pytest.raises(TypeError, match="prompt is no list of numbers: 'float'"):
+    with pytest.raises(TypeError, match="prompt must be a list of integers: 'float'"):
         model.generate([1.5])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="text is of type bytes, not str"):
+    with pytest.raises(TypeError, match="text must be str, not bytes"):
         model.tokenize(b"Once")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="documents is a str, not a list"):
+    with pytest.raises(TypeError, match="documents must be a list of str, not str"):
         model.rerank("query", "a document")
-    with pytest.raises(TypeError, match="prompts is a str, not a list"):
+    with pytest.raises(TypeError, match="prompts must be a list of prompts, not str"):
         model.generate_many("Once")
-    with pytest.raises(tabla.ArgumentError, match="keep is -1, no number from 0 on"):
+    with pytest.raises(tabla.ArgumentError, match="keep must be in the range 0 to 4294967295, got -1"):
         model.session().truncate(-1)
     messages = [{"role": "user", "content": "Once"}]
-    with pytest.raises(tabla.ArgumentError, match="n is 'two', no whole number"):
+    with pytest.raises(tabla.ArgumentError, match="n must be an integer, got 'two'"):
         model.chat(messages, chat_template="chatml", n="two")  # type: ignore[call-overload]
-    with pytest.raises(tabla.ArgumentError, match="stream_options is True, no object"):
+    with pytest.raises(tabla.ArgumentError, match="stream_options must be an object, got True"):
         model.complete("Once", stream_options=True)  # type: ignore[call-overload]
-    with pytest.raises(tabla.ArgumentError, match="response_format is of type 'json'"):
+    with pytest.raises(tabla.ArgumentError, match="invalid response_format type 'json'"):
         model.chat(messages, chat_template="chatml", response_format="json")  # type: ignore[call-overload]
 
 
-def test_what_is_closed_says_so(model: tabla.Model) -> None:
+def test_closed_objects_raise_handle_errors(model: tabla.Model) -> None:
     session = model.session()
     session.prefill("Once")
     session.close()
@@ -118,7 +118,7 @@ def test_what_is_closed_says_so(model: tabla.Model) -> None:
         next(batch)
 
 
-def test_sessions_outlive_the_object_of_their_model() -> None:
+def test_sessions_work_after_their_model_is_closed() -> None:
     model = tabla.Model.load(device="cpu", max_context=64)
     session = model.session()
     model.close()
@@ -128,11 +128,11 @@ def test_sessions_outlive_the_object_of_their_model() -> None:
         model.tokenize("Once")
 
 
-def test_a_wrong_array_is_refused(model: tabla.Model) -> None:
+def test_logits_rejects_invalid_arrays(model: tabla.Model) -> None:
     session = model.session()
     session.prefill("Once")
     for wrong in (np.empty(3, np.float32), np.empty(model.info.vocab, np.float64)):
-        with pytest.raises(ValueError, match="not contiguous float32"):
+        with pytest.raises(ValueError, match="must be contiguous float32"):
             session.logits(out=wrong)  # type: ignore[arg-type]
-    with pytest.raises(tabla.ArgumentError, match="rows is 'first'"):
+    with pytest.raises(tabla.ArgumentError, match="invalid rows 'first'"):
         session.logits("first")

@@ -1,4 +1,4 @@
-"""Answers: whole, piece by piece, many at once, and ended early."""
+"""Answers: complete, piece by piece, in batches, and ended early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import ENDLESS
 PROMPT = "Once upon a time"
 
 
-def test_the_same_seed_gives_the_same_text_in_every_way(model: tabla.Model) -> None:
+def test_same_seed_gives_same_text_with_every_method(model: tabla.Model) -> None:
     answer = model.generate(PROMPT, max_tokens=5, seed=7)
     assert answer.text and len(answer.tokens) == 5
     assert (answer.finish_reason, answer.stats.tokens) == ("length", 5)
@@ -49,7 +49,7 @@ def test_pieces_are_frozen(model: tabla.Model) -> None:
         piece.text = ""  # type: ignore[misc]
 
 
-def test_log_probs_are_those_of_the_logits(model: tabla.Model) -> None:
+def test_log_probs_match_the_logits(model: tabla.Model) -> None:
     import numpy as np
 
     answer = model.generate(PROMPT, max_tokens=3, logprobs=2)
@@ -63,7 +63,7 @@ def test_log_probs_are_those_of_the_logits(model: tabla.Model) -> None:
     assert all(piece.logprob is None for piece in model.generate(PROMPT, max_tokens=2).pieces)
 
 
-def test_stop_strings_stay_away(model: tabla.Model) -> None:
+def test_stop_strings_end_the_answer(model: tabla.Model) -> None:
     full = model.generate(PROMPT, max_tokens=8).text
     word = full.split()[2]
     answer = model.generate(PROMPT, max_tokens=8, stop=[word])
@@ -71,7 +71,7 @@ def test_stop_strings_stay_away(model: tabla.Model) -> None:
     assert answer.text == full[: full.index(word)]
 
 
-def test_grammars_are_followed(model: tabla.Model) -> None:
+def test_grammars_constrain_answers(model: tabla.Model) -> None:
     with tabla.Grammar.regex(model, "(red|green) (dog|cat)") as grammar:
         answer = model.generate("The", grammar=grammar)
     assert answer.text in {"red dog", "red cat", "green dog", "green cat"}
@@ -85,7 +85,7 @@ def test_grammars_are_followed(model: tabla.Model) -> None:
         assert model.generate("The", grammar=grammar).text.strip('"') == "yes"
 
 
-def test_guesses_change_no_token(model: tabla.Model) -> None:
+def test_speculation_does_not_change_tokens(model: tabla.Model) -> None:
     plain = model.generate(PROMPT, max_tokens=8)
     assert model.generate(PROMPT, max_tokens=8, speculate="lookup").tokens == plain.tokens
     with tabla.Model.load(device="cpu", max_context=128) as draft:
@@ -98,16 +98,16 @@ def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
     session = model.session()
     with session.stream(PROMPT, **ENDLESS) as stream:
         first = [next(stream), next(stream)]
-        with pytest.raises(tabla.StateError, match="under way"):
+        with pytest.raises(tabla.StateError, match="in progress"):
             session.prefill("more")
     stream.close()
     assert list(stream) == []
     assert session.tokens == [*model.tokenize(PROMPT), *(piece.token for piece in first)]
-    # The session is free for what comes next.
+    # The session accepts other calls.
     assert session.generate(max_tokens=1).finish_reason == "length"
 
 
-def test_a_stream_that_nobody_has_any_more_is_closed(model: tabla.Model) -> None:
+def test_unreferenced_stream_is_closed(model: tabla.Model) -> None:
     session = model.session()
     for _ in session.stream(PROMPT, **ENDLESS):
         break
@@ -121,13 +121,13 @@ def test_a_stream_that_nobody_has_any_more_is_closed(model: tabla.Model) -> None
     assert session.generate(max_tokens=1).finish_reason == "length"
 
 
-def test_a_stream_that_did_not_begin_does_nothing(model: tabla.Model) -> None:
+def test_closing_an_unstarted_stream_does_nothing(model: tabla.Model) -> None:
     session = model.session()
     session.stream(PROMPT, **ENDLESS).close()
     assert session.tokens == []
 
 
-def test_another_thread_cancels(model: tabla.Model) -> None:
+def test_another_thread_can_cancel(model: tabla.Model) -> None:
     session = model.session()
     with session.stream(PROMPT, **ENDLESS) as stream:
         next(stream)
@@ -139,18 +139,18 @@ def test_another_thread_cancels(model: tabla.Model) -> None:
     assert session.generate(**ENDLESS).finish_reason == "cancelled"
 
 
-def test_another_thread_closes(model: tabla.Model) -> None:
+def test_another_thread_can_close(model: tabla.Model) -> None:
     session = model.session()
     stream = session.stream(PROMPT, **ENDLESS)
     next(stream)
     closing = threading.Timer(0.05, session.close)
     closing.start()
     ended = (tabla.HandleError, tabla.CancelledError)
-    with contextlib.suppress(*ended):  # or the last piece says that it was cancelled
+    with contextlib.suppress(*ended):  # or the last piece has the finish reason "cancelled"
         for _ in stream:
             pass
     assert list(stream) == []
-    closing.join()  # close() cancels the answer first, which ends the loop
+    closing.join()  # close() cancels the answer, which ends the loop
     with pytest.raises(tabla.HandleError):
         session.generate()
 
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_batch(model: tabla.Model) -> None:
     assert model.generate(PROMPT, max_tokens=1).finish_reason == "length"
 
 
-def test_ctrl_c_reaches_a_call_that_takes_long() -> None:
+def test_ctrl_c_interrupts_a_blocking_call() -> None:
     stopped = threading.Event()
     calls: list[str] = []
 
@@ -185,7 +185,7 @@ def test_ctrl_c_reaches_a_call_that_takes_long() -> None:
     press_ctrl_c_in(0.05)
     with pytest.raises(KeyboardInterrupt):
         interruptible(call, stopped.set)
-    assert calls == ["returned"], "what was called is not left behind"
+    assert calls == ["returned"], "the call has returned"
     with pytest.raises(ZeroDivisionError):
         interruptible(lambda: 1 // 0, stopped.set)
     assert interruptible(lambda: 5, stopped.set) == 5
@@ -193,39 +193,39 @@ def test_ctrl_c_reaches_a_call_that_takes_long() -> None:
 
 def test_threads_share_a_model(model: tabla.Model) -> None:
     expected = [model.generate(PROMPT, max_tokens=3, seed=seed).tokens for seed in range(6)]
-    found: dict[int, list[int]] = {}
+    results: dict[int, list[int]] = {}
 
     def work(seed: int) -> None:
-        found[seed] = model.generate(PROMPT, max_tokens=3, seed=seed).tokens
+        results[seed] = model.generate(PROMPT, max_tokens=3, seed=seed).tokens
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[seed] for seed in range(6)] == expected
+    assert [results[seed] for seed in range(6)] == expected
 
 
-def test_a_session_serves_one_call_at_a_time(model: tabla.Model) -> None:
+def test_session_rejects_concurrent_calls(model: tabla.Model) -> None:
     session = model.session()
     stream = session.stream(PROMPT, **ENDLESS)
     next(stream)
     errors: list[Exception] = []
 
-    def meddle() -> None:
+    def truncate() -> None:
         try:
             session.truncate(0)
         except tabla.TablaError as error:
             errors.append(error)
 
-    thread = threading.Thread(target=meddle)
+    thread = threading.Thread(target=truncate)
     thread.start()
     thread.join()
     stream.close()
     assert isinstance(errors[0], (tabla.StateError, tabla.BusyError))
 
 
-def test_a_batch_goes_on_where_one_answer_fails(model: tabla.Model) -> None:
+def test_batch_continues_after_an_answer_is_cancelled(model: tabla.Model) -> None:
     with model.batch() as batch:
         fine = batch.add("Once", max_tokens=3)
         stopped = batch.add("Once", **ENDLESS)
@@ -239,7 +239,7 @@ def test_a_batch_goes_on_where_one_answer_fails(model: tabla.Model) -> None:
     assert list(model.batch()) == []
 
 
-def test_many_prompts_of_which_some_fail(model: tabla.Model) -> None:
+def test_generate_many_with_failing_prompts(model: tabla.Model) -> None:
     prompts: list[tabla.Prompt] = ["Once", [9999], "The", [0] * 4000, "Once"]
     with pytest.raises(tabla.ArgumentError, match="9999"):
         model.generate_many(prompts, max_tokens=2)
@@ -249,7 +249,7 @@ def test_many_prompts_of_which_some_fail(model: tabla.Model) -> None:
     assert [str(answers[n]) for n in (0, 4)] == [model.generate("Once", max_tokens=2).text] * 2
 
 
-def test_more_prompts_than_a_batch_holds(model: tabla.Model) -> None:
+def test_generate_many_with_more_prompts_than_batch_limit(model: tabla.Model) -> None:
     answers = model.generate_many([[0]] * 520, max_tokens=1)
     assert len(answers) == 520
     assert len({answer.text for answer in answers}) == 1

@@ -1,4 +1,4 @@
-"""What notebooks show."""
+"""HTML output for notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVIL = "<script>alert('hi')</script>\"&"
 
 
 class Reader(HTMLParser):
-    """The tags, and the text between them; every tag is closed in its turn."""
+    """Collects tags and text, and checks that tags are nested correctly."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_an_answer_shows_how_likely_its_tokens_were(model: tabla.Model) -> None:
+def test_answer_shows_token_probabilities(model: tabla.Model) -> None:
     answer = model.generate("Once upon a time", max_tokens=4, logprobs=2)
     read = Reader(answer._repr_html_())
     assert read.text.startswith(answer.text)
@@ -45,7 +45,7 @@ def test_an_answer_shows_how_likely_its_tokens_were(model: tabla.Model) -> None:
     assert plain.tags == ["div", "div"]
 
 
-def test_a_model_shows_its_table(model: tabla.Model) -> None:
+def test_model_shows_its_table(model: tabla.Model) -> None:
     read = Reader(model._repr_html_())
     assert model.info.device in read.text and "gemv_q8_0" in read.text
     table = Reader(model.table()._repr_html_())
@@ -56,7 +56,7 @@ def test_a_model_shows_its_table(model: tabla.Model) -> None:
     assert "llama" in Reader(closed._repr_html_()).text
 
 
-def test_no_text_becomes_a_tag(model: tabla.Model) -> None:
+def test_text_is_escaped(model: tabla.Model) -> None:
     stats = tabla.Stats(1, 1, 1.0, 1.0, 0, 0)
     pieces = tuple(tabla.Piece(EVIL, 5, logprob) for logprob in (None, -0.5))
     answer = tabla.Answer(EVIL * 2, pieces, "stop", stats)
@@ -68,8 +68,8 @@ def test_no_text_becomes_a_tag(model: tabla.Model) -> None:
         "slots": [{"name": EVIL, "place": "weight 0", "shape": [1, 1]}],
     }
     table = tabla.Table(EVIL, (command,))
-    shown = _html.model(EVIL, vars(model.info), table._repr_html_())
-    for html in (answer._repr_html_(), table._repr_html_(), shown):
+    html_of_model = _html.model(EVIL, vars(model.info), table._repr_html_())
+    for html in (answer._repr_html_(), table._repr_html_(), html_of_model):
         read = Reader(html)
         assert "script" not in read.tags
         assert EVIL in read.text

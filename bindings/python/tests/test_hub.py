@@ -1,4 +1,4 @@
-"""Models of the Hub: which files they are, and how they are had without a network."""
+"""Models of the Hugging Face Hub: selection of files, and use without a network."""
 
 from __future__ import annotations
 
@@ -40,60 +40,60 @@ def test_files_are_chosen(names: list[str], pick: str | None, opens: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("names", "pick", "why"),
+    ("names", "pick", "message"),
     [
-        (["m-Q4_K_M.gguf"], "Q4_K", "no file or quantisation 'Q4_K'; it has m-Q4_K_M.gguf"),
+        (["m-Q4_K_M.gguf"], "Q4_K", "no file or quantization 'Q4_K'; available: m-Q4_K_M.gguf"),
         (SPLIT[1:], None, "has no m-Q8_0-00002-of-00003.gguf"),
-        (["mmproj-a.gguf"], None, "neither GGUF files nor model.safetensors; it has mmproj-a.gguf"),
-        ([], None, "it has no files"),
+        (["mmproj-a.gguf"], None, "neither GGUF files nor model.safetensors; available: mmproj-a.gguf"),
+        ([], None, "available: no files"),
         ([f"{n}.txt" for n in range(20)], None, "8 others"),
     ],
 )
-def test_what_is_not_there_is_said(names: list[str], pick: str | None, why: str) -> None:
-    with pytest.raises(tabla.IoError, match=why):
+def test_missing_files_are_errors(names: list[str], pick: str | None, message: str) -> None:
+    with pytest.raises(tabla.IoError, match=message):
         _hub.choose(names, pick, "org/repo")
 
 
-def test_safetensors_come_with_what_loading_reads() -> None:
+def test_safetensors_include_companion_files() -> None:
     names = ["README.md", "config.json", "model.safetensors", "onnx/tokenizer.json", "tokenizer.json"]
     names += ["tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "config.json.bak"]
-    beside = {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}
-    assert set(_hub.choose(names, None, "org/repo")) == beside | {
+    companions = {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}
+    assert set(_hub.choose(names, None, "org/repo")) == companions | {
         "model.safetensors",
         "chat_template.jinja",
     }
 
 
 @pytest.mark.parametrize("name", ["hf:repo", "hf:", "hf:org/repo/more", "hf:org/repo:"])
-def test_a_name_has_its_form(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(tabla.ArgumentError, match="hf:org/repo"):
         tabla.Model.load(name)
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A Hub of which a folder holds what there is; `cache` beside it what was fetched."""
+    """A mock Hub: this folder has the files of the repository, `cache` next to it the downloaded ones."""
     library = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    there, cache = tmp_path / "there", tmp_path / "cache"
-    there.mkdir()
+    remote, cache = tmp_path / "remote", tmp_path / "cache"
+    remote.mkdir()
 
     def list_repo_files(repo: str) -> list[str]:
-        if not there.exists():
+        if not remote.exists():
             raise ConnectionError("no network")
-        return sorted(path.name for path in there.iterdir())
+        return sorted(path.name for path in remote.iterdir())
 
     def snapshot_download(repo: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
         cache.mkdir(exist_ok=local_files_only or True)
         for name in allow_patterns if not local_files_only else []:
-            shutil.copy(there / name, cache)
+            shutil.copy(remote / name, cache)
         return str(cache)
 
     monkeypatch.setattr(library, "list_repo_files", list_repo_files)
     monkeypatch.setattr(library, "snapshot_download", snapshot_download)
-    return there
+    return remote
 
 
-def test_a_model_is_fetched_and_then_found_without_a_network(hub: Path) -> None:
+def test_downloaded_model_is_loaded_without_network(hub: Path) -> None:
     golden = ROOT / "tests/golden/llama.gguf"
     for name in ("m-Q8_0.gguf", "m-F16.gguf"):
         shutil.copy(golden, hub / name)
@@ -108,7 +108,7 @@ def test_a_model_is_fetched_and_then_found_without_a_network(hub: Path) -> None:
         tabla.Model.load("hf:org/repo:F16")
 
 
-def test_shards_are_those_of_the_index(hub: Path) -> None:
+def test_shards_of_the_index_are_downloaded(hub: Path) -> None:
     index: dict[str, Any] = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (hub / _hub.INDEX).write_text(json.dumps(index), encoding="utf-8")
     for name in ("config.json", "model-1.safetensors", "model-2.safetensors", "other.safetensors"):

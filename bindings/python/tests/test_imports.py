@@ -13,7 +13,7 @@ PACKAGE = Path(tabla.__file__).parent
 
 
 def imports(source: str, modules: set[str]) -> set[str]:
-    """Returns the modules of the package that a module imports anywhere: also in functions and for type
+    """Returns the modules of the package that a module imports, including imports in functions and for type
     checkers only. `__init__` is the package itself."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -56,5 +56,5 @@ def test_imports_have_no_cycle() -> None:
         ("import ray\nfrom ray import _c", set()),
     ],
 )
-def test_every_form_of_import_is_found(source: str, found: set[str]) -> None:
+def test_imports_finds_every_form_of_import(source: str, found: set[str]) -> None:
     assert imports(source, {"_c", "ray"}) == found

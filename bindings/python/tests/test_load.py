@@ -1,4 +1,4 @@
-"""Loading: what is heard of it, what stops it, what it logs."""
+"""Loading: progress, cancellation, options, logging, and forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import tabla
 from conftest import ROOT
 
 
-def test_progress_goes_from_nothing_to_all() -> None:
+def test_progress_reports_every_stage() -> None:
     stages: list[tabla.LoadStage] = []
     tabla.Model.load(device="cpu", max_context=64, progress=stages.append).close()
     assert [stage.stage for stage in stages] == list(range(1, 19))
@@ -28,8 +28,8 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert all(stage.name and stage.milliseconds >= 0 for stage in stages)
 
 
-def test_a_bar_shows_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tqdm", reason="tqdm is not installed: its bar was not tried")
+def test_progress_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm", reason="tqdm is not installed: the progress bar was not tested")
     tabla.Model.load(device="cpu", max_context=64, progress=True).close()
     assert "100%" in capsys.readouterr().err
 
@@ -45,29 +45,29 @@ def test_a_bar_shows_progress(capsys: pytest.CaptureFixture[str], monkeypatch: p
         tabla.Model.load(device="cpu", progress=True)
 
 
-def test_an_error_of_progress_stops_the_load() -> None:
-    heard: list[int] = []
+def test_exception_in_progress_cancels_loading() -> None:
+    stages: list[int] = []
 
-    def refuse(stage: tabla.LoadStage) -> None:
-        heard.append(stage.stage)
+    def fail(stage: tabla.LoadStage) -> None:
+        stages.append(stage.stage)
         raise ZeroDivisionError("enough")
 
     with pytest.raises(ZeroDivisionError, match="enough"):
-        tabla.Model.load(device="cpu", progress=refuse)
-    assert len(heard) == 1
+        tabla.Model.load(device="cpu", progress=fail)
+    assert len(stages) == 1
 
 
-def test_a_name_of_a_file_need_not_be_utf8(tmp_path: Path) -> None:
+def test_file_name_may_be_invalid_utf8(tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/m\xff.gguf"
     try:
         shutil.copy(os.fsencode(ROOT / "tests/golden/llama.gguf"), odd)
     except OSError:
-        pytest.skip("this file system has UTF-8 alone")
+        pytest.skip("this file system only supports UTF-8 names")
     with tabla.Model.load(os.fsdecode(odd), device="cpu") as model:
         assert model.info.architecture == "llama"
 
 
-def test_ctrl_c_stops_the_load() -> None:
+def test_ctrl_c_cancels_loading() -> None:
     def press(stage: tabla.LoadStage) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -75,7 +75,7 @@ def test_ctrl_c_stops_the_load() -> None:
         tabla.Model.load(device="cpu", progress=press)
 
 
-def test_choices_of_loading_are_taken() -> None:
+def test_load_options_are_applied() -> None:
     with tabla.Model.load(
         device="cpu",
         precision="exact",
@@ -96,7 +96,7 @@ def test_choices_of_loading_are_taken() -> None:
         tabla.Model.load(device="cpu", samplers="lottery")
 
 
-def test_the_library_logs_where_it_is_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_set_log_forwards_messages(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tabla")
     try:
         tabla.set_log("debug")
@@ -106,21 +106,21 @@ def test_the_library_logs_where_it_is_asked_to(caplog: pytest.LogCaptureFixture)
         caplog.clear()
         tabla.Model.load(device="cpu", max_context=64).close()
         assert not caplog.records
-        with pytest.raises(tabla.ArgumentError, match="level is 'loud', none of error"):
+        with pytest.raises(tabla.ArgumentError, match="invalid level 'loud': expected one of error"):
             tabla.set_log("loud")
     finally:
         tabla.set_log(None)
 
 
 def run(script: str) -> str:
-    """What a program prints that ends well."""
+    """Runs a program and returns its output. The program must succeed."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_program_may_end_with_everything_open() -> None:
+def test_program_can_exit_with_open_objects() -> None:
     out = run(
         """
         import tabla
@@ -137,7 +137,7 @@ def test_a_program_may_end_with_everything_open() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_says_so_and_the_parent_goes_on() -> None:
+def test_fork_fails_in_the_child_and_not_in_the_parent() -> None:
     out = run(
         """
         import asyncio, os, threading, time, warnings

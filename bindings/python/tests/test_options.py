@@ -1,4 +1,4 @@
-"""Keyword arguments: those of the library, OpenAI's, and typos."""
+"""Keyword arguments of the library and of the OpenAI API, and misspelled ones."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import tabla
 from tabla import _c, _chat, _complete, _options
 from tabla._native import ffi
 
-SPELT_OTHERWISE = {"log_probs": {"logprobs", "top_logprobs"}}
-NOT_FOR_CALLERS = {"struct_size", "reserved"}
+RENAMED = {"log_probs": {"logprobs", "top_logprobs"}}
+INTERNAL = {"struct_size", "reserved"}
 
 
-def test_every_field_of_the_library_has_an_argument() -> None:
+def test_every_c_option_has_an_argument() -> None:
     for ctype, arguments in (
         ("TablaGenerateOptions", _options.GenerateOptions),
         ("TablaLoadOptions", tabla.LoadOptions),
@@ -27,12 +27,12 @@ def test_every_field_of_the_library_has_an_argument() -> None:
         names = set(arguments.__annotations__)
         for field, _ in ffi.typeof(ctype).fields:
             is_length = field.endswith("_count") and field[: -len("_count")] in names
-            if field in NOT_FOR_CALLERS or is_length or field in ("progress", "user_data"):
+            if field in INTERNAL or is_length or field in ("progress", "user_data"):
                 continue
-            assert SPELT_OTHERWISE.get(field, {field}) <= names, f"{ctype}.{field}"
+            assert RENAMED.get(field, {field}) <= names, f"{ctype}.{field}"
 
 
-def test_what_options_point_to_lives_as_long_as_they_do() -> None:
+def test_options_keep_referenced_memory_alive() -> None:
     options = _c.Struct("TablaEmbedOptions")
     prompt = _c.text("query", "prompt")
     alive = weakref.ref(prompt)
@@ -46,7 +46,7 @@ def test_what_options_point_to_lives_as_long_as_they_do() -> None:
     assert alive() is None
 
 
-def test_arguments_arrive_in_their_fields(model: tabla.Model) -> None:
+def test_arguments_set_their_fields(model: tabla.Model) -> None:
     grammar = tabla.Grammar.json(model)
     given: dict[str, Any] = {
         "max_completion_tokens": 7,
@@ -63,7 +63,7 @@ def test_arguments_arrive_in_their_fields(model: tabla.Model) -> None:
         "grammar": grammar,
         "top_k": None,
     }
-    c = _options.generate_options(_options.known(given, "generate")).c
+    c = _options.generate_options(_options.checked(given, "generate")).c
     assert (c.max_tokens, c.temperature, c.seed, c.top_k) == (7, 0, 2**64 - 1, 40)
     assert [ffi.string(c.stop[0]), c.stop_count] == [b"\n", 1]
     assert list(c.stop_tokens[0 : c.stop_tokens_count]) == [1, 2]
@@ -78,13 +78,13 @@ def test_arguments_arrive_in_their_fields(model: tabla.Model) -> None:
     ("logprobs", "top", "expected"),
     [(None, None, -1), (False, None, -1), (True, None, 0), (True, 5, 5), (0, None, 0), (4, None, 4)],
 )
-def test_log_probs_are_asked_for_in_both_of_openai_s_ways(
+def test_both_forms_of_logprobs_are_supported(
     logprobs: Any, top: int | None, expected: int
 ) -> None:
     for names in (("logprobs", "top_logprobs"), ("top_logprobs", "logprobs")):
         values = {"logprobs": logprobs, "top_logprobs": top}
-        known = _options.known({name: values[name] for name in names}, "chat", _chat.ChatRequest)
-        assert _options.generate_options(known).c.log_probs == expected
+        arguments = _options.checked({name: values[name] for name in names}, "chat", _chat.ChatRequest)
+        assert _options.generate_options(arguments).c.log_probs == expected
 
 
 def test_typos_are_type_errors(model: tabla.Model) -> None:
@@ -98,7 +98,7 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
         model.apply_chat_template([], template="chatml")  # type: ignore[call-arg]
 
 
-def test_wrong_values_say_which(model: tabla.Model) -> None:
+def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="temperature='hot'"):
         model.generate("Once", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(tabla.ArgumentError, match="max_tokens=-1"):
@@ -107,15 +107,15 @@ def test_wrong_values_say_which(model: tabla.Model) -> None:
         model.generate("Once", max_tokens=1, max_completion_tokens=2)
     with pytest.raises(tabla.ArgumentError, match="logit_bias"):
         model.generate("Once", logit_bias={"the": 1.0})
-    with pytest.raises(tabla.ArgumentError, match="speculate is 'guess'"):
+    with pytest.raises(tabla.ArgumentError, match="invalid speculate 'guess'"):
         model.generate("Once", speculate="guess")
-    with pytest.raises(TypeError, match="grammar is of type str"):
+    with pytest.raises(TypeError, match="grammar must be a Grammar, not str"):
         model.generate("Once", grammar="root ::= x")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"stop\[1\] is of type int"):
+    with pytest.raises(TypeError, match=r"stop\[1\] must be str, not int"):
         model.generate("Once", stop=["a", 1])  # type: ignore[list-item]
 
 
-def test_what_openai_has_and_we_do_not_is_a_warning(model: tabla.Model) -> None:
+def test_ignored_openai_arguments_are_warnings(model: tabla.Model) -> None:
     messages = [{"role": "user", "content": "Once"}]
     with pytest.warns(UserWarning, match=r"chat\(\) ignores (user|store)") as warned:
         model.chat(messages, chat_template="chatml", max_tokens=1, user="me", store=False)
@@ -124,20 +124,20 @@ def test_what_openai_has_and_we_do_not_is_a_warning(model: tabla.Model) -> None:
     with pytest.warns(UserWarning, match=r"generate\(\) ignores service_tier") as warned:
         model.generate("Once", max_tokens=1, service_tier="auto")
     assert warned[0].filename == __file__
-    model.generate("Once", max_tokens=1, service_tier=None)  # says nothing, so nothing is ignored
+    model.generate("Once", max_tokens=1, service_tier=None)  # None is not passed on, so there is no warning
 
 
-def test_every_argument_of_openai_is_known() -> None:
+def test_every_openai_argument_is_accepted() -> None:
     pytest.importorskip("openai", reason="openai is not installed: its arguments were not compared")
     from openai.resources.chat.completions import Completions as Chat
     from openai.resources.completions import Completions
 
-    of_the_client = {"self", "extra_headers", "extra_query", "extra_body", "timeout", "stream"}
+    client_arguments = {"self", "extra_headers", "extra_query", "extra_body", "timeout", "stream"}
     for ours, theirs, positional in (
         (_chat.ChatRequest, Chat.create, {"messages"}),
         (_complete.CompleteRequest, Completions.create, {"prompt"}),
     ):
-        names = set(inspect.signature(theirs).parameters) - of_the_client - positional
+        names = set(inspect.signature(theirs).parameters) - client_arguments - positional
         assert names <= set(ours.__annotations__)
 
 
@@ -151,24 +151,24 @@ def test_every_argument_of_openai_is_known() -> None:
         {"stop": ["\ud800"]},
     ],
 )
-def test_a_value_out_of_range_is_an_argument_error_that_names_it(
+def test_value_out_of_range_is_an_argument_error(
     model: tabla.Model, options: dict[str, Any]
 ) -> None:
     with pytest.raises(tabla.ArgumentError, match=next(iter(options))):
         model.generate("Once", **options)
 
 
-def test_numbers_of_numpy_are_numbers(model: tabla.Model) -> None:
+def test_numpy_integers_are_accepted(model: tabla.Model) -> None:
     tokens: Any = np.array(model.tokenize("Once"))
     assert model.token_bytes(tokens[-1]) == model.token_bytes(int(tokens[-1]))
     assert model.complete(tokens, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def test_more_choices_than_go_together_are_refused(model: tabla.Model) -> None:
+def test_too_many_choices_are_rejected(model: tabla.Model) -> None:
     with pytest.raises(tabla.ArgumentError, match="513"):
         model.complete("Once", n=513, max_tokens=1)
 
 
-def test_a_handle_is_not_copied(model: tabla.Model) -> None:
+def test_handles_cannot_be_copied(model: tabla.Model) -> None:
     with model.session() as session, pytest.raises(TypeError, match="Session"):
         copy.copy(session)

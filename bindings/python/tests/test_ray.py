@@ -1,6 +1,6 @@
-"""Rows fail alone, and every row is done once, whatever dies on the way: `tabla.ray`.
+"""`tabla.ray`: failed rows, dead actors, resumed runs.
 
-They are skipped where Ray is not installed; with TABLA_REQUIRE_RAY=1 that is a failure.
+Skipped if Ray is not installed; with TABLA_REQUIRE_RAY=1 that is a failure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tabla.ray import Predictor, Summary, run
 from conftest import ARCH, ROOT
 from test_chat import HERMES, TOOLS
 
-# Ray and what it brings warn of their own affairs.
+# Warnings of Ray and its dependencies.
 pytestmark = pytest.mark.filterwarnings("default", "ignore::DeprecationWarning:ray")
 
 untyped: Any = ray
@@ -61,15 +61,15 @@ LONG = "The fox " * 100
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two CPUs, which are this machine's. Its address."""
+    """Starts a local cluster with two CPUs. Returns its address."""
     here = os.getcwd()
-    # Ray's processes import from the folder that it is started in, and this one's has the package's source.
+    # Ray's processes import from the folder that it is started in; the current one has the package's source.
     os.chdir(tmp_path_factory.mktemp("cluster"))
     context: Any = ray.init(
         num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
     )
     os.chdir(here)
-    untyped.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # they do not import from here
+    untyped.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this module is not importable there
     yield context.address_info["address"]
     ray.shutdown()
 
@@ -84,21 +84,21 @@ def lists(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values.tolist() for name, values in columns.items() if name != "prompt"}
 
 
-# One actor's work
+# One actor
 
 
-def test_each_text_fails_alone(model: tabla.Model) -> None:
+def test_failed_text_does_not_affect_others(model: tabla.Model) -> None:
     done = lists(Predictor(**SHORT)(column("Once", None, LONG, 5, "The")))
     texts = [model.generate(prompt, max_tokens=4).text for prompt in ("Once", "The")]
     assert done["completion"] == [texts[0], None, None, None, texts[1]]
     assert done["finish_reason"] == ["length", None, None, None, "length"]
     assert done["error"][0] is done["error"][4] is None
-    assert done["error"][1] == "TypeError: the row is of type NoneType, not str"
+    assert done["error"][1] == "TypeError: the row must be str, not NoneType"
     assert re.match("(StateError|TooLargeError): .*64", done["error"][2])
-    assert done["error"][3] == "TypeError: the row is of type int, not str"
+    assert done["error"][3] == "TypeError: the row must be str, not int"
 
 
-def test_each_conversation_fails_alone() -> None:
+def test_failed_conversation_does_not_affect_others() -> None:
     schema = {"enum": [7]}
     predictor = Predictor(
         task="chat",
@@ -107,7 +107,7 @@ def test_each_conversation_fails_alone() -> None:
         chat_template="chatml",
         response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
     )
-    # As Arrow hands lists of structs to numpy.
+    # Arrow converts lists of structs to numpy like this.
     messages = np.array([{"role": "user", "content": "How old?", "name": None}], object)
     done = lists(predictor(column("How old?", messages, [{"role": "user"}], 5)))
     assert done["answer"][:2] == ["7", "7"]
@@ -117,7 +117,7 @@ def test_each_conversation_fails_alone() -> None:
     assert done["tool_calls"] == done["reasoning_content"] == [None] * 4
 
 
-def test_calls_of_tools_are_a_column() -> None:
+def test_tool_calls_are_a_column() -> None:
     predictor = Predictor(
         task="chat",
         load={**LOAD, "max_context": 512},
@@ -133,7 +133,7 @@ def test_calls_of_tools_are_a_column() -> None:
     assert (done["completion"], done["finish_reason"]) == ([None], ["tool_calls"])
 
 
-def test_each_embedding_fails_alone(bert: tabla.Model) -> None:
+def test_failed_embedding_does_not_affect_others(bert: tabla.Model) -> None:
     texts = ["the sun", "the fox"]
     predictor = Predictor(BERT, task="embed", load={"device": "cpu", "precision": "exact"})
     assert lists(predictor(column(*texts)))["embedding"] == bert.embed(texts).tolist()
@@ -144,18 +144,18 @@ def test_each_embedding_fails_alone(bert: tabla.Model) -> None:
     assert done["error"][2].startswith("TypeError: ")
 
 
-def test_what_would_fail_every_row_is_raised() -> None:
+def test_errors_of_every_row_are_raised() -> None:
     with pytest.raises(TypeError, match="did you mean 'max_tokens'"):
         Predictor(load=LOAD, max_tokns=4)
     with pytest.raises(tabla.ArgumentError, match="temperature"):
         Predictor(load=LOAD, temperature=-1)
-    with pytest.raises(ValueError, match="task is 'embedd', none of generate, chat, embed"):
+    with pytest.raises(ValueError, match="invalid task 'embedd': expected one of generate, chat, embed"):
         Predictor(task="embedd")
     with pytest.raises(tabla.TablaError, match="chat template"):
         Predictor(task="chat", load=LOAD)
 
 
-def test_a_model_that_is_lost_is_loaded_anew() -> None:
+def test_poisoned_model_is_loaded_again() -> None:
     predictor = Predictor(**SHORT)
     lost, work = predictor.model, predictor.task.run
 
@@ -173,8 +173,8 @@ def test_a_model_that_is_lost_is_loaded_anew() -> None:
 
 
 def begin(folder: Path) -> None:
-    """Writes the id of this process to a folder. Then waits for three processes: two, of which `kill_one` kills
-    one before it has done its rows, and the one that replaces it."""
+    """Writes the id of this process to a folder, then waits until there are three: two processes, one of
+    which `kill_one` kills before it has computed its rows, and its replacement."""
     (folder / str(os.getpid())).touch()
     deadline = time.monotonic() + 60
     while len(list(folder.iterdir())) < 3 and time.monotonic() < deadline:
@@ -200,7 +200,7 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
 
 
 def write_prompts(folder: Path, count: int) -> list[str]:
-    """Half of them as JSONL, half as Parquet."""
+    """Writes half of the prompts as JSONL, half as Parquet."""
     prompts = [f"The fox saw {number} birds" for number in range(count)]
     half = count // 2
     (folder / "more").mkdir(parents=True)
@@ -211,7 +211,7 @@ def write_prompts(folder: Path, count: int) -> list[str]:
     return prompts
 
 
-def test_a_dataset_survives_the_death_of_an_actor(cluster: str, tmp_path: Path) -> None:
+def test_dataset_replaces_a_dead_actor(cluster: str, tmp_path: Path) -> None:
     class Marked(Predictor):
         def __call__(self, batch: Any) -> Any:
             begin(tmp_path)
@@ -237,7 +237,7 @@ def test_a_dataset_survives_the_death_of_an_actor(cluster: str, tmp_path: Path) 
     assert len({row["completion"] for row in done if row["id"] != 5}) == 1
 
 
-def test_a_run_survives_the_death_of_an_engine(
+def test_run_replaces_a_dead_engine(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = tmp_path / "ids"
@@ -261,7 +261,7 @@ def test_a_run_survives_the_death_of_an_engine(
     assert not list(output.glob(".*"))
 
 
-def test_a_row_that_kills_engines_fails_alone(
+def test_row_that_kills_engines_is_marked_as_failed(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mortal(tabla.ray._Engine):
@@ -270,7 +270,7 @@ def test_a_row_that_kills_engines_fails_alone(
                 os.kill(os.getpid(), signal.SIGKILL)
             failed = super().write(part)
             if any("saw 0 birds" in row["value"] for row in part):
-                # Its work is done, and nobody hears of it.
+                # Dies after writing the part and before returning.
                 os.kill(os.getpid(), signal.SIGKILL)
             return failed
 
@@ -281,26 +281,26 @@ def test_a_row_that_kills_engines_fails_alone(
     assert Counter(row["prompt"] for row in rows_of(output)) == Counter(prompts)
     [failed] = [row for row in rows_of(output) if row["error"] is not None]
     assert failed["prompt"] == prompts[3]
-    assert failed["error"] == "RuntimeError: the process of the engine died"
+    assert failed["error"] == "RuntimeError: the engine process died"
 
 
-def test_engines_that_cannot_start_end_the_run(
+def test_run_fails_if_engines_cannot_start(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stillborn(tabla.ray._Engine):
+    class FailsToStart(tabla.ray._Engine):
         def start(self) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     write_prompts(tmp_path / "in", 2)
     with pytest.raises(TypeError, match="did you mean 'max_tokens'"):
         run(str(tmp_path / "in"), str(tmp_path / "out"), load=LOAD, max_tokns=4)
-    monkeypatch.setattr(tabla.ray, "_Engine", Stillborn)
+    monkeypatch.setattr(tabla.ray, "_Engine", FailsToStart)
     with pytest.raises(ray.exceptions.RayActorError):
         run(str(tmp_path / "in"), str(tmp_path / "out"), **SHORT)
     assert sorted(os.listdir(tmp_path / "out")) == ["_tabla.json"]
 
 
-def test_an_interrupted_run_goes_on(cluster: str, tmp_path: Path) -> None:
+def test_interrupted_run_is_resumed(cluster: str, tmp_path: Path) -> None:
     prompts = write_prompts(tmp_path / "in", 40)
     source, output = str(tmp_path / "in"), tmp_path / "out"
     options: dict[str, Any] = {"key": "id", "batch_size": 1, **SHORT}
@@ -315,14 +315,14 @@ def test_an_interrupted_run_goes_on(cluster: str, tmp_path: Path) -> None:
         time.sleep(0.01)
     driver.kill()
     driver.wait()
-    while untyped.available_resources().get("CPU") != 2:  # Ray ends its actors.
+    while untyped.available_resources().get("CPU") != 2:  # until Ray has ended its actors
         time.sleep(0.1)
     before = {part: part.stat().st_mtime_ns for part in output.glob("[!.]*.parquet")}
-    there = len(rows_of(output))
-    assert 2 <= there < 40
+    completed = len(rows_of(output))
+    assert 2 <= completed < 40
     (output / ".half.parquet").write_bytes(b"PAR1")
 
-    assert run(source, str(output), **options) == Summary(rows=40 - there, failed=0, kept=there)
+    assert run(source, str(output), **options) == Summary(rows=40 - completed, failed=0, kept=completed)
     assert sorted(int(row["key"]) for row in rows_of(output)) == list(range(40))
     assert Counter(row["prompt"] for row in rows_of(output)) == Counter(prompts)
     assert all(part.stat().st_mtime_ns == written for part, written in before.items())
@@ -330,17 +330,17 @@ def test_an_interrupted_run_goes_on(cluster: str, tmp_path: Path) -> None:
     assert run(source, str(output), actors=2, **options) == Summary(0, 0, 40)
 
     for change, message in {
-        "max_tokens": "made with options {'max_tokens': 4} and cannot go on with {'max_tokens': 5}",
-        "key": "made with key 'id' and cannot go on with 'prompt'",
-        "load": "made with load {'max_context': 64} and cannot go on with {}",
-        "model": "made with model '",
+        "max_tokens": "created with options {'max_tokens': 4} and cannot continue with {'max_tokens': 5}",
+        "key": "created with key 'id' and cannot continue with 'prompt'",
+        "load": "created with load {'max_context': 64} and cannot continue with {}",
+        "model": "created with model '",
     }.items():
         other = {"max_tokens": 5, "key": "prompt", "load": {"device": "cpu"}, "model": BERT}
         with pytest.raises(ValueError, match=re.escape(message)):
             run(source, str(output), **{**options, change: other[change]})
 
 
-def test_rows_that_failed_are_done_again(cluster: str, tmp_path: Path) -> None:
+def test_failed_rows_are_computed_again(cluster: str, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     prompts = write_prompts(source, 4)
     bad = ["{", "5", '{"text": 1}', '{"prompt": 5}', json.dumps({"prompt": LONG})]
@@ -370,31 +370,31 @@ def test_embeddings_of_a_folder(cluster: str, tmp_path: Path, bert: tabla.Model)
     options: dict[str, Any] = {"task": "embed", "column": "text", "batch_size": 2, "load": load}
     summary = run(str(tmp_path / "in"), str(tmp_path / "out"), BERT, **options)
     assert summary == Summary(rows=3, failed=0, kept=0)
-    found = {row["prompt"]: row["embedding"] for row in rows_of(tmp_path / "out")}
-    assert [found[text] for text in texts] == bert.embed(texts).tolist()
+    embeddings = {row["prompt"]: row["embedding"] for row in rows_of(tmp_path / "out")}
+    assert [embeddings[text] for text in texts] == bert.embed(texts).tolist()
 
 
-def test_folders_are_what_they_should_be(tmp_path: Path) -> None:
+def test_invalid_folders_are_rejected(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
-    with pytest.raises(FileNotFoundError, match="no files that end with .parquet or .jsonl"):
+    with pytest.raises(FileNotFoundError, match="no .parquet or .jsonl files"):
         run(str(source), str(tmp_path / "out"))
     write_prompts(source / "sub", 2)
-    with pytest.raises(ValueError, match="is in the source"):
+    with pytest.raises(ValueError, match="is inside the source"):
         run(str(source), str(source / "out"))
 
 
-def test_a_folder_of_others_is_left_alone(cluster: str, tmp_path: Path) -> None:
+def test_folder_with_other_files_is_not_changed(cluster: str, tmp_path: Path) -> None:
     write_prompts(tmp_path / "in", 2)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").touch()
-    with pytest.raises(ValueError, match="not what a run has left"):
+    with pytest.raises(ValueError, match="was not created by a run"):
         run(str(tmp_path / "in"), str(tmp_path / "out"), **SHORT)
     assert os.listdir(tmp_path / "out") == ["thesis.txt"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_page_and_the_examples_run(program: str, cluster: str, tmp_path: Path) -> None:
+def test_code_of_page_and_examples_runs(program: str, cluster: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAMS[program]],
         cwd=tmp_path,
@@ -404,6 +404,6 @@ def test_the_page_and_the_examples_run(program: str, cluster: str, tmp_path: Pat
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    said = re.findall(r"^# (Summary.*)", PROGRAMS[program], re.MULTILINE)
-    assert re.findall(r"^Summary.*", done.stdout, re.MULTILINE) == said
+    summaries = re.findall(r"^# (Summary.*)", PROGRAMS[program], re.MULTILINE)
+    assert re.findall(r"^Summary.*", done.stdout, re.MULTILINE) == summaries
     assert "was a fox" in done.stdout

@@ -1,4 +1,4 @@
-"""Sequences: what they hold, how they are copied, kept and read."""
+"""Sessions: generation, forks, files, logits and scores; tokenizer and model information."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tabla
 PROMPT = "Once upon a time"
 
 
-def test_a_session_goes_on_from_what_it_has(model: tabla.Model) -> None:
+def test_session_continues_its_sequence(model: tabla.Model) -> None:
     whole = model.generate(PROMPT, max_tokens=6)
     with model.session() as session:
         session.prefill(PROMPT)
@@ -27,7 +27,7 @@ def test_a_session_goes_on_from_what_it_has(model: tabla.Model) -> None:
         assert session.tokens == []
 
 
-def test_a_text_behind_others_begins_no_new_one(model: tabla.Model) -> None:
+def test_bos_is_only_added_at_the_start(model: tabla.Model) -> None:
     bos = model.info.bos_token
     session = model.session()
     session.prefill("Once")
@@ -37,7 +37,7 @@ def test_a_text_behind_others_begins_no_new_one(model: tabla.Model) -> None:
     assert session.tokens[: len(model.tokenize(PROMPT))] == model.tokenize(PROMPT)
 
 
-def test_a_fork_goes_its_own_way(model: tabla.Model) -> None:
+def test_fork_does_not_change_the_original(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     with session.fork() as fork:
@@ -46,7 +46,7 @@ def test_a_fork_goes_its_own_way(model: tabla.Model) -> None:
     assert len(session.tokens) == len(model.tokenize(PROMPT)) + 3
 
 
-def test_a_step_is_a_token(model: tabla.Model) -> None:
+def test_step_samples_one_token(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     likeliest = int(session.logits().argmax())
@@ -54,7 +54,7 @@ def test_a_step_is_a_token(model: tabla.Model) -> None:
     assert session.tokens[-1] == likeliest
 
 
-def test_logits_are_written_where_they_are_wanted(model: tabla.Model) -> None:
+def test_logits_are_written_to_out(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     tokens, vocab = len(session.tokens), model.info.vocab
@@ -73,13 +73,13 @@ def test_logits_are_written_where_they_are_wanted(model: tabla.Model) -> None:
     assert np.isnan(out[0]).all()
 
 
-def test_logits_are_those_of_the_reference() -> None:
+def test_logits_match_the_reference() -> None:
     golden = Path(__file__).parents[3] / "tests/golden"
     tokens = json_tokens(golden / "llama.json")
     with tabla.Model.load(golden / "llama.gguf", device="cpu", precision="exact") as model:
-        found = model.logits(tokens, "all")
+        logits = model.logits(tokens, "all")
     expected = np.load(golden / "llama.npy")
-    np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-4)
+    np.testing.assert_allclose(logits, expected.reshape(logits.shape), atol=1e-4)
 
 
 def json_tokens(path: Path) -> list[int]:
@@ -89,7 +89,7 @@ def json_tokens(path: Path) -> list[int]:
     return tokens
 
 
-def test_scores_are_those_of_the_logits(model: tabla.Model) -> None:
+def test_scores_match_the_logits(model: tabla.Model) -> None:
     tokens = model.tokenize(PROMPT)
     logits = model.logits(tokens, "all").astype(np.float64)
     logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -100,7 +100,7 @@ def test_scores_are_those_of_the_logits(model: tabla.Model) -> None:
         model.score(tokens, start=0)
 
 
-def test_sessions_go_through_files(model: tabla.Model, tmp_path: Path) -> None:
+def test_sessions_are_saved_and_loaded(model: tabla.Model, tmp_path: Path) -> None:
     file = tmp_path / "a.session"
     with model.session() as session:
         session.prefill(PROMPT)
@@ -116,7 +116,7 @@ def test_sessions_go_through_files(model: tabla.Model, tmp_path: Path) -> None:
         tabla.Session.load(model, file)
 
 
-def test_tokens_and_texts(model: tabla.Model) -> None:
+def test_tokenizer_round_trips(model: tabla.Model) -> None:
     tokens = model.tokenize(PROMPT, add_special=False)
     assert model.tokenize(PROMPT) == [model.info.bos_token, *tokens]
     assert model.detokenize(tokens) == PROMPT
@@ -129,14 +129,14 @@ def test_tokens_and_texts(model: tabla.Model) -> None:
     assert model.tokenize(name, add_special=False) != [0]
 
 
-def test_a_model_is_pickled_as_what_it_was_loaded_from(model: tabla.Model) -> None:
+def test_unpickled_model_is_loaded_again(model: tabla.Model) -> None:
     with pickle.loads(pickle.dumps(model)) as again:
         assert again.info == model.info
         assert again.digest == model.digest
         assert again.generate(PROMPT, max_tokens=3).text == model.generate(PROMPT, max_tokens=3).text
 
 
-def test_what_a_model_tells(model: tabla.Model) -> None:
+def test_model_information(model: tabla.Model) -> None:
     info = model.info
     assert (info.architecture, info.layers, info.vocab, info.sequences) == ("llama", 6, 1280, 4)
     assert (info.bos_token, info.is_encoder, info.embedding_dim) == (0, False, 192)
@@ -148,9 +148,9 @@ def test_what_a_model_tells(model: tabla.Model) -> None:
     assert len(table) == len([line for line in listed if line.split()[0].isdigit()]) > 100
     assert table.commands[0]["op"].startswith("embed")
     assert str(model.table("step", tokens=5)).startswith("; table step, 8 tokens")
-    with pytest.raises(tabla.ArgumentError, match="step of 8"):
+    with pytest.raises(tabla.ArgumentError, match="step for 8 tokens"):
         model.table("step", tokens=33)
     with pytest.raises(tabla.ArgumentError, match="stride"):
         model.table("stride")
-    found = tabla.devices()
-    assert found["cpu"]["threads"] >= 1 and isinstance(found["gpus"], list)
+    devices = tabla.devices()
+    assert devices["cpu"]["threads"] >= 1 and isinstance(devices["gpus"], list)

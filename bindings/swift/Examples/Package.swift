@@ -1,5 +1,5 @@
 // swift-tools-version: 6.0
-// Programs that use the package: `swift run story`, `swift run chat model.gguf`.
+// Example programs: `swift run story`, `swift run chat model.gguf`.
 
 import PackageDescription
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the bundle of static libraries that SwiftPM 6.2 and later takes as a binary target (SE-0482).
+# Creates a bundle of static libraries, a binary target of SwiftPM 6.2 and later (SE-0482).
 #
 #     artifactbundle.sh [TRIPLES=LIBRARY ...]
 #
-# Each LIBRARY is a libtabla.a, TRIPLES what it is for, as LLVM calls it, with commas between several:
-# x86_64-unknown-linux-gnu, or arm64-apple-macosx,x86_64-apple-macosx. Without one, the library is built for
-# this machine, which runs Linux. The bundle is CTabla.artifactbundle beside Package.swift, which takes it
-# from there; OUT names another place.
+# LIBRARY is a libtabla.a; TRIPLES are its LLVM target triples, separated by commas:
+# x86_64-unknown-linux-gnu, or arm64-apple-macosx,x86_64-apple-macosx. Without arguments, builds the library
+# for this machine, which must run Linux. The bundle is CTabla.artifactbundle next to Package.swift, which
+# uses it; OUT sets another path.
 set -eu
 
 package=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,21 +19,21 @@ fail() {
     exit 1
 }
 
-[ -n "$version" ] || fail "Cargo.toml says no version"
+[ -n "$version" ] || fail "no version in Cargo.toml"
 case $out in
 *.artifactbundle) ;;
-*) fail "OUT is $out, and SwiftPM wants a name that ends with .artifactbundle" ;;
+*) fail "invalid OUT $out: SwiftPM requires a name that ends with .artifactbundle" ;;
 esac
 if [ -e "$out" ] && [ ! -e "$out/info.json" ]; then
-    fail "$out is there and is no bundle"
+    fail "$out exists and is not a bundle"
 fi
 if [ $# -eq 0 ]; then
-    [ "$(uname -s)" = Linux ] || fail "name triples and libraries: without them this builds on Linux alone"
+    [ "$(uname -s)" = Linux ] || fail "TRIPLES=LIBRARY arguments are required on systems other than Linux"
     (cd "$root" && cargo build --profile dist --package tabla-capi)
     set -- "$(uname -m)-unknown-linux-gnu=${CARGO_TARGET_DIR:-$root/target}/dist/libtabla.a"
 fi
 
-# The bundle is there when it is whole.
+# The bundle is moved into place when it is complete.
 part=$out.part
 rm -rf "$part"
 trap 'rm -rf "$part"' EXIT
@@ -44,13 +44,13 @@ variants=
 for pair in "$@"; do
     triples=${pair%%=*}
     library=${pair#*=}
-    [ "$triples" != "$pair" ] || fail "$pair is not TRIPLES=LIBRARY"
+    [ "$triples" != "$pair" ] || fail "invalid argument $pair: expected TRIPLES=LIBRARY"
     case $triples in
-    '' | ,* | *, | *,,* | *[!a-zA-Z0-9_.,-]*) fail "$triples names no triples" ;;
+    '' | ,* | *, | *,,* | *[!a-zA-Z0-9_.,-]*) fail "invalid triples $triples" ;;
     esac
-    [ -f "$library" ] || fail "there is no library $library"
+    [ -f "$library" ] || fail "library $library does not exist"
     folder=${triples%%,*}
-    [ ! -e "$part/$folder" ] || fail "$folder has two libraries"
+    [ ! -e "$part/$folder" ] || fail "$folder has more than one library"
     mkdir "$part/$folder"
     cp "$library" "$part/$folder/libtabla.a"
     quoted=$(echo "\"$triples\"" | sed 's/,/", "/g')

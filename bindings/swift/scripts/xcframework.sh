@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes CTabla.xcframework beside Package.swift, which takes it from there: the static library for macOS,
-# for iOS and for its simulator. It needs a Mac with Xcode, and Rust with these targets:
+# Creates CTabla.xcframework next to Package.swift, which uses it: the static library for macOS, iOS and the
+# iOS simulator. Requires a Mac with Xcode, and Rust with these targets:
 #
 #     rustup target add aarch64-apple-darwin x86_64-apple-darwin \
 #         aarch64-apple-ios aarch64-apple-ios-sim x86_64-apple-ios
@@ -11,25 +11,25 @@ fail() {
     exit 1
 }
 
-[ "$(uname -s)" = Darwin ] || fail "an XCFramework is made on a Mac; elsewhere there is artifactbundle.sh"
+[ "$(uname -s)" = Darwin ] || fail "an XCFramework requires macOS; use artifactbundle.sh on other systems"
 for tool in cargo lipo xcodebuild; do
-    command -v "$tool" >/dev/null || fail "$tool is not there"
+    command -v "$tool" >/dev/null || fail "$tool is not installed"
 done
 
 package=$(cd "$(dirname "$0")/.." && pwd)
 root=$(cd "$package/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 out=$package/CTabla.xcframework
-# The oldest systems that Package.swift names.
+# The deployment targets of Package.swift.
 export MACOSX_DEPLOYMENT_TARGET=14.0 IPHONEOS_DEPLOYMENT_TARGET=17.0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# In a folder of the module's name: Xcode puts the headers of all frameworks into one.
+# In a folder with the name of the module, because Xcode merges the headers of all frameworks.
 mkdir -p "$work/include/CTabla"
 cp "$root/include/tabla.h" "$package/scripts/module.modulemap" "$work/include/CTabla/"
 
-# Builds for targets of Rust and joins what comes out: one library for a platform.
+# Builds the library for several Rust targets and merges the results into one library for a platform.
 library() {
     platform=$1
     shift
@@ -40,7 +40,7 @@ library() {
         cp "$target/$triple/dist/libtabla.a" "$work/$platform/$triple.a"
         slices="$slices $triple.a"
     done
-    # shellcheck disable=SC2086 # names of targets have no blanks
+    # shellcheck disable=SC2086 # target names contain no spaces
     (cd "$work/$platform" && lipo -create $slices -output libtabla.a)
 }
 library macos aarch64-apple-darwin x86_64-apple-darwin

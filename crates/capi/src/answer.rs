@@ -1,15 +1,15 @@
-//! Answers: by a callback, or piece by piece.
+//! Answers, returned by a callback or piece by piece.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::{
-    Room, TABLA_FINISH_FAILED, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
+    PieceBuffer, TABLA_FINISH_FAILED, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
 };
 use super::chat_options::Chat;
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
-use super::sequence::{Inner, Sequenced, TablaSession, enter, enter_idle, with};
+use super::sequence::{HasSequence, SessionState, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use tabla::error::{Result, bail};
 use tabla::text::{EncodeOptions, SpecialTokens};
 use tabla::{AnswerState, Flow, GenerateOptions, Piece, Session};
 
-/// The C caller as the receiver of pieces.
+/// The caller's token callback.
 pub(super) struct Caller {
     callback: TablaTokenCallback,
     user_data: *mut c_void,
-    /// What a piece points to.
-    room: Room,
+    /// Memory that a piece points to.
+    buffer: PieceBuffer,
 }
 
 impl Caller {
@@ -30,11 +30,11 @@ impl Caller {
         Self {
             callback,
             user_data,
-            room: Room::default(),
+            buffer: PieceBuffer::default(),
         }
     }
 
-    fn hear(&mut self, piece: &Piece<'_>) -> Flow {
+    fn call(&mut self, piece: &Piece<'_>) -> Flow {
         let Some(callback) = self.callback else {
             return Flow::Continue;
         };
@@ -43,10 +43,10 @@ impl Caller {
             text,
             text_bytes,
             ..
-        } = self.room.piece(piece);
-        // SAFETY: the caller's function, with text that lives through the call.
-        let answer = unsafe { callback(token, text, text_bytes, self.user_data) };
-        if answer == 0 {
+        } = self.buffer.piece(piece);
+        // SAFETY: the caller's function; the text is valid during the call.
+        let result = unsafe { callback(token, text, text_bytes, self.user_data) };
+        if result == 0 {
             Flow::Continue
         } else {
             Flow::Stop
@@ -54,19 +54,19 @@ impl Caller {
     }
 }
 
-/// What an answer answers.
+/// Input that an answer continues.
 pub(super) enum Prompt<'a> {
-    /// A text behind the sequence; an empty one leaves it as it is.
+    /// Text to append to the sequence. An empty text does not change it.
     Text(&'a str),
-    /// A conversation, which the sequence becomes.
+    /// Conversation that replaces the sequence.
     Chat(&'a Chat, &'a [Json]),
 }
 
 impl Prompt<'_> {
-    /// Encodes it and runs it, but for what the sequence has of it. Returns its tokens, and how long they
-    /// took.
+    /// Encodes the prompt and runs the model on the tokens that the sequence does not have yet.
+    /// Returns the number of prompt tokens and the duration.
     fn prefill(&self, session: &mut Session) -> Result<(usize, Duration)> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let (tokens, shared) = match self {
             Self::Text("") => return Ok((0, Duration::ZERO)),
             Self::Text(text) => {
@@ -78,19 +78,19 @@ impl Prompt<'_> {
             }
             Self::Chat(chat, messages) => {
                 let tokens = chat.encode(messages, session.model())?;
-                let both = session.tokens().iter().zip(&tokens);
-                let shared = both.take_while(|(old, new)| old == new).count();
+                let pairs = session.tokens().iter().zip(&tokens);
+                let shared = pairs.take_while(|(old, new)| old == new).count();
                 session.truncate(shared);
                 (tokens, shared)
             }
         };
         session.prefill(&tokens[shared..], &mut |_, _| {})?;
-        Ok((tokens.len(), begun.elapsed()))
+        Ok((tokens.len(), start.elapsed()))
     }
 }
 
-/// Begins an answer to a prompt. Where that fails, nothing of a text stays behind the sequence. Returns
-/// what [`Prompt::prefill`] does, too.
+/// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence. Also
+/// returns the result of [`Prompt::prefill`].
 fn begin(
     session: &mut Session,
     prompt: &Prompt<'_>,
@@ -98,41 +98,41 @@ fn begin(
 ) -> Result<((usize, Duration), AnswerState)> {
     let before = session.tokens().len();
     let mut answer = AnswerState::prepare(session, options)?;
-    let begun = prompt.prefill(session).and_then(|prompt| {
+    let result = prompt.prefill(session).and_then(|prompt| {
         answer.begin(session)?;
         Ok((prompt, answer))
     });
-    if begun.is_err() {
+    if result.is_err() {
         session.truncate(before);
     }
-    begun
+    result
 }
 
-/// Generates by a callback.
+/// Generates an answer and passes its pieces to a callback.
 ///
 /// # Safety
 ///
-/// As of `tabla_generate`.
-pub(super) unsafe fn generate<H: Sequenced>(
+/// Arguments as for `tabla_generate`.
+pub(super) unsafe fn generate<H: HasSequence>(
     handle: *const H,
     prompt: &Prompt<'_>,
     options: *const TablaGenerateOptions,
-    mut each: Caller,
+    mut caller: Caller,
     stats: *mut TablaStats,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options_of(options) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options.generate() }?;
     let size = match stats.is_null() {
         true => 0,
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
-    let done = with(handle, |session| {
+    let c_stats = with_session(handle, |session| {
         let (prompt, mut answer) = begin(session, prompt, &options)?;
         while answer.next(session)? {
-            if each.hear(&answer.piece()) == Flow::Stop {
+            if caller.call(&answer.piece()) == Flow::Stop {
                 answer.stop(session)?;
                 break;
             }
@@ -140,17 +140,17 @@ pub(super) unsafe fn generate<H: Sequenced>(
         Ok(TablaStats::of(prompt, &answer.stats(session)))
     })?;
     if size > 0 {
-        // SAFETY: the caller's struct holds so many bytes.
-        unsafe { write_sized(&done, stats, size) };
+        // SAFETY: the caller's struct has `size` bytes.
+        unsafe { write_sized(&c_stats, stats, size) };
     }
     Ok(())
 }
 
-/// `tabla_generate` of a session.
+/// Same as `tabla_generate`, for a session.
 ///
 /// # Safety
 ///
-/// As of `tabla_generate`.
+/// Arguments as for `tabla_generate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_generate(
     session: *mut TablaSession,
@@ -161,22 +161,23 @@ pub unsafe extern "C" fn tabla_session_generate(
     stats: *mut TablaStats,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
         let caller = Caller::new(callback, user_data);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { generate(session, &prompt, options, caller, stats) }
     })
 }
 
-/// Begins an answer that `tabla_session_next` takes piece by piece: encodes a prompt behind the
-/// sequence, if there is one, as `tabla_generate` does, runs it, and has the model go on while pieces are
-/// taken. An answer whose pieces are not taken holds nobody up. NULL options are the defaults. Until its
-/// end the session takes no other call than `tabla_session_next`, `_end`, `_stats`, `_cancel` and `_free`.
+/// Starts an answer that `tabla_session_next` returns piece by piece. Appends the prompt to the
+/// sequence, if there is one, and runs the model on it, as `tabla_generate` does. The model
+/// generates while pieces are read; an answer that is not read does not block others. NULL options
+/// are the defaults. Until the answer ends, the session only accepts `tabla_session_next`,
+/// `tabla_session_end`, `tabla_session_stats`, `tabla_session_cancel` and `tabla_session_free`.
 ///
 /// # Safety
 ///
-/// `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its size.
+/// `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_begin(
     session: *mut TablaSession,
@@ -184,73 +185,73 @@ pub unsafe extern "C" fn tabla_session_begin(
     options: *const TablaGenerateOptions,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { begin_pieces(session, &prompt, options) }
     })
 }
 
-/// Begins an answer that is taken piece by piece.
+/// Starts an answer that is read piece by piece.
 ///
 /// # Safety
 ///
-/// As of `tabla_session_begin`.
+/// Arguments as for `tabla_session_begin`.
 pub(super) unsafe fn begin_pieces(
     session: *mut TablaSession,
     prompt: &Prompt<'_>,
     options: *const TablaGenerateOptions,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options_of(options) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options.generate() }?;
     enter_idle(session, |inner| {
         let (prompt, answer) = begin(&mut inner.session, prompt, &options)?;
         inner.answer = Some(answer);
-        inner.room.prompt = prompt;
-        inner.room.stats = None;
+        inner.buffer.prompt = prompt;
+        inner.buffer.stats = None;
         Ok(())
     })
 }
 
-/// Waits for the next piece of the answer. Behind the last one `finish` says why the answer ended, and
-/// the session is free for other calls; one more call is `TABLA_ERROR_STATE`. An error ends the answer,
-/// too.
+/// Waits for the next piece of the answer. After the last piece, `finish` is the reason why the
+/// answer ended, and the session accepts other calls; another `tabla_session_next` is
+/// `TABLA_ERROR_STATE`. An error also ends the answer.
 ///
 /// # Safety
 ///
-/// `piece` points to a struct that begins with its size.
+/// `piece` points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_next(
     session: *mut TablaSession,
     piece: *mut TablaPiece,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(piece, "piece") }?;
         let handle = resolve(session)?;
         let next = handle.enter(next)?;
         handle.check_open()?;
-        // SAFETY: the caller's struct holds so many bytes.
+        // SAFETY: the caller's struct has `size` bytes.
         unsafe { write_sized(&next, piece, size) };
         Ok(())
     })
 }
 
-fn next(inner: &mut Inner) -> Result<TablaPiece> {
+fn next(inner: &mut SessionState) -> Result<TablaPiece> {
     let Some(answer) = &mut inner.answer else {
         bail!(
             State,
-            "no answer is under way: begin one with tabla_session_begin"
+            "no answer is in progress: start one with tabla_session_begin"
         );
     };
     match answer.next(&mut inner.session) {
-        Ok(true) => return Ok(inner.room.piece(&answer.piece())),
+        Ok(true) => return Ok(inner.buffer.piece(&answer.piece())),
         Ok(false) => {}
         Err(e) => {
             close(inner);
-            if let Some(stats) = &mut inner.room.stats {
+            if let Some(stats) = &mut inner.buffer.stats {
                 stats.finish = TABLA_FINISH_FAILED;
             }
             return Err(e);
@@ -259,18 +260,18 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
     Ok(TablaPiece::end(close(inner)))
 }
 
-/// Takes the answer away, keeps what it did, and says why it ended.
-fn close(inner: &mut Inner) -> i32 {
+/// Removes the answer, stores its statistics, and returns the finish reason.
+fn close(inner: &mut SessionState) -> i32 {
     let Some(answer) = inner.answer.take() else {
         return TABLA_FINISH_NONE;
     };
-    let stats = TablaStats::of(inner.room.prompt, &answer.stats(&inner.session));
-    inner.room.stats = Some(stats);
+    let stats = TablaStats::of(inner.buffer.prompt, &answer.stats(&inner.session));
+    inner.buffer.stats = Some(stats);
     stats.finish
 }
 
-/// Ends the answer here: the tokens that were taken stay in the sequence, and none behind them. There
-/// need not be one.
+/// Ends the answer early. Pieces that were read stay in the sequence, later tokens are removed.
+/// Does nothing if no answer is in progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
     guard(|| {
@@ -278,40 +279,43 @@ pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
             let Some(answer) = &mut inner.answer else {
                 return Ok(());
             };
-            let ended = answer.stop(&mut inner.session);
+            let result = answer.stop(&mut inner.session);
             close(inner);
-            ended
+            result
         })
     })
 }
 
-/// Writes, between two other calls, what the answer that is under way has done so far, or what the last one
-/// did that was begun with `tabla_session_begin`.
+/// Writes the statistics so far of the answer in progress, or those of the last answer that was
+/// started with `tabla_session_begin`. Call it between other calls on the session.
 ///
 /// # Safety
 ///
-/// `stats` points to a struct that begins with its size.
+/// `stats` points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_stats(
     session: *const TablaSession,
     stats: *mut TablaStats,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
-        let done = enter(session, |inner| {
-            let (prompt, session) = (inner.room.prompt, &inner.session);
-            let now = inner.answer.as_ref().map(|answer| TablaStats {
+        let c_stats = enter(session, |inner| {
+            let (prompt, session) = (inner.buffer.prompt, &inner.session);
+            let current = inner.answer.as_ref().map(|answer| TablaStats {
                 finish: TABLA_FINISH_NONE,
                 ..TablaStats::of(prompt, &answer.stats(session))
             });
-            let Some(stats) = now.or(inner.room.stats) else {
-                bail!(State, "no answer was begun");
+            let Some(stats) = current.or(inner.buffer.stats) else {
+                bail!(
+                    State,
+                    "no answer was started: start one with tabla_session_begin"
+                );
             };
             Ok(stats)
         })?;
-        // SAFETY: the caller's struct holds so many bytes.
-        unsafe { write_sized(&done, stats, size) };
+        // SAFETY: the caller's struct has `size` bytes.
+        unsafe { write_sized(&c_stats, stats, size) };
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Pieces and statistics of answers, as C reads them.
+//! Pieces and statistics of answers in the C API.
 
 use super::guard::TablaStatus;
 use std::ffi::{c_char, c_void};
@@ -6,28 +6,28 @@ use std::time::Duration;
 use tabla::error::Error;
 use tabla::{Finish, Piece, Stats};
 
-/// Text comes without a token of its own: it was held back to the end of an answer.
+/// No token: the text of the piece was held back until the end of the answer.
 pub const TABLA_NO_TOKEN: u32 = u32::MAX;
 
-/// The answer goes on: `TablaPiece.finish`.
+/// The answer has not ended: `TablaPiece.finish`.
 pub const TABLA_FINISH_NONE: i32 = -1;
-/// Why an answer ended, a stop token, a stop string, the end of the grammar: `TablaStats.finish`.
+/// Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`.
 pub const TABLA_FINISH_STOP: i32 = 0;
-/// `max_tokens` were picked.
+/// Finish reason: `max_tokens` tokens were generated.
 pub const TABLA_FINISH_LENGTH: i32 = 1;
-/// The context is full.
+/// Finish reason: the context is full.
 pub const TABLA_FINISH_CONTEXT: i32 = 2;
-/// The callback said so, or `tabla_session_end`.
+/// Finish reason: the callback returned another value than 0, or `tabla_session_end` was called.
 pub const TABLA_FINISH_CALLBACK: i32 = 3;
-/// Someone called `tabla_cancel` or `tabla_session_cancel`.
+/// Finish reason: `tabla_cancel`, `tabla_session_cancel` or `tabla_batch_cancel` was called.
 pub const TABLA_FINISH_CANCELLED: i32 = 4;
-/// It failed. Of a batch, `TablaPiece.status` says why.
+/// Finish reason: an error. In a batch, `TablaPiece.status` is its code.
 pub const TABLA_FINISH_FAILED: i32 = 5;
 
-/// Hears of every token: its id and the text that it completes, which is empty while a character is
-/// incomplete or a stop string may have begun. Where some of that is left at the end, it comes once more,
-/// with `TABLA_NO_TOKEN`. `text` ends with a NUL beyond `text_bytes` and is valid during the call. Return 0
-/// to go on; anything else ends the generation.
+/// Receives every token: its id and the text that it completes. The text is empty while a UTF-8
+/// character is incomplete or a stop string may have started; text that is still held back at the
+/// end comes in a last call with `TABLA_NO_TOKEN`. `text` is NUL-terminated after `text_bytes`
+/// bytes, and valid during the call. Return 0 to continue; any other value ends the answer.
 pub type TablaTokenCallback = Option<
     unsafe extern "C" fn(
         token: u32,
@@ -37,82 +37,84 @@ pub type TablaTokenCallback = Option<
     ) -> i32,
 >;
 
-/// How likely the model held a token, before biases and samplers.
+/// Log-probability of a token, before logit biases and samplers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaLogProb {
-    /// The token.
+    /// Token id.
     pub token: u32,
-    /// The natural logarithm.
+    /// Natural logarithm of the probability.
     pub log_prob: f32,
 }
 
-/// A piece of an answer: one token. Set `struct_size` before the call. What it points to is never NULL,
-/// but for `likeliest` where there are none, and valid until the next call on the session or batch.
+/// A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
+/// except `likeliest` if there are no tokens, and are valid until the next call on the session or
+/// batch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaPiece {
     /// `sizeof(TablaPiece)`.
     pub struct_size: u32,
-    /// The token; `TABLA_NO_TOKEN` where text was held back to the end, and behind it.
+    /// Token id; `TABLA_NO_TOKEN` for text that was held back to the end, and for the end of the
+    /// answer.
     pub token: u32,
-    /// The text that it completes, which is empty while a character is incomplete or a stop string may
-    /// have begun; a NUL is behind it.
+    /// Text that the token completes, NUL-terminated. It is empty while a UTF-8 character is
+    /// incomplete or a stop string may have started.
     pub text: *const c_char,
-    /// Bytes of the text.
+    /// Length of the text in bytes.
     pub text_bytes: usize,
-    /// `TABLA_FINISH_NONE` while the answer goes on. Else it has ended, and there is no token here and no
-    /// text, but for the message of `TABLA_FINISH_FAILED`.
+    /// `TABLA_FINISH_NONE`, or the reason why the answer ended. The piece has then no token and no
+    /// text, except the error message of `TABLA_FINISH_FAILED`.
     pub finish: i32,
-    /// How likely the token was, as a natural logarithm; NaN where `log_probs` did not ask for it.
+    /// Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it.
     pub log_prob: f32,
-    /// The likeliest tokens in its place, the likeliest first.
+    /// Likeliest tokens at this position, in descending order of probability.
     pub likeliest: *const TablaLogProb,
-    /// How many there are.
+    /// Number of likeliest tokens.
     pub likeliest_count: usize,
-    /// Of a batch: whose piece it is.
+    /// Number of the answer in its batch; otherwise 0.
     pub number: usize,
-    /// Of a batch: the code of the error with `TABLA_FINISH_FAILED`, else 0.
+    /// Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0.
     pub status: TablaStatus,
 }
 
-/// What a generation did. Set `struct_size` before the call.
+/// Statistics of an answer. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaStats {
     /// `sizeof(TablaStats)`.
     pub struct_size: u32,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: u32,
-    /// Milliseconds of the prompt.
+    /// Duration of prefill, in milliseconds.
     pub prompt_ms: f64,
-    /// Milliseconds of the tokens behind it.
+    /// Duration of decoding, in milliseconds.
     pub tokens_ms: f64,
-    /// Tokens that were picked.
+    /// Number of generated tokens.
     pub tokens: u32,
-    /// `TABLA_FINISH_STOP`, ...
+    /// Finish reason: `TABLA_FINISH_STOP`, ...
     pub finish: i32,
-    /// DraftStats that were made at tokens.
+    /// Number of draft tokens of speculative decoding.
     pub guesses: u32,
-    /// Those of them that were right.
+    /// Number of accepted draft tokens.
     pub guesses_right: u32,
 }
 
-/// What the last piece points to.
+/// Memory that the last piece points to, and statistics of the answer.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct PieceBuffer {
     text: Vec<u8>,
     likeliest: Vec<TablaLogProb>,
-    /// The prompt of the answer that is under way: its tokens, and how long they took.
+    /// Number of prompt tokens of the answer in progress, and the duration of prefill.
     pub(super) prompt: (usize, Duration),
-    /// What the last answer did.
+    /// Statistics of the last answer.
     pub(super) stats: Option<TablaStats>,
 }
 
-impl Room {
-    /// A piece that C can read while this room stays as it is.
+impl PieceBuffer {
+    /// Converts a piece. Its pointers are valid until the buffer changes.
     pub(super) fn piece(&mut self, piece: &Piece<'_>) -> TablaPiece {
-        self.put(piece.text);
+        self.set_text(piece.text);
         self.likeliest.clear();
         let likeliest = piece.likeliest.iter();
         self.likeliest.extend(likeliest.map(|likely| TablaLogProb {
@@ -136,9 +138,9 @@ impl Room {
         }
     }
 
-    /// The piece of an answer that failed.
+    /// The last piece of a failed answer.
     pub(super) fn failure(&mut self, error: &Error) -> TablaPiece {
-        self.put(error.message());
+        self.set_text(error.message());
         TablaPiece {
             text: self.text.as_ptr().cast(),
             text_bytes: error.message().len(),
@@ -147,8 +149,8 @@ impl Room {
         }
     }
 
-    /// Keeps a text with a NUL behind it.
-    fn put(&mut self, text: &str) {
+    /// Stores a NUL-terminated text.
+    fn set_text(&mut self, text: &str) {
         self.text.clear();
         self.text.extend_from_slice(text.as_bytes());
         self.text.push(0);
@@ -156,7 +158,7 @@ impl Room {
 }
 
 impl TablaPiece {
-    /// No token.
+    /// A piece without a token.
     const END: Self = Self {
         struct_size: 0,
         token: TABLA_NO_TOKEN,
@@ -170,7 +172,7 @@ impl TablaPiece {
         status: 0,
     };
 
-    /// The end of an answer.
+    /// The last piece of an answer.
     pub(super) fn end(finish: i32) -> Self {
         Self {
             finish,

@@ -1,13 +1,13 @@
-//! The functions of a batch: answers to many prompts, taken by one thread as they come.
+//! Functions of a batch: answers to many prompts, read by one thread.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::answer_piece::{Room, TablaPiece, TablaStats};
+use super::answer_piece::{PieceBuffer, TablaPiece, TablaStats};
+use super::exclusive::Exclusive;
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::{out_of, size_of_struct, slice_of, write_sized};
 use super::sequence::TablaModel;
-use super::turn::Turn;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,23 @@ use tabla::{Batch, BatchEvent, Cancel};
 
 /// Answers to many prompts. Opaque.
 pub struct TablaBatch {
-    turn: Turn<Inner>,
-    /// What stops each answer that is under way.
+    state: Exclusive<BatchState>,
+    /// Cancellation handle of each answer in progress, by its number.
     cancels: Mutex<HashMap<usize, Cancel>>,
     closed: AtomicBool,
 }
 
-struct Inner {
+struct BatchState {
     batch: Batch,
-    /// What the last piece points to.
-    room: Room,
-    /// Tokens of the prompt of each answer that is under way.
+    /// Memory that the last piece points to.
+    buffer: PieceBuffer,
+    /// Number of prompt tokens of each answer in progress, by its number.
     prompts: HashMap<usize, usize>,
-    /// What the answer did that ended last.
+    /// Statistics of the answer that ended last.
     last: Option<TablaStats>,
 }
 
-impl Handled for TablaBatch {
+impl HandleType for TablaBatch {
     const NAME: &'static str = "batch";
 
     fn close(&self) {
@@ -42,17 +42,17 @@ impl Handled for TablaBatch {
     }
 }
 
-/// An empty batch, or NULL with the reason in `tabla_last_error`. Its answers go on together, as many as
-/// the model has sequences; the others wait for their turn. One thread takes all of them with
-/// `tabla_batch_next`. A batch keeps its model.
+/// Creates an empty batch. Returns NULL on failure; `tabla_last_error` has the reason. At most
+/// `TablaLoadOptions.sequences` answers are computed at the same time; the others wait. One thread
+/// reads all of them with `tabla_batch_next`. A batch keeps its model alive.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_batch_new(model: *const TablaModel) -> *mut TablaBatch {
     guard_value(|| {
         let batch = Batch::new(resolve(model)?.model().clone());
         handles::insert(TablaBatch {
-            turn: Turn::new(Inner {
+            state: Exclusive::new(BatchState {
                 batch,
-                room: Room::default(),
+                buffer: PieceBuffer::default(),
                 prompts: HashMap::new(),
                 last: None,
             }),
@@ -63,14 +63,14 @@ pub extern "C" fn tabla_batch_new(model: *const TablaModel) -> *mut TablaBatch {
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Adds a prompt, as ids, and begins to answer it; it waits for nothing. `number` counts from 0. NULL
-/// options are the defaults. Where 512 answers are under way it is `TABLA_ERROR_BUSY`: take some to their
-/// end first.
+/// Adds a prompt, as token ids, and starts its answer without waiting. `number` is the number of
+/// the answer, counted from 0. NULL options are the defaults. At most 512 answers can be in
+/// progress; a further one is `TABLA_ERROR_BUSY`: read some to their end first.
 ///
 /// # Safety
 ///
-/// `tokens` points to `count` ids; `options` is NULL or points to a struct that begins with its size;
-/// `number` points to a size.
+/// `tokens` points to `count` ids; `options` is NULL or points to a struct whose first field is its size;
+/// `number` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_add(
     batch: *mut TablaBatch,
@@ -80,16 +80,16 @@ pub unsafe extern "C" fn tabla_batch_add(
     number: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let options = unsafe { options.generate() }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let number = unsafe { out_of(number, "number") }?;
         let handle = resolve(batch)?;
-        *number = handle.turn.enter(TablaBatch::NAME, |inner| {
+        *number = handle.state.enter(TablaBatch::NAME, |inner| {
             let (number, cancel) = inner.batch.add(tokens, &options)?;
             inner.prompts.insert(number, tokens.len());
             handle.cancels.lock().insert(number, cancel);
@@ -99,23 +99,24 @@ pub unsafe extern "C" fn tabla_batch_add(
     })
 }
 
-/// Waits for the next piece of any of the answers, which take turns: `TablaPiece.number` says of which.
-/// Behind its last one, an answer has a piece whose `finish` says why it ended. One that failed has
-/// `TABLA_FINISH_FAILED`, with the error's code in `status` and its message in `text`; the others go on.
+/// Waits for the next piece of any answer; `TablaPiece.number` is the number of the answer. Answers
+/// take turns. The last piece of an answer has a `finish` reason. A failed answer has
+/// `TABLA_FINISH_FAILED`, the error code in `status` and the message in `text`; the other answers
+/// continue.
 ///
 /// # Safety
 ///
-/// `piece` points to a struct that begins with its size.
+/// `piece` points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_next(
     batch: *mut TablaBatch,
     piece: *mut TablaPiece,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(piece, "piece") }?;
         let handle = resolve(batch)?;
-        let next = handle.turn.enter(TablaBatch::NAME, |inner| {
+        let next = handle.state.enter(TablaBatch::NAME, |inner| {
             let next = next(inner)?;
             if next.has_ended() {
                 handle.cancels.lock().remove(&next.number);
@@ -125,22 +126,22 @@ pub unsafe extern "C" fn tabla_batch_next(
         if handle.closed.load(Ordering::Acquire) {
             bail!(Cancelled, "the batch was freed during the call");
         }
-        // SAFETY: the caller's struct holds so many bytes.
+        // SAFETY: the caller's struct has `size` bytes.
         unsafe { write_sized(&next, piece, size) };
         Ok(())
     })
 }
 
-fn next(inner: &mut Inner) -> Result<TablaPiece> {
+fn next(inner: &mut BatchState) -> Result<TablaPiece> {
     let Some(next) = inner.batch.next() else {
         bail!(
             State,
-            "no answer is under way: add one with tabla_batch_add"
+            "no answer is in progress: add one with tabla_batch_add"
         );
     };
     let number = next.number;
     let piece = match next.event {
-        BatchEvent::Piece(piece) => inner.room.piece(&piece),
+        BatchEvent::Piece(piece) => inner.buffer.piece(&piece),
         BatchEvent::End(stats, _) => {
             let prompt = inner.prompts.remove(&number).unwrap_or(0);
             let stats = TablaStats::of((prompt, Duration::ZERO), &stats);
@@ -150,62 +151,63 @@ fn next(inner: &mut Inner) -> Result<TablaPiece> {
         BatchEvent::Failed(error) => {
             inner.prompts.remove(&number);
             inner.last = None;
-            inner.room.failure(&error)
+            inner.buffer.failure(&error)
         }
     };
     Ok(TablaPiece { number, ..piece })
 }
 
-/// Writes how many answers are under way.
+/// Writes the number of answers in progress.
 ///
 /// # Safety
 ///
-/// `count` points to a size.
+/// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_pending(
     batch: *const TablaBatch,
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let handle = resolve(batch)?;
         *count = handle
-            .turn
+            .state
             .enter(TablaBatch::NAME, |inner| Ok(inner.batch.pending()))?;
         Ok(())
     })
 }
 
-/// Writes what the answer did whose end came last; the time of its prompt is part of the others'.
+/// Writes the statistics of the answer that ended last. `prompt_ms` is 0: prompts of several
+/// answers are computed together.
 ///
 /// # Safety
 ///
-/// `stats` points to a struct that begins with its size.
+/// `stats` points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_stats(
     batch: *const TablaBatch,
     stats: *mut TablaStats,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
-        let done = resolve(batch)?.turn.enter(TablaBatch::NAME, |inner| {
+        let c_stats = resolve(batch)?.state.enter(TablaBatch::NAME, |inner| {
             let none = || {
                 Error::new(
                     ErrorKind::State,
-                    "no answer has ended, or the last one that did has failed",
+                    "no answer has ended, or the last one failed",
                 )
             };
             inner.last.ok_or_else(none)
         })?;
-        // SAFETY: the caller's struct holds so many bytes.
-        unsafe { write_sized(&done, stats, size) };
+        // SAFETY: the caller's struct has `size` bytes.
+        unsafe { write_sized(&c_stats, stats, size) };
         Ok(())
     })
 }
 
-/// Stops an answer, from any thread; one that has ended stays as it is.
+/// Cancels an answer, from any thread. Does nothing if the answer has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_batch_cancel(batch: *const TablaBatch, number: usize) -> TablaStatus {
     guard(|| {
@@ -217,7 +219,7 @@ pub extern "C" fn tabla_batch_cancel(batch: *const TablaBatch, number: usize) ->
     })
 }
 
-/// Frees a batch; its answers are cancelled.
+/// Frees a batch and cancels its answers.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_batch_free(batch: *mut TablaBatch) -> TablaStatus {
     guard(|| handles::remove(batch))

@@ -1,4 +1,4 @@
-//! Conversations: as text, as ids, and answered.
+//! Functions of conversations: rendering, encoding and answering.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer::{self, Caller, Prompt};
@@ -11,16 +11,16 @@ use super::pointers::{copy_out, out_of};
 use super::sequence::{TablaModel, TablaSession};
 use std::ffi::{c_char, c_void};
 
-/// Renders a conversation with the model's chat template. `messages` is a JSON array of messages
-/// in the form of OpenAI's chat completions; NULL options are the defaults. No NUL is added. With
-/// `text` NULL only `count` is written. To feed the model take `tabla_encode_chat`: in the text
-/// nobody can tell the template's special tokens from those that a message spells.
+/// Renders a conversation with the model's chat template. `messages` is a JSON array of messages in
+/// the format of OpenAI chat completions; NULL options are the defaults. No NUL is added. If `text`
+/// is NULL, only `count` is written. Use `tabla_encode_chat` for input of the model: the rendered
+/// text does not distinguish special tokens of the template from the same names in a message.
 ///
 /// # Safety
 ///
-/// `messages` is a C string, `options` NULL or a struct that begins with its size and whose
-/// pointers are NULL or C strings, `text` NULL or room for `capacity` bytes, `count` points to a
-/// size.
+/// `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
+/// whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+/// points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_apply_chat_template(
     model: *const TablaModel,
@@ -31,24 +31,25 @@ pub unsafe extern "C" fn tabla_apply_chat_template(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (chat, messages) = unsafe { read(messages, options) }?;
         let rendered = chat.render(&messages, resolve(model)?.model())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(rendered.as_bytes(), text.cast(), capacity) }?;
         *count = rendered.len();
         Ok(())
     })
 }
 
-/// Encodes a conversation with the model's chat template. Special tokens come from the template
-/// alone: where a message spells one, it is text. The rest is as in `tabla_apply_chat_template`.
+/// Encodes a conversation with the model's chat template. Only the template produces special
+/// tokens; their names in a message are encoded as text. Otherwise the same as
+/// `tabla_apply_chat_template`.
 ///
 /// # Safety
 ///
-/// As for `tabla_apply_chat_template`, with `tokens` NULL or room for `capacity` ids.
+/// Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_encode_chat(
     model: *const TablaModel,
@@ -59,27 +60,28 @@ pub unsafe extern "C" fn tabla_encode_chat(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (chat, messages) = unsafe { read(messages, options) }?;
         let ids = chat.encode(&messages, resolve(model)?.model())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(&ids, tokens, capacity) }?;
         *count = ids.len();
         Ok(())
     })
 }
 
-/// Answers a conversation: the model's own sequence becomes the conversation, as `tabla_encode_chat`
-/// makes it, and the model goes on behind it. What the sequence has of it is not computed again; where the
-/// call fails, the sequence may be a beginning of the conversation. What a model writes around reasoning and
-/// calls of tools comes as it is: `tabla_parser_new` takes it apart. The rest is as in `tabla_generate`.
+/// Answers a conversation. Replaces the model's own sequence with the encoded conversation
+/// (`tabla_encode_chat`) and generates the next message. The common prefix with the previous
+/// sequence is not recomputed. If the call fails, the sequence may contain a part of the
+/// conversation. The text includes the markup of reasoning and tool calls, which `tabla_parser_new`
+/// parses. Otherwise the same as `tabla_generate`.
 ///
 /// # Safety
 ///
-/// `messages` is a C string; `chat` is NULL or points to a struct that begins with its size and whose
-/// pointers are NULL or C strings; the rest as of `tabla_generate`.
+/// `messages` is a C string; `chat` is NULL or points to a struct whose first field is its size and whose
+/// pointers are NULL or C strings; the rest as for `tabla_generate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_chat(
     model: *mut TablaModel,
@@ -92,19 +94,19 @@ pub unsafe extern "C" fn tabla_chat(
 ) -> TablaStatus {
     guard(|| {
         let caller = Caller::new(callback, user_data);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (chat, messages) = unsafe { read(messages, chat) }?;
         let prompt = Prompt::Chat(&chat, &messages);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { answer::generate(model, &prompt, options, caller, stats) }
     })
 }
 
-/// `tabla_chat` of a session.
+/// Same as `tabla_chat`, for a session.
 ///
 /// # Safety
 ///
-/// As of `tabla_chat`.
+/// Arguments as for `tabla_chat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_chat(
     session: *mut TablaSession,
@@ -117,20 +119,20 @@ pub unsafe extern "C" fn tabla_session_chat(
 ) -> TablaStatus {
     guard(|| {
         let caller = Caller::new(callback, user_data);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (chat, messages) = unsafe { read(messages, chat) }?;
         let prompt = Prompt::Chat(&chat, &messages);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { answer::generate(session, &prompt, options, caller, stats) }
     })
 }
 
-/// Begins to answer a conversation as `tabla_session_chat` does; `tabla_session_next` takes the answer
-/// piece by piece, as that of `tabla_session_begin`.
+/// Starts an answer to a conversation, as `tabla_session_chat` does. `tabla_session_next` returns
+/// it piece by piece, as after `tabla_session_begin`.
 ///
 /// # Safety
 ///
-/// As of `tabla_chat`.
+/// Arguments as for `tabla_chat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_begin_chat(
     session: *mut TablaSession,
@@ -139,9 +141,9 @@ pub unsafe extern "C" fn tabla_session_begin_chat(
     options: *const TablaGenerateOptions,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (chat, messages) = unsafe { read(messages, chat) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { answer::begin_pieces(session, &Prompt::Chat(&chat, &messages), options) }
     })
 }

@@ -1,4 +1,4 @@
-//! Conversations as C passes them, and how they are rendered.
+//! Chat options of the C API, and rendering of conversations.
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
 use super::pointers::{read_sized, text_of};
@@ -8,22 +8,23 @@ use tabla::Model;
 use tabla::error::{Result, bail};
 use tabla::text::{ChatFormat, ChatTemplate, Conversation, TemplateChoice};
 
-/// How a conversation is rendered. Zeros are the defaults.
+/// Options of rendering a conversation. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaChatOptions {
     /// `sizeof(TablaChatOptions)`.
     pub struct_size: u32,
-    /// Not 0: the text does not end with what begins the assistant's answer.
+    /// Not 0: does not append the start of the assistant's answer (generation prompt).
     pub no_generation_prompt: u32,
-    /// The name of a template or the source of one; NULL takes the model's own, or what the
-    /// special tokens of its vocabulary leave no doubt about.
+    /// Name or source of a chat template. NULL: the model's own, or one that its special tokens
+    /// identify.
     pub chat_template: *const c_char,
-    /// A JSON array of tools, or NULL.
+    /// JSON array of tools, or NULL.
     pub tools: *const c_char,
-    /// A JSON array of documents, or NULL.
+    /// JSON array of documents, or NULL.
     pub documents: *const c_char,
-    /// A JSON object of further variables, like `{"enable_thinking": false}`, or NULL.
+    /// JSON object of additional template variables, for example `{"enable_thinking": false}`, or
+    /// NULL.
     pub variables: *const c_char,
 }
 
@@ -39,7 +40,7 @@ impl TablaChatOptions {
     };
 }
 
-/// How C wants a conversation rendered.
+/// Parsed chat options.
 pub(super) struct Chat {
     tools: Vec<Json>,
     documents: Vec<Json>,
@@ -51,18 +52,18 @@ pub(super) struct Chat {
 impl Chat {
     /// # Safety
     ///
-    /// `options` is NULL or points to a struct that begins with its size, and whose pointers are NULL or C
+    /// `options` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C
     /// strings.
     pub(super) unsafe fn read(options: *const TablaChatOptions) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let options = unsafe { read_sized(options, TablaChatOptions::DEFAULT) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let tools = unsafe { text_of(options.tools, "tools") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let documents = unsafe { text_of(options.documents, "documents") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let variables = unsafe { text_of(options.variables, "variables") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let template = unsafe { text_of(options.chat_template, "chat_template") }?;
         Ok(Self {
             tools: list(tools, "tools")?,
@@ -73,7 +74,7 @@ impl Chat {
         })
     }
 
-    /// The model's template for it.
+    /// Selects the chat template.
     fn template(&self, model: &Model) -> Result<ChatTemplate> {
         let choice = TemplateChoice {
             template: self.template.as_deref(),
@@ -102,17 +103,17 @@ impl Chat {
             .encode(&conversation, model.tokenizer())
     }
 
-    /// How the answers are written.
+    /// The format of answers.
     pub(super) fn format(&self, model: &Model) -> Result<ChatFormat> {
         Ok(ChatFormat::detect(&self.template(model)?, &self.tools))
     }
 }
 
-/// A conversation of C, and how it is rendered.
+/// Parses messages and chat options.
 ///
 /// # Safety
 ///
-/// `messages` is NULL or a C string; `options` as [`Chat::read`] wants them.
+/// `messages` is NULL or a C string; `options` as for [`Chat::read`].
 pub(super) unsafe fn read(
     messages: *const c_char,
     options: *const TablaChatOptions,
@@ -120,21 +121,21 @@ pub(super) unsafe fn read(
     if messages.is_null() {
         bail!(Argument, "messages is NULL");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let chat = unsafe { Chat::read(options) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let messages = unsafe { text_of(messages, "messages") }?;
     Ok((chat, list(messages, "messages")?))
 }
 
-/// JSON of C; null for an empty text.
+/// Parses JSON; an empty text is null.
 fn json(text: &str, name: &str) -> Result<Json> {
     if text.is_empty() {
         return Ok(Json::Null);
     }
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
-        Err(error) => bail!(Argument, "{name} is no JSON: {error}"),
+        Err(error) => bail!(Argument, "{name} is not valid JSON: {error}"),
     }
 }
 
@@ -142,7 +143,7 @@ fn list(text: &str, name: &str) -> Result<Vec<Json>> {
     match json(text, name)? {
         Json::Null => Ok(Vec::new()),
         Json::Array(items) => Ok(items),
-        _ => bail!(Argument, "{name} is no JSON array"),
+        _ => bail!(Argument, "{name} is not a JSON array"),
     }
 }
 
@@ -150,6 +151,6 @@ fn map(text: &str, name: &str) -> Result<Option<Map<String, Json>>> {
     match json(text, name)? {
         Json::Null => Ok(None),
         Json::Object(fields) => Ok(Some(fields)),
-        _ => bail!(Argument, "{name} is no JSON object"),
+        _ => bail!(Argument, "{name} is not a JSON object"),
     }
 }

@@ -1,44 +1,45 @@
-//! The function of a model's embeddings.
+//! Functions that compute embeddings.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::pointers::{Choice, Floats, choose, read_sized, slice_of, text_of, texts_of};
-use super::sequence::{Sequenced, TablaModel, TablaSession, with};
+use super::pointers::{Choice, FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
+use super::sequence::{HasSequence, TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::EmbedOptions;
 use tabla::Pooling;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// What the model's files say: `TablaEmbedOptions.pooling`.
+/// Pooling of the model's configuration: `TablaEmbedOptions.pooling`.
 pub const TABLA_POOLING_MODEL: i32 = 0;
-/// The mean of a text's rows.
+/// Mean of all token embeddings of the text.
 pub const TABLA_POOLING_MEAN: i32 = 1;
-/// Its first row.
+/// Embedding of the first token (CLS).
 pub const TABLA_POOLING_CLS: i32 = 2;
-/// Its last row.
+/// Embedding of the last token.
 pub const TABLA_POOLING_LAST: i32 = 3;
-/// The largest number of each column.
+/// Maximum of each dimension over all tokens.
 pub const TABLA_POOLING_MAX: i32 = 4;
 
-/// How texts become embeddings. Zeros are the defaults.
+/// Options of embeddings. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaEmbedOptions {
     /// `sizeof(TablaEmbedOptions)`.
     pub struct_size: u32,
-    /// `TABLA_POOLING_MODEL`, ...
+    /// `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`.
     pub pooling: i32,
-    /// Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all.
+    /// Number of leading dimensions to return, for models trained with Matryoshka representation
+    /// learning; 0: all.
     pub dimensions: u32,
-    /// Over 0: embeddings get the length 1. Under 0: they stay as long as they are. 0: what the
-    /// model's files say, and length 1 where they say nothing.
+    /// Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
+    /// by the model's files, or length 1 if they do not say.
     pub normalize: i32,
-    /// Not 0: texts that are too long are cut. 0: they are `TABLA_ERROR_TOO_LARGE`.
+    /// Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`.
     pub truncate: u32,
-    /// Keep 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// The name of the model's prompt in front of every text, `""` for none; NULL takes its
-    /// default, if it has one.
+    /// Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
+    /// default, if there is one.
     pub prompt: *const c_char,
 }
 
@@ -63,15 +64,14 @@ const POOLINGS: [Choice<Option<Pooling>>; 5] = [
     (TABLA_POOLING_MAX, "max", Some(Pooling::Max)),
 ];
 
-/// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must have
-/// been loaded with `TablaLoadOptions.embeddings`; its sequence stays as it is. `capacity` and
-/// `count` are numbers of floats. With `out` NULL only `count` is written. NULL options are the
-/// defaults.
+/// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
+/// loaded with `TablaLoadOptions.embeddings`; its sequence does not change. `capacity` and `count`
+/// are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
 ///
 /// # Safety
 ///
-/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct that begins
-/// with its size; `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
+/// field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_embed(
     model: *mut TablaModel,
@@ -83,19 +83,19 @@ pub unsafe extern "C" fn tabla_embed(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats::new(out, capacity, count);
-        // SAFETY: the caller's promise.
+        let floats = FloatBuffer::new(out, capacity, count);
+        // SAFETY: guaranteed by the caller.
         unsafe { embed(model, texts, options, floats) }
     })
 }
 
-/// `tabla_embed` of a session, whose sequence stays as it is.
+/// Same as `tabla_embed`, for a session. The sequence of the session does not change.
 ///
 /// # Safety
 ///
-/// As of `tabla_embed`.
+/// Arguments as for `tabla_embed`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_embed(
     session: *mut TablaSession,
@@ -107,10 +107,10 @@ pub unsafe extern "C" fn tabla_session_embed(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = Floats::new(out, capacity, count);
-        // SAFETY: the caller's promise.
+        let floats = FloatBuffer::new(out, capacity, count);
+        // SAFETY: guaranteed by the caller.
         unsafe { embed(session, texts, options, floats) }
     })
 }
@@ -119,43 +119,47 @@ pub unsafe extern "C" fn tabla_session_embed(
 ///
 /// # Safety
 ///
-/// As of `tabla_embed`.
-unsafe fn embed<H: Sequenced>(
+/// Arguments as for `tabla_embed`.
+unsafe fn embed<H: HasSequence>(
     handle: *const H,
     texts: &[*const c_char],
     options: *const TablaEmbedOptions,
-    out: Floats,
+    out: FloatBuffer,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { read_sized(options, TablaEmbedOptions::DEFAULT) }?;
     if options.reserved != 0 {
-        bail!(Argument, "reserved is {}, not 0", options.reserved);
+        bail!(
+            Argument,
+            "expected reserved to be 0, got {}",
+            options.reserved
+        );
     }
     let prompt = if options.prompt.is_null() {
         None
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { text_of(options.prompt, "prompt") }?)
     };
-    let how = EmbedOptions {
+    let embed_options = EmbedOptions {
         pooling: choose("pooling", options.pooling, &POOLINGS)?,
         dimensions: options.dimensions,
         normalize: (options.normalize != 0).then_some(options.normalize > 0),
         prompt,
         truncate: options.truncate != 0,
     };
-    with(handle, |session| {
-        let dim = session.embedding_dim(&how)?;
+    with_session(handle, |session| {
+        let dim = session.embedding_dim(&embed_options)?;
         let needed = texts.len().checked_mul(dim).ok_or_else(|| {
-            let message = format_args!("{} texts are too many", texts.len());
+            let message = format_args!("too many texts: {}", texts.len());
             Error::new(ErrorKind::TooLarge, message)
         })?;
-        let fill = |room: &mut [f32]| {
-            // SAFETY: the caller's promise.
+        let fill = |buffer: &mut [f32]| {
+            // SAFETY: guaranteed by the caller.
             let texts = unsafe { texts_of(texts, "texts") }?;
-            session.embed(&texts, &how, room, &mut |_, _| {})
+            session.embed(&texts, &embed_options, buffer, &mut |_, _| {})
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { out.write(needed, fill) }
     })
 }

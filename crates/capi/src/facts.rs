@@ -1,4 +1,4 @@
-//! What there is to know: of the library, of a model, of its tables, of the machine.
+//! Information about the library, a model, its dispatch tables and the devices of the machine.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::TABLA_NO_TOKEN;
@@ -14,65 +14,67 @@ use tabla::devices;
 use tabla::error::bail;
 use tabla::op::table::Table;
 
-/// Version of this ABI: it changes when a program must be compiled again.
+/// Version of this ABI. It increases when programs must be recompiled.
 pub const TABLA_ABI_VERSION: u32 = 1;
 
-/// Lines for people, one for each command: `tabla_table`.
+/// Text format of `tabla_table`, one line for each command.
 pub const TABLA_TABLE_TEXT: i32 = 0;
-/// A JSON array with an object for each command.
+/// JSON format of `tabla_table`: an array with one object for each command.
 pub const TABLA_TABLE_JSON: i32 = 1;
 
-/// Facts about a model. Set `struct_size` before the call.
+/// Properties of a model. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaModelInfo {
     /// `sizeof(TablaModelInfo)`.
     pub struct_size: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
-    /// Width of the residual stream.
+    /// Hidden size (width of the residual stream).
     pub dim: u32,
-    /// Query heads.
+    /// Number of attention heads (query heads).
     pub heads: u32,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u32,
-    /// Elements of a head.
+    /// Size of an attention head.
     pub head_dim: u32,
-    /// Width of the feed-forward layer.
+    /// Size of the feed-forward layer.
     pub ffn: u32,
-    /// Tokens of the vocabulary: the length of a row of logits.
+    /// Vocabulary size in tokens: the length of a row of logits.
     pub vocab: u32,
-    /// Positions that fit the KV cache.
+    /// Context length of the KV cache, in tokens.
     pub context: u32,
-    /// Positions that the model was trained for.
+    /// Context length that the model was trained with, in tokens.
     pub context_trained: u32,
-    /// Elements of all tensors.
+    /// Number of parameters: elements of all tensors.
     pub parameters: u64,
-    /// Bytes of the file or files.
+    /// Size of the model file or files, in bytes.
     pub file_bytes: u64,
-    /// Bytes of the KV cache.
+    /// Size of the KV cache, in bytes.
     pub cache_bytes: u64,
-    /// Bytes of working memory.
+    /// Size of the scratch buffers, in bytes.
     pub scratch_bytes: u64,
-    /// Architecture as the file names it, cut to fit, NUL at the end.
+    /// Name of the architecture in the file, truncated if too long, NUL-terminated.
     pub architecture: [c_char; 32],
-    /// The device, in words, cut to fit, NUL at the end.
+    /// Name of the device, truncated if too long, NUL-terminated.
     pub device: [c_char; 96],
-    /// The token that begins texts, or `TABLA_NO_TOKEN`.
+    /// Beginning-of-sequence token, or `TABLA_NO_TOKEN`.
     pub bos_token: u32,
-    /// The token that ends texts, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` has all that end an answer.
+    /// End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` returns all tokens that end
+    /// an answer.
     pub eos_token: u32,
-    /// Numbers of an embedding; 0 for a model that was loaded to yield none.
+    /// Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
+    /// loaded.
     pub embedding_dim: u32,
-    /// Tokens of a text that becomes an embedding, at most.
+    /// Maximum length of a text to embed, in tokens.
     pub embedding_length: u32,
-    /// Not 0: it yields embeddings alone.
+    /// Not 0: the model is an encoder, which only computes embeddings.
     pub is_encoder: u32,
-    /// Sequences that go on together.
+    /// Maximum number of sequences that are computed at the same time.
     pub sequences: u32,
 }
 
-/// The version of the library, for example `0.1.0`.
+/// Returns the version of the library, for example `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_version() -> *const c_char {
     const VERSION: &CStr =
@@ -83,57 +85,58 @@ pub extern "C" fn tabla_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The version of this ABI: compare it with `TABLA_ABI_VERSION` of the header.
+/// Returns the ABI version of the library, to compare with `TABLA_ABI_VERSION` of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_abi_version() -> u32 {
     TABLA_ABI_VERSION
 }
 
-/// Writes facts about a model: as many bytes as `struct_size` says. What this library does not
-/// know yet becomes 0.
+/// Writes properties of a model: `struct_size` bytes. Fields that this library does not support
+/// become 0.
 ///
 /// # Safety
 ///
-/// `info` points to a struct that begins with its size.
+/// `info` points to a struct whose first field is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_model_info(
     model: *const TablaModel,
     info: *mut TablaModelInfo,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(info, "info") }?;
         let facts = TablaModelInfo::of(resolve(model)?.model());
-        // SAFETY: the caller's struct holds `size` bytes.
+        // SAFETY: the caller's struct has `size` bytes.
         unsafe { write_sized(&facts, info, size) };
         Ok(())
     })
 }
 
-/// Writes what tells a model's files from those of other models, 32 bytes: a digest of the architecture
-/// and its numbers, and of the tensors, of large ones of samples. Device and options are no part of it.
+/// Writes a 32-byte digest that identifies the model files: of the architecture, its parameters and
+/// the tensors (large tensors are sampled). It does not depend on the device or the load options.
 ///
 /// # Safety
 ///
-/// `digest` points to room for 32 bytes.
+/// `digest` points to 32 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let out = unsafe { out_of(digest.cast::<[u8; 32]>(), "digest") }?;
         *out = resolve(model)?.model().digest()?;
         Ok(())
     })
 }
 
-/// Writes a table of a model, as the device replays it. `name` is `step`, `batch` or `embed`, NULL for
-/// the first one; of several of one name it is the narrowest through which `tokens` tokens go at once.
-/// `format` is `TABLA_TABLE_TEXT` or `_JSON`. No NUL is added. With `text` NULL only `count` is written.
+/// Writes a dispatch table of a model, the list of commands that the device replays. `name` is
+/// `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
+/// one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
+/// No NUL is added. If `text` is NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `name` is NULL or a C string; `text` is NULL or points to room for `capacity` bytes; `count` points to
-/// a size.
+/// `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count` points to
+/// a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_table(
     model: *const TablaModel,
@@ -145,9 +148,9 @@ pub unsafe extern "C" fn tabla_table(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { text_of(name, "name") }?;
         let write = choose("format", format, &FORMATS)?;
         let model = resolve(model)?;
@@ -156,39 +159,39 @@ pub unsafe extern "C" fn tabla_table(
         let Some(table) = tables.find(fits) else {
             let tables = model.model().tables().iter();
             let listed: Vec<_> = tables
-                .map(|t| format!("{} of {}", t.name, t.tokens))
+                .map(|t| format!("{} for {} tokens", t.name, t.tokens))
                 .collect();
             bail!(
                 Argument,
-                "no table {name:?} for {tokens} tokens at once; the model has {}",
+                "no table {name:?} for {tokens} tokens; available tables: {}",
                 listed.join(", ")
             );
         };
         let written = write(table);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(written.as_bytes(), text.cast(), capacity) }?;
         *count = written.len();
         Ok(())
     })
 }
 
-/// How a table becomes text.
-type Write = fn(&Table) -> String;
+/// Formats a table.
+type FormatTable = fn(&Table) -> String;
 
-const FORMATS: [Choice<Write>; 2] = [
+const FORMATS: [Choice<FormatTable>; 2] = [
     (TABLA_TABLE_TEXT, "text", |table| table.to_string()),
     (TABLA_TABLE_JSON, "JSON", |table| {
         table.commands_json().collect::<Value>().to_string()
     }),
 ];
 
-/// Writes what tables can run on here, as a JSON object: `cpu`, and `gpus` in the order of their numbers,
-/// by which `TablaLoadOptions.adapter` takes them. No NUL is added. With `text` NULL only `count` is
+/// Writes the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of their
+/// numbers for `TablaLoadOptions.adapter`. No NUL is added. If `text` is NULL, only `count` is
 /// written.
 ///
 /// # Safety
 ///
-/// `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+/// `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_devices(
     text: *mut c_char,
@@ -197,10 +200,10 @@ pub unsafe extern "C" fn tabla_devices(
 ) -> TablaStatus {
     guard(|| {
         prepare_process();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let written = devices()?.json().to_string();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(written.as_bytes(), text.cast(), capacity) }?;
         *count = written.len();
         Ok(())
@@ -239,7 +242,7 @@ impl TablaModelInfo {
     }
 }
 
-/// A text in an array, cut to fit with room for a NUL.
+/// Copies a string to a fixed-size array, truncated to fit with a NUL.
 fn fixed<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     let mut end = text.len().min(N - 1);

@@ -1,4 +1,4 @@
-//! What is wanted of an answer, as C says it.
+//! Generation options of the C API.
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
 use super::grammar::TablaGrammar;
@@ -11,113 +11,120 @@ use tabla::error::{Context, Result, bail};
 use tabla::op::sampling::for_each_sampling_parameter;
 use tabla::{GenerateOptions, Overflow, Sampling, SpeculateOptions};
 
-/// No guesses are made at the next tokens: `TablaGenerateOptions.speculate`.
+/// No speculative decoding: `TablaGenerateOptions.speculate`.
 pub const TABLA_SPECULATE_OFF: i32 = 0;
-/// What followed the last tokens when they stood in the sequence before (prompt lookup).
+/// Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
 pub const TABLA_SPECULATE_LOOKUP: i32 = 1;
-/// What the model of `TablaGenerateOptions.draft` picks.
+/// Draft model: drafts tokens with the model `TablaGenerateOptions.draft`.
 pub const TABLA_SPECULATE_DRAFT: i32 = 2;
 
-/// A number that is added to the logit of a token.
+/// A value that is added to the logit of a token.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaLogitBias {
-    /// The token.
+    /// Token id.
     pub token: u32,
-    /// The number; minus infinity bans the token.
+    /// Value to add; minus infinity bans the token.
     pub bias: f32,
 }
 
-/// How tokens are picked, and how many. Zeros are not the defaults: `tabla_generate_options_init` fills
-/// these in, `struct_size` too; pointers are NULL then. What is out of its range is
-/// `TABLA_ERROR_ARGUMENT`, which names field and range. docs/sampling.md has the formulas and their order.
+/// Options of sampling and generation. Zeros are not the defaults: initialize the struct with
+/// `tabla_generate_options_init`, which also sets `struct_size` and sets pointers to NULL. A value
+/// outside its range is `TABLA_ERROR_ARGUMENT`; the message names the field and the range.
+/// docs/sampling.md has the formulas and the order of samplers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaGenerateOptions {
     /// `sizeof(TablaGenerateOptions)`.
     pub struct_size: u32,
-    /// Tokens at most; 0 goes on until a stop token or a full context. Default 0.
+    /// Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0.
     pub max_tokens: u32,
-    /// Logits are divided by it; 0 takes the likeliest token. Default 0.8.
+    /// Divisor of the logits; 0: always the likeliest token. Default 0.8.
     pub temperature: f32,
-    /// Only the `top_k` likeliest tokens; 0: off. Default 40.
+    /// Number of likeliest tokens that are kept; 0: off. Default 40.
     pub top_k: u32,
-    /// Only the likeliest tokens that hold `top_p` of the probability; 1: off. Default 0.95.
+    /// Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95.
     pub top_p: f32,
-    /// Only tokens at least `min_p` times as likely as the likeliest; 0: off. Default 0.05.
+    /// Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05.
     pub min_p: f32,
-    /// Weakens tokens among the last `repeat_last`; 1: off. Default 1.
+    /// Penalty of tokens among the last `repeat_last`; 1: off. Default 1.
     pub repeat_penalty: f32,
-    /// How many tokens back the penalties reach, 1024 at most. Default 64.
+    /// Number of recent tokens that the penalties apply to, at most 1024. Default 64.
     pub repeat_last: u32,
-    /// The same seed draws the same tokens. Default 0.
+    /// Seed of the random numbers; the same seed gives the same tokens. Default 0.
     pub seed: u64,
-    /// Tokens of one submission to the device; 0 adapts. Default 0.
+    /// Number of tokens in one submission to the device; 0: adaptive. Default 0.
     pub chain: u32,
-    /// Not 0: stop tokens are ordinary. Default 0.
+    /// Not 0: stop tokens do not end the answer. Default 0.
     pub ignore_stops: u32,
-    /// Not 0: a full context does not end the generation; the older half of the sequence is
-    /// forgotten, and the rest computed anew. Default 0.
+    /// Not 0: when the context is full, discards the older half of the sequence, recomputes the
+    /// rest and continues. Default 0.
     pub context_shift: u32,
-    /// Tokens at the front that a context shift keeps, half of the context at most. Default 0.
+    /// Number of tokens at the start of the sequence that a context shift keeps, at most half of
+    /// the context. Default 0.
     pub keep: u32,
-    /// So many tokens come before a stop token may. Default 0.
+    /// Minimum number of tokens before a stop token is allowed. Default 0.
     pub min_tokens: u32,
-    /// How likely each token was is told, and so many of the likeliest in its place, 20 at most; 0: the
-    /// token's own alone; less than 0: nothing. Default -1.
+    /// Number of likeliest tokens to return with log-probabilities for each position, at most 20;
+    /// 0: only the sampled token; less than 0: none. Default -1.
     pub log_probs: i32,
-    /// Taken off a token's logit as often as it stands among the last `repeat_last`. Default 0: off.
+    /// Amount subtracted from the logit of a token for each occurrence among the last
+    /// `repeat_last`. Default 0: off.
     pub frequency_penalty: f32,
-    /// Taken off a token's logit once if it stands there. Default 0: off.
+    /// Amount subtracted once from the logit of a token that occurs among the last `repeat_last`.
+    /// Default 0: off.
     pub presence_penalty: f32,
-    /// Only tokens of the most typical surprise that hold so much of the probability. Default 1: off.
+    /// Probability mass of the most typical tokens that are kept (locally typical sampling).
+    /// Default 1: off.
     pub typical_p: f32,
-    /// Only logits within so many standard deviations of the largest. Default 0: off.
+    /// Maximum distance of a logit from the largest one, in standard deviations. Default 0: off.
     pub top_n_sigma: f32,
-    /// How far the temperature goes down and up with the entropy. Default 0: it stays.
+    /// Maximum change of the temperature with the entropy, in both directions (dynamic
+    /// temperature). Default 0: off.
     pub dynatemp_range: f32,
-    /// The power of the entropy that it goes by. Default 1.
+    /// Exponent of the entropy in the dynamic temperature. Default 1.
     pub dynatemp_exponent: f32,
-    /// How likely all but the last of the top choices are taken away (XTC). Default 0: off.
+    /// Probability of removing all tokens above `xtc_threshold` except the least likely of them
+    /// (XTC). Default 0: off.
     pub xtc_probability: f32,
-    /// The probability from which on a token is a top choice. Default 0.1.
+    /// Minimum probability of the tokens that XTC removes. Default 0.1.
     pub xtc_threshold: f32,
-    /// What a token loses that goes on with a repetition (DRY). Default 0: off.
+    /// Penalty of a token that extends a repetition (DRY). Default 0: off.
     pub dry_multiplier: f32,
-    /// By how much the loss grows with each token. Default 1.75.
+    /// Growth of the DRY penalty with each repeated token. Default 1.75.
     pub dry_base: f32,
-    /// Tokens of a repetition that cost nothing yet. Default 2.
+    /// Length of the longest repetition without a DRY penalty, in tokens. Default 2.
     pub dry_allowed_length: u32,
-    /// How many tokens back DRY looks. Default: all.
+    /// Number of recent tokens that DRY searches for repetitions. Default: all.
     pub dry_last: u32,
-    /// The surprise that tokens are held to, in bits (Mirostat 2). Default 0: off.
+    /// Target surprise of a token in bits (Mirostat 2). Default 0: off.
     pub mirostat_tau: f32,
-    /// How fast Mirostat learns. Default 0.1.
+    /// Learning rate of Mirostat. Default 0.1.
     pub mirostat_eta: f32,
-    /// `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off.
+    /// Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off.
     pub speculate: i32,
-    /// Keep 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// A smaller model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; else NULL.
+    /// Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL.
     pub draft: *const TablaModel,
-    /// What the answer follows, or NULL.
+    /// Grammar that constrains the answer, or NULL.
     pub grammar: *const TablaGrammar,
-    /// Texts that end the answer, 64 at most of 1024 bytes each. No part of one comes out as text; its
-    /// tokens stay in the sequence.
+    /// Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
+    /// not part of the returned text; its tokens stay in the sequence.
     pub stop: *const *const c_char,
-    /// How many there are.
+    /// Number of stop strings.
     pub stop_count: usize,
-    /// Further tokens that end it, 32 at most with the model's own.
+    /// Additional stop tokens, at most 32 together with the model's own.
     pub stop_tokens: *const u32,
-    /// How many there are.
+    /// Number of additional stop tokens.
     pub stop_tokens_count: usize,
-    /// What is added to logits, of 512 tokens at most.
+    /// Logit biases, at most 512.
     pub logit_bias: *const TablaLogitBias,
-    /// How many there are.
+    /// Number of logit biases.
     pub logit_bias_count: usize,
-    /// What repetitions end at for DRY; NULL takes the usual: line break, `:`, `"` and `*`.
+    /// Strings that end a repetition for DRY. NULL: line break, `:`, `"` and `*`.
     pub dry_breakers: *const *const c_char,
-    /// How many there are.
+    /// Number of DRY breakers.
     pub dry_breakers_count: usize,
 }
 
@@ -132,17 +139,17 @@ macro_rules! sampling_options {
             }
 
             pub(super) fn defaults() -> Self {
-                let how = GenerateOptions::default();
+                let defaults = GenerateOptions::default();
                 Self {
-                    $($name: how.sampling.$name,)+
-                    seed: how.sampling.seed,
+                    $($name: defaults.sampling.$name,)+
+                    seed: defaults.sampling.seed,
                     struct_size: Self::SIZE,
-                    max_tokens: how.max_tokens,
-                    chain: how.burst,
-                    ignore_stops: u32::from(how.ignore_stops),
+                    max_tokens: defaults.max_tokens,
+                    chain: defaults.burst,
+                    ignore_stops: u32::from(defaults.ignore_stops),
                     context_shift: 0,
                     keep: 0,
-                    min_tokens: how.min_tokens,
+                    min_tokens: defaults.min_tokens,
                     log_probs: -1,
                     speculate: TABLA_SPECULATE_OFF,
                     reserved: 0,
@@ -167,21 +174,21 @@ impl TablaGenerateOptions {
     #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
     const SIZE: u32 = size_of::<Self>() as u32;
 
-    /// What they say.
+    /// Converts the options.
     ///
     /// # Safety
     ///
-    /// Its pointers are NULL, handles, or point to as many values as the counts say.
+    /// The pointers are NULL, handles, or point to as many values as the counts.
     pub(super) unsafe fn generate(&self) -> Result<GenerateOptions> {
         if self.reserved != 0 {
-            bail!(Argument, "reserved is {}, not 0", self.reserved);
+            bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let stop_tokens =
             unsafe { slice_of(self.stop_tokens, self.stop_tokens_count, "stop_tokens") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let logit_bias = unsafe { slice_of(self.logit_bias, self.logit_bias_count, "logit_bias") }?;
-        let logit_bias = few(
+        let logit_bias = check_count(
             logit_bias,
             GenerateOptions::BIASES_MAX as usize,
             "logit_bias",
@@ -191,9 +198,10 @@ impl TablaGenerateOptions {
             max_tokens: self.max_tokens,
             burst: self.chain,
             ignore_stops: self.ignore_stops != 0,
-            stop_tokens: few(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?.to_vec(),
-            // SAFETY: the caller's promise.
-            stop: unsafe { few_texts(self.stop, self.stop_count, "stop") }?,
+            stop_tokens: check_count(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?
+                .to_vec(),
+            // SAFETY: guaranteed by the caller.
+            stop: unsafe { strings_of(self.stop, self.stop_count, "stop") }?,
             overflow: match self.context_shift {
                 0 => Overflow::Stop,
                 _ => Overflow::Shift { keep: self.keep },
@@ -209,8 +217,8 @@ impl TablaGenerateOptions {
                 true => None,
                 false => {
                     let (from, count) = (self.dry_breakers, self.dry_breakers_count);
-                    // SAFETY: the caller's promise.
-                    Some(unsafe { few_texts(from, count, "dry_breakers") }?)
+                    // SAFETY: guaranteed by the caller.
+                    Some(unsafe { strings_of(from, count, "dry_breakers") }?)
                 }
             },
             log_probs: u32::try_from(self.log_probs).ok(),
@@ -226,36 +234,36 @@ impl TablaGenerateOptions {
             }
             other => bail!(
                 Argument,
-                "speculate {other} is none of 0 (off), 1 (lookup), 2 (draft)"
+                "invalid speculate {other}: expected one of 0 (off), 1 (lookup), 2 (draft)"
             ),
         })
     }
 }
 
-/// Holds a span to a number, before anything is copied of it.
-fn few<'a, T>(values: &'a [T], most: usize, name: &str) -> Result<&'a [T]> {
+/// Checks the number of values before they are copied.
+fn check_count<'a, T>(values: &'a [T], max: usize, name: &str) -> Result<&'a [T]> {
     let count = values.len();
-    if count > most {
-        bail!(Argument, "{name}: {count} are over the limit of {most}");
+    if count > max {
+        bail!(Argument, "too many values in {name}: {count}, limit {max}");
     }
     Ok(values)
 }
 
-/// A few texts of C.
+/// Converts C strings to owned strings, at most [`GenerateOptions::STOP_STRINGS_MAX`].
 ///
 /// # Safety
 ///
 /// `from` is NULL or points to `count` C strings.
-unsafe fn few_texts(from: *const *const c_char, count: usize, name: &str) -> Result<Vec<String>> {
-    // SAFETY: the caller's promise.
+unsafe fn strings_of(from: *const *const c_char, count: usize, name: &str) -> Result<Vec<String>> {
+    // SAFETY: guaranteed by the caller.
     let texts = unsafe { slice_of(from, count, name) }?;
-    let texts = few(texts, GenerateOptions::STOP_STRINGS_MAX, name)?;
-    // SAFETY: the caller's promise.
+    let texts = check_count(texts, GenerateOptions::STOP_STRINGS_MAX, name)?;
+    // SAFETY: guaranteed by the caller.
     let texts = unsafe { texts_of(texts, name) }?;
     Ok(texts.into_iter().map(str::to_string).collect())
 }
 
-/// Fills options with the defaults. `size` is `sizeof(TablaGenerateOptions)`.
+/// Sets options to the defaults. `size` is `sizeof(TablaGenerateOptions)`.
 ///
 /// # Safety
 ///
@@ -272,23 +280,23 @@ pub unsafe extern "C" fn tabla_generate_options_init(
         if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
             bail!(
                 Argument,
-                "size is {size}: pass sizeof(TablaGenerateOptions)"
+                "invalid size {size}: pass sizeof(TablaGenerateOptions)"
             );
         }
-        // SAFETY: the caller's room holds `size` bytes.
+        // SAFETY: `options` points to `size` bytes.
         unsafe { write_sized(&TablaGenerateOptions::defaults(), options, size) };
         Ok(())
     })
 }
 
-/// The options that a caller gives, or the defaults.
+/// Reads the caller's options, or the defaults for NULL.
 ///
 /// # Safety
 ///
-/// `options` is NULL or points to a struct that begins with its size.
+/// `options` is NULL or points to a struct whose first field is its size.
 pub(super) unsafe fn options_of(
     options: *const TablaGenerateOptions,
 ) -> Result<TablaGenerateOptions> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_sized(options, TablaGenerateOptions::defaults()) }
 }

@@ -1,9 +1,9 @@
-//! Grammars that answers follow.
+//! Grammars that constrain answers.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::chat_options::{Chat, TablaChatOptions};
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::text_of;
 use super::sequence::TablaModel;
 use std::ffi::c_char;
@@ -13,13 +13,13 @@ use tabla::text::{CompiledGrammar, Grammar};
 
 /// Any JSON object: `tabla_grammar_new`.
 pub const TABLA_GRAMMAR_JSON_OBJECT: i32 = 0;
-/// JSON that a JSON schema accepts.
+/// JSON that matches a JSON schema.
 pub const TABLA_GRAMMAR_JSON_SCHEMA: i32 = 1;
-/// A text that a regular expression matches from its start to its end.
+/// Text that matches a regular expression as a whole.
 pub const TABLA_GRAMMAR_REGEX: i32 = 2;
-/// A text of a grammar in Lark's syntax.
+/// Text of a grammar in Lark syntax.
 pub const TABLA_GRAMMAR_LARK: i32 = 3;
-/// A text of a grammar in GBNF, the syntax of llama.cpp.
+/// Text of a grammar in GBNF, the syntax of llama.cpp.
 pub const TABLA_GRAMMAR_GBNF: i32 = 4;
 
 /// A compiled grammar. Opaque.
@@ -31,14 +31,15 @@ impl TablaGrammar {
     }
 }
 
-impl Handled for TablaGrammar {
+impl HandleType for TablaGrammar {
     const NAME: &'static str = "grammar";
 }
 
-/// Compiles a grammar for a model's vocabulary, or returns NULL and leaves the reason in
-/// `tabla_last_error`. `kind` is one of `TABLA_GRAMMAR_*`, `text` the grammar, NULL for any JSON object.
-/// Any number of answers follow it at once: `TablaGenerateOptions.grammar`. Texts over 64 KiB, schemas over
-/// 256 KiB, and what takes longer than some seconds are `TABLA_ERROR_TOO_LARGE`.
+/// Compiles a grammar for a model's vocabulary. Returns NULL on failure; `tabla_last_error` has the
+/// reason. `kind` is one of `TABLA_GRAMMAR_*`; `text` is the grammar, NULL for any JSON object. Any
+/// number of answers can use a grammar at the same time: `TablaGenerateOptions.grammar`. Texts over
+/// 64 KiB, schemas over 256 KiB, and grammars that take several seconds to compile are
+/// `TABLA_ERROR_TOO_LARGE`.
 ///
 /// # Safety
 ///
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn tabla_grammar_new(
     text: *const c_char,
 ) -> *mut TablaGrammar {
     guard_value(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let grammar = grammar_of(kind, unsafe { text_of(text, "text") }?)?;
         let compiled = resolve(model)?.model().compile_grammar(&grammar)?;
         handles::insert(TablaGrammar(compiled))
@@ -58,14 +59,14 @@ pub unsafe extern "C" fn tabla_grammar_new(
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Compiles the grammar of answers that are a call of one of `TablaChatOptions.tools`, as the model's chat
-/// template has calls written, or returns NULL and leaves the reason in `tabla_last_error`. `function` is
-/// the name of the tool, NULL for any. It is `TABLA_ERROR_UNSUPPORTED` where no grammar describes how
-/// calls are written.
+/// Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
+/// format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
+/// `function` is the name of the tool, NULL for any. Formats that no grammar describes are
+/// `TABLA_ERROR_UNSUPPORTED`.
 ///
 /// # Safety
 ///
-/// `chat` points to a struct that begins with its size and whose pointers are NULL or C strings;
+/// `chat` points to a struct whose first field is its size and whose pointers are NULL or C strings;
 /// `function` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_grammar_new_call(
@@ -74,9 +75,9 @@ pub unsafe extern "C" fn tabla_grammar_new_call(
     function: *const c_char,
 ) -> *mut TablaGrammar {
     guard_value(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let chat = unsafe { Chat::read(chat) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let function = unsafe { text_of(function, "function") }?;
         let function = Some(function).filter(|name| !name.is_empty());
         let model = resolve(model)?;
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn tabla_grammar_new_call(
         let Some(grammar) = format.forced_tool_call(function, model.tokenizer())? else {
             bail!(
                 Unsupported,
-                "the chat template has no tools, or calls in a form that no grammar describes"
+                "the chat template does not support tools, or no grammar describes its tool-call format"
             );
         };
         handles::insert(TablaGrammar(model.compile_grammar(&grammar)?))
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn tabla_grammar_new_call(
 
 fn grammar_of(kind: i32, text: &str) -> Result<Grammar> {
     if text.is_empty() && kind != TABLA_GRAMMAR_JSON_OBJECT {
-        bail!(Argument, "the grammar has no text");
+        bail!(Argument, "the text of the grammar is empty");
     }
     let text = text.to_string();
     Ok(match kind {
@@ -106,17 +107,17 @@ fn grammar_of(kind: i32, text: &str) -> Result<Grammar> {
         TABLA_GRAMMAR_GBNF => Grammar::Gbnf(text),
         other => bail!(
             Argument,
-            "kind {other} is none of 0 (any JSON object), 1 (JSON schema), 2 (regex), 3 (Lark), 4 (GBNF)"
+            "invalid kind {other}: expected one of 0 (any JSON object), 1 (JSON schema), 2 (regex), 3 (Lark), 4 (GBNF)"
         ),
     })
 }
 
 fn schema_of(text: &str) -> Result<serde_json::Value> {
     serde_json::from_str(text)
-        .map_err(|e| Error::new(ErrorKind::Grammar, "the schema is no JSON").caused_by(e))
+        .map_err(|e| Error::new(ErrorKind::Grammar, "the schema is not valid JSON").caused_by(e))
 }
 
-/// Frees a grammar. Answers that follow it go on.
+/// Frees a grammar. Answers that use it continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_grammar_free(grammar: *mut TablaGrammar) -> TablaStatus {
     guard(|| handles::remove(grammar))

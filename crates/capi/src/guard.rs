@@ -1,4 +1,4 @@
-//! The guard: what stands between a C caller and the library.
+//! The guard around every exported function: catches panics and records the last error of a thread.
 #![expect(unsafe_code, reason = "exported symbols and a libc call")]
 
 use std::cell::{Cell, RefCell};
@@ -8,32 +8,33 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// What a call returns: 0, or one of the `TablaError` codes.
+/// Status of a call: 0, or one of the `TablaError` codes.
 pub type TablaStatus = i32;
 
-/// The call did what it says.
+/// The call succeeded.
 pub const TABLA_OK: i32 = 0;
 
 /// The last error of a thread.
 #[derive(Default)]
-struct Last {
+struct LastError {
     code: TablaStatus,
     text: CString,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::default();
-    /// Whether a guard of this thread will catch a panic, which then prints nothing.
+    static LAST: RefCell<LastError> = RefCell::default();
+    /// Whether a guard on this thread catches panics. The panic hook prints nothing then.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread is in the log callback, from which the library takes no calls.
-    pub(super) static CALLING: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is inside the log callback, which must not call the library.
+    pub(super) static IN_LOG_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Set in a child of a process that had loaded a model: its threads and devices are not there.
+/// Set in the child of a process that had loaded a model. The child has none of the parent's
+/// threads and devices.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Runs a call. An error becomes its code, a panic becomes `TABLA_ERROR_PANIC`; both leave their
-/// text for `tabla_last_error`.
+/// Runs a call. An error becomes its code, a panic becomes `TABLA_ERROR_PANIC`; both set the text
+/// of `tabla_last_error`.
 pub(super) fn guard(call: impl FnOnce() -> Result<()>) -> TablaStatus {
     match run(call) {
         Ok(()) => TABLA_OK,
@@ -41,7 +42,7 @@ pub(super) fn guard(call: impl FnOnce() -> Result<()>) -> TablaStatus {
     }
 }
 
-/// As [`guard`], for calls that return something else than a status: `None` on failure.
+/// Like [`guard`], for calls that return another value than a status. Returns `None` on failure.
 pub(super) fn guard_value<T>(call: impl FnOnce() -> Result<T>) -> Option<T> {
     run(call).ok()
 }
@@ -52,51 +53,51 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
         if FORKED.load(Ordering::Relaxed) {
             bail!(
                 Forked,
-                "this process is a fork of one that loaded a model; only a process started anew can load one"
+                "this process was forked from one that had loaded a model: start a new process to load a model"
             );
         }
-        if CALLING.get() {
-            bail!(Reentrant, "a log callback calls the library");
+        if IN_LOG_CALLBACK.get() {
+            bail!(Reentrant, "the log callback called the library");
         }
         call()
     }));
     GUARDED.set(outer);
     let error = match out {
         Ok(Ok(value)) => {
-            with_last(|last| last.code = TABLA_OK);
+            with_last_error(|last| last.code = TABLA_OK);
             return Ok(value);
         }
         Ok(Err(error)) => error,
         Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
     };
     let code = error.kind() as TablaStatus;
-    keep(&error);
+    set_last_error(&error);
     Err(code)
 }
 
-/// The last error of this thread; `None` once the thread ends and it is gone: destructors of
-/// thread-local objects may still free a model.
-fn with_last<T>(with: impl FnOnce(&mut Last) -> T) -> Option<T> {
-    LAST.try_with(|last| with(&mut last.borrow_mut())).ok()
+/// Accesses the last error of this thread. Returns `None` after thread-local storage is destroyed:
+/// destructors of other thread-local objects may still free a model.
+fn with_last_error<T>(access: impl FnOnce(&mut LastError) -> T) -> Option<T> {
+    LAST.try_with(|last| access(&mut last.borrow_mut())).ok()
 }
 
-/// Keeps an error for `tabla_last_error`: its message and the chain of its causes.
-fn keep(error: &Error) {
+/// Stores an error for `tabla_last_error`: its message and the chain of its causes.
+fn set_last_error(error: &Error) {
     let mut text = error.message().to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        let said = inner.to_string();
-        // Some messages have their cause in them.
-        if !text.contains(&said) {
+        let message = inner.to_string();
+        // Some messages already include their cause.
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&message);
         }
         cause = inner.source();
     }
     text.retain(|c| c != '\0');
     let text = CString::new(text).unwrap_or_default();
-    with_last(|last| {
-        *last = Last {
+    with_last_error(|last| {
+        *last = LastError {
             code: error.kind() as TablaStatus,
             text,
         }
@@ -106,16 +107,16 @@ fn keep(error: &Error) {
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the library panicked: {}", text.unwrap_or_default())
+    format!("panic inside the library: {}", text.unwrap_or_default())
 }
 
-/// Once a process: keeps guarded panics from printing, and marks children of a fork.
+/// Installs, once per process, a hook that silences guarded panics and a fork handler.
 pub(super) fn prepare_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let outer = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            // A worker's panic is caught by its pool, and comes out of the call as an error.
+            // The thread pool catches a worker's panic and returns it from the call as an error.
             let thread = std::thread::current();
             let worker = thread.name().is_some_and(|name| name.starts_with("tabla-"));
             if !GUARDED.get() && !worker {
@@ -133,20 +134,23 @@ pub(super) fn prepare_process() {
     });
 }
 
-/// The text of the last error of this thread, valid until its next call that returns a handle or a status.
-/// Empty if there was none; behind a call that did what it says it is that of an earlier one.
+/// Returns the text of the last error of this thread, never NULL; empty if no call failed. Valid
+/// until the next call on this thread that returns a handle or a status. A successful call does not
+/// clear it: check `tabla_last_error_code()` first.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error() -> *const c_char {
-    with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
+    with_last_error(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The code of the last call of this thread that returns a handle or a status; 0 after success.
+/// Returns the code of the last call on this thread that returned a handle or a status; 0 after
+/// success.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error_code() -> TablaStatus {
-    with_last(|last| last.code).unwrap_or(TABLA_OK)
+    with_last_error(|last| last.code).unwrap_or(TABLA_OK)
 }
 
-/// What a status is called: `TABLA_ERROR_BUSY`. One that this library does not know is `unknown`.
+/// Returns the name of a status, for example `TABLA_ERROR_BUSY`; `unknown` for a number that this
+/// library does not define.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_status_name(status: TablaStatus) -> *const c_char {
     let known = NAMES.iter().find(|(code, _)| *code == status);
@@ -182,7 +186,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: the pointer is of a C string that this thread keeps until its next call.
+        // SAFETY: the pointer is to a C string that is valid until the next call on this thread.
         let text = unsafe { CStr::from_ptr(tabla_last_error()) };
         text.to_string_lossy().into_owned()
     }
@@ -196,7 +200,7 @@ mod tests {
         );
         assert_eq!(last(), "no file");
         assert_eq!(guard(|| panic!("at {}", "once")), ErrorKind::Panic as i32);
-        assert_eq!(last(), "the library panicked: at once");
+        assert_eq!(last(), "panic inside the library: at once");
         assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
         assert_eq!(guard(|| Ok(())), TABLA_OK);
         assert_eq!(tabla_last_error_code(), TABLA_OK);

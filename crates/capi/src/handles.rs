@@ -1,50 +1,51 @@
-//! Handles: what C holds is a number, resolved here. NULL, stale and foreign ones are errors.
+//! Handle table. A handle in C is a number that is resolved here; NULL, stale and foreign handles
+//! are errors.
 
 use parking_lot::RwLock;
 use std::any::Any;
 use std::sync::Arc;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// A type that C has handles of.
-pub(super) trait Handled: Send + Sync + Sized + 'static {
+/// A type that is exposed to C through handles.
+pub(super) trait HandleType: Send + Sync + Sized + 'static {
     /// Name of the type in messages.
     const NAME: &'static str;
 
-    /// Ends whatever is at work with the object: its handle is gone.
+    /// Cancels work in progress on the object. Called before its handle is removed.
     fn close(&self) {}
 }
 
-/// An object of any [`Handled`] type.
+/// An object of any [`HandleType`] type.
 struct Object {
-    /// [`Handled::NAME`] of its type.
+    /// [`HandleType::NAME`] of its type.
     name: &'static str,
     value: Arc<dyn Any + Send + Sync>,
 }
 
 impl Object {
-    fn new<T: Handled>(value: T) -> Self {
+    fn new<T: HandleType>(value: T) -> Self {
         Self {
             name: T::NAME,
             value: Arc::new(value),
         }
     }
 
-    /// The object as a `T`; `None` if it is of another type.
-    fn of<T: Handled>(&self) -> Option<Arc<T>> {
+    /// The object as a `T`, or `None` if it has another type.
+    fn of<T: HandleType>(&self) -> Option<Arc<T>> {
         Arc::clone(&self.value).downcast().ok()
     }
 }
 
-/// A place in the table; `generation` counts how often it was emptied.
+/// An entry of the table. `generation` counts how often the entry was freed.
 struct Entry {
     generation: usize,
     object: Option<Object>,
 }
 
-/// Every object that C has a handle of.
+/// All objects that have a handle.
 struct Table {
     entries: Vec<Entry>,
-    /// Empty places.
+    /// Indices of free entries.
     free: Vec<usize>,
 }
 
@@ -53,12 +54,12 @@ static TABLE: RwLock<Table> = RwLock::new(Table {
     free: Vec::new(),
 });
 
-/// Bits of a handle that are the index; above them stands the generation, below a mark, which
-/// keeps a handle from being NULL and makes it odd, as no real pointer to an object is.
+/// Number of index bits of a handle. The generation is above them. The lowest bit is always set, so
+/// that a handle is never NULL and never equal to an aligned pointer.
 const INDEX_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
 const MARK: usize = 1;
 
-/// Generations that a handle has bits for. A place that had them all is not given out again.
+/// Number of generations that fit a handle. An entry that used all of them is not reused.
 const GENERATIONS: usize = usize::MAX >> (INDEX_BITS + 1);
 
 fn encode<T>(index: usize, generation: usize) -> *mut T {
@@ -75,12 +76,12 @@ fn decode<T>(handle: *const T) -> Option<(usize, usize)> {
     ))
 }
 
-/// Gives an object a handle.
+/// Creates a handle for an object.
 ///
 /// # Errors
 ///
-/// `TooLarge` where there are too many, `Memory`.
-pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
+/// `TooLarge` if the table is full, `Memory` if it cannot grow.
+pub(super) fn insert<T: HandleType>(object: T) -> Result<*mut T> {
     let object = Object::new(object);
     let mut table = TABLE.write();
     let Table { entries, free } = &mut *table;
@@ -89,14 +90,14 @@ pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
         None => {
             let count = entries.len();
             if count >> INDEX_BITS != 0 {
-                bail!(TooLarge, "{count} handles are in use, which is the limit");
+                bail!(TooLarge, "limit of {count} handles reached");
             }
             let failed = |e| {
-                let message = "room for a handle cannot be had";
+                let message = "out of memory for a new handle";
                 Error::new(ErrorKind::Memory, message).caused_by(e)
             };
             entries.try_reserve(1).map_err(failed)?;
-            // Every place can be freed without more memory.
+            // Reserves the free list too, so that freeing a handle never allocates.
             let missing = entries.len() + 1 - free.len();
             free.try_reserve(missing).map_err(failed)?;
             entries.push(Entry {
@@ -111,39 +112,43 @@ pub(super) fn insert<T: Handled>(object: T) -> Result<*mut T> {
     Ok(encode(index, entry.generation))
 }
 
-/// What a handle stands for.
+/// Returns the object of a handle.
 ///
 /// # Errors
 ///
-/// `Handle` where it stands for nothing, or for something else than a `T`.
-pub(super) fn resolve<T: Handled>(handle: *const T) -> Result<Arc<T>> {
+/// `Handle` if the handle is invalid or its object is not a `T`.
+pub(super) fn resolve<T: HandleType>(handle: *const T) -> Result<Arc<T>> {
     let name = T::NAME;
     if handle.is_null() {
-        bail!(Handle, "the {name} is NULL");
+        bail!(Handle, "{name} handle is NULL");
     }
     let table = TABLE.read();
-    let found = decode(handle).and_then(|(index, generation)| {
+    let object = decode(handle).and_then(|(index, generation)| {
         let entry = table.entries.get(index)?;
         entry
             .object
             .as_ref()
             .filter(|_| entry.generation == generation)
     });
-    let Some(object) = found else {
-        bail!(Handle, "the {name} was freed or is no {name}");
+    let Some(object) = object else {
+        bail!(Handle, "invalid {name} handle: freed or never created");
     };
     match object.of() {
         Some(object) => Ok(object),
-        None => bail!(Handle, "the {name} is a {}", object.name),
+        None => bail!(
+            Handle,
+            "expected a {name} handle, got a {} handle",
+            object.name
+        ),
     }
 }
 
-/// Forgets a handle. A call that is inside the object ends first, on its own thread.
+/// Removes a handle. The object is dropped after the last call that uses it returns.
 ///
 /// # Errors
 ///
-/// As of [`resolve`].
-pub(super) fn remove<T: Handled>(handle: *const T) -> Result<()> {
+/// Same as [`resolve`].
+pub(super) fn remove<T: HandleType>(handle: *const T) -> Result<()> {
     let object = resolve(handle)?;
     object.close();
     let mut table = TABLE.write();
@@ -151,18 +156,22 @@ pub(super) fn remove<T: Handled>(handle: *const T) -> Result<()> {
     let index = decode(handle).map(|(index, _)| index);
     let entry = index.and_then(|index| Some((index, entries.get_mut(index)?)));
     let same = |entry: &Entry| {
-        let found = entry.object.as_ref().and_then(Object::of::<T>);
-        found.is_some_and(|found| Arc::ptr_eq(&found, &object))
+        let current = entry.object.as_ref().and_then(Object::of::<T>);
+        current.is_some_and(|current| Arc::ptr_eq(&current, &object))
     };
     let Some((index, entry)) = entry.filter(|(_, entry)| same(entry)) else {
-        bail!(Handle, "the {} was freed by another thread", T::NAME);
+        bail!(
+            Handle,
+            "invalid {} handle: freed by another thread",
+            T::NAME
+        );
     };
     entry.object = None;
     entry.generation += 1;
     if entry.generation < GENERATIONS {
         free.push(index);
     }
-    // What the object has goes without the lock.
+    // Drops the object after the lock is released.
     drop(table);
     Ok(())
 }
@@ -172,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handles_are_odd_and_come_back() {
+    fn handles_are_odd_and_decode_to_their_index() {
         for (index, generation) in [(0, 0), (1, 0), (65535, 7), (3, 1 << 20)] {
             let handle: *mut () = encode(index, generation);
             assert_eq!(handle.addr() & 1, 1);

@@ -1,9 +1,9 @@
-//! The C ABI: `include/tabla.h` is written from these files.
+//! The C ABI. `cargo xtask bless` generates `include/tabla.h` from these files.
 //!
-//! Every function is one guard: it checks the process, runs, turns errors and panics into a
-//! status and a thread-local text. `docs/ABI.md` has the contract.
+//! Every exported function runs inside a guard: it checks for a fork, and turns errors and panics
+//! into a status and a thread-local message. `docs/ABI.md` describes the contract.
 
-#![expect(unreachable_pub, reason = "exported to C, by symbol")]
+#![expect(unreachable_pub, reason = "symbols exported to C")]
 
 mod answer;
 mod answer_piece;
@@ -11,6 +11,7 @@ mod batch;
 mod chat;
 mod chat_options;
 mod embed;
+mod exclusive;
 mod facts;
 mod generate;
 mod grammar;
@@ -27,4 +28,3 @@ mod session;
 #[cfg(all(test, feature = "gpu"))]
 mod tests;
 mod text;
-mod turn;

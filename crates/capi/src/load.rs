@@ -1,4 +1,4 @@
-//! How a model is loaded, and the functions that do it.
+//! Load options, and the functions that load a model.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{guard_value, prepare_process};
@@ -18,47 +18,47 @@ use tabla::{
     WeightMemory,
 };
 
-/// Where a model runs: `TablaLoadOptions.device`.
+/// Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`.
 pub const TABLA_DEVICE_AUTO: i32 = 0;
-/// On the CPU.
+/// Uses the CPU.
 pub const TABLA_DEVICE_CPU: i32 = 1;
-/// On a GPU, be it a software one; an error where there is none.
+/// Uses a GPU, including a software one. Loading fails if there is none.
 pub const TABLA_DEVICE_GPU: i32 = 2;
 
-/// Activations may go to int8 or bf16, the KV cache is f16: `TablaLoadOptions.precision`.
+/// Allows int8 or bf16 activations; the KV cache is f16: `TablaLoadOptions.precision`.
 pub const TABLA_PRECISION_FAST: i32 = 0;
-/// Every product in f32 on decoded weights, KV cache in f32.
+/// Computes every matrix product in f32 on dequantized weights; the KV cache is f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
 
-/// A CPU packs weights where they fit: `TablaLoadOptions.weights`.
+/// Repacks weights on a CPU if they fit in memory: `TablaLoadOptions.weights`.
 pub const TABLA_WEIGHTS_AUTO: i32 = 0;
-/// They stay in the file's pages, which every process shares; loading reads none of them.
+/// Memory-maps the file: processes share its pages, and loading reads no weights.
 pub const TABLA_WEIGHTS_MAPPED: i32 = 1;
-/// They are rearranged in memory of their own while loading; tokens come faster.
+/// Copies weights to memory in a layout for faster decoding.
 pub const TABLA_WEIGHTS_PACKED: i32 = 2;
 
-/// The head stays as the file has it: `TablaLoadOptions.head_type`.
+/// Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`.
 pub const TABLA_HEAD_AS_STORED: i32 = 0;
-/// The head is encoded anew while loading, so that a token reads fewer bytes.
+/// Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes.
 pub const TABLA_HEAD_Q8_0: i32 = 1;
-/// Fewer still.
+/// Quantizes the output projection to `q6_k`, which is smaller than `q8_0`.
 pub const TABLA_HEAD_Q6_K: i32 = 2;
 
-/// The KV cache is what the precision says: f16 or f32. `TablaLoadOptions.cache_type`.
+/// KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`.
 pub const TABLA_CACHE_DEFAULT: i32 = 0;
-/// It is f16.
+/// KV cache type f16.
 pub const TABLA_CACHE_F16: i32 = 1;
-/// It is f32.
+/// KV cache type f32.
 pub const TABLA_CACHE_F32: i32 = 2;
-/// It is `q8_0`, about half of f16.
+/// KV cache type `q8_0`, about half the size of f16.
 pub const TABLA_CACHE_Q8_0: i32 = 3;
 
-/// Nothing that was computed stays behind a session: `TablaLoadOptions.prefix_bytes`.
+/// Disables the prefix cache: `TablaLoadOptions.prefix_bytes`.
 pub const TABLA_PREFIX_NONE: u64 = u64::MAX;
 
-/// Called at the end of each of the 18 stages of loading, in the order of their numbers: number, name,
-/// time that the stage took, and the fraction of the stages that have ended (0 to 1). Return 0
-/// to go on; anything else stops the load, which is `TABLA_ERROR_CANCELLED` then.
+/// Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
+/// the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
+/// any other value cancels the load with `TABLA_ERROR_CANCELLED`.
 pub type TablaProgressCallback = Option<
     unsafe extern "C" fn(
         stage: u32,
@@ -69,7 +69,7 @@ pub type TablaProgressCallback = Option<
     ) -> i32,
 >;
 
-/// How a model is loaded. Zeros are the defaults.
+/// Options of loading a model. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaLoadOptions {
@@ -79,50 +79,53 @@ pub struct TablaLoadOptions {
     pub device: i32,
     /// `TABLA_PRECISION_FAST` or `_EXACT`.
     pub precision: i32,
-    /// Threads on a CPU; 0 takes one for every physical core.
+    /// Number of CPU threads; 0: one for each physical core.
     pub threads: u32,
-    /// Positions of the KV cache; 0 takes what the model was trained for, 4096 at most.
+    /// Context length of the KV cache in tokens; 0: the length that the model was trained with, at
+    /// most 4096.
     pub max_context: u32,
     /// `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`.
     pub weights: i32,
-    /// A folder whose shaders stand in front of the embedded ones, or NULL.
+    /// Directory of shaders that override the embedded ones, or NULL.
     pub shader_path: *const c_char,
     /// Called at the end of every stage, or NULL.
     pub progress: TablaProgressCallback,
-    /// Handed to `progress`.
+    /// Passed to `progress`.
     pub user_data: *mut c_void,
     /// `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`.
     pub head_type: i32,
-    /// Not 0: a model that generates text yields embeddings too. Encoders always do.
+    /// Not 0: a model that generates text also supports embeddings. Encoder models always do.
     pub embeddings: u32,
-    /// Sequences that go on together, each of `max_context` positions; 0 is 1. There may be more
-    /// sessions than these: they wait for each other.
+    /// Maximum number of sequences that are computed at the same time, each of `max_context`
+    /// tokens; 0: 1. There may be more sessions than this: they take turns.
     pub sequences: u32,
     /// `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`.
     pub cache_type: i32,
-    /// Tokens of a prompt that go through the model at once; 0 takes what suits the device.
+    /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device.
     pub chunk_tokens: u32,
-    /// Not 0: a GPU's steps of one sequence go through the tables of several, by which guesses can
-    /// be checked: `TablaGenerateOptions.speculate`. A CPU can always.
+    /// Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
+    /// decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
     pub wide_steps: u32,
-    /// Bytes for what was computed for sequences that have gone, and serves whoever comes with the same
-    /// beginning; 0 takes what the sequences leave, `TABLA_PREFIX_NONE` nothing.
+    /// Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
+    /// values of freed sequences for prompts with the same prefix. 0: no additional memory, only
+    /// cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
     pub prefix_bytes: u64,
-    /// The GPU, by a part of its name or its number; NULL takes the best one.
+    /// The GPU: its number or a part of its name. NULL: the best one.
     pub adapter: *const c_char,
-    /// A folder of tunings for GPUs, or NULL.
+    /// Directory of tuning files for GPUs, or NULL.
     pub tuning_path: *const c_char,
-    /// A folder that keeps compiled kernels of GPUs for the next load, or NULL.
+    /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
+    /// NULL.
     pub kernel_path: *const c_char,
-    /// Names of samplers in their order, `;` between them, as of docs/sampling.md: what is not among them
-    /// stays off. NULL takes the usual ones.
+    /// Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
+    /// Samplers that are not listed are off. NULL: the default order.
     pub samplers: *const c_char,
-    /// How tensors of type `I2_S` are laid out, which no file says: `128`, `64` or `1x4`; NULL takes what
-    /// is usual.
+    /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. NULL: the usual
+    /// layout.
     pub i2s_layout: *const c_char,
-    /// Not 0: a GPU is asked for no more than every device of WebGPU has.
+    /// Not 0: uses only GPU features that every WebGPU device supports.
     pub gpu_baseline: u32,
-    /// Keep 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
@@ -186,18 +189,20 @@ impl TablaLoadOptions {
         reserved: 0,
     };
 
+    /// Converts the options.
+    ///
     /// # Safety
     ///
     /// Its pointers are NULL or C strings.
     unsafe fn options(&self) -> Result<LoadOptions> {
         if self.reserved != 0 {
-            bail!(Argument, "reserved is {}, not 0", self.reserved);
+            bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let adapter = unsafe { text_of(self.adapter, "adapter") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let samplers = unsafe { text_of(self.samplers, "samplers") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
         Ok(LoadOptions {
             device: choose("device", self.device, &DEVICES)?,
@@ -216,11 +221,11 @@ impl TablaLoadOptions {
                 false => Some(SamplerKind::chain(samplers)?),
             },
             i2s_layout: layout_of(layout)?,
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             shader_folder: unsafe { path_of(self.shader_path) },
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             tuning_folder: unsafe { path_of(self.tuning_path) },
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             kernel_folder: unsafe { path_of(self.kernel_path) },
             chunk_tokens: self.chunk_tokens,
             embeddings: self.embeddings != 0,
@@ -240,10 +245,10 @@ impl TablaLoadOptions {
     }
 }
 
-/// Loads a model, or returns NULL and leaves the reason in `tabla_last_error`.
+/// Loads a model. Returns NULL on failure; `tabla_last_error` has the reason.
 ///
-/// `path` NULL takes the small built-in story model. `shader_path` NULL takes the embedded
-/// shaders. `max_context` 0 or less takes what the model was trained for, 4096 at most.
+/// `path` NULL: the small built-in story model. `shader_path` NULL: the embedded shaders.
+/// `max_context` 0 or less: the length that the model was trained with, at most 4096 tokens.
 ///
 /// # Safety
 ///
@@ -260,16 +265,16 @@ pub unsafe extern "C" fn tabla_load_model(
         max_context,
         ..TablaLoadOptions::DEFAULT
     };
-    // SAFETY: the strings are the caller's, the options ours.
+    // SAFETY: guaranteed by the caller; the options are valid.
     unsafe { tabla_load_model_with(path, &raw const options) }
 }
 
-/// Loads a model with options, or returns NULL and leaves the reason in `tabla_last_error`.
-/// NULL options are the defaults.
+/// Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. NULL
+/// options are the defaults.
 ///
 /// # Safety
 ///
-/// `path` is NULL or a C string; `options` is NULL or points to a struct that begins with its size, and
+/// `path` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size and
 /// whose pointers are NULL or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_load_model_with(
@@ -278,21 +283,21 @@ pub unsafe extern "C" fn tabla_load_model_with(
 ) -> *mut TablaModel {
     guard_value(|| {
         prepare_process();
-        // SAFETY: the caller's promise.
-        let given = unsafe { read_sized(options, TablaLoadOptions::DEFAULT) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
+        let c_options = unsafe { read_sized(options, TablaLoadOptions::DEFAULT) }?;
+        // SAFETY: guaranteed by the caller.
         let source = unsafe { path_of(path) }.map_or(Source::BuiltIn, Source::Path);
-        // SAFETY: the caller's promise.
-        let mut options = unsafe { given.options() }?;
+        // SAFETY: guaranteed by the caller.
+        let mut options = unsafe { c_options.options() }?;
         let stop = Arc::new(AtomicBool::new(false));
         options.stop = Some(Arc::clone(&stop));
         let model = tabla::load(&source, &options, &mut |progress| {
-            if !report(&given, progress) {
+            if !report_progress(&c_options, progress) {
                 stop.store(true, Ordering::Relaxed);
             }
         })?;
         if stop.load(Ordering::Relaxed) {
-            bail!(Cancelled, "the load was stopped at its end");
+            bail!(Cancelled, "the load was stopped by the progress callback");
         }
         handles::insert(TablaModel::new(model))
     })
@@ -303,20 +308,23 @@ fn layout_of(name: &str) -> Result<Layout> {
     match Layout::from_name(name) {
         Some(layout) => Ok(layout),
         None if name.is_empty() => Ok(Layout::default()),
-        None => bail!(Argument, "i2s_layout {name:?} is none of 128, 64, 1x4"),
+        None => bail!(
+            Argument,
+            "invalid i2s_layout {name:?}: expected one of 128, 64, 1x4"
+        ),
     }
 }
 
-/// Hands a stage to the caller's progress function; whether the load is to go on.
-fn report(options: &TablaLoadOptions, progress: &Progress) -> bool {
+/// Calls the progress callback. Returns whether loading continues.
+fn report_progress(options: &TablaLoadOptions, progress: &Progress) -> bool {
     let Some(callback) = options.progress else {
         return true;
     };
     let name = CString::new(progress.stage.name()).unwrap_or_default();
     let milliseconds = progress.took.as_secs_f64() * 1e3;
     let done = progress.ended as f32 / STAGES as f32;
-    // SAFETY: the caller's function, with a name that lives through the call.
-    let answer = unsafe {
+    // SAFETY: the caller's function; the name is valid during the call.
+    let result = unsafe {
         callback(
             progress.stage as u32,
             name.as_ptr(),
@@ -325,5 +333,5 @@ fn report(options: &TablaLoadOptions, progress: &Progress) -> bool {
             options.user_data,
         )
     };
-    answer == 0
+    result == 0
 }

@@ -1,7 +1,7 @@
-//! What the library has to say beside its results, for who asks for it.
+//! Log messages of the library, passed to a callback.
 #![expect(unsafe_code, reason = "a callback of C")]
 
-use super::guard::{CALLING, TablaStatus, guard};
+use super::guard::{IN_LOG_CALLBACK, TablaStatus, guard};
 use parking_lot::RwLock;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Once;
@@ -12,24 +12,25 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Nothing: `tabla_set_log_callback`.
+/// Log level: no messages. For `tabla_set_log_callback`.
 pub const TABLA_LOG_OFF: i32 = 0;
-/// What went wrong and is told in no other way.
+/// Log level: errors that no return value reports.
 pub const TABLA_LOG_ERROR: i32 = 1;
-/// What a user should know: something was left out, or guessed.
+/// Log level: warnings for users, such as a fallback or a guessed setting.
 pub const TABLA_LOG_WARN: i32 = 2;
-/// What was done.
+/// Log level: progress of operations.
 pub const TABLA_LOG_INFO: i32 = 3;
-/// How, for developers.
+/// Log level: details for developers.
 pub const TABLA_LOG_DEBUG: i32 = 4;
 
-/// Hears of what the library says: `TABLA_LOG_ERROR`, ... and a line, which is valid during the call.
-/// It may be called from any thread, from several at once, and from inside any call: what it calls of the
-/// library is `TABLA_ERROR_REENTRANT`, but for `tabla_last_error` and the like.
+/// Receives a log message: its level (`TABLA_LOG_ERROR`, ...) and one line of text, which is valid
+/// during the call. It may be called from any thread, from several threads at once, and from inside
+/// any call. It must not call the library: such a call fails with `TABLA_ERROR_REENTRANT`, except
+/// `tabla_last_error` and similar functions that return neither a handle nor a status.
 pub type TablaLogCallback =
     Option<unsafe extern "C" fn(level: i32, message: *const c_char, user_data: *mut c_void)>;
 
-/// Who hears.
+/// The registered callback.
 #[derive(Clone, Copy)]
 struct Listener {
     level: LevelFilter,
@@ -37,16 +38,16 @@ struct Listener {
     user_data: *mut c_void,
 }
 
-// SAFETY: the pointer is the caller's, who promised that any thread may hand it to the callback.
+// SAFETY: the caller guarantees that any thread may pass the pointer to the callback.
 unsafe impl Send for Listener {}
 // SAFETY: as above.
 unsafe impl Sync for Listener {}
 
 static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
 
-/// Has a function hear of everything up to a level, of all models, in the place of the one before it.
-/// NULL or `TABLA_LOG_OFF`: nobody does, as at first. When this returns, the one before it is not called
-/// any more: it waits for calls that are under way.
+/// Sets the callback that receives log messages of all models up to a level. It replaces the
+/// previous callback. NULL or `TABLA_LOG_OFF` disables logging, which is the default. Waits for
+/// running calls of the previous callback, which is not called after this function returns.
 ///
 /// # Safety
 ///
@@ -66,8 +67,8 @@ pub unsafe extern "C" fn tabla_set_log_callback(
         });
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // Where a program in Rust listens for itself, it goes on to.
-            let _ = tracing::subscriber::set_global_default(Lines);
+            // Fails if a Rust program has set its own subscriber, which stays in use.
+            let _ = tracing::subscriber::set_global_default(LogSubscriber);
         });
         *LISTENER.write() = listener.filter(|listener| listener.level != LevelFilter::OFF);
         Ok(())
@@ -83,7 +84,7 @@ fn level_of(level: i32) -> Result<LevelFilter> {
         TABLA_LOG_DEBUG => LevelFilter::DEBUG,
         other => bail!(
             Argument,
-            "level {other} is none of 0 (off), 1 (error), 2 (warn), 3 (info), 4 (debug)"
+            "invalid level {other}: expected one of 0 (off), 1 (error), 2 (warn), 3 (info), 4 (debug)"
         ),
     })
 }
@@ -97,11 +98,11 @@ fn code(level: Level) -> i32 {
     }
 }
 
-/// Makes a line of every event.
-struct Lines;
+/// Formats every event as one line and passes it to the callback.
+struct LogSubscriber;
 
-impl Subscriber for Lines {
-    /// Who listens changes: nothing is settled for good.
+impl Subscriber for LogSubscriber {
+    /// The level can change at any time, so the result must not be cached.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
@@ -109,7 +110,7 @@ impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let listener = LISTENER.read_recursive();
         metadata.is_event()
-            && !CALLING.get()
+            && !IN_LOG_CALLBACK.get()
             && listener.is_some_and(|to| *metadata.level() <= to.level)
     }
 
@@ -127,14 +128,14 @@ impl Subscriber for Lines {
         let mut text = line.0;
         text.retain(|c| c != '\0');
         let text = CString::new(text).unwrap_or_default();
-        // Held during the call, so that nobody is called once somebody else listens.
+        // Locked during the call, so that a replaced callback is not called any more.
         let listener = LISTENER.read_recursive();
         let level = event.metadata().level();
         if let Some(to) = listener.filter(|to| *level <= to.level) {
-            let outer = CALLING.replace(true);
-            // SAFETY: the caller's function, with text that lives through the call.
+            let outer = IN_LOG_CALLBACK.replace(true);
+            // SAFETY: the caller's function; the text is valid during the call.
             unsafe { (to.callback)(code(*level), text.as_ptr(), to.user_data) };
-            CALLING.set(outer);
+            IN_LOG_CALLBACK.set(outer);
         }
     }
 
@@ -143,7 +144,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message first, and every other field as `name=value`.
+/// One line: the message, then every other field as `name=value`.
 struct Line(String);
 
 impl Visit for Line {

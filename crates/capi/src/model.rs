@@ -1,4 +1,4 @@
-//! The functions of a model: the short ones work on a sequence of its own.
+//! Functions of a model. The generation functions work on the model's own sequence.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer::{self, Caller, Prompt};
@@ -6,34 +6,35 @@ use super::answer_piece::{TablaStats, TablaTokenCallback};
 use super::generate::TablaGenerateOptions;
 use super::guard::{TablaStatus, guard};
 use super::handles;
-use super::pointers::{Floats, text_of};
+use super::pointers::{FloatBuffer, text_of};
 use super::sequence::{TablaModel, cancel};
 use super::session;
 use std::ffi::{c_char, c_void};
 
-/// Frees a model, and returns at once. A call that is inside it is cancelled, and is safe until it
-/// returns; memory goes with the last session or batch. NULL is an error.
+/// Frees a model and returns at once. A running call is cancelled, and stays valid until it
+/// returns. The memory is released when the last session or batch of the model is freed. NULL is an
+/// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_free_model(model: *mut TablaModel) -> TablaStatus {
     guard(|| handles::remove(model))
 }
 
-/// Stops what a model does with its own sequence, from any thread: the call or the answer that is under
-/// way, and nothing that begins later. While tokens are picked the call returns `TABLA_OK`, with
-/// `TABLA_FINISH_CANCELLED`, and its callback hears of no other token; within a prompt it is
-/// `TABLA_ERROR_CANCELLED` once the chunk is done, and what was done stays in the sequence.
+/// Cancels the current call or answer on the model's own sequence, from any thread. Later calls are
+/// not affected. During decoding the call returns `TABLA_OK` with `TABLA_FINISH_CANCELLED`, and its
+/// callback receives no further token. During prefill it returns `TABLA_ERROR_CANCELLED` after the
+/// current chunk; completed chunks stay in the sequence.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_cancel(model: *const TablaModel) -> TablaStatus {
     guard(|| cancel(model))
 }
 
-/// Forgets the sequence of a model.
+/// Clears the model's own sequence.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_reset(model: *mut TablaModel) -> TablaStatus {
     guard(|| session::truncate(model, 0))
 }
 
-/// Appends tokens to the sequence and runs them through the model.
+/// Appends tokens to the sequence and runs the model on them.
 ///
 /// # Safety
 ///
@@ -45,17 +46,17 @@ pub unsafe extern "C" fn tabla_prefill(
     count: usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { session::prefill(model, tokens, count) }
     })
 }
 
-/// Picks the next token, appends it to the sequence and writes it to `token`. Of the options it takes
-/// those of sampling.
+/// Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
+/// options are used.
 ///
 /// # Safety
 ///
-/// `options` is NULL or points to a struct that begins with its size; `token` points to room for
+/// `options` is NULL or points to a struct whose first field is its size; `token` points to space for
 /// an id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_step(
@@ -64,18 +65,19 @@ pub unsafe extern "C" fn tabla_step(
     token: *mut u32,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { session::step(model, options, token) }
     })
 }
 
-/// Encodes a prompt behind the sequence, runs it, and generates. NULL options are the defaults.
-/// With an empty or NULL prompt it goes on from the sequence as it is. `stats` may be NULL.
+/// Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
+/// NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
+/// NULL.
 ///
 /// # Safety
 ///
-/// `prompt` is NULL or a C string; `options` is NULL or points to a struct that begins with its
-/// size; `stats` is NULL or points to one that does.
+/// `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its
+/// size; `stats` likewise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_generate(
     model: *mut TablaModel,
@@ -86,21 +88,21 @@ pub unsafe extern "C" fn tabla_generate(
     stats: *mut TablaStats,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
         let caller = Caller::new(callback, user_data);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { answer::generate(model, &prompt, options, caller, stats) }
     })
 }
 
-/// Writes logits: `TABLA_LOGITS_LAST` `[vocab]`, `TABLA_LOGITS_ALL` `[tokens, vocab]`, for all
-/// tokens of the sequence. `capacity` and `count` are numbers of floats. With `out` NULL only
-/// `count` is written.
+/// Writes logits. `TABLA_LOGITS_LAST`: `[vocab]`, after the last token. `TABLA_LOGITS_ALL`:
+/// `[tokens, vocab]`, after every token of the sequence. `capacity` and `count` are numbers of
+/// floats. If `out` is NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `out` is NULL or points to room for `capacity` floats; `count` points to a size.
+/// `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_logits(
     model: *mut TablaModel,
@@ -110,8 +112,8 @@ pub unsafe extern "C" fn tabla_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats::new(out, capacity, count);
-        // SAFETY: the caller's promise.
+        let floats = FloatBuffer::new(out, capacity, count);
+        // SAFETY: guaranteed by the caller.
         unsafe { session::logits(model, rows, floats) }
     })
 }

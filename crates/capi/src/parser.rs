@@ -1,13 +1,13 @@
-//! An answer taken apart: reasoning, content and calls of tools, while it comes.
+//! Parser that splits an answer into reasoning, content and tool calls while it is generated.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::TABLA_NO_TOKEN;
 use super::chat_options::{Chat, TablaChatOptions};
+use super::exclusive::Exclusive;
 use super::guard::{TablaStatus, guard, guard_value};
-use super::handles::{self, Handled, resolve};
+use super::handles::{self, HandleType, resolve};
 use super::pointers::{out_of, slice_of, text_of};
 use super::sequence::TablaModel;
-use super::turn::Turn;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char};
@@ -15,33 +15,33 @@ use tabla::Model;
 use tabla::error::{Result, bail};
 use tabla::text::{ChatParser, MessageDelta};
 
-/// What takes an answer apart while it comes. Opaque.
+/// A streaming parser of answers. Opaque.
 pub struct TablaParser {
     model: Model,
-    turn: Turn<Inner>,
+    state: Exclusive<ParserState>,
 }
 
-/// What a call has to itself.
-struct Inner {
+/// State that one call at a time accesses.
+struct ParserState {
     stream: ChatParser,
     calls: usize,
     has_ended: bool,
-    /// What the last call returned.
+    /// Result of the last call.
     parts: CString,
 }
 
-impl Handled for TablaParser {
+impl HandleType for TablaParser {
     const NAME: &'static str = "parser";
 }
 
-/// What takes an answer apart, or NULL with the reason in `tabla_last_error`. `chat` are the options by
-/// which the conversation was rendered: its template and its tools say how reasoning and calls are written.
-/// `prompt` is the text of the conversation, in which reasoning may have begun (`tabla_apply_chat_template`),
-/// or NULL.
+/// Creates a parser. Returns NULL on failure; `tabla_last_error` has the reason. `chat` are the
+/// options that the conversation was rendered with: the template and the tools determine the format
+/// of reasoning and tool calls. `prompt` is the rendered conversation
+/// (`tabla_apply_chat_template`), which may already start the reasoning, or NULL.
 ///
 /// # Safety
 ///
-/// `chat` is NULL or points to a struct that begins with its size and whose pointers are NULL or C strings;
+/// `chat` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C strings;
 /// `prompt` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_parser_new(
@@ -50,16 +50,16 @@ pub unsafe extern "C" fn tabla_parser_new(
     prompt: *const c_char,
 ) -> *mut TablaParser {
     guard_value(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let chat = unsafe { Chat::read(chat) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let prompt = unsafe { text_of(prompt, "prompt") }?;
         let model = resolve(model)?;
         let model = model.model();
         let stream = chat.format(model)?.parser(prompt);
         handles::insert(TablaParser {
             model: model.clone(),
-            turn: Turn::new(Inner {
+            state: Exclusive::new(ParserState {
                 stream,
                 calls: 0,
                 has_ended: false,
@@ -70,11 +70,11 @@ pub unsafe extern "C" fn tabla_parser_new(
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Takes the next piece of an answer, its token (`TABLA_NO_TOKEN` where there is none) and its text, and
-/// has `parts` point to what that completes: a JSON array, often an empty one, of `{"content": "..."}`,
-/// `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`, where `id` is
-/// null if the model gave none and `arguments` are JSON as text. Calls come whole. What `parts` points to
-/// is valid until the next call on the parser.
+/// Parses the next piece of an answer: its token (`TABLA_NO_TOKEN` if there is none) and its text.
+/// Sets `parts` to the completed parts, a JSON array that is often empty, of `{"content": "..."}`,
+/// `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`. `id`
+/// is null if the model wrote none; `arguments` is JSON in a string. A tool call is returned when
+/// it is complete. `parts` is valid until the next call on the parser.
 ///
 /// # Safety
 ///
@@ -88,9 +88,9 @@ pub unsafe extern "C" fn tabla_parser_push(
     parts: *mut *const c_char,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { slice_of(text.cast::<u8>(), text_bytes, "text") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let out = unsafe { out_of(parts, "parts") }?;
         let Ok(text) = str::from_utf8(bytes) else {
             bail!(Argument, "text is not UTF-8");
@@ -107,15 +107,15 @@ pub unsafe extern "C" fn tabla_parser_push(
             };
             stream.push(&text)
         })?;
-        // Nothing is handed out that a free took away.
+        // Fails if the parser was freed during the call: `taken` would point to freed memory.
         resolve(parser)?;
         *out = taken;
         Ok(())
     })
 }
 
-/// Ends the answer: has `parts` point to what was held back, as `tabla_parser_push` does. From then on
-/// there is nothing to push.
+/// Ends the answer and sets `parts` to the remaining parts, in the format of `tabla_parser_push`.
+/// Further calls of `tabla_parser_push` fail.
 ///
 /// # Safety
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn tabla_parser_finish(
     parts: *mut *const c_char,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let out = unsafe { out_of(parts, "parts") }?;
         let taken = resolve(parser)?.take(|inner| {
             inner.has_ended = true;
@@ -145,13 +145,16 @@ pub extern "C" fn tabla_parser_free(parser: *mut TablaParser) -> TablaStatus {
 }
 
 impl TablaParser {
-    /// Keeps what `read` completes, as JSON.
-    fn take(&self, read: impl FnOnce(&mut Inner) -> Vec<MessageDelta>) -> Result<*const c_char> {
-        self.turn.enter(Self::NAME, |inner| {
+    /// Stores the parts that `read` returns as JSON, and returns a pointer to them.
+    fn take(
+        &self,
+        read: impl FnOnce(&mut ParserState) -> Vec<MessageDelta>,
+    ) -> Result<*const c_char> {
+        self.state.enter(Self::NAME, |inner| {
             if inner.has_ended {
                 bail!(
                     State,
-                    "the answer has ended: another one has another parser"
+                    "the answer has ended: create a parser for each answer"
                 );
             }
             let parts = read(inner);
@@ -164,7 +167,7 @@ impl TablaParser {
     }
 }
 
-impl Inner {
+impl ParserState {
     fn json(&mut self, part: MessageDelta) -> Json {
         match part {
             MessageDelta::Content(text) => json!({ "content": text }),

@@ -1,4 +1,4 @@
-//! What comes through pointers from C: structs that say their size, texts, spans, and room for results.
+//! Conversions of C pointers: sized structs, strings, arrays and output buffers.
 #![expect(unsafe_code, reason = "pointers from C")]
 
 use std::ffi::{CStr, c_char};
@@ -6,10 +6,10 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use tabla::error::{Result, bail};
 
-/// Bytes of a struct with a size at most: what is over it was never set.
+/// Maximum `struct_size`, in bytes. A larger value means that the field was not initialized.
 pub(super) const STRUCT_BYTES_MAX: usize = 4096;
 
-/// How many bytes a caller's struct says that it has.
+/// Returns the `struct_size` of a caller's struct, in bytes.
 ///
 /// # Safety
 ///
@@ -18,19 +18,19 @@ pub(super) unsafe fn size_of_struct<T>(at: *const T, name: &str) -> Result<usize
     if at.is_null() {
         bail!(Argument, "{name} is NULL");
     }
-    // SAFETY: the caller's struct begins with its size.
+    // SAFETY: the first field of the struct is its size.
     let size = unsafe { at.cast::<u32>().read() } as usize;
     if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
         bail!(
             Argument,
-            "struct_size is {size}: set it to sizeof the struct"
+            "invalid struct_size {size}: set it to the sizeof of the struct"
         );
     }
     Ok(size)
 }
 
-/// Reads a struct that may be older (shorter: the rest keeps `defaults`) or newer (longer: the
-/// rest must be 0) than this build's.
+/// Reads a struct that may be older (shorter: missing fields keep `defaults`) or newer (longer: the
+/// excess must be 0) than this build's.
 ///
 /// # Safety
 ///
@@ -39,41 +39,41 @@ pub(super) unsafe fn read_sized<T: Copy>(from: *const T, defaults: T) -> Result<
     if from.is_null() {
         return Ok(defaults);
     }
-    // SAFETY: the caller's promise.
-    let size = unsafe { size_of_struct(from, "the struct") }?;
-    // SAFETY: the struct says that it has this many bytes.
-    let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { size_of_struct(from, "struct") }?;
+    // SAFETY: the struct has `size` bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     let known = size.min(size_of::<T>());
-    if given[known..].iter().any(|b| *b != 0) {
+    if bytes[known..].iter().any(|b| *b != 0) {
         bail!(
             Argument,
-            "the options are newer than this library and use what it does not know"
+            "the struct sets fields after byte {known}, which this version of the library does not support"
         );
     }
     let mut out = defaults;
-    // SAFETY: both spans hold `known` bytes and `out` is a plain C struct of ours.
-    unsafe { std::ptr::copy_nonoverlapping(given.as_ptr(), (&raw mut out).cast(), known) };
+    // SAFETY: both ranges have `known` bytes and `out` is a plain C struct of this library.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut out).cast(), known) };
     Ok(out)
 }
 
-/// Writes a struct into a caller's, which may be older (shorter) or newer (longer: the rest
-/// becomes 0), and keeps the size that it says.
+/// Writes a struct to a caller's, which may be older (shorter) or newer (longer: the excess becomes
+/// 0). Keeps the caller's `struct_size`.
 ///
 /// # Safety
 ///
-/// `to` points to `size` bytes, of which there are at least 4; `T` begins with its size.
+/// `to` points to `size` bytes, at least 4; the first field of `T` is its size.
 pub(super) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) {
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.cast::<u8>().write_bytes(0, size) };
-    // SAFETY: both spans hold `known` bytes, and no `T` of ours overlaps the caller's.
+    // SAFETY: both ranges have `known` bytes and do not overlap: `from` is a struct of this library.
     unsafe { std::ptr::copy_nonoverlapping((&raw const *from).cast(), to.cast::<u8>(), known) };
-    let size = u32::try_from(size).expect("no larger than STRUCT_BYTES_MAX");
-    // SAFETY: the struct begins with its size.
+    let size = u32::try_from(size).expect("at most STRUCT_BYTES_MAX");
+    // SAFETY: the first field of the struct is its size.
     unsafe { to.cast::<u32>().write(size) };
 }
 
-/// A path of C; `None` for NULL.
+/// Converts a C string to a path. Returns `None` for NULL.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ pub(super) unsafe fn path_of(path: *const c_char) -> Option<PathBuf> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { CStr::from_ptr(path) };
     #[cfg(unix)]
     {
@@ -95,7 +95,7 @@ pub(super) unsafe fn path_of(path: *const c_char) -> Option<PathBuf> {
     }
 }
 
-/// A text of C; empty for NULL.
+/// Converts a C string to a `str`. Returns an empty string for NULL.
 ///
 /// # Safety
 ///
@@ -104,30 +104,30 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char, name: impl Display) -> Res
     if text.is_null() {
         return Ok("");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { CStr::from_ptr(text) }.to_str() {
         Ok(text) => Ok(text),
         Err(error) => bail!(Argument, "{name} is not UTF-8: {error}"),
     }
 }
 
-/// Texts of C.
+/// Converts C strings.
 ///
 /// # Safety
 ///
 /// Each of `texts` is NULL or a C string that outlives the use.
 pub(super) unsafe fn texts_of<'a>(texts: &[*const c_char], name: &str) -> Result<Vec<&'a str>> {
-    let one = |(at, text): (usize, &*const c_char)| {
+    let convert = |(at, text): (usize, &*const c_char)| {
         if text.is_null() {
             bail!(Argument, "{name}[{at}] is NULL");
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { text_of(*text, format_args!("{name}[{at}]")) }
     };
-    texts.iter().enumerate().map(one).collect()
+    texts.iter().enumerate().map(convert).collect()
 }
 
-/// A span of C.
+/// Converts a pointer and a count to a slice.
 ///
 /// # Safety
 ///
@@ -143,30 +143,33 @@ pub(super) unsafe fn slice_of<'a, T>(from: *const T, count: usize, name: &str) -
         .checked_mul(size_of::<T>())
         .is_none_or(|bytes| bytes > isize::MAX as usize)
     {
-        bail!(Argument, "{name}: a count of {count} is no span of memory");
+        bail!(
+            Argument,
+            "{name}: {count} elements exceed the address space"
+        );
     }
-    // SAFETY: the caller's promise, and the span fits the address space.
+    // SAFETY: guaranteed by the caller, and the size fits the address space.
     Ok(unsafe { std::slice::from_raw_parts(from, count) })
 }
 
-/// Where a result goes.
+/// Converts an output pointer to a reference. Fails for NULL.
 ///
 /// # Safety
 ///
-/// `to` is NULL or points to a `T` that nobody else touches during the call.
+/// `to` is NULL or points to a `T` that no other code accesses during the call.
 pub(super) unsafe fn out_of<'a, T>(to: *mut T, name: &str) -> Result<&'a mut T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { to.as_mut() } {
         Some(out) => Ok(out),
         None => bail!(Argument, "{name} is NULL"),
     }
 }
 
-/// Copies to a caller's room, if there is one.
+/// Copies values to the caller's buffer, unless it is NULL.
 ///
 /// # Safety
 ///
-/// `to` is NULL or points to room for `capacity` values.
+/// `to` is NULL or points to a buffer of `capacity` values.
 pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) -> Result<()> {
     if to.is_null() {
         return Ok(());
@@ -174,24 +177,24 @@ pub(super) unsafe fn copy_out<T: Copy>(from: &[T], to: *mut T, capacity: usize) 
     if capacity < from.len() {
         bail!(
             TooLarge,
-            "{} values do not fit room for {capacity}",
+            "buffer too small: capacity is {capacity}, result has {} values",
             from.len()
         );
     }
-    // SAFETY: the room holds at least as many values, and is the caller's alone.
+    // SAFETY: the buffer holds at least as many values, and no other code accesses it.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     Ok(())
 }
 
-/// Where a caller wants floats: its room, and where their number goes.
+/// Output arguments of a call that returns floats: the buffer, and the pointer for their number.
 #[derive(Clone, Copy)]
-pub(super) struct Floats {
+pub(super) struct FloatBuffer {
     out: *mut f32,
     capacity: usize,
     count: *mut usize,
 }
 
-impl Floats {
+impl FloatBuffer {
     pub(super) fn new(out: *mut f32, capacity: usize, count: *mut usize) -> Self {
         Self {
             out,
@@ -200,12 +203,13 @@ impl Floats {
         }
     }
 
-    /// Says how many there are once `fill` has written them; where there is no room, it is not asked to.
+    /// Writes the values with `fill` and their number to `count`. If the buffer is NULL, only writes
+    /// the number.
     ///
     /// # Safety
     ///
-    /// `out` is NULL or points to room for `capacity` floats, and `count` is NULL or points to a size;
-    /// nobody else touches either during the call.
+    /// `out` is NULL or points to a buffer of `capacity` floats; `count` is NULL or points to a `size_t`.
+    /// No other code accesses either during the call.
     pub(super) unsafe fn write(
         self,
         needed: usize,
@@ -216,13 +220,16 @@ impl Floats {
             capacity,
             count,
         } = self;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         if !out.is_null() {
             if capacity < needed {
-                bail!(TooLarge, "{needed} numbers do not fit room for {capacity}");
+                bail!(
+                    TooLarge,
+                    "buffer too small: capacity is {capacity}, result has {needed} values"
+                );
             }
-            // SAFETY: the caller's room holds `capacity`, which is enough.
+            // SAFETY: the buffer holds `capacity` floats, which is at least `needed`.
             fill(unsafe { std::slice::from_raw_parts_mut(out, needed) })?;
         }
         *count = needed;
@@ -230,21 +237,21 @@ impl Floats {
     }
 }
 
-/// A number that stands for a choice, the word for it, and what is chosen.
+/// An integer constant of the C API, its name in messages, and its value.
 pub(super) type Choice<T> = (i32, &'static str, T);
 
-/// What a number stands for.
+/// Returns the value of an integer constant.
 ///
 /// # Errors
 ///
-/// `Argument` where it stands for nothing.
+/// `Argument` if no choice has this number.
 pub(super) fn choose<T: Clone>(name: &str, number: i32, choices: &[Choice<T>]) -> Result<T> {
     if let Some((_, _, chosen)) = choices.iter().find(|choice| choice.0 == number) {
         return Ok(chosen.clone());
     }
-    let words = choices.iter().map(|(n, word, _)| format!("{n} ({word})"));
-    let words = words.collect::<Vec<_>>().join(", ");
-    bail!(Argument, "{name} {number} is none of {words}")
+    let names = choices.iter().map(|(n, name, _)| format!("{n} ({name})"));
+    let names = names.collect::<Vec<_>>().join(", ");
+    bail!(Argument, "invalid {name} {number}: expected one of {names}")
 }
 
 #[cfg(test)]
@@ -253,7 +260,7 @@ mod tests {
     use tabla::error::ErrorKind;
 
     fn read(bytes: &[u32]) -> Result<[u32; 3]> {
-        // SAFETY: the first word is the size in bytes of the slice, or refused before use.
+        // SAFETY: the first word is the size of the slice in bytes, or is rejected before use.
         unsafe { read_sized(bytes.as_ptr().cast::<[u32; 3]>(), [12, 7, 8]) }
     }
 

@@ -1,44 +1,45 @@
-//! Sessions and models: what has a sequence, and how a call enters it.
+//! Sessions and models, and access to their sequences.
 
-use super::answer_piece::Room;
-use super::handles::{Handled, resolve};
-use super::turn::Turn;
+use super::answer_piece::PieceBuffer;
+use super::exclusive::Exclusive;
+use super::handles::{HandleType, resolve};
 use tabla::error::{Result, bail};
 use tabla::{AnswerState, Cancel, Model, Session};
 
-/// A sequence on a model, with what was said and what comes next. Opaque.
+/// A sequence of tokens on a model, with its KV cache. Opaque.
 pub struct TablaSession {
-    turn: Turn<Inner>,
+    state: Exclusive<SessionState>,
     cancel: Cancel,
 }
 
-/// What a call has to itself.
-pub(super) struct Inner {
+/// State of a session that one call at a time accesses.
+pub(super) struct SessionState {
     pub(super) session: Session,
-    /// The answer that is under way, piece by piece.
+    /// The answer in progress that is read piece by piece.
     pub(super) answer: Option<AnswerState>,
-    /// What the last piece points to.
-    pub(super) room: Room,
+    /// Memory that the last piece points to.
+    pub(super) buffer: PieceBuffer,
 }
 
 impl TablaSession {
     pub(super) fn new(session: Session) -> Self {
         Self {
             cancel: session.canceller(),
-            turn: Turn::new(Inner {
+            state: Exclusive::new(SessionState {
                 session,
                 answer: None,
-                room: Room::default(),
+                buffer: PieceBuffer::default(),
             }),
         }
     }
 
-    /// Runs a call that has it to itself.
-    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        self.turn.enter(Self::NAME, call)
+    /// Runs a call with exclusive access.
+    pub(super) fn enter<T>(&self, call: impl FnOnce(&mut SessionState) -> Result<T>) -> Result<T> {
+        self.state.enter(Self::NAME, call)
     }
 
-    /// Refuses to hand out what is about to go.
+    /// Fails if the session was freed during the call, because the result would point to freed
+    /// memory.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.cancel.is_closed() {
             bail!(Cancelled, "the session was freed during the call");
@@ -47,7 +48,7 @@ impl TablaSession {
     }
 }
 
-impl Handled for TablaSession {
+impl HandleType for TablaSession {
     const NAME: &'static str = "session";
 
     fn close(&self) {
@@ -55,59 +56,59 @@ impl Handled for TablaSession {
     }
 }
 
-/// What has a sequence: a session, and a model, whose own one the short functions take.
-pub(super) trait Sequenced: Handled {
+/// An object with a sequence: a session, or a model with its own session.
+pub(super) trait HasSequence: HandleType {
     fn sequence(&self) -> &TablaSession;
 }
 
-impl Sequenced for TablaSession {
+impl HasSequence for TablaSession {
     fn sequence(&self) -> &TablaSession {
         self
     }
 }
 
-/// Runs a call on what a handle's sequence has.
-pub(super) fn enter<H: Sequenced, T>(
+/// Runs a call with exclusive access to the session of a handle.
+pub(super) fn enter<H: HasSequence, T>(
     handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
+    call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
-    resolve(handle)?.sequence().turn.enter(H::NAME, call)
+    resolve(handle)?.sequence().state.enter(H::NAME, call)
 }
 
-/// As [`enter`], where no answer is under way.
-pub(super) fn enter_idle<H: Sequenced, T>(
+/// Like [`enter`]; fails if an answer is in progress.
+pub(super) fn enter_idle<H: HasSequence, T>(
     handle: *const H,
-    call: impl FnOnce(&mut Inner) -> Result<T>,
+    call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
     enter(handle, |inner| {
         if inner.answer.is_some() {
             bail!(
                 State,
-                "an answer is under way: take it to its end, or end it with tabla_session_end"
+                "an answer is in progress: read it to its end, or end it with tabla_session_end"
             );
         }
-        // What came before this call was meant for another.
+        // Earlier cancellations were meant for earlier calls.
         inner.session.clear_cancel();
         call(inner)
     })
 }
 
-/// As [`enter_idle`], on the session alone.
-pub(super) fn with<H: Sequenced, T>(
+/// Like [`enter_idle`], with the session only.
+pub(super) fn with_session<H: HasSequence, T>(
     handle: *const H,
     call: impl FnOnce(&mut Session) -> Result<T>,
 ) -> Result<T> {
     enter_idle(handle, |inner| call(&mut inner.session))
 }
 
-/// Stops what is done with a sequence, from any thread.
-pub(super) fn cancel<H: Sequenced>(handle: *const H) -> Result<()> {
+/// Cancels the current call on a sequence, from any thread.
+pub(super) fn cancel<H: HasSequence>(handle: *const H) -> Result<()> {
     resolve(handle)?.sequence().cancel.cancel();
     Ok(())
 }
 
-/// A loaded model, with a session of its own. Opaque: its address is a number that only the library
-/// understands.
+/// A loaded model, with its own sequence. Opaque: the pointer is a number that only the library
+/// resolves.
 pub struct TablaModel {
     model: Model,
     own: TablaSession,
@@ -121,13 +122,13 @@ impl TablaModel {
         }
     }
 
-    /// What can be asked whatever its session does.
+    /// The model. Accessible during calls on its own session.
     pub(super) fn model(&self) -> &Model {
         &self.model
     }
 }
 
-impl Handled for TablaModel {
+impl HandleType for TablaModel {
     const NAME: &'static str = "model";
 
     fn close(&self) {
@@ -135,7 +136,7 @@ impl Handled for TablaModel {
     }
 }
 
-impl Sequenced for TablaModel {
+impl HasSequence for TablaModel {
     fn sequence(&self) -> &TablaSession {
         &self.own
     }

@@ -1,59 +1,59 @@
-//! The functions of a session: a sequence of its own on a model that many share.
+//! Functions of a session: a sequence on a model that several sessions share.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, resolve};
-use super::pointers::{Floats, copy_out, out_of, path_of, slice_of};
-use super::sequence::{Sequenced, TablaModel, TablaSession, cancel, with};
+use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
+use super::sequence::{HasSequence, TablaModel, TablaSession, cancel, with_session};
 use std::ffi::c_char;
 use std::path::PathBuf;
 use tabla::Session;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// Only the logits after the last token: `tabla_logits`.
+/// Logits after the last token only: `tabla_logits`.
 pub const TABLA_LOGITS_LAST: i32 = 0;
-/// The logits after every token of the sequence.
+/// Logits after every token of the sequence.
 pub const TABLA_LOGITS_ALL: i32 = 1;
 
-/// Forgets what stands behind the first `keep` tokens.
-pub(super) fn truncate<H: Sequenced>(handle: *const H, keep: usize) -> Result<()> {
-    with(handle, |session| {
+/// Removes all tokens after the first `keep` ones.
+pub(super) fn truncate<H: HasSequence>(handle: *const H, keep: usize) -> Result<()> {
+    with_session(handle, |session| {
         session.truncate(keep);
         Ok(())
     })
 }
 
-/// Appends tokens and runs them through the model.
+/// Appends tokens and runs the model on them.
 ///
 /// # Safety
 ///
 /// `tokens` points to `count` ids.
-pub(super) unsafe fn prefill<H: Sequenced>(
+pub(super) unsafe fn prefill<H: HasSequence>(
     handle: *const H,
     tokens: *const u32,
     count: usize,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
-    with(handle, |session| session.prefill(tokens, &mut |_, _| {}))
+    with_session(handle, |session| session.prefill(tokens, &mut |_, _| {}))
 }
 
-/// Picks a token.
+/// Samples a token.
 ///
 /// # Safety
 ///
-/// As of `tabla_step`.
-pub(super) unsafe fn step<H: Sequenced>(
+/// Arguments as for `tabla_step`.
+pub(super) unsafe fn step<H: HasSequence>(
     handle: *const H,
     options: *const TablaGenerateOptions,
     token: *mut u32,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let options = unsafe { options_of(options) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let out = unsafe { out_of(token, "token") }?;
-    *out = with(handle, |session| session.step(&options.sampling()))?;
+    *out = with_session(handle, |session| session.step(&options.sampling()))?;
     Ok(())
 }
 
@@ -61,41 +61,50 @@ pub(super) unsafe fn step<H: Sequenced>(
 ///
 /// # Safety
 ///
-/// As of `tabla_logits`.
-pub(super) unsafe fn logits<H: Sequenced>(handle: *const H, rows: i32, out: Floats) -> Result<()> {
-    with(handle, |session| {
+/// Arguments as for `tabla_logits`.
+pub(super) unsafe fn logits<H: HasSequence>(
+    handle: *const H,
+    rows: i32,
+    out: FloatBuffer,
+) -> Result<()> {
+    with_session(handle, |session| {
         let vocab = session.facts().vocab as usize;
         let needed = match rows {
             TABLA_LOGITS_LAST => vocab,
             TABLA_LOGITS_ALL => vocab.saturating_mul(session.tokens().len()),
-            other => bail!(Argument, "rows {other} is none of 0 (last), 1 (all)"),
+            other => bail!(
+                Argument,
+                "invalid rows {other}: expected one of 0 (last), 1 (all)"
+            ),
         };
-        let fill = |room: &mut [f32]| match rows {
-            TABLA_LOGITS_LAST => session.logits(room),
-            _ => session.logits_all(room),
+        let fill = |buffer: &mut [f32]| match rows {
+            TABLA_LOGITS_LAST => session.logits(buffer),
+            _ => session.logits_all(buffer),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { out.write(needed, fill) }
     })
 }
 
-/// A session with an empty sequence, or NULL with the reason in `tabla_last_error`. Sessions of a model
-/// go on together, as many as it has sequences; calls that compute wait where there are more. A model's own
-/// sequence is one like them. A session keeps its model: free them in any order.
+/// Creates a session with an empty sequence. Returns NULL on failure; `tabla_last_error` has the
+/// reason. Sessions of a model are computed at the same time, at most `TablaLoadOptions.sequences`
+/// of them; calls on further sessions wait. The model's own sequence counts as one. A session keeps
+/// its model alive: free them in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_new(model: *const TablaModel) -> *mut TablaSession {
     guard_value(|| insert(Session::new(resolve(model)?.model().clone())))
         .unwrap_or(std::ptr::null_mut())
 }
 
-/// A session with the same sequence, or NULL with the reason in `tabla_last_error`. Nothing is
-/// computed again for it.
+/// Creates a session with a copy of the sequence. Returns NULL on failure; `tabla_last_error` has
+/// the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_fork(session: *mut TablaSession) -> *mut TablaSession {
-    guard_value(|| insert(with(session, |session| session.fork())?)).unwrap_or(std::ptr::null_mut())
+    guard_value(|| insert(with_session(session, |session| session.fork())?))
+        .unwrap_or(std::ptr::null_mut())
 }
 
-/// Writes a session to a file, with what was computed for it. The file is there when it is whole.
+/// Saves a session to a file, including its KV cache. The file is created only when it is complete.
 ///
 /// # Safety
 ///
@@ -106,14 +115,14 @@ pub unsafe extern "C" fn tabla_session_save(
     path: *const c_char,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let path = unsafe { file_of(path) }?;
-        with(session, |session| session.save(&path))
+        with_session(session, |session| session.save(&path))
     })
 }
 
-/// A session that goes on as the one did that `tabla_session_save` wrote, or NULL with the reason in
-/// `tabla_last_error`. The file is held to the model and checked whole before anything is taken from it.
+/// Loads a session that `tabla_session_save` saved. Returns NULL on failure; `tabla_last_error` has
+/// the reason. The whole file is validated, also against the model, before it is used.
 ///
 /// # Safety
 ///
@@ -124,37 +133,38 @@ pub unsafe extern "C" fn tabla_session_load(
     path: *const c_char,
 ) -> *mut TablaSession {
     guard_value(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let path = unsafe { file_of(path) }?;
         insert(Session::load(resolve(model)?.model().clone(), &path)?)
     })
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Frees a session, and returns at once. A call that is inside it is cancelled, and is safe until it
-/// returns: keep what its callback needs until then.
+/// Frees a session and returns at once. A running call is cancelled, and stays valid until it
+/// returns: keep the data of its callback until then.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_free(session: *mut TablaSession) -> TablaStatus {
     guard(|| handles::remove(session))
 }
 
-/// Stops what a session does, from any thread, as `tabla_cancel` does.
+/// Cancels the current call or answer of a session, from any thread. See `tabla_cancel`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_cancel(session: *const TablaSession) -> TablaStatus {
     guard(|| cancel(session))
 }
 
-/// Forgets what stands behind the first `keep` tokens of the sequence; 0 forgets all.
+/// Removes all tokens after the first `keep` ones from the sequence; 0 removes all.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_truncate(session: *mut TablaSession, keep: usize) -> TablaStatus {
     guard(|| truncate(session, keep))
 }
 
-/// Writes the tokens of the sequence, given and picked. With `tokens` NULL only `count` is written.
+/// Writes the tokens of the sequence, both prompt and generated ones. If `tokens` is NULL, only
+/// `count` is written.
 ///
 /// # Safety
 ///
-/// `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+/// `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_tokens(
     session: *const TablaSession,
@@ -163,10 +173,10 @@ pub unsafe extern "C" fn tabla_session_tokens(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
-        *count = with(session, |session| {
-            // SAFETY: the caller's promise.
+        *count = with_session(session, |session| {
+            // SAFETY: guaranteed by the caller.
             unsafe { copy_out(session.tokens(), tokens, capacity) }?;
             Ok(session.tokens().len())
         })?;
@@ -174,7 +184,7 @@ pub unsafe extern "C" fn tabla_session_tokens(
     })
 }
 
-/// `tabla_prefill` of a session.
+/// Same as `tabla_prefill`, for a session.
 ///
 /// # Safety
 ///
@@ -186,16 +196,16 @@ pub unsafe extern "C" fn tabla_session_prefill(
     count: usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { prefill(session, tokens, count) }
     })
 }
 
-/// `tabla_step` of a session.
+/// Same as `tabla_step`, for a session.
 ///
 /// # Safety
 ///
-/// As of `tabla_step`.
+/// Arguments as for `tabla_step`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_step(
     session: *mut TablaSession,
@@ -203,16 +213,16 @@ pub unsafe extern "C" fn tabla_session_step(
     token: *mut u32,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { step(session, options, token) }
     })
 }
 
-/// `tabla_logits` of a session.
+/// Same as `tabla_logits`, for a session.
 ///
 /// # Safety
 ///
-/// As of `tabla_logits`.
+/// Arguments as for `tabla_logits`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_logits(
     session: *mut TablaSession,
@@ -222,8 +232,8 @@ pub unsafe extern "C" fn tabla_session_logits(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        let floats = Floats::new(out, capacity, count);
-        // SAFETY: the caller's promise.
+        let floats = FloatBuffer::new(out, capacity, count);
+        // SAFETY: guaranteed by the caller.
         unsafe { logits(session, rows, floats) }
     })
 }
@@ -232,13 +242,13 @@ fn insert(session: Session) -> Result<*mut TablaSession> {
     handles::insert(TablaSession::new(session))
 }
 
-/// A file's path.
+/// Converts a C string to a path; NULL is an error.
 ///
 /// # Safety
 ///
 /// `path` is NULL or a C string.
 unsafe fn file_of(path: *const c_char) -> Result<PathBuf> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let path = unsafe { path_of(path) };
     path.ok_or_else(|| Error::new(ErrorKind::Argument, "path is NULL"))
 }
@@ -249,17 +259,17 @@ mod tests {
     use tabla::{DeviceChoice, LoadOptions, Source};
 
     #[test]
-    fn a_panic_poisons_its_session_and_no_other() {
+    fn panic_poisons_only_its_session() {
         let options = LoadOptions {
             device: DeviceChoice::Cpu,
             context: 16,
             ..LoadOptions::default()
         };
-        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
-        let make = || insert(Session::new(model.clone())).expect("there is room");
-        let (bad, good) = (make(), make());
+        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
+        let new_session = || insert(Session::new(model.clone())).expect("handle table is not full");
+        let (bad, good) = (new_session(), new_session());
         let call = |handle| guard(|| truncate(handle, 0));
-        let panics = || with(bad, |_| -> Result<()> { panic!("at once") });
+        let panics = || with_session(bad, |_| -> Result<()> { panic!("at once") });
         assert_eq!(guard(panics), ErrorKind::Panic as i32);
         assert_eq!(call(bad), ErrorKind::Poisoned as i32);
         assert_eq!(call(good), 0);

@@ -1,4 +1,4 @@
-//! A GPU that goes away in the middle of a generation, as a caller of the C ABI meets it.
+//! Loss of the GPU during generation, as seen by a caller of the C ABI.
 #![expect(unsafe_code, reason = "exported functions take pointers")]
 
 use super::answer_piece::{TablaStats, TablaTokenCallback};
@@ -20,25 +20,28 @@ use tabla::{DeviceChoice, LoadOptions, Source, devices};
 
 const LOST: i32 = ErrorKind::DeviceLost as i32;
 
-/// A model on a GPU of its own, and that GPU.
+/// Loads a model on its own GPU device, and returns both.
 fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
     let options = LoadOptions {
         device: DeviceChoice::Gpu,
         replay,
-        // Longer than what the model picks ahead of who hears it.
+        // Longer than the number of tokens that the model generates ahead of the callback.
         context: 1024,
         ..LoadOptions::default()
     };
-    let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("it loads");
-    let gpu = model.gpu().expect("it is on one");
-    (insert(TablaModel::new(model)).expect("there is room"), gpu)
+    let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
+    let gpu = model.gpu().expect("model is on a GPU");
+    (
+        insert(TablaModel::new(model)).expect("handle table is not full"),
+        gpu,
+    )
 }
 
-/// Loses the GPU that `gpu` points to.
+/// Token callback that destroys the device that `gpu` points to.
 unsafe extern "C" fn lose(_: u32, _: *const c_char, _: usize, gpu: *mut c_void) -> i32 {
-    // SAFETY: it points to the test's device, which outlives the generation.
+    // SAFETY: `gpu` points to the test's device, which outlives the generation.
     unsafe { gpu.cast::<Device>().as_ref() }
-        .expect("it is there")
+        .expect("gpu is not NULL")
         .destroy();
     0
 }
@@ -52,7 +55,7 @@ fn generate(model: *mut TablaModel, gpu: Option<&mut Device>, stats: &mut TablaS
     let callback: TablaTokenCallback = gpu.is_some().then_some(lose);
     let user_data = gpu.map_or(null_mut(), |gpu| std::ptr::from_mut(gpu).cast());
     let prompt = c"Once upon a time".as_ptr();
-    // SAFETY: all pointers are to what lives through the call.
+    // SAFETY: all pointers are valid during the call.
     unsafe {
         tabla_generate(
             model,
@@ -66,38 +69,38 @@ fn generate(model: *mut TablaModel, gpu: Option<&mut Device>, stats: &mut TablaS
 }
 
 #[test]
-fn a_lost_gpu_is_a_code_from_every_call_until_the_model_is_loaded_anew() {
+fn lost_gpu_fails_every_call_until_the_model_is_reloaded() {
     if devices().expect("a CPU").gpus.is_empty() {
-        // The tests of kernels say loudly that there is none.
+        // The kernel tests report a missing GPU.
         return;
     }
     for replay in [Replay::Auto, Replay::Encoded] {
-        lose_and_load_anew(replay);
+        lose_and_reload(replay);
     }
 }
 
-fn lose_and_load_anew(replay: Replay) {
+fn lose_and_reload(replay: Replay) {
     let (model, mut gpu) = loaded(replay);
     let mut stats = TablaStats::EMPTY;
     assert_eq!(generate(model, Some(&mut gpu), &mut stats), LOST);
-    // SAFETY: the pointer is of a C string that this thread keeps until its next call.
+    // SAFETY: the pointer is to a C string that is valid until the next call on this thread.
     let text = unsafe { CStr::from_ptr(tabla_last_error()) };
     assert!(text.to_string_lossy().contains("load the model again"));
     assert_eq!(
         stats.prompt_tokens, 0,
-        "results are written on success only"
+        "results are written only on success"
     );
 
     let (mut token, mut count, mut logits) = (0, 0, vec![0f32; 1 << 16]);
-    // SAFETY: all pointers are to what lives through the call.
+    // SAFETY: all pointers are valid during the call.
     assert_eq!(unsafe { tabla_step(model, null(), &raw mut token) }, LOST);
-    let (room, out) = (logits.len(), logits.as_mut_ptr());
+    let (capacity, out) = (logits.len(), logits.as_mut_ptr());
     // SAFETY: as above.
-    let status = unsafe { tabla_logits(model, TABLA_LOGITS_LAST, out, room, &raw mut count) };
+    let status = unsafe { tabla_logits(model, TABLA_LOGITS_LAST, out, capacity, &raw mut count) };
     assert_eq!(status, LOST);
     // SAFETY: as above.
     assert_eq!(unsafe { tabla_prefill(model, [5].as_ptr(), 1) }, LOST);
-    assert_eq!(tabla_reset(model), TABLA_OK, "that is the host's alone");
+    assert_eq!(tabla_reset(model), TABLA_OK, "reset does not use the GPU");
     assert_eq!(generate(model, None, &mut stats), LOST);
     assert_eq!(tabla_free_model(model), TABLA_OK);
 

@@ -1,4 +1,4 @@
-//! The functions of a model's tokenizer: encode, decode, and what it says of tokens.
+//! Functions of the tokenizer.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
@@ -9,18 +9,18 @@ use std::ffi::c_char;
 use tabla::error::bail;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
-/// Adds the tokens that begin or end a text of this model: `tabla_encode`.
+/// Adds the special tokens at the start or end of a text, such as BOS: `tabla_encode`.
 pub const TABLA_ENCODE_ADD_SPECIAL: u32 = 1;
-/// Reads names of special tokens in the text as those tokens. Never for text from users.
+/// Parses names of special tokens in the text as those tokens. Do not use it for text from users.
 pub const TABLA_ENCODE_PARSE_SPECIAL: u32 = 2;
 
-/// Encodes UTF-8 text to token ids. `flags` are `TABLA_ENCODE_*`, added up. With `tokens` NULL
-/// only `count` is written.
+/// Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_ENCODE_*`. If `tokens` is
+/// NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `text` points to `text_bytes` bytes, `tokens` is NULL or to room for `capacity` ids, `count` to
-/// a size.
+/// `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
+/// points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_encode(
     model: *const TablaModel,
@@ -32,18 +32,15 @@ pub unsafe extern "C" fn tabla_encode(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { slice_of(text.cast::<u8>(), text_bytes, "text") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let Ok(text) = std::str::from_utf8(bytes) else {
-            bail!(Argument, "the text is not UTF-8");
+            bail!(Argument, "text is not UTF-8");
         };
         if flags & !(TABLA_ENCODE_ADD_SPECIAL | TABLA_ENCODE_PARSE_SPECIAL) != 0 {
-            bail!(
-                Argument,
-                "flags {flags:#x} has bits that this library does not know"
-            );
+            bail!(Argument, "unknown bits in flags {flags:#x}");
         }
         let encode = EncodeOptions {
             add_special: flags & TABLA_ENCODE_ADD_SPECIAL != 0,
@@ -53,20 +50,20 @@ pub unsafe extern "C" fn tabla_encode(
             },
         };
         let ids = resolve(model)?.model().tokenizer().encode(text, encode)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(&ids, tokens, capacity) }?;
         *count = ids.len();
         Ok(())
     })
 }
 
-/// Decodes token ids to bytes, which are UTF-8 where the tokens are whole characters. No NUL is
-/// added. With `text` NULL only `count` is written.
+/// Decodes token ids to bytes, which are UTF-8 if the tokens end at character boundaries. No NUL is
+/// added. If `text` is NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `tokens` points to `tokens_count` ids, `text` is NULL or to room for `capacity` bytes, `count`
-/// to a size.
+/// `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+/// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_decode(
     model: *const TablaModel,
@@ -77,28 +74,28 @@ pub unsafe extern "C" fn tabla_decode(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let tokens = unsafe { slice_of(tokens, tokens_count, "tokens") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let model = resolve(model)?;
         let bytes = model
             .model()
             .tokenizer()
             .decode(tokens, DecodeOptions::default())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(&bytes, text.cast(), capacity) }?;
         *count = bytes.len();
         Ok(())
     })
 }
 
-/// Writes the bytes of one token as it stands in a text; of a special token, its name. No NUL is added.
-/// With `text` NULL only `count` is written.
+/// Writes the bytes of one token as they appear in a text; for a special token, its name. No NUL is
+/// added. If `text` is NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `text` is NULL or points to room for `capacity` bytes; `count` points to a size.
+/// `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_token_bytes(
     model: *const TablaModel,
@@ -108,7 +105,7 @@ pub unsafe extern "C" fn tabla_token_bytes(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let model = resolve(model)?;
         let tokenizer = model.model().tokenizer();
@@ -116,22 +113,23 @@ pub unsafe extern "C" fn tabla_token_bytes(
         if token >= vocab {
             bail!(
                 Argument,
-                "token {token} is outside the vocabulary of {vocab}"
+                "token {token} is out of range: vocabulary size is {vocab}"
             );
         }
         let bytes = tokenizer.token_bytes_with_special(token);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(bytes, text.cast(), capacity) }?;
         *count = bytes.len();
         Ok(())
     })
 }
 
-/// Writes the tokens that end an answer of this model. With `tokens` NULL only `count` is written.
+/// Writes the stop tokens of this model, which end an answer. If `tokens` is NULL, only `count` is
+/// written.
 ///
 /// # Safety
 ///
-/// `tokens` is NULL or points to room for `capacity` ids; `count` points to a size.
+/// `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_stop_tokens(
     model: *const TablaModel,
@@ -140,11 +138,11 @@ pub unsafe extern "C" fn tabla_stop_tokens(
     count: *mut usize,
 ) -> TablaStatus {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { out_of(count, "count") }?;
         let model = resolve(model)?;
         let stops = model.model().tokenizer().stops();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(stops, tokens, capacity) }?;
         *count = stops.len();
         Ok(())

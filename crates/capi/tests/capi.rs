@@ -1,9 +1,9 @@
-//! The C ABI as a C program sees it: `tests/capi/smoke.c` against the header and both libraries, and
-//! random calls of several threads, `tests/capi/random.c`, and the examples of `bindings/c`.
+//! Tests of the C ABI with C programs: `tests/capi/smoke.c` with both libraries, random calls from
+//! several threads (`tests/capi/random.c`), and the examples of `bindings/c`.
 //!
-//! Needs a C compiler; where there is none, or no valgrind, it says so and skips. With
-//! `TABLA_REQUIRE_VALGRIND=1` a missing valgrind fails. Only Linux is tried: the native libraries and
-//! the listing of exports are other ones elsewhere.
+//! Skipped with a message without a C compiler or valgrind. With `TABLA_REQUIRE_VALGRIND=1`, a
+//! missing valgrind is a failure. Linux only: other systems have other native libraries and symbol
+//! listings.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -13,25 +13,25 @@ use std::process::{Command, Output, Stdio};
 
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-/// What Rust's standard library needs beside the static library.
+/// System libraries that the static library depends on.
 const NATIVE: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
 #[test]
-fn a_c_program_links_the_dynamic_library() {
+fn smoke_test_with_the_dynamic_library() {
     smoke("dynamic", dynamic);
 }
 
 #[test]
-fn a_c_program_links_the_static_library() {
+fn smoke_test_with_the_static_library() {
     smoke("static", |libraries| {
         vec![libraries.join("libtabla.a").display().to_string()]
     });
 }
 
 #[test]
-fn the_header_is_c_plus_plus_as_well() {
+fn header_compiles_as_cpp() {
     let Some(compiler) = tool("CXX", "c++") else {
-        return skip("no C++ compiler: the header is not tried in C++");
+        return skip("no C++ compiler: the header was not tested as C++");
     };
     let header = root().join("include/tabla.h");
     let mut command = Command::new(compiler);
@@ -42,37 +42,37 @@ fn the_header_is_c_plus_plus_as_well() {
 }
 
 #[test]
-fn the_library_exports_what_it_should() {
+fn exports_match_the_list() {
     let Some(nm) = tool("NM", "nm") else {
-        return skip("no nm: the exports are not compared");
+        return skip("no nm: exports were not compared");
     };
     let library = libraries().join("libtabla.so");
     if !library.exists() {
-        return skip("no libtabla.so on this system: the exports are not compared");
+        return skip("no libtabla.so on this system: exports were not compared");
     }
     let out = run(Command::new(nm).args(["-D", "--defined-only"]).arg(library));
-    let mut found: Vec<_> = text(&out.stdout)
+    let mut exports: Vec<_> = text(&out.stdout)
         .lines()
         .filter_map(|line| line.split_whitespace().last())
         .map(|name| name.split('@').next().unwrap_or_default().to_string())
         .collect();
-    found.sort();
+    exports.sort();
     let list = std::fs::read_to_string(root().join("include/exports.txt")).unwrap_or_default();
-    let wanted: Vec<_> = list.lines().map(str::to_string).collect();
+    let expected: Vec<_> = list.lines().map(str::to_string).collect();
     assert_eq!(
-        found, wanted,
-        "the library's exports (left) are not those of include/exports.txt (right)"
+        exports, expected,
+        "exports of the library (left) differ from include/exports.txt (right)"
     );
 }
 
-/// Calls of each thread that `random.c` makes here; `TABLA_CALLS` asks for more.
+/// Default number of calls of each thread of `random.c`. `TABLA_CALLS` overrides it.
 const CALLS: &str = "250000";
 
-/// And under valgrind, where a call takes many times as long.
+/// Number of calls under valgrind, which is many times slower.
 const CALLS_UNDER_VALGRIND: &str = "2000";
 
 #[test]
-fn random_calls_harm_nothing() {
+fn random_calls_are_safe() {
     let Some(program) = compile(&tested("random"), "c11", "random", &dynamic(&libraries())) else {
         return;
     };
@@ -82,7 +82,7 @@ fn random_calls_harm_nothing() {
     under_valgrind(&program, &[CALLS_UNDER_VALGRIND.as_ref(), "2".as_ref()]);
 }
 
-/// Every example, with what it is given and what it prints at least.
+/// Every example: arguments, input, and a part of the expected output.
 const EXAMPLES: [(&str, &[&str], &str, &str); 5] = [
     ("chat", &[], "Tell me of a cat.\nAnd then?\n", "\n> "),
     ("embed", &[], "", " 1.000  A girl plays with a ball.\n"),
@@ -97,7 +97,7 @@ const EXAMPLES: [(&str, &[&str], &str, &str); 5] = [
 ];
 
 #[test]
-fn the_examples_do_what_they_say() {
+fn examples_print_expected_output() {
     let folder = root().join("bindings/c/examples");
     for (name, arguments, input, expected) in EXAMPLES {
         let source = folder.join(format!("{name}.c"));
@@ -105,24 +105,28 @@ fn the_examples_do_what_they_say() {
             return;
         };
         let mut command = on_cpu(Command::new(&program));
-        let out = fed(command.args(arguments), input);
-        let said = text(&out.stdout);
-        assert!(said.contains(expected), "{name}: {said}");
+        let out = run_with_input(command.args(arguments), input);
+        let output = text(&out.stdout);
+        assert!(output.contains(expected), "{name}: {output}");
     }
-    let sources = std::fs::read_dir(&folder).expect("the examples are there");
-    assert_eq!(sources.count(), EXAMPLES.len(), "an example is not run");
+    let sources = std::fs::read_dir(&folder).expect("examples exist");
+    assert_eq!(
+        sources.count(),
+        EXAMPLES.len(),
+        "an example is missing in EXAMPLES"
+    );
 }
 
 #[test]
-fn the_programs_of_the_pages_run_as_they_stand() {
+fn programs_of_the_documentation_run() {
     let mut programs = 0;
     for page in ["README.md", "docs/c.md"] {
-        let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
+        let text = std::fs::read_to_string(root().join(page)).expect("page exists");
         for (at, block) in text.split("\n```c\n").skip(1).enumerate() {
             let program = block.split("\n```").next().unwrap_or_default();
             let stem = page.replace(['/', '.'], "_");
             let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{stem}_{at}.c"));
-            std::fs::write(&source, format!("{program}\n")).expect("the target folder takes files");
+            std::fs::write(&source, format!("{program}\n")).expect("target folder is writable");
             let Some(program) = compile(&source, "c99", "pages", &dynamic(&libraries())) else {
                 return;
             };
@@ -134,17 +138,20 @@ fn the_programs_of_the_pages_run_as_they_stand() {
             programs += 1;
         }
     }
-    assert!(programs > 5, "{programs} programs are on the pages");
+    assert!(
+        programs > 5,
+        "expected more than 5 programs in the documentation, got {programs}"
+    );
 }
 
-/// Compiles the program and runs it; that of the shared library once more under valgrind.
+/// Compiles and runs the smoke test. With the shared library, also runs it under valgrind.
 fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     let Some(program) = compile(&tested("smoke"), "c99", kind, &link(&libraries())) else {
         return;
     };
-    let scratch = program.parent().expect("it lies in a folder");
+    let scratch = program.parent().expect("program has a parent folder");
     let no_model = scratch.join("no-model.gguf");
-    std::fs::write(&no_model, "This is no model.").expect("the target folder takes files");
+    std::fs::write(&no_model, "This is no model.").expect("target folder is writable");
     let saved = scratch.join("session");
     let version = env!("CARGO_PKG_VERSION").as_ref();
     let arguments = [version, no_model.as_os_str(), saved.as_os_str()];
@@ -160,7 +167,7 @@ fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
     }
 }
 
-/// What links the shared library.
+/// Linker arguments of the shared library.
 fn dynamic(libraries: &Path) -> Vec<String> {
     let folder = libraries.display();
     vec![
@@ -170,20 +177,20 @@ fn dynamic(libraries: &Path) -> Vec<String> {
     ]
 }
 
-/// A program of `tests/capi`.
+/// Path of a program in `tests/capi`.
 fn tested(name: &str) -> PathBuf {
     root().join(format!("tests/capi/{name}.c"))
 }
 
-/// Compiles a program, where there is a compiler.
+/// Compiles a program. Returns `None` without a compiler.
 fn compile(source: &Path, standard: &str, kind: &str, link: &[String]) -> Option<PathBuf> {
     let Some(compiler) = tool("CC", "cc") else {
-        skip("no C compiler: the C ABI is not tried");
+        skip("no C compiler: the C ABI was not tested");
         return None;
     };
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
-    std::fs::create_dir_all(&scratch).expect("the target folder takes folders");
-    let program = scratch.join(source.file_stem().expect("a file has a name"));
+    std::fs::create_dir_all(&scratch).expect("target folder is writable");
+    let program = scratch.join(source.file_stem().expect("source file has a name"));
     let mut command = Command::new(compiler);
     command.args(STRICT).args(["-O1", "-g"]);
     command.arg(format!("-std={standard}"));
@@ -194,20 +201,20 @@ fn compile(source: &Path, standard: &str, kind: &str, link: &[String]) -> Option
     Some(program)
 }
 
-/// Leaves the drivers of the machine out: what runs here is the CPU, and what leaks is ours.
+/// Disables GPU drivers, so that the program runs on the CPU and leaks are not those of drivers.
 fn on_cpu(mut command: Command) -> Command {
     command.env("VK_ICD_FILENAMES", "/dev/null");
-    // Cargo's own value may name a folder with an older build of the library.
+    // Cargo's value may contain a folder with an older build of the library.
     command.env("LD_LIBRARY_PATH", libraries());
     command
 }
 
-/// Runs a program where every access to memory is looked at, and what is lost at the end.
+/// Runs a program under valgrind, which checks memory accesses and leaks.
 fn under_valgrind(program: &Path, arguments: &[&OsStr]) {
     let Some(valgrind) = tool("VALGRIND", "valgrind") else {
         let required = std::env::var_os("TABLA_REQUIRE_VALGRIND").is_some_and(|v| v == "1");
-        assert!(!required, "valgrind is required and not there");
-        return skip("no valgrind: leaks and bad memory accesses are not looked for");
+        assert!(!required, "valgrind is required but not installed");
+        return skip("no valgrind: memory accesses and leaks were not checked");
     };
     let mut command = on_cpu(Command::new(valgrind));
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
@@ -220,15 +227,15 @@ fn under_valgrind(program: &Path, arguments: &[&OsStr]) {
     run(command.arg(program).args(arguments));
 }
 
-/// The folder of `libtabla.so` and `libtabla.a`: cargo makes them beside this test.
+/// Returns the folder of `libtabla.so` and `libtabla.a`, which cargo puts next to this test.
 fn libraries() -> PathBuf {
-    let this = std::env::current_exe().expect("a test has a path");
-    let beside = this
+    let this = std::env::current_exe().expect("test executable has a path");
+    let folder = this
         .parent()
-        .expect("a file lies in a folder")
+        .expect("test executable has a parent folder")
         .to_path_buf();
-    if beside.join("libtabla.a").exists() {
-        return beside;
+    if folder.join("libtabla.a").exists() {
+        return folder;
     }
     let mut command = Command::new(env!("CARGO"));
     command
@@ -238,30 +245,30 @@ fn libraries() -> PathBuf {
         command.arg("--release");
     }
     run(&mut command);
-    beside
+    folder
         .parent()
-        .expect("deps lies in a folder")
+        .expect("deps has a parent folder")
         .to_path_buf()
 }
 
-/// The program that an environment variable names, or the usual one, if it runs.
-fn tool(variable: &str, usual: &str) -> Option<String> {
-    let name = std::env::var(variable).unwrap_or_else(|_| usual.to_string());
+/// Returns the program in an environment variable, or the default one, if it can be run.
+fn tool(variable: &str, default: &str) -> Option<String> {
+    let name = std::env::var(variable).unwrap_or_else(|_| default.to_string());
     let runs = Command::new(&name).arg("--version").output();
     runs.is_ok_and(|out| out.status.success()).then_some(name)
 }
 
 fn run(command: &mut Command) -> Output {
-    fed(command, "")
+    run_with_input(command, "")
 }
 
-/// Runs a program to its end, with this as its input.
-fn fed(command: &mut Command, input: &str) -> Output {
+/// Runs a program with an input. It must succeed.
+fn run_with_input(command: &mut Command, input: &str) -> Output {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let child = piped.stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let mut stdin = child.stdin.take().expect("it is piped");
-    // Who reads nothing may have ended.
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    // Fails if the program has exited without reading its input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let out = child
@@ -281,9 +288,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn skip(why: &str) {
-    eprintln!("SKIPPED: {why}");
+#[expect(clippy::print_stderr, reason = "skipped tests are reported")]
+fn skip(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
 }
 
 /// The root of the repository.

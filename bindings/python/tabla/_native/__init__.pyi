@@ -1,4 +1,4 @@
-"""The C ABI, as cffi opens it: `include/tabla.h` has the types and the contract."""
+"""The C ABI in cffi. `include/tabla.h` has the types and the contract."""
 
 from typing import Any
 

@@ -1,2 +1,2 @@
-/* The header of the installed library: pkg-config, or the compiler, knows where it is. */
+/* The header of the installed library, found by pkg-config or in the compiler's default path. */
 #include <tabla.h>

@@ -1,19 +1,19 @@
-// Answers to prompts: whole, or piece by piece.
+// Answers to prompts, complete or piece by piece.
 
 internal import CTabla
 
 /// A piece of an answer: one token.
 public struct Piece: Sendable {
-    /// The token; nil where text was held back to the end, and behind it.
+    /// Token id; nil for text that was held back to the end, and for the end of the answer.
     public let token: UInt32?
-    /// The text that it completes, which is empty while a character is incomplete or a stop string may
-    /// have begun.
+    /// Text that the token completes. It is empty while a character is incomplete or a stop string
+    /// may have started.
     public let text: String
-    /// Why the answer ended, in its last piece, which has no text.
+    /// Reason why the answer ended, in its last piece, which has no text.
     public let finish: Finish?
-    /// How likely the token was, as a natural logarithm, where `GenerateOptions.logProbs` asked for it.
+    /// Log-probability of the token (natural logarithm), if `GenerateOptions.logProbs` requests it.
     public let logProb: Float?
-    /// The likeliest tokens in its place, the likeliest first.
+    /// Likeliest tokens at this position, in descending order of probability.
     public let likeliest: [LogProb]
 
     init(_ c: TablaPiece) {
@@ -27,54 +27,54 @@ public struct Piece: Sendable {
     }
 }
 
-/// How likely the model held a token, before biases and samplers.
+/// Log-probability of a token, before logit biases and samplers.
 public struct LogProb: Sendable {
     public let token: UInt32
-    /// The natural logarithm.
+    /// Natural logarithm of the probability.
     public let logProb: Float
 }
 
-/// Why an answer ended.
+/// Reason why an answer ended.
 public struct Finish: RawRepresentable, Hashable, Sendable {
     public let rawValue: Int32
     public init(rawValue: Int32) { self.rawValue = rawValue }
 
-    /// A stop token, a stop string, the end of the grammar.
+    /// A stop token, a stop string, or the end of the grammar.
     public static let stop = Finish(rawValue: TABLA_FINISH_STOP)
-    /// `GenerateOptions.maxTokens` were picked.
+    /// `GenerateOptions.maxTokens` tokens were generated.
     public static let length = Finish(rawValue: TABLA_FINISH_LENGTH)
     /// The context is full.
     public static let context = Finish(rawValue: TABLA_FINISH_CONTEXT)
-    /// Nobody took the rest.
+    /// The reader stopped reading.
     public static let left = Finish(rawValue: TABLA_FINISH_CALLBACK)
-    /// Someone called `Session.cancel`.
+    /// `Session.cancel` was called.
     public static let cancelled = Finish(rawValue: TABLA_FINISH_CANCELLED)
-    /// It failed.
+    /// An error.
     public static let failed = Finish(rawValue: TABLA_FINISH_FAILED)
 }
 
-/// What an answer did.
+/// Statistics of an answer.
 public struct Stats: Sendable {
     let c: TablaStats
 
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     public var promptTokens: Int { Int(c.prompt_tokens) }
-    /// Milliseconds of the prompt.
+    /// Duration of prefill, in milliseconds.
     public var promptMilliseconds: Double { c.prompt_ms }
-    /// Tokens that were picked.
+    /// Number of generated tokens.
     public var tokens: Int { Int(c.tokens) }
-    /// Milliseconds of these.
+    /// Duration of decoding, in milliseconds.
     public var tokensMilliseconds: Double { c.tokens_ms }
     public var finish: Finish { Finish(rawValue: c.finish) }
-    /// Guesses that were made at tokens.
+    /// Number of draft tokens of speculative decoding.
     public var guesses: Int { Int(c.guesses) }
-    /// Those of them that were right.
+    /// Number of accepted draft tokens.
     public var guessesRight: Int { Int(c.guesses_right) }
 }
 
 extension Session {
-    /// Encodes a prompt behind the sequence, runs it, and returns the answer. Without a prompt it goes on
-    /// from the sequence as it is.
+    /// Appends a prompt to the sequence, runs the model on it, and returns the answer. Without a
+    /// prompt, continues from the sequence as it is.
     public func generate(
         _ prompt: String? = nil, options: GenerateOptions = GenerateOptions()
     ) async throws -> String {
@@ -83,16 +83,17 @@ extension Session {
         return text
     }
 
-    /// `generate`, piece by piece. The answer begins when the session is free and goes on whether pieces are
-    /// taken or not; the last one says why it ended. Leaving the stream, or cancelling the task that reads
-    /// it, ends the answer: the sequence has the tokens up to there, of which some may not have been read.
+    /// Like `generate`, piece by piece. The answer starts when the session is idle, and does not
+    /// wait for the reader; its last piece has the finish reason. Leaving the stream, or cancelling
+    /// the task that reads it, ends the answer: the sequence has all tokens up to that point,
+    /// possibly more than were read.
     public nonisolated func stream(
         _ prompt: String? = nil, options: GenerateOptions = GenerateOptions()
     ) -> AsyncThrowingStream<Piece, any Error> {
         streaming { each in try await self.answer(prompt, options, each) }
     }
 
-    /// What the last answer did.
+    /// Statistics of the last answer.
     public var stats: Stats {
         get throws {
             var c = TablaStats()
@@ -102,7 +103,7 @@ extension Session {
         }
     }
 
-    /// The answer to a prompt.
+    /// Generates the answer to a prompt.
     private func answer(
         _ prompt: String?, _ options: GenerateOptions, _ each: (Piece) throws -> Void
     ) async throws {
@@ -111,7 +112,7 @@ extension Session {
         }
     }
 
-    /// Takes the answer that `begin` begins piece by piece, to its end.
+    /// Starts an answer with `begin` and passes its pieces to `each`.
     func answer(
         _ options: GenerateOptions, _ each: (Piece) throws -> Void,
         begin: (OpaquePointer, UnsafePointer<TablaGenerateOptions>) throws -> TablaStatus

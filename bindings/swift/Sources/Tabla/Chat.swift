@@ -1,24 +1,24 @@
-// Conversations: rendered by the model's template, answered, and the answer taken apart.
+// Conversations: rendering with the chat template, answering, and parsing of answers.
 
 internal import CTabla
 import Foundation
 
-/// How a conversation is rendered.
+/// Options of rendering a conversation.
 public struct ChatOptions: Sendable {
-    /// The name of a template or the source of one; nil takes the model's own. Never take one from a user.
+    /// Name or source of a chat template; nil: the model's own. Do not accept it from users.
     public var template: String?
-    /// A JSON array of tools.
+    /// JSON array of tools.
     public var tools: String?
-    /// A JSON array of documents.
+    /// JSON array of documents.
     public var documents: String?
-    /// A JSON object of further variables, like `{"enable_thinking": false}`.
+    /// JSON object of additional template variables, for example `{"enable_thinking": false}`.
     public var variables: String?
-    /// The text ends with what begins the assistant's answer.
+    /// Append the start of the assistant's answer.
     public var generationPrompt = true
 
     public init() {}
 
-    /// Lends the struct of C.
+    /// Calls `body` with the C struct, which is valid during the call.
     func withC<R>(_ body: (UnsafePointer<TablaChatOptions>) throws -> R) throws -> R {
         var c = TablaChatOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
@@ -34,22 +34,23 @@ public struct ChatOptions: Sendable {
 }
 
 extension Model {
-    /// The text of a conversation, for showing: special tokens and those that a message spells look alike.
+    /// Renders a conversation as text, for display. The text does not distinguish special tokens of
+    /// the template from the same names in a message.
     public func applyChatTemplate(
         _ messages: [Message], chat: ChatOptions = ChatOptions()
     ) throws -> String {
         try withCString(json(messages)) { messages in
             try chat.withC { chat in
-                try String(filled { tabla_apply_chat_template(handle.pointer, messages, chat, $0, $1, $2) })
+                try String(callForArray { tabla_apply_chat_template(handle.pointer, messages, chat, $0, $1, $2) })
             }
         }
     }
 
-    /// The ids of a conversation. Special tokens come from the template alone.
+    /// Returns the tokens of a conversation. Only the template produces special tokens.
     public func tokenize(_ messages: [Message], chat: ChatOptions = ChatOptions()) throws -> [UInt32] {
         try withCString(json(messages)) { messages in
             try chat.withC { chat in
-                try filled { tabla_encode_chat(handle.pointer, messages, chat, $0, $1, $2) }
+                try callForArray { tabla_encode_chat(handle.pointer, messages, chat, $0, $1, $2) }
             }
         }
     }
@@ -62,17 +63,17 @@ private func json(_ messages: [Message]) throws -> String {
 /// A part of an answer in a conversation.
 public enum Part: Sendable, Hashable {
     case content(String)
-    /// What the model thinks, in front of what it says.
+    /// Reasoning of the model, before its content.
     case reasoning(String)
-    /// A call, whole.
+    /// A complete tool call.
     case toolCall(ToolCall)
-    /// The last part: why the answer ended.
+    /// The last part: the finish reason.
     case end(Finish)
 }
 
 extension Session {
-    /// Makes the sequence a conversation and returns the model's answer: what it says, thinks and calls.
-    /// What the sequence has of the conversation already is not computed again.
+    /// Replaces the sequence with a conversation and returns the model's answer: content, reasoning
+    /// and tool calls. The common prefix with the previous sequence is not recomputed.
     public func respond(
         to messages: [Message], chat: ChatOptions = ChatOptions(), options: GenerateOptions = GenerateOptions()
     ) async throws -> Message {
@@ -88,7 +89,7 @@ extension Session {
         return message
     }
 
-    /// `respond`, part by part; as with `stream`, leaving it ends the answer.
+    /// Like `respond`, part by part. Leaving the stream ends the answer, as with `stream`.
     public nonisolated func streamResponse(
         to messages: [Message], chat: ChatOptions = ChatOptions(), options: GenerateOptions = GenerateOptions()
     ) -> AsyncThrowingStream<Part, any Error> {
@@ -113,7 +114,7 @@ extension Session {
     }
 }
 
-/// What takes an answer apart while it comes.
+/// Streaming parser of answers.
 private struct Parser {
     private let handle: Handle
 
@@ -147,12 +148,12 @@ private struct Parser {
     ) throws -> [Part] {
         var text: UnsafePointer<CChar>?
         try check(call(&text))
-        let added = try JSONDecoder().decode([Added].self, from: Data(String(cString: text!).utf8))
-        return added.compactMap(\.part)
+        let jsonParts = try JSONDecoder().decode([JSONPart].self, from: Data(String(cString: text!).utf8))
+        return jsonParts.compactMap(\.part)
     }
 
-    /// A part as the library writes it.
-    private struct Added: Decodable {
+    /// A part in the JSON of the library.
+    private struct JSONPart: Decodable {
         let content, reasoning_content: String?
         let tool_call: Call?
 

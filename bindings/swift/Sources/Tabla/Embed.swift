@@ -1,18 +1,20 @@
-// What texts mean, and how well they answer: for models that were trained to say.
+// Embeddings and reranking.
 
 internal import CTabla
 
-/// How texts become embeddings.
+/// Options of embeddings.
 public struct EmbedOptions: Sendable {
-    /// How the rows of a text's tokens become one.
+    /// Pooling of token embeddings.
     public var pooling = Pooling.model
-    /// Only the first so many numbers, for models that were trained for it (Matryoshka); 0: all.
+    /// Number of leading dimensions to return, for models trained with Matryoshka representation
+    /// learning; 0: all.
     public var dimensions: UInt32 = 0
-    /// Embeddings get the length 1, or stay as long as they are; nil is what the model's files say.
+    /// Normalize embeddings to length 1; nil: as configured by the model's files.
     public var normalize: Bool?
-    /// Texts that are too long are cut instead of refused.
+    /// Truncate texts that are too long instead of throwing an error.
     public var truncate = false
-    /// The name of the model's prompt in front of every text, `""` for none; nil is its default.
+    /// Name of the model's prompt to prepend to every text, `""` for none; nil: the model's
+    /// default.
     public var prompt: String?
 
     public init() {}
@@ -21,17 +23,17 @@ public struct EmbedOptions: Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// What the model's files say.
+        /// As configured by the model's files.
         public static let model = Pooling(rawValue: TABLA_POOLING_MODEL)
         public static let mean = Pooling(rawValue: TABLA_POOLING_MEAN)
-        /// A text's first row.
+        /// Embedding of the first token (CLS).
         public static let cls = Pooling(rawValue: TABLA_POOLING_CLS)
         public static let last = Pooling(rawValue: TABLA_POOLING_LAST)
-        /// The largest number of each column.
+        /// Maximum of each dimension over all tokens.
         public static let max = Pooling(rawValue: TABLA_POOLING_MAX)
     }
 
-    /// Lends the struct of C.
+    /// Calls `body` with the C struct, which is valid during the call.
     fileprivate func withC<R>(_ body: (UnsafePointer<TablaEmbedOptions>) throws -> R) throws -> R {
         var c = TablaEmbedOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
@@ -47,13 +49,13 @@ public struct EmbedOptions: Sendable {
 }
 
 extension Session {
-    /// The embeddings of texts, a row for each. A model that generates text must have been loaded with
-    /// `LoadOptions.embeddings`. The sequence stays as it is.
+    /// Returns the embedding of each text. A model that generates text must be loaded with
+    /// `LoadOptions.embeddings`. The sequence does not change.
     public func embed(_ texts: [String], options: EmbedOptions = EmbedOptions()) async throws -> [[Float]] {
         let numbers: [Float] = try await cancellable { session in
             try withCStrings(texts) { texts in
                 try options.withC { options in
-                    try filled {
+                    try callForArray {
                         tabla_session_embed(
                             session, texts.baseAddress, texts.count, options, $0, $1, $2)
                     }
@@ -66,14 +68,14 @@ extension Session {
         }
     }
 
-    /// How well each document answers a query, from 0 to 1, for models that were trained to rank.
-    /// `instruction` says in a sentence what answers it; nil takes the usual one. The sequence stays.
+    /// Returns a relevance score from 0 to 1 for each document, for reranker models. `instruction`
+    /// describes the relevance criterion; nil: the default. The sequence does not change.
     public func rerank(
         _ query: String, documents: [String], instruction: String? = nil
     ) async throws -> [Float] {
         try await cancellable { session in
             try withCStrings([query, instruction] + documents) { texts in
-                try filled {
+                try callForArray {
                     tabla_session_rerank(
                         session, texts[0], texts[1], texts.baseAddress! + 2, documents.count,
                         $0, $1, $2)

@@ -1,13 +1,13 @@
-// How tokens are picked, and how many.
+// Options of sampling and generation.
 
 internal import CTabla
 
-// A field is a line:
+// One line for each field:
 // swift-format-ignore
-/// How tokens are picked, and how many. The defaults are the library's; docs/sampling.md has the formulas
-/// and their order. What is out of its range is an error of the call that takes the options.
+/// Options of sampling and generation. The defaults are those of the library; docs/sampling.md has
+/// the formulas and the order of samplers. A call with a value outside its range throws an error.
 ///
-/// It may be sent although it holds a struct of C with pointers: these are NULL but inside `withC`.
+/// `@unchecked Sendable`: the C struct has pointers, but they are NULL outside `withC`.
 public struct GenerateOptions: @unchecked Sendable {
     private var c = TablaGenerateOptions()
 
@@ -16,86 +16,91 @@ public struct GenerateOptions: @unchecked Sendable {
         precondition(status == TABLA_OK, "\(TablaError.Code(rawValue: status))")
     }
 
-    /// Tokens at most; 0 goes on until a stop token or a full context.
+    /// Maximum number of tokens to generate; 0: until a stop token or a full context.
     public var maxTokens: UInt32 { get { c.max_tokens } set { c.max_tokens = newValue } }
-    /// So many tokens come before a stop token may.
+    /// Minimum number of tokens before a stop token is allowed.
     public var minTokens: UInt32 { get { c.min_tokens } set { c.min_tokens = newValue } }
-    /// Logits are divided by it; 0 takes the likeliest token.
+    /// Divisor of the logits; 0: always the likeliest token.
     public var temperature: Float { get { c.temperature } set { c.temperature = newValue } }
-    /// Only the `topK` likeliest tokens; 0: off.
+    /// Number of likeliest tokens that are kept; 0: off.
     public var topK: UInt32 { get { c.top_k } set { c.top_k = newValue } }
-    /// Only the likeliest tokens that hold `topP` of the probability; 1: off.
+    /// Probability mass of the likeliest tokens that are kept; 1: off.
     public var topP: Float { get { c.top_p } set { c.top_p = newValue } }
-    /// Only tokens at least `minP` times as likely as the likeliest; 0: off.
+    /// Minimum probability of a token relative to the likeliest one; 0: off.
     public var minP: Float { get { c.min_p } set { c.min_p = newValue } }
-    /// Only tokens of the most typical surprise that hold so much of the probability; 1: off.
+    /// Probability mass of the most typical tokens that are kept (locally typical sampling); 1:
+    /// off.
     public var typicalP: Float { get { c.typical_p } set { c.typical_p = newValue } }
-    /// Only logits within so many standard deviations of the largest; 0: off.
+    /// Maximum distance of a logit from the largest one, in standard deviations; 0: off.
     public var topNSigma: Float { get { c.top_n_sigma } set { c.top_n_sigma = newValue } }
-    /// The same seed draws the same tokens.
+    /// Seed of the random numbers; the same seed gives the same tokens.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
-    /// Weakens tokens among the last `repeatLast`; 1: off.
+    /// Penalty of tokens among the last `repeatLast`; 1: off.
     public var repeatPenalty: Float { get { c.repeat_penalty } set { c.repeat_penalty = newValue } }
-    /// How many tokens back the penalties reach, 1024 at most.
+    /// Number of recent tokens that the penalties apply to, at most 1024.
     public var repeatLast: UInt32 { get { c.repeat_last } set { c.repeat_last = newValue } }
-    /// Taken off a token's logit as often as it stands there.
+    /// Amount subtracted from the logit of a token for each occurrence among the last `repeatLast`.
     public var frequencyPenalty: Float { get { c.frequency_penalty } set { c.frequency_penalty = newValue } }
-    /// Taken off a token's logit once if it stands there.
+    /// Amount subtracted once from the logit of a token that occurs among the last `repeatLast`.
     public var presencePenalty: Float { get { c.presence_penalty } set { c.presence_penalty = newValue } }
-    /// How far the temperature goes down and up with the entropy; 0: it stays.
+    /// Maximum change of the temperature with the entropy, in both directions; 0: off.
     public var dynatempRange: Float { get { c.dynatemp_range } set { c.dynatemp_range = newValue } }
-    /// The power of the entropy that it goes by.
+    /// Exponent of the entropy in the dynamic temperature.
     public var dynatempExponent: Float { get { c.dynatemp_exponent } set { c.dynatemp_exponent = newValue } }
-    /// How likely all but the last of the top choices are taken away (XTC); 0: off.
+    /// Probability of removing all tokens above `xtcThreshold` except the least likely of them
+    /// (XTC); 0: off.
     public var xtcProbability: Float { get { c.xtc_probability } set { c.xtc_probability = newValue } }
-    /// The probability from which on a token is a top choice.
+    /// Minimum probability of the tokens that XTC removes.
     public var xtcThreshold: Float { get { c.xtc_threshold } set { c.xtc_threshold = newValue } }
-    /// What a token loses that goes on with a repetition (DRY); 0: off.
+    /// Penalty of a token that extends a repetition (DRY); 0: off.
     public var dryMultiplier: Float { get { c.dry_multiplier } set { c.dry_multiplier = newValue } }
-    /// By how much the loss grows with each token.
+    /// Growth of the DRY penalty with each repeated token.
     public var dryBase: Float { get { c.dry_base } set { c.dry_base = newValue } }
-    /// Tokens of a repetition that cost nothing yet.
+    /// Length of the longest repetition without a DRY penalty, in tokens.
     public var dryAllowedLength: UInt32 { get { c.dry_allowed_length } set { c.dry_allowed_length = newValue } }
-    /// How many tokens back DRY looks.
+    /// Number of recent tokens that DRY searches for repetitions.
     public var dryLast: UInt32 { get { c.dry_last } set { c.dry_last = newValue } }
-    /// What repetitions end at for DRY; nil takes the usual: line break, `:`, `"` and `*`.
+    /// Strings that end a repetition for DRY; nil: line break, `:`, `"` and `*`.
     public var dryBreakers: [String]?
-    /// The surprise that tokens are held to, in bits (Mirostat 2); 0: off.
+    /// Target surprise of a token in bits (Mirostat 2); 0: off.
     public var mirostatTau: Float { get { c.mirostat_tau } set { c.mirostat_tau = newValue } }
-    /// How fast Mirostat learns.
+    /// Learning rate of Mirostat.
     public var mirostatEta: Float { get { c.mirostat_eta } set { c.mirostat_eta = newValue } }
-    /// What is added to the logits of tokens, 512 at most; minus infinity bans one.
+    /// Values that are added to the logits of tokens, at most 512; minus infinity bans a token.
     public var logitBias: [UInt32: Float] = [:]
-    /// How many of the likeliest tokens `Piece` names, 20 at most; less than 0: not even how likely its own
-    /// was.
+    /// Number of likeliest tokens in each `Piece`, at most 20; 0: only the log-probability of its
+    /// token; less than 0: none.
     public var logProbs: Int32 { get { c.log_probs } set { c.log_probs = newValue } }
-    /// Texts that end the answer, 64 at most of 1024 bytes each. No part of one comes out.
+    /// Stop strings, which end the answer: at most 64, of at most 1024 bytes each. They are not
+    /// part of the text.
     public var stop: [String] = []
-    /// Further tokens that end it, 32 at most with the model's own.
+    /// Additional stop tokens, at most 32 together with the model's own.
     public var stopTokens: [UInt32] = []
-    /// Stop tokens are ordinary.
+    /// Do not end the answer at a stop token.
     public var ignoreStops: Bool { get { c.ignore_stops != 0 } set { c.ignore_stops = newValue ? 1 : 0 } }
-    /// A full context does not end the answer: the older half of the sequence is forgotten.
+    /// When the context is full, discard the older half of the sequence instead of ending the
+    /// answer.
     public var contextShift: Bool { get { c.context_shift != 0 } set { c.context_shift = newValue ? 1 : 0 } }
-    /// Tokens at the front that a context shift keeps, half of the context at most.
+    /// Number of tokens at the start of the sequence that a context shift keeps, at most half of
+    /// the context.
     public var keep: UInt32 { get { c.keep } set { c.keep = newValue } }
-    /// Tokens of one submission to the device; 0 adapts.
+    /// Number of tokens in one submission to the device; 0: adaptive.
     public var chain: UInt32 { get { c.chain } set { c.chain = newValue } }
-    /// Guesses at the next tokens. They change how fast tokens come and nothing else.
+    /// Speculative decoding. It changes the speed and not the tokens.
     public var speculation = Speculation.off
-    /// What the answer follows.
+    /// Grammar that constrains the answer.
     public var grammar: Grammar?
 
-    /// Where guesses come from.
+    /// Source of draft tokens.
     public enum Speculation: Sendable {
         case off
-        /// What followed the last tokens when they stood in the sequence before.
+        /// Prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
         case lookup
-        /// What a smaller model with the same vocabulary picks.
+        /// Draft model: a smaller model with the same vocabulary.
         case draft(Model)
     }
 
-    /// Lends the struct of C.
+    /// Calls `body` with the C struct, which is valid during the call.
     func withC<R>(_ body: (UnsafePointer<TablaGenerateOptions>) throws -> R) throws -> R {
         var c = c
         switch speculation {

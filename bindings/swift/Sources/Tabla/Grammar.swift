@@ -1,29 +1,29 @@
-// What an answer may be.
+// Grammars that constrain answers.
 
 internal import CTabla
 
-/// A compiled grammar, which any number of answers follow at once: `GenerateOptions.grammar`.
-/// docs/structure.md has what may be asked for.
+/// A compiled grammar. Any number of answers can use it at the same time:
+/// `GenerateOptions.grammar`. docs/structure.md describes the kinds of grammars.
 public final class Grammar: Sendable {
     let handle: Handle
 
-    /// What a grammar is made from.
+    /// Source of a grammar.
     public enum Source: Sendable {
         /// Any JSON object.
         case jsonObject
-        /// JSON that a JSON schema accepts.
+        /// JSON that matches a JSON schema.
         case jsonSchema(String)
-        /// A text that a regular expression matches from its start to its end.
+        /// Text that matches a regular expression as a whole.
         case regex(String)
-        /// A grammar in Lark's syntax.
+        /// Text of a grammar in Lark syntax.
         case lark(String)
-        /// A grammar in GBNF, the syntax of llama.cpp.
+        /// Text of a grammar in GBNF, the syntax of llama.cpp.
         case gbnf(String)
-        /// A call of one of the tools of a chat: of the function of that name, or of any.
+        /// A call of one of the chat's tools: of the named function, or of any.
         case call(ChatOptions, function: String?)
     }
 
-    /// Compiles a grammar for a model's vocabulary, which takes some seconds at most.
+    /// Compiles a grammar for a model's vocabulary, which takes at most several seconds.
     public init(_ model: Model, _ source: Source) async throws {
         handle = try await blocking { try Handle(source.compile(model), free: { tabla_grammar_free($0) }) }
     }

@@ -1,18 +1,18 @@
-// Where values of Swift become those of C, and back.
+// Conversions between Swift values and C values.
 
 internal import CTabla
 import Foundation
 
-/// A handle, which is freed with its last owner.
+/// A handle, which is freed with its last reference.
 ///
-/// It is a number that the library looks up under a lock of its own, never memory that is followed, and
-/// any thread may use it: hence it may be sent anywhere, whatever the compiler knows of it.
+/// `@unchecked Sendable`: it is a number that the library resolves under a lock and never dereferences, so
+/// any thread can use it.
 final class Handle: @unchecked Sendable {
     let pointer: OpaquePointer
     private let free: @Sendable (OpaquePointer) -> TablaStatus
 
     init(_ pointer: OpaquePointer?, free: @escaping @Sendable (OpaquePointer) -> TablaStatus) throws {
-        self.pointer = try made(pointer)
+        self.pointer = try checkHandle(pointer)
         self.free = free
     }
 
@@ -21,7 +21,7 @@ final class Handle: @unchecked Sendable {
     }
 }
 
-/// Lends texts as C strings; nil is NULL.
+/// Calls `body` with C strings, which are valid during the call; nil becomes NULL.
 func withCStrings<R>(
     _ texts: [String?],
     _ body: (UnsafeBufferPointer<UnsafePointer<CChar>?>) throws -> R
@@ -29,7 +29,7 @@ func withCStrings<R>(
     for text in texts.compactMap({ $0?.utf8 }) {
         if let end = text.firstIndex(of: 0) {
             let at = text.distance(from: text.startIndex, to: end)
-            throw TablaError(code: .argument, message: "a text has a NUL at byte \(at)")
+            throw TablaError(code: .argument, message: "string contains a NUL at byte \(at)")
         }
     }
     let copies = texts.map { text in text.map { UnsafePointer(strdup($0)!) } }
@@ -37,30 +37,31 @@ func withCStrings<R>(
     return try copies.withUnsafeBufferPointer(body)
 }
 
-/// Lends one text as a C string; nil is NULL.
+/// Calls `body` with a C string, which is valid during the call; nil becomes NULL.
 func withCString<R>(_ text: String?, _ body: (UnsafePointer<CChar>?) throws -> R) throws -> R {
     try withCStrings([text]) { try body($0[0]) }
 }
 
-/// The values that a function of the library writes, which is asked first how many there are.
-func filled<T>(
+/// Returns the array that a function of the library writes. Calls the function twice: first for the count,
+/// then for the values.
+func callForArray<T>(
     _ call: (UnsafeMutablePointer<T>?, Int, UnsafeMutablePointer<Int>) throws -> TablaStatus
 ) throws -> [T] {
     var count = 0
     try check(call(nil, 0, &count))
-    return try [T](unsafeUninitializedCapacity: count) { room, written in
-        try check(call(room.baseAddress, room.count, &count))
+    return try [T](unsafeUninitializedCapacity: count) { buffer, written in
+        try check(call(buffer.baseAddress, buffer.count, &count))
         written = count
     }
 }
 
 extension String {
-    /// A text out of bytes of the library; what is no UTF-8 becomes U+FFFD.
+    /// Creates a string from bytes of the library. Invalid UTF-8 becomes U+FFFD.
     init(_ bytes: some Collection<CChar>) {
         self.init(decoding: bytes.lazy.map { UInt8(truncatingIfNeeded: $0) }, as: UTF8.self)
     }
 
-    /// A text out of a field of characters with a NUL at its end.
+    /// Creates a string from a NUL-terminated character array in a struct.
     init<Field>(field: Field) {
         self = withUnsafeBytes(of: field) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
     }

@@ -1,20 +1,20 @@
-// What there is without a model: the library's version, its devices, its log.
+// Version, devices and log messages of the library.
 
 internal import CTabla
 import Foundation
 
 /// The library itself.
 public enum Library {
-    /// Its version, like `0.1.0`.
+    /// Version of the library, for example `0.1.0`.
     public static var version: String { String(cString: tabla_version()) }
 
-    /// What models can run on here, as a JSON object: `cpu`, and `gpus` in the order of their numbers, by
-    /// which `LoadOptions.adapter` takes them.
+    /// Returns the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of
+    /// their numbers for `LoadOptions.adapter`.
     public static func devices() async throws -> String {
-        try await blocking { try String(filled { tabla_devices($0, $1, $2) }) }
+        try await blocking { try String(callForArray { tabla_devices($0, $1, $2) }) }
     }
 
-    /// How much is said to a log; each level has those in front of it.
+    /// Level of log messages. Each level includes the previous ones.
     public struct LogLevel: RawRepresentable, Hashable, Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
@@ -26,22 +26,22 @@ public enum Library {
         public static let debug = LogLevel(rawValue: TABLA_LOG_DEBUG)
     }
 
-    /// Has `hear` told what the library says, of all models and from any thread, in the place of whoever
-    /// was told before. From inside it nothing of the library may be called.
+    /// Sets the function that receives log messages of all models, from any thread. It replaces the previous
+    /// function, and must not call the library.
     public static func setLog(
-        _ level: LogLevel, _ hear: @escaping @Sendable (LogLevel, String) -> Void
+        _ level: LogLevel, _ log: @escaping @Sendable (LogLevel, String) -> Void
     ) throws {
-        let listener = Listener(hear)
+        let listener = Listener(log)
         try current.with { current in
             try check(
                 tabla_set_log_callback(
                     level.rawValue,
                     { level, message, listener in
                         let listener = Unmanaged<Listener>.fromOpaque(listener!).takeUnretainedValue()
-                        listener.hear(LogLevel(rawValue: level), String(cString: message!))
+                        listener.log(LogLevel(rawValue: level), String(cString: message!))
                     },
                     Unmanaged.passUnretained(listener).toOpaque()))
-            // The one before is not called any more when the call returns, and may go.
+            // The previous listener is not called after the call returns, so it can be released.
             current = listener
         }
     }
@@ -49,17 +49,17 @@ public enum Library {
     private static let current = Locked<Listener?>(nil)
 
     private final class Listener: Sendable {
-        let hear: @Sendable (LogLevel, String) -> Void
-        init(_ hear: @escaping @Sendable (LogLevel, String) -> Void) { self.hear = hear }
+        let log: @Sendable (LogLevel, String) -> Void
+        init(_ log: @escaping @Sendable (LogLevel, String) -> Void) { self.log = log }
     }
 
-    /// Refuses a library of another ABI than that of the header that this was compiled with.
+    /// Throws if the ABI version of the library differs from that of the header.
     static func checkVersion() throws {
-        let found = tabla_abi_version()
-        if found != TABLA_ABI_VERSION {
+        let version = tabla_abi_version()
+        if version != TABLA_ABI_VERSION {
             throw TablaError(
                 code: .unsupported,
-                message: "the library has ABI \(found), and this was compiled for \(TABLA_ABI_VERSION)")
+                message: "expected ABI version \(TABLA_ABI_VERSION) of the library, got \(version)")
         }
     }
 }

@@ -1,51 +1,56 @@
-// How a model is loaded.
+// Load options.
 
 internal import CTabla
 
-/// How a model is loaded. Every field has its default.
+/// Options of loading a model.
 public struct LoadOptions: Sendable {
-    /// Where it runs.
+    /// Device that runs the model.
     public var device = Device.auto
-    /// How exactly it computes.
+    /// Precision of the computation.
     public var precision = Precision.fast
-    /// Threads on a CPU; 0 takes one for every physical core.
+    /// Number of CPU threads; 0: one for each physical core.
     public var threads: UInt32 = 0
-    /// Positions of the KV cache; 0 takes what the model was trained for, 4096 at most.
+    /// Context length in tokens; 0: the length that the model was trained with, at most 4096.
     public var maxContext: UInt32 = 0
-    /// Where a CPU has the weights.
+    /// Location of weights on a CPU.
     public var weights = Weights.auto
-    /// How the output matrix is stored.
+    /// Type of the output projection (lm_head).
     public var headType = HeadType.asStored
-    /// How the KV cache is stored.
+    /// Type of the KV cache.
     public var cacheType = CacheType.byPrecision
-    /// A model that generates text yields embeddings too. Encoders always do.
+    /// Enable embeddings for a model that generates text. Encoder models always support them.
     public var embeddings = false
-    /// Sequences that go on together, each of `maxContext` positions; more sessions wait for each other.
+    /// Maximum number of sequences that are computed at the same time, each of `maxContext` tokens.
+    /// There may be more sessions than this: they take turns.
     public var sequences: UInt32 = 1
-    /// Tokens of a prompt that go through the model at once; 0 takes what suits the device.
+    /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device.
     public var chunkTokens: UInt32 = 0
-    /// A GPU checks guesses at the tokens of one sequence, too: `GenerateOptions.speculation`.
+    /// Enable speculative decoding on a GPU: `GenerateOptions.speculation`. A CPU always supports
+    /// it.
     public var wideSteps = false
-    /// Bytes for what was computed for sequences that have gone; nil takes what the sequences leave.
+    /// Additional KV cache memory for the prefix cache, in bytes; nil: no additional memory, only
+    /// cache pages that active sequences do not use; 0: no prefix cache.
     public var prefixBytes: UInt64?
-    /// The GPU, by a part of its name or its number; nil takes the best one.
+    /// The GPU: its number or a part of its name; nil: the best one.
     public var adapter: String?
-    /// A GPU is asked for no more than every device of WebGPU has.
+    /// Use only GPU features that every WebGPU device supports.
     public var gpuBaseline = false
-    /// Names of samplers in their order, `;` between them, as of docs/sampling.md; nil takes the usual ones.
+    /// Names of samplers in the order of their use, separated by `;` (docs/sampling.md); nil: the
+    /// default order.
     public var samplers: String?
-    /// How tensors of type `I2_S` are laid out, which no file says: `128`, `64` or `1x4`; nil is the usual.
+    /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`; nil: the usual
+    /// layout.
     public var i2sLayout: String?
-    /// A folder of tunings for GPUs.
+    /// Directory of tuning files for GPUs.
     public var tuningPath: String?
-    /// A folder that keeps compiled kernels of GPUs for the next load.
+    /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load.
     public var kernelPath: String?
-    /// A folder whose shaders stand in front of the embedded ones.
+    /// Directory of shaders that override the embedded ones.
     public var shaderPath: String?
 
     public init() {}
 
-    /// Lends the struct of C.
+    /// Calls `body` with the C struct, which is valid during the call.
     func withC<R>(_ body: (inout TablaLoadOptions) throws -> R) throws -> R {
         var c = TablaLoadOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
@@ -60,7 +65,7 @@ public struct LoadOptions: Sendable {
         c.sequences = sequences
         c.chunk_tokens = chunkTokens
         c.wide_steps = wideSteps ? 1 : 0
-        // In C, 0 is the default, and the largest number, TABLA_PREFIX_NONE, is none.
+        // In C, 0 is the default, and TABLA_PREFIX_NONE, the largest number, disables the prefix cache.
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
         c.gpu_baseline = gpuBaseline ? 1 : 0
         let texts = [adapter, samplers, i2sLayout, tuningPath, kernelPath, shaderPath]
@@ -79,10 +84,10 @@ public struct LoadOptions: Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// A GPU that is one, else the CPU.
+        /// A hardware GPU if there is one, otherwise the CPU.
         public static let auto = Device(rawValue: TABLA_DEVICE_AUTO)
         public static let cpu = Device(rawValue: TABLA_DEVICE_CPU)
-        /// A GPU, be it a software one; an error where there is none.
+        /// A GPU, including a software one. Loading fails if there is none.
         public static let gpu = Device(rawValue: TABLA_DEVICE_GPU)
     }
 
@@ -90,9 +95,9 @@ public struct LoadOptions: Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// Activations may go to int8 or bf16, the KV cache is f16.
+        /// Activations may be int8 or bf16; the KV cache is f16.
         public static let fast = Precision(rawValue: TABLA_PRECISION_FAST)
-        /// Every product in f32 on decoded weights, KV cache in f32.
+        /// Every matrix product in f32 on dequantized weights; the KV cache is f32.
         public static let exact = Precision(rawValue: TABLA_PRECISION_EXACT)
     }
 
@@ -100,11 +105,11 @@ public struct LoadOptions: Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// A CPU packs weights where they fit.
+        /// Packed if the weights fit in memory, otherwise mapped.
         public static let auto = Weights(rawValue: TABLA_WEIGHTS_AUTO)
-        /// They stay in the file's pages, which every process shares.
+        /// Memory-mapped from the file; processes share the pages.
         public static let mapped = Weights(rawValue: TABLA_WEIGHTS_MAPPED)
-        /// They are rearranged in memory of their own; tokens come faster.
+        /// Copied to memory in a layout for faster decoding.
         public static let packed = Weights(rawValue: TABLA_WEIGHTS_PACKED)
     }
 

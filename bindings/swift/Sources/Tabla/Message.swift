@@ -1,17 +1,17 @@
-// Conversations as OpenAI's chat completions have them.
+// Messages in the format of OpenAI chat completions.
 
 import Foundation
 
-/// A message of a conversation. Its JSON is that of OpenAI's chat completions.
+/// A message of a conversation. Its JSON is in the format of OpenAI chat completions.
 public struct Message: Codable, Hashable, Sendable {
-    /// Who says it: `system`, `user`, `assistant`, `tool`, or what else the template knows.
+    /// `system`, `user`, `assistant`, `tool`, or another role that the template supports.
     public var role: String
     public var content: String
-    /// What the assistant thought before it said it.
+    /// Reasoning of the assistant before the content.
     public var reasoning: String?
-    /// What the assistant calls.
+    /// Tool calls of the assistant.
     public var toolCalls: [ToolCall]?
-    /// Of a tool: the call that it answers.
+    /// Id of the tool call that a `tool` message answers.
     public var toolCallID: String?
 
     public init(role: String, content: String) {
@@ -23,7 +23,7 @@ public struct Message: Codable, Hashable, Sendable {
     public static func user(_ content: String) -> Message { Message(role: "user", content: content) }
     public static func assistant(_ content: String) -> Message { Message(role: "assistant", content: content) }
 
-    /// What a call of a tool has returned.
+    /// The result of a tool call.
     public static func tool(_ content: String, answers call: ToolCall) -> Message {
         var message = Message(role: "tool", content: content)
         message.toolCallID = call.id
@@ -33,7 +33,7 @@ public struct Message: Codable, Hashable, Sendable {
     public init(from decoder: any Decoder) throws {
         let message = try decoder.container(keyedBy: CodingKeys.self)
         role = try message.decode(String.self, forKey: .role)
-        // Beside calls it may be null.
+        // The content may be null in a message with tool calls.
         content = try message.decodeIfPresent(String.self, forKey: .content) ?? ""
         reasoning = try message.decodeIfPresent(String.self, forKey: .reasoning)
         toolCalls = try message.decodeIfPresent([ToolCall].self, forKey: .toolCalls)
@@ -48,13 +48,13 @@ public struct Message: Codable, Hashable, Sendable {
     }
 }
 
-/// A call of a function that the chat's tools have.
+/// A call of one of the chat's tools.
 public struct ToolCall: Codable, Hashable, Sendable {
-    /// By which the answer names it, where the model's format has such names.
+    /// Id of the call, if the model's format has ids.
     public var id: String?
-    /// The function.
+    /// Name of the function.
     public var name: String
-    /// Its arguments, a JSON object.
+    /// Arguments, a JSON object.
     public var arguments: String
 
     public init(id: String? = nil, name: String, arguments: String) {

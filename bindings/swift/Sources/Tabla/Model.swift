@@ -1,17 +1,17 @@
-// A loaded model: its facts, its tokenizer, its tables.
+// Models: loading, properties, tokenizer and dispatch tables.
 
 internal import CTabla
 import Foundation
 
-/// A loaded model, which any number of sessions and tasks share.
+/// A loaded model. Any number of sessions and tasks can share it.
 public final class Model: Sendable {
-    /// What the model is, and what it takes.
+    /// Properties of the model.
     public let facts: Facts
     let handle: Handle
 
-    /// Loads a model from a file, or a folder of Hugging Face; nil takes the small built-in story model.
-    /// `progress` hears of every stage as it ends, on the thread that loads. Cancelling the task stops loading
-    /// at the end of a stage.
+    /// Loads a model from a file or a Hugging Face folder; nil: the small built-in story model.
+    /// `progress` is called at the end of every stage, on the thread that loads. Cancelling the
+    /// task cancels loading at the end of a stage.
     public static func load(
         _ path: String? = nil,
         options: LoadOptions = LoadOptions(),
@@ -55,14 +55,14 @@ public final class Model: Sendable {
         self.facts = Facts(c: info)
     }
 
-    /// Who hears of a load, and whether it is to end.
+    /// Progress function and cancellation flag of a load.
     private final class Watch: Sendable {
         let progress: @Sendable (LoadProgress) -> Void
         let cancelled = Locked(false)
         init(_ progress: @escaping @Sendable (LoadProgress) -> Void) { self.progress = progress }
     }
 
-    /// 32 bytes that tell the files of this model from those of others.
+    /// Returns a 32-byte digest that identifies the model files.
     public func digest() async throws -> [UInt8] {
         try await blocking { [handle] in
             var bytes = [UInt8](repeating: 0, count: 32)
@@ -71,8 +71,9 @@ public final class Model: Sendable {
         }
     }
 
-    /// The ids of a text. `addSpecial` adds the tokens that begin or end a text of this model;
-    /// `parseSpecial` reads names of special tokens as those tokens: never for text from users.
+    /// Returns the token ids of a text. `addSpecial` adds the special tokens at the start or end of
+    /// a text, such as BOS. `parseSpecial` parses names of special tokens; do not use it for text
+    /// from users.
     public func tokenize(
         _ text: String, addSpecial: Bool = false, parseSpecial: Bool = false
     ) throws -> [UInt32] {
@@ -81,7 +82,7 @@ public final class Model: Sendable {
         var text = text
         return try text.withUTF8 { utf8 in
             try utf8.withMemoryRebound(to: CChar.self) { bytes in
-                try filled {
+                try callForArray {
                     tabla_encode(
                         handle.pointer, bytes.baseAddress, bytes.count, UInt32(flags), $0, $1, $2)
                 }
@@ -89,30 +90,31 @@ public final class Model: Sendable {
         }
     }
 
-    /// The text of ids. Bytes that are no whole characters become U+FFFD.
+    /// Returns the text of token ids. Incomplete characters become U+FFFD.
     public func detokenize(_ tokens: [UInt32]) throws -> String {
-        try String(filled { tabla_decode(handle.pointer, tokens, tokens.count, $0, $1, $2) })
+        try String(callForArray { tabla_decode(handle.pointer, tokens, tokens.count, $0, $1, $2) })
     }
 
-    /// The bytes of one token, which may be a part of a character.
+    /// Returns the bytes of a token, which may be a part of a character.
     public func bytes(of token: UInt32) throws -> [UInt8] {
-        let bytes: [CChar] = try filled { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
+        let bytes: [CChar] = try callForArray { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
         return bytes.map { UInt8(truncatingIfNeeded: $0) }
     }
 
-    /// The tokens that end an answer.
+    /// Returns the stop tokens, which end an answer.
     public func stopTokens() throws -> [UInt32] {
-        try filled { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
+        try callForArray { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
     }
 
-    /// A table of kernel launches, as `tabla table` prints it: "step", "batch" or "embed"; nil is the
-    /// first one. Of several of one name it is the narrowest through which so many tokens go at once.
+    /// Returns a dispatch table in the format of `tabla table`: "step", "batch" or "embed"; nil:
+    /// the first one. If several have the name, returns the smallest one for at least `tokens`
+    /// tokens.
     public func table(_ name: String? = nil, tokens: UInt32 = 1, format: TableFormat = .text) throws
         -> String
     {
         try withCString(name) { name in
             try String(
-                filled { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
+                callForArray { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
         }
     }
 
@@ -121,64 +123,64 @@ public final class Model: Sendable {
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
         public static let text = TableFormat(rawValue: TABLA_TABLE_TEXT)
-        /// An array of commands.
+        /// A JSON array of commands.
         public static let json = TableFormat(rawValue: TABLA_TABLE_JSON)
     }
 }
 
-/// Progress of a load: one of its 18 stages has ended. They end in the order of their numbers.
+/// Progress of loading: one of the 18 stages is completed. Stages are completed in order.
 public struct LoadProgress: Sendable {
     public let stage: Int
     public let name: String
-    /// How long the stage took.
+    /// Duration of the stage.
     public let milliseconds: Double
-    /// How much of the whole is done, from 0 to 1.
+    /// Fraction of completed stages, 0 to 1.
     public let done: Float
 }
 
-/// Facts about a model.
+/// Properties of a model.
 public struct Facts: Sendable {
     let c: TablaModelInfo
 
-    /// The architecture as the file names it.
+    /// Name of the architecture in the file.
     public var architecture: String { String(field: c.architecture) }
-    /// The device, in words.
+    /// Name of the device.
     public var device: String { String(field: c.device) }
     public var layers: Int { Int(c.layers) }
-    /// Width of the residual stream.
+    /// Hidden size (width of the residual stream).
     public var dim: Int { Int(c.dim) }
-    /// Query heads.
+    /// Number of attention heads (query heads).
     public var heads: Int { Int(c.heads) }
-    /// Key and value heads.
+    /// Number of key and value heads.
     public var kvHeads: Int { Int(c.kv_heads) }
-    /// Elements of a head.
+    /// Size of an attention head.
     public var headDim: Int { Int(c.head_dim) }
-    /// Width of the feed-forward layer.
+    /// Size of the feed-forward layer.
     public var ffn: Int { Int(c.ffn) }
-    /// Tokens of the vocabulary: the length of a row of logits.
+    /// Vocabulary size in tokens: the length of a row of logits.
     public var vocab: Int { Int(c.vocab) }
-    /// Positions that fit the KV cache.
+    /// Context length of the KV cache, in tokens.
     public var context: Int { Int(c.context) }
-    /// Positions that the model was trained for.
+    /// Context length that the model was trained with, in tokens.
     public var contextTrained: Int { Int(c.context_trained) }
-    /// Sequences that go on together.
+    /// Maximum number of sequences that are computed at the same time.
     public var sequences: Int { Int(c.sequences) }
-    /// Elements of all tensors.
+    /// Number of parameters: elements of all tensors.
     public var parameters: UInt64 { c.parameters }
-    /// Bytes of the file or files.
+    /// Size of the model file or files, in bytes.
     public var fileBytes: UInt64 { c.file_bytes }
-    /// Bytes of the KV cache.
+    /// Size of the KV cache, in bytes.
     public var cacheBytes: UInt64 { c.cache_bytes }
-    /// Bytes of working memory.
+    /// Size of the scratch buffers, in bytes.
     public var scratchBytes: UInt64 { c.scratch_bytes }
-    /// The token that begins texts.
+    /// Beginning-of-sequence token.
     public var bosToken: UInt32? { c.bos_token == TABLA_NO_TOKEN ? nil : c.bos_token }
-    /// The token that ends texts.
+    /// End-of-sequence token.
     public var eosToken: UInt32? { c.eos_token == TABLA_NO_TOKEN ? nil : c.eos_token }
-    /// Numbers of an embedding; 0 if the model yields none.
+    /// Number of dimensions of an embedding; 0 if embeddings are not enabled.
     public var embeddingDim: Int { Int(c.embedding_dim) }
-    /// Tokens at most of a text to embed.
+    /// Maximum length of a text to embed, in tokens.
     public var embeddingLength: Int { Int(c.embedding_length) }
-    /// It embeds and generates no text.
+    /// Whether the model is an encoder, which only computes embeddings.
     public var isEncoder: Bool { c.is_encoder != 0 }
 }

@@ -1,21 +1,21 @@
-// A sequence on a model, and what can be done with it.
+// Sessions: a sequence of tokens on a model.
 
 internal import CTabla
 import Foundation
 
-/// A sequence of tokens on a model, with what was computed for it.
+/// A sequence of tokens on a model, with its KV cache.
 ///
-/// Calls run one after the other on a queue of the session's own. Cancelling the task of a call stops it:
-/// within a prompt at the end of a chunk, within an answer at once.
+/// Calls run one after the other on the session's own queue. Cancelling the task of a call cancels
+/// the call: during prefill at the end of a chunk, during decoding at once.
 public actor Session {
-    /// The model that it is on.
+    /// The model of the session.
     public nonisolated let model: Model
     nonisolated let handle: Handle
     private nonisolated let executor = QueueExecutor()
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
-    /// A session with an empty sequence.
+    /// Creates a session with an empty sequence.
     public init(_ model: Model) throws {
         self.init(model, try Self.own(tabla_session_new(model.handle.pointer)))
     }
@@ -29,7 +29,7 @@ public actor Session {
         try Handle(pointer, free: { tabla_session_free($0) })
     }
 
-    /// A session that goes on as the one did that `save` wrote for the same model.
+    /// Loads a session that `save` saved for the same model.
     public static func load(_ path: String, for model: Model) async throws -> Session {
         let handle = try await blocking {
             try withCString(path) { try own(tabla_session_load(model.handle.pointer, $0)) }
@@ -37,35 +37,36 @@ public actor Session {
         return Session(model, handle)
     }
 
-    /// Writes the session to a file, with what was computed for it. The file is there when it is whole.
+    /// Saves the session to a file, including its KV cache. The file is created only when it is
+    /// complete.
     public func save(_ path: String) throws {
         try withCString(path) { try check(tabla_session_save(handle.pointer, $0)) }
     }
 
-    /// A session with the same sequence. Nothing is computed again for it.
+    /// Returns a session with a copy of the sequence. Nothing is recomputed.
     public func fork() throws -> Session {
         Session(model, try Self.own(tabla_session_fork(handle.pointer)))
     }
 
-    /// The tokens of the sequence, given and picked.
+    /// The tokens of the sequence, both prompt and generated ones.
     public var tokens: [UInt32] {
-        get throws { try filled { tabla_session_tokens(handle.pointer, $0, $1, $2) } }
+        get throws { try callForArray { tabla_session_tokens(handle.pointer, $0, $1, $2) } }
     }
 
-    /// Forgets what stands behind the first `keep` tokens of the sequence.
+    /// Removes all tokens after the first `keep` ones.
     public func truncate(_ keep: Int = 0) throws {
         guard let keep = UInt(exactly: keep) else {
-            throw TablaError(code: .argument, message: "\(keep) tokens cannot be kept")
+            throw TablaError(code: .argument, message: "keep must not be negative, got \(keep)")
         }
         try check(tabla_session_truncate(handle.pointer, Int(keep)))
     }
 
-    /// Appends tokens to the sequence and runs them through the model.
+    /// Appends tokens to the sequence and runs the model on them.
     public func prefill(_ tokens: [UInt32]) async throws {
         try await cancellable { try check(tabla_session_prefill($0, tokens, tokens.count)) }
     }
 
-    /// Picks the next token and appends it to the sequence. Of the options it takes those of sampling.
+    /// Samples the next token and appends it to the sequence. Only the sampling options are used.
     public func step(_ options: GenerateOptions = GenerateOptions()) async throws -> UInt32 {
         try await cancellable { session in
             var token: UInt32 = 0
@@ -74,11 +75,11 @@ public actor Session {
         }
     }
 
-    /// The logits: `[vocab]` after the last token, or `[tokens, vocab]` after each of the sequence, row
-    /// behind row.
+    /// Returns logits: `[vocab]` after the last token, or `[tokens, vocab]` after every token, in
+    /// row-major order.
     public func logits(_ rows: LogitRows = .last) async throws -> [Float] {
         try await cancellable { session in
-            try filled { tabla_session_logits(session, rows.rawValue, $0, $1, $2) }
+            try callForArray { tabla_session_logits(session, rows.rawValue, $0, $1, $2) }
         }
     }
 
@@ -90,37 +91,39 @@ public actor Session {
         public static let all = LogitRows(rawValue: TABLA_LOGITS_ALL)
     }
 
-    /// The natural logarithm of how likely each token from the `from`th on is, given all in front of it;
-    /// `from` is 1 at least. The sequence stays as it is.
+    /// Returns the log-probability (natural logarithm) of each token from index `from` on, given
+    /// all tokens before it; `from` is at least 1. The sequence does not change.
     public func score(_ tokens: [UInt32], from: Int = 1) async throws -> [Float] {
         guard (1...max(tokens.count, 1)).contains(from) else {
-            throw TablaError(code: .argument, message: "there is no \(from)th of \(tokens.count) tokens")
+            throw TablaError(
+                code: .argument,
+                message: "from \(from) is out of range: expected 1 to \(max(tokens.count, 1))")
         }
         return try await cancellable { session in
-            try filled { tabla_session_score(session, tokens, tokens.count, from, $0, $1, $2) }
+            try callForArray { tabla_session_score(session, tokens, tokens.count, from, $0, $1, $2) }
         }
     }
 
-    /// Stops what the session does, from any thread; what begins later is not touched. An answer ends with
-    /// `Finish.cancelled`, and a prompt throws `TablaError.Code.cancelled`.
+    /// Cancels the current call, from any thread; later calls are not affected. An answer ends with
+    /// `Finish.cancelled`; prefill throws `TablaError.Code.cancelled`.
     public nonisolated func cancel() {
         _ = tabla_session_cancel(handle.pointer)
     }
 
-    /// Stops a call again and again: the library forgets what comes before it has begun. Once the call is
-    /// done, nothing is stopped any more.
+    /// Cancels a call repeatedly until it is done, because the library ignores a cancellation
+    /// before the call has started.
     private nonisolated func cancel(until isDone: Locked<Bool>) {
-        let goesOn = isDone.with { done in
+        let isRunning = isDone.with { done in
             if !done { cancel() }
             return !done
         }
-        guard goesOn else { return }
+        guard isRunning else { return }
         DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(10)) {
             self.cancel(until: isDone)
         }
     }
 
-    /// A call on the session's pointer, which ends early when its task is cancelled.
+    /// Runs a call on the session's pointer. Cancelling the task cancels the call.
     func cancellable<R: Sendable>(_ call: (OpaquePointer) throws -> R) async throws -> R {
         try Task.checkCancellation()
         let isDone = Locked(false)

@@ -1,19 +1,20 @@
-// Why something failed: the library's code and its sentence.
+// Errors of the library.
 
 internal import CTabla
 import Foundation
 
-/// Why something failed. Every function of this package that throws throws this, or `CancellationError`
-/// where its task was cancelled.
+/// An error of the library. Functions of this package throw it, or `CancellationError` if their
+/// task was cancelled.
 public struct TablaError: LocalizedError, Equatable, Sendable {
-    /// What a caller can do about it.
+    /// Error code.
     public let code: Code
-    /// What failed, and where; from large to small.
+    /// Description of the error and its location.
     public let message: String
 
     public var errorDescription: String? { message }
 
-    /// A status code of the C ABI; docs/ABI.md has the register. One without a name here is an error, too.
+    /// A status code of the C ABI; docs/ABI.md lists them. A code without a name here is an error,
+    /// too.
     public struct Code: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
@@ -48,10 +49,10 @@ public struct TablaError: LocalizedError, Equatable, Sendable {
     }
 }
 
-// The text of an error belongs to the thread of the call. What calls the library and one of these two
-// is therefore one synchronous function: a task may go on with another thread behind an `await`.
+// The error message belongs to the thread of the call, and a task may continue on another thread after an
+// `await`. Therefore call the library and one of these two functions in the same synchronous function.
 
-/// Throws what a call returned, if that is an error.
+/// Throws the error of a status, unless it is `TABLA_OK`.
 func check(_ status: TablaStatus) throws {
     if status != TABLA_OK {
         throw TablaError(
@@ -59,11 +60,11 @@ func check(_ status: TablaStatus) throws {
     }
 }
 
-/// The handle that a call made, or the reason why there is none.
-func made(_ pointer: OpaquePointer?) throws -> OpaquePointer {
+/// Returns the handle, or throws the last error if it is NULL.
+func checkHandle(_ pointer: OpaquePointer?) throws -> OpaquePointer {
     guard let pointer else {
         try check(tabla_last_error_code())
-        preconditionFailure("no handle and no reason")
+        preconditionFailure("NULL handle without an error code")
     }
     return pointer
 }

@@ -1,18 +1,18 @@
-// Where calls of the library run. They compute and wait, for seconds at times, and Swift's own threads are
-// few and must not: so a session has a queue of its own, and what belongs to none has one for all.
+// Dispatch queues for calls of the library, which block for up to seconds. They must not block the few threads
+// of Swift's cooperative pool, so each session has its own queue, and all other calls share one.
 
 import Foundation
 
-/// Runs a call that belongs to no session.
+/// Runs a call that does not belong to a session.
 func blocking<R: Sendable>(_ call: @escaping @Sendable () throws -> R) async throws -> R {
     try await withCheckedThrowingContinuation { continuation in
-        beside.async { continuation.resume(with: Result(catching: call)) }
+        sharedQueue.async { continuation.resume(with: Result(catching: call)) }
     }
 }
 
-private let beside = DispatchQueue(label: "tabla", attributes: .concurrent)
+private let sharedQueue = DispatchQueue(label: "tabla", attributes: .concurrent)
 
-/// The executor of an actor whose calls run on a queue of its own, one after the other.
+/// Executor of an actor whose calls run on its own queue, one after the other.
 final class QueueExecutor: SerialExecutor {
     private let queue = DispatchQueue(label: "tabla.session")
 
@@ -22,7 +22,7 @@ final class QueueExecutor: SerialExecutor {
     }
 }
 
-/// A value that threads have in common. The lock is what makes it so, and the compiler does not see that.
+/// A value that is protected by a lock, which the compiler cannot check.
 final class Locked<Value>: @unchecked Sendable {
     private let lock = NSLock()
     private var value: Value
@@ -34,8 +34,8 @@ final class Locked<Value>: @unchecked Sendable {
     }
 }
 
-/// What `produce` hands out, as a stream. It keeps everything that nobody has taken yet, so that nothing is
-/// lost; who leaves it cancels the task that produces.
+/// Returns the elements that `produce` yields as a stream. The buffer is unbounded, so that no element is lost.
+/// Leaving the stream cancels the task that produces.
 func streaming<Element: Sendable>(
     _ produce: @escaping @Sendable (@escaping @Sendable (Element) -> Void) async throws -> Void
 ) -> AsyncThrowingStream<Element, any Error> {

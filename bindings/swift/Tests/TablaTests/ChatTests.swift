@@ -1,11 +1,11 @@
-// Conversations: messages, templates, thoughts and calls.
+// Conversations: messages, templates, reasoning and tool calls.
 
 import XCTest
 
 @testable import Tabla
 
 final class ChatTests: XCTestCase {
-    /// A template with thoughts and calls as Qwen's have them, small enough to read.
+    /// A small template with the reasoning and tool-call formats of Qwen.
     let template = """
         {% for m in messages %}{{ m.role }}: {{ m.content }}
         {% for c in m.tool_calls %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}
@@ -18,7 +18,7 @@ final class ChatTests: XCTestCase {
         "additionalProperties": false}}}]
         """
 
-    func testAMessageIsThatOfOpenAI() throws {
+    func testMessageHasOpenAIFormat() throws {
         var message = Message.assistant("Up!")
         message.toolCalls = [ToolCall(id: "a", name: "fly", arguments: #"{"high":true}"#)]
         let data = try JSONEncoder().encode(message)
@@ -40,7 +40,7 @@ final class ChatTests: XCTestCase {
         XCTAssertEqual(Message.tool("done", answers: message.toolCalls![0]).toolCallID, "a")
     }
 
-    func testAConversationGoesOn() async throws {
+    func testConversationContinues() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()
@@ -67,7 +67,7 @@ final class ChatTests: XCTestCase {
         _ = try await session.respond(to: messages, chat: chat, options: greedy(4))
     }
 
-    func testThoughtsAreToldApart() async throws {
+    func testReasoningIsSeparatedFromContent() async throws {
         let model = try await storyModel()
         var chat = ChatOptions()
         chat.template = template
@@ -79,7 +79,7 @@ final class ChatTests: XCTestCase {
         XCTAssertNil(answer.toolCalls)
     }
 
-    func testACallIsForcedAndAnswered() async throws {
+    func testForcedToolCallAndResult() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()
@@ -103,7 +103,7 @@ final class ChatTests: XCTestCase {
         }
     }
 
-    func testWhatATemplateRefusesIsSaid() async throws {
+    func testTemplateErrorsAreReported() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()

@@ -1,4 +1,4 @@
-// What tests have in common.
+// Shared helpers of the tests.
 
 import Foundation
 import XCTest
@@ -14,7 +14,7 @@ func storyModel(maxContext: UInt32 = 512, sequences: UInt32 = 1) async throws ->
     return try await Model.load(options: options)
 }
 
-/// The likeliest tokens, so many of them.
+/// Options of greedy sampling with at most `maxTokens` tokens.
 func greedy(_ maxTokens: UInt32) -> GenerateOptions {
     var options = GenerateOptions()
     options.temperature = 0
@@ -22,7 +22,7 @@ func greedy(_ maxTokens: UInt32) -> GenerateOptions {
     return options
 }
 
-/// What never ends by itself.
+/// Options of an answer that does not end by itself.
 var endless: GenerateOptions {
     var options = GenerateOptions()
     options.ignoreStops = true
@@ -31,7 +31,7 @@ var endless: GenerateOptions {
     return options
 }
 
-/// A small model of the repository's tests.
+/// Path of a small test model of the repository.
 func golden(_ name: String) -> String {
     let repository = (0..<5).reduce(URL(fileURLWithPath: #filePath)) { path, _ in
         path.deletingLastPathComponent()
@@ -39,13 +39,13 @@ func golden(_ name: String) -> String {
     return repository.appendingPathComponent("tests/golden/arch/\(name)/model.gguf").path
 }
 
-/// Fails unless `body` throws an error of the library with this code, whose message has these words.
+/// Fails unless `body` throws an error of the library with this code and a message that contains `words`.
 func assertFails(
     _ code: TablaError.Code, _ words: String, line: UInt = #line, _ body: () async throws -> Void
 ) async {
     do {
         try await body()
-        XCTFail("it throws nothing", line: line)
+        XCTFail("no error was thrown", line: line)
     } catch let error as TablaError {
         XCTAssertEqual(error.code, code, error.message, line: line)
         XCTAssertTrue(error.message.contains(words), error.message, line: line)
@@ -58,7 +58,7 @@ func assertFails(
 func assertCancelled(line: UInt = #line, _ body: () async throws -> Void) async {
     do {
         try await body()
-        XCTFail("it throws nothing", line: line)
+        XCTFail("no error was thrown", line: line)
     } catch {
         XCTAssertTrue(error is CancellationError, "\(error)", line: line)
     }

@@ -1,19 +1,19 @@
-// Loading, facts, the tokenizer, what the library says of itself.
+// Models: loading, properties, tokenizer, tables; version and log of the library.
 
 import XCTest
 
 @testable import Tabla
 
 final class ModelTests: XCTestCase {
-    func testProgressComesToItsEnd() async throws {
-        let heard = Locked<[LoadProgress]>([])
+    func testProgressReportsEveryStage() async throws {
+        let received = Locked<[LoadProgress]>([])
         var options = LoadOptions()
         options.device = .cpu
         options.maxContext = 64
         let model = try await Model.load(options: options) { progress in
-            heard.with { $0.append(progress) }
+            received.with { $0.append(progress) }
         }
-        let stages = heard.with { $0 }
+        let stages = received.with { $0 }
         XCTAssertEqual(stages.map(\.stage), Array(1...18))
         XCTAssertEqual(stages.map(\.done), stages.map(\.done).sorted())
         XCTAssertEqual(stages.last?.done, 1)
@@ -24,7 +24,7 @@ final class ModelTests: XCTestCase {
         XCTAssertFalse(model.facts.device.isEmpty)
     }
 
-    func testCancellingTheTaskStopsALoad() async throws {
+    func testCancellingTheTaskCancelsLoading() async throws {
         let (stages, cancelled) = (Locked(0), DispatchSemaphore(value: 0))
         let load = Task {
             try await Model.load { _ in
@@ -42,7 +42,7 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(stages.with { $0 }, 1)
     }
 
-    func testALoadThatFailsSaysWhy() async throws {
+    func testLoadErrorsNameTheCause() async throws {
         await assertFails(.io, "missing.gguf") { _ = try await Model.load("missing.gguf") }
         await assertFails(.argument, "NUL at byte 1") { _ = try await Model.load("a\0b") }
         var options = LoadOptions()
@@ -56,7 +56,7 @@ final class ModelTests: XCTestCase {
         }
     }
 
-    func testTextBecomesTokensAndBack() async throws {
+    func testTokenizerRoundTrips() async throws {
         let model = try await storyModel()
         let text = "The fox laughed: \u{e9}\u{1f642}\0!"
         let tokens = try model.tokenize(text)
@@ -69,7 +69,7 @@ final class ModelTests: XCTestCase {
         await assertFails(.argument, "vocabulary") { _ = try model.bytes(of: .max) }
     }
 
-    func testTablesCanBeRead() async throws {
+    func testTables() async throws {
         let model = try await storyModel()
         XCTAssertTrue(try model.table().contains("embed_q8_0"))
         XCTAssertTrue(try model.table("step", tokens: 5).hasPrefix("; table step, 8 tokens"))
@@ -79,7 +79,7 @@ final class ModelTests: XCTestCase {
         await assertFails(.argument, "nowhere") { _ = try model.table("nowhere") }
     }
 
-    func testADigestIsOfTheFiles() async throws {
+    func testDigestDependsOnTheFiles() async throws {
         let (one, again) = (try await storyModel(), try await storyModel(maxContext: 64))
         let other = try await Model.load(golden("llama"))
         let digests = try await (one.digest(), again.digest(), other.digest())
@@ -88,14 +88,14 @@ final class ModelTests: XCTestCase {
         XCTAssertNotEqual(digests.0, digests.2)
     }
 
-    func testTheLibrarySaysWhatItIs() async throws {
+    func testVersionAndDevices() async throws {
         XCTAssertEqual(Library.version.split(separator: ".").count, 3)
         let json = try await Library.devices()
         let devices = try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: Any]
         XCTAssertNotNil(try XCTUnwrap(devices)["cpu"])
     }
 
-    func testTheLogIsHeard() async throws {
+    func testSetLogReceivesMessages() async throws {
         let tooLong = UInt32(try await storyModel().facts.contextTrained + 1)
         let lines = Locked<[String]>([])
         try Library.setLog(.warn) { level, line in
@@ -103,10 +103,10 @@ final class ModelTests: XCTestCase {
             lines.with { $0.append(line) }
         }
         _ = try await storyModel(maxContext: tooLong)
-        try Library.setLog(.off) { _, _ in XCTFail("nobody is to be told") }
-        let heard = lines.with { $0 }
-        XCTAssertTrue(heard.contains { $0.contains("trained context length") }, "\(heard)")
+        try Library.setLog(.off) { _, _ in XCTFail("message after the log was disabled") }
+        let messages = lines.with { $0 }
+        XCTAssertTrue(messages.contains { $0.contains("trained for") }, "\(messages)")
         _ = try await storyModel(maxContext: tooLong)
-        XCTAssertEqual(lines.with { $0 }, heard)
+        XCTAssertEqual(lines.with { $0 }, messages)
     }
 }

@@ -1,4 +1,4 @@
-// What options do to an answer: each way by which they go through C.
+// Options: every kind of field that is passed to the C library.
 
 import XCTest
 
@@ -7,7 +7,7 @@ import XCTest
 final class OptionsTests: XCTestCase {
     let prompt = "Once upon a time"
 
-    func testTheDefaultsAreTheLibrarys() {
+    func testDefaultsAreThoseOfTheLibrary() {
         let options = GenerateOptions()
         XCTAssertEqual(options.temperature, 0.8)
         XCTAssertEqual(options.topK, 40)
@@ -16,7 +16,7 @@ final class OptionsTests: XCTestCase {
         XCTAssertFalse(options.ignoreStops)
     }
 
-    func testTheSeedDrawsTheSame() async throws {
+    func testSameSeedGivesSameText() async throws {
         let model = try await storyModel()
         var options = GenerateOptions()
         options.maxTokens = 24
@@ -30,7 +30,7 @@ final class OptionsTests: XCTestCase {
         XCTAssertNotEqual(one, other)
     }
 
-    func testListsReachTheLibrary() async throws {
+    func testListsArePassedToTheLibrary() async throws {
         let model = try await storyModel()
         let plain = try await Session(model).generate(prompt, options: greedy(24))
         let word = try XCTUnwrap(plain.split(separator: " ").dropFirst(3).first.map(String.init))
@@ -67,7 +67,7 @@ final class OptionsTests: XCTestCase {
         }
     }
 
-    func testLogProbsAreTold() async throws {
+    func testLogProbs() async throws {
         let session = try Session(try await storyModel())
         var options = greedy(8)
         options.logProbs = 3
@@ -82,7 +82,7 @@ final class OptionsTests: XCTestCase {
         }
     }
 
-    func testGuessesChangeNothing() async throws {
+    func testSpeculationDoesNotChangeTokens() async throws {
         let model = try await storyModel()
         let plain = try await Session(model).generate(prompt, options: greedy(24))
         for speculation in [GenerateOptions.Speculation.lookup, .draft(try await storyModel())] {
@@ -93,7 +93,7 @@ final class OptionsTests: XCTestCase {
         }
     }
 
-    func testWhatIsOutOfRangeIsRefused() async throws {
+    func testValueOutOfRangeIsRejected() async throws {
         let session = try Session(try await storyModel())
         var options = GenerateOptions()
         options.topP = 7
@@ -102,7 +102,7 @@ final class OptionsTests: XCTestCase {
         }
     }
 
-    func testAnswersFollowAGrammar() async throws {
+    func testGrammarsConstrainAnswers() async throws {
         let model = try await storyModel()
         func answer(_ source: Grammar.Source) async throws -> String {
             var options = greedy(64)
@@ -123,7 +123,7 @@ final class OptionsTests: XCTestCase {
         await assertFails(.grammar, "unclosed group") { _ = try await Grammar(model, .regex("(")) }
     }
 
-    func testTextsBecomeEmbeddings() async throws {
+    func testEmbeddings() async throws {
         let model = try await Model.load(golden("bert"))
         XCTAssertTrue(model.facts.isEncoder)
         let session = try Session(model)

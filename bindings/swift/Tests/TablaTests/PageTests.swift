@@ -1,4 +1,4 @@
-// The examples of docs/swift.md, which stand there as they stand here.
+// The examples of docs/swift.md. A test of the repository checks that they are the same.
 
 import Foundation
 import Tabla

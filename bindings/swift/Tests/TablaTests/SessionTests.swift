@@ -1,4 +1,4 @@
-// Sequences: prompts, answers, and what ends them.
+// Sessions: prompts, answers, cancellation, forks, files and scores.
 
 import XCTest
 
@@ -7,7 +7,7 @@ import XCTest
 final class SessionTests: XCTestCase {
     let prompt = "Once upon a time"
 
-    func testAStreamHasTheTextOfTheAnswer() async throws {
+    func testStreamEqualsCompleteAnswer() async throws {
         let model = try await storyModel()
         let whole = try Session(model)
         let text = try await whole.generate(prompt, options: greedy(32))
@@ -36,7 +36,7 @@ final class SessionTests: XCTestCase {
             count += 1
             if count == 3 { break }
         }
-        // The session is free again, and what it has goes on.
+        // The session is idle again, and its sequence can be continued.
         let tokens = try await session.tokens
         XCTAssertGreaterThan(tokens.count, 3)
         let text = try await session.generate(options: greedy(4))
@@ -67,9 +67,9 @@ final class SessionTests: XCTestCase {
         XCTAssertEqual(finish, .cancelled)
     }
 
-    func testAnswersLeaveSwiftsThreadsAlone() async throws {
+    func testAnswersDoNotBlockSwiftThreads() async throws {
         let model = try await storyModel(maxContext: 128, sequences: 2)
-        // More than there are threads for tasks.
+        // More tasks than threads of the cooperative pool.
         let tasks = try (0..<2 * ProcessInfo.processInfo.activeProcessorCount).map { _ in
             let session = try Session(model)
             return Task { [prompt] in try await session.generate(prompt, options: endless) }
@@ -81,7 +81,7 @@ final class SessionTests: XCTestCase {
         }
     }
 
-    func testSessionsTogetherAnswerAsAlone() async throws {
+    func testConcurrentSessionsGiveTheSameAnswers() async throws {
         let model = try await storyModel(maxContext: 128, sequences: 4)
         let alone = try await Session(model).generate(prompt, options: greedy(24))
         try await withThrowingTaskGroup(of: String.self) { group in
@@ -96,7 +96,7 @@ final class SessionTests: XCTestCase {
         }
     }
 
-    func testAStepTakesTheLargestLogit() async throws {
+    func testGreedyStepPicksTheLargestLogit() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         let tokens = try model.tokenize(prompt, addSpecial: true)
@@ -111,7 +111,7 @@ final class SessionTests: XCTestCase {
         XCTAssertEqual(sequence, tokens + [token])
     }
 
-    func testASequenceIsCutForkedAndSaved() async throws {
+    func testTruncateForkAndSave() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         _ = try await session.generate(prompt, options: greedy(8))
@@ -121,12 +121,12 @@ final class SessionTests: XCTestCase {
         defer { try? FileManager.default.removeItem(atPath: path) }
         try await session.save(path)
         let loaded = try await Session.load(path, for: model)
-        let goesOn = try await session.generate(options: greedy(8))
+        let continued = try await session.generate(options: greedy(8))
         for other in [fork, loaded] {
             let same = try await other.tokens
             XCTAssertEqual(same, tokens)
             let text = try await other.generate(options: greedy(8))
-            XCTAssertEqual(text, goesOn)
+            XCTAssertEqual(text, continued)
         }
         try await session.truncate(3)
         let cut = try await session.tokens
@@ -138,14 +138,14 @@ final class SessionTests: XCTestCase {
         await assertFails(.io, "no-folder") { try await session.save("no-folder/of/this/name") }
     }
 
-    func testAnEmptySequenceHasNoNextToken() async throws {
+    func testEmptySequenceIsAnError() async throws {
         let session = try Session(try await storyModel())
         await assertFails(.state, "empty") { _ = try await session.step() }
         await assertFails(.state, "empty") { _ = try await session.generate() }
         await assertFails(.argument, "NUL") { _ = try await session.generate("a\0b") }
     }
 
-    func testScoresAreOfTheTokens() async throws {
+    func testScores() async throws {
         let model = try await storyModel()
         let session = try Session(model)
         let tokens = try model.tokenize("Once upon a time there was a fox.", addSpecial: true)

@@ -1,5 +1,5 @@
-// A conversation: `chat [model]`, each line of standard input is a turn. Without a model it is the
-// built-in one, which has no chat template of its own.
+// Chat: `chat [model]`. Each line of standard input is a message. The default is the built-in story
+// model, which has no chat template.
 
 import Foundation
 import Tabla
@@ -17,7 +17,7 @@ do {
     while let line = readLine() {
         messages.append(.user(line))
         var answer = ""
-        // The whole conversation again: what the session knows of it is not computed again.
+        // Passes the whole conversation; the session only computes new tokens.
         for try await part in session.streamResponse(to: messages, chat: chat, options: options) {
             if case .content(let text) = part {
                 answer += text

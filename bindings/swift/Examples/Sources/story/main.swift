@@ -1,4 +1,4 @@
-// A story: `story [model [prompt]]`. Without a model it is the built-in one.
+// Generates a story: `story [model [prompt]]`. The default is the built-in story model.
 
 import Foundation
 import Tabla

@@ -1,4 +1,4 @@
-//! One call at a time: what a handle has that a call has to itself.
+//! Exclusive access to an object, one call at a time, without waiting.
 
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,46 +6,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use tabla::error::{Result, bail};
 
-/// What one call at a time has to itself. A second one is an error, not a wait.
-pub(super) struct Turn<T> {
+/// Object that one call at a time accesses. A second call is an error and does not wait.
+pub(super) struct Exclusive<T> {
     inner: Mutex<T>,
-    /// Who is inside a call, so that a callback's call is told from another thread's.
-    inside: Mutex<Option<ThreadId>>,
+    /// Thread of the current call, to distinguish a call from its callback from one of another thread.
+    owner: Mutex<Option<ThreadId>>,
     poisoned: AtomicBool,
 }
 
-impl<T> Turn<T> {
+impl<T> Exclusive<T> {
     pub(super) fn new(inner: T) -> Self {
         Self {
             inner: Mutex::new(inner),
-            inside: Mutex::new(None),
+            owner: Mutex::new(None),
             poisoned: AtomicBool::new(false),
         }
     }
 
-    /// Runs a call on it, which messages say the `name` of.
+    /// Runs a call on the object. `name` is the type of the object in messages.
     ///
     /// # Errors
     ///
-    /// `Busy`, `Reentrant`, `Poisoned` where a call has panicked; as of `call`.
+    /// `Busy`, `Reentrant`, `Poisoned` after a panic, and errors of `call`.
     pub(super) fn enter<R>(&self, name: &str, call: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         let me = Some(std::thread::current().id());
         let Some(mut inner) = self.inner.try_lock() else {
-            if *self.inside.lock() == me {
-                bail!(Reentrant, "a callback calls the {name} that is calling it");
+            if *self.owner.lock() == me {
+                bail!(Reentrant, "the {name} was called from its own callback");
             }
-            bail!(Busy, "the {name} is in another call");
+            bail!(Busy, "the {name} is in use by another call");
         };
-        // It is set before the lock is given back.
+        // The flag is set before the lock is released.
         if self.poisoned.load(Ordering::Acquire) {
             bail!(
                 Poisoned,
-                "a call on this {name} panicked: free it and make another"
+                "a call on this {name} panicked: free it and create a new one"
             );
         }
-        *self.inside.lock() = me;
+        *self.owner.lock() = me;
         let out = catch_unwind(AssertUnwindSafe(|| call(&mut inner)));
-        *self.inside.lock() = None;
+        *self.owner.lock() = None;
         out.unwrap_or_else(|panic| {
             self.poisoned.store(true, Ordering::Release);
             resume_unwind(panic)
