@@ -6,6 +6,8 @@ mod args;
 mod commands;
 mod hub;
 mod output;
+#[cfg(test)]
+mod reference;
 
 use clap::Parser;
 use commands::Cli;

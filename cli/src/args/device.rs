@@ -15,45 +15,45 @@ use tabla::{
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
     /// Device; auto uses a hardware GPU if there is one, otherwise the CPU
-    #[arg(long, value_enum, default_value_t = DeviceArg::Auto)]
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = DeviceArg::Auto)]
     device: DeviceArg,
     /// GPU, by part of its name or by its index in `tabla devices`
-    #[arg(long, value_name = "NAME|INDEX")]
+    #[arg(help_heading = "Device", long, value_name = "NAME|INDEX")]
     adapter: Option<String>,
     /// GPU features to use: all that the GPU has, or only the baseline of WebGPU
-    #[arg(long, value_enum, default_value_t = FeaturesArg::All)]
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = FeaturesArg::All)]
     gpu_features: FeaturesArg,
     /// Number of CPU threads [default: number of cores]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(help_heading = "Device", short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
     /// Arithmetic of matrix products. exact computes in f32 and stores the KV cache in f32. fast
     /// quantizes activations to int8, or rounds them to bf16 or f16
-    #[arg(long, value_enum, default_value_t = PrecisionArg::Fast)]
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionArg::Fast)]
     precision: PrecisionArg,
-    /// WeightsArg on the CPU: packed into memory for faster kernels, or memory-mapped from the file. auto
+    /// Weights on the CPU: packed into memory for faster kernels, or memory-mapped from the file. auto
     /// packs if they fit into memory. Applies to quantized weights, and to BF16 with AMX and --precision
     /// fast
-    #[arg(long, value_enum, default_value_t = WeightsArg::Auto)]
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = WeightsArg::Auto)]
     weights: WeightsArg,
     /// Command buffers on the GPU: recorded once (Vulkan only), or encoded for every submission; auto
     /// records if possible
-    #[arg(long, value_enum, default_value_t = ReplayArg::Auto)]
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = ReplayArg::Auto)]
     replay: ReplayArg,
     /// Ignore the results of `tabla tune`
-    #[arg(long)]
+    #[arg(help_heading = "Device", long)]
     no_tuning: bool,
     /// Folder with WGSL files that replace embedded shaders
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(help_heading = "Device", long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
     /// Layout of I2_S tensors; auto is 128, other builds of bitnet.cpp write the others
-    #[arg(long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
+    #[arg(help_heading = "Device", long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
     i2s_layout: Layout,
     /// Requantize the output projection (lm_head) while loading, to read fewer bytes per token
-    #[arg(long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&HEAD_TYPES, name))]
+    #[arg(help_heading = "Device", long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&HEAD_TYPES, name))]
     head_type: Option<DType>,
     /// Type of the KV cache. q8_0 needs a head size that is a multiple of 64 [default: f16, or f32 with
     /// --precision exact]
-    #[arg(long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
+    #[arg(help_heading = "Device", long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
     cache_type: Option<DType>,
 }
 

@@ -10,17 +10,10 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub(crate) struct HubArg {
     /// Model on the Hugging Face Hub, downloaded on first use [short: -hf]
-    #[arg(long, value_name = "ORG/REPO[:QUANT]")]
+    #[arg(help_heading = "Model", long, value_name = "ORG/REPO[:QUANT]")]
     hf_repo: Option<HubModel>,
-    #[command(flatten)]
-    offline: OfflineArg,
-}
-
-/// Whether the network may be used.
-#[derive(Args, Debug)]
-pub(crate) struct OfflineArg {
     /// Use cached models only, without network access
-    #[arg(long)]
+    #[arg(help_heading = "Model", long)]
     offline: bool,
 }
 
@@ -28,19 +21,8 @@ impl HubArg {
     /// Returns the local path of the model, downloaded if needed, or `None` if the option is absent.
     pub(crate) fn locate(&self, report: fn(&str)) -> Result<Option<PathBuf>, Failure> {
         let model = self.hf_repo.as_ref();
-        let path = model.map(|model| hub::locate(model, self.offline.access(), report));
+        let path = model.map(|model| hub::locate(model, Access::new(self.offline), report));
         path.transpose()
-    }
-}
-
-impl OfflineArg {
-    /// Returns whether the network may be used.
-    pub(crate) fn access(&self) -> Access {
-        if self.offline {
-            Access::Cache
-        } else {
-            Access::from_env()
-        }
     }
 }
 

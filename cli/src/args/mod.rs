@@ -10,7 +10,7 @@ mod structure;
 mod texts;
 
 pub(crate) use device::{ContextArg, DeviceArgs};
-pub(crate) use hub::{OfflineArg, expand_short_options};
+pub(crate) use hub::expand_short_options;
 pub(crate) use model::{FileArg, ModelArg, source_name};
 pub(crate) use prompt::PromptArgs;
 pub(crate) use sampling::{OverflowArgs, SamplingArgs};

@@ -11,7 +11,13 @@ use tabla::Source;
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
     /// Model: a GGUF file, a safetensors file or a model folder [default: the built-in story model]
-    #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
+    #[arg(
+        help_heading = "Model",
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with = "hf_repo"
+    )]
     model: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) hub: HubArg,

@@ -1,7 +1,7 @@
 //! The commands, each with a file or folder.
 
 mod bench;
-mod chat;
+pub(crate) mod chat;
 mod common;
 mod convert;
 mod devices;

@@ -75,8 +75,11 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Returns `Cache` if `HF_HUB_OFFLINE` is set.
-    pub(crate) fn from_env() -> Self {
+    /// Returns `Cache` for `--offline`, or if `HF_HUB_OFFLINE` is set.
+    pub(crate) fn new(offline: bool) -> Self {
+        if offline {
+            return Self::Cache;
+        }
         let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
         match value.to_ascii_uppercase().as_str() {
             "1" | "ON" | "YES" | "TRUE" => Self::Cache,

@@ -256,7 +256,7 @@ impl Server {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(()).map_err(|_| {
-            Failure::new("the Hub token has characters that are not allowed in a header")
+            Failure::new("invalid token: HF_TOKEN or the token file has characters that are not allowed in a header")
         })?;
         self.agent
             .run(request)
