@@ -1,5 +1,6 @@
 //! Generates the reference part of `docs/cli.md` from the definitions of commands and options.
 
+use crate::args::SHORT_OPTIONS;
 use crate::commands::Cli;
 use crate::commands::chat::commands::{COMMANDS, KEYS};
 use clap::{Arg, Command, CommandFactory};
@@ -133,12 +134,16 @@ fn syntax(arg: &Arg) -> String {
             false => format!("`[{values}]`"),
         };
     }
-    let mut names_of_option = Vec::new();
-    names_of_option.extend(arg.get_short().map(|short| format!("`-{short}`")));
+    let mut options = Vec::new();
+    options.extend(arg.get_short().map(|short| format!("`-{short}`")));
     let aliases = arg.get_visible_aliases().unwrap_or_default();
     let longs = arg.get_long().into_iter().chain(aliases);
-    names_of_option.extend(longs.map(|long| format!("`--{long}`")));
-    let mut text = names_of_option.join(", ");
+    options.extend(longs.map(|long| format!("`--{long}`")));
+    let long = options.last().cloned().unwrap_or_default();
+    let expanded = SHORT_OPTIONS.iter();
+    let expanded = expanded.filter(|(_, option)| long == format!("`{option}`"));
+    options.splice(0..0, expanded.map(|(short, _)| format!("`{short}`")));
+    let mut text = options.join(", ");
     if takes_values {
         text.push_str(&format!(" `<{}>`", names.join("> <")));
     }

@@ -321,7 +321,7 @@ fn writes_logits_as_npy() {
 
 #[test]
 fn logits_rejects_ids_out_of_the_vocabulary() {
-    let file = Scratch::new("refused.npy");
+    let file = Scratch::new("rejected.npy");
     let args = [
         "logits",
         "--device",
@@ -509,6 +509,6 @@ fn context_shift_continues_at_a_full_context() {
     let object = tabla(&[&story[..], &full].concat()).json();
     assert_eq!(object["finish"], "length");
     assert_eq!(object["tokens"].as_array().map(Vec::len), Some(60));
-    let refused = tabla(&["run", "--keep", "5"]);
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let rejected = tabla(&["run", "--keep", "5"]);
+    assert_eq!(rejected.code, Some(2), "{}", rejected.stderr);
 }

@@ -187,9 +187,9 @@ fn quantization_types_match_llama_cpp() {
         let (x, y) = (decoded(&before, name), decoded(&file, name));
         let sum = |v: &mut dyn Iterator<Item = f32>| v.map(|x| f64::from(x).powi(2)).sum::<f64>();
         let error = sum(&mut x.iter().zip(&y).map(|(x, y)| x - y));
-        let found = (error / sum(&mut x.iter().copied())).sqrt();
+        let actual = (error / sum(&mut x.iter().copied())).sqrt();
         let stated = tensor["error"].as_f64().expect("a number");
-        assert!((found - stated).abs() < 1e-6, "{name}: {found} {stated}");
+        assert!((actual - stated).abs() < 1e-6, "{name}: {actual} {stated}");
         assert!(stated < 0.09, "{name}: {stated}");
     }
     assert_eq!(folder.names(), ["in.gguf", "out.gguf"]);

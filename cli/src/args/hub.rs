@@ -27,7 +27,7 @@ impl HubArg {
 }
 
 /// Short options of llama.cpp with several letters, which clap does not support, and their long forms.
-const SHORT_OPTIONS: [(&str, &str); 3] = [
+pub(crate) const SHORT_OPTIONS: [(&str, &str); 3] = [
     ("-hf", "--hf-repo"),
     ("-npl", "--n-parallel"),
     ("-ntg", "--n-gen"),

@@ -10,6 +10,8 @@ mod structure;
 mod texts;
 
 pub(crate) use device::{ContextArg, DeviceArgs};
+#[cfg(test)]
+pub(crate) use hub::SHORT_OPTIONS;
 pub(crate) use hub::expand_short_options;
 pub(crate) use model::{FileArg, ModelArg, source_name};
 pub(crate) use prompt::PromptArgs;

@@ -256,7 +256,9 @@ impl Server {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(()).map_err(|_| {
-            Failure::new("invalid token: HF_TOKEN or the token file has characters that are not allowed in a header")
+            Failure::new(
+                "invalid token: HF_TOKEN or the token file has characters that are not allowed",
+            )
         })?;
         self.agent
             .run(request)

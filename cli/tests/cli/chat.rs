@@ -54,8 +54,8 @@ fn responds_to_one_message_or_to_lines() {
     assert!(once.text().ends_with('\n') && once.text().len() > 1);
     assert_eq!(once.stderr, "");
     let lines = with(&["--chat-template", "alpaca", "--system-prompt", "Be brief."]);
-    let said = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
-    assert!(said.text().lines().count() >= 2, "{}", said.text());
+    let ran = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
+    assert!(ran.text().lines().count() >= 2, "{}", ran.text());
 
     // The template as source and as a file.
     let source = "{{ messages[-1].content }} there was {{ who }}";

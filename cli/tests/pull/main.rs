@@ -405,7 +405,7 @@ fn errors_tell_how_to_fix_them() {
         (500, "returned status 500"),
     ] {
         hub.model().error = Some((status, String::new(), "Its own words.".to_string()));
-        let fresh = Home::new("refused");
+        let fresh = Home::new("status");
         let failed = ran(fresh
             .command(&hub.endpoint, &["pull", REPO])
             .env("HF_TOKEN", "secret"));

@@ -370,7 +370,7 @@ impl Machine<'_> {
             return Ok(());
         };
         terminal::note(&format!(
-            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, measured in registers with {} threads, {}",
+            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, measured with {} threads, {}",
             peak.int8 / 1e9,
             peak.bf16 / 1e9,
             peak.float / 1e9,
