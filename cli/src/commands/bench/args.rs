@@ -13,7 +13,7 @@ pub(crate) struct BenchArgs {
     #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_values_t = [512])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_prompt: Vec<u32>,
-    /// Numbers of tokens to generate [short: -ntg]; 0: no generation test
+    /// Numbers of tokens to generate; 0: no generation test [short: -ntg]
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [128])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_gen: Vec<u32>,
@@ -21,7 +21,7 @@ pub(crate) struct BenchArgs {
     #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_values_t = [0])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_depth: Vec<u32>,
-    /// Numbers of parallel sequences [short: -npl]; replaces the tests of one sequence
+    /// Numbers of parallel sequences; replaces the tests of one sequence [short: -npl]
     #[arg(
         long,
         value_name = "N",
