@@ -1,12 +1,13 @@
-//! `tabla`: tells a story, runs the user's model, and shows what the library makes of a file.
+//! `tabla`: the command-line program.
 //!
-//! Standard output carries results and nothing else; whatever is said about them goes to standard
-//! error.
+//! Results go to standard output, everything else to standard error.
 
 mod args;
 mod commands;
 mod hub;
 mod output;
+#[cfg(test)]
+mod reference;
 
 use clap::Parser;
 use commands::Cli;
@@ -15,14 +16,14 @@ use output::{terminal, warnings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(args::spelt_out(std::env::args_os()));
+    let cli = Cli::parse_from(args::expand_short_options(std::env::args_os()));
     if !cli.is_quiet() {
-        warnings::show();
+        warnings::enable();
     }
-    let done = cli.execute();
-    // What was written goes out even where something failed behind it.
+    let result = cli.execute();
+    // Output that precedes an error is written too.
     let flushed = terminal::flush();
-    match done.and(flushed) {
+    match result.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => print_failure(&failure),
     }

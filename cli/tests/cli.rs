@@ -1,7 +1,5 @@
-//! The program as a user meets it: what it prints where, and with which exit code.
+//! Tests of the program: output, standard error and exit codes.
 
-#[path = "cli/answer.rs"]
-mod answer;
 #[path = "cli/bench.rs"]
 mod bench;
 #[path = "cli/chat.rs"]
@@ -12,6 +10,8 @@ mod embed;
 mod perplexity;
 #[path = "cli/rerank.rs"]
 mod rerank;
+#[path = "cli/structure.rs"]
+mod structure;
 #[path = "cli/trace.rs"]
 mod trace;
 #[path = "cli/tune.rs"]
@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What a run left behind.
+/// The output of a run.
 struct Ran {
     code: Option<i32>,
     stdout: Vec<u8>,
@@ -44,7 +44,7 @@ fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tabla"));
     command
         .args(args)
-        // What the user has measured changes no test.
+        // Tunings of the user must not change results.
         .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -55,18 +55,18 @@ fn tabla(args: &[&str]) -> Ran {
     ran(program(args)
         .stdin(Stdio::null())
         .output()
-        .expect("it runs"))
+        .expect("program starts"))
 }
 
 fn tabla_with_input(args: &[&str], input: &str) -> Ran {
     let mut child = program(args)
         .stdin(Stdio::piped())
         .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("it is piped");
-    stdin.write_all(input.as_bytes()).expect("it listens");
+        .expect("program starts");
+    let mut stdin = child.stdin.take().expect("piped stream");
+    stdin.write_all(input.as_bytes()).expect("open stdin");
     drop(stdin);
-    ran(child.wait_with_output().expect("it ends"))
+    ran(child.wait_with_output().expect("program exits"))
 }
 
 fn ran(output: Output) -> Ran {
@@ -77,7 +77,7 @@ fn ran(output: Output) -> Ran {
     }
 }
 
-/// A file of this test run, removed at its end.
+/// A temporary file.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -86,22 +86,20 @@ impl Scratch {
         Self(folder.join(format!("{}-{name}", std::process::id())))
     }
 
-    fn holding(name: &str, bytes: &[u8]) -> Self {
+    fn with_bytes(name: &str, bytes: &[u8]) -> Self {
         let file = Self::new(name);
-        std::fs::write(&file.0, bytes).expect("the scratch folder takes files");
+        std::fs::write(&file.0, bytes).expect("writable folder");
         file
     }
 
     fn path(&self) -> &str {
-        self.0
-            .to_str()
-            .expect("the scratch folder has a plain name")
+        self.0.to_str().expect("UTF-8 path")
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A test that made no file has nothing to remove.
+        // The test may not have created the file.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -109,12 +107,12 @@ impl Drop for Scratch {
 const GREEDY: [&str; 6] = ["--device", "cpu", "--temp", "0", "-n", "24"];
 
 #[test]
-fn greedy_tells_the_same_story_twice() {
+fn greedy_output_is_deterministic() {
     let run = || tabla(&GREEDY);
     let story = run();
     assert!(story.text().len() > 24, "{:?}", story.text());
     assert_eq!(story.text(), run().text());
-    // The prompt and everything else about the story stand elsewhere.
+    // The prompt and the statistics go to standard error.
     assert!(!story.text().contains("Once upon a time"));
     assert!(
         story.stderr.contains("Once upon a time"),
@@ -125,7 +123,7 @@ fn greedy_tells_the_same_story_twice() {
 }
 
 #[test]
-fn a_seed_repeats_a_story() {
+fn equal_seeds_generate_equal_text() {
     let story = |seed| {
         let args = ["run", "--device", "cpu", "-n", "24", "-q", "-s", seed];
         tabla(&args).text().to_string()
@@ -135,13 +133,13 @@ fn a_seed_repeats_a_story() {
 }
 
 #[test]
-fn quiet_says_nothing() {
+fn quiet_prints_nothing_to_stderr() {
     let args = ["run", "--device", "cpu", "-n", "4", "-q"];
     assert_eq!(tabla(&args).stderr, "");
 }
 
 #[test]
-fn json_holds_the_story() {
+fn json_has_the_generated_text() {
     let story = tabla(&GREEDY).text().to_string();
     let mut args = vec!["run", "--json"];
     args.extend(GREEDY);
@@ -154,8 +152,8 @@ fn json_holds_the_story() {
 }
 
 #[test]
-fn the_prompt_comes_from_where_it_is_given() {
-    let file = Scratch::holding("prompt.txt", b"The little dog\n");
+fn reads_the_prompt_from_option_file_and_stdin() {
+    let file = Scratch::with_bytes("prompt.txt", b"The little dog\n");
     let prompt = |args: &[&str], input: &str| {
         let mut all = vec!["run", "--device", "cpu", "-n", "1", "--json"];
         all.extend(args);
@@ -170,18 +168,18 @@ fn the_prompt_comes_from_where_it_is_given() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let mut child = program(&["--device", "cpu", "-n", "64", "-q"])
         .stdin(Stdio::null())
         .spawn()
-        .expect("it starts");
+        .expect("program starts");
     drop(child.stdout.take());
-    let ran = ran(child.wait_with_output().expect("it ends"));
+    let ran = ran(child.wait_with_output().expect("program exits"));
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
 }
 
 #[test]
-fn the_context_ends_the_story() {
+fn stops_at_a_full_context() {
     let args = [
         "run",
         "--device",
@@ -198,14 +196,14 @@ fn the_context_ends_the_story() {
 }
 
 #[test]
-fn a_prompt_that_does_not_fit_says_what_helps() {
+fn rejects_prompts_over_the_context_size() {
     let long = "dog ".repeat(200);
     let ran = tabla(&["run", "--device", "cpu", "-c", "16", "-p", &long]);
-    check_failure(&ran, "-c takes more");
+    check_failure(&ran, "increase it with -c");
 }
 
-/// One line that begins with `error:` and contains the clue, and exit code 1.
-fn check_failure(ran: &Ran, clue: &str) {
+/// Checks for exit code 1 and one line that starts with `error:` and contains the text.
+fn check_failure(ran: &Ran, expected: &str) {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stdout.is_empty());
     let errors: Vec<&str> = ran
@@ -215,18 +213,18 @@ fn check_failure(ran: &Ran, clue: &str) {
         .collect();
     assert_eq!(errors.len(), 1, "{}", ran.stderr);
     assert!(
-        errors[0].contains(clue),
-        "{clue:?} is not in {:?}",
+        errors[0].contains(expected),
+        "{expected:?} is not in {:?}",
         errors[0]
     );
 }
 
 #[test]
-fn bad_files_are_refused_with_their_stage() {
+fn rejects_invalid_files_with_path_and_stage() {
     let folder = env!("CARGO_TARGET_TMPDIR");
-    let empty = Scratch::holding("empty.gguf", b"");
-    let page = Scratch::holding("page.gguf", b"<!DOCTYPE html><html><body>404</body></html>");
-    let cut = Scratch::holding("cut.gguf", b"GGUF\x03\x00\x00\x00\xff");
+    let empty = Scratch::with_bytes("empty.gguf", b"");
+    let page = Scratch::with_bytes("page.gguf", b"<!DOCTYPE html><html><body>404</body></html>");
+    let cut = Scratch::with_bytes("cut.gguf", b"GGUF\x03\x00\x00\x00\xff");
     for path in [
         "/no/such/model.gguf",
         folder,
@@ -243,7 +241,7 @@ fn bad_files_are_refused_with_their_stage() {
 }
 
 #[test]
-fn wrong_arguments_are_usage() {
+fn invalid_arguments_exit_with_2() {
     for args in [
         &["run", "-n", "-2"][..],
         &["run", "--temp", "hot"],
@@ -263,7 +261,7 @@ fn wrong_arguments_are_usage() {
 }
 
 #[test]
-fn tokens_come_back_as_text() {
+fn detokenize_inverts_tokenize() {
     for text in [
         "Once upon a time, there was a cat.",
         "  two  spaces",
@@ -282,14 +280,14 @@ fn tokens_come_back_as_text() {
 }
 
 #[test]
-fn logits_are_a_numpy_array() {
+fn writes_logits_as_npy() {
     let file = Scratch::new("logits.npy");
     let shape = |args: &[&str]| {
         let mut all = vec!["logits", "--device", "cpu", "-o", file.path()];
         all.extend(args);
         let ran = tabla(&all);
         assert_eq!(ran.text(), "");
-        let bytes = std::fs::read(&file.0).expect("it was written");
+        let bytes = std::fs::read(&file.0).expect("output file");
         assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
         let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         assert_eq!(header % 64, 0);
@@ -322,8 +320,8 @@ fn logits_are_a_numpy_array() {
 }
 
 #[test]
-fn logits_refuse_what_is_not_in_the_vocabulary() {
-    let file = Scratch::new("refused.npy");
+fn logits_rejects_ids_out_of_the_vocabulary() {
+    let file = Scratch::new("rejected.npy");
     let args = [
         "logits",
         "--device",
@@ -337,15 +335,15 @@ fn logits_refuse_what_is_not_in_the_vocabulary() {
 }
 
 #[test]
-fn inspect_shows_the_file() {
+fn inspects_a_file() {
     let text = tabla(&["inspect", "--device", "cpu"]);
-    for clue in [
+    for expected in [
         "general.architecture",
         "token_embd.weight",
         "tokenizer",
-        "runs here",
+        "supported  yes",
     ] {
-        assert!(text.text().contains(clue), "{clue}");
+        assert!(text.text().contains(expected), "{expected}");
     }
     let object = tabla(&["inspect", "--device", "cpu", "--json", "-c", "64"]).json();
     assert_eq!(object["runs"], true);
@@ -355,21 +353,21 @@ fn inspect_shows_the_file() {
 }
 
 #[test]
-fn inspect_shows_a_folder() {
+fn inspects_a_folder() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/hf/bf16");
     let text = tabla(&["inspect", "--device", "cpu", folder]);
-    for clue in [
+    for expected in [
         "model-00001-of-00003.safetensors: SAFETENSORS, 182.70 KiB",
-        "a set of 3 files",
+        "3 files",
         "llama.rope.scaling.type",
         "model.layers.1.mlp.down_proj.weight",
         "mostly bf16",
         "stops at 2, 7",
-        "runs here",
+        "supported  yes",
     ] {
         assert!(
-            text.text().contains(clue),
-            "{clue} is not in: {}",
+            text.text().contains(expected),
+            "{expected} is not in: {}",
             text.text()
         );
     }
@@ -382,7 +380,7 @@ fn inspect_shows_a_folder() {
 }
 
 #[test]
-fn tables_are_listed() {
+fn lists_tables() {
     let text = tabla(&["table", "--device", "cpu"]);
     assert!(text.text().starts_with("; table step"), "{}", text.text());
     assert!(text.text().contains("argmax"));
@@ -407,40 +405,44 @@ fn tables_are_listed() {
     }
 }
 
-/// `tests/golden/arch/<name>`, the tokens of its reference, and its model.
+/// Returns the folder `tests/golden/arch/<name>` and the tokens of its reference.
 fn architecture(name: &str) -> (PathBuf, String) {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/arch");
     let folder = golden.join(name);
     let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
-    let ids = json["tokens"].as_array().expect("a list");
+    let json: Value = serde_json::from_str(&text).expect("valid JSON");
+    let ids = json["tokens"].as_array().expect("an array");
     let ids: Vec<String> = ids.iter().map(Value::to_string).collect();
     (folder, ids.join(","))
 }
 
 #[test]
-fn a_damaged_layer_is_found_by_its_reference() {
+fn reference_finds_a_modified_layer() {
     for name in ["llama", "gemma3", "qwen3moe"] {
         let (folder, tokens) = architecture(name);
         let model = folder.join("model.gguf");
         let reference = folder.join("hidden.npy");
-        let locate = |model: &str| {
-            let reference = reference.to_str().expect("a plain name");
+        let compare = |model: &str| {
+            let reference = reference.to_str().expect("UTF-8 path");
             let args = ["table", "--device", "cpu", "--reference", reference];
             tabla(&[&args[..], &["--tokens", &tokens, model]].concat())
         };
-        let sound = locate(model.to_str().expect("a plain name"));
-        assert!(sound.text().contains("layer   1"), "{}", sound.text());
+        let unmodified = compare(model.to_str().expect("UTF-8 path"));
+        assert!(
+            unmodified.text().contains("layer   1"),
+            "{}",
+            unmodified.text()
+        );
 
         let source = tabla::Source::Path(model.clone());
         let directory = tabla::open_directory(&source).expect("a model");
         let tensor = directory.tensor("blk.1.attn_k.weight").expect("a matrix");
         let at = usize::try_from(tensor.offset).expect("a small file");
         let mut bytes = std::fs::read(&model).expect("a model");
-        // The exponent of a number in BF16: it grows by a power of two.
+        // Changes the exponent of a BF16 number.
         bytes[at + 1] ^= 0x02;
-        let damaged = Scratch::holding(&format!("{name}-damaged.gguf"), &bytes);
-        let ran = locate(damaged.path());
+        let damaged = Scratch::with_bytes(&format!("{name}-damaged.gguf"), &bytes);
+        let ran = compare(damaged.path());
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         assert!(ran.stderr.contains("layer 1 differs"), "{}", ran.stderr);
         let listed = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -450,44 +452,44 @@ fn a_damaged_layer_is_found_by_its_reference() {
 }
 
 #[test]
-fn references_are_refused_where_they_do_not_fit() {
+fn rejects_references_of_another_shape_or_format() {
     let (folder, tokens) = architecture("llama");
     let model = folder.join("model.gguf");
-    let model = model.to_str().expect("a plain name");
+    let model = model.to_str().expect("UTF-8 path");
     let file = folder.join("hidden.npy");
     let bytes = std::fs::read(&file).expect("an array");
-    let cut = Scratch::holding("cut.npy", &bytes[..bytes.len() - 4]);
-    let short = Scratch::holding("short.npy", &bytes[..7]);
+    let cut = Scratch::with_bytes("cut.npy", &bytes[..bytes.len() - 4]);
+    let short = Scratch::with_bytes("short.npy", &bytes[..7]);
     let run = |reference: &str, tokens: &str| {
         let args = ["table", "--device", "cpu", model, "--reference", reference];
         tabla(&[&args[..], &["--tokens", tokens]].concat())
     };
     check_failure(&run(cut.path(), &tokens), "shape");
     check_failure(&run(short.path(), &tokens), "short.npy");
-    check_failure(&run(model, &tokens), "no .npy");
-    check_failure(&run(file.to_str().expect("a plain name"), "1,2,3"), "96");
+    check_failure(&run(model, &tokens), "expected an .npy file");
+    check_failure(&run(file.to_str().expect("UTF-8 path"), "1,2,3"), "96");
 }
 
 #[test]
-fn devices_begin_with_the_cpu() {
+fn lists_the_cpu_first() {
     assert!(tabla(&["devices"]).text().contains("threads"));
     let devices = tabla(&["devices", "--json"]).json();
     assert!(devices["cpu"]["threads"].as_u64() > Some(0));
     assert!(devices["gpus"].is_array());
 }
 
-/// Needs `TABLA_TESTDATA`, the folder of real models; without it the test says so and passes.
+/// Needs `TABLA_TESTDATA`, the folder of real models; skipped without it.
 #[test]
-fn templates_of_files_are_shown_with_their_hash() {
+fn inspect_prints_templates_with_their_hash() {
     let Some(folder) = std::env::var_os("TABLA_TESTDATA") else {
         let _ = writeln!(
             std::io::stderr().lock(),
-            "SKIPPED: TABLA_TESTDATA names no folder"
+            "SKIPPED: TABLA_TESTDATA is not set"
         );
         return;
     };
     let file = Path::new(&folder).join("gguf/SmolLM2-135M-Instruct.Q4_1.gguf");
-    let file = file.to_str().expect("a plain name");
+    let file = file.to_str().expect("UTF-8 path");
     let object = tabla(&["inspect", "--device", "cpu", "--json", file]).json();
     assert_eq!(object["chat_template"], "default");
     let template = &object["chat_templates"][0];
@@ -501,12 +503,12 @@ fn templates_of_files_are_shown_with_their_hash() {
 }
 
 #[test]
-fn a_full_context_shifts() {
+fn context_shift_continues_at_a_full_context() {
     let story = ["run", "--json", "--device", "cpu", "--temp", "0"];
     let full = ["-c", "32", "-n", "60", "--context-shift", "--keep", "5"];
     let object = tabla(&[&story[..], &full].concat()).json();
     assert_eq!(object["finish"], "length");
     assert_eq!(object["tokens"].as_array().map(Vec::len), Some(60));
-    let refused = tabla(&["run", "--keep", "5"]);
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let rejected = tabla(&["run", "--keep", "5"]);
+    assert_eq!(rejected.code, Some(2), "{}", rejected.stderr);
 }

@@ -1,4 +1,4 @@
-//! `tabla convert`: both ways, and what comes of the numbers.
+//! Tests of `tabla convert`: both directions, and the converted numbers.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -8,26 +8,26 @@ use tabla::dtype::DType;
 use tabla::format::{Directory, open};
 use tabla::quant;
 
-/// A folder of this test, removed at its end.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let folder = folder.join(format!("convert-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the scratch folder takes folders");
+        std::fs::create_dir_all(&folder).expect("writable folder");
         Self(folder)
     }
 
     fn path(&self, name: &str) -> String {
         let path = self.0.join(name);
-        path.into_os_string().into_string().expect("a plain name")
+        path.into_os_string().into_string().expect("UTF-8 path")
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays is swept with the target folder.
+        // A folder that cannot be removed remains in the build folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -35,36 +35,36 @@ impl Drop for Folder {
 fn golden(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = folder.join("../tests/golden").join(name);
-    path.into_os_string().into_string().expect("a plain name")
+    path.into_os_string().into_string().expect("UTF-8 path")
 }
 
 fn tabla(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tabla"))
         .args(args)
         .output()
-        .expect("it runs")
+        .expect("program starts")
 }
 
 fn convert(args: &[&str]) -> Value {
     let ran = tabla(&[&["convert"], args, &["--json"]].concat());
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}");
-    serde_json::from_slice(&ran.stdout).expect("JSON")
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{error}");
+    serde_json::from_slice(&ran.stdout).expect("valid JSON")
 }
 
-/// The numbers of every tensor of a file, by name.
+/// Returns the numbers of each tensor, by name.
 fn numbers(file: &Directory) -> BTreeMap<String, Vec<f32>> {
     let tensors = file.tensors.iter();
     let decode = |t: &tabla::format::TensorInfo| {
         let dtype = t.dtype.known().expect("a known type");
-        let mut row = vec![0.0; usize::try_from(t.elements()).expect("few")];
+        let mut row = vec![0.0; usize::try_from(t.elements()).expect("fits usize")];
         quant::decode_row(dtype, file.bytes(t), &mut row);
         (t.name.clone(), row)
     };
     tensors.map(decode).collect()
 }
 
-/// The logits after some tokens, bit for bit.
+/// Returns the `.npy` file with the logits of a fixed prompt.
 fn logits(model: &str, folder: &Folder) -> Vec<u8> {
     let out = folder.path("logits.npy");
     let tokens = [
@@ -75,39 +75,39 @@ fn logits(model: &str, folder: &Folder) -> Vec<u8> {
         "--precision",
         "exact",
     ];
-    let ran = tabla(&[&["logits", "-m", model, "--out", &out][..], &tokens].concat());
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{model}: {said}");
-    std::fs::read(out).expect("it is there")
+    let ran = tabla(&[&["logits", "-m", model, "--output", &out][..], &tokens].concat());
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{model}: {error}");
+    std::fs::read(out).expect("existing file")
 }
 
-/// The last number of each row of an array of floats, and all numbers of the last row.
+/// Reads the numbers of an `.npy` file.
 fn npy(path: &str) -> Vec<f32> {
-    let bytes = std::fs::read(path).expect("it is there");
+    let bytes = std::fs::read(path).expect("existing file");
     let header = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let (numbers, _) = bytes[10 + header..].as_chunks();
     numbers.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 #[test]
-fn a_file_comes_back_bit_for_bit() {
+fn round_trip_is_lossless() {
     for name in ["llama", "llama_scaling", "qwen2", "qwen3"] {
         let folder = Folder::new(name);
         let from = golden(&format!("{name}.gguf"));
         let (middle, back) = (folder.path("hf"), folder.path("back.gguf"));
         convert(&[&from, &middle]);
         convert(&[&middle, &back]);
-        let [before, after] = [&from, &back].map(|p| open(p.as_ref()).expect("it opens"));
+        let [before, after] = [&from, &back].map(|p| open(p.as_ref()).expect("valid file"));
         let mut after_numbers = numbers(&after);
-        for (tensor, wanted) in numbers(&before) {
-            let found = after_numbers.remove(&tensor);
-            // Divisors may be others by the last bit, as long as frequencies are not.
+        for (tensor, expected) in numbers(&before) {
+            let actual = after_numbers.remove(&tensor);
+            // RoPE divisors may differ in the last bit; the logits below must not.
             if tensor != "rope_freqs.weight" {
-                assert!(found == Some(wanted), "{name}: {tensor}");
+                assert!(actual == Some(expected), "{name}: {tensor}");
             }
         }
-        let left: Vec<_> = after_numbers.into_keys().collect();
-        assert!(left.is_empty() || left == ["rope_freqs.weight"], "{left:?}");
+        let rest: Vec<_> = after_numbers.into_keys().collect();
+        assert!(rest.is_empty() || rest == ["rope_freqs.weight"], "{rest:?}");
         assert!(logits(&from, &folder) == logits(&back, &folder), "{name}");
         let tokens = |file: &Directory| {
             let tokens = file
@@ -122,35 +122,32 @@ fn a_file_comes_back_bit_for_bit() {
 }
 
 #[test]
-fn a_checkpoint_has_the_logits_of_its_file() {
+fn converted_checkpoint_has_equal_logits() {
     let folder = Folder::new("checkpoint");
     let out = folder.path("out.gguf");
-    let said = convert(&[&golden("hf/bf16"), &out]);
-    let file = open(out.as_ref()).expect("it opens");
-    let matrix = file.tensor("blk.0.attn_q.weight").expect("it is there");
+    let report = convert(&[&golden("hf/bf16"), &out]);
+    let file = open(out.as_ref()).expect("valid file");
+    let matrix = file.tensor("blk.0.attn_q.weight").expect("existing file");
     assert_eq!(
         matrix.dtype.known(),
         Some(DType::Bf16),
-        "it stays what it is"
+        "the type is unchanged"
     );
-    let vector = file.tensor("output_norm.weight").expect("it is there");
+    let vector = file.tensor("output_norm.weight").expect("existing file");
     assert_eq!(vector.dtype.known(), Some(DType::F32));
     assert_eq!(file.metadata.u32("general.file_type").unwrap(), Some(32));
     assert!(
         file.tensor("rope_freqs.weight").is_some(),
-        "the rule of Llama 3"
+        "Llama 3 RoPE scaling"
     );
-    let tensors = said["tensors"].as_array().expect("a list").iter();
-    assert!(
-        tensors.clone().all(|t| t["error"] == 0.0),
-        "nothing is lost"
-    );
+    let tensors = report["tensors"].as_array().expect("an array").iter();
+    assert!(tensors.clone().all(|t| t["error"] == 0.0), "lossless");
 
-    let ids = std::fs::read_to_string(golden("hf/tokens.json")).expect("it is there");
-    let ids: Value = serde_json::from_str(&ids).expect("JSON");
+    let ids = std::fs::read_to_string(golden("hf/tokens.json")).expect("existing file");
+    let ids: Value = serde_json::from_str(&ids).expect("valid JSON");
     let ids = ids["tokens"].as_array().expect("ids").iter();
     let ids: Vec<_> = ids.map(ToString::to_string).collect();
-    let found = folder.path("logits.npy");
+    let actual = folder.path("logits.npy");
     let ran = tabla(&[
         "logits",
         "-m",
@@ -158,8 +155,8 @@ fn a_checkpoint_has_the_logits_of_its_file() {
         "--tokens",
         &ids.join(","),
         "--all",
-        "--out",
-        &found,
+        "--output",
+        &actual,
         "--device",
         "cpu",
         "--precision",
@@ -170,18 +167,18 @@ fn a_checkpoint_has_the_logits_of_its_file() {
         "{}",
         String::from_utf8_lossy(&ran.stderr)
     );
-    let wanted = npy(&golden("hf/bf16/logits.npy"));
-    let found = npy(&found);
-    assert_eq!(found.len(), wanted.len());
-    for (i, (a, b)) in found.iter().zip(&wanted).enumerate() {
+    let expected = npy(&golden("hf/bf16/logits.npy"));
+    let actual = npy(&actual);
+    assert_eq!(actual.len(), expected.len());
+    for (i, (a, b)) in actual.iter().zip(&expected).enumerate() {
         assert!((a - b).abs() <= 1e-4, "logit {i}: {a} {b}");
     }
 }
 
 #[test]
-fn codes_of_other_formats_become_numbers() {
+fn converts_types_that_gguf_does_not_support() {
     let folder = Folder::new("codes");
-    // Of each: what GGUF has no name for is f16 then, whose error is under a part of 2048.
+    // Types that GGUF does not support become F16, with a relative error under 1/2048.
     for name in [
         "mlx-4",
         "mlx-mxfp4",
@@ -191,24 +188,24 @@ fn codes_of_other_formats_become_numbers() {
         "ternary-divides",
     ] {
         let out = folder.path(&format!("{name}.gguf"));
-        let said = convert(&[&golden(&format!("hf/{name}")), &out]);
-        let tensors = said["tensors"].as_array().expect("a list").iter();
+        let report = convert(&[&golden(&format!("hf/{name}")), &out]);
+        let tensors = report["tensors"].as_array().expect("an array").iter();
         let up = tensors.clone().find(|t| t["name"] == "blk.0.ffn_up.weight");
-        assert_eq!(up.expect("it is there")["to"], "f16", "{name}");
+        assert_eq!(up.expect("existing file")["to"], "f16", "{name}");
         for t in tensors {
             assert!(t["error"].as_f64() < Some(1.0 / 2048.0), "{name}: {t}");
         }
         let exact = folder.path(&format!("{name}-f32.gguf"));
-        let said = convert(&[&golden(&format!("hf/{name}")), &exact, "--dtype", "f32"]);
-        let tensors = said["tensors"].as_array().expect("a list").iter();
+        let report = convert(&[&golden(&format!("hf/{name}")), &exact, "--dtype", "f32"]);
+        let tensors = report["tensors"].as_array().expect("an array").iter();
         assert!(tensors.clone().all(|t| t["error"] == 0.0), "{name}");
-        let [half, whole] = [out, exact].map(|p| numbers(&open(p.as_ref()).expect("it opens")));
+        let [half, whole] = [out, exact].map(|p| numbers(&open(p.as_ref()).expect("valid file")));
         assert!(half.keys().eq(whole.keys()));
     }
 }
 
 #[test]
-fn a_folder_has_what_others_look_for() {
+fn writes_config_and_tokenizer() {
     let folder = Folder::new("folder");
     let out = folder.path("hf");
     convert(&[&golden("llama.gguf"), &out, "--dtype", "bf16"]);
@@ -217,33 +214,33 @@ fn a_folder_has_what_others_look_for() {
         serde_json::from_str::<Value>(&text).expect(name)
     };
     let config = read("config.json");
-    let wanted = json!({
+    let expected = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 60,
         "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1,
         "intermediate_size": 108, "head_dim": 12, "vocab_size": 288, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "torch_dtype": "bfloat16", "max_position_embeddings": 256,
         "bos_token_id": 1, "eos_token_id": 2,
     });
-    for (key, value) in wanted.as_object().expect("an object") {
+    for (key, value) in expected.as_object().expect("an object") {
         assert_eq!(&config[key], value, "{key}");
     }
     assert_eq!(
         config["rope_scaling"]["rope_type"], "llama3",
-        "out of its divisors"
+        "from the RoPE divisors"
     );
     assert_eq!(read("tokenizer.json")["model"]["type"], "BPE");
-    let file = open(out.as_ref()).expect("it opens");
+    let file = open(out.as_ref()).expect("valid file");
     let name = "model.layers.1.self_attn.k_proj.weight";
     let tensor = file.tensor(name).expect(name);
     assert_eq!(tensor.dtype.known(), Some(DType::Bf16));
 }
 
 #[test]
-fn every_end_of_a_text_goes_along() {
+fn keeps_all_stop_tokens() {
     let folder = Folder::new("ends");
     let (gguf, back) = (folder.path("model.gguf"), folder.path("hf"));
     convert(&[&golden("hf/bf16"), &gguf]);
-    let file = open(gguf.as_ref()).expect("it opens");
+    let file = open(gguf.as_ref()).expect("valid file");
     let token = |key: &str| {
         let key = format!("tokenizer.ggml.{key}_token_id");
         file.metadata.u32(&key).expect("a number")
@@ -254,32 +251,32 @@ fn every_end_of_a_text_goes_along() {
     );
     convert(&[&gguf, &back]);
     let config = std::fs::read_to_string(Path::new(&back).join("config.json"));
-    let config: Value = serde_json::from_str(&config.expect("it is there")).expect("JSON");
+    let config: Value = serde_json::from_str(&config.expect("existing file")).expect("valid JSON");
     assert_eq!(config["eos_token_id"], json!([2, 7]));
 }
 
 #[test]
-fn what_cannot_be_done_leaves_nothing() {
-    let folder = Folder::new("refused");
-    let there = folder.path("there");
-    std::fs::create_dir(&there).expect("the folder takes folders");
+fn errors_leave_no_output() {
+    let folder = Folder::new("errors");
+    let existing = folder.path("existing");
+    std::fs::create_dir(&existing).expect("writable folder");
     let from = golden("llama.gguf");
     let new = folder.path("new");
-    for (args, clue) in [
-        ([&*from, &there, "f32"], "already exists"),
-        ([&from, &new, "q4_k_m"], "safetensors are F32, F16 or BF16"),
+    for (args, expected) in [
+        ([&*from, &existing, "f32"], "is there already"),
         (
-            [&there, &folder.path("x.gguf"), "f32"],
-            "a directory without a model",
+            [&from, &new, "q4_k_m"],
+            "safetensors output supports F32, F16 and BF16",
         ),
+        ([&existing, &folder.path("x.gguf"), "f32"], "holds no model"),
     ] {
         let ran = tabla(&["convert", args[0], args[1], "--dtype", args[2]]);
         assert!(!ran.status.success(), "{args:?}");
-        let said = String::from_utf8(ran.stderr).expect("UTF-8");
-        assert!(said.contains(clue), "{clue}: {said}");
+        let error = String::from_utf8(ran.stderr).expect("UTF-8");
+        assert!(error.contains(expected), "{expected}: {error}");
     }
     assert_eq!(
-        std::fs::read_dir(&folder.0).expect("it is there").count(),
+        std::fs::read_dir(&folder.0).expect("existing file").count(),
         1
     );
 }

@@ -1,4 +1,4 @@
-//! `tabla quantize`: what it writes, what it says, and what it leaves alone.
+//! Tests of `tabla quantize`: output, report and errors.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use tabla::format::write::Writer;
 use tabla::format::{Directory, open};
 use tabla::quant;
 
-/// Columns and rows of the matrices: whole blocks of every type.
+/// Columns and rows of the matrices: a multiple of every block size.
 const SIDE: u64 = 512;
 const LAYERS: u32 = 8;
 
-/// A folder of this test, removed at its end.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let folder = folder.join(format!("quantize-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the scratch folder takes folders");
+        std::fs::create_dir_all(&folder).expect("writable folder");
         Self(folder)
     }
 
     fn path(&self, name: &str) -> String {
         let path = self.0.join(name);
-        path.into_os_string().into_string().expect("a plain name")
+        path.into_os_string().into_string().expect("UTF-8 path")
     }
 
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        std::fs::write(self.0.join(name), bytes).expect("the folder takes files");
+        std::fs::write(self.0.join(name), bytes).expect("writable folder");
         self.path(name)
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).expect("the folder is there");
+        let entries = std::fs::read_dir(&self.0).expect("existing folder");
         let name = |e: std::fs::DirEntry| e.file_name().to_string_lossy().into_owned();
         let mut names: Vec<_> = entries.map(|e| name(e.expect("an entry"))).collect();
         names.sort();
@@ -44,7 +44,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays is swept with the target folder.
+        // A folder that cannot be removed remains in the build folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -54,25 +54,25 @@ fn run(args: &[&str]) -> Output {
         .arg("quantize")
         .args(args)
         .output()
-        .expect("it runs")
+        .expect("program starts")
 }
 
-/// The report of a run that succeeds.
+/// Returns the report of a successful run.
 fn report(args: &[&str]) -> Value {
     let ran = run(&[args, &["--json"]].concat());
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}");
-    serde_json::from_slice(&ran.stdout).expect("JSON")
+    let output = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{output}");
+    serde_json::from_slice(&ran.stdout).expect("valid JSON")
 }
 
-/// What a run that fails says.
-fn refusal(args: &[&str]) -> String {
+/// Returns the error output of a failed run.
+fn error_of(args: &[&str]) -> String {
     let ran = run(args);
     assert!(!ran.status.success(), "{args:?} succeeds");
     String::from_utf8(ran.stderr).expect("UTF-8")
 }
 
-/// Numbers that differ from each other as weights do.
+/// Returns pseudo-random numbers with the distribution of weights.
 fn numbers(seed: u32, count: u64) -> Vec<f32> {
     let mut state = seed;
     let mut number = |_| {
@@ -87,7 +87,7 @@ fn f32s(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// A model of matrices that go through no table, so that it stays small.
+/// A model with matrices only, which no architecture uses, to keep it small.
 fn model<'a>(
     writer: &'a mut Writer<'static>,
     layers: std::ops::Range<u32>,
@@ -113,7 +113,7 @@ fn metadata(writer: &mut Writer<'static>) {
         .list("tokenizer.ggml.tokens", &["a", "b", "c", "d"]);
 }
 
-/// The model in one file.
+/// Returns the model in one file.
 fn whole() -> Vec<u8> {
     let mut writer = Writer::new();
     metadata(&mut writer);
@@ -131,7 +131,7 @@ fn whole() -> Vec<u8> {
             &[SIDE],
             f32s(&numbers(98, SIDE)),
         );
-    writer.finish().expect("it is sound")
+    writer.finish().expect("valid file")
 }
 
 fn types(file: &Directory, part: &str) -> Vec<&'static str> {
@@ -142,17 +142,17 @@ fn types(file: &Directory, part: &str) -> Vec<&'static str> {
 fn decoded(file: &Directory, name: &str) -> Vec<f32> {
     let tensor = file.tensor(name).expect(name);
     let dtype = tensor.dtype.known().expect("a known type");
-    let mut row = vec![0.0; usize::try_from(tensor.elements()).expect("few")];
+    let mut row = vec![0.0; usize::try_from(tensor.elements()).expect("fits usize")];
     quant::decode_row(dtype, file.bytes(tensor), &mut row);
     row
 }
 
 #[test]
-fn a_mix_is_that_of_llama_cpp() {
+fn quantization_types_match_llama_cpp() {
     let folder = Folder::new("mix");
     let (from, to) = (folder.write("in.gguf", whole()), folder.path("out.gguf"));
-    let said = report(&[&from, &to, "q4_k_m"]);
-    let file = open(to.as_ref()).expect("it opens");
+    let report = report(&[&from, &to, "q4_k_m"]);
+    let file = open(to.as_ref()).expect("valid file");
     let metadata = &file.metadata;
     assert_eq!(metadata.u32("general.file_type").unwrap(), Some(15));
     assert_eq!(
@@ -167,7 +167,11 @@ fn a_mix_is_that_of_llama_cpp() {
             .len(),
         4
     );
-    assert_eq!(types(&file, "token_embd"), ["q6_k"], "it is the output too");
+    assert_eq!(
+        types(&file, "token_embd"),
+        ["q6_k"],
+        "it is the output projection too"
+    );
     assert_eq!(types(&file, "output_norm"), ["f32"]);
     assert_eq!(types(&file, "attn_q"), ["q4_k"; 8]);
     let spread = [
@@ -176,35 +180,35 @@ fn a_mix_is_that_of_llama_cpp() {
     assert_eq!(types(&file, "attn_v"), spread);
     assert_eq!(types(&file, "ffn_down"), spread);
 
-    // The report tells the truth: the error is that of the file.
-    let before = open(from.as_ref()).expect("it opens");
-    for tensor in said["tensors"].as_array().expect("a list") {
+    // The reported error is the error of the file.
+    let before = open(from.as_ref()).expect("valid file");
+    for tensor in report["tensors"].as_array().expect("an array") {
         let name = tensor["name"].as_str().expect("a name");
         let (x, y) = (decoded(&before, name), decoded(&file, name));
         let sum = |v: &mut dyn Iterator<Item = f32>| v.map(|x| f64::from(x).powi(2)).sum::<f64>();
         let error = sum(&mut x.iter().zip(&y).map(|(x, y)| x - y));
-        let found = (error / sum(&mut x.iter().copied())).sqrt();
+        let actual = (error / sum(&mut x.iter().copied())).sqrt();
         let stated = tensor["error"].as_f64().expect("a number");
-        assert!((found - stated).abs() < 1e-6, "{name}: {found} {stated}");
+        assert!((actual - stated).abs() < 1e-6, "{name}: {actual} {stated}");
         assert!(stated < 0.09, "{name}: {stated}");
     }
     assert_eq!(folder.names(), ["in.gguf", "out.gguf"]);
 }
 
 #[test]
-fn threads_make_no_difference() {
+fn output_does_not_depend_on_threads() {
     let folder = Folder::new("threads");
     let from = folder.write("in.gguf", whole());
     let outs = ["1", "3"].map(|threads| {
         let to = folder.path(threads);
         report(&[&from, &to, "Q3_K_L", "--threads", threads]);
-        std::fs::read(to).expect("it is there")
+        std::fs::read(to).expect("existing file")
     });
     assert!(outs[0] == outs[1], "the files differ");
 }
 
 #[test]
-fn types_are_chosen_by_name() {
+fn overrides_types_by_name() {
     let folder = Folder::new("names");
     let (from, to) = (folder.write("in.gguf", whole()), folder.path("out.gguf"));
     let choices = [
@@ -215,27 +219,27 @@ fn types_are_chosen_by_name() {
     ];
     let embedding = ["--token-embedding-type", "Q5_1"];
     report(&[&[&from, &to, "TQ2_0"], &choices[..], &embedding].concat());
-    let file = open(to.as_ref()).expect("it opens");
+    let file = open(to.as_ref()).expect("valid file");
     assert_eq!(types(&file, "blk.0"), ["iq4_nl", "q8_0", "tq2_0"]);
     assert_eq!(types(&file, "blk.2"), ["iq4_nl", "iq4_nl", "tq2_0"]);
     assert_eq!(types(&file, "token_embd"), ["q5_1"]);
 }
 
 #[test]
-fn every_type_can_be_written_and_read() {
+fn writes_every_quantization() {
     let folder = Folder::new("all");
     let from = folder.write("in.gguf", whole());
     for mix in tabla::QUANT_MIXES {
         let to = folder.path(mix.name);
-        let said = report(&[&from, &to, mix.name]);
+        let report = report(&[&from, &to, mix.name]);
         let file = open(to.as_ref()).expect(mix.name);
         assert_eq!(file.tensors.len(), 26, "{}", mix.name);
-        assert_eq!(said["mix"], mix.name);
+        assert_eq!(report["mix"], mix.name);
     }
 }
 
 #[test]
-fn a_ternary_tensor_stays_what_it_is() {
+fn ternary_tensors_are_lossless() {
     let folder = Folder::new("ternary");
     let digits: Vec<f32> = numbers(5, SIDE * 4)
         .iter()
@@ -245,7 +249,7 @@ fn a_ternary_tensor_stays_what_it_is() {
     let file = Writer::new()
         .tensor(name, DType::F32, &[SIDE, 4], f32s(&digits))
         .finish();
-    let from = folder.write("in.gguf", file.expect("it is sound"));
+    let from = folder.write("in.gguf", file.expect("valid file"));
     for mix in ["TQ1_0", "TQ2_0", "I2_S"] {
         let to = folder.path(mix);
         assert_eq!(report(&[&from, &to, mix])["tensors"][0]["error"], 0.0);
@@ -257,7 +261,7 @@ fn a_ternary_tensor_stays_what_it_is() {
 }
 
 #[test]
-fn rows_that_do_not_fit_get_another_type() {
+fn uses_another_type_for_unsupported_row_sizes() {
     let folder = Folder::new("narrow");
     let file = Writer::new()
         .tensor(
@@ -273,20 +277,23 @@ fn rows_that_do_not_fit_get_another_type() {
             f32s(&numbers(2, 80)),
         )
         .finish();
-    let from = folder.write("in.gguf", file.expect("it is sound"));
+    let from = folder.write("in.gguf", file.expect("valid file"));
     let to = folder.path("out.gguf");
     let ran = run(&[&from, &to, "Q4_K_S"]);
-    let said = String::from_utf8(ran.stdout).expect("UTF-8");
-    assert!(said.contains("f32 -> q5_0"), "{said}");
-    assert!(said.contains("(q4_k does not fit the rows)"), "{said}");
+    let output = String::from_utf8(ran.stdout).expect("UTF-8");
+    assert!(output.contains("f32 -> q5_0"), "{output}");
+    assert!(
+        output.contains("(q4_k is not supported for this row size)"),
+        "{output}"
+    );
     assert_eq!(
-        types(&open(to.as_ref()).expect("it opens"), "blk"),
+        types(&open(to.as_ref()).expect("valid file"), "blk"),
         ["q5_0", "f16"]
     );
 }
 
 #[test]
-fn importance_lowers_the_error_where_it_matters() {
+fn importance_matrix_lowers_the_weighted_error() {
     let folder = Folder::new("importance");
     let from = folder.write("in.gguf", whole());
     let important = |i: u64| if i.is_multiple_of(16) { 1.0 } else { 1e-3 };
@@ -306,18 +313,22 @@ fn importance_lowers_the_error_where_it_matters() {
             &[1, 1],
             f32s(&[8.0]),
         );
-    let imatrix = folder.write("imatrix.gguf", writer.finish().expect("it is sound"));
+    let imatrix = folder.write("imatrix.gguf", writer.finish().expect("valid file"));
     let plain = folder.path("plain.gguf");
     let weighted = folder.path("weighted.gguf");
     report(&[&from, &plain, "Q2_K"]);
-    let said = report(&[&from, &weighted, "Q2_K", "--imatrix", &imatrix]);
-    let heard: Vec<_> = said["tensors"].as_array().expect("a list").iter().collect();
-    assert_eq!(heard[0]["weighted"], true);
-    assert_eq!(heard[1]["weighted"], false);
+    let report = report(&[&from, &weighted, "Q2_K", "--imatrix", &imatrix]);
+    let tensors: Vec<_> = report["tensors"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .collect();
+    assert_eq!(tensors[0]["weighted"], true);
+    assert_eq!(tensors[1]["weighted"], false);
     let name = "blk.0.attn_q.weight";
-    let x = decoded(&open(from.as_ref()).expect("it opens"), name);
+    let x = decoded(&open(from.as_ref()).expect("valid file"), name);
     let error = |path: &str| {
-        let y = decoded(&open(path.as_ref()).expect("it opens"), name);
+        let y = decoded(&open(path.as_ref()).expect("valid file"), name);
         let errors = x.iter().zip(&y).zip(weights.iter().cycle());
         errors.map(|((x, y), w)| (x - y) * (x - y) * w).sum::<f32>()
     };
@@ -337,16 +348,16 @@ fn importance_lowers_the_error_where_it_matters() {
             f32s(&[8.0]),
         )
         .finish();
-    let narrow = folder.write("narrow.gguf", narrow.expect("it is sound"));
-    let said = refusal(&[&from, &plain, "Q2_K", "--imatrix", &narrow]);
+    let narrow = folder.write("narrow.gguf", narrow.expect("valid file"));
+    let error = error_of(&[&from, &plain, "Q2_K", "--imatrix", &narrow]);
     assert!(
-        said.contains("expected importance of 512 columns, got 8"),
-        "{said}"
+        error.contains("importance of 8 columns, the tensor has 512"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_set_of_files_becomes_one() {
+fn merges_split_files() {
     let folder = Folder::new("set");
     for (no, layers) in [(0, 0..4), (1, 4..LAYERS)] {
         let mut writer = Writer::new();
@@ -354,32 +365,35 @@ fn a_set_of_files_becomes_one() {
             metadata(&mut writer);
         }
         writer
-            .set("split.no", u16::try_from(no).expect("small"))
+            .set("split.no", u16::try_from(no).expect("fits the type"))
             .set("split.count", 2u16)
             .set("split.tensors.count", 24i32);
         model(&mut writer, layers);
         let name = format!("m-{:05}-of-00002.gguf", no + 1);
-        folder.write(&name, writer.finish().expect("it is sound"));
+        folder.write(&name, writer.finish().expect("valid file"));
     }
     let (from, to) = (
         folder.path("m-00002-of-00002.gguf"),
         folder.path("out.gguf"),
     );
     report(&[&from, &to, "Q8_0"]);
-    let file = open(to.as_ref()).expect("it opens");
+    let file = open(to.as_ref()).expect("valid file");
     assert_eq!(file.tensors.len(), 24);
     assert_eq!(file.paths().count(), 1);
-    assert!(file.metadata.get("split.count").is_none(), "it is no part");
-    let said = refusal(&[&from, &folder.path("m-00001-of-00002.gguf"), "Q8_0"]);
     assert!(
-        said.contains("output file is the same as an input file"),
-        "{said}"
+        file.metadata.get("split.count").is_none(),
+        "the output is not split"
+    );
+    let error = error_of(&[&from, &folder.path("m-00001-of-00002.gguf"), "Q8_0"]);
+    assert!(
+        error.contains("would replace what it is made from"),
+        "{error}"
     );
 }
 
 #[test]
-fn what_cannot_be_done_leaves_nothing() {
-    let folder = Folder::new("refused");
+fn errors_keep_existing_files() {
+    let folder = Folder::new("errors");
     let mut bad = numbers(1, SIDE * 4);
     bad[700] = f32::NAN;
     let mut huge = numbers(1, SIDE * 4);
@@ -387,15 +401,15 @@ fn what_cannot_be_done_leaves_nothing() {
     let one = |data: &[f32]| {
         let mut writer = Writer::new();
         writer.tensor("blk.0.ffn_up.weight", DType::F32, &[SIDE, 4], f32s(data));
-        writer.finish().expect("it is sound")
+        writer.finish().expect("valid file")
     };
     let from = folder.write("in.gguf", whole());
     let nan = folder.write("nan.gguf", one(&bad));
     let huge = folder.write("huge.gguf", one(&huge));
-    let old = folder.write("old.gguf", b"what stood here");
+    let old = folder.write("old.gguf", b"old content");
     let before = folder.names();
     let missing = folder.path("none/out.gguf");
-    for (args, clue) in [
+    for (args, expected) in [
         (
             [&*nan, &old, "Q4_K_M"],
             "tensor blk.0.ffn_up.weight: row 1, column 188 is NaN",
@@ -410,30 +424,27 @@ fn what_cannot_be_done_leaves_nothing() {
         ),
         ([&from, &missing, "Q8_0"], "cannot be created"),
         ([&from, &folder.path("."), "Q8_0"], "a directory"),
-        ([&from, &old, "Q9"], "known are F32, F16"),
-        (
-            [&old, &folder.path("out"), "Q8_0"],
-            "a text file, not a model",
-        ),
+        ([&from, &old, "Q9"], "expected one of F32, F16"),
+        ([&old, &folder.path("out"), "Q8_0"], "a text, not a model"),
     ] {
-        let said = refusal(&args);
-        assert!(said.contains(clue), "{clue}: {said}");
+        let error = error_of(&args);
+        assert!(error.contains(expected), "{expected}: {error}");
     }
-    let said = refusal(&[&from, &old, "Q8_0", "--tensor-type", "attn=iq2_xxs"]);
+    let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn=iq2_xxs"]);
     assert!(
-        said.contains("quantizing to iq2_xxs is not supported"),
-        "{said}"
+        error.contains("iq2_xxs is read here and not written"),
+        "{error}"
     );
-    let said = refusal(&[&from, &old, "Q8_0", "--tensor-type", "attn"]);
-    assert!(said.contains("wanted PATTERN=TYPE"), "{said}");
+    let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn"]);
+    assert!(error.contains("expected PATTERN=TYPE"), "{error}");
     assert_eq!(folder.names(), before);
-    assert_eq!(std::fs::read(old).expect("it is there"), b"what stood here");
+    assert_eq!(std::fs::read(old).expect("existing file"), b"old content");
 }
 
-/// Ctrl-C in the midst of a file: exit code 130, and no part of a file.
+/// Ctrl-C while a file is written: exit code 130 and no partial file.
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_leaves_nothing() {
+fn ctrl_c_removes_the_partial_file() {
     use std::time::{Duration, Instant};
 
     let folder = Folder::new("interrupted");
@@ -441,13 +452,13 @@ fn an_interrupted_run_leaves_nothing() {
     let rows = 16_384;
     let data = f32s(&numbers(3, SIDE * rows));
     writer.tensor("blk.0.ffn_up.weight", DType::F32, &[SIDE, rows], data);
-    let from = folder.write("in.gguf", writer.finish().expect("it is sound"));
+    let from = folder.write("in.gguf", writer.finish().expect("valid file"));
     let to = folder.path("out.gguf");
     let mut child = Command::new(env!("CARGO_BIN_EXE_tabla"))
         .args(["quantize", &from, &to, "Q2_K", "--threads", "1"])
         .stdout(std::process::Stdio::null())
         .spawn()
-        .expect("it runs");
+        .expect("program starts");
     let start = Instant::now();
     while folder.names().len() < 2 && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
@@ -456,7 +467,7 @@ fn an_interrupted_run_leaves_nothing() {
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(killed.expect("kill runs").success());
-    let status = child.wait().expect("it ends");
+    let status = child.wait().expect("program exits");
     assert_eq!(status.code(), Some(130));
     assert_eq!(folder.names(), ["in.gguf"]);
 }

@@ -1,4 +1,4 @@
-//! LoadOptions of the device that runs a model, and of its KV cache.
+//! Options of the device that runs a model, and of its KV cache.
 
 use super::parsers::one_of;
 use crate::output::{Failure, cache_folders};
@@ -11,136 +11,138 @@ use tabla::{
     WeightMemory,
 };
 
-/// Which device replays the tables, and how.
+/// The device, and how it runs a model.
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
-    /// Device; auto takes a GPU where there is one, else the CPU
-    #[arg(long, value_enum, default_value_t = Device::Auto)]
-    device: Device,
-    /// GPU, by a part of its name or its index in `tabla devices`
-    #[arg(long, value_name = "NAME|INDEX")]
+    /// Device; auto uses a hardware GPU if there is one, otherwise the CPU
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = DeviceArg::Auto)]
+    device: DeviceArg,
+    /// GPU, by part of its name or by its index in `tabla devices`
+    #[arg(help_heading = "Device", long, value_name = "NAME|INDEX")]
     adapter: Option<String>,
-    /// What is asked of a GPU; baseline: no more than every device of WebGPU has
-    #[arg(long, value_enum, default_value_t = Features::All)]
-    gpu_features: Features,
-    /// Threads on the CPU [default: every core]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// GPU features to use: all that the GPU has, or only the baseline of WebGPU
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = FeaturesArg::All)]
+    gpu_features: FeaturesArg,
+    /// Number of CPU threads [default: number of cores]
+    #[arg(help_heading = "Device", short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
-    /// exact computes every product in f32 and keeps the KV cache in f32
-    #[arg(long, value_enum, default_value_t = Exactness::Fast)]
-    precision: Exactness,
-    /// Where the CPU has quantized weights, and with AMX and fast BF16 ones: packed in memory of
-    /// their own, which is faster, or mapped from the file; auto packs where they fit
-    #[arg(long, value_enum, default_value_t = Weights::Auto)]
-    weights: Weights,
-    /// How the GPU replays tables: recorded once, which is for Vulkan, or encoded for every
-    /// submission; auto records where it can
-    #[arg(long, value_enum, default_value_t = Replays::Auto)]
-    replay: Replays,
-    /// Leaves what `tabla tune` measured of the model on the GPU
-    #[arg(long)]
+    /// Arithmetic of matrix products. exact computes in f32 and stores the KV cache in f32. fast
+    /// quantizes activations to int8, or rounds them to bf16 or f16
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionArg::Fast)]
+    precision: PrecisionArg,
+    /// Weights on the CPU: packed into memory for faster kernels, or memory-mapped from the file. auto
+    /// packs if they fit into memory. Applies to quantized weights, and to BF16 with AMX and --precision
+    /// fast
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = WeightsArg::Auto)]
+    weights: WeightsArg,
+    /// Command buffers on the GPU: recorded once (Vulkan only), or encoded for every submission; auto
+    /// records if possible
+    #[arg(help_heading = "Device", long, value_enum, default_value_t = ReplayArg::Auto)]
+    replay: ReplayArg,
+    /// Ignore the results of `tabla tune`
+    #[arg(help_heading = "Device", long)]
     no_tuning: bool,
-    /// Folder whose WGSL files stand in front of the embedded shaders
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder with WGSL files that replace embedded shaders
+    #[arg(help_heading = "Device", long, value_name = "FOLDER")]
     shaders: Option<PathBuf>,
-    #[arg(
-        help = "Layout of I2_S tensors; auto is 128, the others come from other builds of bitnet.cpp"
-    )]
-    #[arg(long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
+    /// Layout of I2_S tensors; auto is 128, other builds of bitnet.cpp write the others
+    #[arg(help_heading = "Device", long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
     i2s_layout: Layout,
-    /// Encodes the head (output.weight, or the embedding where that is the head) anew while loading:
-    /// fewer bytes for every token
-    #[arg(long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&HEAD_TYPES, name))]
+    /// Requantize the output projection (lm_head) while loading, to read fewer bytes per token
+    #[arg(help_heading = "Device", long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&HEAD_TYPES, name))]
     head_type: Option<DType>,
-    /// Storage type of the KV cache [default: f16; with exact precision f32]
-    #[arg(long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
+    /// Type of the KV cache. q8_0 needs a head size that is a multiple of 64 [default: f16, or f32 with
+    /// --precision exact]
+    #[arg(help_heading = "Device", long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
     cache_type: Option<DType>,
 }
 
 fn i2s_layout(name: &str) -> Result<Layout, String> {
     match name {
         "auto" => Ok(Layout::default()),
-        name => Layout::from_name(name).ok_or_else(|| "known are auto, 128, 64, 1x4".to_string()),
+        name => {
+            Layout::from_name(name).ok_or_else(|| "expected one of auto, 128, 64, 1x4".to_string())
+        }
     }
 }
 
-/// How many positions the KV cache has.
+/// Size of the context.
 #[derive(Args, Debug)]
 pub(crate) struct ContextArg {
-    /// Positions of the KV cache [default: what the model was trained for, 4096 at most]
+    /// Size of the context in tokens [default: the model's training context, at most 4096]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ctx_size: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Device {
+enum DeviceArg {
     Auto,
     Cpu,
     Gpu,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Features {
+enum FeaturesArg {
     All,
     Baseline,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Exactness {
+enum PrecisionArg {
     Fast,
     Exact,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Weights {
+enum WeightsArg {
     Auto,
     Mapped,
     Packed,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Replays {
+enum ReplayArg {
     Auto,
     Encoded,
     Recorded,
 }
 
 impl DeviceArgs {
-    /// The library's options.
+    /// Returns the load options for a context of this many tokens; 0: the default.
     pub(crate) fn options(&self, context: u32) -> Result<LoadOptions, Failure> {
         if let Some(folder) = self.shaders.as_deref().filter(|folder| !folder.is_dir()) {
             let shown = folder.display();
-            return Err(Failure::new(format!("--shaders {shown} is no folder")));
+            return Err(Failure::new(format!("--shaders {shown}: not a folder")));
         }
         Ok(LoadOptions {
             device: match self.device {
-                Device::Auto => DeviceChoice::Auto,
-                Device::Cpu => DeviceChoice::Cpu,
-                Device::Gpu => DeviceChoice::Gpu,
+                DeviceArg::Auto => DeviceChoice::Auto,
+                DeviceArg::Cpu => DeviceChoice::Cpu,
+                DeviceArg::Gpu => DeviceChoice::Gpu,
             },
             threads: self.threads.unwrap_or(0),
             context,
             precision: match self.precision {
-                Exactness::Fast => Precision::Fast,
-                Exactness::Exact => Precision::Exact,
+                PrecisionArg::Fast => Precision::Fast,
+                PrecisionArg::Exact => Precision::Exact,
             },
             weights: match self.weights {
-                Weights::Auto => WeightMemory::Auto,
-                Weights::Mapped => WeightMemory::Mapped,
-                Weights::Packed => WeightMemory::Packed,
+                WeightsArg::Auto => WeightMemory::Auto,
+                WeightsArg::Mapped => WeightMemory::Mapped,
+                WeightsArg::Packed => WeightMemory::Packed,
             },
             adapter: self.adapter.clone(),
             gpu_features: match self.gpu_features {
-                Features::All => GpuFeatures::All,
-                Features::Baseline => GpuFeatures::Baseline,
+                FeaturesArg::All => GpuFeatures::All,
+                FeaturesArg::Baseline => GpuFeatures::Baseline,
             },
             replay: match self.replay {
-                Replays::Auto => Replay::Auto,
-                Replays::Encoded => Replay::Encoded,
-                Replays::Recorded => Replay::Recorded,
+                ReplayArg::Auto => Replay::Auto,
+                ReplayArg::Encoded => Replay::Encoded,
+                ReplayArg::Recorded => Replay::Recorded,
             },
             kernel_folder: cache_folders::kernels(),
-            // What was measured is of the embedded shaders.
+            // Tunings apply to the embedded shaders only.
             tuning_folder: if self.no_tuning || self.shaders.is_some() {
                 None
             } else {
@@ -156,8 +158,8 @@ impl DeviceArgs {
 }
 
 impl ContextArg {
-    /// The library's number: 0 leaves it to the model.
-    pub(crate) fn positions(&self) -> u32 {
+    /// Returns the number of tokens; 0: the default.
+    pub(crate) fn tokens(&self) -> u32 {
         self.ctx_size.unwrap_or(0)
     }
 }

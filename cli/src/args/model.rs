@@ -1,4 +1,4 @@
-//! LoadOptions that name a model: a file, a model of the Hub, or the built-in one.
+//! Options that name a model: a file, a model on the Hub, or the built-in model.
 
 use super::hub::HubArg;
 use crate::hub;
@@ -7,20 +7,26 @@ use clap::Args;
 use std::path::PathBuf;
 use tabla::Source;
 
-/// Which model, as an option.
+/// A model, given by options.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
-    /// Model: a GGUF file, or a folder or file of safetensors; without one, the built-in story model
-    #[arg(short, long, value_name = "FILE", conflicts_with = "hf_repo")]
+    /// Model: a GGUF file, a safetensors file or a model folder [default: the built-in story model]
+    #[arg(
+        help_heading = "Model",
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with = "hf_repo"
+    )]
     model: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) hub: HubArg,
 }
 
-/// Which model, by position or as an option.
+/// A model, given by position or by options.
 #[derive(Args, Debug)]
 pub(crate) struct FileArg {
-    /// Model: a GGUF file, or a folder or file of safetensors; without one, the built-in story model
+    /// Model: a GGUF file, a safetensors file or a model folder [default: the built-in story model]
     #[arg(value_name = "FILE", conflicts_with_all = ["model", "hf_repo"])]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -28,18 +34,18 @@ pub(crate) struct FileArg {
 }
 
 impl ModelArg {
-    /// The model, fetched if need be; `say` hears of that.
-    pub(crate) fn source(&self, say: fn(&str)) -> Result<Source, Failure> {
+    /// Returns the model, downloaded if needed. `report` receives messages about the download.
+    pub(crate) fn source(&self, report: fn(&str)) -> Result<Source, Failure> {
         let path = match &self.model {
             Some(path) => Some(path.clone()),
-            None => self.hub.locate(say)?,
+            None => self.hub.locate(report)?,
         };
         Ok(path.map_or(Source::BuiltIn, Source::Path))
     }
 }
 
 impl FileArg {
-    /// The file, fetched if need be.
+    /// Returns the model, downloaded if needed.
     pub(crate) fn source(&self) -> Result<Source, Failure> {
         match &self.file {
             Some(path) => Ok(Source::Path(path.clone())),
@@ -48,7 +54,7 @@ impl FileArg {
     }
 }
 
-/// The file's name, for people; of a folder of the Hub's cache the model's.
+/// Returns the display name of a model: the file name, or `ORG/REPO` of a cached Hub model.
 pub(crate) fn source_name(source: &Source) -> String {
     match source {
         Source::Path(path) => hub::repo_of(path).unwrap_or_else(|| {

@@ -1,22 +1,22 @@
-//! Parsers of options that name storage types.
+//! Parsers of storage type and quantization names.
 
 use tabla::QuantMix;
 use tabla::dtype::DType;
 
-/// A storage type by its name, in capitals or not.
+/// Parses a storage type; upper and lower case are equal.
 pub(crate) fn storage_type(name: &str) -> Result<DType, String> {
-    DType::from_name(&name.to_lowercase()).ok_or_else(|| "not a storage type".to_string())
+    DType::from_name(&name.to_lowercase()).ok_or_else(|| "unknown storage type".to_string())
 }
 
-/// The one of these types that has this name.
+/// Parses one of the given types.
 pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
     let names = || types.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
-    let found = types.iter().find(|dtype| dtype.name() == name);
-    let known = || format!("known are {}", names().join(", "));
-    found.copied().ok_or_else(known)
+    let dtype = types.iter().find(|dtype| dtype.name() == name);
+    let error = || format!("expected one of {}", names().join(", "));
+    dtype.copied().ok_or_else(error)
 }
 
-/// A mix by its name.
+/// Parses the name of a quantization.
 pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
     let names = || {
         tabla::QUANT_MIXES
@@ -24,5 +24,5 @@ pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
             .map(|m| m.name)
             .collect::<Vec<_>>()
     };
-    QuantMix::named(name).ok_or_else(|| format!("known are {}", names().join(", ")))
+    QuantMix::named(name).ok_or_else(|| format!("expected one of {}", names().join(", ")))
 }

@@ -1,8 +1,8 @@
-//! Where the prompt comes from: an option, a file, standard input.
+//! The prompt: an option, a file, or standard input.
 //!
-//! As in `llm`, text that is piped in and a prompt on the command line are joined. Standard input
-//! that is open but silent (a service, a runner, an editor) must not hang a run that has a prompt
-//! already, so that such a run waits [`PATIENCE`] for the first byte and no longer.
+//! As in `llm`, piped text is prepended to the prompt of the command line. Standard input that is
+//! open but silent (service managers, CI runners, editors) must not block a run that already has a
+//! prompt, so such a run waits at most [`STDIN_TIMEOUT`] for the first byte.
 
 use crate::output::{Failure, terminal};
 use clap::Args;
@@ -12,35 +12,35 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use tabla::text::{EncodeOptions, SpecialTokens};
 
-/// How long standard input may stay silent where there is something to do without it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout for the first byte of standard input if there is another prompt.
+const STDIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of a prompt at most.
+/// Maximum size of a prompt in bytes.
 const PROMPT_BYTES_MAX: u64 = 64 << 20;
 
-/// Prompt of the built-in model where the user gives none.
+/// Default prompt of the built-in model.
 pub(crate) const STORY: &str = "Once upon a time";
 
-/// The text to go on from.
+/// The prompt.
 #[derive(Args, Debug)]
 pub(crate) struct PromptArgs {
-    /// The prompt; text on standard input is joined in front of it
+    /// Prompt; text on standard input is prepended
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) prompt: Option<String>,
-    /// Reads the prompt from a file, or from standard input for "-"
+    /// File with the prompt; "-" reads standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Takes special tokens that are spelt out in the prompt for what they are
+    /// Parse special tokens in the prompt
     #[arg(long)]
-    special: bool,
+    parse_special: bool,
 }
 
 impl PromptArgs {
-    /// How the prompt becomes tokens: it begins a text.
+    /// Returns how the prompt is tokenized. A BOS token is added if the model has one.
     pub(crate) fn encode(&self) -> EncodeOptions {
         EncodeOptions {
             add_special: true,
-            specials: if self.special {
+            specials: if self.parse_special {
                 SpecialTokens::Tokens
             } else {
                 SpecialTokens::Text
@@ -49,7 +49,7 @@ impl PromptArgs {
     }
 }
 
-/// The prompt; `default` takes the place of one that nobody gave.
+/// Reads the prompt; `default` is used if none is given.
 pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, Failure> {
     if let Some(path) = &args.file {
         return if path == Path::new("-") {
@@ -63,7 +63,7 @@ pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, F
         None
     } else {
         let silence = match fallback {
-            Some(_) => OnSilence::GoOn,
+            Some(_) => OnSilence::Continue,
             None => OnSilence::Wait,
         };
         stdin(silence)?.filter(|text| !text.is_empty())
@@ -74,17 +74,17 @@ pub(crate) fn read(args: &PromptArgs, default: Option<&str>) -> Result<String, F
         (None, Some(given), _) => Ok(given.to_string()),
         (None, None, Some(default)) => Ok(default.to_string()),
         (None, None, None) => Err(Failure::Usage(
-            "no prompt: give -p TEXT, -f FILE, or text on standard input".to_string(),
+            "no prompt: use -p TEXT, -f FILE, or text on standard input".to_string(),
         )),
     }
 }
 
-/// Standard input to its end.
+/// Reads standard input to its end.
 pub(crate) fn stdin_to_end() -> Result<String, Failure> {
     Ok(stdin(OnSilence::Wait)?.unwrap_or_default())
 }
 
-/// A file of text.
+/// Reads a text file.
 pub(crate) fn file(path: &Path) -> Result<String, Failure> {
     let fail = |cause| Failure::file("read", path, cause);
     let opened = std::fs::File::open(path).map_err(fail)?;
@@ -92,22 +92,22 @@ pub(crate) fn file(path: &Path) -> Result<String, Failure> {
     text(bytes, &path.display().to_string())
 }
 
-/// What to do about a standard input that stays silent.
+/// Behaviour if standard input has no data within [`STDIN_TIMEOUT`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnSilence {
     Wait,
-    GoOn,
+    Continue,
 }
 
-/// Standard input to its end; `None` where it stayed silent and that will do.
+/// Reads standard input to its end. Returns `None` after a timeout with [`OnSilence::Continue`].
 fn stdin(on_silence: OnSilence) -> Result<Option<String>, Failure> {
     let bytes = match first_byte() {
-        Heard::Silence(_) if on_silence == OnSilence::GoOn => return Ok(None),
-        Heard::Silence(wait) => {
-            terminal::note("waiting for text on standard input (Ctrl-D ends it)");
-            wait.recv().unwrap_or_else(|_| Ok(Vec::new()))
+        FirstByte::Timeout(_) if on_silence == OnSilence::Continue => return Ok(None),
+        FirstByte::Timeout(receiver) => {
+            terminal::note("reading standard input (press Ctrl-D to end)");
+            receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))
         }
-        Heard::First(first) => first,
+        FirstByte::Read(first) => first,
     };
     let fail = |cause| Failure::Program {
         message: "cannot read standard input".to_string(),
@@ -120,27 +120,27 @@ fn stdin(on_silence: OnSilence) -> Result<Option<String>, Failure> {
     text(bytes, "standard input").map(Some)
 }
 
-/// What standard input had to say within [`PATIENCE`].
-enum Heard {
-    /// Its first byte, or none at its end.
-    First(io::Result<Vec<u8>>),
-    /// Nothing so far; the first byte will come here.
-    Silence(Receiver<io::Result<Vec<u8>>>),
+/// The first byte of standard input.
+enum FirstByte {
+    /// The first byte, or no bytes at the end of the input.
+    Read(io::Result<Vec<u8>>),
+    /// No data within [`STDIN_TIMEOUT`]; the receiver gets the first byte later.
+    Timeout(Receiver<io::Result<Vec<u8>>>),
 }
 
-fn first_byte() -> Heard {
+fn first_byte() -> FirstByte {
     let (send, receive) = channel();
-    // The thread outlives a silent standard input; the end of the program ends it.
+    // The read cannot be cancelled: the thread may run until the process exits.
     std::thread::spawn(move || {
         let mut first = Vec::with_capacity(1);
         let read = io::stdin().take(1).read_to_end(&mut first);
-        // Nobody listens any more where the wait was given up.
+        // The receiver is dropped after a timeout.
         let _ = send.send(read.map(|_| first));
     });
-    match receive.recv_timeout(PATIENCE) {
-        Ok(first) => Heard::First(first),
-        Err(RecvTimeoutError::Timeout) => Heard::Silence(receive),
-        Err(RecvTimeoutError::Disconnected) => Heard::First(Ok(Vec::new())),
+    match receive.recv_timeout(STDIN_TIMEOUT) {
+        Ok(first) => FirstByte::Read(first),
+        Err(RecvTimeoutError::Timeout) => FirstByte::Timeout(receive),
+        Err(RecvTimeoutError::Disconnected) => FirstByte::Read(Ok(Vec::new())),
     }
 }
 
@@ -148,17 +148,17 @@ fn read_limited(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PROMPT_BYTES_MAX {
-        let message = format!("it is over {} MiB", PROMPT_BYTES_MAX >> 20);
+        let message = format!("size exceeds {} MiB", PROMPT_BYTES_MAX >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
 }
 
-/// The bytes as text, without the line end that an editor or `echo` put behind it.
-fn text(bytes: Vec<u8>, whence: &str) -> Result<String, Failure> {
+/// Decodes UTF-8 and removes one line end, which editors and `echo` append.
+fn text(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::new(format!("{whence} is no UTF-8 text: byte {at}"))
+        Failure::new(format!("{name} is not valid UTF-8: byte {at}"))
     })?;
     if text.ends_with('\n') {
         text.pop();
@@ -174,9 +174,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_end_goes() {
+    fn removes_one_line_end() {
         let check = |bytes: &[u8], expected: &str| {
-            assert_eq!(text(bytes.to_vec(), "x").expect("it is text"), expected);
+            assert_eq!(text(bytes.to_vec(), "x").expect("valid UTF-8"), expected);
         };
         check(b"a\n", "a");
         check(b"a\r\n", "a");
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused_with_their_place() {
-        let failure = text(b"ab\xff".to_vec(), "x").expect_err("0xff is no UTF-8");
+    fn rejects_invalid_utf8_with_its_offset() {
+        let failure = text(b"ab\xff".to_vec(), "x").expect_err("0xff is invalid UTF-8");
         assert!(format!("{failure:?}").contains("byte 2"), "{failure:?}");
     }
 }

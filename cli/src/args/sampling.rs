@@ -1,18 +1,18 @@
-//! The arguments of every command that generates: how tokens are picked, and what happens when the
-//! context is full.
+//! Options of commands that generate text: sampling, and the behaviour when the context is full.
 
 use clap::Args;
 use std::fmt;
 use tabla::op::sampling::{Number, parameters};
 use tabla::{GenerateOptions, Overflow, SamplerKind, Sampling};
 
-/// What happens when the context is full.
+/// Behaviour when the context is full.
 #[derive(Args, Debug)]
 pub(crate) struct OverflowArgs {
-    /// Goes on when the context is full: the older half of the text is forgotten
+    /// Continue when the context is full: discard the older half of the tokens after --keep. A BOS
+    /// token is always kept
     #[arg(long)]
     context_shift: bool,
-    /// Tokens at the front that a context shift keeps; half of the context at most
+    /// Number of initial tokens that a context shift keeps; at most half of the context
     #[arg(
         long,
         value_name = "N",
@@ -23,7 +23,7 @@ pub(crate) struct OverflowArgs {
 }
 
 impl OverflowArgs {
-    /// The library's option.
+    /// Returns the library's option.
     pub(crate) fn overflow(&self) -> Overflow {
         if self.context_shift {
             Overflow::Shift { keep: self.keep }
@@ -33,95 +33,96 @@ impl OverflowArgs {
     }
 }
 
-/// How the next token is picked.
+/// Sampling parameters.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Temperature; 0 always takes the likeliest token
+    /// Temperature; 0: greedy, always the most likely token
     #[arg(long, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = in_range("temp"))]
     temp: f32,
-    /// Only the K likeliest tokens; 0: all
+    /// Top-k: keep the K most likely tokens; 0: off
     #[arg(long, value_name = "K", default_value_t = Sampling::default().top_k)]
     top_k: u32,
-    /// Only the likeliest tokens that hold P of the probability; 1: all
+    /// Top-p: keep the most likely tokens with a cumulative probability of P; 1: off
     #[arg(long, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = in_range("top-p"))]
     top_p: f32,
-    /// Only tokens at least P times as likely as the likeliest; 0: all
+    /// Min-p: keep tokens with at least P times the probability of the most likely token; 0: off
     #[arg(long, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = in_range("min-p"))]
     min_p: f32,
-    /// Divides the logits of recent tokens; 1: off
+    /// Repetition penalty: positive logits of recent tokens are divided by X, negative ones multiplied; 1:
+    /// off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().repeat_penalty, value_parser = in_range("repeat-penalty"))]
     repeat_penalty: f32,
-    /// Taken off the logit of a recent token for each time that it stands there; 0: off
+    /// Frequency penalty: X is subtracted from the logit of a token for each recent occurrence; 0: off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().frequency_penalty, allow_negative_numbers = true, value_parser = in_range("frequency-penalty"))]
     frequency_penalty: f32,
-    /// Taken off the logit of a recent token; 0: off
+    /// Presence penalty: X is subtracted from the logit of each recent token; 0: off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().presence_penalty, allow_negative_numbers = true, value_parser = in_range("presence-penalty"))]
     presence_penalty: f32,
-    /// How many tokens back these penalties reach
+    /// Number of last tokens to penalize
     #[arg(long, value_name = "N", default_value_t = Sampling::default().repeat_last, value_parser = clap::value_parser!(u32).range(..=i64::from(Sampling::REPEAT_LAST_MAX)))]
     repeat_last_n: u32,
-    /// DRY: what a token loses that goes on with a repetition; 0: off
+    /// DRY: penalty of a token that extends a repetition; 0: off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().dry_multiplier, value_parser = in_range("dry-multiplier"))]
     dry_multiplier: f32,
-    /// DRY: the loss grows so many times with each token of the repetition
+    /// DRY: factor by which the penalty grows with each token of the repetition
     #[arg(long, value_name = "X", default_value_t = Sampling::default().dry_base, value_parser = in_range("dry-base"))]
     dry_base: f32,
-    /// DRY: tokens that may be repeated for nothing
+    /// DRY: length of a repetition without a penalty, in tokens
     #[arg(long, value_name = "N", default_value_t = Sampling::default().dry_allowed_length)]
     dry_allowed_length: u32,
-    /// DRY: how many tokens back it looks; -1: the whole context
+    /// DRY: number of last tokens to scan for repetitions; -1: the context size
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     dry_penalty_last_n: i64,
-    /// DRY: a text that no repetition holds, instead of line ends and : \" *; "none": nothing. May
-    /// come several times
+    /// DRY: text that ends a repetition, instead of the defaults (newline, :, " and *); "none": no
+    /// breakers. Can be repeated
     #[arg(long, value_name = "TEXT")]
     dry_sequence_breaker: Vec<String>,
-    /// Only logits within N standard deviations of the largest; 0 or less: all
+    /// Top-n-sigma: keep logits within N standard deviations of the largest; 0 or less: off
     #[arg(long, value_name = "N", default_value_t = -1.0, allow_negative_numbers = true, value_parser = deviations)]
     top_n_sigma: f32,
-    /// Only the most typical tokens that hold P of the probability; 1: all
+    /// Locally typical sampling: keep the most typical tokens with a cumulative probability of P; 1: off
     #[arg(long, visible_alias = "typical-p", value_name = "P", default_value_t = Sampling::default().typical_p, value_parser = in_range("typical"))]
     typical: f32,
-    /// XTC: how likely it is that the likeliest tokens are taken away; 0: off
+    /// XTC: probability of removing the most likely tokens; 0: off
     #[arg(long, value_name = "P", default_value_t = Sampling::default().xtc_probability, value_parser = in_range("xtc-probability"))]
     xtc_probability: f32,
-    /// XTC: from which probability on; all but the last of such tokens go
+    /// XTC: minimum probability of the tokens to remove; the least likely of them is kept
     #[arg(long, value_name = "P", default_value_t = Sampling::default().xtc_threshold, value_parser = in_range("xtc-threshold"))]
     xtc_threshold: f32,
-    /// How far the temperature goes down and up with the entropy of the tokens; 0: it stays
+    /// Dynamic temperature: range below and above the temperature, chosen by entropy; 0: off
     #[arg(long, value_name = "T", default_value_t = Sampling::default().dynatemp_range, value_parser = in_range("dynatemp-range"))]
     dynatemp_range: f32,
-    /// The power of the entropy that the temperature goes by
+    /// Dynamic temperature: exponent of the entropy
     #[arg(long, value_name = "X", default_value_t = Sampling::default().dynatemp_exponent, value_parser = in_range("dynatemp-exp"))]
     dynatemp_exp: f32,
-    /// Mirostat: 2 in the place of the samplers that take tokens away; 0: off
+    /// Mirostat version: 2 replaces the samplers that remove tokens; 0: off
     #[arg(long, value_name = "0|2", default_value_t = 0, value_parser = mirostat)]
     mirostat: u32,
-    /// Mirostat: how fast it learns
+    /// Mirostat: learning rate (eta)
     #[arg(long, value_name = "X", default_value_t = Sampling::default().mirostat_eta, value_parser = in_range("mirostat-lr"))]
     mirostat_lr: f32,
-    /// Mirostat: the surprise, in bits, that tokens are held to
+    /// Mirostat: target entropy in bits (tau)
     #[arg(long, value_name = "X", default_value_t = 5.0, value_parser = in_range("mirostat-ent"))]
     mirostat_ent: f32,
-    /// The samplers in their order, with ; between them; one that is left out is off
-    #[arg(long, value_name = "NAMES", default_value_t = Chain(SamplerKind::DEFAULT.to_vec()), value_parser = chain)]
-    samplers: Chain,
-    /// Adds to the logit of a token by its id, as in 15043+1 or 15043-inf. May come several times
+    /// Samplers in the order of their application, separated by ;
+    #[arg(long, value_name = "NAMES", default_value_t = SamplerOrder(SamplerKind::DEFAULT.to_vec()), value_parser = sampler_order)]
+    samplers: SamplerOrder,
+    /// Bias that is added to the logit of a token, for example 15043+1 or 15043-inf. Can be repeated
     #[arg(short, long, value_name = "ID+BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Seed of the random numbers; the same one draws the same tokens [default: a fresh one]
+    /// Random seed [default: random]
     #[arg(short, long, value_name = "N")]
     seed: Option<u64>,
 }
 
 impl SamplingArgs {
-    /// The samplers that the tables of a model are to have.
+    /// Returns the samplers to compile into the tables of the model.
     pub(crate) fn samplers(&self) -> Option<Vec<SamplerKind>> {
         Some(self.samplers.0.clone())
     }
 
-    /// The library's options, with a fresh seed where none was asked for.
+    /// Returns the generation options, with a random seed by default.
     pub(crate) fn generate(&self) -> GenerateOptions {
         GenerateOptions {
             sampling: self.sampling(),
@@ -144,7 +145,7 @@ impl SamplingArgs {
             dry_multiplier: self.dry_multiplier,
             dry_base: self.dry_base,
             dry_allowed_length: self.dry_allowed_length,
-            // -1 is as far back as there is.
+            // -1: the context size.
             dry_last: u32::try_from(self.dry_penalty_last_n).unwrap_or(u32::MAX),
             top_n_sigma: self.top_n_sigma.max(0.0),
             top_k: self.top_k,
@@ -162,37 +163,39 @@ impl SamplingArgs {
                 self.mirostat_ent
             },
             mirostat_eta: self.mirostat_lr,
-            seed: self.seed.unwrap_or_else(fresh_seed),
+            seed: self.seed.unwrap_or_else(random_seed),
         }
     }
 }
 
-/// A list of samplers, which is one argument.
+/// The samplers in the order of their application, given by one argument.
 #[derive(Clone, Debug, PartialEq)]
-struct Chain(Vec<SamplerKind>);
+struct SamplerOrder(Vec<SamplerKind>);
 
-impl fmt::Display for Chain {
+impl fmt::Display for SamplerOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.0.iter().map(|kind| kind.name()).collect();
         f.write_str(&names.join(";"))
     }
 }
 
-fn chain(names: &str) -> Result<Chain, String> {
+fn sampler_order(names: &str) -> Result<SamplerOrder, String> {
     SamplerKind::chain(names)
-        .map(Chain)
+        .map(SamplerOrder)
         .map_err(|error| error.to_string())
 }
 
-/// `15043+1`: a token and what is added to its logit.
+/// Parses a token id and its logit bias: `15043+1`.
 fn bias(text: &str) -> Result<(u32, f32), String> {
-    let wrong = || "not a token, a sign and a number, as in 15043+1".to_string();
-    let sign = text.find(['+', '-']).ok_or_else(wrong)?;
+    let error = || "expected ID+BIAS or ID-BIAS, for example 15043+1".to_string();
+    let sign = text.find(['+', '-']).ok_or_else(error)?;
     let (token, bias) = text.split_at(sign);
-    let token = token.parse().map_err(|_| wrong())?;
-    let bias: f32 = bias.parse().map_err(|_| wrong())?;
+    let token = token.parse().map_err(|_| error())?;
+    let bias: f32 = bias.parse().map_err(|_| error())?;
     if bias.is_nan() || bias == f32::INFINITY {
-        return Err(format!("{bias} is no bias"));
+        return Err(format!(
+            "invalid bias {bias}: expected a finite number or -inf"
+        ));
     }
     Ok((token, bias))
 }
@@ -201,17 +204,17 @@ fn mirostat(text: &str) -> Result<u32, String> {
     match text {
         "0" => Ok(0),
         "2" => Ok(2),
-        _ => Err("known are 0 and 2".to_string()),
+        _ => Err("expected 0 or 2".to_string()),
     }
 }
 
-/// A seed from the operating system, short enough to be typed again.
-fn fresh_seed() -> u64 {
+/// Returns a random seed of 32 bits, which is short enough to retype.
+fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::SystemTime::now()) & u64::from(u32::MAX)
 }
 
-/// Parses the number of a sampling parameter and checks its range.
+/// Returns a parser of a sampling parameter that checks its range.
 fn in_range(option: &str) -> impl Fn(&str) -> Result<f32, String> + Clone + use<> {
     let row = parameters().find(|row| row.option == option);
     let (min, max) = match row.map(|row| (row.min, row.max)) {
@@ -221,18 +224,18 @@ fn in_range(option: &str) -> impl Fn(&str) -> Result<f32, String> + Clone + use<
     move |text| number(text, min, max)
 }
 
-/// Standard deviations; -1 is off, as in llama.cpp.
+/// Parses a number of standard deviations; -1: off, as in llama.cpp.
 fn deviations(text: &str) -> Result<f32, String> {
     number(text, -1.0, 100.0)
 }
 
 fn number(text: &str, min: f32, max: f32) -> Result<f32, String> {
-    let number: f32 = text.parse().map_err(|_| "not a number".to_string())?;
+    let number: f32 = text.parse().map_err(|_| "expected a number".to_string())?;
     // NaN is in no range.
     if (min..=max).contains(&number) {
         Ok(number)
     } else {
-        Err(format!("{number} is not in {min}..={max}"))
+        Err(format!("{number} is not in the range {min} to {max}"))
     }
 }
 
@@ -242,7 +245,7 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     #[test]
-    fn numbers_are_held_to_their_range() {
+    fn rejects_numbers_out_of_range() {
         assert_eq!(in_range("top-p")("0.95"), Ok(0.95));
         assert!(in_range("top-p")("1.5").is_err());
         assert!(in_range("temp")("NaN").is_err());
@@ -250,7 +253,7 @@ mod tests {
         assert!(in_range("repeat-penalty")("0").is_err());
     }
 
-    /// LoadOptions whose default is written in another way than that of the library.
+    /// Options whose default differs from the library's, which has the same effect.
     const OTHER_DEFAULTS: [(&str, &str); 3] = [
         // Off, as in llama.cpp.
         ("top-n-sigma", "-1"),
@@ -261,7 +264,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_sampling_parameter_has_its_option_default_and_range() {
+    fn every_sampling_parameter_has_an_option_with_its_default_and_range() {
         #[derive(Debug, clap::Parser)]
         struct Program {
             #[command(flatten)]
@@ -274,11 +277,11 @@ mod tests {
             let arg = args.find(|arg| arg.get_long() == Some(option));
             let arg = arg.unwrap_or_else(|| panic!("{name}: the command line has no --{option}"));
             let other = OTHER_DEFAULTS.iter().find(|(of, _)| *of == option);
-            let wanted = other.map_or_else(|| row.default.to_string(), |(_, d)| d.to_string());
-            let found = arg.get_default_values();
+            let expected = other.map_or_else(|| row.default.to_string(), |(_, d)| d.to_string());
+            let default = arg.get_default_values();
             assert_eq!(
-                found,
-                [wanted.as_str()],
+                default,
+                [expected.as_str()],
                 "{name}: the default of --{option}"
             );
             let parses = |value: Number| {
@@ -287,7 +290,7 @@ mod tests {
                 program.map(|program| program.sampling.sampling()).is_ok()
             };
             for value in [row.min, row.default, row.max] {
-                assert!(parses(value), "{name}: --{option}={value} is refused");
+                assert!(parses(value), "{name}: --{option}={value} is rejected");
             }
             let over = match row.max {
                 Number::F32(max) => Some(Number::F32(max * 1.01)),
@@ -300,21 +303,21 @@ mod tests {
     }
 
     #[test]
-    fn biases_are_a_token_and_a_number_with_a_sign() {
+    fn parses_logit_biases() {
         assert_eq!(bias("15043+1"), Ok((15043, 1.0)));
         assert_eq!(bias("7-0.5"), Ok((7, -0.5)));
         assert_eq!(bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
-        for bad in ["7", "+1", "7+inf", "7+nan", "x-1", "-1+2"] {
-            assert!(bias(bad).is_err(), "{bad}");
+        for invalid in ["7", "+1", "7+inf", "7+nan", "x-1", "-1+2"] {
+            assert!(bias(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn samplers_are_named_as_in_llama_cpp() {
+    fn parses_samplers_by_the_names_of_llama_cpp() {
         let two = vec![SamplerKind::TopK, SamplerKind::Typical];
-        assert_eq!(chain("top_k;typ_p"), Ok(Chain(two.clone())));
-        assert_eq!(Chain(two).to_string(), "top_k;typ_p");
-        assert!(chain("top_k,typ_p").is_err());
+        assert_eq!(sampler_order("top_k;typ_p"), Ok(SamplerOrder(two.clone())));
+        assert_eq!(SamplerOrder(two).to_string(), "top_k;typ_p");
+        assert!(sampler_order("top_k,typ_p").is_err());
         assert!(mirostat("1").is_err());
     }
 }

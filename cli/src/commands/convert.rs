@@ -1,7 +1,7 @@
-//! `tabla convert`: writes a model in another format.
+//! `tabla convert`: conversion between safetensors and GGUF.
 
 use crate::args::parsers::{mix, storage_type};
-use crate::commands::common::written::{What, with_bar};
+use crate::commands::common::written::{Report, with_bar};
 use crate::output::Failure;
 use clap::Args;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use tabla::{ExportOptions, QuantMix, QuantizeOptions, Source};
 
 #[derive(Args, Debug)]
 pub(crate) struct ConvertArgs {
-    /// The model: a GGUF file, or a folder of safetensors
+    /// Model: a GGUF file or a folder with safetensors
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// What to write: a file whose name ends in .gguf, or else a new folder of safetensors
+    /// Output: a GGUF file if the name ends in .gguf, otherwise a new folder with safetensors
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// The type of the numbers: F16, BF16, F32, or for GGUF any that `quantize` knows [default:
-    /// as they are, and F16 for those that the new format does not know]
+    /// Tensor type: F16, BF16 or F32, and for GGUF any type of `tabla quantize` [default: unchanged,
+    /// or F16 if the output format does not support the type]
     #[arg(long, value_name = "TYPE", value_parser = mix)]
     pub(crate) dtype: Option<&'static QuantMix>,
-    /// Threads [default: every core]
+    /// Number of threads [default: number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
-    /// Writes one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let is_gguf = args.output.extension().is_some_and(|e| e == "gguf");
     let threads = args.threads.unwrap_or(0);
     let written = if is_gguf {
-        let how = QuantizeOptions {
+        let options = QuantizeOptions {
             mix: args.dtype,
             output: None,
             embedding: None,
@@ -42,30 +42,34 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
             threads,
         };
         with_bar("converting", &source, |progress| {
-            tabla::quantize(&source, &args.output, &how, progress)
+            tabla::quantize(&source, &args.output, &options, progress)
         })?
     } else {
-        let dtype = args.dtype.map(|mix| numbers(mix.name)).transpose()?;
-        let how = ExportOptions { dtype, threads };
+        let dtype = args.dtype.map(|mix| dtype_of(mix.name)).transpose()?;
+        let options = ExportOptions { dtype, threads };
         with_bar("converting", &source, |progress| {
-            tabla::export(&source, &args.output, &how, progress)
+            tabla::export(&source, &args.output, &options, progress)
         })?
     };
     let name = args.output.file_name().unwrap_or_default();
-    let what = What {
+    let report = Report {
         name: &name.to_string_lossy(),
         mix: args.dtype,
         output: &args.output,
         importance: false,
     };
     if args.json {
-        return what.say_json(&written);
+        return report.print_json(&written);
     }
-    what.say(&written)
+    report.print(&written)
 }
 
-/// The storage type that a mix is named after.
-fn numbers(name: &str) -> Result<DType, Failure> {
-    let usage = |_| Failure::Usage(format!("--dtype {name}: safetensors are F32, F16 or BF16"));
+/// Returns the storage type that a quantization is named after.
+fn dtype_of(name: &str) -> Result<DType, Failure> {
+    let usage = |_| {
+        Failure::Usage(format!(
+            "--dtype {name}: safetensors output supports F32, F16 and BF16"
+        ))
+    };
     storage_type(name).map_err(usage)
 }

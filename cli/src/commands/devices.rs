@@ -1,4 +1,4 @@
-//! `tabla devices`: what the tables could be linked to, and what each device has and lacks.
+//! `tabla devices`: the devices and their features.
 
 use crate::output::Failure;
 use crate::output::terminal;
@@ -7,7 +7,7 @@ use tabla::{AdapterFacts, Profile};
 
 #[derive(Args, Debug)]
 pub(crate) struct DevicesArgs {
-    /// Writes one JSON array
+    /// Print one JSON array
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -26,12 +26,12 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
         }
     }
     if devices.gpus.is_empty() {
-        terminal::note("no GPU: no adapter of Vulkan, Metal or DX12 was found");
+        terminal::note("no GPU: no Vulkan, Metal or DX12 adapter found");
     }
     Ok(())
 }
 
-/// A line that names the CPU, and lines about it.
+/// Returns the name of the CPU and lines with its properties.
 fn cpu(cpu: &Profile) -> Vec<String> {
     let cache = match cpu.cache_bytes {
         0 => "unknown".to_string(),
@@ -45,24 +45,24 @@ fn cpu(cpu: &Profile) -> Vec<String> {
     ]
 }
 
-/// A line that names the adapter, and lines about it.
+/// Returns the name of the adapter and lines with its properties.
 fn gpu(gpu: &AdapterFacts) -> Vec<String> {
     let list = |items: &[&str]| match items {
         [] => "none".to_string(),
         items => items.join(", "),
     };
     let lacks: Vec<&str> = gpu.lacks.iter().map(String::as_str).collect();
-    let [least, most] = gpu.subgroup_sizes;
+    let [min, max] = gpu.subgroup_sizes;
     let verdict = match (lacks.is_empty(), gpu.kind) {
-        (false, _) => "cannot be used",
-        (true, "software") => "only with --device gpu: it is software",
-        (true, _) => "can be used",
+        (false, _) => "unsupported",
+        (true, "software") => "software adapter: only with --device gpu",
+        (true, _) => "supported",
     };
     vec![
         format!("gpu: {} ({}, {})", gpu.name, gpu.backend, gpu.kind),
         format!("driver     {}, vendor 0x{:04x}", gpu.driver, gpu.vendor),
         format!(
-            "buffers    {} at most, {} in a binding",
+            "buffers    at most {}, {} per binding",
             terminal::bytes(gpu.buffer_bytes_max),
             terminal::bytes(gpu.binding_bytes_max)
         ),
@@ -70,10 +70,10 @@ fn gpu(gpu: &AdapterFacts) -> Vec<String> {
             "workgroup  {}",
             terminal::bytes(gpu.workgroup_bytes_max.into())
         ),
-        format!("subgroups  {least} to {most} lanes"),
-        format!("has        {}", list(&gpu.features)),
+        format!("subgroups  {min} to {max} lanes"),
+        format!("features   {}", list(&gpu.features)),
         format!("without    {}", list(&gpu.without)),
-        format!("lacks      {}", list(&lacks)),
+        format!("missing    {}", list(&lacks)),
         format!("verdict    {verdict}"),
     ]
 }

@@ -1,4 +1,4 @@
-//! `tabla embed`: texts become embeddings, as JSON lines or as an `.npy` file.
+//! `tabla embed`: embeddings of texts, as JSON lines or as an `.npy` file.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
 use crate::commands::common::open;
@@ -16,22 +16,22 @@ pub(crate) struct EmbedArgs {
     texts: TextsArgs,
     #[command(flatten)]
     model: ModelArg,
-    /// Writes float32 [texts, dimensions] into an .npy file instead of a JSON object a line
+    /// Output .npy file with float32 [texts, dimensions] [default: one JSON object per line]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// How the rows of a text become one: mean, cls, last or max [default: what the model's files say]
+    /// Pooling: mean, cls, last or max [default: from the model]
     #[arg(long, value_name = "POOLING", value_parser = pooling)]
     pooling: Option<Pooling>,
-    /// Only the first N numbers, for models that were trained for it (Matryoshka); 0: all
+    /// Truncate embeddings to the first N dimensions (Matryoshka models); 0: all
     #[arg(long, value_name = "N", default_value_t = 0)]
     dimensions: u32,
-    /// Leaves embeddings as long as they are [default: what the model's files say, else length 1]
+    /// Do not normalize embeddings to length 1 [default: from the model, otherwise normalize]
     #[arg(long)]
     no_normalize: bool,
-    /// Puts a prompt of the model in front of every text, by its name; "" for none
+    /// Prepend the model's prompt of this name to each text; "": no prompt
     #[arg(long, value_name = "NAME")]
     prompt_name: Option<String>,
-    /// Cuts texts that are too long
+    /// Truncate texts that are too long instead of failing
     #[arg(long)]
     truncate: bool,
     #[command(flatten)]
@@ -41,10 +41,10 @@ pub(crate) struct EmbedArgs {
 }
 
 fn pooling(name: &str) -> Result<Pooling, String> {
-    let found = Pooling::ALL.iter().find(|pooling| pooling.name() == name);
-    found.copied().ok_or_else(|| {
+    let pooling = Pooling::ALL.iter().find(|pooling| pooling.name() == name);
+    pooling.copied().ok_or_else(|| {
         let names: Vec<_> = Pooling::ALL.iter().map(|pooling| pooling.name()).collect();
-        format!("known are {}", names.join(", "))
+        format!("expected one of {}", names.join(", "))
     })
 }
 
@@ -53,11 +53,11 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let texts = args.texts.read()?;
     let options = LoadOptions {
         embeddings: true,
-        ..args.device.options(args.context.positions())?
+        ..args.device.options(args.context.tokens())?
     };
-    let opened = open::model(&source, &options)?;
-    opened.notes(&source);
-    let how = EmbedOptions {
+    let loaded = open::model(&source, &options)?;
+    loaded.print_notes(&source);
+    let embed_options = EmbedOptions {
         pooling: args.pooling,
         dimensions: args.dimensions,
         normalize: args.no_normalize.then_some(false),
@@ -65,21 +65,23 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         truncate: args.truncate,
     };
 
-    let mut session = Session::new(opened.model);
+    let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
-    let dim = session.embedding_dim(&how)?;
+    let dim = session.embedding_dim(&embed_options)?;
     let mut rows = npy::zeros("embeddings", [texts.len(), dim])?;
     let bar = Progress::new("embedding", texts.len() as u64);
-    session.embed(&texts, &how, &mut rows, &mut |done, _| bar.at(done as u64))?;
+    session.embed(&texts, &embed_options, &mut rows, &mut |done, _| {
+        bar.set_position(done as u64);
+    })?;
     drop(bar);
     match &args.output {
-        Some(path) => npy::write_and_say(path, [texts.len(), dim], &rows),
-        None => say(&rows, dim),
+        Some(path) => npy::write_and_report(path, [texts.len(), dim], &rows),
+        None => print(&rows, dim),
     }
 }
 
-/// One object a line.
-fn say(rows: &[f32], dim: usize) -> Result<(), Failure> {
+/// Prints one JSON object per line.
+fn print(rows: &[f32], dim: usize) -> Result<(), Failure> {
     for (index, row) in rows.chunks_exact(dim).enumerate() {
         let numbers = serde_json::to_string(row).map_err(Failure::new)?;
         terminal::line(&format!(r#"{{"index":{index},"embedding":{numbers}}}"#))?;

@@ -1,4 +1,5 @@
-//! `tabla inspect`: what a file holds, what it needs, and whether it runs here. Reads no weights.
+//! `tabla inspect`: metadata, tensors, tokenizer, chat templates and memory requirements of a model.
+//! Reads no weights.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
@@ -10,14 +11,14 @@ use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
 use tabla::{LoadOptions, MemoryEstimate, Source};
 
-/// Items of an array that JSON shows.
-const ARRAY_SHOWN: usize = 16;
+/// Maximum number of array items in JSON output.
+const ARRAY_ITEMS_MAX: usize = 16;
 
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Writes one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -28,25 +29,25 @@ pub(crate) struct InspectArgs {
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = args.device.options(args.context.positions())?;
-    let file = File::look(&source, &options)?;
+    let options = args.device.options(args.context.tokens())?;
+    let file = ModelFile::open(&source, &options)?;
     if args.json {
         return terminal::line(&file.json().to_string());
     }
-    file.say()
+    file.print()
 }
 
-/// All that is known of a file without loading it.
-struct File {
+/// The contents of a model file, without weights.
+struct ModelFile {
     directory: Directory,
     tokenizer: tabla::Result<Tokenizer>,
     templates: ChatTemplates,
-    /// What it needs, or why it does not run here.
+    /// Memory requirements, or the reason that the model is not supported.
     estimate: tabla::Result<MemoryEstimate>,
     totals: BTreeMap<&'static str, Total>,
 }
 
-/// The tensors of one type.
+/// Totals over the tensors of one type.
 #[derive(Clone, Copy, Default)]
 struct Total {
     tensors: usize,
@@ -64,7 +65,7 @@ impl Total {
     }
 }
 
-/// The tensors of each type.
+/// Returns the totals of each type.
 fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
     let mut totals = BTreeMap::new();
     for tensor in tensors {
@@ -78,8 +79,8 @@ fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
     totals
 }
 
-impl File {
-    fn look(source: &Source, options: &LoadOptions) -> Result<Self, Failure> {
+impl ModelFile {
+    fn open(source: &Source, options: &LoadOptions) -> Result<Self, Failure> {
         let directory = tabla::open_directory(source)?;
         Ok(Self {
             totals: totals(&directory.tensors),
@@ -96,7 +97,7 @@ impl File {
             .fold(Total::default(), |a, b| a.add(*b))
     }
 
-    fn say(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), Failure> {
         let Self { directory, .. } = self;
         let name = terminal::one_line(&directory.name());
         let kind = format!("{:?}", directory.kind).to_uppercase();
@@ -106,18 +107,18 @@ impl File {
         terminal::line(&format!("{name}: {kind}{version}, {size}"))?;
         let files = directory.paths().count();
         if files > 1 {
-            terminal::line(&format!("a set of {files} files"))?;
+            terminal::line(&format!("{files} files"))?;
         }
-        self.say_metadata()?;
-        self.say_tensors()?;
-        self.say_templates()?;
+        self.print_metadata()?;
+        self.print_tensors()?;
+        self.print_templates()?;
         terminal::line("")?;
         terminal::line(&format!("tokenizer  {}", self.tokenizer_line()))?;
         terminal::line(&format!("template   {}", self.template_line()))?;
-        self.say_verdict()
+        self.print_verdict()
     }
 
-    fn say_metadata(&self) -> Result<(), Failure> {
+    fn print_metadata(&self) -> Result<(), Failure> {
         let metadata = &self.directory.metadata;
         terminal::line(&format!("\nmetadata: {} keys", metadata.len()))?;
         let longest = metadata.iter().map(|(key, _)| key.chars().count()).max();
@@ -131,7 +132,7 @@ impl File {
         Ok(())
     }
 
-    fn say_tensors(&self) -> Result<(), Failure> {
+    fn print_tensors(&self) -> Result<(), Failure> {
         let tensors = &self.directory.tensors;
         terminal::line(&format!("\ntensors: {}", tensors.len()))?;
         let longest = tensors.iter().map(|t| t.name.chars().count()).max();
@@ -196,7 +197,7 @@ impl File {
             tokenizer.vocab_size(),
             id(tokenizer.bos()),
             if tokenizer.adds_bos() {
-                " in front"
+                " added"
             } else {
                 " not added"
             },
@@ -209,8 +210,9 @@ impl File {
         )
     }
 
-    /// Each template in full: it decides what the model is told, and its author is a stranger.
-    fn say_templates(&self) -> Result<(), Failure> {
+    /// Prints each template in full: it comes from an untrusted file and determines the input of the
+    /// model.
+    fn print_templates(&self) -> Result<(), Failure> {
         for (name, source) in self.templates.iter() {
             let name = terminal::one_line(name);
             terminal::line(&format!(
@@ -226,42 +228,41 @@ impl File {
     }
 
     fn template_line(&self) -> String {
-        let usual = self.usual_template();
-        let Some(name) = usual else {
-            return "none: the file is for completion".to_string();
+        let Some(name) = self.default_template() else {
+            return "none".to_string();
         };
         let Some(source) = self.templates.get(name) else {
-            return format!("none; {name} fits the special tokens");
+            return format!("none; default {name}, by the special tokens");
         };
         match ChatTemplate::new(source, TemplateTokens::default()) {
             Ok(_) => format!("SHA-256 {}", sha256(source)),
-            Err(error) => format!("broken: {}", terminal::one_line(error.message())),
+            Err(error) => format!("invalid: {}", terminal::one_line(error.message())),
         }
     }
 
-    fn usual_template(&self) -> Option<&str> {
+    fn default_template(&self) -> Option<&str> {
         let tokenizer = self.tokenizer.as_ref().ok()?;
         self.templates.default_name(tokenizer)
     }
 
     fn templates_json(&self) -> Json {
         let templates = self.templates.iter().map(|(name, source)| {
-            let checked = ChatTemplate::new(source, TemplateTokens::default());
+            let parsed = ChatTemplate::new(source, TemplateTokens::default());
             json!({
                 "name": name,
                 "template": source,
                 "sha256": sha256(source),
-                "error": checked.err().map(|error| error.message().to_string()),
+                "error": parsed.err().map(|error| error.message().to_string()),
             })
         });
         templates.collect()
     }
 
-    fn say_verdict(&self) -> Result<(), Failure> {
+    fn print_verdict(&self) -> Result<(), Failure> {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
                 format!(
-                    "memory     {}: weights {}, mostly {}, KV cache of {} positions {}, working memory {}",
+                    "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}",
                     terminal::bytes(total_bytes(estimate)),
                     terminal::bytes(estimate.weight_bytes),
                     estimate.dtype,
@@ -269,11 +270,11 @@ impl File {
                     terminal::bytes(estimate.cache_bytes),
                     terminal::bytes(estimate.scratch_bytes)
                 ),
-                "verdict    runs here".to_string(),
+                "supported  yes".to_string(),
             ],
             Err(error) => {
                 let reason = terminal::one_line(error.message());
-                vec![format!("verdict    does not run here: {reason}")]
+                vec![format!("supported  no: {reason}")]
             }
         };
         lines.iter().try_for_each(|line| terminal::line(line))
@@ -286,7 +287,7 @@ impl File {
             .map(|(key, value)| {
                 (
                     key.to_string(),
-                    json!({ "type": value.kind().name(), "value": plain(value) }),
+                    json!({ "type": value.kind().name(), "value": value_json(value) }),
                 )
             })
             .collect();
@@ -294,7 +295,7 @@ impl File {
             .paths()
             .map(|path| path.to_string_lossy())
             .collect();
-        let tensors: Vec<Json> = directory.tensors.iter().map(tensor).collect();
+        let tensors: Vec<Json> = directory.tensors.iter().map(tensor_json).collect();
         let totals: Map<String, Json> = self
             .totals
             .iter()
@@ -310,7 +311,7 @@ impl File {
             "totals": totals,
             "total": total_json(&self.all()),
             "tokenizer": self.tokenizer_json(),
-            "chat_template": self.usual_template(),
+            "chat_template": self.default_template(),
             "chat_templates": self.templates_json(),
             "memory": self.estimate.as_ref().ok().map(|estimate| json!({
                 "context": estimate.context,
@@ -342,20 +343,20 @@ impl File {
     }
 }
 
-/// The hash by which a template can be compared with a published one, in hexadecimal digits.
+/// Returns the SHA-256 of a template in hexadecimal, for comparison with published templates.
 fn sha256(text: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let digits = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
     digits.collect()
 }
 
-/// The family of a vocabulary, as GGUF files name it.
+/// Returns the tokenizer type by its name in GGUF files.
 fn kind(tokenizer: &Tokenizer) -> String {
     format!("{:?}", tokenizer.kind()).to_lowercase()
 }
 
-/// On a GPU buffers are shared by tables, and weights have layouts of their own: what is planned
-/// is known there.
+/// Returns the total memory. On a GPU it is the size of the planned buffers, which tables share, with
+/// the weights in GPU layouts.
 fn total_bytes(estimate: &MemoryEstimate) -> u64 {
     if let Some(bytes) = estimate.device_bytes {
         return bytes;
@@ -368,13 +369,13 @@ fn total_bytes(estimate: &MemoryEstimate) -> u64 {
     parts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// `1024 x 576`: rows first, as listings of tables have it; the file counts the other way round.
+/// Formats a shape: `1024 x 576`. Rows come first, as in table listings; GGUF has the reverse order.
 fn shape(tensor: &TensorInfo) -> String {
     let dims: Vec<String> = tensor.dims.iter().rev().map(u64::to_string).collect();
     dims.join(" x ")
 }
 
-fn tensor(tensor: &TensorInfo) -> Json {
+fn tensor_json(tensor: &TensorInfo) -> Json {
     json!({
         "name": tensor.name,
         "type": tensor.dtype.name(),
@@ -389,15 +390,15 @@ fn total_json(total: &Total) -> Json {
     json!({ "tensors": total.tensors, "elements": total.elements, "bytes": total.bytes })
 }
 
-/// A value of the metadata; of an array its length and its first items.
-fn plain(value: Value<'_>) -> Json {
+/// Converts a metadata value to JSON; an array becomes its length and first items.
+fn value_json(value: Value<'_>) -> Json {
     match value {
         Value::String(bytes) => String::from_utf8_lossy(bytes).into(),
         Value::Bool(value) => value.into(),
         Value::F32(value) => f64::from(value).into(),
         Value::F64(value) => value.into(),
-        Value::Array(items) => array(items),
-        // Every other type is an integer of 64 bits at most.
+        Value::Array(items) => array_json(items),
+        // All other types are integers of at most 64 bits.
         _ => match (value.integer::<i64>(), value.integer::<u64>()) {
             (Some(value), _) => value.into(),
             (None, value) => value.into(),
@@ -405,7 +406,7 @@ fn plain(value: Value<'_>) -> Json {
     }
 }
 
-fn array(items: Array<'_>) -> Json {
-    let first: Vec<Json> = items.iter().take(ARRAY_SHOWN).map(plain).collect();
+fn array_json(items: Array<'_>) -> Json {
+    let first: Vec<Json> = items.iter().take(ARRAY_ITEMS_MAX).map(value_json).collect();
     json!({ "type": items.kind().name(), "length": items.len(), "first": first })
 }

@@ -1,4 +1,4 @@
-//! `tabla logits`: the logits after a prompt, as an `.npy` file.
+//! `tabla logits`: the logits of a prompt, as an `.npy` file.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt};
 use crate::commands::common::open;
@@ -16,13 +16,13 @@ pub(crate) struct LogitsArgs {
     pub(crate) model: ModelArg,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
-    /// Token ids instead of text
+    /// Comma-separated token ids instead of text
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
     pub(crate) tokens: Vec<u32>,
-    /// Where to write: float32, [1, vocabulary]
+    /// Output .npy file: float32 [1, vocabulary]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// The logits after every token: [tokens, vocabulary]
+    pub(crate) output: PathBuf,
+    /// Write the logits of every token: [tokens, vocabulary]
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -33,24 +33,24 @@ pub(crate) struct LogitsArgs {
 
 pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
-    let options = args.device.options(args.context.positions())?;
+    let options = args.device.options(args.context.tokens())?;
     let text = if args.tokens.is_empty() {
         Some(prompt::read(&args.prompt, None)?)
     } else {
         None
     };
-    let opened = open::model(&source, &options)?;
-    opened.notes(&source);
+    let loaded = open::model(&source, &options)?;
+    loaded.print_notes(&source);
     let tokens = match text {
-        Some(text) => opened
+        Some(text) => loaded
             .model
             .tokenizer()
             .encode(&text, args.prompt.encode())?,
         None => args.tokens.clone(),
     };
-    check_length(&tokens, opened.model.facts().context)?;
+    check_length(&tokens, loaded.model.facts().context)?;
 
-    let mut session = Session::new(opened.model);
+    let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
     prefill(&mut session, &tokens)?;
     let cols = session.facts().vocab as usize;
@@ -61,5 +61,5 @@ pub(crate) fn run(args: &LogitsArgs) -> Result<(), Failure> {
     } else {
         session.logits(&mut logits)?;
     }
-    npy::write_and_say(&args.out, [rows, cols], &logits)
+    npy::write_and_report(&args.output, [rows, cols], &logits)
 }

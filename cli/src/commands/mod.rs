@@ -1,7 +1,7 @@
-//! The commands of the program: one file or folder for each.
+//! The commands, each with a file or folder.
 
 mod bench;
-mod chat;
+pub(crate) mod chat;
 mod common;
 mod convert;
 mod devices;
@@ -37,12 +37,12 @@ use tokenize::{DetokenizeArgs, TokenizeArgs};
 use trace::TraceArgs;
 use tune::TuneArgs;
 
-/// Runs language models from the files you have.
+/// Run language models from GGUF and safetensors files
 ///
-/// Without a command it continues a prompt; without a model it tells a story of its own.
+/// Without a command, tabla generates text from a prompt, as `tabla run` does. Without a model, it uses the built-in story model.
 #[derive(Debug, Parser)]
 #[command(name = "tabla", version, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.")]
+#[command(after_help = "Exit codes: 0 success, 1 error, 2 invalid arguments, 130 interrupted.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -52,44 +52,44 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Continues a prompt
+    /// Generate text from a prompt
     Run(RunArgs),
-    /// Answers a message, or holds a conversation
+    /// Chat with a model
     Chat(ChatArgs),
-    /// Shows what a file holds, what it needs and whether it runs here
+    /// Show the metadata, tensors, tokenizer and memory requirements of a model
     Inspect(InspectArgs),
-    /// Shows the dispatch tables that a file compiles to
+    /// Show the dispatch tables that a model compiles to, or compare their results
     Table(TableArgs),
-    /// Lists the devices and what each can do
+    /// List the devices and their features
     Devices(DevicesArgs),
-    /// Writes the logits after a prompt into an .npy file
+    /// Write the logits of a prompt to an .npy file
     Logits(LogitsArgs),
-    /// Turns texts into embeddings
-    EmbedOptions(EmbedArgs),
-    /// Ranks documents by how well they answer a query
-    RerankOptions(RerankArgs),
-    /// Says how well a model predicts a text
+    /// Compute embeddings of texts
+    Embed(EmbedArgs),
+    /// Rank documents by their relevance to a query
+    Rerank(RerankArgs),
+    /// Compute the perplexity of a text
     Perplexity(PerplexityArgs),
-    /// Turns text into token ids
+    /// Convert text to token ids
     Tokenize(TokenizeArgs),
-    /// Turns token ids into text
+    /// Convert token ids to text
     Detokenize(DetokenizeArgs),
-    /// Measures prompt processing and generation
+    /// Benchmark prompt processing and text generation
     Bench(BenchArgs),
-    /// Writes a trace of every command, for Perfetto or Chrome, and prints a roofline table
+    /// Write a trace for Perfetto or Chrome, and print a roofline table
     Trace(TraceArgs),
-    /// Times the kernels that could run a model on a GPU, and keeps the choice for every command
+    /// Select the fastest GPU kernels for a model by measurement
     Tune(TuneArgs),
-    /// Fetches a model from the Hugging Face Hub and prints where it is
+    /// Download a model from the Hugging Face Hub and print its path
     Pull(PullArgs),
-    /// Writes a model in smaller storage types
+    /// Quantize a model
     Quantize(QuantizeArgs),
-    /// Writes a model in another format: safetensors as GGUF, GGUF as safetensors
+    /// Convert between safetensors and GGUF
     Convert(ConvertArgs),
 }
 
 impl Cli {
-    /// Whether only errors are printed on standard error.
+    /// Whether standard error gets errors only.
     pub(crate) fn is_quiet(&self) -> bool {
         match &self.command {
             None => self.run.quiet,
@@ -109,8 +109,8 @@ impl Cli {
             Some(Command::Table(args)) => table::run(args),
             Some(Command::Devices(args)) => devices::run(args),
             Some(Command::Logits(args)) => logits::run(args),
-            Some(Command::EmbedOptions(args)) => embed::run(args),
-            Some(Command::RerankOptions(args)) => rerank::run(args),
+            Some(Command::Embed(args)) => embed::run(args),
+            Some(Command::Rerank(args)) => rerank::run(args),
             Some(Command::Perplexity(args)) => perplexity::run(args),
             Some(Command::Tokenize(args)) => tokenize::encode(args),
             Some(Command::Detokenize(args)) => tokenize::decode(args),
@@ -130,13 +130,13 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_arguments_are_consistent() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn run_is_what_happens_without_a_command() {
-        let cli = Cli::try_parse_from(["tabla", "-p", "hi", "-n", "-1"]).expect("it parses");
+    fn run_is_the_default_command() {
+        let cli = Cli::try_parse_from(["tabla", "-p", "hi", "-n", "-1"]).expect("valid arguments");
         assert!(cli.command.is_none());
         assert_eq!(cli.run.n_predict, -1);
         assert!(Cli::try_parse_from(["tabla", "-n", "-2"]).is_err());

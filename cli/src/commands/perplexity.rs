@@ -1,10 +1,10 @@
-//! `tabla perplexity`: how well a model predicts a text.
+//! `tabla perplexity`: the perplexity of a text.
 //!
-//! The text is cut into windows, since a model sees no more than its context, and each has some
-//! tokens scored. Windows side by side, with their second halves scored, are what llama.cpp's
-//! `llama-perplexity` does; windows that overlap, so that each token is scored once, are what
-//! `transformers` describes as "Perplexity of fixed-length models". Numbers of the two forms, of
-//! other windows or of other tokenizers say nothing about each other.
+//! The text is split into windows, because the context of a model is limited. By default, windows do
+//! not overlap and the second half of each is scored, as in llama.cpp's `llama-perplexity`. With a
+//! stride, windows overlap and each token is scored once, as in "Perplexity of fixed-length models" of
+//! the `transformers` documentation. Results are comparable only for the same text, tokenizer, windows
+//! and stride.
 
 use crate::args::{DeviceArgs, ModelArg, prompt, source_name};
 use crate::commands::common::open;
@@ -18,27 +18,27 @@ use std::time::{Duration, Instant};
 use tabla::text::{EncodeOptions, Tokenizer};
 use tabla::{Session, Source};
 
-/// Tokens of a window where nobody says how many: llama.cpp's.
+/// Default window size in tokens, as in llama.cpp.
 const WINDOW: u32 = 512;
 
 #[derive(Args, Debug)]
 pub(crate) struct PerplexityArgs {
-    /// The text, or "-" for standard input
+    /// Text file; "-" reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     model: ModelArg,
-    /// Tokens of a window [default: 512, or as many as the model was trained for]
+    /// Window size in tokens [default: 512, or the model's training context if it is smaller]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..))]
     ctx_size: Option<u32>,
-    /// Windows begin S tokens apart, and each token is scored once, in the first window that has it;
-    /// without it windows stand side by side and the second half of each is scored
+    /// Overlapping windows that start every S tokens; each token is scored once, in its first window.
+    /// Without it, windows do not overlap and the second half of each is scored
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     stride: Option<u32>,
-    /// Windows at most [default: all]
+    /// Maximum number of windows [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
-    /// Writes one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -53,9 +53,9 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     } else {
         prompt::file(&args.file)?
     };
-    let opened = open::model(&source, &options)?;
-    opened.notes(&source);
-    let mut session = Session::new(opened.model);
+    let loaded = open::model(&source, &options)?;
+    loaded.print_notes(&source);
+    let mut session = Session::new(loaded.model);
     let tokens = session.tokenizer().encode(&text, EncodeOptions::PROMPT)?;
     let context = session.facts().context;
     let plan = Plan {
@@ -63,61 +63,62 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         stride: args.stride.map(|stride| stride as usize),
     };
     let mut windows = plan.windows(tokens.len())?;
-    windows.truncate(args.chunks.map_or(usize::MAX, |most| most as usize));
+    windows.truncate(args.chunks.map_or(usize::MAX, |n| n as usize));
     terminal::catch_interrupt(session.canceller())?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let sums = score(&mut session, &plan, &tokens, &windows)?;
     let report = Report {
         source: &source,
-        device: opened.profile.to_string(),
+        device: loaded.profile.to_string(),
         plan,
         tokens: tokens.len(),
         windows: windows.len(),
         sums,
-        took: begun.elapsed(),
+        took: start.elapsed(),
     };
     if args.json {
         return terminal::line(&report.json().to_string());
     }
-    report.say()
+    report.print()
 }
 
-/// How a text is cut.
+/// The splitting of a text into windows.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// Tokens of a window at most.
+    /// Maximum number of tokens in a window.
     window: usize,
-    /// Tokens from one window to the next, where they overlap.
+    /// Distance between the starts of overlapping windows, in tokens.
     stride: Option<usize>,
 }
 
-/// Tokens that go through the model together.
+/// A range of tokens that the model evaluates together.
 #[derive(Debug, PartialEq, Eq)]
 struct Window {
     tokens: Range<usize>,
-    /// The first of them that is scored.
-    from: usize,
+    /// Index of the first scored token.
+    first_scored: usize,
 }
 
 impl Plan {
-    /// The windows of a text of so many tokens.
+    /// Returns the windows of a text with this number of tokens.
     fn windows(&self, tokens: usize) -> Result<Vec<Window>, Failure> {
         let window = self.window;
         let windows: Vec<Window> = match self.stride {
             Some(stride) if stride > window => {
-                let message = format!("--stride {stride} is over the window of {window} tokens");
+                let message =
+                    format!("--stride {stride} exceeds the window size of {window} tokens");
                 return Err(Failure::Usage(message));
             }
             Some(stride) => {
                 let mut scored = 1;
                 let windows = (0..tokens).step_by(stride).map_while(|start| {
                     let end = tokens.min(start + window);
-                    // What begins a window has nothing in front of it.
-                    let from = scored.max(start + 1);
+                    // The first token of a window has no context.
+                    let first_scored = scored.max(start + 1);
                     scored = end;
-                    (from < end).then_some(Window {
+                    (first_scored < end).then_some(Window {
                         tokens: start..end,
-                        from,
+                        first_scored,
                     })
                 });
                 windows.collect()
@@ -126,24 +127,24 @@ impl Plan {
                 let starts = (0..tokens / window).map(|at| at * window);
                 let windows = starts.map(|start| Window {
                     tokens: start..start + window,
-                    from: start + window / 2 + 1,
+                    first_scored: start + window / 2 + 1,
                 });
                 windows.collect()
             }
         };
         if windows.is_empty() {
-            let least = self.stride.map_or(window, |_| 2);
+            let min = self.stride.map_or(window, |_| 2);
             return Err(Failure::new(format!(
-                "the text has {tokens} tokens, {least} are needed; -c takes smaller windows"
+                "text has {tokens} tokens, expected at least {min}: reduce the window size with -c"
             )));
         }
         Ok(windows)
     }
 
-    /// The tokens of a window as the model gets them. Those that stand side by side begin as texts
-    /// do: with the token for it in the place of their first, where the model has one.
-    fn tokens(&self, of: &[u32], window: &Window, tokenizer: &Tokenizer) -> Vec<u32> {
-        let mut tokens = of[window.tokens.clone()].to_vec();
+    /// Returns the input tokens of a window. In windows without overlap, BOS replaces the first token if
+    /// the model uses BOS, as in llama.cpp.
+    fn tokens(&self, text: &[u32], window: &Window, tokenizer: &Tokenizer) -> Vec<u32> {
+        let mut tokens = text[window.tokens.clone()].to_vec();
         let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
         if let (None, Some(bos)) = (self.stride, bos) {
             tokens[0] = bos;
@@ -152,7 +153,7 @@ impl Plan {
     }
 }
 
-/// Scores what is to be scored of each window.
+/// Scores the windows.
 fn score(
     session: &mut Session,
     plan: &Plan,
@@ -164,23 +165,24 @@ fn score(
     let bar = Progress::new("scoring", total as u64);
     let mut done = 0;
     for window in windows {
-        let of_window = plan.tokens(tokens, window, session.tokenizer());
-        let from = window.from - window.tokens.start;
-        let mut at = |fed, _| bar.at(done + fed as u64);
-        let scores = session.score(&of_window, from, &mut at)?;
+        let input = plan.tokens(tokens, window, session.tokenizer());
+        let first = window.first_scored - window.tokens.start;
+        let mut progress = |fed, _| bar.set_position(done + fed as u64);
+        let scores = session.score(&input, first, &mut progress)?;
         scores.iter().for_each(|score| sums.add(f64::from(*score)));
         done += window.tokens.len() as u64;
-        bar.says(&format!("perplexity {:.4}", sums.perplexity()));
+        bar.set_message(&format!("perplexity {:.4}", sums.perplexity()));
     }
     Ok(sums)
 }
 
-/// What the log-probabilities so far add up to.
+/// Sums over the log-probabilities.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: u64,
-    /// Of `-ln p`.
+    /// Sum of `-ln p`.
     sum: f64,
+    /// Sum of the squares of `-ln p`.
     squares: f64,
 }
 
@@ -191,7 +193,7 @@ impl Sums {
         self.squares += log_prob * log_prob;
     }
 
-    /// The mean of `-ln p`.
+    /// Mean of `-ln p`.
     fn mean(&self) -> f64 {
         self.sum / self.count as f64
     }
@@ -201,8 +203,8 @@ impl Sums {
         self.mean().exp()
     }
 
-    /// The standard error of the mean, carried over to the perplexity by its derivative. One token
-    /// has none.
+    /// Standard error of the perplexity: that of the mean, times the derivative of the exponential. NaN
+    /// for one token.
     fn error(&self) -> f64 {
         let count = self.count as f64;
         let variance = (self.squares / count - self.mean().powi(2)).max(0.0);
@@ -210,7 +212,7 @@ impl Sums {
     }
 }
 
-/// What came out.
+/// The results.
 struct Report<'a> {
     source: &'a Source,
     device: String,
@@ -222,12 +224,12 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn say(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), Failure> {
         let (perplexity, error) = (self.sums.perplexity(), self.sums.error());
         terminal::line(&format!("perplexity {perplexity:.4} +/- {error:.5}"))?;
         let stride = match self.plan.stride {
-            Some(stride) => format!("{stride} apart"),
-            None => "side by side".to_string(),
+            Some(stride) => format!("stride {stride}"),
+            None => "no overlap".to_string(),
         };
         terminal::note(&format!(
             "scored {} of {} tokens in {:.1} s; {} windows of {} tokens, {stride}; {}",
@@ -263,15 +265,17 @@ mod tests {
     use super::*;
 
     fn windows(window: usize, stride: Option<usize>, tokens: usize) -> Vec<(usize, usize, usize)> {
-        let windows = Plan { window, stride }.windows(tokens).expect("enough");
+        let windows = Plan { window, stride }
+            .windows(tokens)
+            .expect("enough tokens");
         let parts = windows.iter();
         parts
-            .map(|w| (w.tokens.start, w.from, w.tokens.end))
+            .map(|w| (w.tokens.start, w.first_scored, w.tokens.end))
             .collect()
     }
 
     #[test]
-    fn halves_of_windows_side_by_side_are_scored() {
+    fn scores_second_halves_without_stride() {
         assert_eq!(windows(8, None, 17), [(0, 5, 8), (8, 13, 16)]);
         assert_eq!(windows(5, None, 5), [(0, 3, 5)]);
         assert!(
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn each_token_is_scored_once_behind_what_overlaps() {
+    fn scores_each_token_once_with_stride() {
         assert_eq!(
             windows(8, Some(4), 14),
             [(0, 1, 8), (4, 8, 12), (8, 12, 14)]
@@ -300,21 +304,21 @@ mod tests {
             };
             assert!(plan.windows(tokens).is_err());
         }
-        let far = Plan {
+        let too_large = Plan {
             window: 8,
             stride: Some(9),
         };
-        assert!(matches!(far.windows(99), Err(Failure::Usage(_))));
+        assert!(matches!(too_large.windows(99), Err(Failure::Usage(_))));
     }
 
     #[test]
-    fn the_error_is_that_of_the_mean() {
+    fn computes_the_standard_error() {
         let mut sums = Sums::default();
         sums.add(-1.0);
         sums.add(-3.0);
         let perplexity = 2.0f64.exp();
         assert!((sums.perplexity() - perplexity).abs() < 1e-12);
-        // The variance is 1, of two tokens.
+        // Two tokens with a variance of 1.
         assert!((sums.error() - perplexity).abs() < 1e-12);
     }
 }

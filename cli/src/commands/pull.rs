@@ -1,21 +1,21 @@
-//! `tabla pull`: fetches a model into the cache and prints where it is.
+//! `tabla pull`: downloads a model into the cache and prints its path.
 
-use crate::args::OfflineArg;
-use crate::hub::{self, Wanted};
+use crate::hub::{self, Access, HubModel};
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
 
 #[derive(Args, Debug)]
 pub(crate) struct PullArgs {
-    /// Model, and which of its files: by name, by quantisation, or what suits most
+    /// Model on the Hugging Face Hub, with a file name or a quantization
     #[arg(value_name = "ORG/REPO[:FILE-OR-QUANT]")]
-    pub(crate) model: Wanted,
-    #[command(flatten)]
-    pub(crate) offline: OfflineArg,
+    pub(crate) model: HubModel,
+    /// Use cached models only, without network access
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
-    let path = hub::locate(&args.model, args.offline.reach(), terminal::note)?;
+    let path = hub::locate(&args.model, Access::new(args.offline), terminal::note)?;
     terminal::line(&path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! `tabla rerank`: documents in the order in which they answer a query, a JSON object a line.
+//! `tabla rerank`: documents sorted by relevance to a query, one JSON object per line.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, TextsArgs};
 use crate::commands::common::open;
@@ -10,17 +10,17 @@ use tabla::{RerankOptions, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct RerankArgs {
-    /// What the documents are to answer
+    /// Query
     #[arg(short, long, value_name = "TEXT")]
     query: String,
     #[command(flatten)]
     documents: TextsArgs,
     #[command(flatten)]
     model: ModelArg,
-    /// What answers a query, in a sentence [default: that of Qwen3-Reranker, for searches of the web]
+    /// Task instruction for the model [default: the web search instruction of Qwen3-Reranker]
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
-    /// Only the best N documents
+    /// Print only the N most relevant documents
     #[arg(long, value_name = "N")]
     top_n: Option<usize>,
     #[command(flatten)]
@@ -32,20 +32,22 @@ pub(crate) struct RerankArgs {
 pub(crate) fn run(args: &RerankArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
     let documents = args.documents.read()?;
-    let options = args.device.options(args.context.positions())?;
-    let opened = open::model(&source, &options)?;
-    opened.notes(&source);
-    let by = RerankOptions {
+    let options = args.device.options(args.context.tokens())?;
+    let loaded = open::model(&source, &options)?;
+    loaded.print_notes(&source);
+    let rerank_options = RerankOptions {
         query: &args.query,
         instruction: args.instruction.as_deref(),
     };
-    let mut session = Session::new(opened.model);
+    let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
-    let bar = Progress::new("reading documents", documents.len() as u64);
-    let scores = session.rerank(&by, &documents, &mut |done, _| bar.at(done as u64))?;
+    let bar = Progress::new("reranking", documents.len() as u64);
+    let scores = session.rerank(&rerank_options, &documents, &mut |done, _| {
+        bar.set_position(done as u64);
+    })?;
     drop(bar);
     let mut ranked: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
-    // Of equals the first one stays in front.
+    // The sort is stable: equal scores keep the input order.
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     for (index, score) in ranked.iter().take(args.top_n.unwrap_or(usize::MAX)) {
         let object = json!({ "index": index, "relevance_score": score });

@@ -1,11 +1,11 @@
-//! `tabla run`: goes on from a prompt, as text while it comes or as one JSON object.
+//! `tabla run`: generates text from a prompt, streamed or as one JSON object.
 
 use crate::args::prompt::{self, STORY};
 use crate::args::{
     ContextArg, DeviceArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs, SpeculationArgs,
     StructureArgs, source_name,
 };
-use crate::commands::common::open::{self, Opened};
+use crate::commands::common::open::{self, LoadedModel};
 use crate::commands::common::prefill::{check_length, prefill};
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
@@ -22,7 +22,7 @@ pub(crate) struct RunArgs {
     pub(crate) model: ModelArg,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
-    /// Tokens at most; -1 or 0 goes on until the model stops or the context is full
+    /// Maximum number of tokens to generate; -1 or 0: until the model stops or the context is full
     #[arg(
         short,
         long,
@@ -36,19 +36,19 @@ pub(crate) struct RunArgs {
     pub(crate) context: ContextArg,
     #[command(flatten)]
     pub(crate) overflow: OverflowArgs,
-    /// Goes on after a token that ends the answer
+    /// Continue after stop tokens
     #[arg(long)]
     pub(crate) ignore_eos: bool,
-    /// Writes one JSON object at the end instead of text as it comes
+    /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     pub(crate) json: bool,
-    /// Keeps the prompt off standard error
+    /// Do not print the prompt to standard error
     #[arg(long)]
     pub(crate) no_display_prompt: bool,
-    /// Says nothing on standard error but errors
+    /// Print errors only to standard error
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Says where loading spent its time
+    /// Print the kernels, the tuning and the duration of each load stage
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -62,30 +62,28 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let say = if args.quiet {
+    let report_line = if args.quiet {
         |_: &str| {}
     } else {
         terminal::note
     };
-    let source = args.model.source(say)?;
+    let source = args.model.source(report_line)?;
     let built_in = matches!(source, Source::BuiltIn);
     let options = LoadOptions {
         samplers: args.sampling.samplers(),
         steps: args.speculation.steps(),
-        ..args.device.options(args.context.positions())?
+        ..args.device.options(args.context.tokens())?
     };
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
-    let Opened {
+    let loaded = open::model(&source, &options)?;
+    if !args.quiet {
+        loaded.print_notes(&source);
+    }
+    let LoadedModel {
         model,
         profile,
         took: load,
-    } = {
-        let opened = open::model(&source, &options)?;
-        if !args.quiet {
-            opened.notes(&source);
-        }
-        opened
-    };
+    } = loaded;
     let tokens = model.tokenizer().encode(&prompt, args.prompt.encode())?;
     check_length(&tokens, model.facts().context)?;
 
@@ -96,13 +94,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     prefill(&mut session, &tokens)?;
     let prefilled = start.elapsed();
     if args.shows_prompt(&source) {
-        show_prompt(&prompt);
+        print_prompt(&prompt);
     }
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = AnswerWriter::new(form);
-    let stats = session.generate(&generate, &mut |piece| answer.take(piece));
-    let stats = answer.end(stats)?;
-    // A stop token is no piece, and the last bytes of a text may be one more.
+    let stats = session.generate(&generate, &mut |piece| answer.push(piece));
+    let stats = answer.finish(stats)?;
+    // Stop tokens yield no piece, and incomplete UTF-8 at the end yields an extra one.
     let last = session.tokens().last().copied().unwrap_or_default();
     answer.tokens.resize(stats.tokens as usize, last);
 
@@ -110,7 +108,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         source: &source,
         session: &session,
         device: profile.to_string(),
-        forms: profile.forms.iter().map(|form| form.name()).collect(),
+        variants: profile.forms.iter().map(|variant| variant.name()).collect(),
         sampling: generate.sampling,
         load,
         prompt: &tokens,
@@ -121,10 +119,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.json {
         terminal::line(&report.json().to_string())?;
     } else if !args.quiet {
-        if answer.shares_line() {
-            terminal::aside("\n");
+        if answer.is_mid_line() {
+            terminal::eprint("\n");
         }
-        report.say(args);
+        report.print(args);
     }
     match report.stats.finish {
         Finish::Cancelled => Err(Failure::Interrupted),
@@ -133,7 +131,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 impl RunArgs {
-    /// What to generate.
+    /// Returns the generation options.
     fn generate(&self, model: &Model, options: &LoadOptions) -> Result<GenerateOptions, Failure> {
         Ok(GenerateOptions {
             max_tokens: u32::try_from(self.n_predict).unwrap_or(0),
@@ -145,32 +143,33 @@ impl RunArgs {
         })
     }
 
-    /// Whether the prompt stands in front of the answer. The story reads whole even in a log.
+    /// Whether the prompt is printed before the generated text. The prompt of the built-in model is
+    /// also printed to a log.
     fn shows_prompt(&self, source: &Source) -> bool {
-        let wanted = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();
-        wanted && !self.no_display_prompt && !self.quiet && !self.json
+        let visible = matches!(source, Source::BuiltIn) || terminal::stderr_is_terminal();
+        visible && !self.no_display_prompt && !self.quiet && !self.json
     }
 }
 
-/// The prompt, dim, on standard error: standard output is the model's.
-fn show_prompt(prompt: &str) {
+/// Prints the prompt, dim, to standard error: standard output is for generated text.
+fn print_prompt(prompt: &str) {
     let prompt = terminal::printable(prompt);
-    // Where the answer goes elsewhere, the prompt is a line of its own.
+    // The generated text continues the line unless it goes elsewhere.
     let end = if terminal::stderr_is_terminal() && !terminal::stdout_is_terminal() {
         "\n"
     } else {
         ""
     };
-    terminal::aside(&format!("{DIM}{prompt}{PLAIN}{end}"));
+    terminal::eprint(&format!("{DIM}{prompt}{PLAIN}{end}"));
 }
 
-/// What a run did.
+/// The results of a run.
 struct Report<'a> {
     source: &'a Source,
     session: &'a Session,
     device: String,
-    /// The forms of kernels that it runs, beside the plain ones.
-    forms: Vec<&'static str>,
+    /// Names of the kernel variants in use, without the plain one.
+    variants: Vec<&'static str>,
     sampling: Sampling,
     load: Duration,
     prompt: &'a [u32],
@@ -180,7 +179,7 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn say(&self, args: &RunArgs) {
+    fn print(&self, args: &RunArgs) {
         let facts = self.session.facts();
         let model = format!(
             "{}, {}, {} parameters",
@@ -195,14 +194,14 @@ impl Report<'_> {
         let rate = rate(tokens as usize, self.stats.took);
         let finish = match self.stats.finish {
             Finish::Stop => "end of text",
-            Finish::Length => "limit of -n",
+            Finish::Length => "limit -n",
             Finish::Context => "context full",
             Finish::Callback | Finish::Cancelled => "interrupted",
         };
         let seed = if self.sampling.temperature == 0.0 {
-            "none needed at temperature 0".to_string()
+            "unused at temperature 0".to_string()
         } else {
-            format!("{0} (-s {0} repeats this)", self.sampling.seed)
+            format!("{0} (repeat with -s {0})", self.sampling.seed)
         };
         let prompt_tokens = self.prompt.len();
         let mut lines = vec![
@@ -214,8 +213,8 @@ impl Report<'_> {
             format!("seed      {seed}"),
         ];
         if args.verbose {
-            if !self.forms.is_empty() {
-                lines.push(format!("kernels   {}", self.forms.join(", ")));
+            if !self.variants.is_empty() {
+                lines.push(format!("kernels   {}", self.variants.join(", ")));
             }
             lines.extend(open::tuning(facts).map(|path| {
                 let path = path.to_string_lossy();
@@ -282,7 +281,7 @@ fn milliseconds(took: Duration) -> f64 {
     took.as_secs_f64() * 1e3
 }
 
-/// Tokens per second; 0 for no time at all.
+/// Tokens per second; 0 if the duration is 0.
 fn rate(tokens: usize, took: Duration) -> f64 {
     let seconds = took.as_secs_f64();
     if seconds > 0.0 {

@@ -1,4 +1,5 @@
-//! `tabla table`: the dispatch tables of a file, as a listing or as JSON.
+//! `tabla table`: the dispatch tables of a model, as a listing or as JSON, and comparisons of their
+//! results.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
@@ -14,21 +15,20 @@ use tabla::{LayerDifference, LoadOptions, Precision, Source};
 pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Which table [default: the step table of one row; of an encoder embed]
+    /// Table to print [default: the step table of one sequence, or embed for an encoder]
     #[arg(long, value_enum)]
     pub(crate) which: Option<Which>,
-    /// Writes one JSON array of commands
+    /// Print one JSON array of commands
     #[arg(long)]
     pub(crate) json: bool,
-    /// Replays the tables command by command on CPU and GPU and names the first that differs
+    /// Run the tables on CPU and GPU and report the first command whose result differs
     #[arg(long, conflicts_with = "which")]
     pub(crate) compare: bool,
-    #[arg(
-        help = "Compares the residual stream behind every layer with that of another program, an .npy file [layers, tokens, dim], and names the first layer that differs"
-    )]
+    /// Compare the hidden states after each layer with an .npy file [layers, tokens, dim] of another
+    /// program, and report the first layer that differs
     #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with_all = ["which", "compare"])]
     pub(crate) reference: Option<PathBuf>,
-    /// Token ids of the reference; of an encoder once for each text
+    /// Comma-separated token ids of the reference. Can be repeated for an encoder: one text each
     #[arg(long, value_name = "IDS", value_parser = ids, requires = "reference")]
     pub(crate) tokens: Vec<Ids>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct TableArgs {
     pub(crate) device: DeviceArgs,
 }
 
-/// The tokens of a text.
+/// The token ids of a text.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids(pub(crate) Vec<u32>);
 
@@ -45,71 +45,74 @@ fn ids(text: &str) -> Result<Ids, String> {
     let id = |id: &str| {
         id.trim()
             .parse()
-            .map_err(|_| format!("{id:?} is no token id"))
+            .map_err(|_| format!("invalid token id {id:?}"))
     };
     text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
 }
 
-/// Which of a model's tables.
+/// Tables of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Which {
-    /// A token in for each row, the next one out
+    /// One token of each sequence to the next token
     Step,
-    /// A chunk of tokens in, the logits of the last one out
+    /// A chunk of tokens to the logits of the last token
     Batch,
-    /// A chunk of tokens in, the last layer's normed rows out
-    EmbedOptions,
-    /// Every table
+    /// A chunk of tokens to the normalized hidden states of the last layer
+    Embed,
+    /// All tables
     All,
 }
 
 impl Which {
-    /// Whether a table of this name is meant.
-    pub(crate) fn takes(self, name: &str) -> bool {
-        let own = self.to_possible_value();
-        self == Self::All || own.is_some_and(|value| value.get_name() == name)
+    /// Whether it includes the table of this name.
+    pub(crate) fn includes(self, name: &str) -> bool {
+        let value = self.to_possible_value();
+        self == Self::All || value.is_some_and(|value| value.get_name() == name)
     }
 }
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
     let options = LoadOptions {
-        embeddings: args.which == Some(Which::EmbedOptions),
-        ..args.device.options(args.context.positions())?
+        embeddings: args.which == Some(Which::Embed),
+        ..args.device.options(args.context.tokens())?
     };
     if args.compare {
         return compare(&source, &options, args);
     }
     if let Some(reference) = &args.reference {
-        return locate(&source, options, args, reference);
+        return compare_layers(&source, options, args, reference);
     }
     let tables = tabla::compile(&source, &options)?;
-    let wanted: Vec<_> = match args.which {
-        Some(which) => tables.iter().filter(|t| which.takes(t.name)).collect(),
+    let selected: Vec<_> = match args.which {
+        Some(which) => tables.iter().filter(|t| which.includes(t.name)).collect(),
         None => tables.iter().take(1).collect(),
     };
-    if wanted.is_empty() {
+    if selected.is_empty() {
         let names: Vec<_> = tables.iter().map(|table| table.name).collect();
-        let known = names.join(", ");
+        let names = names.join(", ");
         return Err(Failure::new(format!(
-            "the tables of this model are: {known}"
+            "the model has no such table: expected one of {names}"
         )));
     }
     if args.json {
-        let cmds: Vec<Value> = wanted.into_iter().flat_map(Table::commands_json).collect();
+        let cmds: Vec<Value> = selected
+            .into_iter()
+            .flat_map(Table::commands_json)
+            .collect();
         return terminal::line(&Value::from(cmds).to_string());
     }
-    for table in wanted {
+    for table in selected {
         terminal::write(&table.to_string())?;
     }
     Ok(())
 }
 
-/// Replays the tables on two devices; a difference is a failure, for scripts.
+/// Runs the tables on CPU and GPU. A difference is an error, for scripts.
 fn compare(source: &Source, options: &LoadOptions, args: &TableArgs) -> Result<(), Failure> {
-    let found = tabla::compare(source, options)?;
+    let comparison = tabla::compare(source, options)?;
     if args.json {
-        let first = found.first.as_ref().map(|first| {
+        let first = comparison.first.as_ref().map(|first| {
             json!({
                 "command": first.command,
                 "slot": first.slot,
@@ -119,26 +122,29 @@ fn compare(source: &Source, options: &LoadOptions, args: &TableArgs) -> Result<(
             })
         });
         let object = json!({
-            "devices": found.devices,
-            "commands": found.commands,
-            "worst": found.worst,
-            "worst_at": found.worst_at,
+            "devices": comparison.devices,
+            "commands": comparison.commands,
+            "worst": comparison.worst,
+            "worst_at": comparison.worst_at,
             "first": first,
         });
         terminal::line(&object.to_string())?;
     } else {
-        let [cpu, gpu] = &found.devices;
+        let [cpu, gpu] = &comparison.devices;
         let lines = [
             format!("CPU       {cpu}"),
             format!("GPU       {gpu}"),
-            format!("commands  {} replayed on both", found.commands),
-            format!("worst     {:.3e} relative, {}", found.worst, found.worst_at),
+            format!("commands  {} compared", comparison.commands),
+            format!(
+                "largest   {:.3e} relative difference, {}",
+                comparison.worst, comparison.worst_at
+            ),
         ];
         for line in lines {
             terminal::line(&terminal::one_line(&line))?;
         }
     }
-    match found.first {
+    match comparison.first {
         None => Ok(()),
         Some(first) => Err(Failure::new(format!(
             "{} differs: {}[{}] is {} on the CPU and {} on the GPU",
@@ -147,8 +153,8 @@ fn compare(source: &Source, options: &LoadOptions, args: &TableArgs) -> Result<(
     }
 }
 
-/// Compares every layer with a reference; a difference is a failure, for scripts.
-fn locate(
+/// Compares the hidden states of each layer with a reference. A difference is an error, for scripts.
+fn compare_layers(
     source: &Source,
     options: LoadOptions,
     args: &TableArgs,
@@ -160,16 +166,16 @@ fn locate(
         precision: Precision::Exact,
         ..options
     };
-    let found = tabla::hidden_states(source, &options, &texts)?;
+    let states = tabla::hidden_states(source, &options, &texts)?;
     let tokens = texts.iter().map(Vec::len).sum();
-    let wanted = [found.layers.len(), tokens, found.dim];
-    if shape != wanted {
+    let expected = [states.layers.len(), tokens, states.dim];
+    if shape != expected {
         let shown = reference.display();
         return Err(Failure::new(format!(
-            "{shown} has the shape {shape:?}, not {wanted:?}: layers, tokens, width"
+            "{shown}: expected the shape {expected:?} (layers, tokens, dim), got {shape:?}"
         )));
     }
-    let layers = found.against(&numbers)?;
+    let layers = states.against(&numbers)?;
     if args.json {
         let object = |layer: &LayerDifference| json!({ "worst": layer.worst, "largest": layer.largest, "agrees": layer.agrees() });
         let layers: Vec<Value> = layers.iter().map(object).collect();
@@ -177,13 +183,15 @@ fn locate(
     } else {
         for (at, layer) in layers.iter().enumerate() {
             let LayerDifference { worst, largest, .. } = layer;
-            terminal::line(&format!("layer {at:>3}  {worst:.3e} off, of {largest:.3}"))?;
+            terminal::line(&format!(
+                "layer {at:>3}  difference {worst:.3e}, largest value {largest:.3}"
+            ))?;
         }
     }
     let Some(first) = layers.iter().position(|layer| !layer.agrees()) else {
         return Ok(());
     };
-    let table = &found.table;
+    let table = &states.table;
     let commands = (0..table.cmds.len()).filter(|at| table.layer_of(*at) == Some(first));
     if !args.json {
         for at in commands {
@@ -191,12 +199,12 @@ fn locate(
         }
     }
     let LayerDifference { worst, element, .. } = layers[first];
-    let at = first * tokens * found.dim + element;
+    let at = first * tokens * states.dim + element;
     Err(Failure::new(format!(
-        "layer {first} differs by {worst:.3e}: row {} number {} is {}, and {} in the reference",
-        element / found.dim,
-        element % found.dim,
-        found.layers[first][element],
+        "layer {first} differs by {worst:.3e}: token {}, element {} is {}, reference {}",
+        element / states.dim,
+        element % states.dim,
+        states.layers[first][element],
         numbers[at]
     )))
 }

@@ -1,7 +1,7 @@
-//! `tabla tokenize` and `tabla detokenize`: text to ids and back.
+//! `tabla tokenize` and `tabla detokenize`.
 //!
-//! The line end that `echo` puts behind a text does not count, and a line end is put behind the
-//! text that comes out: one undoes the other.
+//! `tokenize` removes one line end of standard input, which `echo` appends. `detokenize` appends one, so
+//! that the two commands are inverse.
 
 use crate::args::{ModelArg, prompt};
 use crate::output::Failure;
@@ -13,30 +13,30 @@ use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct TokenizeArgs {
-    /// The text; without it, standard input
+    /// Text [default: standard input]
     #[arg(value_name = "TEXT")]
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Writes one JSON object: ids and the text of each token
+    /// Print one JSON object: ids and the text of each token
     #[arg(long)]
     pub(crate) json: bool,
-    /// Takes special tokens that are spelt out in the text for what they are
+    /// Parse special tokens in the text
     #[arg(long)]
-    pub(crate) special: bool,
-    /// Leaves out the token that begins a text
+    pub(crate) parse_special: bool,
+    /// Do not add a BOS token
     #[arg(long)]
     pub(crate) no_bos: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct DetokenizeArgs {
-    /// The ids, separated by spaces or commas; without any, standard input
+    /// Token ids, separated by spaces or commas [default: standard input]
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Spells special tokens out instead of leaving them out
+    /// Print special tokens instead of omitting them
     #[arg(long)]
     pub(crate) special: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) fn encode(args: &TokenizeArgs) -> Result<(), Failure> {
     let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
     let encode = EncodeOptions {
         add_special: !args.no_bos,
-        specials: if args.special {
+        specials: if args.parse_special {
             SpecialTokens::Tokens
         } else {
             SpecialTokens::Text
@@ -89,14 +89,14 @@ pub(crate) fn decode(args: &DetokenizeArgs) -> Result<(), Failure> {
     terminal::line(&text)
 }
 
-/// Ids between blanks, commas and brackets, so that a JSON array will do.
+/// Parses token ids that are separated by whitespace, commas or brackets, which includes JSON arrays.
 fn ids(text: &str) -> Result<Vec<u32>, Failure> {
-    let between = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']');
-    let words = text.split(between).filter(|word| !word.is_empty());
+    let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']');
+    let words = text.split(is_separator).filter(|word| !word.is_empty());
     let id = |word: &str| {
         let shown = terminal::one_line(word);
         word.parse()
-            .map_err(|_| Failure::Usage(format!("{shown:?} is no token id")))
+            .map_err(|_| Failure::Usage(format!("invalid token id {shown:?}")))
     };
     words.map(id).collect()
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_come_in_many_forms() {
+    fn parses_lists_and_json_arrays() {
         for text in ["1 22 333", "1,22,333", "[1, 22, 333]\n"] {
             assert_eq!(ids(text).expect("ids"), [1, 22, 333], "{text}");
         }

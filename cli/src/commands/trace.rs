@@ -1,9 +1,9 @@
-//! `tabla trace`: every command of a prompt and of the tokens behind it, as a trace for Perfetto or
-//! Chrome, and as a roofline table.
+//! `tabla trace`: the timing of each command of a prompt and of generated tokens, as a trace for
+//! Perfetto or Chrome and as a roofline table.
 //!
-//! The file is of Chrome's Trace Event Format, as an object: complete events (`X`) with microseconds,
-//! and names of process and tracks (`M`). What the host waited for is one track, what the device
-//! did another, commands inside of their layers.
+//! The file is a JSON object in Chrome's Trace Event Format: complete events (`X`) in microseconds, and
+//! names of process and tracks (`M`). One track shows the time that the host waited, the other the
+//! commands of the device, nested in layers.
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg, PromptArgs, prompt, source_name};
 use crate::commands::common::probe::Probe;
@@ -20,9 +20,9 @@ use tabla::exec::cpu::{self, Peak};
 use tabla::op::table::Table;
 use tabla::{DeviceKind, LoadOptions, Precision, Profile, Sampling, Session, Source, TableId};
 
-/// The track of what the host waited for.
+/// Track of the host.
 const HOST: u32 = 1;
-/// The track of what the device did.
+/// Track of the device.
 const DEVICE: u32 = 2;
 
 #[derive(Args, Debug)]
@@ -31,13 +31,13 @@ pub(crate) struct TraceArgs {
     pub(crate) model: ModelArg,
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
-    /// Tokens to pick behind the prompt
+    /// Number of tokens to generate after the prompt
     #[arg(short, long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) n_predict: u32,
-    /// Where to write
+    /// Output file
     #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
-    pub(crate) out: PathBuf,
+    pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) context: ContextArg,
     #[command(flatten)]
@@ -46,20 +46,20 @@ pub(crate) struct TraceArgs {
 
 pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
-    let options = args.device.options(args.context.positions())?;
+    let options = args.device.options(args.context.tokens())?;
     let default = matches!(source, Source::BuiltIn).then_some(prompt::STORY);
     let text = prompt::read(&args.prompt, default)?;
-    let opened = open::model(&source, &options)?;
-    opened.notes(&source);
-    let tokenizer = opened.model.tokenizer();
+    let loaded = open::model(&source, &options)?;
+    loaded.print_notes(&source);
+    let tokenizer = loaded.model.tokenizer();
     let tokens = tokenizer.encode(&text, args.prompt.encode())?;
-    let positions = opened.model.facts().context;
+    let positions = loaded.model.facts().context;
     prefill::check_length(&tokens, positions.saturating_sub(args.n_predict))?;
-    let profile = opened.profile;
-    let mut session = Session::new(opened.model);
+    let profile = loaded.profile;
+    let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
 
-    // What is done only once, at the first token, is no part of the picture.
+    // Warm-up: one-time work at the first token is not part of the trace.
     session.prefill(&tokens, &mut |_, _| {})?;
     session.step(&Sampling::GREEDY)?;
     session.reset();
@@ -67,28 +67,28 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     session.disable_prefix_caching();
     let before = session.computed_tokens();
     let mut trace = Trace::new(&source_name(&source), &profile, options.precision);
-    let mut at = 0;
+    let mut depth = 0;
     for part in tokens.chunks(chunk(&session)) {
         let count = part.len();
-        let load = load(at, count)?;
-        trace.piece(&mut session, &format!("prefill {count}"), load, |session| {
+        let load = load(depth, count)?;
+        trace.record(&mut session, &format!("prefill {count}"), load, |session| {
             session.prefill(part, &mut |_, _| {})
         })?;
-        at += count;
+        depth += count;
     }
     let computed = session.computed_tokens() - before;
     let expected = tokens.len();
     if computed < expected as u64 {
         return Err(Failure::new(format!(
-            "the prompt: computed {computed} tokens, expected at least {expected}"
+            "prompt: computed {computed} tokens, expected at least {expected}"
         )));
     }
     let prefill = std::mem::take(&mut trace.commands);
-    // The last token counts as one to run, so that as many run as are picked.
+    // Truncating makes the last token pending, so that one token is computed per generated token.
     session.truncate(tokens.len());
     for n in 0..args.n_predict {
         let load = load(tokens.len() - 1 + n as usize, 1)?;
-        trace.piece(&mut session, &format!("token {n}"), load, |session| {
+        trace.record(&mut session, &format!("token {n}"), load, |session| {
             session.step(&Sampling::GREEDY).map(drop)
         })?;
         if terminal::interrupted() {
@@ -97,18 +97,20 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     }
     let events = trace.events.len();
     let object = json!({ "displayTimeUnit": "ns", "traceEvents": trace.events });
-    let fail = |cause| Failure::file("write", &args.out, cause);
-    std::fs::write(&args.out, object.to_string()).map_err(fail)?;
+    let fail = |cause| Failure::file("write", &args.output, cause);
+    std::fs::write(&args.output, object.to_string()).map_err(fail)?;
     let limits = limits(&options, &profile)?;
-    prefill.print(&format!("prompt of {}", tokens.len()), limits)?;
-    let title = format!("{} tokens behind it", args.n_predict);
+    prefill.print(&format!("prompt of {} tokens", tokens.len()), limits)?;
+    let title = format!("{} generated tokens", args.n_predict);
     trace.commands.print(&title, limits)?;
-    let shown = args.out.display();
-    terminal::note(&format!("{shown}: {events} events, for ui.perfetto.dev"));
+    let shown = args.output.display();
+    terminal::note(&format!(
+        "{shown}: {events} events; open it in ui.perfetto.dev"
+    ));
     Ok(())
 }
 
-/// Tokens of a pass of the prompt.
+/// Number of tokens in a prefill chunk.
 fn chunk(session: &Session) -> usize {
     let batch = session.model().table(TableId::Batch);
     batch.map_or(1, |table| table.tokens as usize)
@@ -122,7 +124,7 @@ fn load(depth: usize, tokens: usize) -> Result<Load, Failure> {
     })
 }
 
-/// What memory can deliver, and on a CPU arithmetic.
+/// Measures memory bandwidth and, on a CPU, peak arithmetic.
 fn limits(options: &LoadOptions, profile: &Profile) -> Result<Limits, Failure> {
     let mut probe = Probe::new(profile, options)?;
     for _ in 0..3 {
@@ -136,9 +138,9 @@ fn limits(options: &LoadOptions, profile: &Profile) -> Result<Limits, Failure> {
     Ok(Limits { memory, peak })
 }
 
-/// What was seen so far.
+/// The recorded events.
 struct Trace {
-    begun: Instant,
+    start: Instant,
     precision: Precision,
     events: Vec<Value>,
     commands: Commands,
@@ -146,22 +148,22 @@ struct Trace {
 
 impl Trace {
     fn new(model: &str, profile: &Profile, precision: Precision) -> Self {
-        let name = |what: &str, track: u32, name: &str| json!({ "ph": "M", "name": what, "pid": 1, "tid": track, "args": { "name": name } });
+        let name = |kind: &str, track: u32, name: &str| json!({ "ph": "M", "name": kind, "pid": 1, "tid": track, "args": { "name": name } });
         let events = vec![
             name("process_name", 0, &format!("tabla, {model}")),
             name("thread_name", HOST, "host"),
             name("thread_name", DEVICE, &profile.to_string()),
         ];
         Self {
-            begun: Instant::now(),
+            start: Instant::now(),
             precision,
             events,
             commands: Commands::default(),
         }
     }
 
-    /// Times what a session does in `work`, by which this load goes through it.
-    fn piece(
+    /// Records the commands that a session runs in `work`.
+    fn record(
         &mut self,
         session: &mut Session,
         name: &str,
@@ -169,49 +171,49 @@ impl Trace {
         work: impl FnOnce(&mut Session) -> tabla::Result<()>,
     ) -> Result<(), Failure> {
         session.time_commands()?;
-        let begun = self.begun.elapsed();
+        let start = self.start.elapsed();
         work(session)?;
-        let took = self.begun.elapsed() - begun;
+        let took = self.start.elapsed() - start;
         session.end_timing()?;
-        self.span((HOST, "host"), name, (begun, took), &json!({}));
-        for (table, laps) in session.command_timings()? {
-            self.layers(table, &laps, begun);
-            self.table(table, &laps, (begun, load));
+        self.span((HOST, "host"), name, (start, took), &json!({}));
+        for (table, timings) in session.command_timings()? {
+            self.layers(table, &timings, start);
+            self.table(table, &timings, (start, load));
         }
         self.commands.add(session, load, self.precision)?;
         Ok(())
     }
 
-    /// A span for each layer, from its first command to the end of its last.
-    fn layers(&mut self, table: &Table, laps: &[CommandTiming], begun: Duration) {
+    /// Adds a span per layer, from the start of its first command to the end of its last.
+    fn layers(&mut self, table: &Table, timings: &[CommandTiming], start: Duration) {
         let mut spans: Vec<(usize, Duration, Duration)> = Vec::new();
-        for (at, lap) in laps.iter().enumerate().filter(|(_, lap)| lap.runs > 0) {
+        for (at, timing) in timings.iter().enumerate().filter(|(_, t)| t.runs > 0) {
             let Some(layer) = table.layer_of(at) else {
                 break;
             };
-            let end = lap.begun + lap.took;
+            let end = timing.begun + timing.took;
             match spans.last_mut().filter(|(last, ..)| *last == layer) {
                 Some((.., last)) => *last = end,
-                None => spans.push((layer, lap.begun, end)),
+                None => spans.push((layer, timing.begun, end)),
             }
         }
-        for (layer, start, end) in spans {
+        for (layer, first, end) in spans {
             let (name, args) = (format!("layer {layer}"), json!({ "table": table.name }));
             self.span(
                 (DEVICE, "layer"),
                 &name,
-                (begun + start, end - start),
+                (start + first, end - first),
                 &args,
             );
         }
     }
 
-    /// A span for each command.
-    fn table(&mut self, table: &Table, laps: &[CommandTiming], (begun, load): (Duration, Load)) {
-        for (at, lap) in laps.iter().enumerate().filter(|(_, lap)| lap.runs > 0) {
+    /// Adds a span per command.
+    fn table(&mut self, table: &Table, timings: &[CommandTiming], (start, load): (Duration, Load)) {
+        for (at, timing) in timings.iter().enumerate().filter(|(_, t)| t.runs > 0) {
             let cmd = &table.cmds[at];
-            let (bytes, operations) = roofline::work(table, cmd, lap, load);
-            let seconds = lap.took.as_secs_f64();
+            let (bytes, operations) = roofline::work(table, cmd, timing, load);
+            let seconds = timing.took.as_secs_f64();
             let args = json!({
                 "kernel": cmd.kernel.name(),
                 "layer": table.layer_of(at),
@@ -220,7 +222,7 @@ impl Trace {
                 "operations": operations,
                 "GB/s": (seconds > 0.0).then(|| bytes / seconds / 1e9),
             });
-            let span = (begun + lap.begun, lap.took);
+            let span = (start + timing.begun, timing.took);
             let name = roofline::label(table, cmd);
             self.span((DEVICE, cmd.kernel.op.name()), name, span, &args);
         }
@@ -230,7 +232,7 @@ impl Trace {
         &mut self,
         (track, category): (u32, &str),
         name: &str,
-        (begun, took): (Duration, Duration),
+        (start, took): (Duration, Duration),
         args: &Value,
     ) {
         let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
@@ -240,7 +242,7 @@ impl Trace {
             "cat": category,
             "pid": 1,
             "tid": track,
-            "ts": microseconds(begun),
+            "ts": microseconds(start),
             "dur": microseconds(took),
             "args": args,
         }));

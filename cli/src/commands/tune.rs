@@ -1,5 +1,5 @@
-//! `tabla tune`: times the kernels that could run a model on a GPU, and keeps the choice where every
-//! command finds it.
+//! `tabla tune`: measures the kernel variants of a model on a GPU and stores the fastest ones, which
+//! other commands use.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg, source_name};
 use crate::commands::common::roofline;
@@ -18,7 +18,7 @@ use tabla::{CommandGroup, Speedup, TuneReport};
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     file: FileArg,
-    /// Writes one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,89 +29,100 @@ pub(crate) struct TuneArgs {
 
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = args.device.options(args.context.positions())?;
+    let options = args.device.options(args.context.tokens())?;
     let bar = Progress::new(&format!("measuring {}", source_name(&source)), 0);
-    let found = tabla::tune(&source, &options, &mut |done, of| {
-        bar.of(of.into());
-        bar.at(done.into());
+    let measured = tabla::tune(&source, &options, &mut |done, total| {
+        bar.set_length(total.into());
+        bar.set_position(done.into());
     })?;
     drop(bar);
-    if !found.cold {
+    if !measured.cold {
         terminal::note(
-            "the weights are few: a cache of the GPU may hold some, and times may be shorter than of \
-             those that come from memory",
+            "the weights are small and may fit the GPU's cache: kernels may run faster than with \
+             weights from memory",
         );
     }
     if !args.json {
-        say(&found)?;
+        print(&measured)?;
     }
-    // It took minutes: what was found is told before the folder can refuse it.
-    let kept = match &options.tuning_folder {
-        Some(folder) => Some(found.tuning.write(folder)?),
+    // The results take minutes, so they are printed before the file is written, which can fail.
+    let path = match &options.tuning_folder {
+        Some(folder) => Some(measured.tuning.write(folder)?),
         None => None,
     };
     if args.json {
-        return terminal::line(&object(&found, kept.as_deref()).to_string());
+        return terminal::line(&object(&measured, path.as_deref()).to_string());
     }
-    terminal::note(&match &kept {
-        Some(path) => format!("kept in {}", terminal::one_line(&path.to_string_lossy())),
-        None => "kept nowhere".to_string(),
+    terminal::note(&match &path {
+        Some(path) => format!("saved to {}", terminal::one_line(&path.to_string_lossy())),
+        None => "not saved: no cache folder, or --no-tuning or --shaders".to_string(),
     });
     Ok(())
 }
 
-/// `plain`, or the form's name.
-fn form(kernel: KernelId) -> &'static str {
+/// Returns the name of the kernel variant; `plain` for the default kernel.
+fn variant(kernel: KernelId) -> &'static str {
     kernel.form.map_or("plain", KernelVariant::name)
 }
 
-fn say(found: &TuneReport) -> Result<(), Failure> {
-    let measured = |name: &str| {
-        let mut times = found.groups.iter().flat_map(|group| &group.times);
-        times.any(|(kernel, _)| form(*kernel) == name)
+fn print(measured: &TuneReport) -> Result<(), Failure> {
+    let has_times = |name: &str| {
+        let mut times = measured.groups.iter().flat_map(|group| &group.times);
+        times.any(|(kernel, _)| variant(*kernel) == name)
     };
-    let forms = std::iter::once("plain").chain(KernelVariant::ALL.iter().map(|form| form.name()));
-    let forms: Vec<&str> = forms.filter(|name| measured(name)).collect();
+    let names = KernelVariant::ALL.iter().map(|variant| variant.name());
+    let variants = std::iter::once("plain").chain(names);
+    let variants: Vec<&str> = variants.filter(|name| has_times(name)).collect();
     let heads = ["command", "shape", "tokens", "n"].into_iter();
-    let heads = heads.chain(forms.iter().copied()).chain(["taken", "gain"]);
+    let heads = heads
+        .chain(variants.iter().copied())
+        .chain(["taken", "gain"]);
     let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_string).collect()];
-    rows.extend(found.groups.iter().map(|group| row(group, &forms)));
-    terminal::line("Microseconds of all commands of a shape in one replay:\n")?;
+    rows.extend(measured.groups.iter().map(|group| row(group, &variants)));
+    terminal::line("Microseconds per replay, all commands of a shape:\n")?;
     roofline::print_rows(&rows)?;
-    let fusions: Vec<_> = found
+    let fusions: Vec<_> = measured
         .fusions
         .iter()
         .map(|(f, time)| (f.name(), *time))
         .collect();
-    let taken = found.tuning.fusion.name();
-    candidates("norms and activations", &fusions, taken)?;
-    let (part, chunk) = (found.tuning.attention_part, found.tuning.chunk_tokens);
-    candidates("attention in parts of", &found.attention_parts, part)?;
-    candidates("prompts in chunks of", &found.chunks, chunk)?;
-    if found.speedups.is_empty() {
-        return terminal::line("\nnothing is better than what is usual");
+    let fusion = measured.tuning.fusion.name();
+    print_candidates("fusion of norms and activations", &fusions, fusion)?;
+    let (part, chunk) = (measured.tuning.attention_part, measured.tuning.chunk_tokens);
+    print_candidates(
+        "positions per attention part",
+        &measured.attention_parts,
+        part,
+    )?;
+    print_candidates("tokens per prompt chunk", &measured.chunks, chunk)?;
+    if measured.speedups.is_empty() {
+        return terminal::line("\nno kernel is faster than the default");
     }
-    for gain in &found.speedups {
-        let what = if gain.many {
-            "a token of a prompt"
+    for gain in &measured.speedups {
+        let phase = if gain.many {
+            "per prompt token"
         } else {
-            "a token"
+            "per generated token"
         };
-        let [usual, tuned] = [gain.default, gain.tuned].map(microseconds);
+        let [default, tuned] = [gain.default, gain.tuned].map(microseconds);
         let end = if gain.is_faster() {
             ""
         } else {
-            ": it stays as is usual"
+            ": the default is used"
         };
         terminal::line(&format!(
-            "\n{what}, all commands: {usual} us as is usual, {tuned} us tuned{end}"
+            "\n{phase}, all commands: default {default} us, tuned {tuned} us{end}"
         ))?;
     }
     Ok(())
 }
 
-/// What a token takes with each candidate, where there are several.
-fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Result<(), Failure> {
+/// Prints the time per token of each candidate and the selected one.
+fn print_candidates<T: Display>(
+    name: &str,
+    times: &[(T, Duration)],
+    selected: T,
+) -> Result<(), Failure> {
     if times.is_empty() {
         return Ok(());
     }
@@ -119,11 +130,11 @@ fn candidates<T: Display>(what: &str, times: &[(T, Duration)], taken: T) -> Resu
     let times: Vec<String> = times.iter().map(time).collect();
     let times = times.join(", ");
     terminal::line(&format!(
-        "\n{what}, microseconds a token: {times}; taken {taken}"
+        "\n{name}, microseconds per token: {times}; selected {selected}"
     ))
 }
 
-fn row(group: &CommandGroup, forms: &[&str]) -> Vec<String> {
+fn row(group: &CommandGroup, variants: &[&str]) -> Vec<String> {
     let plain = group.times.first().map(|(kernel, _)| kernel.name());
     let [rows, cols] = group.size.shape;
     let mut row = vec![
@@ -133,25 +144,28 @@ fn row(group: &CommandGroup, forms: &[&str]) -> Vec<String> {
         group.commands.to_string(),
     ];
     let time = |name: &str| {
-        let found = group.times.iter().find(|(kernel, _)| form(*kernel) == name);
-        found.map_or("-".to_string(), |(_, time)| microseconds(*time))
+        let time = group
+            .times
+            .iter()
+            .find(|(kernel, _)| variant(*kernel) == name);
+        time.map_or("-".to_string(), |(_, time)| microseconds(*time))
     };
-    row.extend(forms.iter().map(|name| time(name)));
-    row.push(form(group.selected).to_string());
+    row.extend(variants.iter().map(|name| time(name)));
+    row.push(variant(group.selected).to_string());
     row.push(format!("{:.0} %", gain(group) * 100.0));
     row
 }
 
-/// What the kernel that is taken saves, as a part of what the usual one takes.
+/// Returns the time that the selected kernel saves, as a fraction of the default kernel's.
 fn gain(group: &CommandGroup) -> f64 {
-    let usual = group.default_time().as_secs_f64();
-    let taken = group
+    let default = group.default_time().as_secs_f64();
+    let selected = group
         .times
         .iter()
         .find(|(kernel, _)| *kernel == group.selected);
-    let taken = taken.map_or(usual, |(_, time)| time.as_secs_f64());
-    if usual > 0.0 {
-        1.0 - taken / usual
+    let selected = selected.map_or(default, |(_, time)| time.as_secs_f64());
+    if default > 0.0 {
+        1.0 - selected / default
     } else {
         0.0
     }
@@ -161,7 +175,7 @@ fn microseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e6)
 }
 
-fn object(found: &TuneReport, kept: Option<&Path>) -> Value {
+fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
     let group = |group: &CommandGroup| {
         let time = |(kernel, time): &(KernelId, Duration)| json!({ "kernel": kernel.name(), "us": time.as_secs_f64() * 1e6 });
         json!({
@@ -182,17 +196,17 @@ fn object(found: &TuneReport, kept: Option<&Path>) -> Value {
         })
     };
     json!({
-        "tuning": kept,
-        "device": found.tuning.device,
-        "driver": found.tuning.driver,
-        "cold": found.cold,
-        "groups": found.groups.iter().map(group).collect::<Vec<_>>(),
-        "gains": found.speedups.iter().map(gain).collect::<Vec<_>>(),
-        "fusions": found.fusions.iter().map(fusion).collect::<Vec<_>>(),
-        "fusion": found.tuning.fusion.name(),
-        "attention_parts": found.attention_parts.iter().map(number).collect::<Vec<_>>(),
-        "attention_part": found.tuning.attention_part,
-        "chunks": found.chunks.iter().map(number).collect::<Vec<_>>(),
-        "chunk_tokens": found.tuning.chunk_tokens,
+        "tuning": path,
+        "device": measured.tuning.device,
+        "driver": measured.tuning.driver,
+        "cold": measured.cold,
+        "groups": measured.groups.iter().map(group).collect::<Vec<_>>(),
+        "gains": measured.speedups.iter().map(gain).collect::<Vec<_>>(),
+        "fusions": measured.fusions.iter().map(fusion).collect::<Vec<_>>(),
+        "fusion": measured.tuning.fusion.name(),
+        "attention_parts": measured.attention_parts.iter().map(number).collect::<Vec<_>>(),
+        "attention_part": measured.tuning.attention_part,
+        "chunks": measured.chunks.iter().map(number).collect::<Vec<_>>(),
+        "chunk_tokens": measured.tuning.chunk_tokens,
     })
 }

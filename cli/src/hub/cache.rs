@@ -1,11 +1,11 @@
-//! The folder of one model in the cache that is shared with Python's `huggingface_hub`.
+//! A model's folder in the cache, which is shared with Python's `huggingface_hub`.
 //!
 //! ```text
-//! models--ORG--REPO/blobs/ETAG              a file's bytes
-//! models--ORG--REPO/blobs/ETAG.incomplete   what is there of them so far
-//! models--ORG--REPO/snapshots/COMMIT/NAME   a link to the blob
-//! models--ORG--REPO/refs/main               the newest commit that was fetched
-//! .locks/models--ORG--REPO/ETAG.lock        held by who writes the blob
+//! models--ORG--REPO/blobs/ETAG              contents of a file
+//! models--ORG--REPO/blobs/ETAG.incomplete   partial download
+//! models--ORG--REPO/snapshots/COMMIT/NAME   link to the blob
+//! models--ORG--REPO/refs/main               newest downloaded commit
+//! .locks/models--ORG--REPO/ETAG.lock        held while the blob is written
 //! ```
 
 use crate::output::Failure;
@@ -14,10 +14,10 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The branch that is fetched.
+/// Branch to download.
 const BRANCH: &str = "main";
 
-/// One model's part of the cache.
+/// The cache folder of a model.
 pub(super) struct Cache {
     repo: String,
     layout: hf_hub::CacheRepo,
@@ -27,7 +27,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The folder of a model; it need not be there.
+    /// Returns the cache folder of a model, which may not exist.
     pub(super) fn of(repo: &str) -> Result<Self, Failure> {
         let root = match path_from_env("HF_HUB_CACHE") {
             Some(folder) => folder,
@@ -52,42 +52,42 @@ impl Cache {
         &self.folder
     }
 
-    /// Where the files of a commit are.
+    /// Folder of a commit's files.
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
         self.layout.pointer_path(commit)
     }
 
-    /// Whether a file of a commit is there.
-    pub(super) fn holds(&self, commit: &str, name: &str) -> bool {
+    /// Whether a file of a commit exists.
+    pub(super) fn contains(&self, commit: &str, name: &str) -> bool {
         self.snapshot(commit).join(name).exists()
     }
 
-    /// Where the bytes of an etag are once they are complete.
+    /// Path of a complete blob.
     pub(super) fn blob(&self, etag: &str) -> PathBuf {
         self.folder.join("blobs").join(etag)
     }
 
-    /// Where the bytes of an etag are before.
+    /// Path of a partial blob.
     pub(super) fn partial(&self, etag: &str) -> PathBuf {
         self.folder.join("blobs").join(format!("{etag}.incomplete"))
     }
 
-    /// The newest commit that was fetched.
+    /// Newest downloaded commit.
     pub(super) fn commit(&self) -> Option<String> {
         let text = fs::read_to_string(self.reference()).ok()?;
         Some(text.trim().to_string()).filter(|commit| is_commit(commit))
     }
 
-    /// Notes that a commit is the newest. Readers see the old one or this one.
+    /// Stores the newest commit atomically.
     pub(super) fn set_commit(&self, commit: &str) -> Result<(), Failure> {
         if self.commit().as_deref() == Some(commit) {
             return Ok(());
         }
         let path = self.reference();
-        let written = path.with_extension(format!("{}.incomplete", std::process::id()));
+        let temporary = path.with_extension(format!("{}.incomplete", std::process::id()));
         create_folder_of(&path)?;
-        fs::write(&written, commit)
-            .and_then(|()| fs::rename(&written, &path))
+        fs::write(&temporary, commit)
+            .and_then(|()| fs::rename(&temporary, &path))
             .map_err(|cause| Failure::file("write", &path, cause))
     }
 
@@ -95,7 +95,7 @@ impl Cache {
         self.folder.join("refs").join(BRANCH)
     }
 
-    /// The names of the files of a commit that are there.
+    /// Returns the names of the existing files of a commit.
     pub(super) fn names(&self, commit: &str) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
         let mut folders = vec![(self.snapshot(commit), String::new())];
@@ -115,9 +115,9 @@ impl Cache {
         Ok(names)
     }
 
-    /// Waits until nobody else writes the blob, in this program or in Python. Dropping the file,
-    /// or the end of the program in whatever way, lets the next one go on.
-    pub(super) fn lock(&self, etag: &str, wait: impl FnOnce()) -> Result<File, Failure> {
+    /// Locks a blob against other processes, including Python. Calls `on_wait` before it blocks. Dropping
+    /// the file or the end of the process releases the lock.
+    pub(super) fn lock(&self, etag: &str, on_wait: impl FnOnce()) -> Result<File, Failure> {
         let path = self.locks.join(format!("{etag}.lock"));
         create_folder_of(&path)?;
         let fail = |cause| Failure::file("lock", &path, cause);
@@ -127,7 +127,7 @@ impl Cache {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                wait();
+                on_wait();
                 file.lock().map_err(fail)?;
             }
             Err(TryLockError::Error(cause)) => return Err(fail(cause)),
@@ -135,15 +135,15 @@ impl Cache {
         Ok(file)
     }
 
-    /// Puts the blob of an etag under its name into a commit. The caller holds the etag's lock.
+    /// Links a blob into a commit. The caller must hold the lock of the etag.
     pub(super) fn link(&self, etag: &str, commit: &str, name: &str) -> Result<(), Failure> {
         let path = self.snapshot(commit).join(name);
-        // Somebody may have been quicker, and may be reading.
+        // Another process may have created the link and may be reading the file.
         if path.exists() {
             return Ok(());
         }
         create_folder_of(&path)?;
-        // From `snapshots/COMMIT/NAME` up to the model's folder.
+        // From `snapshots/COMMIT/NAME` to the model's folder.
         let up = "../".repeat(2 + name.matches('/').count());
         let target = format!("{up}blobs/{etag}");
         link(&self.blob(etag), Path::new(&target), &path)
@@ -154,7 +154,7 @@ impl Cache {
 #[cfg(unix)]
 fn link(_blob: &Path, target: &Path, path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        // A link whose blob somebody removed.
+        // A dangling link was removed.
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -162,13 +162,13 @@ fn link(_blob: &Path, target: &Path, path: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(target, path)
 }
 
-/// Not every user of Windows may make links: there the bytes move, as they do in Python.
+/// Symbolic links need a privilege on Windows. Without it the blob is moved, as in `huggingface_hub`.
 #[cfg(windows)]
 fn link(blob: &Path, target: &Path, path: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, path).or_else(|_| fs::rename(blob, path))
 }
 
-/// The user's token: `HF_TOKEN`, else the file that `hf auth login` writes.
+/// Returns the user's token: `HF_TOKEN`, otherwise the file that `hf auth login` writes.
 pub(super) fn token() -> Result<Option<String>, Failure> {
     let token = match std::env::var("HF_TOKEN") {
         Ok(token) => token,
@@ -187,7 +187,7 @@ pub(super) fn token() -> Result<Option<String>, Failure> {
     Ok(Some(token.trim().to_string()).filter(|token| !token.is_empty()))
 }
 
-/// `ORG/REPO`, if this is the path of a snapshot.
+/// Returns `ORG/REPO` if this is the path of a snapshot.
 pub(crate) fn repo_of(snapshot: &Path) -> Option<String> {
     let snapshots = snapshot.parent()?;
     let model = snapshots.parent()?.file_name()?.to_str()?;
@@ -196,25 +196,24 @@ pub(crate) fn repo_of(snapshot: &Path) -> Option<String> {
     Some(repo.replace("--", "/"))
 }
 
-/// Whether this is the name of a commit, which makes a folder.
+/// Whether this is a commit hash. It is used as a folder name.
 pub(super) fn is_commit(text: &str) -> bool {
     is_hex(text, 40)
 }
 
-/// Whether this is so many digits of lower-case hex.
+/// Whether this is a lower-case hexadecimal number of the given length.
 pub(super) fn is_hex(text: &str, digits: usize) -> bool {
     let digit = |b| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     text.len() == digits && text.bytes().all(digit)
 }
 
-/// `HF_HOME`, which has the cache and the token.
+/// Returns `HF_HOME`, the folder of the cache and the token.
 fn home() -> Result<PathBuf, Failure> {
     if let Some(home) = path_from_env("HF_HOME") {
         return Ok(home);
     }
-    let caches = cache_folders::folder().ok_or_else(|| {
-        Failure::new("there is no home folder to cache models in: set HF_HOME to a folder")
-    })?;
+    let caches = cache_folders::folder()
+        .ok_or_else(|| Failure::new("no home folder for the model cache: set HF_HOME"))?;
     Ok(caches.join("huggingface"))
 }
 
@@ -230,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_knows_its_model() {
+    fn parses_snapshot_paths() {
         let path = Path::new("hub/models--org--name/snapshots/0123");
         assert_eq!(repo_of(path).as_deref(), Some("org/name"));
         for other in ["models--org--name/blobs/0123", "snapshots/0123", "a", ""] {
@@ -239,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_forty_digits() {
+    fn validates_commit_hashes() {
         assert!(is_commit(&"0a9f".repeat(10)));
-        for bad in ["", "..", "main", &"A".repeat(40), &"/".repeat(40)] {
-            assert!(!is_commit(bad), "{bad}");
+        for invalid in ["", "..", "main", &"A".repeat(40), &"/".repeat(40)] {
+            assert!(!is_commit(invalid), "{invalid}");
         }
     }
 }

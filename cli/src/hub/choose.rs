@@ -1,12 +1,12 @@
-//! Which files of a model are wanted.
+//! Selects the files of a model to download.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Quantisations in the order in which one is taken where none was asked for.
+/// Default quantizations, in order of preference.
 const PREFERRED: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
-/// Files beside the weights of safetensors that loading reads.
+/// Files that loading safetensors needs in addition to the weights.
 const COMPANIONS: [&str; 6] = [
     "config.json",
     "generation_config.json",
@@ -19,55 +19,55 @@ const COMPANIONS: [&str; 6] = [
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Names that a message lists at most.
-const LISTED: usize = 12;
+/// Maximum number of names in a message.
+const NAMES_MAX: usize = 12;
 
-/// The files to have and the one to open.
+/// The files to download and the one to open.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct Selection {
     pub(super) files: Vec<String>,
-    /// The file that names the shards, which are wanted too.
+    /// The shard index; its shards are downloaded too.
     pub(super) index: Option<String>,
-    /// What to open; `None`: the folder.
-    pub(super) opens: Option<String>,
+    /// The file to open; `None`: the folder.
+    pub(super) open: Option<String>,
 }
 
-impl Choice {
-    /// One file, or the parts of one.
+impl Selection {
+    /// Selects one file or the parts of a split file.
     fn parts(files: Vec<String>) -> Self {
-        let opens = files.first().cloned();
+        let open = files.first().cloned();
         Self {
             files,
             index: None,
-            opens,
+            open,
         }
     }
 }
 
-/// Chooses among the names of a model's files by the name of one or of a quantisation, or by what
-/// suits most. An error goes on from the name of the model or its folder.
-pub(super) fn choose(names: &[String], pick: Option<&str>) -> Result<Choice, String> {
-    if let Some(name) = pick.filter(|pick| names.iter().any(|name| name == pick)) {
-        return Ok(Choice::parts(with_other_parts(name, names)?));
+/// Selects files by file name or quantization, or the default ones. An error message continues a
+/// sentence that starts with the name of the model or its folder.
+pub(super) fn choose(names: &[String], file_or_quant: Option<&str>) -> Result<Selection, String> {
+    if let Some(name) = file_or_quant.filter(|file| names.iter().any(|name| name == file)) {
+        return Ok(Selection::parts(with_other_parts(name, names)?));
     }
     let ggufs: BTreeSet<String> = names.iter().filter_map(|name| first_part(name)).collect();
-    // A projector of images is no model by itself.
+    // `mmproj` files are image projectors, not models.
     let models = || ggufs.iter().filter(|name| !name.contains("mmproj"));
     let of_quant = |quant: &str| models().find(|name| has_quant(name, quant));
-    let found = match pick {
-        Some(quant) => Some(of_quant(quant).ok_or_else(|| no_such(quant, &ggufs, names))?),
+    let name = match file_or_quant {
+        Some(quant) => Some(of_quant(quant).ok_or_else(|| not_found(quant, &ggufs, names))?),
         None => PREFERRED.into_iter().find_map(of_quant).or(models().next()),
     };
-    match found {
-        Some(name) => Ok(Choice::parts(with_other_parts(name, names)?)),
+    match name {
+        Some(name) => Ok(Selection::parts(with_other_parts(name, names)?)),
         None => safetensors(names),
     }
 }
 
-/// The shards that an index speaks of, each held against the names that there are.
+/// Returns the shards of an index. Each must be in the listing.
 pub(super) fn shards(index: &str, names: &[String]) -> Result<BTreeSet<String>, String> {
-    let index: Value =
-        serde_json::from_str(index).map_err(|error| format!("{INDEX} is no JSON: {error}"))?;
+    let index: Value = serde_json::from_str(index)
+        .map_err(|error| format!("{INDEX} is not valid JSON: {error}"))?;
     let map = index.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| format!("{INDEX} has no weight_map"))?;
     let mut shards = BTreeSet::new();
@@ -76,37 +76,37 @@ pub(super) fn shards(index: &str, names: &[String]) -> Result<BTreeSet<String>, 
             .as_str()
             .ok_or_else(|| format!("{INDEX} has no file for {tensor}"))?;
         if !names.iter().any(|name| name == shard) {
-            return Err(format!("{INDEX} names {shard:?}, which is not there"));
+            return Err(format!("{INDEX} lists {shard:?}, which does not exist"));
         }
         shards.insert(shard.to_string());
     }
     Ok(shards)
 }
 
-fn safetensors(names: &[String]) -> Result<Choice, String> {
+fn safetensors(names: &[String]) -> Result<Selection, String> {
     let has = |name: &str| names.iter().any(|n| n == name);
     let weights = [WEIGHTS, INDEX].into_iter().find(|name| has(name));
     let weights = weights.ok_or_else(|| {
-        let there = list(names);
-        format!("has neither GGUF files nor {WEIGHTS}; it has {there}")
+        let files = list(names);
+        format!("has neither GGUF files nor {WEIGHTS}; its files are {files}")
     })?;
-    let fits = |name: &str, pattern: &str| match pattern.split_once('*') {
+    let matches = |name: &str, pattern: &str| match pattern.split_once('*') {
         Some((begin, end)) => name.starts_with(begin) && name.ends_with(end),
         None => name == pattern,
     };
-    let companion = |name: &&String| {
-        !name.contains('/') && COMPANIONS.iter().any(|pattern| fits(name, pattern))
+    let is_companion = |name: &&String| {
+        !name.contains('/') && COMPANIONS.iter().any(|pattern| matches(name, pattern))
     };
-    let mut files: Vec<String> = names.iter().filter(companion).cloned().collect();
+    let mut files: Vec<String> = names.iter().filter(is_companion).cloned().collect();
     files.push(weights.to_string());
-    Ok(Choice {
+    Ok(Selection {
         files,
         index: (weights == INDEX).then(|| INDEX.to_string()),
-        opens: None,
+        open: None,
     })
 }
 
-/// A name in front of `-00002-of-00007.gguf` and the number of parts.
+/// Splits `NAME-00002-of-00007.gguf` into the name and the number of parts.
 fn split(name: &str) -> Option<(&str, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, part) = rest.rsplit_once('-')?;
@@ -118,7 +118,7 @@ fn split(name: &str) -> Option<(&str, u32)> {
     (1..=count).contains(&part).then_some((stem, count))
 }
 
-/// The GGUF file that stands for this one: itself, or the first of its parts.
+/// Returns the first part of a split GGUF file, or the name itself.
 fn first_part(name: &str) -> Option<String> {
     match split(name) {
         Some((stem, count)) => Some(format!("{stem}-00001-of-{count:05}.gguf")),
@@ -126,7 +126,7 @@ fn first_part(name: &str) -> Option<String> {
     }
 }
 
-/// The file and the others that it is split into, the first one first.
+/// Returns all parts of a split file in order, or the name itself.
 fn with_other_parts(name: &str, names: &[String]) -> Result<Vec<String>, String> {
     let Some((stem, count)) = split(name) else {
         return Ok(vec![name.to_string()]);
@@ -136,13 +136,13 @@ fn with_other_parts(name: &str, names: &[String]) -> Result<Vec<String>, String>
         if names.contains(&part) {
             Ok(part)
         } else {
-            Err(format!("has no {part}, a part of {name}"))
+            Err(format!("has no {part}, which is a part of {name}"))
         }
     });
     parts.collect()
 }
 
-/// Whether a name has this quantisation as a word: `Q4_K` is none of `x-Q4_K_M.gguf`.
+/// Whether a name contains this quantization as a word: `x-Q4_K_M.gguf` does not contain `Q4_K`.
 fn has_quant(name: &str, quant: &str) -> bool {
     let (name, quant) = (name.to_ascii_lowercase(), quant.to_ascii_lowercase());
     name.match_indices(&quant).any(|(at, _)| {
@@ -153,26 +153,26 @@ fn has_quant(name: &str, quant: &str) -> bool {
     })
 }
 
-fn no_such(pick: &str, ggufs: &BTreeSet<String>, names: &[String]) -> String {
-    let there = if ggufs.is_empty() {
+fn not_found(file_or_quant: &str, ggufs: &BTreeSet<String>, names: &[String]) -> String {
+    let files = if ggufs.is_empty() {
         list(names)
     } else {
         list(ggufs)
     };
-    format!("has no file or quantisation {pick:?}; it has {there}")
+    format!("has no file or quantization {file_or_quant:?}; its files are {files}")
 }
 
-/// The first few names.
+/// Formats the first names.
 fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     let mut names = names.into_iter();
-    let mut shown: Vec<&str> = names.by_ref().take(LISTED).map(String::as_str).collect();
+    let mut shown: Vec<&str> = names.by_ref().take(NAMES_MAX).map(String::as_str).collect();
     let others = names.count();
-    let rest = format!("{others} others");
+    let rest = format!("{others} more");
     if others > 0 {
         shown.push(&rest);
     }
     if shown.is_empty() {
-        return "no files".to_string();
+        return "none".to_string();
     }
     shown.join(", ")
 }
@@ -185,69 +185,72 @@ mod tests {
         names.iter().map(|name| (*name).to_string()).collect()
     }
 
-    fn opens(there: &[&str], pick: Option<&str>) -> String {
-        let choice = choose(&names(there), pick).expect("there is something to choose");
-        choice.opens.expect("it is a file")
+    fn open(files: &[&str], file_or_quant: Option<&str>) -> String {
+        let selection = choose(&names(files), file_or_quant).expect("a selection");
+        selection.open.expect("a file")
     }
 
     #[test]
-    fn without_a_wish_it_is_the_usual_quantisation() {
-        let mut there = vec![
+    fn prefers_default_quantizations() {
+        let mut files = vec![
             "m-BF16.gguf",
             "m-Q4_K_M.gguf",
             "m-Q8_0.gguf",
             "mmproj-a.gguf",
         ];
         for expected in ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "m-BF16.gguf"] {
-            assert_eq!(opens(&there, None), expected);
-            there.retain(|name| *name != expected);
+            assert_eq!(open(&files, None), expected);
+            files.retain(|name| *name != expected);
         }
-        let only = choose(&names(&there), None).expect_err("a projector is no model");
+        let only = choose(&names(&files), None).expect_err("a projector is not a model");
         assert!(only.contains("mmproj-a.gguf"), "{only}");
     }
 
     #[test]
-    fn a_quantisation_is_a_word_of_the_name() {
-        let there = [
+    fn matches_quantizations_as_words() {
+        let files = [
             "m-IQ4_XS.gguf",
             "m-Q4_K_M.gguf",
             "m-Q4_K_S.gguf",
             "m_q8_0.gguf",
             "UD-Q2_K_XL/m-00001-of-00001.gguf",
         ];
-        assert_eq!(opens(&there, Some("q4_k_s")), "m-Q4_K_S.gguf");
-        assert_eq!(opens(&there, Some("Q8_0")), "m_q8_0.gguf");
-        assert_eq!(opens(&there, Some("UD-Q2_K_XL")), there[4]);
-        assert_eq!(opens(&there, Some("m-IQ4_XS.gguf")), there[0]);
+        assert_eq!(open(&files, Some("q4_k_s")), "m-Q4_K_S.gguf");
+        assert_eq!(open(&files, Some("Q8_0")), "m_q8_0.gguf");
+        assert_eq!(open(&files, Some("UD-Q2_K_XL")), files[4]);
+        assert_eq!(open(&files, Some("m-IQ4_XS.gguf")), files[0]);
         for none in ["Q4_K", "Q4", "4_XS", "_M"] {
-            let why = choose(&names(&there), Some(none)).expect_err("no word of a name");
-            assert!(why.contains("m-Q4_K_M.gguf"), "{why}");
+            let error = choose(&names(&files), Some(none)).expect_err("not a word of a name");
+            assert!(error.contains("m-Q4_K_M.gguf"), "{error}");
         }
     }
 
     #[test]
-    fn a_split_file_comes_whole_or_not_at_all() {
-        let mut there = names(&[
+    fn selects_all_parts_of_a_split_file() {
+        let mut files = names(&[
             "m-Q8_0-00002-of-00003.gguf",
             "m-Q8_0-00003-of-00003.gguf",
             "m-Q8_0-00001-of-00003.gguf",
         ]);
-        for pick in [None, Some("q8_0"), Some("m-Q8_0-00002-of-00003.gguf")] {
-            let choice = choose(&there, pick).expect("all parts are there");
-            assert_eq!(choice.opens.as_deref(), Some("m-Q8_0-00001-of-00003.gguf"));
-            assert_eq!(choice.files.len(), 3);
+        for name in [None, Some("q8_0"), Some("m-Q8_0-00002-of-00003.gguf")] {
+            let selection = choose(&files, name).expect("all parts");
+            assert_eq!(
+                selection.open.as_deref(),
+                Some("m-Q8_0-00001-of-00003.gguf")
+            );
+            assert_eq!(selection.files.len(), 3);
         }
-        there.remove(1);
-        let why = choose(&there, None).expect_err("a part is missing");
-        assert!(why.contains("m-Q8_0-00003-of-00003.gguf"), "{why}");
+        files.remove(1);
+        let error = choose(&files, None).expect_err("a part is missing");
+        assert!(error.contains("m-Q8_0-00003-of-00003.gguf"), "{error}");
         assert_eq!(split("m-00000-of-00002.gguf"), None);
         assert_eq!(split("m-00003-of-00002.gguf"), None);
         assert_eq!(split("m-1-of-2.gguf"), None);
     }
 
     #[test]
-    fn safetensors_come_with_what_loading_reads() {
-        let there = names(&[
+    fn selects_safetensors_with_config_and_tokenizer() {
+        let listed = names(&[
             "README.md",
             "config.json",
             "model.safetensors",
@@ -259,8 +262,8 @@ mod tests {
             "chat_template.jinja",
             "config.json.bak",
         ]);
-        let choice = choose(&there, None).expect("there are weights");
-        let mut expected = there.clone();
+        let selection = choose(&listed, None).expect("weights");
+        let mut expected = listed.clone();
         expected.retain(|name| {
             ![
                 "README.md",
@@ -270,27 +273,27 @@ mod tests {
             ]
             .contains(&name.as_str())
         });
-        let mut files = choice.files.clone();
+        let mut files = selection.files.clone();
         files.sort();
         expected.sort();
         assert_eq!(files, expected);
-        assert_eq!((choice.opens, choice.index), (None, None));
+        assert_eq!((selection.open, selection.index), (None, None));
         assert!(choose(&names(&["pytorch_model.bin"]), None).is_err());
         assert!(choose(&[], None).is_err());
     }
 
     #[test]
-    fn shards_are_names_that_are_there() {
-        let there = names(&["a.safetensors", "b.safetensors"]);
+    fn rejects_shards_that_are_not_listed() {
+        let files = names(&["a.safetensors", "b.safetensors"]);
         let index = r#"{"weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}"#;
-        assert_eq!(shards(index, &there).expect("both are there").len(), 2);
-        for bad in [
+        assert_eq!(shards(index, &files).expect("valid index").len(), 2);
+        for invalid in [
             "[]",
             "{",
             r#"{"weight_map": {"x": 1}}"#,
             r#"{"weight_map": {"x": "../a.safetensors"}}"#,
         ] {
-            assert!(shards(bad, &there).is_err(), "{bad}");
+            assert!(shards(invalid, &files).is_err(), "{invalid}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Brings one file into the cache: goes on where an earlier try ended, and believes a hash alone.
+//! Downloads files into the cache. Partial downloads are resumed, and SHA-256 hashes are verified.
 
 use super::cache::Cache;
-use super::server::{Remote, Server, Trouble};
+use super::server::{Remote, RequestError, Server};
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use ring::digest::{Context, SHA256};
@@ -11,100 +11,115 @@ use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often a broken connection is made anew, and after which pause.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of connection attempts.
+const ATTEMPTS_MAX: u32 = 5;
+/// Delay between connection attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Bytes that are read at once.
-const CHUNK: usize = 256 << 10;
+/// Size of a read in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// A download of one commit of a model.
+/// A download of files of one commit.
 pub(super) struct Download<'a> {
     pub(super) server: &'a Server,
     pub(super) cache: &'a Cache,
     pub(super) commit: &'a str,
-    /// Hears why it takes time.
-    pub(super) say: fn(&str),
+    /// Receives progress messages.
+    pub(super) report: fn(&str),
 }
 
 impl Download<'_> {
-    /// Puts a file into the snapshot, unless it is there.
-    pub(super) fn bring(&self, name: &str) -> Result<(), Failure> {
+    /// Downloads a file into the snapshot if it is missing.
+    pub(super) fn fetch(&self, name: &str) -> Result<(), Failure> {
         let (cache, repo) = (self.cache, self.cache.repo());
-        if cache.holds(self.commit, name) {
+        if cache.contains(self.commit, name) {
             return Ok(());
         }
-        let remote = self.server.describe(repo, self.commit, name)?;
-        let wait = || (self.say)(&format!("waiting for another program that fetches {name}"));
-        let _lock = cache.lock(&remote.etag, wait)?;
+        let remote = self.server.metadata(repo, self.commit, name)?;
+        let on_wait = || {
+            (self.report)(&format!(
+                "waiting for another process that downloads {name}"
+            ))
+        };
+        let _lock = cache.lock(&remote.etag, on_wait)?;
         let blob = cache.blob(&remote.etag);
         if !blob.exists() {
-            let partial = self.fetch(name, &remote)?;
+            let partial = self.download(name, &remote)?;
             fs::rename(&partial, &blob).map_err(|cause| Failure::file("write", &blob, cause))?;
         }
         cache.link(&remote.etag, self.commit, name)
     }
 
-    /// The path of all bytes of a file, checked.
-    fn fetch(&self, name: &str, remote: &Remote) -> Result<PathBuf, Failure> {
+    /// Downloads a file and returns the path of its verified contents.
+    fn download(&self, name: &str, remote: &Remote) -> Result<PathBuf, Failure> {
         let path = self.cache.partial(&remote.etag);
         let mut partial = Partial::open(path, remote)?;
         partial.check_space(name)?;
-        (self.say)(&format!("fetching {name}, {}", partial.sizes()));
-        let bar = Progress::of_bytes(name, partial.at, remote.size);
-        let url = self.server.address(self.cache.repo(), self.commit, name);
-        let mut tries = 1;
-        while partial.at < remote.size {
-            match self.pour(&url, &mut partial, &bar) {
+        (self.report)(&format!("downloading {name}, {}", partial.sizes()));
+        let bar = Progress::of_bytes(name, partial.position, remote.size);
+        let url = self.server.url(self.cache.repo(), self.commit, name);
+        let mut attempts = 1;
+        while partial.position < remote.size {
+            match self.receive(&url, &mut partial, &bar) {
                 Ok(()) => {}
-                Err(Trouble::Passing(_)) if tries < TRIES => std::thread::sleep(PAUSE),
-                Err(trouble) => return Err(partial.interrupted(name, trouble)),
+                Err(RequestError::Transient(_)) if attempts < ATTEMPTS_MAX => {
+                    std::thread::sleep(RETRY_DELAY);
+                }
+                Err(error) => return Err(partial.failure(name, error)),
             }
-            tries += 1;
+            attempts += 1;
         }
         drop(bar);
-        partial.checked(name, remote)
+        partial.verify(name, remote)
     }
 
-    /// Takes bytes until there are no more or the connection breaks.
-    fn pour(&self, url: &str, partial: &mut Partial, bar: &Progress) -> Result<(), Trouble> {
-        let (from, response) = self.server.open(self.cache.repo(), url, partial.at)?;
-        if from != partial.at {
+    /// Receives bytes until the end or until the connection fails.
+    fn receive(
+        &self,
+        url: &str,
+        partial: &mut Partial,
+        bar: &Progress,
+    ) -> Result<(), RequestError> {
+        let (from, response) = self.server.open(self.cache.repo(), url, partial.position)?;
+        if from != partial.position {
             partial.restart()?;
         }
-        // A byte too many shows itself.
-        let left = (partial.size - partial.at).saturating_add(1);
+        // One more byte than expected, to detect a response that is too long.
+        let left = (partial.size - partial.position).saturating_add(1);
         let mut body = response.into_body().into_reader().take(left);
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let read = match body.read(&mut chunk) {
                 Ok(0) => return partial.check_end(),
                 Ok(read) => read,
-                Err(cause) => return Err(broken(Some(cause))),
+                Err(cause) => return Err(connection_lost(Some(cause))),
             };
-            partial.take(&chunk[..read])?;
-            bar.at(partial.at);
+            partial.append(&chunk[..read])?;
+            bar.set_position(partial.position);
         }
     }
 }
 
-fn broken(cause: Option<io::Error>) -> Trouble {
-    let message = "the connection broke".to_string();
-    Trouble::Passing(Failure::Program { message, cause })
+fn connection_lost(cause: Option<io::Error>) -> RequestError {
+    let message = "connection lost".to_string();
+    RequestError::Transient(Failure::Program { message, cause })
 }
 
-/// The bytes of a file that are there so far.
+/// A partial download.
 struct Partial {
     path: PathBuf,
     file: File,
-    at: u64,
+    /// Number of bytes in the file.
+    position: u64,
+    /// Expected size of the complete file in bytes.
     size: u64,
-    /// Of the bytes so far, where there is a hash to hold them against.
+    /// SHA-256 state of the bytes so far; `None` if the server has no hash.
     digest: Option<Context>,
 }
 
 impl Partial {
-    /// What an earlier try left. Without a hash nothing vouches for it: then it begins anew.
+    /// Opens the partial file of an earlier attempt. Without a hash it cannot be verified, so the download
+    /// restarts.
     fn open(path: PathBuf, remote: &Remote) -> Result<Self, Failure> {
         if let Some(folder) = path.parent() {
             let fail = |cause| Failure::file("create", folder, cause);
@@ -114,124 +129,124 @@ impl Partial {
         let options = options.read(true).write(true).create(true).truncate(false);
         let fail = |cause| Failure::file("open", &path, cause);
         let file = options.open(&path).map_err(fail)?;
-        let there = file.metadata().map_err(fail)?.len();
+        let len = file.metadata().map_err(fail)?.len();
         let mut partial = Self {
             path,
             file,
-            at: 0,
+            position: 0,
             size: remote.size,
             digest: remote.sha256().map(|_| Context::new(&SHA256)),
         };
-        if partial.digest.is_some() && there <= partial.size {
-            partial.read_back()?;
+        if partial.digest.is_some() && len <= partial.size {
+            partial.hash_existing()?;
         } else {
             partial.restart()?;
         }
         Ok(partial)
     }
 
-    /// Reads what is there, up to its end.
-    fn read_back(&mut self) -> Result<(), Failure> {
-        let mut chunk = vec![0; CHUNK];
+    /// Hashes the existing bytes.
+    fn hash_existing(&mut self) -> Result<(), Failure> {
+        let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let read = self.file.read(&mut chunk);
             let read = read.map_err(|cause| Failure::file("read", &self.path, cause))?;
             if read == 0 {
                 return Ok(());
             }
-            self.count(&chunk[..read]);
+            self.update(&chunk[..read]);
         }
     }
 
-    /// Forgets what is there.
+    /// Discards the existing bytes.
     fn restart(&mut self) -> Result<(), Failure> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
-        emptied.map_err(|cause| Failure::file("empty", &self.path, cause))?;
-        self.at = 0;
+        let truncated = self.file.set_len(0).and_then(|()| self.file.rewind());
+        truncated.map_err(|cause| Failure::file("truncate", &self.path, cause))?;
+        self.position = 0;
         self.digest = self.digest.take().map(|_| Context::new(&SHA256));
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.file.write_all(bytes);
         written.map_err(|cause| Failure::file("write", &self.path, cause))?;
-        self.count(bytes);
+        self.update(bytes);
         Ok(())
     }
 
-    fn count(&mut self, bytes: &[u8]) {
-        self.at += bytes.len() as u64;
+    fn update(&mut self, bytes: &[u8]) {
+        self.position += bytes.len() as u64;
         if let Some(digest) = &mut self.digest {
             digest.update(bytes);
         }
     }
 
-    /// Whether the file system has room for the rest.
+    /// Checks that the file system has enough free space.
     fn check_space(&self, name: &str) -> Result<(), Failure> {
-        let missing = self.size - self.at;
+        let missing = self.size - self.position;
         let free = fs4::available_space(&self.path)
-            .map_err(|cause| Failure::file("ask for the free space of", &self.path, cause))?;
+            .map_err(|cause| Failure::file("get the free space of", &self.path, cause))?;
         if missing <= free {
             return Ok(());
         }
         let (missing, free) = (terminal::bytes(missing), terminal::bytes(free));
         let path = self.path.display();
         Err(Failure::new(format!(
-            "{name} needs {missing} more, and {free} are free where {path} is"
+            "not enough disk space: {name} needs {missing}, {free} are free at {path}"
         )))
     }
 
-    /// The size, and how much of it is there.
+    /// Formats the size and the number of existing bytes.
     fn sizes(&self) -> String {
         let size = terminal::bytes(self.size);
-        match self.at {
+        match self.position {
             0 => size,
-            at => format!("{size}, of which {} are there", terminal::bytes(at)),
+            position => format!("{size}, resuming at {}", terminal::bytes(position)),
         }
     }
 
-    /// Whether an answer that ended gave all bytes and not one more.
-    fn check_end(&self) -> Result<(), Trouble> {
-        match self.at.cmp(&self.size) {
-            Ordering::Less => Err(broken(None)),
+    /// Checks the size after the end of a response.
+    fn check_end(&self) -> Result<(), RequestError> {
+        match self.position.cmp(&self.size) {
+            Ordering::Less => Err(connection_lost(None)),
             Ordering::Equal => Ok(()),
             Ordering::Greater => {
-                let message = format!("more came than the {} bytes that were promised", self.size);
+                let message = format!("server sent more than {} bytes", self.size);
                 Err(Failure::new(message).into())
             }
         }
     }
 
-    /// What to say where it ends early.
-    fn interrupted(&self, name: &str, trouble: Trouble) -> Failure {
-        let (at, size) = (terminal::bytes(self.at), terminal::bytes(self.size));
-        match trouble {
-            Trouble::Passing(Failure::Program { message, cause }) => Failure::Program {
+    /// Returns the error of an incomplete download.
+    fn failure(&self, name: &str, error: RequestError) -> Failure {
+        let (position, size) = (terminal::bytes(self.position), terminal::bytes(self.size));
+        match error {
+            RequestError::Transient(Failure::Program { message, cause }) => Failure::Program {
                 message: format!(
-                    "{message} at {at} of {size} of {name}; the same command goes on from there"
+                    "{message} at {position} of {size} of {name}; repeat the command to resume"
                 ),
                 cause,
             },
-            Trouble::Passing(failure) | Trouble::Final(failure) => failure,
+            RequestError::Transient(failure) | RequestError::Permanent(failure) => failure,
         }
     }
 
-    /// The path of the bytes if they are the right ones, on the disk; else they are removed.
-    fn checked(self, name: &str, remote: &Remote) -> Result<PathBuf, Failure> {
+    /// Flushes and verifies the file. Returns its path, or removes it if size or hash differ.
+    fn verify(self, name: &str, remote: &Remote) -> Result<PathBuf, Failure> {
         let fail = |cause| Failure::file("write", &self.path, cause);
         self.file.sync_data().map_err(fail)?;
-        let there = self.file.metadata().map_err(fail)?.len();
+        let len = self.file.metadata().map_err(fail)?.len();
         drop(self.file);
-        let found = self.digest.map(|digest| hex(digest.finish().as_ref()));
-        let right = found.as_deref() == remote.sha256() && there == remote.size;
-        if right {
+        let hash = self.digest.map(|digest| hex(digest.finish().as_ref()));
+        let is_valid = hash.as_deref() == remote.sha256() && len == remote.size;
+        if is_valid {
             return Ok(self.path);
         }
         fs::remove_file(&self.path).map_err(|cause| Failure::file("remove", &self.path, cause))?;
         let expected = &remote.etag;
-        let found = found.unwrap_or_else(|| format!("{there} bytes"));
+        let actual = hash.unwrap_or_else(|| format!("{len} bytes"));
         Err(Failure::new(format!(
-            "{name} came damaged and was removed: its SHA-256 is {found} and should be {expected}"
+            "{name} is corrupt and was removed: expected SHA-256 {expected}, got {actual}"
         )))
     }
 }

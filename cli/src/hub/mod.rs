@@ -1,8 +1,8 @@
-//! Models of the Hugging Face Hub: what is wanted, and where it lies on this disk.
+//! Downloads models from the Hugging Face Hub.
 //!
-//! The cache is the one that Python's `huggingface_hub` fills, so that nothing is fetched twice.
-//! `hf-hub` knows its folders and does no more here: its download sends the token along to whatever
-//! host a file is redirected to, takes any etag for a file name, and compares no hash.
+//! The cache is shared with Python's `huggingface_hub`, so that no file is downloaded twice. `hf-hub`
+//! supplies only the cache layout: its download sends the token to the host of a redirect, uses any etag
+//! as a file name, and does not verify hashes.
 
 mod cache;
 mod choose;
@@ -11,69 +11,75 @@ mod server;
 
 use crate::output::Failure;
 use cache::Cache;
-use choose::Choice;
+use choose::Selection;
 use download::Download;
-use server::{Server, Trouble};
+use server::{RequestError, Server};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub(crate) use cache::repo_of;
 
-/// Bytes of an index of shards at most.
+/// Maximum size of a shard index in bytes.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 
-/// What a user asks for: `ORG/REPO` or `ORG/REPO:FILE-OR-QUANT`.
+/// A model name: `ORG/REPO` or `ORG/REPO:FILE-OR-QUANT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// `ORG/REPO`, in the letters that the Hub allows.
+pub(crate) struct HubModel {
+    /// `ORG/REPO`, with valid characters only.
     repo: String,
-    /// A file's name, or a quantisation's.
-    pick: Option<String>,
+    /// File name or quantization.
+    file_or_quant: Option<String>,
 }
 
-impl FromStr for Wanted {
+impl FromStr for HubModel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (repo, pick) = match text.split_once(':') {
-            Some((repo, pick)) => (repo, Some(pick.to_string())),
+        let (repo, file_or_quant) = match text.split_once(':') {
+            Some((repo, name)) => (repo, Some(name.to_string())),
             None => (text, None),
         };
         let well_formed = repo
             .split_once('/')
             .is_some_and(|(org, name)| is_name(org) && is_name(name));
-        if !well_formed || pick.as_deref() == Some("") {
-            return Err("it is not of the form ORG/REPO or ORG/REPO:QUANT".to_string());
+        if !well_formed || file_or_quant.as_deref() == Some("") {
+            return Err("expected ORG/REPO or ORG/REPO:QUANT".to_string());
         }
         let repo = repo.to_string();
-        Ok(Self { repo, pick })
+        Ok(Self {
+            repo,
+            file_or_quant,
+        })
     }
 }
 
-/// Whether the Hub would give this name to a user or a model. No such name leads out of a folder.
+/// Whether this is a valid name of a user or model on the Hub. Valid names cannot escape a folder.
 fn is_name(name: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let edge = |c: char| matches!(c, '-' | '.');
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_separator = |c: char| matches!(c, '-' | '.');
     (1..=96).contains(&name.len())
-        && name.chars().all(inside)
-        && !name.starts_with(edge)
-        && !name.ends_with(edge)
+        && name.chars().all(is_inner)
+        && !name.starts_with(is_separator)
+        && !name.ends_with(is_separator)
         && !name.contains("--")
         && !name.contains("..")
 }
 
-/// How far to look for a model.
+/// Source of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// The server says what is newest, the cache keeps it.
+pub(crate) enum Access {
+    /// The server, with the cache.
     Server,
-    /// The cache alone.
+    /// The cache only.
     Cache,
 }
 
-impl Reach {
-    /// `HF_HUB_OFFLINE` keeps to the cache.
-    pub(crate) fn from_env() -> Self {
+impl Access {
+    /// Returns `Cache` for `--offline`, or if `HF_HUB_OFFLINE` is set.
+    pub(crate) fn new(offline: bool) -> Self {
+        if offline {
+            return Self::Cache;
+        }
         let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
         match value.to_ascii_uppercase().as_str() {
             "1" | "ON" | "YES" | "TRUE" => Self::Cache,
@@ -82,79 +88,86 @@ impl Reach {
     }
 }
 
-/// The path of what is wanted, fetched if need be: a GGUF file (of several parts the first) or a
-/// folder of safetensors. `say` hears what takes time.
-pub(crate) fn locate(wanted: &Wanted, reach: Reach, say: fn(&str)) -> Result<PathBuf, Failure> {
-    let cache = Cache::of(&wanted.repo)?;
-    if reach == Reach::Cache {
-        return cached(&cache, wanted);
+/// Returns the local path of a model, downloaded if needed: a GGUF file (the first part of a split file)
+/// or a folder with safetensors. `report` receives progress messages.
+pub(crate) fn locate(
+    model: &HubModel,
+    access: Access,
+    report: fn(&str),
+) -> Result<PathBuf, Failure> {
+    let cache = Cache::of(&model.repo)?;
+    if access == Access::Cache {
+        return cached(&cache, model);
     }
     let server = Server::from_env()?;
-    let listing = match server.listing(&wanted.repo) {
+    let listing = match server.listing(&model.repo) {
         Ok(listing) => listing,
-        Err(Trouble::Final(failure)) => return Err(failure),
-        Err(Trouble::Passing(failure)) => {
-            let path = cached(&cache, wanted).map_err(|_| failure)?;
-            let (host, repo) = (server.host(), &wanted.repo);
-            say(&format!(
-                "{host} does not answer: taking {repo} as it is cached"
-            ));
+        Err(RequestError::Permanent(failure)) => return Err(failure),
+        Err(RequestError::Transient(failure)) => {
+            let path = cached(&cache, model).map_err(|_| failure)?;
+            let (host, repo) = (server.host(), &model.repo);
+            report(&format!("cannot reach {host}: using the cached {repo}"));
             return Ok(path);
         }
     };
-    let choice = choose::choose(&listing.names, wanted.pick.as_deref())
-        .map_err(|why| Failure::new(format!("{} {why}", wanted.repo)))?;
+    let selection = choose::choose(&listing.names, model.file_or_quant.as_deref())
+        .map_err(|reason| Failure::new(format!("{} {reason}", model.repo)))?;
     let download = Download {
         server: &server,
         cache: &cache,
         commit: &listing.commit,
-        say,
+        report,
     };
-    let bring = |name: &str| download.bring(name);
+    let fetch = |name: &str| download.fetch(name);
     let snapshot = cache.snapshot(&listing.commit);
-    let path = gather(&choice, &listing.names, &snapshot, &bring)?;
+    let path = fetch_all(&selection, &listing.names, &snapshot, &fetch)?;
     cache.set_commit(&listing.commit)?;
     Ok(path)
 }
 
-/// The same out of what was fetched before.
-fn cached(cache: &Cache, wanted: &Wanted) -> Result<PathBuf, Failure> {
-    let refuse = |why: &str| {
-        let (repo, folder) = (&wanted.repo, cache.folder().display());
-        Failure::new(format!("{repo} cannot be had offline: {folder} {why}"))
+/// Returns the path of a model in the cache.
+fn cached(cache: &Cache, model: &HubModel) -> Result<PathBuf, Failure> {
+    let fail = |reason: &str| {
+        let (repo, folder) = (&model.repo, cache.folder().display());
+        Failure::new(format!(
+            "{repo} is not available offline: {folder} {reason}"
+        ))
     };
-    let commit = cache.commit().ok_or_else(|| refuse("does not hold it"))?;
+    let commit = cache
+        .commit()
+        .ok_or_else(|| fail("has no snapshot of it"))?;
     let names = cache.names(&commit)?;
-    let choice = choose::choose(&names, wanted.pick.as_deref()).map_err(|why| refuse(&why))?;
-    gather(&choice, &names, &cache.snapshot(&commit), &|_| Ok(()))
+    let file_or_quant = model.file_or_quant.as_deref();
+    let selection = choose::choose(&names, file_or_quant).map_err(|reason| fail(&reason))?;
+    fetch_all(&selection, &names, &cache.snapshot(&commit), &|_| Ok(()))
 }
 
-/// Brings the files of a choice, then the shards that they speak of. Returns the path to open.
-fn gather(
-    choice: &Choice,
+/// Fetches the selected files and the shards of their index. Returns the path to open.
+fn fetch_all(
+    selection: &Selection,
     names: &[String],
     snapshot: &Path,
-    bring: &dyn Fn(&str) -> Result<(), Failure>,
+    fetch: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<PathBuf, Failure> {
-    for name in &choice.files {
-        bring(name)?;
+    for name in &selection.files {
+        fetch(name)?;
     }
-    if let Some(index) = &choice.index {
+    if let Some(index) = &selection.index {
         let path = snapshot.join(index);
         let fail = |cause| Failure::file("read", &path, cause);
         let bytes = std::fs::metadata(&path).map_err(fail)?.len();
         if bytes > INDEX_BYTES_MAX {
-            let most = INDEX_BYTES_MAX >> 20;
+            let max = INDEX_BYTES_MAX >> 20;
             return Err(Failure::new(format!(
-                "{index} has {bytes} bytes, over {most} MiB"
+                "{index} has {bytes} bytes, the limit is {max} MiB"
             )));
         }
         let text = std::fs::read_to_string(&path).map_err(fail)?;
         for shard in choose::shards(&text, names).map_err(Failure::new)? {
-            bring(&shard)?;
+            fetch(&shard)?;
         }
     }
-    Ok(match &choice.opens {
+    Ok(match &selection.open {
         Some(name) => snapshot.join(name),
         None => snapshot.to_path_buf(),
     })
@@ -165,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_has_a_form() {
-        let wanted: Wanted = "org/Model-1.5_b:Q4_K_M".parse().expect("it is well formed");
-        assert_eq!(wanted.repo, "org/Model-1.5_b");
-        assert_eq!(wanted.pick.as_deref(), Some("Q4_K_M"));
-        let whole: Wanted = "org/model".parse().expect("it is well formed");
-        assert_eq!(whole.pick, None);
+    fn parses_model_names() {
+        let model: HubModel = "org/Model-1.5_b:Q4_K_M".parse().expect("valid name");
+        assert_eq!(model.repo, "org/Model-1.5_b");
+        assert_eq!(model.file_or_quant.as_deref(), Some("Q4_K_M"));
+        let model: HubModel = "org/model".parse().expect("valid name");
+        assert_eq!(model.file_or_quant, None);
         let long = format!("org/{}", "x".repeat(97));
-        let bad = [
+        let invalid = [
             "",
             "model",
             "org/",
@@ -188,8 +201,8 @@ mod tests {
             "https://host/org",
             &long,
         ];
-        for text in bad {
-            assert!(text.parse::<Wanted>().is_err(), "{text:?}");
+        for text in invalid {
+            assert!(text.parse::<HubModel>().is_err(), "{text:?}");
         }
     }
 }

@@ -1,38 +1,38 @@
-//! Writes the text of an answer to standard output while it is generated.
+//! Streams generated text to standard output.
 
 use super::failure::Failure;
 use super::terminal;
 use tabla::{Finish, Flow, Piece, Stats};
 
-/// Where the answer goes.
+/// Destination of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sink {
-    /// Into one object at the end.
+    /// One JSON object at the end.
     Json,
-    /// To someone who reads along, through a terminal that obeys escape sequences.
+    /// A terminal: control characters are replaced.
     Terminal,
-    /// To a file or another program, byte for byte.
+    /// A file or pipe: the text is unchanged.
     Pipe,
 }
 
-/// How an answer is told.
+/// Output format.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
-    /// As it comes.
+    /// Streamed text.
     Text,
-    /// In one object at the end.
+    /// One JSON object at the end.
     Json,
 }
 
-/// The answer while it comes.
+/// Writer of generated text.
 pub(crate) struct AnswerWriter {
     sink: Sink,
-    /// The text so far, for JSON.
+    /// The text so far; JSON only.
     pub(crate) text: String,
-    /// The tokens so far, for JSON: a session whose context was full forgets some.
+    /// The tokens so far; JSON only. A context shift removes tokens from the session.
     pub(crate) tokens: Vec<u32>,
-    /// Whether the last line that was written has no end yet.
-    open_line: bool,
+    /// Whether the last line has no line end.
+    mid_line: bool,
     failure: Option<Failure>,
 }
 
@@ -47,33 +47,35 @@ impl AnswerWriter {
             sink,
             text: String::new(),
             tokens: Vec::new(),
-            open_line: false,
+            mid_line: false,
             failure: None,
         }
     }
 
-    pub(crate) fn take(&mut self, piece: Piece<'_>) -> Flow {
+    /// Writes a generated piece.
+    pub(crate) fn push(&mut self, piece: Piece<'_>) -> Flow {
         if self.sink == Sink::Json && !terminal::interrupted() {
             self.tokens.push(piece.token);
         }
-        self.say(piece.text)
+        self.write_text(piece.text)
     }
 
-    /// Goes on with a text.
-    pub(crate) fn say(&mut self, text: &str) -> Flow {
+    /// Writes text.
+    pub(crate) fn write_text(&mut self, text: &str) -> Flow {
         if terminal::interrupted() {
             return Flow::Stop;
         }
         let written = self.write(text);
-        self.goes_on(written)
+        self.flow(written)
     }
 
-    /// LogProbsMode the terminal how to show what follows.
-    pub(crate) fn style(&mut self, escape: &str) -> Flow {
-        self.goes_on(terminal::write(escape))
+    /// Writes an escape sequence.
+    pub(crate) fn write_escape(&mut self, escape: &str) -> Flow {
+        self.flow(terminal::write(escape))
     }
 
-    fn goes_on(&mut self, written: Result<(), Failure>) -> Flow {
+    /// Stores an error for [`Self::finish`].
+    fn flow(&mut self, written: Result<(), Failure>) -> Flow {
         match written {
             Ok(()) => Flow::Continue,
             Err(failure) => {
@@ -95,22 +97,21 @@ impl AnswerWriter {
             Sink::Terminal => terminal::write(&terminal::printable(text))?,
             Sink::Pipe => terminal::write(text)?,
         }
-        self.open_line = !text.ends_with('\n');
+        self.mid_line = !text.ends_with('\n');
         terminal::flush()
     }
 
-    /// Whether what comes next on standard error would stand on the answer's line: both streams
-    /// may go to one log.
-    pub(crate) fn shares_line(&self) -> bool {
-        self.open_line && self.sink == Sink::Pipe && !terminal::stderr_is_terminal()
+    /// Whether the last line of a pipe has no line end and standard error may go to the same log.
+    pub(crate) fn is_mid_line(&self) -> bool {
+        self.mid_line && self.sink == Sink::Pipe && !terminal::stderr_is_terminal()
     }
 
-    /// Ends the line that the answer stands on, without adding to a file that it goes to.
-    pub(crate) fn end(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
+    /// Ends the last line on a terminal and returns the first error. Files and pipes get no line end.
+    pub(crate) fn finish(&mut self, stats: tabla::Result<Stats>) -> Result<Stats, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        if self.open_line && self.sink == Sink::Terminal {
+        if self.mid_line && self.sink == Sink::Terminal {
             terminal::line("")?;
         }
         terminal::flush()?;

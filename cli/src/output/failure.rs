@@ -4,29 +4,29 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// Why a command did not do what it was asked to.
+/// The reason that a command failed or ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The library refused.
+    /// An error of the library.
     Library(tabla::Error),
-    /// This program refused, or the operating system did.
+    /// An error of this program or of the operating system.
     Program {
         message: String,
         cause: Option<io::Error>,
     },
-    /// The arguments do not fit together.
+    /// Invalid arguments.
     Usage(String),
     /// The user pressed Ctrl-C.
     Interrupted,
-    /// Whoever read standard output is gone: nothing is left to do, and nothing is wrong.
+    /// The reader of standard output closed the pipe. Not an error.
     Closed,
 }
 
-/// The exit code of a program that SIGINT ended, as shells have it.
+/// Exit code after SIGINT, by the convention of shells.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 impl Failure {
-    /// A refusal of this program.
+    /// Creates an error of this program.
     pub(crate) fn new(message: impl Display) -> Self {
         Self::Program {
             message: message.to_string(),
@@ -34,15 +34,15 @@ impl Failure {
         }
     }
 
-    /// The operating system refused something about a file.
-    pub(crate) fn file(doing: &str, path: &Path, cause: io::Error) -> Self {
+    /// Creates an error of a file operation: `cannot ACTION PATH`.
+    pub(crate) fn file(action: &str, path: &Path, cause: io::Error) -> Self {
         Self::Program {
-            message: format!("cannot {doing} {}", path.display()),
+            message: format!("cannot {action} {}", path.display()),
             cause: Some(cause),
         }
     }
 
-    /// Standard output failed; a reader that left is no failure.
+    /// Creates an error of standard output; a closed pipe becomes [`Self::Closed`].
     pub(crate) fn output(cause: io::Error) -> Self {
         if cause.kind() == io::ErrorKind::BrokenPipe {
             return Self::Closed;

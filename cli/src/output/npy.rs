@@ -1,4 +1,4 @@
-//! `.npy` files, version 1.0: numbers in f32 behind a header that says how many there are.
+//! `.npy` files, version 1.0: a header with the shape, then float32 numbers.
 
 use super::failure::Failure;
 use super::terminal;
@@ -6,27 +6,27 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
-/// Magic, version 1.0, and two bytes for the length of the header's text.
+/// Magic (6 bytes), version 1.0 (2 bytes) and length of the header text (2 bytes).
 const PREAMBLE_BYTES: usize = 10;
-/// The numbers begin at a multiple of it.
+/// Alignment of the numbers in the file, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Writes `[rows, cols]`, row after row.
+/// Writes a matrix in row-major order.
 fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
     let file = File::create(path).map_err(|cause| Failure::file("create", path, cause))?;
     let mut file = BufWriter::new(file);
-    let mut all = || {
+    let mut write_all = || {
         file.write_all(&header(shape))?;
         for number in numbers {
             file.write_all(&number.to_le_bytes())?;
         }
         file.flush()
     };
-    all().map_err(|cause| Failure::file("write", path, cause))
+    write_all().map_err(|cause| Failure::file("write", path, cause))
 }
 
-/// The same, and says what is there.
-pub(crate) fn write_and_say(
+/// Writes a matrix in row-major order and prints its shape.
+pub(crate) fn write_and_report(
     path: &Path,
     shape: [usize; 2],
     numbers: &[f32],
@@ -37,21 +37,19 @@ pub(crate) fn write_and_say(
     Ok(())
 }
 
-/// Room for rows, which may be more than there is memory for.
-pub(crate) fn zeros(what: &str, [rows, cols]: [usize; 2]) -> Result<Vec<f32>, Failure> {
+/// Allocates a matrix of zeros. Fails if there is not enough memory.
+pub(crate) fn zeros(name: &str, [rows, cols]: [usize; 2]) -> Result<Vec<f32>, Failure> {
     let mut numbers = Vec::new();
     let len = rows.saturating_mul(cols);
     numbers.try_reserve_exact(len).map_err(|_| {
         let bytes = terminal::bytes((len as u64).saturating_mul(4));
-        Failure::new(format!(
-            "{rows} rows of {what} take {bytes}, which could not be had"
-        ))
+        Failure::new(format!("cannot allocate {bytes} for {rows} rows of {name}"))
     })?;
     numbers.resize(len, 0.0);
     Ok(numbers)
 }
 
-/// Preamble, the dictionary of the format's document, blanks up to the alignment.
+/// Returns preamble, header dictionary and padding to the alignment.
 fn header([rows, cols]: [usize; 2]) -> Vec<u8> {
     let mut text =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
@@ -61,14 +59,14 @@ fn header([rows, cols]: [usize; 2]) -> Vec<u8> {
         bytes.next_multiple_of(ALIGNMENT) - bytes,
     ));
     text.push('\n');
-    let length = u16::try_from(text.len()).expect("two numbers fit a short line");
+    let length = u16::try_from(text.len()).expect("header text is shorter than 64 KiB");
     let mut header = b"\x93NUMPY\x01\x00".to_vec();
     header.extend(length.to_le_bytes());
     header.extend(text.as_bytes());
     header
 }
 
-/// Reads an array of f32 in C order: its shape and its numbers.
+/// Reads an array of float32 in C order. Returns its shape and its numbers.
 pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Failure> {
     let fail = |cause| Failure::file("read", path, cause);
     let mut file = File::open(path).map_err(fail)?;
@@ -86,7 +84,7 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Failure> {
     let Some(shape) = shape else {
         let shown = path.display();
         return Err(Failure::new(format!(
-            "{shown} is no .npy file of version 1 with float32 in C order"
+            "{shown}: expected an .npy file of version 1 with float32 in C order"
         )));
     };
     let numbers = shape.iter().try_fold(4usize, |n, dim| n.checked_mul(*dim));
@@ -94,10 +92,10 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Failure> {
     if numbers.map(|n| n as u64) != Some(data) {
         let shown = path.display();
         return Err(Failure::new(format!(
-            "{shown}: the shape {shape:?} does not match {data} bytes of float32"
+            "{shown}: shape {shape:?} does not match {data} bytes of float32"
         )));
     }
-    // The file is as long as what is taken here.
+    // The length was compared with the file size: no allocation exceeds it.
     let mut numbers = Vec::new();
     file.take(data).read_to_end(&mut numbers).map_err(fail)?;
     let (numbers, _) = numbers.as_chunks();
@@ -107,7 +105,7 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Failure> {
     ))
 }
 
-/// The shape in the dictionary of a header, where the numbers are as [`read`] takes them.
+/// Parses the shape of a header; `None` for other element types or Fortran order.
 fn shape(text: &str) -> Option<Vec<usize>> {
     if !text.contains("'<f4'") || !text.contains("'fortran_order': False") {
         return None;
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_from_headers() {
+    fn parses_shapes() {
         let header = |shape: &str| {
             format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}")
         };
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_aligned_whatever_the_shape() {
+    fn headers_are_aligned() {
         for rows in [0, 1, 99, 100_000, usize::MAX] {
             let header = header([rows, 151_936]);
             assert_eq!(header.len() % ALIGNMENT, 0, "{rows}");

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 /// Prints an error on standard error and returns the exit code.
 pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
     match failure {
-        Failure::Library(error) => say(error.message(), error.source()),
+        Failure::Library(error) => print(error.message(), error.source()),
         Failure::Program { message, cause } => {
-            say(message, cause.as_ref().map(|c| c as &dyn Error));
+            print(message, cause.as_ref().map(|c| c as &dyn Error));
         }
         Failure::Usage(message) => {
-            say(message, None);
+            print(message, None);
             return ExitCode::from(2);
         }
         Failure::Interrupted => return ExitCode::from(EXIT_INTERRUPTED),
@@ -22,11 +22,11 @@ pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// `error: message`, and a line for each cause that the message does not already quote.
-fn say(message: &str, mut cause: Option<&dyn Error>) {
-    let mut said = terminal::one_line(message);
+/// Prints `error: message`, then each cause that the message does not contain.
+fn print(message: &str, mut cause: Option<&dyn Error>) {
+    let mut printed = terminal::one_line(message);
     terminal::note(&format!(
-        "{}error:{} {said}",
+        "{}error:{} {printed}",
         terminal::RED,
         terminal::PLAIN
     ));
@@ -34,12 +34,12 @@ fn say(message: &str, mut cause: Option<&dyn Error>) {
         let text = error.to_string();
         for (at, line) in text.lines().enumerate() {
             let line = terminal::one_line(line);
-            if !said.contains(&line) {
-                let lead = if at == 0 { "because" } else { "       " };
-                terminal::note(&format!("  {lead} {line}"));
+            if !printed.contains(&line) {
+                let prefix = if at == 0 { "caused by:" } else { "          " };
+                terminal::note(&format!("  {prefix} {line}"));
             }
         }
-        said = text;
+        printed = text;
         cause = error.source();
     }
 }

@@ -1,4 +1,4 @@
-//! The two streams of the program, its progress bars, and Ctrl-C.
+//! Standard output, standard error, progress bars and Ctrl-C.
 
 use super::failure::{EXIT_INTERRUPTED, Failure};
 use anstream::{AutoStream, ColorChoice};
@@ -12,17 +12,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tabla::Cancel;
 
-/// Escape sequences; `anstream` drops them where nobody would see colours.
+/// Escape sequence: bold red. `anstream` removes escape sequences if colors are not supported.
 pub(crate) const RED: &str = "\x1b[1;31m";
-/// Dim text: what is not the model's.
+/// Escape sequence: dim, for text that the model did not generate.
 pub(crate) const DIM: &str = "\x1b[2m";
-/// Back to normal.
+/// Escape sequence: reset.
 pub(crate) const PLAIN: &str = "\x1b[0m";
 
-/// A bar appears only when there is this much to wait for.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// Delay before a progress bar is shown.
+const BAR_DELAY: Duration = Duration::from_millis(300);
 
-/// Writes to standard output; nothing is flushed.
+/// Writes to standard output without flushing.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
     io::stdout()
         .write_all(text.as_bytes())
@@ -35,25 +35,25 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     write("\n")
 }
 
-/// Sends what was written on its way.
+/// Flushes standard output.
 pub(crate) fn flush() -> Result<(), Failure> {
     io::stdout().flush().map_err(Failure::output)
 }
 
-/// Says a line on standard error, above a bar that stands there. Where even that fails, nobody is
-/// there to be told.
+/// Writes a line to standard error, above the progress bar. Errors are ignored: there is no other
+/// stream to report them to.
 pub(crate) fn note(text: &str) {
-    let say = || {
+    let write = || {
         let _ = writeln!(anstream::stderr(), "{text}");
     };
     match &*BAR.lock().unwrap_or_else(PoisonError::into_inner) {
-        Some(bar) => bar.suspend(say),
-        None => say(),
+        Some(bar) => bar.suspend(write),
+        None => write(),
     }
 }
 
-/// Says something on standard error without ending the line.
-pub(crate) fn aside(text: &str) {
+/// Writes to standard error without a line end.
+pub(crate) fn eprint(text: &str) {
     let mut stream = anstream::stderr();
     let _ = write!(stream, "{text}");
     let _ = stream.flush();
@@ -64,8 +64,8 @@ pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether standard output is a terminal that shows colours to someone who wants them.
-pub(crate) fn stdout_has_colours() -> bool {
+/// Whether standard output is a terminal that supports colors, and `NO_COLOR` is not set.
+pub(crate) fn stdout_has_colors() -> bool {
     stdout_is_terminal() && AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
@@ -74,15 +74,15 @@ pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// The text without control characters other than line ends and tabs: names in files and text
-/// of models come from strangers, and a terminal obeys escape sequences.
+/// Replaces control characters other than line ends and tabs. Names in files and generated text are
+/// untrusted: escape sequences must not reach a terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    if text.chars().all(harmless) {
+    let is_safe = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    if text.chars().all(is_safe) {
         return Cow::Borrowed(text);
     }
     let shown = |c| {
-        if harmless(c) {
+        if is_safe(c) {
             c
         } else {
             char::REPLACEMENT_CHARACTER
@@ -91,7 +91,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// The text as one line: control characters escaped.
+/// Returns the text as one line, with control characters escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -104,7 +104,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// `3.1 MiB`.
+/// Formats a number of bytes: `3.14 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut value, mut unit) = (n as f64, 0);
@@ -119,7 +119,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// `3.4 M`: a count in the short form of models' names.
+/// Formats a count: `3.40 M`.
 pub(crate) fn count(n: u64) -> String {
     let value = n as f64;
     match n {
@@ -130,74 +130,74 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-/// The bar that began last.
+/// The current progress bar.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// A bar on standard error that appears after [`PATIENCE`], and never where no terminal is.
+/// A progress bar on standard error. It is shown after [`BAR_DELAY`], and only on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Dropping it ends the thread that waits to show the bar.
+    /// Dropping it ends the thread that shows the bar after the delay.
     ended: Option<Sender<()>>,
-    waiting: Option<JoinHandle<()>>,
+    delay_thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// A bar of so many steps.
-    pub(crate) fn new(what: &str, steps: u64) -> Self {
-        Self::styled(what, steps, "{msg} {wide_bar} {pos}/{len}")
+    /// Creates a bar with a number of steps.
+    pub(crate) fn new(message: &str, steps: u64) -> Self {
+        Self::styled(message, steps, "{msg} {wide_bar} {pos}/{len}")
     }
 
-    /// A bar of so many bytes, some of which are there already.
-    pub(crate) fn of_bytes(what: &str, there: u64, bytes: u64) -> Self {
+    /// Creates a bar of a download that resumes at byte `start`.
+    pub(crate) fn of_bytes(message: &str, start: u64, bytes: u64) -> Self {
         let style =
             "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
-        let progress = Self::styled(what, bytes, style);
-        progress.at(there);
+        let progress = Self::styled(message, bytes, style);
+        progress.set_position(start);
         progress.bar.reset_eta();
         progress
     }
 
-    fn styled(what: &str, steps: u64, style: &str) -> Self {
+    fn styled(message: &str, steps: u64, style: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
-        bar.set_message(one_line(what));
+        bar.set_message(one_line(message));
         *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
-        let (ended, wait) = channel::<()>();
+        let (ended, receiver) = channel::<()>();
         let shown = bar.clone();
-        let waiting = stderr_is_terminal().then(|| {
+        let delay_thread = stderr_is_terminal().then(|| {
             std::thread::spawn(move || {
-                if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                if receiver.recv_timeout(BAR_DELAY) == Err(RecvTimeoutError::Timeout) {
                     shown.set_draw_target(ProgressDrawTarget::stderr());
-                    shown.enable_steady_tick(PATIENCE);
+                    shown.enable_steady_tick(BAR_DELAY);
                 }
             })
         });
         Self {
             bar,
             ended: Some(ended),
-            waiting,
+            delay_thread,
         }
     }
 
-    /// Says something else in front of the bar.
-    pub(crate) fn says(&self, what: &str) {
-        self.bar.set_message(one_line(what));
+    /// Replaces the message.
+    pub(crate) fn set_message(&self, message: &str) {
+        self.bar.set_message(one_line(message));
     }
 
-    /// How many steps are done.
+    /// Number of finished steps.
     pub(crate) fn position(&self) -> u64 {
         self.bar.position()
     }
 
-    /// There are so many steps in all.
-    pub(crate) fn of(&self, steps: u64) {
+    /// Sets the total number of steps.
+    pub(crate) fn set_length(&self, steps: u64) {
         self.bar.set_length(steps);
     }
 
-    /// So many steps are done.
-    pub(crate) fn at(&self, steps: u64) {
+    /// Sets the number of finished steps.
+    pub(crate) fn set_position(&self, steps: u64) {
         self.bar.set_position(steps);
     }
 }
@@ -205,8 +205,8 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.ended.take());
-        if let Some(thread) = self.waiting.take() {
-            // A bar that could not be drawn is nobody's problem.
+        if let Some(thread) = self.delay_thread.take() {
+            // A failure to draw the bar is ignored.
             let _ = thread.join();
         }
         self.bar.finish_and_clear();
@@ -216,16 +216,17 @@ impl Drop for Progress {
 
 /// Whether the user pressed Ctrl-C.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// What Ctrl-C stops: some work, and the session that does it where one does.
+/// What the first Ctrl-C stops. Outer `None`: nothing, it exits. Inner `None`: work without a session,
+/// which polls [`interrupted`].
 static RUNNING: Mutex<Option<Option<Cancel>>> = Mutex::new(None);
-/// Whether anybody listens to Ctrl-C.
-static CAUGHT: AtomicBool = AtomicBool::new(false);
+/// Whether the Ctrl-C handler is installed.
+static HANDLER_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// From here on Ctrl-C stops this session, or sets [`interrupted`] where there is none, and only a
-/// second one ends the program. Before, the first one does.
+/// Makes the first Ctrl-C cancel this session, or set [`interrupted`] without a session. A second
+/// Ctrl-C exits.
 pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), Failure> {
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel.into());
-    if CAUGHT.swap(true, Ordering::Relaxed) {
+    if HANDLER_INSTALLED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
     ctrlc::set_handler(|| {
@@ -234,13 +235,13 @@ pub(crate) fn catch_interrupt(cancel: impl Into<Option<Cancel>>) -> Result<(), F
             Some(session) if !INTERRUPTED.swap(true, Ordering::Relaxed) => {
                 session.iter().for_each(Cancel::cancel);
             }
-            _ => end_at_once(),
+            _ => exit_interrupted(),
         }
     })
-    .map_err(|error| Failure::new(format!("cannot catch Ctrl-C: {error}")))
+    .map_err(|error| Failure::new(format!("cannot install the Ctrl-C handler: {error}")))
 }
 
-/// From here on the first Ctrl-C ends the program again.
+/// Makes the first Ctrl-C exit again.
 pub(crate) fn release_interrupt() {
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
     INTERRUPTED.store(false, Ordering::Relaxed);
@@ -255,7 +256,7 @@ pub(crate) fn interrupted() -> bool {
     clippy::exit,
     reason = "the second Ctrl-C must not wait for a device that hangs"
 )]
-fn end_at_once() {
+fn exit_interrupted() {
     std::process::exit(i32::from(EXIT_INTERRUPTED));
 }
 
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn formats_bytes_and_counts() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(3_287_552), "3.14 MiB");

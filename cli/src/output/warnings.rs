@@ -1,4 +1,4 @@
-//! What the library warns of, as lines on standard error.
+//! Prints warnings of the library to standard error.
 
 use super::terminal;
 use std::collections::BTreeSet;
@@ -9,17 +9,17 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// From here on warnings are shown.
-pub(crate) fn show() {
-    // It fails where somebody else shows them, and nobody does.
-    let _ = tracing::subscriber::set_global_default(Shown::default());
+/// Installs the subscriber.
+pub(crate) fn enable() {
+    // Fails only if a subscriber is installed, and there is no other.
+    let _ = tracing::subscriber::set_global_default(Printer::default());
 }
 
-/// The lines that were said: a command may load a model or open a device more than once.
+/// Prints each warning once: a command may load a model or open a device several times.
 #[derive(Default)]
-struct Shown(Mutex<BTreeSet<String>>);
+struct Printer(Mutex<BTreeSet<String>>);
 
-impl Subscriber for Shown {
+impl Subscriber for Printer {
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::WARN)
     }
@@ -31,11 +31,11 @@ impl Subscriber for Shown {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let line = terminal::one_line(&format!("warning: {}{}", line.message, line.facts));
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !said.contains(&line) {
+        let line = terminal::one_line(&format!("warning: {}{}", line.message, line.fields));
+        let mut printed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !printed.contains(&line) {
             terminal::note(&line);
-            said.insert(line);
+            printed.insert(line);
         }
     }
 
@@ -49,12 +49,12 @@ impl Subscriber for Shown {
     fn exit(&self, _: &Id) {}
 }
 
-/// What an event says.
+/// The message and fields of an event.
 #[derive(Default)]
 struct Line {
     message: String,
-    /// `; name: value` for each.
-    facts: String,
+    /// `; name: value` for each field.
+    fields: String,
 }
 
 impl Visit for Line {
@@ -62,7 +62,7 @@ impl Visit for Line {
         // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
-            name => write!(self.facts, "; {name}: {value:?}"),
+            name => write!(self.fields, "; {name}: {value:?}"),
         };
     }
 }

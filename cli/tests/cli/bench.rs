@@ -1,14 +1,14 @@
-//! `tabla bench` as a user meets it.
+//! Tests of `tabla bench`.
 
 use super::tabla;
 use super::trace::devices;
 use serde_json::Value;
 
 #[test]
-fn benchmarks_come_in_every_form() {
-    let bench = |form| {
+fn prints_every_output_format() {
+    let bench = |format| {
         let args = [
-            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", form,
+            "bench", "--device", "cpu", "-p", "8", "-n", "4", "-r", "1", "-o", format,
         ];
         tabla(&args)
     };
@@ -31,7 +31,7 @@ fn benchmarks_come_in_every_form() {
     assert_eq!(
         objects[1]["submit_us_per_token"],
         Value::Null,
-        "a CPU is done when a chain is submitted"
+        "a CPU finishes a burst in submission"
     );
     let csv = bench("csv");
     assert_eq!(csv.text().lines().count(), 3);
@@ -39,7 +39,7 @@ fn benchmarks_come_in_every_form() {
 }
 
 #[test]
-fn benchmarks_go_behind_other_tokens() {
+fn measures_at_context_depth() {
     let objects = tabla(&[
         "bench", "--device", "cpu", "-p", "8", "-n", "4", "-d", "0,40", "-r", "1", "-o", "json",
     ]);
@@ -48,13 +48,13 @@ fn benchmarks_go_behind_other_tokens() {
     for (object, name) in objects.as_array().expect("an array").iter().zip(names) {
         assert_eq!(object["test"], name);
         assert_eq!(object["samples_ts"].as_array().map(Vec::len), Some(1));
-        // Around each repetition of the two turns.
+        // Before each of 4 tests in 2 turns, and at the end.
         assert_eq!(object["memory_samples"].as_array().map(Vec::len), Some(9));
     }
     assert_eq!(objects[3]["n_depth"], 40);
 }
 
-/// Repetitions and the warm-up do not take each other's tokens from the prefix cache.
+/// Repetitions and the warm-up must not use the prefix cache.
 #[test]
 fn every_reported_token_is_computed() {
     let objects = tabla(&[
@@ -73,7 +73,7 @@ fn every_reported_token_is_computed() {
 }
 
 #[test]
-fn every_device_is_held_against_its_own_memory() {
+fn compares_each_device_with_its_memory_bandwidth() {
     for device in devices() {
         let args = [
             "bench", "--device", device, "-p", "0", "-n", "2", "-r", "1", "-o", "json",
@@ -95,7 +95,7 @@ fn every_device_is_held_against_its_own_memory() {
 }
 
 #[test]
-fn the_host_submits_in_less_than_a_token_takes() {
+fn submission_is_faster_than_a_token() {
     if !devices().contains(&"gpu") {
         return;
     }
@@ -117,8 +117,8 @@ fn the_host_submits_in_less_than_a_token_takes() {
 }
 
 #[test]
-fn benchmarks_time_every_command() {
-    let bench = |form| {
+fn times_every_command() {
+    let bench = |format| {
         tabla(&[
             "bench",
             "--device",
@@ -131,7 +131,7 @@ fn benchmarks_time_every_command() {
             "2",
             "--commands",
             "-o",
-            form,
+            format,
         ])
     };
     let text = bench("md");
@@ -148,7 +148,7 @@ fn benchmarks_time_every_command() {
     let table = table.as_array().expect("an array").iter();
     let pass = table.filter(|c| c["tail"].is_null() || c["tail"] == "greedy");
     assert_eq!(all, pass.count() as u64);
-    // Four tokens, twice, each by a pass.
+    // Two repetitions of four tokens, one pass each.
     let runs = counts("commands").map(|n| 8 * n);
     assert!(counts("runs").eq(runs), "{commands:?}");
     let seconds = |g: &Value| g["seconds"].as_f64() > Some(0.0);
@@ -157,7 +157,7 @@ fn benchmarks_time_every_command() {
 }
 
 #[test]
-fn sequences_are_measured_together() {
+fn measures_parallel_sequences() {
     let args = [
         "bench", "--device", "cpu", "-npl", "1,3", "-ntg", "4", "-r", "1", "-o", "json",
     ];

@@ -1,4 +1,4 @@
-//! `tabla chat` as a user meets it, through pipes and at a terminal.
+//! Tests of `tabla chat`, with pipes and on a terminal.
 
 use super::{Scratch, check_failure, program, tabla, tabla_with_input};
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use std::io::{BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A template whose prompt is all that was said, so that answers are of it.
+/// A template whose prompt is the contents of all messages.
 const PLAIN: &str = "{% for m in messages %}{{ m.content }} {% endfor %}";
 
-/// A greedy conversation of short answers.
-const TALK: [&str; 10] = [
+/// Arguments of a greedy chat with short responses.
+const CHAT: [&str; 10] = [
     "chat",
     "--device",
     "cpu",
@@ -23,27 +23,27 @@ const TALK: [&str; 10] = [
     PLAIN,
 ];
 
-/// The conversation that lines lead to.
+/// Returns the saved messages after these input lines.
 fn saved(lines: &[&str]) -> Value {
     let file = Scratch::new(&format!("talk-{}.json", lines.len()));
     let text = format!("{}\n/save {}\n", lines.join("\n"), file.path());
-    let ran = tabla_with_input(&TALK, &text);
+    let ran = tabla_with_input(&CHAT, &text);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let text = std::fs::read_to_string(&file.0).expect("it was saved");
-    serde_json::from_str(&text).expect("it is JSON")
+    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    serde_json::from_str(&text).expect("valid JSON")
 }
 
-/// Who said what, in the order of a saved conversation.
-fn said(saved: &Value) -> Vec<(String, String)> {
+/// Returns role and content of the saved messages.
+fn messages(saved: &Value) -> Vec<(String, String)> {
     let messages = saved["messages"].as_array().expect("messages").iter();
-    let text = |value: &Value| value.as_str().expect("a text").to_string();
+    let text = |value: &Value| value.as_str().expect("a string").to_string();
     messages
         .map(|message| (text(&message["role"]), text(&message["content"])))
         .collect()
 }
 
 #[test]
-fn a_chat_answers_once_or_line_by_line() {
+fn responds_to_one_message_or_to_lines() {
     let common = ["chat", "--device", "cpu", "--temp", "0", "-n", "4", "-q"];
     let with = |more: &[&'static str]| {
         let mut args = common.to_vec();
@@ -53,23 +53,23 @@ fn a_chat_answers_once_or_line_by_line() {
     let once = tabla(&with(&["--chat-template", "alpaca", "-p", "Hi"]));
     assert!(once.text().ends_with('\n') && once.text().len() > 1);
     assert_eq!(once.stderr, "");
-    let lines = with(&["--chat-template", "alpaca", "--system", "Be brief."]);
-    let said = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
-    assert!(said.text().lines().count() >= 2, "{}", said.text());
+    let lines = with(&["--chat-template", "alpaca", "--system-prompt", "Be brief."]);
+    let ran = tabla_with_input(&lines, "Hi\n\nAnd then?\n");
+    assert!(ran.text().lines().count() >= 2, "{}", ran.text());
 
-    // The source of a template, or a file with it.
+    // The template as source and as a file.
     let source = "{{ messages[-1].content }} there was {{ who }}";
     let more = ["-p", "Once", "--chat-template-kwargs", r#"{"who": "a"}"#];
-    let told = tabla(&with(&[&["--chat-template", source][..], &more].concat()));
-    let file = Scratch::holding("told.jinja", source.as_bytes());
+    let by_source = tabla(&with(&[&["--chat-template", source][..], &more].concat()));
+    let file = Scratch::with_bytes("template.jinja", source.as_bytes());
     let mut args: Vec<&str> = common.to_vec();
     args.extend(["--chat-template", file.path()]);
     args.extend(more);
-    assert_eq!(told.text(), tabla(&args).text());
+    assert_eq!(by_source.text(), tabla(&args).text());
 }
 
 #[test]
-fn a_chat_says_what_it_lacks() {
+fn rejects_missing_and_invalid_templates() {
     let none = tabla(&["chat", "--device", "cpu", "-p", "Hi"]);
     assert_eq!(none.code, Some(1));
     assert!(
@@ -98,11 +98,11 @@ fn a_chat_says_what_it_lacks() {
 }
 
 #[test]
-fn turns_are_edited_and_answered_anew() {
-    let two = said(&saved(&["/system Be brief.", "Once upon", "There was"]));
+fn edits_and_regenerates_turns() {
+    let two = messages(&saved(&["/system Be brief.", "Once upon", "There was"]));
     let roles: Vec<&str> = two.iter().map(|(role, _)| role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
-    // What was taken back leaves no trace in what is answered next.
+    // Removed turns do not affect later responses.
     for lines in [
         &[
             "/system Be brief.",
@@ -135,46 +135,49 @@ fn turns_are_edited_and_answered_anew() {
             "There was",
         ],
     ] {
-        assert_eq!(said(&saved(lines)), two, "{lines:?}");
+        assert_eq!(messages(&saved(lines)), two, "{lines:?}");
     }
-    let none = said(&saved(&["/system Be brief.", "Once upon", "/system"]));
+    let none = messages(&saved(&["/system Be brief.", "Once upon", "/system"]));
     assert_eq!(none.len(), 2);
     assert_eq!(none[0].0, "user");
-    assert_eq!(said(&saved(&["//help me"]))[0].1, "/help me");
+    assert_eq!(messages(&saved(&["//help me"]))[0].1, "/help me");
 }
 
 #[test]
-fn a_conversation_goes_on_from_its_file() {
+fn continues_a_loaded_chat() {
     let whole = saved(&["Once upon", "There was"]);
     let half = saved(&["Once upon"]);
-    let file = Scratch::holding("half.json", half.to_string().as_bytes());
+    let file = Scratch::with_bytes("half.json", half.to_string().as_bytes());
     let load = format!("/load {}", file.path());
     assert_eq!(saved(&["Else", &load, "There was"]), whole);
-    // What is refused changes nothing, and ends who cannot see it.
-    let bad = json!({ "messages": [{ "role": "user", "content": "a" }, { "role": "root", "content": "b" }] });
-    let bad = Scratch::holding("bad.json", bad.to_string().as_bytes());
-    let lines = format!("Once upon\n/load {}\nThere was\n", bad.path());
-    let refused = tabla_with_input(&TALK, &lines);
-    assert_eq!(refused.code, Some(1));
+    // An invalid file is an error, which ends a chat without a terminal.
+    let invalid = json!({ "messages": [{ "role": "user", "content": "a" }, { "role": "root", "content": "b" }] });
+    let invalid = Scratch::with_bytes("invalid.json", invalid.to_string().as_bytes());
+    let lines = format!("Once upon\n/load {}\nThere was\n", invalid.path());
+    let rejected = tabla_with_input(&CHAT, &lines);
+    assert_eq!(rejected.code, Some(1));
     assert!(
-        refused.stderr.contains("message 1: the role"),
+        rejected.stderr.contains("message 1: unsupported role"),
         "{}",
-        refused.stderr
+        rejected.stderr
     );
     check_failure(
-        &tabla_with_input(&TALK, "/load no such file\n"),
+        &tabla_with_input(&CHAT, "/load no such file\n"),
         "cannot read",
     );
     check_failure(
-        &tabla_with_input(&TALK, "/save no/such/folder.json\n"),
+        &tabla_with_input(&CHAT, "/save no/such/folder.json\n"),
         "cannot save",
     );
-    check_failure(&tabla_with_input(&TALK, "/undo\n"), "nothing was said");
-    check_failure(&tabla_with_input(&TALK, "/hlep\n"), "no command");
+    check_failure(
+        &tabla_with_input(&CHAT, "/undo\n"),
+        "the chat has no messages",
+    );
+    check_failure(&tabla_with_input(&CHAT, "/hlep\n"), "unknown command");
 }
 
 #[test]
-fn another_answer_is_drawn_with_another_seed() {
+fn regenerates_with_another_seed() {
     let args = [
         "chat",
         "--device",
@@ -198,23 +201,23 @@ fn another_answer_is_drawn_with_another_seed() {
 }
 
 #[test]
-fn thoughts_are_kept_apart() {
-    // The prompt begins a thought that the model never ends.
+fn saves_reasoning_separately() {
+    // The prompt starts reasoning that the model does not end.
     let thinks = "{# <think></think> #}{{ messages[-1].content }}<think>";
     let file = Scratch::new("reasoning.json");
     let lines = format!("Once upon a time\n/save {}\n", file.path());
-    let mut args = TALK;
+    let mut args = CHAT;
     args[9] = thinks;
     let ran = tabla_with_input(&args, &lines);
-    assert!(!ran.text().contains('\x1b'), "a pipe has no colours");
-    let text = std::fs::read_to_string(&file.0).expect("it was saved");
-    let saved: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert!(!ran.text().contains('\x1b'), "a pipe gets no colors");
+    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    let saved: Value = serde_json::from_str(&text).expect("valid JSON");
     assert_eq!(saved["messages"][1]["content"], "");
-    let thought = saved["messages"][1]["reasoning_content"].as_str();
-    assert_eq!(thought.map(str::trim), Some(ran.text().trim()));
+    let reasoning = saved["messages"][1]["reasoning_content"].as_str();
+    assert_eq!(reasoning.map(str::trim), Some(ran.text().trim()));
 }
 
-/// A terminal that a conversation is held at: what is typed goes in, what is seen comes out.
+/// A pseudo-terminal with a running chat.
 struct Terminal {
     child: std::process::Child,
     seen: std::sync::mpsc::Receiver<u8>,
@@ -222,11 +225,11 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// By `script`, which runs a program at a terminal of its own.
+    /// Starts the program with `script`, which provides the terminal. `None` if there is no `script`.
     fn new(args: &[&str]) -> Option<Self> {
         let tabla = program(args);
         let quoted = std::iter::once(tabla.get_program()).chain(tabla.get_args());
-        let quoted = quoted.map(|arg| format!("'{}'", arg.to_str().expect("plain")));
+        let quoted = quoted.map(|arg| format!("'{}'", arg.to_str().expect("UTF-8 argument")));
         let quoted: Vec<String> = quoted.collect();
         let mut command = Command::new("script");
         command.args(["-q", "-e", "-c", &quoted.join(" "), "/dev/null"]);
@@ -238,14 +241,17 @@ impl Terminal {
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = child else {
-            let _ = writeln!(std::io::stderr().lock(), "SKIPPED: there is no `script`");
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "SKIPPED: `script` is not installed"
+            );
             return None;
         };
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("piped stream");
         let (send, seen) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let bytes = BufReader::new(stdout).bytes().map_while(Result::ok);
-            // Nobody looks any more where this fails.
+            // The receiver is dropped at the end of the test.
             bytes
                 .take_while(|byte| send.send(*byte).is_ok())
                 .for_each(drop);
@@ -254,29 +260,29 @@ impl Terminal {
         Some(Self { child, seen, text })
     }
 
-    fn types(&mut self, keys: &str) {
-        let stdin = self.child.stdin.as_mut().expect("it is piped");
-        stdin.write_all(keys.as_bytes()).expect("it listens");
+    fn write(&mut self, keys: &str) {
+        let stdin = self.child.stdin.as_mut().expect("piped stream");
+        stdin.write_all(keys.as_bytes()).expect("open stdin");
     }
 
-    /// Waits until this is seen behind what was waited for before.
-    fn sees(&mut self, what: &str) {
+    /// Waits for this output after the previously expected output.
+    fn expect(&mut self, expected: &str) {
         let mut bytes = Vec::new();
-        while !String::from_utf8_lossy(&bytes).contains(what) {
+        while !String::from_utf8_lossy(&bytes).contains(expected) {
             let byte = self.seen.recv_timeout(Duration::from_secs(60));
             let shown = String::from_utf8_lossy(&bytes);
-            bytes.push(byte.unwrap_or_else(|_| panic!("no {what:?} in {shown:?}")));
+            bytes.push(byte.unwrap_or_else(|_| panic!("no {expected:?} in {shown:?}")));
         }
         self.text.push_str(&String::from_utf8_lossy(&bytes));
     }
 
     fn code(mut self) -> Option<i32> {
-        self.child.wait().expect("it ends").code()
+        self.child.wait().expect("program exits").code()
     }
 }
 
 #[test]
-fn ctrl_c_stops_the_answer_and_then_the_program() {
+fn ctrl_c_stops_the_response_and_then_the_program() {
     let args = [
         "chat",
         "--device",
@@ -290,60 +296,60 @@ fn ctrl_c_stops_the_answer_and_then_the_program() {
     let Some(mut terminal) = Terminal::new(&args) else {
         return;
     };
-    terminal.sees("> ");
-    terminal.types("Once upon a time\r");
-    terminal.sees("time");
-    // More than a bar says of the prompt.
-    (0..40).for_each(|_| terminal.sees("e"));
-    terminal.types("\x03");
-    terminal.sees("> ");
-    terminal.types("/list\r");
-    terminal.sees("  1 user      Once upon a time");
-    terminal.sees("  1 assistant");
-    terminal.types("/nonsense\r");
-    terminal.sees("no command");
-    terminal.sees("> ");
-    terminal.types("\x03");
+    terminal.expect("> ");
+    terminal.write("Once upon a time\r");
+    terminal.expect("time");
+    // More than a progress bar prints.
+    (0..40).for_each(|_| terminal.expect("e"));
+    terminal.write("\x03");
+    terminal.expect("> ");
+    terminal.write("/list\r");
+    terminal.expect("  1 user      Once upon a time");
+    terminal.expect("  1 assistant");
+    terminal.write("/nonsense\r");
+    terminal.expect("unknown command");
+    terminal.expect("> ");
+    terminal.write("\x03");
     assert_eq!(terminal.code(), Some(130));
 }
 
 #[test]
-fn thoughts_are_dim_at_a_terminal() {
-    let mut args = TALK;
+fn reasoning_is_dim_on_a_terminal() {
+    let mut args = CHAT;
     args[9] = "{# <think></think> #}{{ messages[-1].content }}<think>";
     let Some(mut terminal) = Terminal::new(&args) else {
         return;
     };
-    terminal.sees("> ");
-    terminal.types("Once upon a time\r");
-    terminal.sees("\x1b[2m");
-    terminal.sees("The");
-    terminal.sees("\x1b[0m");
-    terminal.sees("> ");
-    terminal.types("\x04");
+    terminal.expect("> ");
+    terminal.write("Once upon a time\r");
+    terminal.expect("\x1b[2m");
+    terminal.expect("The");
+    terminal.expect("\x1b[0m");
+    terminal.expect("> ");
+    terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
 }
 
 #[test]
-fn a_turn_is_offered_to_be_edited() {
+fn edit_starts_with_the_removed_message() {
     let file = Scratch::new("edited.json");
-    let Some(mut terminal) = Terminal::new(&TALK) else {
+    let Some(mut terminal) = Terminal::new(&CHAT) else {
         return;
     };
-    terminal.sees("> ");
-    terminal.types("Once upon\r");
-    terminal.sees("> ");
-    terminal.types("/edit\r");
-    terminal.sees("> Once upon");
-    terminal.types(" a time\r");
-    terminal.sees("> ");
-    terminal.types(&format!("/save {}\r", file.path()));
-    terminal.sees("> ");
-    terminal.types("\x04");
+    terminal.expect("> ");
+    terminal.write("Once upon\r");
+    terminal.expect("> ");
+    terminal.write("/edit\r");
+    terminal.expect("> Once upon");
+    terminal.write(" a time\r");
+    terminal.expect("> ");
+    terminal.write(&format!("/save {}\r", file.path()));
+    terminal.expect("> ");
+    terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
-    let text = std::fs::read_to_string(&file.0).expect("it was saved");
-    let saved: Value = serde_json::from_str(&text).expect("it is JSON");
-    let edited = said(&saved);
+    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    let saved: Value = serde_json::from_str(&text).expect("valid JSON");
+    let edited = messages(&saved);
     assert_eq!(
         (edited.len(), edited[0].1.as_str()),
         (2, "Once upon a time")

@@ -1,15 +1,15 @@
-//! `tabla embed` as a user meets it.
+//! Tests of `tabla embed`.
 
 use super::{Ran, Scratch, check_failure, tabla, tabla_with_input};
 use serde_json::Value;
 
 #[test]
-fn embeddings_are_a_json_object_a_line() {
+fn prints_one_json_object_per_text() {
     let args = ["embed", "--device", "cpu", "--pooling", "mean"];
     let rows = |ran: &Ran| -> Vec<Value> {
         let lines = ran.text().lines();
         lines
-            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .map(|line| serde_json::from_str(line).expect("valid JSON"))
             .collect()
     };
     let mut given = args.to_vec();
@@ -36,13 +36,13 @@ fn embeddings_are_a_json_object_a_line() {
     let mut numpy = args.to_vec();
     numpy.extend(["--dimensions", "3", "-o", file.path(), "a red ball"]);
     assert_eq!(tabla(&numpy).text(), "");
-    let bytes = std::fs::read(&file.0).expect("it was written");
+    let bytes = std::fs::read(&file.0).expect("output file");
     assert!(bytes.starts_with(b"\x93NUMPY"));
     assert_eq!(bytes.len() % 64, 3 * size_of::<f32>());
 }
 
 #[test]
-fn embeddings_say_what_they_lack() {
+fn rejects_invalid_embedding_options() {
     let embed = |more: &[&str]| {
         let mut args = vec!["embed", "--device", "cpu", "x"];
         args.extend(more);

@@ -1,4 +1,4 @@
-//! `tabla perplexity` as a user meets it, held against sums in f64 of what `tabla logits` writes.
+//! Tests of `tabla perplexity`, compared with f64 sums over the output of `tabla logits`.
 
 use super::{Scratch, check_failure, tabla, tabla_with_input};
 use serde_json::Value;
@@ -9,7 +9,7 @@ const TEXT: &str = "Once upon a time, there was a little fox who wished for a re
 
 const EXACT: [&str; 4] = ["--device", "cpu", "--precision", "exact"];
 
-/// Tokens as `tabla tokenize` has them.
+/// Returns the output of `tabla tokenize`.
 fn tokens() -> Vec<u32> {
     let object = tabla_with_input(&["tokenize", "--json"], TEXT).json();
     let ids = object["ids"].as_array().expect("ids").iter();
@@ -17,14 +17,14 @@ fn tokens() -> Vec<u32> {
         .collect()
 }
 
-/// `-ln p` of each token from the `from`th on, from the logits of a window.
-fn plain(window: &[u32], from: usize) -> Vec<f64> {
+/// Returns `-ln p` of each token from index `from`, from the logits of a window.
+fn nll_of(window: &[u32], from: usize) -> Vec<f64> {
     let file = Scratch::new("perplexity.npy");
     let ids: Vec<String> = window.iter().map(u32::to_string).collect();
     let ids = ids.join(",");
     let args = ["logits", "--all", "-o", file.path(), "--tokens", &ids];
     assert_eq!(tabla(&[&args[..], &EXACT].concat()).text(), "");
-    let bytes = std::fs::read(&file.0).expect("it was written");
+    let bytes = std::fs::read(&file.0).expect("output file");
     let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let numbers = bytes[header..].as_chunks().0.iter();
     let numbers: Vec<f64> = numbers.map(|b| f64::from(f32::from_le_bytes(*b))).collect();
@@ -37,8 +37,8 @@ fn plain(window: &[u32], from: usize) -> Vec<f64> {
     .collect()
 }
 
-/// The perplexity of tokens, its standard error, and how many they are.
-fn of(nll: &[f64]) -> (f64, f64, usize) {
+/// Returns the perplexity, its standard error and the number of tokens.
+fn perplexity(nll: &[f64]) -> (f64, f64, usize) {
     let count = nll.len() as f64;
     let mean = nll.iter().sum::<f64>() / count;
     let squares: f64 = nll.iter().map(|x| (x - mean).powi(2)).sum();
@@ -46,27 +46,27 @@ fn of(nll: &[f64]) -> (f64, f64, usize) {
     (mean.exp(), mean.exp() * error, nll.len())
 }
 
-fn check(found: &Value, nll: &[f64]) {
-    let (perplexity, error, count) = of(nll);
-    assert_eq!(found["scored"], count, "{found}");
+fn check(object: &Value, nll: &[f64]) {
+    let (perplexity, error, count) = perplexity(nll);
+    assert_eq!(object["scored"], count, "{object}");
     for (name, expected) in [("perplexity", perplexity), ("error", error)] {
-        let number = found[name].as_f64().expect("a number");
+        let number = object[name].as_f64().expect("a number");
         let off = (number / expected - 1.0).abs();
         assert!(off < 1e-5, "{name}: {number} for {expected}");
     }
 }
 
 #[test]
-fn windows_side_by_side_have_their_second_halves_scored() {
-    let file = Scratch::holding("side.txt", TEXT.as_bytes());
+fn scores_second_halves_of_windows_without_overlap() {
+    let file = Scratch::with_bytes("side.txt", TEXT.as_bytes());
     let tokens = tokens();
-    let begins = tokens[0];
+    let bos = tokens[0];
     let mut nll = Vec::new();
     for window in tokens.chunks_exact(24) {
         let mut window = window.to_vec();
-        // The story model begins texts with a token of its own.
-        window[0] = begins;
-        nll.extend(plain(&window, 13));
+        // The story model uses BOS.
+        window[0] = bos;
+        nll.extend(nll_of(&window, 13));
     }
     assert!(nll.len() >= 22, "some windows: {}", nll.len());
     let args = ["perplexity", file.path(), "-c", "24"];
@@ -74,11 +74,15 @@ fn windows_side_by_side_have_their_second_halves_scored() {
     check(&tabla(&[&args[..], &["--json"]].concat()).json(), &nll);
     let one = tabla(&[&args[..], &["--json", "--chunks", "1"]].concat()).json();
     check(&one, &nll[..11]);
-    let said = tabla(&args);
-    let number = said.text().split(' ').nth(1).expect("a number");
+    let ran = tabla(&args);
+    let number = ran.text().split(' ').nth(1).expect("a number");
     let number: f64 = number.parse().expect("a number");
-    assert!((number / of(&nll).0 - 1.0).abs() < 1e-4, "{}", said.text());
-    assert!(said.stderr.contains("windows of 24"), "{}", said.stderr);
+    assert!(
+        (number / perplexity(&nll).0 - 1.0).abs() < 1e-4,
+        "{}",
+        ran.text()
+    );
+    assert!(ran.stderr.contains("windows of 24"), "{}", ran.stderr);
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn overlapping_windows_score_each_token_once() {
     let mut scored = 1;
     for start in (0..tokens.len()).step_by(16) {
         let end = tokens.len().min(start + 24);
-        nll.extend(plain(&tokens[start..end], scored.max(start + 1) - start));
+        nll.extend(nll_of(&tokens[start..end], scored.max(start + 1) - start));
         scored = end;
         if end == tokens.len() {
             break;
@@ -96,16 +100,19 @@ fn overlapping_windows_score_each_token_once() {
     }
     assert_eq!(nll.len(), tokens.len() - 1);
     let args = ["perplexity", "-", "-c", "24", "--stride", "16", "--json"];
-    let found = tabla_with_input(&[&args[..], &EXACT].concat(), TEXT).json();
-    check(&found, &nll);
-    assert_eq!(found["stride"], 16);
+    let object = tabla_with_input(&[&args[..], &EXACT].concat(), TEXT).json();
+    check(&object, &nll);
+    assert_eq!(object["stride"], 16);
 }
 
 #[test]
-fn texts_that_are_too_short_say_what_helps() {
-    let short = Scratch::holding("short.txt", b"Once");
-    check_failure(&tabla(&["perplexity", short.path()]), "-c takes");
-    let far = ["perplexity", short.path(), "-c", "24", "--stride", "25"];
-    assert_eq!(tabla(&far).code, Some(2));
+fn rejects_short_texts_and_large_strides() {
+    let short = Scratch::with_bytes("short.txt", b"Once");
+    check_failure(
+        &tabla(&["perplexity", short.path()]),
+        "reduce the window size with -c",
+    );
+    let too_large = ["perplexity", short.path(), "-c", "24", "--stride", "25"];
+    assert_eq!(tabla(&too_large).code, Some(2));
     check_failure(&tabla(&["perplexity", "no such file"]), "cannot read");
 }

@@ -1,29 +1,29 @@
-//! `tabla rerank` as a user meets it.
+//! Tests of `tabla rerank`.
 
 use super::{check_failure, tabla, tabla_with_input};
 use serde_json::Value;
 use std::path::Path;
 
 #[test]
-fn documents_come_best_first() {
+fn sorts_documents_by_relevance() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
     let folder = golden.join("reranker");
     let file = folder.join("model.gguf");
-    let file = file.to_str().expect("a plain name");
+    let file = file.to_str().expect("UTF-8 path");
     let text = std::fs::read_to_string(folder.join("golden.json")).expect("a golden file");
-    let golden: Value = serde_json::from_str(&text).expect("JSON");
+    let golden: Value = serde_json::from_str(&text).expect("valid JSON");
     let documents = golden["documents"].as_array().expect("documents");
     let lines: Vec<String> = documents.iter().map(Value::to_string).collect();
-    let query = golden["query"].as_str().expect("a text");
+    let query = golden["query"].as_str().expect("a string");
     let args = [
         "rerank", "-m", file, "--device", "cpu", "-q", query, "--jsonl",
     ];
     let ranked = |more: &[&str]| -> Vec<(usize, f64)> {
         let ran = tabla_with_input(&[&args[..], more].concat(), &lines.join("\n"));
         let objects = ran.text().lines().map(|line| {
-            let object: Value = serde_json::from_str(line).expect("JSON");
+            let object: Value = serde_json::from_str(line).expect("valid JSON");
             let index = object["index"].as_u64().expect("an index");
-            let index = usize::try_from(index).expect("small");
+            let index = usize::try_from(index).expect("fits the type");
             (index, object["relevance_score"].as_f64().expect("a score"))
         });
         objects.collect()
@@ -38,7 +38,9 @@ fn documents_come_best_first() {
     }
     let best = ranked(&["--precision", "exact", "--top-n", "2"]);
     assert_eq!(best, all[..2]);
-    let other = golden["ranked"][1]["instruction"].as_str().expect("a text");
+    let other = golden["ranked"][1]["instruction"]
+        .as_str()
+        .expect("a string");
     assert_ne!(
         ranked(&["--precision", "exact", "--instruction", other]),
         all
@@ -46,7 +48,7 @@ fn documents_come_best_first() {
 }
 
 #[test]
-fn a_model_that_cannot_rank_is_refused() {
+fn rejects_models_without_rerank_prompt() {
     let story = tabla(&["rerank", "--device", "cpu", "-q", "who", "a document"]);
     check_failure(&story, "define no rerank prompt");
 }

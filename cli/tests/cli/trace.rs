@@ -1,12 +1,12 @@
-//! `tabla trace` as a user meets it, and the times of commands on a GPU.
+//! Tests of `tabla trace`, and of command timings on a GPU.
 
 use super::{Scratch, tabla};
 use serde_json::Value;
 
-/// The devices of this machine, software ones too.
+/// Returns the devices of this machine, including software GPUs.
 pub(super) fn devices() -> Vec<&'static str> {
-    let found = tabla(&["devices", "--json"]).json();
-    let gpus = found["gpus"].as_array().map_or(0, Vec::len);
+    let devices = tabla(&["devices", "--json"]).json();
+    let gpus = devices["gpus"].as_array().map_or(0, Vec::len);
     assert!(gpus > 0 || std::env::var_os("TABLA_REQUIRE_GPU").is_none());
     let all = ["cpu", "gpu"];
     all[..1 + usize::from(gpus > 0)].to_vec()
@@ -17,17 +17,17 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_trace_has_every_command_in_its_layer() {
+fn trace_nests_commands_in_layers() {
     for device in devices() {
         let file = Scratch::new(&format!("trace-{device}.json"));
-        let out = file.0.to_str().expect("a plain name");
+        let out = file.0.to_str().expect("UTF-8 path");
         let args = [
             "trace", "--device", device, "-p", "The fox", "-n", "3", "-o", out,
         ];
         let text = tabla(&args).text().to_string();
-        assert!(text.contains("3 tokens behind it, ") && text.contains("GB/s"));
-        let trace = std::fs::read_to_string(&file.0).expect("it was written");
-        let trace: Value = serde_json::from_str(&trace).expect("it is JSON");
+        assert!(text.contains("3 generated tokens, ") && text.contains("GB/s"));
+        let trace = std::fs::read_to_string(&file.0).expect("output file");
+        let trace: Value = serde_json::from_str(&trace).expect("valid JSON");
         let events = trace["traceEvents"].as_array().expect("an array");
         let of = |key: &'static str, value: &'static str| {
             events.iter().filter(move |event| event[key] == value)
@@ -38,17 +38,17 @@ fn a_trace_has_every_command_in_its_layer() {
         let prompt = of("ph", "X").filter(prompt).count();
         assert!(prompt > 0, "{device}: the prompt is in the trace");
 
-        // The first token is picked behind the prompt's pass; the others by the whole table each.
+        // The first token is sampled after the prompt; each other one takes a whole pass.
         let table = tabla(&["table", "--device", device, "--json"]).json();
         let table = table.as_array().expect("an array").iter();
         let pass = table.filter(|c| c["tail"].is_null() || c["tail"] == "greedy");
         let first = pass.clone().filter(|c| c["tail"] == "greedy");
-        let wanted: Vec<&Value> = first.chain(pass.clone()).chain(pass).collect();
+        let expected: Vec<&Value> = first.chain(pass.clone()).chain(pass).collect();
         let steps =
             |event: &&Value| !event["args"]["kernel"].is_null() && event["args"]["table"] == "step";
         let commands: Vec<&Value> = of("ph", "X").filter(steps).collect();
-        assert_eq!(commands.len(), wanted.len(), "{device}");
-        for (event, command) in commands.iter().zip(wanted) {
+        assert_eq!(commands.len(), expected.len(), "{device}");
+        for (event, command) in commands.iter().zip(expected) {
             assert_eq!(event["name"], command["label"]);
             assert_eq!(event["args"]["kernel"], command["kernel"]);
             let layer = &event["args"]["layer"];
@@ -72,7 +72,7 @@ fn a_trace_has_every_command_in_its_layer() {
 }
 
 #[test]
-fn commands_are_timed_on_every_device_in_every_replay() {
+fn times_commands_on_every_device_and_replay() {
     for device in devices() {
         for replay in ["auto", "encoded"] {
             let args = [
@@ -107,7 +107,7 @@ fn commands_are_timed_on_every_device_in_every_replay() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_is_an_error() {
+fn unwritable_trace_is_an_error() {
     let ran = tabla(&[
         "trace",
         "--device",

@@ -1,11 +1,11 @@
-//! `tabla tune` as a user meets it, and the commands that follow it.
+//! Tests of `tabla tune`, and of commands that use its results.
 
 use super::{Ran, program, ran, tabla};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of caches, removed at its end.
+/// A temporary cache folder.
 struct Caches(PathBuf);
 
 impl Caches {
@@ -19,27 +19,27 @@ impl Caches {
     fn tabla(&self, args: &[&str]) -> Ran {
         let mut program = program(args);
         let program = program.env("XDG_CACHE_HOME", &self.0).stdin(Stdio::null());
-        ran(program.output().expect("it runs"))
+        ran(program.output().expect("program starts"))
     }
 }
 
 impl Drop for Caches {
     fn drop(&mut self) {
-        // A test that made none has nothing to remove.
+        // The test may not have created the folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A small one, as a software GPU takes a minute for each measurement of the story model.
+/// A small model: a software GPU takes a minute per measurement of the story model.
 const MODEL: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../tests/golden/arch/llama_bias/model.gguf"
 );
 
 #[test]
-fn what_is_measured_is_kept_and_followed() {
-    let found = tabla(&["devices", "--json"]).json();
-    let gpus = found["gpus"].as_array().map_or(0, Vec::len);
+fn commands_use_the_stored_tuning() {
+    let devices = tabla(&["devices", "--json"]).json();
+    let gpus = devices["gpus"].as_array().map_or(0, Vec::len);
     if gpus == 0 {
         assert!(std::env::var_os("TABLA_REQUIRE_GPU").is_none());
         return;
@@ -54,49 +54,49 @@ fn what_is_measured_is_kept_and_followed() {
             .collect();
         caches.tabla(&args)
     };
-    let nothing = run(&["tune"], &["--json", "--no-tuning"]).json();
-    assert!(nothing["tuning"].is_null(), "{nothing}");
+    let unsaved = run(&["tune"], &["--json", "--no-tuning"]).json();
+    assert!(unsaved["tuning"].is_null(), "{unsaved}");
     let story = &["-p", "Once", "-n", "4", "--temp", "0"][..];
     assert!(run(&["run", "--json"], story).json()["tuning"].is_null());
 
     let tuned = run(&["tune"], &[]);
     assert!(tuned.text().contains("taken | gain |") && tuned.text().contains("gemv_bf16"));
-    assert!(tuned.stderr.contains("kept in "), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("saved to "), "{}", tuned.stderr);
     assert!(
-        tuned.stderr.contains("the weights are few"),
+        tuned.stderr.contains("the weights are small"),
         "{}",
         tuned.stderr
     );
     let folder = caches.0.join("tabla").join("tunings");
-    let mut files = folder.read_dir().expect("it was made");
+    let mut files = folder.read_dir().expect("existing folder");
     let file = files.next().expect("one file").expect("a folder").path();
     assert!(files.next().is_none());
-    let shown = file.to_str().expect("a plain name");
+    let shown = file.to_str().expect("UTF-8 path");
 
     assert_eq!(run(&["run", "--json"], story).json()["tuning"], shown);
     let verbose = run(&["run", "-v"], story).stderr;
     assert!(verbose.contains(&format!("tuning    {shown}")), "{verbose}");
-    let left = run(&["run", "--json", "--no-tuning"], story);
-    assert!(left.json()["tuning"].is_null());
-    assert!(!left.stderr.contains("tuned"), "{}", left.stderr);
+    let untuned = run(&["run", "--json", "--no-tuning"], story);
+    assert!(untuned.json()["tuning"].is_null());
+    assert!(!untuned.stderr.contains("tuning"), "{}", untuned.stderr);
     let bench = [
         "bench", "-m", MODEL, "--device", "gpu", "-p", "0", "-n", "2", "-r", "1", "-o", "json",
     ];
     let bench = caches.tabla(&bench);
     assert_eq!(bench.json()[0]["tuning"], shown);
     assert!(
-        bench.stderr.contains(&format!("tuned by {shown}")),
+        bench.stderr.contains(&format!("tuning: {shown}")),
         "{}",
         bench.stderr
     );
 
-    std::fs::write(&file, "{\"build\":").expect("the folder takes files");
+    std::fs::write(&file, "{\"build\":").expect("writable folder");
     let damaged = run(&["run", "--json"], story);
     assert!(damaged.json()["tuning"].is_null());
     assert!(
         damaged
             .stderr
-            .contains(&format!("not tuned: {shown}: no tuning")),
+            .contains(&format!("tuning ignored: {shown}: ")),
         "{}",
         damaged.stderr
     );
@@ -104,9 +104,9 @@ fn what_is_measured_is_kept_and_followed() {
 }
 
 #[test]
-fn a_gpu_says_how_weights_came_to_it_and_keeps_its_kernels() {
-    let found = tabla(&["devices", "--json"]).json();
-    let Some(gpu) = found["gpus"].as_array().and_then(|gpus| gpus.first()) else {
+fn gpu_reports_upload_and_caches_kernels() {
+    let devices = tabla(&["devices", "--json"]).json();
+    let Some(gpu) = devices["gpus"].as_array().and_then(|gpus| gpus.first()) else {
         assert!(std::env::var_os("TABLA_REQUIRE_GPU").is_none());
         return;
     };
@@ -131,20 +131,24 @@ fn a_gpu_says_how_weights_came_to_it_and_keeps_its_kernels() {
     assert!(bytes > 1e6 && ms > 0.0, "{upload}");
     if gpu["backend"] == "vulkan" {
         let folder = caches.0.join("tabla").join("kernels");
-        let mut files = folder.read_dir().expect("it was made");
-        let file = files.next().expect("one").expect("it is there").path();
+        let mut files = folder.read_dir().expect("existing folder");
+        let file = files.next().expect("one").expect("existing file").path();
         assert!(files.next().is_none());
         warns_of_damage(&caches, &run, &file);
     }
 }
 
-/// A damaged file is a line on standard error, once, and made anew.
+/// Checks that a damaged file is reported once and replaced.
 fn warns_of_damage(caches: &Caches, run: &[&str], file: &Path) {
-    let whole = std::fs::read(file).expect("it was written");
-    let damage = || std::fs::write(file, &whole[..whole.len() / 2]).expect("it can be written");
+    let whole = std::fs::read(file).expect("output file");
+    let damage = || std::fs::write(file, &whole[..whole.len() / 2]).expect("writable file");
     damage();
     let warned = caches.tabla(run);
-    assert_eq!(warned.json()["timings"]["predicted_n"], 2, "that is all");
+    assert_eq!(
+        warned.json()["timings"]["predicted_n"],
+        2,
+        "the run succeeds"
+    );
     let start = format!(
         "warning: pipeline cache file ignored; path: {}; error: ",
         file.display()
@@ -153,13 +157,16 @@ fn warns_of_damage(caches: &Caches, run: &[&str], file: &Path) {
     let warnings: Vec<&str> = lines.filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(warnings.len(), 1, "{}", warned.stderr);
     assert!(warnings[0].starts_with(&start), "{}", warned.stderr);
-    assert!(!caches.tabla(run).stderr.contains("warning"), "it is whole");
+    assert!(
+        !caches.tabla(run).stderr.contains("warning"),
+        "the file is replaced"
+    );
     damage();
     assert_eq!(caches.tabla(&[run, &["-q"]].concat()).stderr, "");
 }
 
 #[test]
-fn a_cpu_has_nothing_to_choose_from() {
+fn tune_rejects_the_cpu() {
     let ran = tabla(&["tune", "--device", "cpu"]);
     super::check_failure(&ran, "tuning requires a GPU");
 }

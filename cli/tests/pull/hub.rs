@@ -1,5 +1,5 @@
-//! A small server that speaks like the Hugging Face Hub, and a second one to which it sends on for
-//! large files, as the Hub does. Both misbehave on demand and remember what they were asked.
+//! A test server with the API of the Hugging Face Hub, and a second one to which it redirects requests
+//! for large files, as the Hub does. Both record requests and simulate faults.
 
 use ring::digest::{SHA256, digest};
 use serde_json::json;
@@ -10,50 +10,50 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// The one model.
+/// Name of the model.
 pub(crate) const REPO: &str = "org/model";
-/// Its newest commit.
+/// Newest commit of the model.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the servers have and how they behave.
+/// The files and the behavior of the servers.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) files: Vec<(String, Vec<u8>)>,
     pub(crate) commit: String,
-    /// Names that are listed and not there.
+    /// Names in the listing of files that do not exist.
     pub(crate) listed: Vec<String>,
-    /// What is said instead of the etag of large files.
+    /// Replaces the etag of large files.
     pub(crate) etag: Option<String>,
-    /// What is said instead of their size.
+    /// Replaces the size of large files.
     pub(crate) size: Option<u64>,
-    /// Who asks for a file without this token is refused.
+    /// Token that requests for files need.
     pub(crate) gate: Option<String>,
-    /// Every request is refused so: status, `X-Error-Code`, `X-Error-Message`.
-    pub(crate) refusal: Option<(u16, String, String)>,
-    /// What happens to the next requests for bytes of large files.
+    /// Error response to every request: status, `X-Error-Code`, `X-Error-Message`.
+    pub(crate) error: Option<(u16, String, String)>,
+    /// Faults of the next requests for large files, in order.
     pub(crate) faults: VecDeque<Fault>,
 }
 
-/// How an answer goes wrong.
+/// A simulated fault of a response.
 #[derive(Clone, Copy)]
 pub(crate) enum Fault {
-    /// The connection ends after so many bytes.
+    /// Closes the connection after this many bytes.
     Cut(usize),
-    /// Nothing comes after so many bytes.
+    /// Stops sending after this many bytes.
     Stall(usize),
-    /// It comes late.
+    /// Delays the response.
     Late(Duration),
-    /// It has every byte, whatever range was asked for.
+    /// Ignores the requested range.
     Whole,
-    /// Its last byte is another one.
+    /// Changes the last byte.
     Wrong,
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// Whether the second server was asked, on another port.
-    pub(crate) elsewhere: bool,
+pub(crate) struct RecordedRequest {
+    /// Whether the second server received it.
+    pub(crate) redirected: bool,
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) range: Option<String>,
@@ -70,13 +70,13 @@ impl Model {
             etag: None,
             size: None,
             gate: None,
-            refusal: None,
+            error: None,
             faults: VecDeque::new(),
         }
     }
 }
 
-/// Bytes that differ by name.
+/// Returns file contents that depend on the name.
 pub(crate) fn bytes(name: &str, length: usize) -> Vec<u8> {
     let name = name.as_bytes();
     let byte = |at: usize| name[at % name.len()] ^ u8::try_from(at * 31 % 251).expect("below 251");
@@ -88,7 +88,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hash.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Both servers, running.
+/// The running servers.
 pub(crate) struct Hub {
     state: Arc<State>,
     pub(crate) endpoint: String,
@@ -96,64 +96,68 @@ pub(crate) struct Hub {
 
 struct State {
     model: Mutex<Model>,
-    seen: Mutex<Vec<Seen>>,
-    /// Where large files are.
-    elsewhere: SocketAddr,
+    requests: Mutex<Vec<RecordedRequest>>,
+    /// Address of the second server.
+    large_files: SocketAddr,
 }
 
 impl Hub {
     pub(crate) fn serving(model: Model) -> Self {
-        let listen = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let (here, elsewhere) = (listen(), listen());
-        let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
-        let endpoint = format!("http://{}", address(&here));
+        let listen = || TcpListener::bind("127.0.0.1:0").expect("free port");
+        let (hub, large_files) = (listen(), listen());
+        let address = |listener: &TcpListener| listener.local_addr().expect("bound socket");
+        let endpoint = format!("http://{}", address(&hub));
         let state = Arc::new(State {
             model: Mutex::new(model),
-            seen: Mutex::default(),
-            elsewhere: address(&elsewhere),
+            requests: Mutex::default(),
+            large_files: address(&large_files),
         });
-        accept(here, &state, State::hub);
-        accept(elsewhere, &state, State::elsewhere);
+        accept(hub, &state, State::hub);
+        accept(large_files, &state, State::large_files);
         Self { state, endpoint }
     }
 
-    /// What is served from here on.
+    /// Returns the model, to change it.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         self.state.model.lock().expect("no holder panicked")
     }
 
-    /// The requests so far, which are forgotten.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        std::mem::take(&mut *self.state.seen.lock().expect("no holder panicked"))
+    /// Takes the recorded requests.
+    pub(crate) fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut *self.state.requests.lock().expect("no holder panicked"))
     }
 
-    /// The requests for bytes of large files so far; all others are forgotten too.
-    pub(crate) fn fetched(&self) -> Vec<Seen> {
-        let mut seen = self.seen();
-        seen.retain(|seen| seen.elsewhere);
-        seen
+    /// Takes the recorded requests and returns those for large files.
+    pub(crate) fn take_downloads(&self) -> Vec<RecordedRequest> {
+        let mut requests = self.take_requests();
+        requests.retain(|request| request.redirected);
+        requests
     }
 }
 
-fn accept(listener: TcpListener, state: &Arc<State>, answer: fn(&State, &Seen) -> Answer) {
+fn accept(
+    listener: TcpListener,
+    state: &Arc<State>,
+    response: fn(&State, &RecordedRequest) -> Response,
+) {
     let state = Arc::clone(state);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let state = Arc::clone(&state);
-            // A client that left early is no failure of the server.
-            thread::spawn(move || state.serve(stream, answer).ok());
+            // A closed connection is not an error of the server.
+            thread::spawn(move || state.serve(stream, response).ok());
         }
     });
 }
 
-struct Answer {
+struct Response {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
     fault: Option<Fault>,
 }
 
-impl Answer {
+impl Response {
     fn new(status: u16, headers: Vec<(&'static str, String)>, body: Vec<u8>) -> Self {
         Self {
             status,
@@ -163,7 +167,7 @@ impl Answer {
         }
     }
 
-    fn refusal(status: u16, code: &str, message: &str) -> Self {
+    fn error(status: u16, code: &str, message: &str) -> Self {
         let headers = vec![
             ("X-Error-Code", code.to_string()),
             ("X-Error-Message", message.to_string()),
@@ -173,13 +177,17 @@ impl Answer {
 }
 
 impl State {
-    fn serve(&self, stream: TcpStream, answer: fn(&Self, &Seen) -> Answer) -> std::io::Result<()> {
-        let elsewhere = stream.local_addr()? == self.elsewhere;
+    fn serve(
+        &self,
+        stream: TcpStream,
+        response: fn(&Self, &RecordedRequest) -> Response,
+    ) -> std::io::Result<()> {
+        let redirected = stream.local_addr()? == self.large_files;
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         let first = lines.next().transpose()?.unwrap_or_default();
         let mut words = first.split(' ').map(str::to_string);
-        let mut seen = Seen {
-            elsewhere,
+        let mut request = RecordedRequest {
+            redirected,
             method: words.next().unwrap_or_default(),
             path: words.next().unwrap_or_default(),
             range: None,
@@ -191,26 +199,26 @@ impl State {
                 break;
             };
             match name.to_ascii_lowercase().as_str() {
-                "range" => seen.range = Some(value.to_string()),
-                "authorization" => seen.authorization = Some(value.to_string()),
+                "range" => request.range = Some(value.to_string()),
+                "authorization" => request.authorization = Some(value.to_string()),
                 _ => {}
             }
         }
-        let answer = answer(self, &seen);
-        self.seen
+        let response = response(self, &request);
+        self.requests
             .lock()
             .expect("no holder panicked")
-            .push(seen.clone());
-        send(stream, &answer, &seen.method)
+            .push(request.clone());
+        send(stream, &response, &request.method)
     }
 
-    /// The server that `HF_ENDPOINT` names.
-    fn hub(&self, seen: &Seen) -> Answer {
+    /// Responses of the server in `HF_ENDPOINT`.
+    fn hub(&self, request: &RecordedRequest) -> Response {
         let model = self.model.lock().expect("no holder panicked").clone();
-        if let Some((status, code, message)) = &model.refusal {
-            return Answer::refusal(*status, code, message);
+        if let Some((status, code, message)) = &model.error {
+            return Response::error(*status, code, message);
         }
-        if seen.path == format!("/api/models/{REPO}/revision/main") {
+        if request.path == format!("/api/models/{REPO}/revision/main") {
             let names = model
                 .files
                 .iter()
@@ -218,21 +226,21 @@ impl State {
                 .chain(&model.listed);
             let siblings: Vec<_> = names.map(|name| json!({ "rfilename": name })).collect();
             let listing = json!({ "sha": model.commit, "siblings": siblings });
-            return Answer::new(200, Vec::new(), listing.to_string().into_bytes());
+            return Response::new(200, Vec::new(), listing.to_string().into_bytes());
         }
         let gate = model.gate.as_ref().map(|token| format!("Bearer {token}"));
-        if gate.is_some() && seen.authorization != gate {
-            return Answer::refusal(401, "GatedRepo", "Access to model is restricted.");
+        if gate.is_some() && request.authorization != gate {
+            return Response::error(401, "GatedRepo", "Access to model is restricted.");
         }
         let commit = ("X-Repo-Commit", model.commit.clone());
         let named = |place: &str| {
-            let name = seen.path.strip_prefix(place)?;
+            let name = request.path.strip_prefix(place)?;
             model.files.iter().find(|(own, _)| own == name)
         };
         if let Some((name, bytes)) = named(&format!("/{REPO}/resolve/{COMMIT}/")) {
             if name.ends_with(".json") {
                 let location = ("Location", format!("/api/resolve-cache/{name}"));
-                return Answer::new(307, vec![commit, location], Vec::new());
+                return Response::new(307, vec![commit, location], Vec::new());
             }
             let etag = model.etag.clone().unwrap_or_else(|| sha256(bytes));
             let size = model.size.unwrap_or(bytes.len() as u64);
@@ -240,77 +248,77 @@ impl State {
                 commit,
                 (
                     "Location",
-                    format!("http://{}/{name}?signed", self.elsewhere),
+                    format!("http://{}/{name}?signed", self.large_files),
                 ),
                 ("ETag", "\"of the redirect\"".to_string()),
                 ("X-Linked-ETag", format!("\"{etag}\"")),
                 ("X-Linked-Size", size.to_string()),
             ];
-            return Answer::new(302, headers, Vec::new());
+            return Response::new(302, headers, Vec::new());
         }
         match named("/api/resolve-cache/") {
             Some((name, bytes)) => {
-                // Of the length of a git object's, which is no hash of the bytes alone.
+                // 40 digits, as the hash of a git object, which is not the SHA-256 of the file.
                 let etag = format!("W/\"{}\"", &sha256(name.as_bytes())[..40]);
-                Answer::new(200, vec![commit, ("ETag", etag)], bytes.clone())
+                Response::new(200, vec![commit, ("ETag", etag)], bytes.clone())
             }
-            None => Answer::refusal(404, "RepoNotFound", "Repository not found"),
+            None => Response::error(404, "RepoNotFound", "Repository not found"),
         }
     }
 
-    /// The server that has the large files.
-    fn elsewhere(&self, seen: &Seen) -> Answer {
+    /// Responses of the server with the large files.
+    fn large_files(&self, request: &RecordedRequest) -> Response {
         let mut model = self.model.lock().expect("no holder panicked");
         let fault = model.faults.pop_front();
-        let name = seen
+        let name = request
             .path
             .trim_start_matches('/')
             .trim_end_matches("?signed");
         let Some((_, bytes)) = model.files.iter().find(|(own, _)| own == name) else {
-            return Answer::refusal(404, "EntryNotFound", "Entry not found");
+            return Response::error(404, "EntryNotFound", "Entry not found");
         };
         let mut bytes = bytes.clone();
         if let (Some(Fault::Wrong), Some(last)) = (fault, bytes.last_mut()) {
             *last ^= 1;
         }
-        let from = seen.range.as_deref().and_then(|range| {
+        let from = request.range.as_deref().and_then(|range| {
             let from = range.strip_prefix("bytes=")?.strip_suffix('-')?;
             from.parse::<usize>().ok()
         });
-        let mut answer = match from {
+        let mut response = match from {
             Some(from) if !matches!(fault, Some(Fault::Whole)) => {
                 let (last, all) = (bytes.len() - 1, bytes.len());
                 let range = ("Content-Range", format!("bytes {from}-{last}/{all}"));
-                Answer::new(206, vec![range], bytes.split_off(from))
+                Response::new(206, vec![range], bytes.split_off(from))
             }
-            _ => Answer::new(200, Vec::new(), bytes),
+            _ => Response::new(200, Vec::new(), bytes),
         };
-        answer.fault = fault;
-        answer
+        response.fault = fault;
+        response
     }
 }
 
-fn send(mut stream: TcpStream, answer: &Answer, method: &str) -> std::io::Result<()> {
-    if let Some(Fault::Late(time)) = answer.fault {
+fn send(mut stream: TcpStream, response: &Response, method: &str) -> std::io::Result<()> {
+    if let Some(Fault::Late(time)) = response.fault {
         thread::sleep(time);
     }
-    let Answer { status, body, .. } = answer;
+    let Response { status, body, .. } = response;
     let length = body.len();
     let mut head =
         format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n");
-    for (name, value) in &answer.headers {
+    for (name, value) in &response.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n").as_bytes())?;
     if method == "HEAD" {
         return Ok(());
     }
-    match answer.fault {
+    match response.fault {
         Some(Fault::Cut(bytes)) => stream.write_all(&body[..bytes]),
         Some(Fault::Stall(bytes)) => {
             stream.write_all(&body[..bytes])?;
             stream.flush()?;
-            // Until the client is gone.
+            // Waits until the client closes the connection.
             stream.read(&mut [0]).map(|_| ())
         }
         _ => stream.write_all(body),

@@ -1,4 +1,4 @@
-//! LoadOptions of `tabla bench`.
+//! Options of `tabla bench`.
 
 use crate::args::{DeviceArgs, ModelArg};
 use clap::{Args, ValueEnum};
@@ -9,20 +9,19 @@ use tabla::SEQUENCES_MAX;
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArg,
-    /// Lengths of prompts to process; 0: none
+    /// Prompt lengths; 0: no prompt test
     #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_values_t = [512])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_prompt: Vec<u32>,
-    /// Numbers of tokens to generate; 0: none
+    /// Numbers of tokens to generate; 0: no generation test [short: -ntg]
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_values_t = [128])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_gen: Vec<u32>,
-    /// Tokens in front of each test, which are not timed
+    /// Numbers of tokens in the context before each test, which are not timed
     #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_values_t = [0])]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     pub(crate) n_depth: Vec<u32>,
-    /// Numbers of sequences that generate together, each behind tokens of its own; in place of the
-    /// other tests [short: -npl]
+    /// Numbers of parallel sequences; replaces the tests of one sequence [short: -npl]
     #[arg(
         long,
         value_name = "N",
@@ -31,32 +30,31 @@ pub(crate) struct BenchArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SEQUENCES_MAX)))]
     pub(crate) n_parallel: Vec<u32>,
-    /// Times every command of the tables, and on a CPU holds it against memory and
-    /// arithmetic (not in CSV)
+    /// Time each command of the tables and print a roofline table (not in CSV)
     #[arg(long)]
     pub(crate) commands: bool,
-    /// How often each test is repeated
+    /// Repetitions of each test
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repetitions: u32,
-    /// Measures the first repetition cold
+    /// Skip the warm-up run
     #[arg(long)]
     pub(crate) no_warmup: bool,
-    /// Form of the results
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Md)]
-    pub(crate) output: Form,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Md)]
+    pub(crate) output: OutputFormat,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 }
 
-/// Form of a benchmark's results.
+/// Output format of the results.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Form {
-    /// A Markdown table
+pub(crate) enum OutputFormat {
+    /// Markdown table
     Md,
-    /// One JSON array
+    /// JSON array
     Json,
-    /// A JSON object per line
+    /// One JSON object per line
     Jsonl,
     /// Comma-separated values
     Csv,

@@ -1,4 +1,4 @@
-//! `tabla bench`: measures prompt processing and generation, of one sequence or of several.
+//! `tabla bench`: benchmarks of prompt processing and text generation, with one or several sequences.
 
 mod args;
 mod parallel;

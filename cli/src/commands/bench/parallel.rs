@@ -1,4 +1,4 @@
-//! `tabla bench -npl`: sequences that generate together, and the tokens per second of all.
+//! `tabla bench -npl`: text generation with parallel sequences, in total tokens per second.
 
 use super::args::BenchArgs;
 use super::single::{Machine, Test, model_name, tokens};
@@ -10,22 +10,22 @@ use std::time::Instant;
 use tabla::op::pages::PAGE;
 use tabla::{GenerateOptions, Sampling, Session};
 
-/// Runs the tests of `-npl` in turns, as those of one sequence are.
+/// Runs the tests of `-npl`; repetitions take turns, as for one sequence.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = tests(args);
     if tests.is_empty() {
-        let message = "nothing to measure: -ntg is 0".to_string();
+        let message = "no tests: -n is 0".to_string();
         return Err(Failure::Usage(message));
     }
     let source = args.model.source(terminal::note)?;
-    // A page more for each sequence: what starts to generate copies the last page of its prompt, and
-    // without a free one the prompt of another sequence would be computed again in the measurement.
+    // One more page per sequence: generation copies the last page of the prompt. Without a free page
+    // the prompt of another sequence would be evicted and recomputed during the measurement.
     let positions = tests.iter().map(Test::positions).max().unwrap_or(1) + PAGE;
     let mut options = args.device.options(positions)?;
     options.sequences = args.n_parallel.iter().copied().max().unwrap_or(1);
-    let opened = open::model(&source, &options)?;
-    let profile = opened.profile.clone();
-    let sessions = (0..options.sequences).map(|_| Session::new(opened.model.clone()));
+    let loaded = open::model(&source, &options)?;
+    let profile = loaded.profile.clone();
+    let sessions = (0..options.sequences).map(|_| Session::new(loaded.model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
     let mut probe = Probe::new(&profile, &options)?;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
@@ -39,14 +39,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
                 test.seconds.push(seconds);
                 test.computed.push(computed);
             }
-            bar.at(bar.position() + 1);
+            bar.set_position(bar.position() + 1);
         }
     }
     probe.round()?;
     drop(bar);
     let machine = Machine {
-        facts: opened.model.facts(),
-        model: model_name(opened.model.facts()),
+        facts: loaded.model.facts(),
+        model: model_name(loaded.model.facts()),
         source: &source,
         profile,
         probe,
@@ -55,11 +55,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     machine.print(&tests, args.output)
 }
 
-/// Every number of sequences at every depth and length.
+/// Returns the tests: all combinations of depth, length and number of sequences.
 fn tests(args: &BenchArgs) -> Vec<Test> {
-    let answers = args.n_gen.iter().filter(|n| **n > 0);
+    let lengths = args.n_gen.iter().filter(|n| **n > 0);
     let tests = args.n_depth.iter().flat_map(|&depth| {
-        answers.clone().flat_map(move |&generate| {
+        lengths.clone().flat_map(move |&generate| {
             let sequences = args.n_parallel.iter();
             sequences.map(move |&sequences| Test::new(sequences, depth, [0, generate]))
         })
@@ -67,8 +67,8 @@ fn tests(args: &BenchArgs) -> Vec<Test> {
     tests.collect()
 }
 
-/// Runs a test once, every sequence after tokens of its own. Returns seconds and the number of computed
-/// tokens; only generation is measured.
+/// Runs a test once; the sequences have different prompts. Returns the seconds and the number of
+/// computed tokens of generation.
 fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure> {
     let sessions = &mut sessions[..test.sequences as usize];
     for (first, session) in (0..).zip(&mut *sessions) {
@@ -77,7 +77,7 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
         prompt[0] = first % vocab;
         session.reset();
         session.prefill(&prompt, &mut |_, _| {})?;
-        // It has yet to run, so that as many run as are picked behind it.
+        // The sampled token is pending, so that one token is computed per generated token.
         session.step(&Sampling::GREEDY)?;
     }
     let computed =
@@ -92,15 +92,15 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
     };
     let answers = sessions.iter_mut().map(|session| session.answer(&options));
     let mut answers = answers.collect::<tabla::Result<Vec<_>>>()?;
-    // A token of each in turn, as all come together.
+    // Takes one token of each sequence in turn, as the scheduler computes them in one batch.
     while !answers.is_empty() {
-        let mut going = Vec::with_capacity(answers.len());
+        let mut active = Vec::with_capacity(answers.len());
         for mut answer in answers {
             if answer.next()?.is_some() {
-                going.push(answer);
+                active.push(answer);
             }
         }
-        answers = going;
+        answers = active;
     }
     let seconds = start.elapsed().as_secs_f64();
     drop(answers);

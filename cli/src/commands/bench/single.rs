@@ -1,11 +1,11 @@
-//! `tabla bench`: prompt processing and generation, in the columns of llama-bench, held against
-//! what the memory delivered in the same minutes.
+//! `tabla bench` with one sequence: prompt processing and text generation, in the columns of
+//! llama-bench, compared with the memory bandwidth that was measured in the same run.
 //!
-//! Repetitions of the tests take turns, with a round of the memory probe before and after each, so
-//! that a machine that changes its speed changes it for all of them. Each repetition of a prompt has
-//! new tokens and no prefix caching, and it is an error if fewer tokens were computed than reported.
+//! Repetitions of the tests take turns, with a bandwidth measurement before and after each, so that
+//! changes of the clock speed affect all tests. Each repetition has a new prompt and no prefix caching.
+//! It is an error if fewer tokens were computed than reported.
 
-use super::args::{BenchArgs, Form};
+use super::args::{BenchArgs, OutputFormat};
 use crate::commands::common::devices::{self, cpu_options};
 use crate::commands::common::open;
 use crate::commands::common::probe::Probe;
@@ -20,21 +20,21 @@ use tabla::{DeviceKind, Facts, GenerateOptions, Profile, Sampling, Session, Sour
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = Test::all(args);
     if tests.is_empty() {
-        let message = "nothing to measure: -p and -n are 0".to_string();
+        let message = "no tests: -p and -n are 0".to_string();
         return Err(Failure::Usage(message));
     }
     let source = args.model.source(terminal::note)?;
     let positions = tests.iter().map(Test::positions).max().unwrap_or(1);
     let options = args.device.options(positions)?;
-    let opened = open::model(&source, &options)?;
-    let profile = opened.profile.clone();
-    let mut session = Session::new(opened.model);
+    let loaded = open::model(&source, &options)?;
+    let profile = loaded.profile.clone();
+    let mut session = Session::new(loaded.model);
     let mut probe = Probe::new(&profile, &options)?;
     let mut peak = None;
     let turns = u64::from(args.repetitions) + u64::from(!args.no_warmup);
     let bar = Progress::new("measuring", turns * tests.len() as u64);
     for turn in 0..turns {
-        let counts = turn > 0 || args.no_warmup;
+        let recorded = turn > 0 || args.no_warmup;
         for (seed, test) in (turn * tests.len() as u64..).zip(&mut tests) {
             probe.round()?;
             test.fill(&mut session)?;
@@ -44,20 +44,20 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             let (seconds, submitting, computed) = test.measure(&session, PROMPT_SEED + seed)?;
             session.end_timing()?;
             test.check_computed(computed)?;
-            if counts {
+            if recorded {
                 test.seconds.push(seconds);
                 test.computed.push(computed);
-                // Whoever times commands waits for each.
+                // With --commands the host waits for each command, so submission is not measured.
                 test.submitting
                     .extend(submitting.filter(|_| !args.commands));
                 test.commands
                     .add(&session, test.load(), options.precision)?;
             }
-            bar.at(bar.position() + 1);
+            bar.set_position(bar.position() + 1);
         }
         if args.commands && profile.kind == DeviceKind::Cpu {
-            let found = cpu::peak(&cpu_options(&options, &profile))?;
-            peak = Some(best(peak.unwrap_or_default(), found));
+            let measured = cpu::peak(&cpu_options(&options, &profile))?;
+            peak = Some(max(peak.unwrap_or_default(), measured));
         }
     }
     probe.round()?;
@@ -74,8 +74,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     machine.print(&tests, args.output)
 }
 
-/// The better of each.
-fn best(a: Peak, b: Peak) -> Peak {
+/// Returns the maximum of each rate.
+fn max(a: Peak, b: Peak) -> Peak {
     Peak {
         int8: a.int8.max(b.int8),
         float: a.float.max(b.float),
@@ -83,27 +83,28 @@ fn best(a: Peak, b: Peak) -> Peak {
     }
 }
 
-/// `llama 3.26 M q8_0`.
+/// Returns architecture, parameters and storage type: `llama 3.26 M q8_0`.
 pub(crate) fn model_name(facts: &Facts) -> String {
     let parameters = terminal::count(facts.parameters);
     format!("{} {parameters} {}", facts.architecture, facts.dtype)
 }
 
-/// A test: a prompt to process, or tokens to generate, behind other tokens.
+/// A test: processing of a prompt or generation of tokens, at a context depth.
 pub(crate) struct Test {
-    /// Sequences that go on together, each with so many tokens.
+    /// Number of parallel sequences.
     pub(crate) sequences: u32,
+    /// Number of tokens in the context before the test.
     pub(crate) depth: u32,
     prompt: u32,
     pub(crate) generate: u32,
     began: SystemTime,
-    /// How long each repetition took.
+    /// Duration of each repetition.
     pub(crate) seconds: Vec<f64>,
     /// Number of tokens that the model computed in each repetition.
     pub(crate) computed: Vec<u64>,
-    /// How much of it went into handing chains to a device that runs ahead, in seconds.
+    /// Time that each repetition spent in submitting bursts to an asynchronous device, in seconds.
     submitting: Vec<f64>,
-    /// What its commands did, where they are timed.
+    /// Timings of the commands; empty without --commands.
     commands: Commands,
 }
 
@@ -126,14 +127,15 @@ impl Test {
         let test = |depth, prompt, generate| Self::new(1, depth, [prompt, generate]);
         let tests = args.n_depth.iter().flat_map(|&depth| {
             let prompts = args.n_prompt.iter().filter(|n| **n > 0);
-            let answers = args.n_gen.iter().filter(|n| **n > 0);
+            let lengths = args.n_gen.iter().filter(|n| **n > 0);
             let prompts = prompts.map(move |n| test(depth, *n, 0));
-            prompts.chain(answers.map(move |n| test(depth, 0, *n)))
+            prompts.chain(lengths.map(move |n| test(depth, 0, *n)))
         });
         tests.collect()
     }
 
-    /// As llama-bench has it, with the sequences: `pp512`, `tg128 @ d4096`, `tg128 x8`.
+    /// Returns the name of llama-bench, with the number of sequences: `pp512`, `tg128 @ d4096`,
+    /// `tg128 x8`.
     fn name(&self) -> String {
         let name = match (self.generate, self.sequences) {
             (0, _) => format!("pp{}", self.prompt),
@@ -146,7 +148,7 @@ impl Test {
         }
     }
 
-    /// Positions that it needs: generation begins behind a given token and a picked one.
+    /// Returns the required context size. Generation starts after a given token and a sampled one.
     pub(crate) fn positions(&self) -> u32 {
         let before = match self.generate {
             0 => self.depth,
@@ -162,31 +164,30 @@ impl Test {
         }
     }
 
-    /// Brings the sequence to where the test begins. What an earlier one left of the same tokens
-    /// is kept.
+    /// Fills the context before the test. A common prefix with an earlier test is kept.
     fn fill(&self, session: &mut Session) -> Result<(), Failure> {
         let vocab = session.facts().vocab;
-        let wanted = match (self.depth, self.generate) {
+        let context = match (self.depth, self.generate) {
             (0, 0) => Vec::new(),
             (0, _) => vec![session.tokenizer().bos().unwrap_or(0)],
             (depth, _) => tokens(depth, vocab, DEPTH_SEED),
         };
-        let pairs = session.tokens().iter().zip(&wanted);
-        let same = pairs.take_while(|(a, b)| a == b).count();
-        session.truncate(same);
-        if wanted.is_empty() {
+        let pairs = session.tokens().iter().zip(&context);
+        let common = pairs.take_while(|(a, b)| a == b).count();
+        session.truncate(common);
+        if context.is_empty() {
             return Ok(());
         }
-        session.prefill(&wanted[same..], &mut |_, _| {})?;
+        session.prefill(&context[common..], &mut |_, _| {})?;
         if self.generate > 0 {
-            // A picked token has yet to run, so that as many run as are picked behind it.
+            // The sampled token is pending, so that one token is computed per generated token.
             session.step(&Sampling::GREEDY)?;
         }
         Ok(())
     }
 
-    /// Runs the test once after the tokens of [`Test::fill`], in a fork of their session. Returns
-    /// seconds, those of submitting chains to the device, and the number of computed tokens.
+    /// Runs the test once, in a fork of the session that [`Test::fill`] prepared. Returns the seconds,
+    /// the seconds of submitting bursts, and the number of computed tokens.
     fn measure(&self, filled: &Session, seed: u64) -> Result<(f64, Option<f64>, u64), Failure> {
         let mut session = filled.fork()?;
         session.disable_prefix_caching();
@@ -194,7 +195,7 @@ impl Test {
             let vocab = session.facts().vocab;
             let tokens = tokens(self.prompt, vocab, seed);
             let start = Instant::now();
-            // It waits for the device, which computes the logits of the last token, too.
+            // Includes the logits of the last token: prefill waits for the device.
             session.prefill(&tokens, &mut |_, _| {})?;
             let seconds = start.elapsed().as_secs_f64();
             return Ok((seconds, None, session.computed_tokens()));
@@ -207,9 +208,9 @@ impl Test {
         };
         let stats = session.generate(&generate, &mut |_| tabla::Flow::Continue)?;
         if stats.tokens != self.generate {
-            let (found, wanted) = (stats.tokens, self.generate);
+            let (generated, expected) = (stats.tokens, self.generate);
             return Err(Failure::new(format!(
-                "{found} tokens came instead of {wanted}"
+                "generated {generated} tokens, expected {expected}"
             )));
         }
         let submitting = stats.submitting.map(|took| took.as_secs_f64());
@@ -217,20 +218,20 @@ impl Test {
         Ok((seconds, submitting, session.computed_tokens()))
     }
 
-    /// Checks that a repetition computed all tokens that its speed is reported for.
+    /// Checks that a repetition computed all tokens of the reported speed.
     pub(crate) fn check_computed(&self, computed: u64) -> Result<(), Failure> {
         let reported = u64::from(self.prompt + self.generate) * u64::from(self.sequences);
         if computed < reported {
             let name = self.name();
             return Err(Failure::new(format!(
                 "{name}: computed {computed} tokens, expected at least {reported}: \
-                 the rest came from a cache, so that the speed is not one of the model"
+                 the rest came from the prefix cache"
             )));
         }
         Ok(())
     }
 
-    /// Microseconds of a token that went into handing chains to the device.
+    /// Microseconds per token of submitting bursts to the device.
     fn submit_us(&self) -> Option<f64> {
         let (average, _) = statistics(&self.submitting);
         let us = average * 1e6 / f64::from(self.generate);
@@ -246,24 +247,24 @@ impl Test {
     }
 }
 
-/// Seed of the tokens before each test, which are the same in every repetition.
+/// Seed of the tokens in the context before each test, equal in all repetitions.
 const DEPTH_SEED: u64 = 0;
-/// Seed of the first prompt that is measured; each repetition of a test has another one.
+/// Seed of the first measured prompt; each repetition increments it.
 const PROMPT_SEED: u64 = 1;
 
-/// Pseudo-random tokens, the same for the same seed.
+/// Returns pseudo-random tokens.
 pub(crate) fn tokens(count: u32, vocab: u32, seed: u64) -> Vec<u32> {
-    // SplitMix64 (Steele, Lea and Flood 2014), with each seed a sequence of its own.
+    // SplitMix64 (Steele, Lea and Flood 2014). The seed selects a range of 2^32 states.
     let token = |n: u32| {
         let mut z = (seed << 32 | u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u32::try_from((z ^ z >> 31) % u64::from(vocab)).expect("below a number of 32 bits")
+        u32::try_from((z ^ z >> 31) % u64::from(vocab)).expect("below vocab")
     };
     (0..count).map(token).collect()
 }
 
-/// Average and standard deviation of a sample.
+/// Returns mean and standard deviation of a sample.
 fn statistics(sample: &[f64]) -> (f64, f64) {
     let n = sample.len() as f64;
     let average = sample.iter().sum::<f64>() / n;
@@ -274,7 +275,7 @@ fn statistics(sample: &[f64]) -> (f64, f64) {
     (average, (squares.sum::<f64>() / (n - 1.0)).sqrt())
 }
 
-/// What was measured on.
+/// The model, the device and its limits.
 pub(crate) struct Machine<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) model: String,
@@ -285,31 +286,30 @@ pub(crate) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    pub(crate) fn print(&self, tests: &[Test], form: Form) -> Result<(), Failure> {
+    pub(crate) fn print(&self, tests: &[Test], format: OutputFormat) -> Result<(), Failure> {
         open::note_tuning(self.facts);
-        match form {
-            Form::Md => self.print_markdown(tests),
-            Form::Json => {
+        match format {
+            OutputFormat::Md => self.print_markdown(tests),
+            OutputFormat::Json => {
                 let objects = tests.iter().map(|test| Value::from(self.object(test)));
                 let text = serde_json::to_string_pretty(&objects.collect::<Vec<_>>());
                 terminal::line(&text.map_err(Failure::new)?)
             }
-            Form::Jsonl => tests
+            OutputFormat::Jsonl => tests
                 .iter()
                 .try_for_each(|test| terminal::line(&Value::from(self.object(test)).to_string())),
-            Form::Csv => self.print_csv(tests),
+            OutputFormat::Csv => self.print_csv(tests),
         }
     }
 
-    /// Bytes per second of weights that a generation read: once for all sequences.
+    /// Bytes of weights read per second in generation. One pass serves all sequences.
     fn read_rate(&self, test: &Test) -> Option<f64> {
         let (average, _) = statistics(&test.rates());
         let passes = average / f64::from(test.sequences);
         (test.generate > 0).then_some(passes * self.facts.token_bytes as f64)
     }
 
-    /// The part of the memory's bandwidth that this is, in per cent. Over 100 the weights came
-    /// from a cache.
+    /// Read rate in percent of the measured memory bandwidth. Over 100 if weights come from a cache.
     fn share(&self, test: &Test) -> Option<f64> {
         Some(self.read_rate(test)? / self.probe.best()? * 100.0)
     }
@@ -352,12 +352,12 @@ impl Machine<'_> {
         if let Some(best) = self.probe.best() {
             let best = best / 1e9;
             terminal::note(&format!(
-                "memory: {best:.1} GB/s, read by {reader} in the same run"
+                "memory: {best:.1} GB/s, measured with {reader} in the same run"
             ));
         }
         if self.facts.token_bytes < self.profile.cache_bytes {
             let cache = terminal::bytes(self.profile.cache_bytes);
-            terminal::note(&format!("the weights fit a cache of {cache}"));
+            terminal::note(&format!("the weights fit into a cache of {cache}"));
         }
         let limits = Limits {
             memory: self.probe.best().unwrap_or(0.0),
@@ -370,7 +370,7 @@ impl Machine<'_> {
             return Ok(());
         };
         terminal::note(&format!(
-            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, in registers by {} threads with {}",
+            "arithmetic: int8 {:.0} GOP/s, bf16 {:.0}, f32 {:.0} GFLOP/s, measured with {} threads, {}",
             peak.int8 / 1e9,
             peak.bf16 / 1e9,
             peak.float / 1e9,
@@ -394,19 +394,15 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The fields of llama-bench where they mean the same, and the bandwidth.
+    /// Returns the fields of llama-bench for equal quantities, and fields of Tabla.
     fn object(&self, test: &Test) -> Map<String, Value> {
         let rates = test.rates();
         let nanoseconds: Vec<f64> = test.seconds.iter().map(|s| (s * 1e9).round()).collect();
         let ((average_ns, deviation_ns), (average, deviation)) =
             (statistics(&nanoseconds), statistics(&rates));
         let gpu = self.profile.kind == DeviceKind::Gpu;
-        let device = |wanted| {
-            if wanted {
-                self.profile.name.as_str()
-            } else {
-                ""
-            }
+        let device_name = |used| {
+            if used { self.profile.name.as_str() } else { "" }
         };
         let path = match self.source {
             Source::Path(path) => path.to_string_lossy(),
@@ -414,8 +410,8 @@ impl Machine<'_> {
         };
         let object = json!({
             "build_version": env!("CARGO_PKG_VERSION"),
-            "cpu_info": device(!gpu),
-            "gpu_info": device(gpu),
+            "cpu_info": device_name(!gpu),
+            "gpu_info": device_name(gpu),
             "backends": devices::backend(&self.profile),
             "device_backend": self.profile.backend,
             "tuning": open::tuning(self.facts),
@@ -461,10 +457,10 @@ impl Machine<'_> {
     }
 }
 
-/// Widths of the columns as llama-bench has them; negative ones stand to the left.
+/// Column widths of llama-bench; negative: left-aligned.
 const COLUMNS: [isize; 10] = [-30, 10, 10, -10, 7, 15, 20, 8, 8, 8];
 
-/// A row of the table.
+/// Formats a row of the table.
 fn row(cells: [&str; 10]) -> String {
     let mut row = String::from("|");
     for (cell, width) in cells.into_iter().zip(COLUMNS) {
@@ -479,7 +475,7 @@ fn row(cells: [&str; 10]) -> String {
     row
 }
 
-/// A cell of CSV: text in quotes, quotes doubled, numbers as they are.
+/// Formats a CSV cell: strings are quoted, with quotes doubled.
 fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -488,12 +484,12 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// `2026-11-21T10:40:00Z`.
+/// Formats a time in UTC: `2026-11-21T10:40:00Z`.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     let seconds = since.map_or(0, |since| since.as_secs());
     let (days, clock) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's `civil_from_days`: eras of 400 years that begin in March.
+    // Howard Hinnant's `civil_from_days`: eras of 400 years that start in March.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era =
@@ -513,37 +509,37 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn deviation_is_that_of_a_sample() {
+    fn computes_the_sample_standard_deviation() {
         assert_eq!(statistics(&[3.0]), (3.0, 0.0));
         assert_eq!(statistics(&[1.0, 3.0]), (2.0, 2.0_f64.sqrt()));
     }
 
     #[test]
-    fn prompts_of_two_repetitions_differ() {
+    fn prompts_of_repetitions_differ() {
         let prompts: Vec<_> = (0..100).map(|seed| tokens(64, 1280, seed)).collect();
         assert_eq!(prompts[3], tokens(64, 1280, 3));
         assert!(prompts.iter().flatten().all(|token| *token < 1280));
-        let same = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        let equal = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a == b).count();
         for (at, prompt) in prompts.iter().enumerate() {
             let others = &prompts[at + 1..];
-            assert!(others.iter().all(|other| same(prompt, other) < 8));
+            assert!(others.iter().all(|other| equal(prompt, other) < 8));
         }
     }
 
     #[test]
-    fn too_few_computed_tokens_are_an_error() {
+    fn rejects_too_few_computed_tokens() {
         let prompt = Test::new(1, 0, [512, 0]);
-        prompt.check_computed(512).expect("all were computed");
+        prompt.check_computed(512).expect("enough computed tokens");
         let error = format!("{:?}", prompt.check_computed(1));
-        let wanted = "pp512: computed 1 tokens, expected at least 512";
-        assert!(error.contains(wanted), "{error}");
-        let together = Test::new(3, 0, [0, 4]);
-        together.check_computed(12).expect("all were computed");
-        assert!(together.check_computed(11).is_err());
+        let expected = "pp512: computed 1 tokens, expected at least 512";
+        assert!(error.contains(expected), "{error}");
+        let parallel = Test::new(3, 0, [0, 4]);
+        parallel.check_computed(12).expect("enough computed tokens");
+        assert!(parallel.check_computed(11).is_err());
     }
 
     #[test]
-    fn dates_know_leap_years() {
+    fn formats_dates_of_leap_years() {
         let check = |seconds, expected| {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             assert_eq!(utc(time), expected);
@@ -555,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_survive_commas_and_quotes() {
+    fn quotes_csv_cells() {
         assert_eq!(cell(&json!("a \"b\", c")), "\"a \"\"b\"\", c\"");
         assert_eq!(cell(&json!(1.5)), "1.5");
         assert_eq!(cell(&Value::Null), "");

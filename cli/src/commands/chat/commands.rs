@@ -1,27 +1,46 @@
-//! What may be said in a conversation: messages, and commands about it.
+//! The input lines of a chat: messages and commands.
 
 use crate::output::Failure;
 use std::path::PathBuf;
 
-/// What `/help` says.
-pub(super) const HELP: [&str; 11] = [
-    "/help          says this",
-    "/list          lists the messages with the numbers of their turns",
-    "/system TEXT   tells the model something in front of all messages; without a text nothing",
-    "/regen         answers the last message anew",
-    "/undo [N]      forgets turn N and all behind it, or the last one",
-    "/edit [N]      the same, and offers what was said there to be said better",
-    "/reset         forgets all but the system message",
-    "/save FILE     writes the messages as JSON",
-    "/load FILE     goes on from messages that were saved",
-    "//TEXT         a message that begins with a stroke",
-    "Ctrl-C stops an answer, and leaves where there is none; Ctrl-D leaves.",
+/// The commands and their descriptions, for `/help` and `docs/cli.md`.
+pub(crate) const COMMANDS: [(&str, &str); 10] = [
+    ("/help", "show this list"),
+    ("/list", "list the messages with their turn numbers"),
+    (
+        "/system [TEXT]",
+        "set the system message; without TEXT, remove it",
+    ),
+    ("/regen", "regenerate the last response with another seed"),
+    (
+        "/undo [N]",
+        "remove turn N and later turns [default: the last turn]",
+    ),
+    (
+        "/edit [N]",
+        "the same as /undo, then edit the removed message",
+    ),
+    ("/reset", "remove all messages except the system message"),
+    ("/save FILE", "save the messages as JSON"),
+    ("/load FILE", "replace the messages by those of a file"),
+    ("//TEXT", "send a message that starts with a slash"),
 ];
 
-/// What a line asks for.
+/// The keys of a chat, for `/help` and `docs/cli.md`.
+pub(crate) const KEYS: &str = "Ctrl-C stops a response, or exits if there is none; Ctrl-D exits.";
+
+/// Returns the lines of `/help`.
+pub(super) fn help() -> impl Iterator<Item = String> {
+    let commands = COMMANDS.iter();
+    commands
+        .map(|(command, description)| format!("{command:<14} {description}"))
+        .chain([KEYS.to_string()])
+}
+
+/// A parsed input line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    Say(String),
+    Message(String),
     Help,
     List,
     System(String),
@@ -34,33 +53,34 @@ pub(super) enum Command {
 }
 
 impl Command {
+    /// Parses a line. Lines that start with a slash are commands, `//` escapes the slash.
     pub(super) fn parse(line: &str) -> Result<Self, Failure> {
         let Some(command) = line.strip_prefix('/') else {
-            return Ok(Self::Say(line.to_string()));
+            return Ok(Self::Message(line.to_string()));
         };
         if command.starts_with('/') {
-            return Ok(Self::Say(command.to_string()));
+            return Ok(Self::Message(command.to_string()));
         }
         let (name, rest) = command
             .split_once(char::is_whitespace)
             .unwrap_or((command, ""));
         let rest = rest.trim();
-        let alone = |command| match rest {
+        let without_argument = |command| match rest {
             "" => Ok(command),
-            _ => Err(Failure::new(format!("/{name} takes nothing behind it"))),
+            _ => Err(Failure::new(format!("/{name} takes no argument"))),
         };
         match name {
-            "help" => alone(Self::Help),
-            "list" => alone(Self::List),
-            "regen" => alone(Self::Regenerate),
-            "reset" => alone(Self::Reset),
+            "help" => without_argument(Self::Help),
+            "list" => without_argument(Self::List),
+            "regen" => without_argument(Self::Regenerate),
+            "reset" => without_argument(Self::Reset),
             "system" => Ok(Self::System(rest.to_string())),
             "undo" => turn(rest).map(Self::Undo),
             "edit" => turn(rest).map(Self::Edit),
             "save" => file(name, rest).map(Self::Save),
             "load" => file(name, rest).map(Self::Load),
             _ => Err(Failure::new(format!(
-                "/{name} is no command; /help lists them, and //{name} says it to the model"
+                "unknown command /{name}: /help lists the commands, //{name} sends it as a message"
             ))),
         }
     }
@@ -71,14 +91,14 @@ fn turn(text: &str) -> Result<Option<usize>, Failure> {
         "" => Ok(None),
         number => match number.parse() {
             Ok(turn) => Ok(Some(turn)),
-            Err(_) => Err(Failure::new(format!("{number:?} is no number of a turn"))),
+            Err(_) => Err(Failure::new(format!("invalid turn number {number:?}"))),
         },
     }
 }
 
 fn file(name: &str, path: &str) -> Result<PathBuf, Failure> {
     match path {
-        "" => Err(Failure::new(format!("/{name} takes the name of a file"))),
+        "" => Err(Failure::new(format!("/{name} needs a file name"))),
         path => Ok(PathBuf::from(path)),
     }
 }
@@ -88,12 +108,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_messages_or_commands() {
-        let say = |text: &str| Command::Say(text.to_string());
+    fn parses_messages_and_commands() {
+        let message = |text: &str| Command::Message(text.to_string());
         for (line, expected) in [
-            ("Hi /help", say("Hi /help")),
-            (" /help", say(" /help")),
-            ("//help me", say("/help me")),
+            ("Hi /help", message("Hi /help")),
+            (" /help", message(" /help")),
+            ("//help me", message("/help me")),
             ("/help", Command::Help),
             ("/undo", Command::Undo(None)),
             ("/edit  2 ", Command::Edit(Some(2))),
@@ -120,15 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn help_names_every_command() {
-        for line in HELP.iter().filter(|line| !line.starts_with("//")) {
-            let Some(name) = line.strip_prefix('/') else {
-                continue;
-            };
-            let name = name.split(' ').next().unwrap_or_default();
-            let failure = Command::parse(&format!("/{name}"));
+    fn help_lists_known_commands() {
+        for (command, _) in COMMANDS.iter().filter(|(name, _)| !name.starts_with("//")) {
+            let name = command.split(' ').next().unwrap_or_default();
+            let failure = Command::parse(name);
             let unknown = matches!(failure, Err(Failure::Program { message, .. })
-                if message.contains("is no command"));
+                if message.contains("unknown command"));
             assert!(!unknown, "{name}");
         }
     }

@@ -1,5 +1,4 @@
-//! Where the lines of a conversation come from: a line editor where somebody types, else standard
-//! input as it is.
+//! The input lines of a chat: from a line editor on a terminal, otherwise from standard input.
 
 use crate::output::Failure;
 use rustyline::error::ReadlineError;
@@ -7,15 +6,15 @@ use rustyline::history::MemHistory;
 use rustyline::{Behavior, Config, Editor};
 use std::io::{self, BufRead, IsTerminal, Read};
 
-/// Bytes of a line at most.
+/// Maximum size of a line in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// What stands in front of a line that is typed.
+/// Prompt of the line editor.
 const PROMPT: &str = "> ";
 
-/// The lines. What was typed before can be had again with the arrow keys, until the program ends.
+/// The source of lines. The line editor keeps a history until the program exits.
 pub(super) enum Lines {
-    Typed(Box<Editor<(), MemHistory>>),
+    Terminal(Box<Editor<(), MemHistory>>),
     Piped,
 }
 
@@ -24,25 +23,25 @@ impl Lines {
         if !io::stdin().is_terminal() {
             return Ok(Self::Piped);
         }
-        // Standard output is the model's, and may go to a file.
+        // Standard output is for responses and may be redirected: the editor uses the terminal.
         let config = Config::builder().behavior(Behavior::PreferTerm).build();
         let history = MemHistory::with_config(&config);
         let editor = Editor::with_history(config, history);
-        editor.map(Box::new).map(Self::Typed).map_err(failure)
+        editor.map(Box::new).map(Self::Terminal).map_err(failure)
     }
 
-    /// Whether somebody types them.
-    pub(super) fn are_typed(&self) -> bool {
-        matches!(self, Self::Typed(_))
+    /// Whether lines come from a terminal.
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Terminal(_))
     }
 
-    /// The next line, without its end; `None` behind the last one. `offered` stands there already
-    /// where somebody types.
-    pub(super) fn next(&mut self, offered: &str) -> Result<Option<String>, Failure> {
-        let Self::Typed(editor) = self else {
-            return piped();
+    /// Reads a line without its line end; `None` at the end of the input. The line editor starts with
+    /// the text `initial`.
+    pub(super) fn next(&mut self, initial: &str) -> Result<Option<String>, Failure> {
+        let Self::Terminal(editor) = self else {
+            return read_piped();
         };
-        match editor.readline_with_initial(PROMPT, (offered, "")) {
+        match editor.readline_with_initial(PROMPT, (initial, "")) {
             Ok(line) => {
                 if !line.is_empty() {
                     editor.add_history_entry(&line).map_err(failure)?;
@@ -56,7 +55,7 @@ impl Lines {
     }
 }
 
-fn piped() -> Result<Option<String>, Failure> {
+fn read_piped() -> Result<Option<String>, Failure> {
     let mut line = String::new();
     let mut stdin = io::stdin().lock().take(LINE_BYTES_MAX);
     let bytes = stdin
@@ -67,7 +66,7 @@ fn piped() -> Result<Option<String>, Failure> {
         })?;
     if stdin.limit() == 0 {
         let most = LINE_BYTES_MAX >> 20;
-        return Err(Failure::new(format!("a line is over {most} MiB")));
+        return Err(Failure::new(format!("line exceeds {most} MiB")));
     }
     line.truncate(line.trim_end_matches(['\n', '\r']).len());
     Ok((bytes > 0).then_some(line))

@@ -1,6 +1,6 @@
-//! The messages of a conversation: turns that can be taken back, and the file that keeps them.
+//! The messages of a chat: adding and removing turns, saving and loading.
 //!
-//! A turn begins with a message of the user. Turns are counted from 1.
+//! A turn starts with a user message. Turns are numbered from 1.
 
 use crate::args::prompt;
 use crate::output::Failure;
@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use tabla::text::AssistantMessage;
 
-/// Messages of a file at most.
+/// Maximum number of messages in a file.
 const MESSAGES_MAX: usize = 100_000;
 
-/// The messages, as OpenAI's chat completions have them.
+/// The messages, in the format of OpenAI's chat completions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Messages(Vec<Value>);
 
@@ -21,24 +21,24 @@ impl Messages {
         &self.0
     }
 
-    /// Appends a message of the user.
-    pub(super) fn ask(&mut self, text: &str) {
+    /// Appends a user message.
+    pub(super) fn push_user(&mut self, text: &str) {
         self.0.push(json!({ "role": "user", "content": text }));
     }
 
-    /// Appends what the model answered, its reasoning apart from it.
-    pub(super) fn answer(&mut self, said: &AssistantMessage) {
-        let mut message = json!({ "role": "assistant", "content": said.content });
-        if !said.reasoning.is_empty() {
-            message["reasoning_content"] = json!(said.reasoning);
+    /// Appends an assistant message. Reasoning goes into `reasoning_content`.
+    pub(super) fn push_assistant(&mut self, answer: &AssistantMessage) {
+        let mut message = json!({ "role": "assistant", "content": answer.content });
+        if !answer.reasoning.is_empty() {
+            message["reasoning_content"] = json!(answer.reasoning);
         }
         self.0.push(message);
     }
 
-    /// What the model is told in front of all other messages; nothing where the text is empty.
+    /// Replaces the system message; an empty text removes it.
     pub(super) fn set_system(&mut self, text: &str) {
-        let there = self.has_system();
-        self.0.drain(..usize::from(there));
+        let system = usize::from(self.has_system());
+        self.0.drain(..system);
         if !text.is_empty() {
             self.0
                 .insert(0, json!({ "role": "system", "content": text }));
@@ -49,12 +49,12 @@ impl Messages {
         self.0.first().is_some_and(|first| role(first) == "system")
     }
 
-    /// Forgets all but the system message.
+    /// Removes all messages except the system message.
     pub(super) fn reset(&mut self) {
         self.0.truncate(usize::from(self.has_system()));
     }
 
-    /// Where turns begin.
+    /// Indices of the user messages, which start the turns.
     fn turns(&self) -> impl DoubleEndedIterator<Item = usize> {
         let roles = self.0.iter().map(role).enumerate();
         let users: Vec<usize> = roles
@@ -64,22 +64,22 @@ impl Messages {
         users.into_iter()
     }
 
-    /// Whether somebody has asked something.
+    /// Whether there is a user message.
     pub(super) fn has_turns(&self) -> bool {
         self.turns().next().is_some()
     }
 
-    /// Forgets a turn and all behind it, or the last one; returns what the user had said.
-    pub(super) fn back_to(&mut self, turn: Option<usize>) -> Result<String, Failure> {
-        let found = match turn {
+    /// Removes a turn and all later ones; `None`: the last turn. Returns the removed user message.
+    pub(super) fn undo(&mut self, turn: Option<usize>) -> Result<String, Failure> {
+        let start = match turn {
             Some(turn) => turn.checked_sub(1).and_then(|at| self.turns().nth(at)),
             None => self.turns().next_back(),
         };
-        let Some(at) = found else {
+        let Some(at) = start else {
             let turns = self.turns().count();
             return Err(Failure::new(match turn {
-                Some(turn) => format!("there is no turn {turn}: there are {turns}"),
-                None => "nothing was said yet".to_string(),
+                Some(turn) => format!("no turn {turn}: the chat has {turns} turns"),
+                None => "the chat has no messages".to_string(),
             }));
         };
         let text = content(&self.0[at]).to_string();
@@ -87,14 +87,14 @@ impl Messages {
         Ok(text)
     }
 
-    /// Forgets the answer to what the user said last.
-    pub(super) fn unanswer(&mut self) -> Result<(), Failure> {
-        let text = self.back_to(None)?;
-        self.ask(&text);
+    /// Removes the response to the last user message.
+    pub(super) fn remove_response(&mut self) -> Result<(), Failure> {
+        let text = self.undo(None)?;
+        self.push_user(&text);
         Ok(())
     }
 
-    /// A line for each message: the number of its turn, who said it, and what.
+    /// Returns a line per message: turn number, role and content.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut turn = 0;
         let line = |message: &Value| {
@@ -105,7 +105,7 @@ impl Messages {
         self.0.iter().map(line).collect()
     }
 
-    /// Writes them as JSON. What stood in the file before stays until all is written.
+    /// Writes the messages as JSON, to a temporary file that replaces `path`.
     pub(super) fn save(&self, path: &Path) -> Result<(), Failure> {
         let object = json!({ "messages": self.0 });
         let text = serde_json::to_string_pretty(&object).map_err(Failure::new)?;
@@ -114,13 +114,13 @@ impl Messages {
         let written = std::fs::write(&part, text + "\n");
         let moved = written.and_then(|()| std::fs::rename(&part, path));
         moved.map_err(|cause| {
-            // Where it cannot be removed either, the failure says enough.
+            // The first error is the one to report.
             let _ = std::fs::remove_file(&part);
             Failure::file("save", path, cause)
         })
     }
 
-    /// Reads what [`Messages::save`] wrote, or somebody else: all of it, or nothing.
+    /// Reads and validates a file in the format of [`Messages::save`].
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
         let text = prompt::file(path)?;
         Self::parse(&text).map_err(|why| Failure::new(format!("{}: {why}", path.display())))
@@ -128,17 +128,19 @@ impl Messages {
 
     fn parse(text: &str) -> Result<Self, String> {
         let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))?;
         let Some(messages) = value.get("messages").and_then(Value::as_array) else {
-            return Err("no object with a list of \"messages\"".to_string());
+            return Err("expected an object with an array \"messages\"".to_string());
         };
         let count = messages.len();
         if count > MESSAGES_MAX {
-            return Err(format!("{count} messages are over {MESSAGES_MAX}"));
+            return Err(format!(
+                "{count} messages exceed the limit of {MESSAGES_MAX}"
+            ));
         }
         for (at, message) in messages.iter().enumerate() {
             let Some(fields) = message.as_object() else {
-                return Err(format!("message {at} is no object"));
+                return Err(format!("message {at}: expected an object"));
             };
             check(fields, at).map_err(|why| format!("message {at}: {why}"))?;
         }
@@ -146,32 +148,34 @@ impl Messages {
     }
 }
 
-/// Holds a message to what a conversation here has.
+/// Validates the role and fields of a message.
 fn check(fields: &Map<String, Value>, at: usize) -> Result<(), String> {
     let role = fields.get("role").and_then(Value::as_str);
-    let thinks = match role {
-        Some("system") if at > 0 => return Err("a system message is the first".to_string()),
+    let allows_reasoning = match role {
+        Some("system") if at > 0 => {
+            return Err("a system message must be the first message".to_string());
+        }
         Some("system" | "user") => false,
         Some("assistant") => true,
-        Some(other) => return Err(format!("the role {other:?} has no place here")),
-        None => return Err("no role".to_string()),
+        Some(other) => return Err(format!("unsupported role {other:?}")),
+        None => return Err("missing role".to_string()),
     };
     for (name, value) in fields {
         let known = match name.as_str() {
             "role" | "content" => true,
-            "reasoning_content" => thinks,
+            "reasoning_content" => allows_reasoning,
             _ => false,
         };
         if !known {
-            return Err(format!("{name:?} has no place here"));
+            return Err(format!("unsupported field {name:?}"));
         }
         if !value.is_string() {
-            return Err(format!("{name:?} is no text"));
+            return Err(format!("{name:?} is not a string"));
         }
     }
     match fields.get("content") {
         Some(_) => Ok(()),
-        None => Err("no content".to_string()),
+        None => Err("missing content".to_string()),
     }
 }
 
@@ -192,8 +196,8 @@ mod tests {
         let mut messages = Messages::default();
         messages.set_system("Be brief.");
         for (text, content, reasoning) in [("a", "b", ""), ("c", "d", "hm")] {
-            messages.ask(text);
-            messages.answer(&AssistantMessage {
+            messages.push_user(text);
+            messages.push_assistant(&AssistantMessage {
                 content: content.to_string(),
                 reasoning: reasoning.to_string(),
                 tool_calls: Vec::new(),
@@ -202,33 +206,33 @@ mod tests {
         messages
     }
 
-    fn back_to(turn: Option<usize>) -> (String, usize) {
+    fn undo(turn: Option<usize>) -> (String, usize) {
         let mut messages = two_turns();
-        let text = messages.back_to(turn).expect("it is there");
+        let text = messages.undo(turn).expect("existing turn");
         (text, messages.all().len())
     }
 
     #[test]
-    fn turns_are_taken_back() {
-        assert_eq!(back_to(None), ("c".to_string(), 3));
-        assert_eq!(back_to(Some(2)), ("c".to_string(), 3));
-        assert_eq!(back_to(Some(1)), ("a".to_string(), 1));
+    fn removes_turns() {
+        assert_eq!(undo(None), ("c".to_string(), 3));
+        assert_eq!(undo(Some(2)), ("c".to_string(), 3));
+        assert_eq!(undo(Some(1)), ("a".to_string(), 1));
         for turn in [Some(0), Some(3)] {
             let mut messages = two_turns();
-            assert!(messages.back_to(turn).is_err(), "{turn:?}");
+            assert!(messages.undo(turn).is_err(), "{turn:?}");
             assert_eq!(messages, two_turns());
         }
         let mut messages = two_turns();
-        messages.unanswer().expect("there is a turn");
+        messages.remove_response().expect("existing turn");
         assert_eq!(messages.all().len(), 4);
         assert_eq!(messages.all()[3]["content"], "c");
         messages.reset();
         assert_eq!(messages.all().len(), 1);
-        assert!(messages.back_to(None).is_err() && messages.unanswer().is_err());
+        assert!(messages.undo(None).is_err() && messages.remove_response().is_err());
     }
 
     #[test]
-    fn a_system_message_is_the_first_or_none() {
+    fn replaces_and_removes_the_system_message() {
         let mut messages = two_turns();
         messages.set_system("Be kind.");
         assert_eq!(messages.all()[0]["content"], "Be kind.");
@@ -240,42 +244,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded() {
+    fn loads_saved_messages() {
         let path = std::env::temp_dir().join(format!("tabla-chat-{}.json", std::process::id()));
-        two_turns().save(&path).expect("it can be written");
-        assert_eq!(Messages::load(&path).expect("it is sound"), two_turns());
-        std::fs::remove_file(&path).expect("it is there");
+        two_turns().save(&path).expect("writable folder");
+        assert_eq!(Messages::load(&path).expect("valid file"), two_turns());
+        std::fs::remove_file(&path).expect("existing file");
         assert!(Messages::load(&path).is_err());
     }
 
     #[test]
-    fn what_strangers_write_is_refused_with_its_place() {
-        for (text, clue) in [
-            ("", "no JSON"),
-            ("[]", "no object"),
-            (r#"{"messages": {}}"#, "no object"),
-            (r#"{"messages": [3]}"#, "message 0 is no object"),
-            (r#"{"messages": [{}]}"#, "message 0: no role"),
-            (r#"{"messages": [{"role": "user"}]}"#, "no content"),
+    fn rejects_invalid_files_with_the_position() {
+        for (text, expected) in [
+            ("", "invalid JSON"),
+            ("[]", "expected an object"),
+            (r#"{"messages": {}}"#, "expected an object"),
+            (r#"{"messages": [3]}"#, "message 0: expected an object"),
+            (r#"{"messages": [{}]}"#, "message 0: missing role"),
+            (r#"{"messages": [{"role": "user"}]}"#, "missing content"),
             (
                 r#"{"messages": [{"role": "user", "content": [1]}]}"#,
-                "is no text",
+                "is not a string",
             ),
             (
                 r#"{"messages": [{"role": "tool", "content": ""}]}"#,
-                "the role \"tool\"",
+                "unsupported role \"tool\"",
             ),
             (
                 r#"{"messages": [{"role": "user", "content": "", "reasoning_content": ""}]}"#,
-                "\"reasoning_content\" has no place",
+                "unsupported field \"reasoning_content\"",
             ),
             (
                 r#"{"messages": [{"role": "user", "content": ""}, {"role": "system", "content": ""}]}"#,
-                "message 1: a system message is the first",
+                "message 1: a system message must be the first",
             ),
         ] {
             let why = Messages::parse(text).expect_err(text);
-            assert!(why.contains(clue), "{text}: {why}");
+            assert!(why.contains(expected), "{text}: {why}");
         }
         let deep = format!(r#"{{"messages": {}"#, "[".repeat(100_000));
         assert!(Messages::parse(&deep).is_err());

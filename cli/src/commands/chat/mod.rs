@@ -1,7 +1,7 @@
-//! `tabla chat`: one answer, or a conversation of a line for each turn, which can be taken back,
-//! answered anew, saved and gone on with.
+//! `tabla chat`: one response, or a conversation with a message per line. Turns can be removed,
+//! regenerated, saved and loaded.
 
-mod commands;
+pub(crate) mod commands;
 mod lines;
 mod messages;
 mod reply;
@@ -15,7 +15,7 @@ use crate::output::Failure;
 use crate::output::report::print_failure;
 use crate::output::terminal;
 use clap::Args;
-use commands::{Command, HELP};
+use commands::Command;
 use lines::Lines;
 use messages::Messages;
 use reply::Reply;
@@ -28,20 +28,19 @@ use tabla::{Finish, GenerateOptions, LoadOptions, Overflow, Session};
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// One message to answer; without it, every line of standard input is one, or a command: /help
-    /// lists them
+    /// Message to send; without it, each line of standard input is a message or a command (see /help)
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// What the model is told in front of all messages
-    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT")]
-    system: Option<String>,
-    /// Template: the name of one, a file, or the text itself [default: the model's own]
+    /// System message
+    #[arg(long, value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// Chat template: a name, a file, or Jinja source [default: the model's template]
     #[arg(long, value_name = "NAME|FILE|TEXT")]
     chat_template: Option<String>,
-    /// Further variables of the template, as a JSON object
+    /// Additional variables of the template, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     chat_template_kwargs: Option<Map<String, Value>>,
-    /// Tokens of an answer at most; -1 or 0 goes on until the model stops or the context is full
+    /// Maximum number of tokens per response; -1 or 0: until the model stops or the context is full
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     n_predict: i64,
@@ -49,7 +48,7 @@ pub(crate) struct ChatArgs {
     context: ContextArg,
     #[command(flatten)]
     overflow: OverflowArgs,
-    /// Says nothing on standard error but errors
+    /// Print errors only to standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -63,26 +62,26 @@ pub(crate) struct ChatArgs {
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("invalid JSON object: {error}"))
 }
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    let say = if args.quiet {
+    let report_line = if args.quiet {
         |_: &str| {}
     } else {
         terminal::note
     };
-    let source = args.model.source(say)?;
+    let source = args.model.source(report_line)?;
     let options = LoadOptions {
         samplers: args.sampling.samplers(),
         steps: args.speculation.steps(),
-        ..args.device.options(args.context.positions())?
+        ..args.device.options(args.context.tokens())?
     };
-    let opened = open::model(&source, &options)?;
+    let loaded = open::model(&source, &options)?;
     if !args.quiet {
-        opened.notes(&source);
+        loaded.print_notes(&source);
     }
-    let session = Session::new(opened.model);
+    let session = Session::new(loaded.model);
     let grammar = args.structure.grammar(session.model())?;
     let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
@@ -99,39 +98,39 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             ..args.sampling.generate()
         },
         messages: Messages::default(),
-        say,
+        report_line,
     };
-    if let Some(text) = &args.system {
+    if let Some(text) = &args.system_prompt {
         chat.messages.set_system(text);
     }
     if let Some(text) = &args.prompt {
-        chat.messages.ask(text);
-        return match chat.answer()? {
+        chat.messages.push_user(text);
+        return match chat.respond()? {
             Finish::Cancelled => Err(Failure::Interrupted),
             _ => Ok(()),
         };
     }
-    chat.converse()
+    chat.run()
 }
 
-/// The template that the user asks for.
-fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Failure> {
+/// Selects the template by name, file or source, or the model's default.
+fn template(option: Option<&str>, session: &Session) -> Result<ChatTemplate, Failure> {
     let templates = session.chat_templates();
     let known = |name: &str| {
         templates.get(name).is_some() || BUILTIN_TEMPLATES.iter().any(|fallback| fallback.0 == name)
     };
-    if wanted.is_none() && templates.default_name(session.tokenizer()).is_none() {
+    if option.is_none() && templates.default_name(session.tokenizer()).is_none() {
         let names: Vec<&str> = BUILTIN_TEMPLATES
             .iter()
             .map(|fallback| fallback.0)
             .collect();
         return Err(Failure::new(format!(
-            "the model has no chat template: --chat-template takes a file, a text, or one of {}",
+            "the model has no chat template: use --chat-template with a file, Jinja source, or one of {}",
             names.join(", ")
         )));
     }
-    let file = wanted.map(Path::new).filter(|path| path.is_file());
-    let text = match file.filter(|_| wanted.is_some_and(|name| !known(name))) {
+    let file = option.map(Path::new).filter(|path| path.is_file());
+    let text = match file.filter(|_| option.is_some_and(|name| !known(name))) {
         Some(path) => {
             let fail = |cause| Failure::file("read the chat template", path, cause);
             Some(std::fs::read_to_string(path).map_err(fail)?)
@@ -139,49 +138,49 @@ fn template(wanted: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
         None => None,
     };
     let choice = TemplateChoice {
-        template: text.as_deref().or(wanted),
+        template: text.as_deref().or(option),
         tools: false,
     };
     Ok(templates.choose(&choice, session.tokenizer())?)
 }
 
-/// A conversation and the session that it is held in.
+/// A conversation and its session.
 struct Chat<'a> {
     session: Session,
     template: ChatTemplate,
-    /// How answers to the template are written.
+    /// Format of the responses to the template.
     format: ChatFormat,
     variables: Option<&'a Map<String, Value>>,
     generate: GenerateOptions,
     messages: Messages,
-    say: fn(&str),
+    report_line: fn(&str),
 }
 
 impl Chat<'_> {
-    /// Obeys each line of standard input, to its end. What fails leaves the conversation as it was:
-    /// who types goes on, for others it ends.
-    fn converse(&mut self) -> Result<(), Failure> {
+    /// Runs each line of standard input. A failed line leaves the messages unchanged. An error ends the
+    /// program unless the lines come from a terminal.
+    fn run(&mut self) -> Result<(), Failure> {
         let mut lines = Lines::new()?;
-        let mut offered = String::new();
+        let mut initial = String::new();
         loop {
             terminal::release_interrupt();
-            let Some(line) = lines.next(&offered)? else {
+            let Some(line) = lines.next(&initial)? else {
                 return Ok(());
             };
-            offered.clear();
+            initial.clear();
             if line.is_empty() {
                 continue;
             }
             let before = self.messages.clone();
-            match Command::parse(&line).and_then(|command| self.obey(command)) {
-                Ok(text) => offered = text,
+            match Command::parse(&line).and_then(|command| self.execute(command)) {
+                Ok(text) => initial = text,
                 Err(failure) => {
                     self.messages = before;
                     match failure {
                         Failure::Interrupted => {}
                         Failure::Closed => return Err(failure),
-                        // The program goes on, so that no exit code is due yet.
-                        _ if lines.are_typed() => drop(print_failure(&failure)),
+                        // The program continues, so the exit code is unused.
+                        _ if lines.is_terminal() => drop(print_failure(&failure)),
                         _ => return Err(failure),
                     }
                 }
@@ -189,62 +188,62 @@ impl Chat<'_> {
         }
     }
 
-    /// Does what a line asks for. Returns what the next one may begin with.
-    fn obey(&mut self, command: Command) -> Result<String, Failure> {
+    /// Runs a command. Returns the initial text of the next line in the editor.
+    fn execute(&mut self, command: Command) -> Result<String, Failure> {
         match command {
-            Command::Say(text) => {
-                self.messages.ask(&text);
-                // An answer that is interrupted ends; the conversation goes on.
-                self.answer()?;
+            Command::Message(text) => {
+                self.messages.push_user(&text);
+                // An interrupted response does not end the conversation.
+                self.respond()?;
             }
             Command::Regenerate => {
-                self.messages.unanswer()?;
+                self.messages.remove_response()?;
                 let sampling = &mut self.generate.sampling;
-                // The same seed would draw the same answer.
+                // The same seed would generate the same response.
                 sampling.seed = sampling.seed.wrapping_add(1);
-                self.answer()?;
+                self.respond()?;
             }
-            Command::Help => HELP.iter().for_each(|line| terminal::note(line)),
+            Command::Help => commands::help().for_each(|line| terminal::note(&line)),
             Command::List => {
                 for line in self.messages.lines() {
                     terminal::note(&terminal::one_line(&line));
                 }
             }
             Command::System(text) => self.messages.set_system(&text),
-            Command::Undo(turn) => drop(self.messages.back_to(turn)?),
-            Command::Edit(turn) => return self.messages.back_to(turn),
+            Command::Undo(turn) => drop(self.messages.undo(turn)?),
+            Command::Edit(turn) => return self.messages.undo(turn),
             Command::Reset => self.messages.reset(),
             Command::Save(path) => {
                 self.messages.save(&path)?;
-                self.tell("saved", &path);
+                self.report_file("saved", &path);
             }
             Command::Load(path) => {
                 self.messages = Messages::load(&path)?;
                 if self.messages.has_turns() {
-                    // What the template refuses is refused now and not with the next message.
+                    // Messages that the template rejects are an error now, not with the next message.
                     let conversation = Conversation {
                         add_generation_prompt: false,
                         ..self.conversation()
                     };
                     self.template.render(&conversation)?;
                 }
-                self.tell("loaded", &path);
+                self.report_file("loaded", &path);
             }
         }
         Ok(String::new())
     }
 
-    /// Says how many messages went where.
-    fn tell(&self, what: &str, path: &Path) {
+    /// Reports the number of messages that were saved or loaded.
+    fn report_file(&self, action: &str, path: &Path) {
         let count = self.messages.all().len();
         let path = path.to_string_lossy();
-        (self.say)(&format!(
-            "{what} {count} messages: {}",
+        (self.report_line)(&format!(
+            "{action} {count} messages: {}",
             terminal::one_line(&path)
         ));
     }
 
-    /// The messages as the template gets them.
+    /// Returns the input of the template.
     fn conversation(&self) -> Conversation<'_> {
         Conversation {
             variables: self.variables,
@@ -252,10 +251,10 @@ impl Chat<'_> {
         }
     }
 
-    /// Answers the last message. Only what the session has not seen is fed: the tokens that the
-    /// conversation begins with as before stay where they are.
-    fn answer(&mut self) -> Result<Finish, Failure> {
-        // What stopped the answer before this one may not have been heeded.
+    /// Generates a response to the last message. Tokens that the session has already computed for a
+    /// common prefix are reused.
+    fn respond(&mut self) -> Result<Finish, Failure> {
+        // A cancellation that arrived after the previous response ended must not stop this one.
         self.session.clear_cancel();
         terminal::catch_interrupt(self.session.canceller())?;
         let model = self.session.model().clone();
@@ -264,31 +263,31 @@ impl Chat<'_> {
         let mut ids = self.template.encode(&conversation, model.tokenizer())?;
         let context = model.facts().context;
         if let Overflow::Shift { keep } = self.generate.overflow {
-            // As in the shift: what begins texts stays.
-            let begins = ids.first().copied() == model.tokenizer().bos();
-            let keep = (keep as usize).max(usize::from(begins));
-            shorten(&mut ids, keep, context as usize);
+            // As in a context shift, a BOS token is kept.
+            let starts_with_bos = ids.first().copied() == model.tokenizer().bos();
+            let keep = (keep as usize).max(usize::from(starts_with_bos));
+            shift(&mut ids, keep, context as usize);
         }
         check_length(&ids, context)?;
         let old = self.session.tokens().iter();
-        let same = ids.iter().zip(old).take_while(|(new, old)| new == old);
-        let same = same.count();
-        self.session.truncate(same);
-        prefill(&mut self.session, &ids[same..])?;
+        let common = ids.iter().zip(old).take_while(|(new, old)| new == old);
+        let common = common.count();
+        self.session.truncate(common);
+        prefill(&mut self.session, &ids[common..])?;
 
         let mut reply = Reply::new(&self.format, model.tokenizer(), &prompt);
         let stats = self
             .session
-            .generate(&self.generate, &mut |piece| reply.take(piece));
-        let (said, stats) = reply.end(stats)?;
-        self.messages.answer(&said);
+            .generate(&self.generate, &mut |piece| reply.push(piece));
+        let (answer, stats) = reply.finish(stats)?;
+        self.messages.push_assistant(&answer);
         Ok(stats.finish)
     }
 }
 
-/// Makes room for an answer where a conversation fills the context: the older part behind the
-/// first `keep` tokens goes, as in [`Overflow::Shift`].
-fn shorten(ids: &mut Vec<u32>, keep: usize, context: usize) {
+/// Shortens a prompt that fills the context: removes older tokens after the first `keep`, as in
+/// [`Overflow::Shift`].
+fn shift(ids: &mut Vec<u32>, keep: usize, context: usize) {
     if ids.len() >= context {
         let keep = keep.min(context / 2);
         let newest = (context - keep) / 2;
@@ -301,15 +300,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_that_fills_the_context_loses_its_older_part() {
-        let shortened = |len, keep| {
+    fn removes_older_tokens_of_a_full_context() {
+        let shifted = |len, keep| {
             let mut ids: Vec<u32> = (0..len).collect();
-            shorten(&mut ids, keep, 8);
+            shift(&mut ids, keep, 8);
             ids
         };
-        assert_eq!(shortened(7, 0), [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(shortened(8, 0), [4, 5, 6, 7]);
-        assert_eq!(shortened(20, 2), [0, 1, 17, 18, 19]);
-        assert_eq!(shortened(20, 99), [0, 1, 2, 3, 18, 19]);
+        assert_eq!(shifted(7, 0), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(shifted(8, 0), [4, 5, 6, 7]);
+        assert_eq!(shifted(20, 2), [0, 1, 17, 18, 19]);
+        assert_eq!(shifted(20, 99), [0, 1, 2, 3, 18, 19]);
     }
 }

@@ -1,4 +1,4 @@
-//! An answer while it comes: what the model thinks apart from what it says.
+//! A streamed response, split into reasoning and content.
 
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
@@ -6,109 +6,112 @@ use crate::output::terminal::{self, DIM, PLAIN};
 use tabla::text::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, Tokenizer};
 use tabla::{Flow, Piece, Stats};
 
-/// What stands between reasoning that are dim and what is said.
-const BETWEEN: &str = "\x1b[0m\n\n";
+/// Escape sequence and blank line between dim reasoning and content.
+const REASONING_END: &str = "\x1b[0m\n\n";
 
-/// The answer so far, and where it is shown. Reasoning are dim where someone reads along in colours;
-/// everybody else gets the answer as the model wrote it.
+/// A response while it is generated. Reasoning is dim on a terminal with colors; any other output is
+/// the text that the model generated.
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
     stream: ChatParser,
-    shown: AnswerWriter,
-    look: Look,
-    said: AssistantMessage,
+    writer: AnswerWriter,
+    style: Style,
+    answer: AssistantMessage,
 }
 
-/// How text looks.
+/// Style of the text that was written last.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// As the model wrote it.
-    Written,
-    /// What is said, where reasoning look otherwise.
-    Said,
-    /// Dim.
-    Thought,
+enum Style {
+    /// Unmodified model output, including the markers of reasoning.
+    Raw,
+    /// Content.
+    Content,
+    /// Reasoning, dim.
+    Reasoning,
 }
 
 impl<'a> Reply<'a> {
-    /// An answer to a prompt.
+    /// Creates an empty response to a prompt.
     pub(super) fn new(format: &ChatFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
         Self {
             tokenizer,
             stream: format.parser(prompt),
-            shown: AnswerWriter::new(Form::Text),
-            look: if terminal::stdout_has_colours() {
-                Look::Said
+            writer: AnswerWriter::new(Form::Text),
+            style: if terminal::stdout_has_colors() {
+                Style::Content
             } else {
-                Look::Written
+                Style::Raw
             },
-            said: AssistantMessage::default(),
+            answer: AssistantMessage::default(),
         }
     }
 
-    pub(super) fn take(&mut self, piece: Piece<'_>) -> Flow {
+    /// Writes a generated piece.
+    pub(super) fn push(&mut self, piece: Piece<'_>) -> Flow {
         let format = self.stream.format();
         let text = format.token_text(self.tokenizer, piece.token, piece.text);
         let parts = self.stream.push(&text);
-        if self.look == Look::Written {
-            self.keep(parts);
-            return self.shown.say(&text);
+        if self.style == Style::Raw {
+            self.collect(parts);
+            return self.writer.write_text(&text);
         }
-        self.show(parts)
+        self.write_parts(parts)
     }
 
-    fn show(&mut self, parts: Vec<MessageDelta>) -> Flow {
+    fn write_parts(&mut self, parts: Vec<MessageDelta>) -> Flow {
         for part in &parts {
-            let (text, look) = match part {
-                MessageDelta::Content(text) => (text, Look::Said),
-                MessageDelta::Reasoning(text) => (text, Look::Thought),
-                // Without tools nothing is a call.
+            let (text, style) = match part {
+                MessageDelta::Content(text) => (text, Style::Content),
+                MessageDelta::Reasoning(text) => (text, Style::Reasoning),
+                // Without tools there are no tool calls.
                 MessageDelta::ToolCall(_) => continue,
             };
-            let begins = match (self.look, look) {
-                (Look::Said, Look::Thought) => DIM,
-                (Look::Thought, Look::Said) => BETWEEN,
+            let escape = match (self.style, style) {
+                (Style::Content, Style::Reasoning) => DIM,
+                (Style::Reasoning, Style::Content) => REASONING_END,
                 _ => "",
             };
-            self.look = look;
-            if self.shown.style(begins) == Flow::Stop || self.shown.say(text) == Flow::Stop {
-                self.keep(parts);
+            self.style = style;
+            if self.writer.write_escape(escape) == Flow::Stop
+                || self.writer.write_text(text) == Flow::Stop
+            {
+                self.collect(parts);
                 return Flow::Stop;
             }
         }
-        self.keep(parts);
+        self.collect(parts);
         Flow::Continue
     }
 
-    fn keep(&mut self, parts: Vec<MessageDelta>) {
+    fn collect(&mut self, parts: Vec<MessageDelta>) {
         for part in parts {
             match part {
-                MessageDelta::Content(text) => self.said.content.push_str(&text),
-                MessageDelta::Reasoning(text) => self.said.reasoning.push_str(&text),
-                MessageDelta::ToolCall(call) => self.said.tool_calls.push(call),
+                MessageDelta::Content(text) => self.answer.content.push_str(&text),
+                MessageDelta::Reasoning(text) => self.answer.reasoning.push_str(&text),
+                MessageDelta::ToolCall(call) => self.answer.tool_calls.push(call),
             }
         }
     }
 
-    /// Ends the line that the answer stands on; what was said, and how it ended.
-    pub(super) fn end(
+    /// Ends the last line. Returns the response and its statistics.
+    pub(super) fn finish(
         mut self,
         stats: tabla::Result<Stats>,
     ) -> Result<(AssistantMessage, Stats), Failure> {
         let parts = self.stream.finish();
-        if self.look == Look::Written {
-            self.keep(parts);
+        if self.style == Style::Raw {
+            self.collect(parts);
         } else {
-            self.show(parts);
+            self.write_parts(parts);
         }
-        if self.look == Look::Thought {
-            self.shown.style(PLAIN);
+        if self.style == Style::Reasoning {
+            self.writer.write_escape(PLAIN);
         }
-        let stats = self.shown.end(stats)?;
+        let stats = self.writer.finish(stats)?;
         if !terminal::stdout_is_terminal() {
             terminal::line("")?;
             terminal::flush()?;
         }
-        Ok((self.said, stats))
+        Ok((self.answer, stats))
     }
 }

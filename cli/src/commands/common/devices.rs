@@ -1,9 +1,9 @@
-//! Facts about the device that a model was loaded to.
+//! The device of a loaded model.
 
 use tabla::exec::cpu;
 use tabla::{DeviceKind, LoadOptions, Profile};
 
-/// The backend as benchmarks name it.
+/// Returns the backend name of llama-bench.
 pub(crate) fn backend(profile: &Profile) -> String {
     match (profile.kind, profile.backend.as_str()) {
         (DeviceKind::Cpu, _) => "CPU".to_string(),
@@ -14,7 +14,7 @@ pub(crate) fn backend(profile: &Profile) -> String {
     }
 }
 
-/// The CPU as the model was loaded to it.
+/// Returns the options of the CPU that a model was loaded to.
 pub(crate) fn cpu_options(options: &LoadOptions, profile: &Profile) -> cpu::Options {
     cpu::Options {
         threads: profile.threads,

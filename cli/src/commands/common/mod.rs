@@ -1,4 +1,4 @@
-//! Functions that several commands share: loading, prefilling, measuring and reporting.
+//! Functions that several commands share: loading, prefill, measurement and reports.
 
 pub(crate) mod devices;
 pub(crate) mod open;

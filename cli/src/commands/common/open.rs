@@ -1,4 +1,4 @@
-//! Loads a model: a bar for those who wait, and a line for what they should know.
+//! Loading of models, with a progress bar and notes.
 
 use crate::args::{SpeculationArgs, source_name};
 use crate::output::Failure;
@@ -7,23 +7,23 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tabla::{Facts, LoadOptions, Model, Profile, STAGES, Source, SpeculateOptions, Tuned};
 
-/// A loaded model and what loading found.
-pub(crate) struct Opened {
+/// A loaded model.
+pub(crate) struct LoadedModel {
     pub(crate) model: Model,
     pub(crate) profile: Profile,
     pub(crate) took: Duration,
 }
 
-/// Loads a model, with a bar.
-pub(crate) fn model(source: &Source, options: &LoadOptions) -> Result<Opened, Failure> {
+/// Loads a model with a progress bar.
+pub(crate) fn model(source: &Source, options: &LoadOptions) -> Result<LoadedModel, Failure> {
     let start = Instant::now();
     let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
     let model = tabla::load(source, options, &mut |progress| {
-        bar.at(progress.ended.into());
+        bar.set_position(progress.ended.into());
     })?;
     drop(bar);
     let profile = model.profile().clone();
-    Ok(Opened {
+    Ok(LoadedModel {
         model,
         profile,
         took: start.elapsed(),
@@ -45,7 +45,7 @@ pub(crate) fn speculate(
     }
 }
 
-/// The file of a tuning that is followed.
+/// Returns the file of the tuning in use.
 pub(crate) fn tuning(facts: &Facts) -> Option<&Path> {
     match &facts.tuned {
         Tuned::Applied(path) => Some(path),
@@ -53,34 +53,35 @@ pub(crate) fn tuning(facts: &Facts) -> Option<&Path> {
     }
 }
 
-/// Says which tuning is followed, or why one is not.
+/// Prints the tuning in use, or why a tuning is ignored.
 pub(crate) fn note_tuning(facts: &Facts) {
     match &facts.tuned {
         Tuned::None => {}
         Tuned::Applied(path) => {
             let path = path.to_string_lossy();
-            terminal::note(&format!("tuned by {}", terminal::one_line(&path)));
+            terminal::note(&format!("tuning: {}", terminal::one_line(&path)));
         }
-        Tuned::Ignored(why) => {
-            let why = terminal::one_line(why);
-            terminal::note(&format!("not tuned: {why}; `tabla tune` measures anew"));
+        Tuned::Ignored(reason) => {
+            let reason = terminal::one_line(reason);
+            terminal::note(&format!("tuning ignored: {reason}; run `tabla tune` again"));
         }
     }
 }
 
-impl Opened {
-    /// Says what the user did not ask for and got.
-    pub(crate) fn notes(&self, source: &Source) {
+impl LoadedModel {
+    /// Prints notes about defaults and fallbacks: built-in model, CPU instead of a GPU, ignored tuning.
+    pub(crate) fn print_notes(&self, source: &Source) {
         let facts = self.model.facts();
         if matches!(source, Source::BuiltIn) {
             let megabytes = facts.file_bytes as f64 / 1e6;
             terminal::note(&format!(
-                "built-in story model ({megabytes:.1} MB); -m FILE takes another"
+                "using the built-in story model ({megabytes:.1} MB); use -m FILE for another model"
             ));
         }
-        if let Some(why) = &facts.fallback {
-            let (why, device) = (terminal::one_line(why), terminal::one_line(&facts.device));
-            terminal::note(&format!("{why}: running on the CPU: {device}"));
+        if let Some(reason) = &facts.fallback {
+            let reason = terminal::one_line(reason);
+            let device = terminal::one_line(&facts.device);
+            terminal::note(&format!("{reason}: running on the CPU: {device}"));
         }
         if matches!(facts.tuned, Tuned::Ignored(_)) {
             note_tuning(facts);

@@ -1,5 +1,5 @@
-//! What memory can deliver: every thread reads its part of a buffer that no cache holds, as kernels
-//! read weights; or a kernel of a GPU reads its memory.
+//! Measurement of memory bandwidth. On a CPU, each thread reads its part of a buffer that is larger
+//! than the caches, as kernels read weights. On a GPU, a kernel reads a buffer.
 
 use crate::output::Failure;
 use crate::output::terminal;
@@ -9,29 +9,29 @@ use tabla::exec::cpu::{self, Level};
 use tabla::exec::gpu;
 use tabla::{DeviceKind, ErrorKind, LoadOptions, Profile};
 
-/// Bytes of the buffer at least.
+/// Minimum size of the buffer in bytes.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
-/// How many times the buffer is larger than the last-level cache.
-const CACHES: u64 = 4;
-/// Bytes of a line of a cache.
+/// Minimum ratio of buffer size to last-level cache size.
+const BUFFER_PER_CACHE: u64 = 4;
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// The memory of a device, and the rate of every round.
+/// A bandwidth measurement.
 pub(crate) struct Probe {
     memory: Memory,
-    /// Bytes per second.
+    /// Bytes per second of each round.
     rates: Vec<f64>,
 }
 
 enum Memory {
     Cpu(Buffer),
     Gpu(Box<gpu::Probe>),
-    /// That of a GPU which has no room beside the model.
-    Full,
+    /// A GPU without enough free memory for the buffer.
+    Unavailable,
 }
 
 impl Probe {
-    /// Of the device that a model was loaded to with these options.
+    /// Creates a probe of the device that a model was loaded to.
     pub(crate) fn new(profile: &Profile, options: &LoadOptions) -> Result<Self, Failure> {
         let memory = match profile.kind {
             DeviceKind::Cpu => Memory::Cpu(Buffer::new(profile.threads, profile.cache_bytes)?),
@@ -42,12 +42,13 @@ impl Probe {
                     variants: Some(Vec::new()),
                     ..gpu::Options::default()
                 })?;
-                let device = device.ok_or_else(|| Failure::new("the GPU is gone"))?;
+                let device =
+                    device.ok_or_else(|| Failure::new("the GPU is no longer available"))?;
                 match gpu::Probe::new(&device) {
                     Ok(probe) => Memory::Gpu(Box::new(probe)),
                     Err(error) if error.kind() == ErrorKind::Memory => {
-                        terminal::note(&format!("the memory is not probed: {error}"));
-                        Memory::Full
+                        terminal::note(&format!("memory bandwidth is not measured: {error}"));
+                        Memory::Unavailable
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -57,12 +58,12 @@ impl Probe {
         Ok(Self { memory, rates })
     }
 
-    /// Reads all of it once.
+    /// Reads the buffer once and stores the rate.
     pub(crate) fn round(&mut self) -> Result<(), Failure> {
         let rate = match &mut self.memory {
             Memory::Cpu(buffer) => buffer.read(),
             Memory::Gpu(probe) => probe.round()?,
-            Memory::Full => return Ok(()),
+            Memory::Unavailable => return Ok(()),
         };
         if rate.is_finite() {
             self.rates.push(rate);
@@ -70,37 +71,37 @@ impl Probe {
         Ok(())
     }
 
-    /// Bytes per second of every round.
+    /// Bytes per second of each round.
     pub(crate) fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// Bytes per second of the best round, where there was one.
+    /// Bytes per second of the best round; `None` before the first one.
     pub(crate) fn best(&self) -> Option<f64> {
         self.rates.iter().copied().reduce(f64::max)
     }
 }
 
-/// A buffer in parts, one for each thread.
+/// A buffer with one part per thread.
 struct Buffer {
     level: Level,
     parts: Vec<MmapMut>,
 }
 
 impl Buffer {
-    /// For this many threads and a last-level cache of this size.
+    /// Allocates and fills the buffer.
     fn new(threads: u32, cache_bytes: u64) -> Result<Self, Failure> {
         let threads = u64::from(threads.max(1));
-        let bytes = BUFFER_BYTES_MIN.max(cache_bytes.saturating_mul(CACHES));
+        let bytes = BUFFER_BYTES_MIN.max(cache_bytes.saturating_mul(BUFFER_PER_CACHE));
         let part = usize::try_from(bytes / threads).unwrap_or(usize::MAX);
         let part = (part / LINE).max(1).saturating_mul(LINE);
         let fail = |cause| Failure::Program {
-            message: format!("cannot get {bytes} bytes to measure the memory with"),
+            message: format!("cannot allocate {bytes} bytes for the bandwidth measurement"),
             cause: Some(cause),
         };
         let parts = (0..threads).map(|_| MmapMut::map_anon(part));
         let mut parts = parts.collect::<Result<Vec<_>, _>>().map_err(fail)?;
-        // Weights lie in huge pages too where the system has them; a refusal costs a few per cent.
+        // Packed weights use huge pages too. Without them the rate is a few percent lower.
         #[cfg(target_os = "linux")]
         for part in &parts {
             let _ = part.advise(memmap2::Advice::HugePage);
@@ -115,7 +116,7 @@ impl Buffer {
         Ok(Self { level, parts })
     }
 
-    /// Reads the buffer once; yields bytes per second.
+    /// Reads the buffer once. Returns bytes per second.
     fn read(&self) -> f64 {
         let (level, start) = (self.level, Instant::now());
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! `tabla bench --commands` and `tabla trace`: what every command moves and computes in the time that
-//! it takes, held against what memory delivered in the same run, and the arithmetic of a CPU.
+//! Roofline table of `tabla bench --commands` and `tabla trace`: bytes and operations per second of
+//! each command, compared with the measured memory bandwidth and, on a CPU, peak arithmetic.
 
 use crate::output::Failure;
 use crate::output::terminal;
@@ -12,21 +12,21 @@ use tabla::op::operands::WEIGHT;
 use tabla::op::table::{BufferId, DispatchCmd, Table};
 use tabla::{Precision, Session};
 
-/// What went through the session while it was timed: so many tokens behind so many positions.
+/// Tokens that a session computed while it was timed, and the context depth at their start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) depth: u32,
     pub(crate) tokens: u32,
 }
 
-/// Bytes and operations per second that were measured, of all threads; 0 where they were not.
+/// Measured bytes and operations per second of all threads; 0: not measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) memory: f64,
     pub(crate) peak: Peak,
 }
 
-/// Which arithmetic bounds a command.
+/// Arithmetic type of a command, which selects its peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arithmetic {
     Int8,
@@ -35,8 +35,7 @@ enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// Products of quantized weights are of int8, and those of BF16 weights of bf16, unless every
-    /// product is computed in f32.
+    /// Returns int8 for quantized weights and bf16 for BF16 weights; f32 with exact precision.
     fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
         let mut weights = slots.filter(|info| matches!(info.place, BufferId::Weight(..)));
@@ -67,33 +66,33 @@ impl Arithmetic {
     }
 }
 
-/// The commands of a table that do the same in every layer.
+/// Equal commands of all layers of a table.
 #[derive(Debug)]
 struct Group {
     table: &'static str,
     kernel: String,
-    /// The weight without its layer, or the operation.
-    what: String,
+    /// Name of the weight without its layer, or of the operation.
+    label: String,
     arithmetic: Arithmetic,
     commands: usize,
     runs: u64,
     seconds: f64,
-    /// Of weights and of the cache.
+    /// Bytes of weights and KV cache.
     bytes: f64,
     operations: f64,
 }
 
 impl Group {
     fn name(&self) -> String {
-        if self.what == self.kernel {
-            self.what.clone()
+        if self.label == self.kernel {
+            self.label.clone()
         } else {
-            format!("{} {}", self.kernel, self.what)
+            format!("{} {}", self.kernel, self.label)
         }
     }
 }
 
-/// What the commands of a test did in all its repetitions.
+/// Timings of the commands of a test, summed over all repetitions.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     groups: Vec<Group>,
@@ -101,7 +100,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Adds what a session timed while this load went through it.
+    /// Adds the timings of a session that computed this load.
     pub(crate) fn add(
         &mut self,
         session: &Session,
@@ -110,15 +109,16 @@ impl Commands {
     ) -> tabla::Result<()> {
         self.tokens += f64::from(load.tokens);
         let known = self.groups.len();
-        for (table, laps) in session.command_timings()? {
-            for (cmd, lap) in table.cmds.iter().zip(&laps).filter(|(_, lap)| lap.runs > 0) {
+        for (table, timings) in session.command_timings()? {
+            let timed = table.cmds.iter().zip(&timings);
+            for (cmd, timing) in timed.filter(|(_, timing)| timing.runs > 0) {
                 let at = self.group(table, cmd, precision);
                 let group = &mut self.groups[at];
-                let (bytes, operations) = work(table, cmd, lap, load);
-                // Later loads go through the same commands.
+                let (bytes, operations) = work(table, cmd, timing, load);
+                // Later loads run the same commands.
                 group.commands += usize::from(at >= known);
-                group.runs += u64::from(lap.runs);
-                group.seconds += lap.took.as_secs_f64();
+                group.runs += u64::from(timing.runs);
+                group.seconds += timing.took.as_secs_f64();
                 group.bytes += bytes;
                 group.operations += operations;
             }
@@ -127,14 +127,14 @@ impl Commands {
     }
 
     fn group(&mut self, table: &Table, cmd: &DispatchCmd, precision: Precision) -> usize {
-        let what = without_layer(label(table, cmd));
+        let label = without_layer(label(table, cmd));
         let kernel = cmd.kernel.name();
-        let same = |g: &Group| (g.table, &g.kernel, &g.what) == (table.name, &kernel, &what);
-        self.groups.iter().position(same).unwrap_or_else(|| {
+        let is_equal = |g: &Group| (g.table, &g.kernel, &g.label) == (table.name, &kernel, &label);
+        self.groups.iter().position(is_equal).unwrap_or_else(|| {
             self.groups.push(Group {
                 table: table.name,
                 kernel,
-                what,
+                label,
                 arithmetic: Arithmetic::of(table, cmd, precision),
                 commands: 0,
                 runs: 0,
@@ -146,18 +146,18 @@ impl Commands {
         })
     }
 
-    /// Whether nothing was timed.
+    /// Whether there are no timings.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// One object for each group.
+    /// Returns one JSON object per group.
     pub(crate) fn objects(&self) -> Vec<Value> {
         let object = |g: &Group| {
             json!({
                 "table": g.table,
                 "kernel": g.kernel,
-                "what": g.what,
+                "what": g.label,
                 "arithmetic": g.arithmetic.name(),
                 "commands": g.commands,
                 "runs": g.runs,
@@ -169,18 +169,18 @@ impl Commands {
         self.groups.iter().map(object).collect()
     }
 
-    /// Writes a table, what takes longest first. Every figure is of a token.
+    /// Prints a table, slowest group first. All values are per token.
     pub(crate) fn print(&self, test: &str, limits: Limits) -> Result<(), Failure> {
         let mut groups: Vec<&Group> = self.groups.iter().collect();
         groups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        let all: f64 = groups.iter().map(|group| group.seconds).sum();
+        let total: f64 = groups.iter().map(|group| group.seconds).sum();
         let mut rows = vec![HEADS.map(str::to_string).to_vec()];
         for g in groups {
             rows.push(vec![
                 g.name(),
                 g.commands.to_string(),
                 format!("{:.1}", g.seconds / self.tokens * 1e6),
-                percent(g.seconds, all),
+                percent(g.seconds, total),
                 format!("{:.3}", g.bytes / self.tokens / 1e6),
                 format!("{:.1}", g.bytes / g.seconds / 1e9),
                 percent(g.bytes / g.seconds, limits.memory),
@@ -191,8 +191,8 @@ impl Commands {
             ]);
         }
         terminal::line(&format!(
-            "\n{test}, {:.1} us a token:\n",
-            all / self.tokens * 1e6
+            "\n{test}, {:.1} us per token:\n",
+            total / self.tokens * 1e6
         ))?;
         print_rows(&rows)
     }
@@ -202,10 +202,10 @@ const HEADS: [&str; 11] = [
     "command", "n", "us", "time", "MB", "GB/s", "memory", "GFLOP", "GFLOP/s", "peak", "of",
 ];
 
-/// Writes a table of equally many cells in each row, the first of which has the heads.
+/// Prints a Markdown table. The first row has the column names; all rows have equal length.
 pub(crate) fn print_rows(rows: &[Vec<String>]) -> Result<(), Failure> {
     let columns = rows.first().map_or(0, Vec::len);
-    // The rule below the heads has two characters at least.
+    // The separator row needs at least two characters per column.
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.chain([2]).max()
@@ -220,7 +220,7 @@ pub(crate) fn print_rows(rows: &[Vec<String>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row; the first cell stands to the left.
+/// Formats a row; the first cell is left-aligned, the others right-aligned.
 fn line(cells: &[String], widths: &[usize]) -> String {
     let mut line = String::from("|");
     for (column, (cell, &width)) in cells.iter().zip(widths).enumerate() {
@@ -232,7 +232,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     line
 }
 
-/// The row below the heads.
+/// Formats the separator row.
 fn rule(widths: &[usize]) -> String {
     let mut line = String::from("|");
     for (column, &width) in widths.iter().enumerate() {
@@ -250,32 +250,32 @@ fn percent(part: f64, whole: f64) -> String {
     }
 }
 
-/// What a command is for: the weight that it reads, or its operation.
+/// Returns the label of a command: the weight that it reads, or its operation.
 pub(crate) fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
     let label = table.labels.get(cmd.label as usize);
     label.map_or(cmd.kernel.op.name(), String::as_str)
 }
 
-/// `blk.ffn_up` of `blk.7.ffn_up`.
+/// Removes the layer number: `blk.7.ffn_up` becomes `blk.ffn_up`.
 fn without_layer(label: &str) -> String {
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let parts: Vec<&str> = label.split('.').filter(|part| !number(part)).collect();
     parts.join(".")
 }
 
-/// Bytes of weights and of the cache that a command moved in all its runs, each once a run, and
-/// operations. Runs of a load are taken to be equally wide.
+/// Returns the bytes of weights and KV cache that a command moved in all runs, each counted once per
+/// run, and its operations. Assumes that all runs of a load have the same number of tokens.
 pub(crate) fn work(
     table: &Table,
     cmd: &DispatchCmd,
-    lap: &CommandTiming,
+    timing: &CommandTiming,
     load: Load,
 ) -> (f64, f64) {
-    let (runs, tokens) = (f64::from(lap.runs), f64::from(load.tokens));
-    let live = (tokens / runs).min(f64::from(table.tokens));
+    let (runs, tokens) = (f64::from(timing.runs), f64::from(load.tokens));
+    let active = (tokens / runs).min(f64::from(table.tokens));
     let depth = f64::from(load.depth);
-    // A run ends at the position of its last token; a token sees those up to its own.
-    let (reached, seen) = (
+    // Averages: the position at which a run ends, and the number of positions that a token attends to.
+    let (end, attended) = (
         depth + tokens * (runs + 1.0) / (2.0 * runs),
         depth + (tokens + 1.0) / 2.0,
     );
@@ -285,12 +285,14 @@ pub(crate) fn work(
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
     let bytes: f64 = match cmd.kernel.op {
         Op::Attention | Op::AttendPart => cached()
-            .map(|s| row_bytes(s.bytes(), s.rows) * reached.min(f64::from(table.window(cmd))))
+            .map(|s| row_bytes(s.bytes(), s.rows) * end.min(f64::from(table.window(cmd))))
             .sum(),
-        Op::RopeKv => cached().map(|s| row_bytes(s.bytes(), s.rows) * live).sum(),
+        Op::RopeKv => cached()
+            .map(|s| row_bytes(s.bytes(), s.rows) * active)
+            .sum(),
         Op::Embed | Op::EmbedAdd => {
             let w = table.slot(cmd.slots[WEIGHT]);
-            row_bytes(w.bytes(), w.rows) * live
+            row_bytes(w.bytes(), w.rows) * active
         }
         _ => {
             let others =
@@ -298,16 +300,16 @@ pub(crate) fn work(
             cost.bytes as f64 - others.map(|s| s.bytes() as f64).sum::<f64>()
         }
     };
-    // What has a row for each token does nothing for those that are not there.
+    // Commands with a row per token skip unused rows.
     let rows = slots().any(|s| matches!(s.place, BufferId::Scratch(_)) && s.rows == table.tokens);
     let mut share = if rows {
-        live / f64::from(table.tokens)
+        active / f64::from(table.tokens)
     } else {
         1.0
     };
     if matches!(cmd.kernel.op, Op::Attention | Op::AttendPart) {
         let positions = f64::from(table.window(cmd));
-        share *= seen.min(positions) / positions;
+        share *= attended.min(positions) / positions;
     }
     (bytes * runs, cost.flops as f64 * share * runs)
 }
@@ -317,13 +319,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_of_a_weight_are_one_group() {
+    fn removes_layer_numbers() {
         assert_eq!(without_layer("blk.12.ffn_up.weight"), "blk.ffn_up.weight");
         assert_eq!(without_layer("argmax"), "argmax");
     }
 
     #[test]
-    fn a_table_has_columns_of_one_width() {
+    fn aligns_columns() {
         let cells = ["ab".to_string(), "1".to_string()];
         assert_eq!(line(&cells, &[3, 2]), "| ab  |  1 |");
         assert_eq!(rule(&[3, 2]), "| --- | -: |");

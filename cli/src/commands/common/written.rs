@@ -1,4 +1,4 @@
-//! Progress and report of commands that write a model.
+//! Progress and report of `tabla quantize` and `tabla convert`.
 
 use crate::args::source_name;
 use crate::output::Failure;
@@ -9,39 +9,38 @@ use std::path::Path;
 use tabla::dtype::DType;
 use tabla::{ConversionReport, QuantMix, Source, TensorReport};
 
-/// Does something for a while: with a bar, and until the user presses Ctrl-C.
+/// Runs `work` with a progress bar, until Ctrl-C.
 pub(crate) fn with_bar<T>(
-    doing: &str,
+    action: &str,
     source: &Source,
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> tabla::Result<T>,
 ) -> Result<T, Failure> {
     terminal::catch_interrupt(None)?;
-    let bar = Progress::new(&format!("{doing} {}", source_name(source)), 100);
-    let done = work(&mut |done, all| {
-        // No file has so many elements that a hundred times as many wrap.
-        bar.at(done.saturating_mul(100) / all.max(1));
+    let bar = Progress::new(&format!("{action} {}", source_name(source)), 100);
+    let result = work(&mut |done, total| {
+        bar.set_position(done.saturating_mul(100) / total.max(1));
         if terminal::interrupted() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
-    Ok(done?)
+    Ok(result?)
 }
 
-/// What was written, and where.
-pub(crate) struct What<'a> {
+/// Report of a written model.
+pub(crate) struct Report<'a> {
     pub(crate) name: &'a str,
     pub(crate) mix: Option<&'a QuantMix>,
     pub(crate) output: &'a Path,
-    /// Whether importance was asked for.
+    /// Whether an importance matrix was given.
     pub(crate) importance: bool,
 }
 
-impl What<'_> {
-    /// Says what became of each tensor, and what the model lacks.
-    pub(crate) fn say(&self, written: &ConversionReport) -> Result<(), Failure> {
-        note(written);
+impl Report<'_> {
+    /// Prints notes, a line per tensor and the totals.
+    pub(crate) fn print(&self, written: &ConversionReport) -> Result<(), Failure> {
+        print_notes(written);
         let tensors = &written.tensors;
         let width = tensors.iter().map(|t| t.name.len()).max().unwrap_or(0);
         for tensor in tensors {
@@ -49,7 +48,7 @@ impl What<'_> {
         }
         let [before, after, elements] = sums(tensors);
         terminal::line(&format!(
-            "{}: {} -> {}, {:.2} bits for each of {} parameters",
+            "{}: {} -> {}, {:.2} bits per weight, {} parameters",
             self.name,
             terminal::bytes(before),
             terminal::bytes(after),
@@ -66,18 +65,18 @@ impl What<'_> {
         if t.from != t.to {
             line += &format!("  error {:.5}", t.error);
         }
-        if let Some(wanted) = t.requested {
-            line += &format!("  ({wanted} does not fit the rows)");
+        if let Some(requested) = t.requested {
+            line += &format!("  ({requested} is not supported for this row size)");
         }
         if self.importance && t.from != t.to && !t.weighted {
-            line += "  (no importance)";
+            line += "  (not in the importance matrix)";
         }
         line
     }
 
-    /// The same as one JSON object.
-    pub(crate) fn say_json(&self, written: &ConversionReport) -> Result<(), Failure> {
-        note(written);
+    /// Prints notes and one JSON object.
+    pub(crate) fn print_json(&self, written: &ConversionReport) -> Result<(), Failure> {
+        print_notes(written);
         let tensors = &written.tensors;
         let tensor = |t: &TensorReport| {
             json!({
@@ -104,14 +103,14 @@ impl What<'_> {
     }
 }
 
-/// What the model lacks.
-fn note(written: &ConversionReport) {
+/// Prints notes about parts of the model that were not written.
+fn print_notes(written: &ConversionReport) {
     for note in &written.notes {
         terminal::note(&terminal::one_line(note));
     }
 }
 
-/// Bytes before, bytes now, elements.
+/// Returns bytes before, bytes after and elements.
 fn sums(tensors: &[TensorReport]) -> [u64; 3] {
     tensors.iter().fold([0; 3], |[before, after, elements], t| {
         [

@@ -1,10 +1,10 @@
-//! Answers that follow a grammar, and guesses at their tokens.
+//! Tests of structured output and speculation.
 
 use super::tabla;
 use serde_json::Value;
 
 #[test]
-fn an_answer_is_what_its_schema_says() {
+fn output_follows_schema_and_grammar() {
     let schema = r#"{"type":"object","properties":{"pet":{"enum":["dog","cat"]},"age":{"type":"integer","maximum":20}},"required":["pet","age"],"additionalProperties":false}"#;
     let answer = tabla(&["-q", "-n", "100", "--seed", "3", "-j", schema]);
     let value: Value = serde_json::from_str(answer.text().trim_start_matches("Once upon a time"))
@@ -21,20 +21,28 @@ fn an_answer_is_what_its_schema_says() {
 }
 
 #[test]
-fn what_is_no_grammar_is_refused() {
-    let bad = tabla(&["-q", "--grammar", "root ::= ("]);
-    assert_eq!(bad.code, Some(1), "{}", bad.stderr);
-    let bad = tabla(&["-q", "-j", "{"]);
-    assert_eq!(bad.code, Some(1), "{}", bad.stderr);
-    assert!(bad.stderr.contains("the schema: "), "{}", bad.stderr);
-    let bad = tabla(&["-q", "--json-schema-file", "no such file"]);
-    assert!(bad.stderr.contains("no such file: "), "{}", bad.stderr);
+fn rejects_invalid_grammars() {
+    let invalid = tabla(&["-q", "--grammar", "root ::= ("]);
+    assert_eq!(invalid.code, Some(1), "{}", invalid.stderr);
+    let invalid = tabla(&["-q", "-j", "{"]);
+    assert_eq!(invalid.code, Some(1), "{}", invalid.stderr);
+    assert!(
+        invalid.stderr.contains("invalid JSON schema: "),
+        "{}",
+        invalid.stderr
+    );
+    let invalid = tabla(&["-q", "--json-schema-file", "no such file"]);
+    assert!(
+        invalid.stderr.contains("cannot read no such file"),
+        "{}",
+        invalid.stderr
+    );
     let both = tabla(&["--grammar", "x", "-j", "{}"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
 }
 
 #[test]
-fn guesses_change_no_word() {
+fn speculation_does_not_change_the_output() {
     let plain = tabla(&["-q", "-n", "60", "--seed", "1"]);
     let lookup = tabla(&["-q", "-n", "60", "--seed", "1", "--lookup"]);
     assert_eq!(lookup.text(), plain.text());

@@ -1,5 +1,4 @@
-//! The arguments of commands that answer, beside how tokens are picked: the grammar that an answer
-//! follows, and guesses at its tokens.
+//! Options for structured output and speculation.
 
 use crate::output::Failure;
 use clap::Args;
@@ -10,33 +9,34 @@ use std::sync::Arc;
 use tabla::text::{CompiledGrammar, Grammar};
 use tabla::{Model, StepTables};
 
-/// What an answer may be.
+/// Constraints on the generated text.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Structure")]
+#[command(next_help_heading = "Structured output")]
 #[group(multiple = false)]
 pub(crate) struct StructureArgs {
-    /// A grammar in GBNF that the answer follows
+    /// GBNF grammar that constrains the generated text
     #[arg(long, value_name = "GBNF")]
     grammar: Option<String>,
-    /// The same from a file
+    /// File with a GBNF grammar
     #[arg(long, value_name = "FILE")]
     grammar_file: Option<PathBuf>,
-    /// A JSON schema that the answer follows; {} is any JSON object
+    /// JSON schema that constrains the generated text; {} allows any JSON object
     #[arg(short, long, value_name = "JSON")]
     json_schema: Option<String>,
-    /// The same from a file
+    /// File with a JSON schema
     #[arg(long, value_name = "FILE")]
     json_schema_file: Option<PathBuf>,
 }
 
 impl StructureArgs {
-    /// The grammar that was asked for, for a model.
+    /// Compiles the grammar or schema for a model.
     pub(crate) fn grammar(&self, model: &Model) -> Result<Option<Arc<CompiledGrammar>>, Failure> {
         let grammar = match (self.gbnf()?, self.schema()?) {
             (Some(text), _) => Grammar::Gbnf(text),
             (None, Some(text)) => {
                 let schema = serde_json::from_str(&text);
-                let schema = schema.map_err(|e| Failure::new(format!("the schema: {e}")))?;
+                let schema =
+                    schema.map_err(|e| Failure::new(format!("invalid JSON schema: {e}")))?;
                 match schema {
                     serde_json::Value::Object(keys) if keys.is_empty() => Grammar::JsonObject,
                     schema => Grammar::JsonSchema(schema),
@@ -58,36 +58,38 @@ impl StructureArgs {
     }
 }
 
-/// The bounds of grammars are far below this.
+/// Maximum size of a grammar or schema file. The grammar engine has much lower limits.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 fn read(path: &PathBuf) -> Result<String, Failure> {
-    let failed = |e| Failure::new(format!("{}: {e}", path.display()));
+    let fail = |cause| Failure::file("read", path, cause);
     let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(fail)?;
     let mut file = file.take(FILE_BYTES_MAX + 1);
-    let bytes = file.read_to_string(&mut text).map_err(failed)?;
+    let bytes = file.read_to_string(&mut text).map_err(fail)?;
     if bytes as u64 > FILE_BYTES_MAX {
-        let message = format!("{}: over {FILE_BYTES_MAX} bytes", path.display());
+        let message = format!("{} exceeds {FILE_BYTES_MAX} bytes", path.display());
         return Err(Failure::new(message));
     }
     Ok(text)
 }
 
-/// DraftStats at the tokens to come, which change how fast they come and nothing else.
+/// Speculative decoding. It changes the speed of generation and not the tokens.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationArgs {
-    /// DraftStats what stood behind the last tokens before, as long as that pays
+    /// Speculate with prompt lookup: draft tokens that followed earlier occurrences of the last tokens.
+    /// Disabled automatically while it is slower
     #[arg(long, conflicts_with = "model_draft")]
     pub(crate) lookup: bool,
-    /// A smaller model with the same vocabulary that guesses, as long as that pays
+    /// Speculate with a smaller draft model that has the same vocabulary. Disabled automatically while
+    /// it is slower
     #[arg(long, value_name = "FILE")]
     pub(crate) model_draft: Option<PathBuf>,
 }
 
 impl SpeculationArgs {
-    /// The tables that check guesses, where there are any.
+    /// Returns wide step tables, which verify draft tokens, if speculation is enabled.
     pub(crate) fn steps(&self) -> StepTables {
         match self.lookup || self.model_draft.is_some() {
             true => StepTables::MultiRow,
