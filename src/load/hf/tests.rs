@@ -179,7 +179,7 @@ fn rejects_mlx_tensors_that_contradict_the_configuration() {
     assert_rejected(
         &mlx(&[8, 16], &[8, 2], ""),
         &four,
-        "tensor lm_head.scales of type u8",
+        "tensor lm_head.scales: unsupported type u8",
     );
     assert_rejected(
         &mlx(&[8, 16], &[8, 2], "F16"),
