@@ -47,7 +47,7 @@ fn perplexity(nll: &[f64]) -> (f64, f64, usize) {
 }
 
 fn check(object: &Value, nll: &[f64]) {
-    let (perplexity, error, count) = self::perplexity(nll);
+    let (perplexity, error, count) = perplexity(nll);
     assert_eq!(object["scored"], count, "{object}");
     for (name, expected) in [("perplexity", perplexity), ("error", error)] {
         let number = object[name].as_f64().expect("a number");
