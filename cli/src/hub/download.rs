@@ -39,7 +39,7 @@ impl Download<'_> {
         let on_wait = || {
             (self.report)(&format!(
                 "waiting for another process that downloads {name}"
-            ))
+            ));
         };
         let _lock = cache.lock(&remote.etag, on_wait)?;
         let blob = cache.blob(&remote.etag);

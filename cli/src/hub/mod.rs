@@ -76,6 +76,7 @@ pub(crate) enum Access {
 
 impl Access {
     /// Returns `Cache` for `--offline`, or if `HF_HUB_OFFLINE` is set.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the value of --offline")]
     pub(crate) fn new(offline: bool) -> Self {
         if offline {
             return Self::Cache;

@@ -201,6 +201,7 @@ pub fn table(case: &Case, device: &Device) -> Table {
 }
 
 /// Runs the command of `op` in a case; `set` may change the operands before.
+#[expect(clippy::too_many_lines, reason = "one case, from operands to results")]
 pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Vec<u8>)) -> Outcome {
     let table = table(case, device);
     let at = table.cmds.iter().position(|c| c.kernel.op == op);

@@ -13,6 +13,10 @@ pub(super) enum Fragment<'t> {
 
 /// Options of an added token, as in `tokenizer.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the fields of AddedToken in tokenizer.json"
+)]
 pub(super) struct AddedTokenOptions {
     /// Whether the white space before it is removed.
     pub(super) lstrip: bool,

@@ -242,7 +242,7 @@ impl Tokenizer {
                 Fragment::Text(text) => {
                     steps::pre_tokenize(&self.steps, text, position, deadline, |word| {
                         self.model.encode(word, &mut scratch, ids)
-                    })?
+                    })?;
                 }
             }
             position = Position::Later;

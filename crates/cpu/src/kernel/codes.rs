@@ -244,7 +244,7 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
             let panels = first..range.end.min(first + panels_at_once);
             match quantize::width(live, S::TOKENS) {
                 _ if live > S::TOKENS => {
-                    gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch)
+                    gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch);
                 }
                 1 => gemv_tile::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
                 2 => gemv_tile::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
@@ -326,6 +326,10 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
 }
 
 /// Computes the sums of some panels for all tokens.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the AMX path and the tiles of every level share the loop over columns"
+)]
 #[inline(always)]
 fn gemm_tile<S: Simd, C: Formats>(
     s: S,

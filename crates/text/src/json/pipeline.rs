@@ -217,6 +217,7 @@ impl Pipeline {
         self.push(Step::Normalize(normalization))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm per normalizer")]
     fn normalize(&mut self, normalizer: &Normalizer) -> Result<()> {
         match normalizer {
             Normalizer::Sequence { normalizers } => {

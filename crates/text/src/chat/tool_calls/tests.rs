@@ -43,7 +43,7 @@ fn parts(format: &ChatFormat, output: &str, step: usize) -> Vec<MessageDelta> {
         match (merged.last_mut(), delta) {
             (Some(MessageDelta::Content(text)), MessageDelta::Content(more))
             | (Some(MessageDelta::Reasoning(text)), MessageDelta::Reasoning(more)) => {
-                text.push_str(&more)
+                text.push_str(&more);
             }
             (_, delta) => merged.push(delta),
         }
