@@ -10,7 +10,10 @@ use tabla::{
     DeviceChoice, GenerateOptions, LoadOptions, Model, Sampling, Session, Source, SpeculateOptions,
 };
 
-#[expect(clippy::too_many_lines, reason = "a benchmark, from arguments to the table")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a benchmark, from arguments to the table"
+)]
 fn main() {
     let args = std::env::args().skip(1).filter(|a| a != "--bench");
     let args: Vec<String> = args.collect();

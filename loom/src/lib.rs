@@ -2,14 +2,14 @@
 //! every thread interleaving.
 #![cfg(test)]
 
-#[path = "../../src/decode/notifier.rs"]
-mod notifier;
 #[path = "../../src/decode/cancel.rs"]
 mod cancel;
-#[path = "../../src/decode/request_queue.rs"]
-mod request_queue;
+#[path = "../../src/decode/notifier.rs"]
+mod notifier;
 #[path = "../../src/decode/output_queue.rs"]
 mod output_queue;
+#[path = "../../src/decode/request_queue.rs"]
+mod request_queue;
 mod sync;
 
 /// The end of a request, in place of `src/decode/end.rs`.
@@ -45,13 +45,13 @@ mod exec {
     }
 }
 
-use notifier::Notifier;
 use cancel::Cancel;
 use end::End;
-use request_queue::{Received, RequestQueue, Message, WaitPolicy};
 use loom::thread;
-use output_queue::{OutputQueue, OutputEvent};
+use notifier::Notifier;
+use output_queue::{OutputEvent, OutputQueue};
 use request::Request;
+use request_queue::{Message, Received, RequestQueue, WaitPolicy};
 use std::sync::Arc;
 
 /// Receives all tokens until the end.
@@ -133,7 +133,8 @@ fn stop_request_still_receives_the_end() {
 fn notifier_wakes_for_every_queue() {
     loom::model(|| {
         let notifier = Arc::new(Notifier::new());
-        let output_queues = [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
+        let output_queues =
+            [(); 2].map(|()| Arc::new(OutputQueue::new(Some(Arc::clone(&notifier)))));
         let model = thread::spawn({
             let output_queues = output_queues.clone();
             move || {
@@ -145,7 +146,10 @@ fn notifier_wakes_for_every_queue() {
         let (mut ended, mut tokens) = (0, 0);
         while ended < 2 {
             let generation = notifier.generation();
-            match output_queues.iter().find_map(|output_queue| output_queue.try_next()) {
+            match output_queues
+                .iter()
+                .find_map(|output_queue| output_queue.try_next())
+            {
                 Some(OutputEvent::End(_)) => ended += 1,
                 Some(OutputEvent::Token(7, _)) => tokens += 1,
                 Some(other) => panic!("unexpected event {other:?}"),
@@ -189,20 +193,25 @@ fn timeout_does_not_lose_messages() {
         let request_queue = Arc::new(RequestQueue::new());
         let output_queue = Arc::new(OutputQueue::new(None));
         let sender = thread::spawn({
-            let (request_queue, output_queue) = (Arc::clone(&request_queue), Arc::clone(&output_queue));
+            let (request_queue, output_queue) =
+                (Arc::clone(&request_queue), Arc::clone(&output_queue));
             move || request_queue.send(Message::Start(Request(output_queue)))
         });
         let first = request_queue.receive(WaitPolicy::Timeout(std::time::Duration::ZERO));
         if matches!(first, Received::Empty) {
             sender.join().expect("thread ends");
-            assert!(matches!(request_queue.receive(WaitPolicy::NoWait), Received::Message(_)));
+            assert!(matches!(
+                request_queue.receive(WaitPolicy::NoWait),
+                Received::Message(_)
+            ));
         } else {
             drop(first);
             sender.join().expect("thread ends");
         }
         assert!(receive_tokens(&output_queue).is_empty());
         request_queue.send(Message::Call(Box::new(|_| {})));
-        let Received::Message(Message::Call(work)) = request_queue.receive(WaitPolicy::Forever) else {
+        let Received::Message(Message::Call(work)) = request_queue.receive(WaitPolicy::Forever)
+        else {
             panic!("message was sent");
         };
         work(&mut engine::Engine);
