@@ -376,8 +376,7 @@ fn names_problems_of_a_configuration() {
         &folder,
         ErrorKind::Format,
         &[
-            "tensor model.embed_tokens.weight is [288, 64]",
-            "wants [288, 128]",
+            "tensor model.embed_tokens.weight: expected shape [288, 128], got [288, 64]",
         ],
     );
 }

@@ -107,9 +107,9 @@ fn rejects_unsupported_cache_types() {
         assert!(error.message().contains(words), "{error}");
         error.kind()
     };
-    let heads = "heads of a multiple of 64 elements, not of";
+    let heads = "requires a head dimension that is a multiple of 64";
     assert_eq!(refused("llama", DType::Q8_0, heads), ErrorKind::Unsupported);
-    let known = "known types are f16, f32, q8_0";
+    let known = "supported types are f16, f32, q8_0";
     assert_eq!(
         refused("bitnet_tq", DType::Q4_0, known),
         ErrorKind::Argument
