@@ -375,9 +375,7 @@ fn names_problems_of_a_configuration() {
     assert_rejected(
         &folder,
         ErrorKind::Format,
-        &[
-            "tensor model.embed_tokens.weight: expected shape [288, 128], got [288, 64]",
-        ],
+        &["tensor model.embed_tokens.weight: expected shape [288, 128], got [288, 64]"],
     );
 }
 

@@ -125,6 +125,23 @@ const LOCAL_PATHS: &[&str] = &[
     concat!("/Us", "ers/"),
 ];
 
+/// Vague words with a plain replacement, and names that standard terms replaced.
+const PROSE: &[(&str, &str)] = &[
+    (concat!("beh", "ind"), "after"),
+    (concat!("in fro", "nt of"), "before"),
+    (concat!("bes", "ide"), "next to"),
+    (concat!("so m", "any"), "N"),
+    (concat!("who", "ever"), "the caller"),
+    (concat!("nob", "ody"), "no one; name the component"),
+    (concat!("floor", " plan"), "dependency rules"),
+    (concat!("Patien", "ce"), "WaitPolicy"),
+    (concat!("Stee", "ring"), "LogitBiases"),
+    (concat!("Gues", "ser"), "Drafter"),
+];
+
+/// Files whose older sections keep their wording.
+const OLD_PROSE: &[&str] = &["docs/performance.md"];
+
 /// Functions of the C ABI that cannot panic, or that only call a guarded function.
 const UNGUARDED: &[&str] = &[
     "tabla_last_error",
@@ -168,6 +185,11 @@ fn architecture_names_are_in_src_arch_only() {
 #[test]
 fn files_begin_with_a_description() {
     check(first_lines);
+}
+
+#[test]
+fn prose_has_no_vague_words() {
+    check(prose);
 }
 
 #[test]
@@ -275,6 +297,34 @@ fn read_tree() -> Vec<File> {
 fn check(rule: fn(&[File]) -> Vec<String>) {
     let findings = rule(tree());
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+/// Finds the words of [`PROSE`].
+fn prose(files: &[File]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in files {
+        if OLD_PROSE.contains(&file.path.as_str()) {
+            continue;
+        }
+        let mut at = 0;
+        for line in file.text.split_inclusive('\n') {
+            for (word, instead) in PROSE.iter().filter(|(word, _)| has_word(line, word)) {
+                findings.push(file.finding(at, format!("`{word}`: write `{instead}`")));
+            }
+            at += line.len();
+        }
+    }
+    findings
+}
+
+/// Returns whether a line has a word, in lower case or with a capital first letter.
+fn has_word(line: &str, word: &str) -> bool {
+    let line = line.to_lowercase();
+    let word = word.to_lowercase();
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(&word).any(|(at, _)| {
+        !line[..at].ends_with(is_inside) && !line[at + word.len()..].starts_with(is_inside)
+    })
 }
 
 /// Finds operations without a shader or CPU kernel, and shaders and kernels without an operation.

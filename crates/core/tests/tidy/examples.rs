@@ -206,6 +206,21 @@ fn finds_long_and_unfinished_files() {
     );
 }
 
+#[test]
+fn finds_vague_words() {
+    let text = format!("// {0}s\n// {0} it\n", PROSE[0].0);
+    let capital = format!(
+        "{}{} waits",
+        PROSE[5].0[..1].to_uppercase(),
+        &PROSE[5].0[1..]
+    );
+    check(
+        prose,
+        &[("src/a.rs", &text), ("docs/a.md", &capital)],
+        &["src/a.rs:2: ", "docs/a.md:1: "],
+    );
+}
+
 /// Finding if `b.rs` depends on `a.rs`.
 const CYCLE: &[&str] = &["cli/src/a.rs:2: import cycle: a.rs -> b.rs -> a.rs"];
 

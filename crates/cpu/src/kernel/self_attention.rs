@@ -88,8 +88,8 @@ fn in_sequence(rows: &[Row]) -> usize {
 /// Rows of the sequence of row `t`, at most `reach` before and after it.
 #[inline(always)]
 fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
-    let behind = reach.min(rows.len() - t - 1);
-    t - before(rows, t).min(reach)..t + in_sequence(&rows[t..=t + behind])
+    let after = reach.min(rows.len() - t - 1);
+    t - before(rows, t).min(reach)..t + in_sequence(&rows[t..=t + after])
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
