@@ -263,12 +263,18 @@ fn errors_leave_no_output() {
     let from = golden("llama.gguf");
     let new = folder.path("new");
     for (args, expected) in [
-        ([&*from, &existing, "f32"], "is there already"),
+        (
+            [&*from, &existing, "f32"],
+            "already exists, expected a new folder",
+        ),
         (
             [&from, &new, "q4_k_m"],
             "safetensors output supports F32, F16 and BF16",
         ),
-        ([&existing, &folder.path("x.gguf"), "f32"], "holds no model"),
+        (
+            [&existing, &folder.path("x.gguf"), "f32"],
+            "a directory without a model",
+        ),
     ] {
         let ran = tabla(&["convert", args[0], args[1], "--dtype", args[2]]);
         assert!(!ran.status.success(), "{args:?}");

@@ -55,7 +55,7 @@ fn rejects_invalid_embedding_options() {
     );
     check_failure(
         &embed(&["--pooling", "mean", "--dimensions", "9999"]),
-        "9999 dimensions",
+        "dimensions must be at most 192, got 9999",
     );
     check_failure(&embed(&["--pooling", "mean", "-c", "1"]), "limit is 1");
     let cut = embed(&["--pooling", "mean", "-c", "2", "--truncate"]);
