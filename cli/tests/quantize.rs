@@ -435,7 +435,7 @@ fn errors_keep_existing_files() {
     }
     let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn=iq2_xxs"]);
     assert!(
-        error.contains("iq2_xxs is read here and not written"),
+        error.contains("quantizing to iq2_xxs is not supported"),
         "{error}"
     );
     let error = error_of(&[&from, &old, "Q8_0", "--tensor-type", "attn"]);

@@ -57,7 +57,10 @@ fn rejects_invalid_embedding_options() {
         &embed(&["--pooling", "mean", "--dimensions", "9999"]),
         "dimensions must be at most 192, got 9999",
     );
-    check_failure(&embed(&["--pooling", "mean", "-c", "1"]), "limit is 1");
+    check_failure(
+        &embed(&["--pooling", "mean", "-c", "1"]),
+        "expected at most 1",
+    );
     let cut = embed(&["--pooling", "mean", "-c", "2", "--truncate"]);
     assert_eq!(cut.code, Some(0), "{}", cut.stderr);
     assert_eq!(embed(&["--pooling", "median"]).code, Some(2));
