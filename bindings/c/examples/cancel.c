@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before the library starts threads */
 
     model = tabla_load_model(argc > 2 ? argv[2] : NULL, NULL, 0);
-    session = tabla_session_new(model);
+    session = model != NULL ? tabla_session_new(model) : NULL;
     if (session == NULL) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;

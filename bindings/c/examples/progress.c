@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &options);
     puts("");
     info.struct_size = sizeof info;
-    if (tabla_model_info(model, &info) != TABLA_OK) {
+    if (model == NULL || tabla_model_info(model, &info) != TABLA_OK) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;
     }
