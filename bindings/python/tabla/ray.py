@@ -276,6 +276,11 @@ class _EnginePool:
         return given, failed
 
     def shutdown(self) -> None:
-        """Kills all engines."""
+        """Kills all engines that have started; the others end with their handles."""
+        # Ray can leak the CPUs of an actor that is killed while it is being created (ray#27743).
+        starting = [engine for engine, part in self._running.values() if part is None]
         for engine in self._engines:
-            ray.kill(engine)
+            if engine not in starting:
+                ray.kill(engine)
+        self._engines.clear()
+        self._running.clear()
