@@ -1,6 +1,6 @@
 //! Context shifts and truncations: results match a fresh session.
 
-use crate::common::{devices, golden, greedy, picks, session, story, worst};
+use crate::common::{devices, exhaustive, golden, greedy, picks, session, story, worst};
 use std::path::PathBuf;
 use tabla::text::EncodeOptions;
 use tabla::{
@@ -315,7 +315,7 @@ fn random_operations_match_fresh_session() {
                 let mut fresh = session(&model(name), &options);
                 let mut random = Random(0x5eed + u64::from(chunk_tokens));
                 let mut history = Vec::new();
-                for _ in 0..40 {
+                for _ in 0..if exhaustive() { 40 } else { 16 } {
                     history.push(random_operation(&mut s, &mut random));
                     if s.tokens().len() > CONTEXT as usize {
                         s.truncate(CONTEXT as usize);

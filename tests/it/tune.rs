@@ -94,7 +94,7 @@ fn tables_use_the_tuning() {
         return;
     }
     let sources = [
-        Source::BuiltIn,
+        Source::Path(golden("llama.gguf")),
         Source::Path(golden("arch/qwen3moe/model.gguf")),
         Source::Path(golden("arch/bert/model.gguf")),
     ];

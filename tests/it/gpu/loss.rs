@@ -17,12 +17,9 @@ const MEAN: EmbedOptions<'_> = EmbedOptions {
     truncate: false,
 };
 
-/// Loads the built-in model on a new device.
+/// Loads a small model on a new device.
 fn load(options: &LoadOptions) -> (Model, Device) {
-    load_from(&Source::BuiltIn, options)
-}
-
-fn load_from(source: &Source, options: &LoadOptions) -> (Model, Device) {
+    let source = Source::Path(golden("arch/llama_bias/model.gguf"));
     let options = LoadOptions {
         context: 128,
         sequences: 3,
@@ -30,7 +27,7 @@ fn load_from(source: &Source, options: &LoadOptions) -> (Model, Device) {
         embeddings: true,
         ..options.clone()
     };
-    let model = tabla::load(source, &options, &mut |_| {}).unwrap();
+    let model = tabla::load(&source, &options, &mut |_| {}).unwrap();
     let gpu = model.gpu().unwrap();
     (model, gpu)
 }
@@ -122,10 +119,9 @@ fn device_loss_ends_a_generation() {
 /// `DeviceLost` in either order.
 #[test]
 fn device_loss_is_reported_in_any_thread_order() {
-    let source = Source::Path(golden("arch/llama_bias/model.gguf"));
     for options in replays() {
         for round in 0..20 {
-            let (model, gpu) = load_from(&source, &options);
+            let (model, gpu) = load(&options);
             let mut session = prefilled(model);
             let generate = GenerateOptions {
                 burst: 1 + 3 * (round % 2),

@@ -205,9 +205,18 @@ fn base_kernels_run_within_webgpu_limits() {
             (128 << 20, 8)
         );
     }
-    // The other tests use recorded replay.
+    // The other tests use recorded replay, and more tokens and logits.
+    let checks: Vec<(&str, Check)> = CHECKS
+        .iter()
+        .copied()
+        .filter(|(name, _)| exhaustive() || *name != "samplers over odd logits")
+        .map(|(name, check)| match name {
+            "weights of every type" if !exhaustive() => (name, types_shortly as Check),
+            _ => (name, check),
+        })
+        .collect();
     if let Some(device) = devices.first() {
-        run_checks(std::slice::from_ref(device), CHECKS);
+        run_checks(std::slice::from_ref(device), &checks);
     }
 }
 
