@@ -364,7 +364,7 @@ fn soak() {
     let (tokens, modes): (u32, &[Replay]) = if exhaustive {
         (10_000, &[Replay::Auto, Replay::Encoded])
     } else {
-        (5_000, &[Replay::Auto])
+        (4_000, &[Replay::Auto])
     };
     for replay in modes.iter().copied() {
         let mut session = gpu_session(&golden("llama"), replay);
