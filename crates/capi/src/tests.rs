@@ -95,10 +95,8 @@ fn lose_and_reload(replay: Replay) {
     let session = tabla_model_session(model);
     let (mut token, mut count, mut logits) = (0, 0, vec![0f32; 1 << 16]);
     // SAFETY: all pointers are valid during the call.
-    assert_eq!(
-        unsafe { tabla_session_step(session, null(), &raw mut token) },
-        LOST
-    );
+    let status = unsafe { tabla_session_step(session, null(), &raw mut token) };
+    assert_eq!(status, LOST);
     let (capacity, out) = (logits.len(), logits.as_mut_ptr());
     // SAFETY: as above.
     let status =
