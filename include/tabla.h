@@ -1,7 +1,7 @@
 /*
  * Tabla: runtime for language and embedding models.
  *
- *     TablaModel *model = tabla_load_model("model.gguf", NULL, 0);
+ *     TablaModel *model = tabla_load_model("model.gguf", 0);
  *     if (model == NULL) fprintf(stderr, "%s\n", tabla_last_error());
  *     tabla_generate(model, "Once upon a time", NULL, callback, NULL, NULL);
  *     tabla_free_model(model);
@@ -9,19 +9,21 @@
  * Contract:
  *
  *  1. Status. A status is 0 (TABLA_OK) or a TABLA_ERROR_ code. Codes are never changed or reused;
- *     treat an unknown code as an error. tabla_last_error() returns the message. It belongs to the
- *     calling thread and is valid until the next call on that thread.
+ *     treat an unknown code as an error. tabla_last_error() returns the message and
+ *     tabla_last_error_code() the code of the last call that failed on the calling thread; a
+ *     successful call does not change them. The message is valid until the next call that fails.
  *  2. Results are written only on success. The content of output arrays of floats is unspecified
  *     after a failure. Functions that fill an array write the number of values to count. If the
  *     array is NULL, they only write count. If capacity is less than count, they return
  *     TABLA_ERROR_TOO_LARGE.
  *  3. Handles are numbers that the library resolves, not addresses. A handle that is NULL, freed,
  *     never created, or of another type is TABLA_ERROR_HANDLE, never undefined behaviour; so is
- *     freeing twice. Handles can be freed in any order.
+ *     freeing twice. Handles can be freed in any order. Every model has a default session, which
+ *     tabla_model_session() returns and which is freed with the model. tabla_generate(),
+ *     tabla_prefill() and tabla_embed() are short forms of functions on this session.
  *  4. Threads. Any number of sessions and threads share a model. A session executes one call at a
  *     time, from any thread. A second call at the same time is TABLA_ERROR_BUSY, and a call from the
- *     session's own callback is TABLA_ERROR_REENTRANT; neither waits. The same holds for the model's
- *     own sequence, which tabla_generate() and similar functions use. Functions that only read a
+ *     session's own callback is TABLA_ERROR_REENTRANT; neither waits. Functions that only read a
  *     model (properties, tokenizer, chat templates) can be called at any time, and so can functions
  *     that cancel or free. These work from any thread and from callbacks: a running call ends early,
  *     and the memory is released after it has returned.
@@ -39,13 +41,12 @@
  *  9. Memory that the library allocates belongs to a handle; never pass it to free(). Returned
  *     strings belong to the library. A failed allocation is TABLA_ERROR_MEMORY.
  * 10. The library prints nothing (GPU drivers may), installs no signal handlers and never exits the
- *     process. Log messages go to tabla_set_log_callback(). All exported names start with tabla_.
+ *     process. Log messages go to tabla_log_set_callback(). All exported names start with tabla_.
  *
  * Calling threads need a stack of at least 512 KiB. Strings are NUL-terminated UTF-8, and paths are
  * NUL-terminated bytes of the file system, unless a length is passed. docs/ABI.md explains the
  * contract and lists the codes.
  */
-
 
 #ifndef TABLA_H
 #define TABLA_H
@@ -55,155 +56,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** No token: the text of the piece was held back until the end of the answer. */
-#define TABLA_NO_TOKEN UINT32_MAX
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
 
-/** The answer has not ended: `TablaPiece.finish`. */
-#define TABLA_FINISH_NONE (-1)
-
-/** Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`. */
-#define TABLA_FINISH_STOP 0
-
-/** Finish reason: `max_tokens` tokens were generated. */
-#define TABLA_FINISH_LENGTH 1
-
-/** Finish reason: the context is full. */
-#define TABLA_FINISH_CONTEXT 2
-
-/** Finish reason: the callback returned another value than 0, or `tabla_session_end` was called. */
-#define TABLA_FINISH_CALLBACK 3
-
-/** Finish reason: `tabla_cancel`, `tabla_session_cancel` or `tabla_batch_cancel` was called. */
-#define TABLA_FINISH_CANCELLED 4
-
-/** Finish reason: an error. In a batch, `TablaPiece.status` is its code. */
-#define TABLA_FINISH_FAILED 5
-
-/** Pooling of the model's configuration: `TablaEmbedOptions.pooling`. */
-#define TABLA_POOLING_MODEL 0
-
-/** Mean of all token embeddings of the text. */
-#define TABLA_POOLING_MEAN 1
-
-/** Embedding of the first token (CLS). */
-#define TABLA_POOLING_CLS 2
-
-/** Embedding of the last token. */
-#define TABLA_POOLING_LAST 3
-
-/** Maximum of each dimension over all tokens. */
-#define TABLA_POOLING_MAX 4
-
-/** Version of this ABI. It increases when programs must be recompiled. */
-#define TABLA_ABI_VERSION 1
-
-/** Text format of `tabla_table`, one line for each command. */
-#define TABLA_TABLE_TEXT 0
-
-/** JSON format of `tabla_table`: an array with one object for each command. */
-#define TABLA_TABLE_JSON 1
-
-/** No speculative decoding: `TablaGenerateOptions.speculate`. */
-#define TABLA_SPECULATE_OFF 0
-
-/** Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens. */
-#define TABLA_SPECULATE_LOOKUP 1
-
-/** Draft model: drafts tokens with the model `TablaGenerateOptions.draft`. */
-#define TABLA_SPECULATE_DRAFT 2
-
-/** Any JSON object: `tabla_grammar_new`. */
-#define TABLA_GRAMMAR_JSON_OBJECT 0
-
-/** JSON that matches a JSON schema. */
-#define TABLA_GRAMMAR_JSON_SCHEMA 1
-
-/** Text that matches a regular expression as a whole. */
-#define TABLA_GRAMMAR_REGEX 2
-
-/** Text of a grammar in Lark syntax. */
-#define TABLA_GRAMMAR_LARK 3
-
-/** Text of a grammar in GBNF, the syntax of llama.cpp. */
-#define TABLA_GRAMMAR_GBNF 4
+/* ===== Status codes and handles ===== */
 
 /** The call succeeded. */
-#define TABLA_OK 0
+#define TABLA_OK (0)
 
-/** Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
-#define TABLA_DEVICE_AUTO 0
-
-/** Uses the CPU. */
-#define TABLA_DEVICE_CPU 1
-
-/** Uses a GPU, including a software one. Loading fails if there is none. */
-#define TABLA_DEVICE_GPU 2
-
-/** Allows int8 or bf16 activations; the KV cache is f16: `TablaLoadOptions.precision`. */
-#define TABLA_PRECISION_FAST 0
-
-/** Computes every matrix product in f32 on dequantized weights; the KV cache is f32. */
-#define TABLA_PRECISION_EXACT 1
-
-/** Repacks weights on a CPU if they fit in memory: `TablaLoadOptions.weights`. */
-#define TABLA_WEIGHTS_AUTO 0
-
-/** Memory-maps the file: processes share its pages, and loading reads no weights. */
-#define TABLA_WEIGHTS_MAPPED 1
-
-/** Copies weights to memory in a layout for faster decoding. */
-#define TABLA_WEIGHTS_PACKED 2
-
-/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`. */
-#define TABLA_HEAD_AS_STORED 0
-
-/** Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes. */
-#define TABLA_HEAD_Q8_0 1
-
-/** Quantizes the output projection to `q6_k`, which is smaller than `q8_0`. */
-#define TABLA_HEAD_Q6_K 2
-
-/** KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`. */
-#define TABLA_CACHE_DEFAULT 0
-
-/** KV cache type f16. */
-#define TABLA_CACHE_F16 1
-
-/** KV cache type f32. */
-#define TABLA_CACHE_F32 2
-
-/** KV cache type `q8_0`, about half the size of f16. */
-#define TABLA_CACHE_Q8_0 3
-
-/** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
-#define TABLA_PREFIX_NONE UINT64_MAX
-
-/** Log level: no messages. For `tabla_set_log_callback`. */
-#define TABLA_LOG_OFF 0
-
-/** Log level: errors that no return value reports. */
-#define TABLA_LOG_ERROR 1
-
-/** Log level: warnings for users, such as a fallback or a guessed setting. */
-#define TABLA_LOG_WARN 2
-
-/** Log level: progress of operations. */
-#define TABLA_LOG_INFO 3
-
-/** Log level: details for developers. */
-#define TABLA_LOG_DEBUG 4
-
-/** Logits after the last token only: `tabla_logits`. */
-#define TABLA_LOGITS_LAST 0
-
-/** Logits after every token of the sequence. */
-#define TABLA_LOGITS_ALL 1
-
-/** Adds the special tokens at the start or end of a text, such as BOS: `tabla_encode`. */
-#define TABLA_ENCODE_ADD_SPECIAL 1
-
-/** Parses names of special tokens in the text as those tokens. Do not use it for text from users. */
-#define TABLA_ENCODE_PARSE_SPECIAL 2
+/** Status of a call: 0, or one of the `TablaError` codes. */
+typedef int32_t TablaStatus;
 
 /** Kind of an error. The numbers are part of the C ABI: never change or reuse one. */
 enum TablaError
@@ -248,7 +111,7 @@ enum TablaError
     TABLA_ERROR_BUSY = 16,
     /** A callback called the object that invoked it. */
     TABLA_ERROR_REENTRANT = 17,
-    /** A panic left the object unusable; free it and create a new one. */
+    /** A panic left the object unusable; create a new one. */
     TABLA_ERROR_POISONED = 18,
     /** The process was forked after the model was loaded. */
     TABLA_ERROR_FORKED = 19,
@@ -261,26 +124,369 @@ typedef int32_t TablaError;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/**
+ * A loaded model, with its default session. Opaque: the pointer is a number that only the library
+ * resolves.
+ */
+typedef struct TablaModel TablaModel;
+
+/** A sequence of tokens on a model, with its KV cache. Opaque. */
+typedef struct TablaSession TablaSession;
+
 /** Answers to many prompts. Opaque. */
 typedef struct TablaBatch TablaBatch;
 
 /** A compiled grammar. Opaque. */
 typedef struct TablaGrammar TablaGrammar;
 
-/**
- * A loaded model, with its own sequence. Opaque: the pointer is a number that only the library
- * resolves.
- */
-typedef struct TablaModel TablaModel;
-
 /** A streaming parser of answers. Opaque. */
 typedef struct TablaParser TablaParser;
 
-/** A sequence of tokens on a model, with its KV cache. Opaque. */
-typedef struct TablaSession TablaSession;
+/* ===== Load a model ===== */
 
-/** Status of a call: 0, or one of the `TablaError` codes. */
-typedef int32_t TablaStatus;
+/** Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
+#define TABLA_DEVICE_AUTO (0)
+
+/** Uses the CPU. */
+#define TABLA_DEVICE_CPU (1)
+
+/** Uses a GPU, including a software one. Loading fails if there is none. */
+#define TABLA_DEVICE_GPU (2)
+
+/** Allows int8 or bf16 activations; the KV cache is f16: `TablaLoadOptions.precision`. */
+#define TABLA_PRECISION_FAST (0)
+
+/** Computes every matrix product in f32 on dequantized weights; the KV cache is f32. */
+#define TABLA_PRECISION_EXACT (1)
+
+/** Repacks weights on a CPU if they fit in memory: `TablaLoadOptions.weights`. */
+#define TABLA_WEIGHTS_AUTO (0)
+
+/** Memory-maps the file: processes share its pages, and loading reads no weights. */
+#define TABLA_WEIGHTS_MAPPED (1)
+
+/** Copies weights to memory in a layout for faster decoding. */
+#define TABLA_WEIGHTS_PACKED (2)
+
+/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`. */
+#define TABLA_HEAD_AS_STORED (0)
+
+/** Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes. */
+#define TABLA_HEAD_Q8_0 (1)
+
+/** Quantizes the output projection to `q6_k`, which is smaller than `q8_0`. */
+#define TABLA_HEAD_Q6_K (2)
+
+/** KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`. */
+#define TABLA_CACHE_DEFAULT (0)
+
+/** KV cache type f16. */
+#define TABLA_CACHE_F16 (1)
+
+/** KV cache type f32. */
+#define TABLA_CACHE_F32 (2)
+
+/** KV cache type `q8_0`, about half the size of f16. */
+#define TABLA_CACHE_Q8_0 (3)
+
+/** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
+#define TABLA_PREFIX_NONE (UINT64_MAX)
+
+/**
+ * Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
+ * the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
+ * any other value cancels the load with `TABLA_ERROR_CANCELLED`.
+ */
+typedef int32_t (*TablaProgressCallback)(uint32_t stage,
+                                         const char *name,
+                                         double milliseconds,
+                                         float done,
+                                         void *user_data);
+
+/** Options of loading a model. Zeros are the defaults. */
+typedef struct TablaLoadOptions {
+    /** `sizeof(TablaLoadOptions)`. */
+    uint32_t struct_size;
+    /** `TABLA_DEVICE_AUTO`, `_CPU` or `_GPU`. */
+    int32_t device;
+    /** `TABLA_PRECISION_FAST` or `_EXACT`. */
+    int32_t precision;
+    /** Number of CPU threads; 0: one for each physical core. */
+    uint32_t threads;
+    /**
+     * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
+     * most 4096.
+     */
+    uint32_t max_context;
+    /** `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`. */
+    int32_t weights;
+    /** Directory of shaders that override the embedded ones, or NULL. */
+    const char *shader_path;
+    /** Called at the end of every stage, or NULL. */
+    TablaProgressCallback progress;
+    /** Passed to `progress`. */
+    void *user_data;
+    /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
+    int32_t head_type;
+    /** Not 0: a model that generates text also supports embeddings. Encoder models always do. */
+    uint32_t embeddings;
+    /**
+     * Maximum number of sequences that are computed at the same time, each of `max_context`
+     * tokens; 0: 1. There may be more sessions than this: they take turns.
+     */
+    uint32_t sequences;
+    /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */
+    int32_t cache_type;
+    /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. */
+    uint32_t chunk_tokens;
+    /**
+     * Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
+     * decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
+     */
+    uint32_t multi_row_steps;
+    /**
+     * Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
+     * values of freed sequences for prompts with the same prefix. 0: no additional memory, only
+     * cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
+     */
+    uint64_t prefix_bytes;
+    /** The GPU: its number or a part of its name. NULL: the best one. */
+    const char *adapter;
+    /** Directory of tuning files for GPUs, or NULL. */
+    const char *tuning_path;
+    /**
+     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
+     * NULL.
+     */
+    const char *pipeline_cache_path;
+    /**
+     * Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
+     * Samplers that are not listed are off. NULL: the default order.
+     */
+    const char *samplers;
+    /**
+     * Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. NULL: the usual
+     * layout.
+     */
+    const char *i2s_layout;
+    /** Not 0: uses only GPU features that every WebGPU device supports. */
+    uint32_t gpu_baseline;
+    /** Must be 0. */
+    uint32_t reserved;
+} TablaLoadOptions;
+
+/**
+ * Loads a model with the default options: the short form of `tabla_model_load`. Returns NULL on
+ * failure; `tabla_last_error` has the reason. `path` NULL: the small built-in story model.
+ * `max_context`: context length in tokens; 0: the length that the model was trained with, at most
+ * 4096.
+ *
+ * `path` is NULL or a C string.
+ */
+struct TablaModel *tabla_load_model(const char *path, uint32_t max_context);
+
+/**
+ * Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. `path`
+ * NULL: the small built-in story model. NULL options are the defaults.
+ *
+ * `path` is NULL or a C string; `options` is NULL or points to a struct with `struct_size` set,
+ * whose pointers are NULL or C strings.
+ */
+struct TablaModel *tabla_model_load(const char *path, const struct TablaLoadOptions *options);
+
+/**
+ * Frees a model and its default session, and returns at once. A running call is cancelled, and
+ * stays valid until it returns. The memory is released when the last session or batch of the model
+ * is freed. NULL is an error.
+ */
+TablaStatus tabla_free_model(struct TablaModel *model);
+
+/* ===== Facts about the library, the devices and a model ===== */
+
+/** Version of this ABI. It increases when programs must be recompiled. */
+#define TABLA_ABI_VERSION (1)
+
+/** Returns the ABI version of the library, to compare with `TABLA_ABI_VERSION` of the header. */
+uint32_t tabla_abi_version(void);
+
+/** Returns the version of the library, for example `0.1.0`. */
+const char *tabla_version(void);
+
+/**
+ * Writes the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of their
+ * numbers for `TablaLoadOptions.adapter`. No NUL is added. If `text` is NULL, only `count` is
+ * written.
+ *
+ * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
+ */
+TablaStatus tabla_device_list(char *text, size_t capacity, size_t *count);
+
+/** Properties of a model. Set `struct_size` before the call. */
+typedef struct TablaModelInfo {
+    /** `sizeof(TablaModelInfo)`. */
+    uint32_t struct_size;
+    /** Number of layers. */
+    uint32_t layers;
+    /** Hidden size (width of the residual stream). */
+    uint32_t dim;
+    /** Number of attention heads (query heads). */
+    uint32_t heads;
+    /** Number of key and value heads. */
+    uint32_t kv_heads;
+    /** Size of an attention head. */
+    uint32_t head_dim;
+    /** Size of the feed-forward layer. */
+    uint32_t ffn;
+    /** Vocabulary size in tokens: the length of a row of logits. */
+    uint32_t vocab;
+    /** Context length of the KV cache, in tokens. */
+    uint32_t context;
+    /** Context length that the model was trained with, in tokens. */
+    uint32_t context_trained;
+    /** Number of parameters: elements of all tensors. */
+    uint64_t parameters;
+    /** Size of the model file or files, in bytes. */
+    uint64_t file_bytes;
+    /** Size of the KV cache, in bytes. */
+    uint64_t cache_bytes;
+    /** Size of the scratch buffers, in bytes. */
+    uint64_t scratch_bytes;
+    /** Name of the architecture in the file, truncated if too long, NUL-terminated. */
+    char architecture[32];
+    /** Name of the device, truncated if too long, NUL-terminated. */
+    char device[96];
+    /** Beginning-of-sequence token, or `TABLA_NO_TOKEN`. */
+    uint32_t bos_token;
+    /**
+     * End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_tokens` returns all tokens
+     * that end an answer.
+     */
+    uint32_t eos_token;
+    /**
+     * Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
+     * loaded.
+     */
+    uint32_t embedding_dim;
+    /** Maximum length of a text to embed, in tokens. */
+    uint32_t embedding_length;
+    /** Not 0: the model is an encoder, which only computes embeddings. */
+    uint32_t is_encoder;
+    /** Maximum number of sequences that are computed at the same time. */
+    uint32_t sequences;
+} TablaModelInfo;
+
+/**
+ * Writes properties of a model: `struct_size` bytes. Fields that this library does not support
+ * become 0.
+ *
+ * `info` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
+
+/**
+ * Writes a 32-byte digest that identifies the model files: of the architecture, its parameters and
+ * the tensors (large tensors are sampled). It does not depend on the device or the load options.
+ *
+ * `digest` points to 32 bytes.
+ */
+TablaStatus tabla_model_digest(const struct TablaModel *model, uint8_t *digest);
+
+/** Text format of `tabla_model_table`, one line for each command. */
+#define TABLA_TABLE_TEXT (0)
+
+/** JSON format of `tabla_model_table`: an array with one object for each command. */
+#define TABLA_TABLE_JSON (1)
+
+/**
+ * Writes a dispatch table of a model, the list of commands that the device replays. `name` is
+ * `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
+ * one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
+ * No NUL is added. If `text` is NULL, only `count` is written.
+ *
+ * `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count`
+ * points to a `size_t`.
+ */
+TablaStatus tabla_model_table(const struct TablaModel *model,
+                              const char *name,
+                              uint32_t tokens,
+                              int32_t format,
+                              char *text,
+                              size_t capacity,
+                              size_t *count);
+
+/* ===== Tokenize ===== */
+
+/** No token: the text of the piece was held back until the end of the answer. */
+#define TABLA_NO_TOKEN (UINT32_MAX)
+
+/** Adds the special tokens at the start or end of a text, such as BOS: `tabla_model_tokenize`. */
+#define TABLA_TOKENIZE_ADD_SPECIAL (1)
+
+/** Parses names of special tokens in the text as those tokens. Do not use it for text from users. */
+#define TABLA_TOKENIZE_PARSE_SPECIAL (2)
+
+/**
+ * Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_TOKENIZE_*`. If `tokens` is
+ * NULL, only `count` is written.
+ *
+ * `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids;
+ * `count` points to a `size_t`.
+ */
+TablaStatus tabla_model_tokenize(const struct TablaModel *model,
+                                 const char *text,
+                                 size_t text_bytes,
+                                 uint32_t flags,
+                                 uint32_t *tokens,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * Decodes token ids to bytes, which are UTF-8 if the tokens end at character boundaries. No NUL is
+ * added. If `text` is NULL, only `count` is written.
+ *
+ * `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+ * `count` points to a `size_t`.
+ */
+TablaStatus tabla_model_detokenize(const struct TablaModel *model,
+                                   const uint32_t *tokens,
+                                   size_t tokens_count,
+                                   char *text,
+                                   size_t capacity,
+                                   size_t *count);
+
+/**
+ * Writes the bytes of one token as they appear in a text; for a special token, its name. No NUL is
+ * added. If `text` is NULL, only `count` is written.
+ *
+ * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
+ */
+TablaStatus tabla_model_token_bytes(const struct TablaModel *model,
+                                    uint32_t token,
+                                    char *text,
+                                    size_t capacity,
+                                    size_t *count);
+
+/**
+ * Writes the stop tokens of this model, which end an answer. If `tokens` is NULL, only `count` is
+ * written.
+ *
+ * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
+ */
+TablaStatus tabla_model_stop_tokens(const struct TablaModel *model,
+                                    uint32_t *tokens,
+                                    size_t capacity,
+                                    size_t *count);
+
+/* ===== Generate with the default session of a model ===== */
+
+/** No speculative decoding: `TablaGenerateOptions.speculate`. */
+#define TABLA_SPECULATE_OFF (0)
+
+/** Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens. */
+#define TABLA_SPECULATE_LOOKUP (1)
+
+/** Draft model: drafts tokens with the model `TablaGenerateOptions.draft`. */
+#define TABLA_SPECULATE_DRAFT (2)
 
 /** A value that is added to the logit of a token. */
 typedef struct TablaLogitBias {
@@ -316,7 +522,7 @@ typedef struct TablaGenerateOptions {
     /** Seed of the random numbers; the same seed gives the same tokens. Default 0. */
     uint64_t seed;
     /** Number of tokens in one submission to the device; 0: adaptive. Default 0. */
-    uint32_t chain;
+    uint32_t burst;
     /** Not 0: stop tokens do not end the answer. Default 0. */
     uint32_t ignore_stops;
     /**
@@ -409,15 +615,32 @@ typedef struct TablaGenerateOptions {
 } TablaGenerateOptions;
 
 /**
- * Receives every token: its id and the text that it completes. The text is empty while a UTF-8
- * character is incomplete or a stop string may have started; text that is still held back at the
- * end comes in a last call with `TABLA_NO_TOKEN`. `text` is NUL-terminated after `text_bytes`
- * bytes, and valid during the call. Return 0 to continue; any other value ends the answer.
+ * Sets options to the defaults. `size` is `sizeof(TablaGenerateOptions)`.
+ *
+ * `options` points to `size` bytes.
  */
-typedef int32_t (*TablaTokenCallback)(uint32_t token,
-                                      const char *text,
-                                      size_t text_bytes,
-                                      void *user_data);
+TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
+
+/** The answer has not ended: `TablaPiece.finish`. */
+#define TABLA_FINISH_NONE (-1)
+
+/** Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`. */
+#define TABLA_FINISH_STOP (0)
+
+/** Finish reason: `max_tokens` tokens were generated. */
+#define TABLA_FINISH_LENGTH (1)
+
+/** Finish reason: the context is full. */
+#define TABLA_FINISH_CONTEXT (2)
+
+/** Finish reason: the callback returned another value than 0, or `tabla_session_end` was called. */
+#define TABLA_FINISH_CALLBACK (3)
+
+/** Finish reason: `tabla_session_cancel` or `tabla_batch_cancel` was called. */
+#define TABLA_FINISH_CANCELLED (4)
+
+/** Finish reason: an error. In a batch, `TablaPiece.status` is its code. */
+#define TABLA_FINISH_FAILED (5)
 
 /** Statistics of an answer. Set `struct_size` before the call. */
 typedef struct TablaStats {
@@ -428,16 +651,173 @@ typedef struct TablaStats {
     /** Duration of prefill, in milliseconds. */
     double prompt_ms;
     /** Duration of decoding, in milliseconds. */
-    double tokens_ms;
+    double predicted_ms;
     /** Number of generated tokens. */
     uint32_t tokens;
     /** Finish reason: `TABLA_FINISH_STOP`, ... */
     int32_t finish;
     /** Number of draft tokens of speculative decoding. */
-    uint32_t guesses;
+    uint32_t drafted_tokens;
     /** Number of accepted draft tokens. */
-    uint32_t guesses_right;
+    uint32_t accepted_tokens;
 } TablaStats;
+
+/**
+ * Receives every token: its id and the text that it completes. The text is empty while a UTF-8
+ * character is incomplete or a stop string may have started; text that is still held back at the
+ * end comes in a last call with `TABLA_NO_TOKEN`. `text` is NUL-terminated after `text_bytes`
+ * bytes, and valid during the call. Return 0 to continue; any other value ends the answer.
+ */
+typedef int32_t (*TablaTokenCallback)(uint32_t token,
+                                      const char *text,
+                                      size_t text_bytes,
+                                      void *user_data);
+
+/**
+ * Generates an answer with the default session of a model: the short form of
+ * `tabla_session_generate`.
+ *
+ * Arguments as for `tabla_session_generate`.
+ */
+TablaStatus tabla_generate(struct TablaModel *model,
+                           const char *prompt,
+                           const struct TablaGenerateOptions *options,
+                           TablaTokenCallback callback,
+                           void *user_data,
+                           struct TablaStats *stats);
+
+/**
+ * Appends tokens to the sequence of the default session of a model: the short form of
+ * `tabla_session_prefill`.
+ *
+ * `tokens` points to `count` ids.
+ */
+TablaStatus tabla_prefill(struct TablaModel *model, const uint32_t *tokens, size_t count);
+
+/* ===== Sessions ===== */
+
+/**
+ * Returns the default session of a model, which `tabla_generate`, `tabla_prefill` and
+ * `tabla_embed` use. All functions of sessions accept it, except `tabla_session_free`: the model
+ * owns it, and `tabla_free_model` frees it. Returns NULL on failure; `tabla_last_error` has the
+ * reason.
+ */
+struct TablaSession *tabla_model_session(struct TablaModel *model);
+
+/**
+ * Creates a session with an empty sequence. Returns NULL on failure; `tabla_last_error` has the
+ * reason. Sessions of a model are computed at the same time, at most `TablaLoadOptions.sequences`
+ * of them, including the default session; calls on further sessions wait. A session keeps its
+ * model alive: free them in any order.
+ */
+struct TablaSession *tabla_session_new(const struct TablaModel *model);
+
+/**
+ * Creates a session with a copy of the sequence. Returns NULL on failure; `tabla_last_error` has
+ * the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
+ */
+struct TablaSession *tabla_session_fork(struct TablaSession *session);
+
+/**
+ * Saves a session to a file, including its KV cache. The file is created only when it is complete.
+ *
+ * `path` is a C string.
+ */
+TablaStatus tabla_session_save(struct TablaSession *session, const char *path);
+
+/**
+ * Loads a session that `tabla_session_save` saved. Returns NULL on failure; `tabla_last_error` has
+ * the reason. The whole file is validated, also against the model, before it is used.
+ *
+ * `path` is a C string.
+ */
+struct TablaSession *tabla_session_load(const struct TablaModel *model, const char *path);
+
+/**
+ * Frees a session and returns at once. A running call is cancelled, and stays valid until it
+ * returns: keep the data of its callback until then. The default session of a model cannot be
+ * freed: that is `TABLA_ERROR_ARGUMENT`.
+ */
+TablaStatus tabla_session_free(struct TablaSession *session);
+
+/**
+ * Writes the tokens of the sequence, both prompt and generated ones. If `tokens` is NULL, only
+ * `count` is written.
+ *
+ * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
+ */
+TablaStatus tabla_session_tokens(const struct TablaSession *session,
+                                 uint32_t *tokens,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * Removes all tokens after the first `keep` ones from the sequence. 0 removes all tokens, which
+ * resets the session.
+ */
+TablaStatus tabla_session_truncate(struct TablaSession *session, size_t keep);
+
+/**
+ * Appends tokens to the sequence and runs the model on them.
+ *
+ * `tokens` points to `count` ids.
+ */
+TablaStatus tabla_session_prefill(struct TablaSession *session,
+                                  const uint32_t *tokens,
+                                  size_t count);
+
+/**
+ * Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
+ * options are used. NULL options are the defaults.
+ *
+ * `options` is NULL or points to a struct with `struct_size` set; `token` points to space for
+ * an id.
+ */
+TablaStatus tabla_session_step(struct TablaSession *session,
+                               const struct TablaGenerateOptions *options,
+                               uint32_t *token);
+
+/** Logits after the last token only: `tabla_session_logits`. */
+#define TABLA_LOGITS_LAST (0)
+
+/** Logits after every token of the sequence. */
+#define TABLA_LOGITS_ALL (1)
+
+/**
+ * Writes logits. `TABLA_LOGITS_LAST`: `[vocab]`, after the last token. `TABLA_LOGITS_ALL`:
+ * `[tokens, vocab]`, after every token of the sequence. `capacity` and `count` are numbers of
+ * floats. If `out` is NULL, only `count` is written.
+ *
+ * `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
+ */
+TablaStatus tabla_session_logits(struct TablaSession *session,
+                                 int32_t rows,
+                                 float *out,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
+ * NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
+ * NULL.
+ *
+ * `prompt` is NULL or a C string; `options` is NULL or points to a struct with `struct_size`
+ * set; `stats` likewise.
+ */
+TablaStatus tabla_session_generate(struct TablaSession *session,
+                                   const char *prompt,
+                                   const struct TablaGenerateOptions *options,
+                                   TablaTokenCallback callback,
+                                   void *user_data,
+                                   struct TablaStats *stats);
+
+/**
+ * Cancels the current call or answer of a session, from any thread. Later calls are not affected.
+ * During decoding the call returns `TABLA_OK` with `TABLA_FINISH_CANCELLED`, and its callback
+ * receives no further token. During prefill it returns `TABLA_ERROR_CANCELLED` after the current
+ * chunk; completed chunks stay in the sequence.
+ */
+TablaStatus tabla_session_cancel(const struct TablaSession *session);
 
 /** Log-probability of a token, before logit biases and samplers. */
 typedef struct TablaLogProb {
@@ -449,8 +829,8 @@ typedef struct TablaLogProb {
 
 /**
  * A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
- * except `likeliest` if there are no tokens, and are valid until the next call on the session or
- * batch.
+ * except `top_log_probs` if there are no tokens, and are valid until the next call on the session
+ * or batch.
  */
 typedef struct TablaPiece {
     /** `sizeof(TablaPiece)`. */
@@ -474,15 +854,140 @@ typedef struct TablaPiece {
     int32_t finish;
     /** Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it. */
     float log_prob;
-    /** Likeliest tokens at this position, in descending order of probability. */
-    const struct TablaLogProb *likeliest;
-    /** Number of likeliest tokens. */
-    size_t likeliest_count;
-    /** Number of the answer in its batch; otherwise 0. */
-    size_t number;
+    /** Log-probabilities of the likeliest tokens at this position, in descending order. */
+    const struct TablaLogProb *top_log_probs;
+    /** Number of elements of `top_log_probs`. */
+    size_t top_log_probs_count;
+    /** Number of the request in its batch, from `tabla_batch_add`; otherwise 0. */
+    size_t request;
     /** Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0. */
     TablaStatus status;
 } TablaPiece;
+
+/**
+ * Starts an answer that `tabla_session_next` returns piece by piece. Appends the prompt to the
+ * sequence, if there is one, and runs the model on it, as `tabla_session_generate` does. The model
+ * generates while pieces are read; an answer that is not read does not block others. NULL options
+ * are the defaults. Until the answer ends, the session only accepts `tabla_session_next`,
+ * `tabla_session_end`, `tabla_session_stats`, `tabla_session_cancel` and `tabla_session_free`.
+ *
+ * `prompt` is NULL or a C string; `options` is NULL or points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_session_begin(struct TablaSession *session,
+                                const char *prompt,
+                                const struct TablaGenerateOptions *options);
+
+/**
+ * Waits for the next piece of the answer. After the last piece, `finish` is the reason why the
+ * answer ended, and the session accepts other calls; another `tabla_session_next` is
+ * `TABLA_ERROR_STATE`. An error also ends the answer.
+ *
+ * `piece` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_session_next(struct TablaSession *session, struct TablaPiece *piece);
+
+/**
+ * Ends the answer early. Pieces that were read stay in the sequence, later tokens are removed.
+ * Does nothing if no answer is in progress.
+ */
+TablaStatus tabla_session_end(struct TablaSession *session);
+
+/**
+ * Writes the statistics so far of the answer in progress, or those of the last answer that was
+ * started with `tabla_session_begin`. Call it between other calls on the session.
+ *
+ * `stats` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_session_stats(const struct TablaSession *session, struct TablaStats *stats);
+
+/* ===== Batches: answers to many prompts, read by one thread ===== */
+
+/**
+ * Creates an empty batch. Returns NULL on failure; `tabla_last_error` has the reason. At most
+ * `TablaLoadOptions.sequences` answers are computed at the same time; the others wait. One thread
+ * reads all of them with `tabla_batch_next`. A batch keeps its model alive.
+ */
+struct TablaBatch *tabla_batch_new(const struct TablaModel *model);
+
+/**
+ * Adds a prompt, as token ids, and starts its answer without waiting. `request` is the number of
+ * the request, counted from 0. NULL options are the defaults. At most 512 answers can be in
+ * progress; a further one is `TABLA_ERROR_BUSY`: read some to their end first.
+ *
+ * `tokens` points to `count` ids; `options` is NULL or points to a struct with `struct_size` set;
+ * `request` points to a `size_t`.
+ */
+TablaStatus tabla_batch_add(struct TablaBatch *batch,
+                            const uint32_t *tokens,
+                            size_t count,
+                            const struct TablaGenerateOptions *options,
+                            size_t *request);
+
+/**
+ * Waits for the next piece of any answer; `TablaPiece.request` is the number of its request.
+ * Answers take turns. The last piece of an answer has a `finish` reason. A failed answer has
+ * `TABLA_FINISH_FAILED`, the error code in `status` and the message in `text`; the other answers
+ * continue.
+ *
+ * `piece` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_batch_next(struct TablaBatch *batch, struct TablaPiece *piece);
+
+/**
+ * Writes the number of answers in progress.
+ *
+ * `count` points to a `size_t`.
+ */
+TablaStatus tabla_batch_pending(const struct TablaBatch *batch, size_t *count);
+
+/**
+ * Writes the statistics of the answer that ended last. `prompt_ms` is 0: prompts of several
+ * answers are computed together.
+ *
+ * `stats` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_batch_stats(const struct TablaBatch *batch, struct TablaStats *stats);
+
+/** Cancels the answer to a request, from any thread. Does nothing if the answer has ended. */
+TablaStatus tabla_batch_cancel(const struct TablaBatch *batch, size_t request);
+
+/** Frees a batch and cancels its answers. */
+TablaStatus tabla_batch_free(struct TablaBatch *batch);
+
+/* ===== Grammars ===== */
+
+/** Any JSON object: `tabla_grammar_new`. */
+#define TABLA_GRAMMAR_JSON_OBJECT (0)
+
+/** JSON that matches a JSON schema. */
+#define TABLA_GRAMMAR_JSON_SCHEMA (1)
+
+/** Text that matches a regular expression as a whole. */
+#define TABLA_GRAMMAR_REGEX (2)
+
+/** Text of a grammar in Lark syntax. */
+#define TABLA_GRAMMAR_LARK (3)
+
+/** Text of a grammar in GBNF, the syntax of llama.cpp. */
+#define TABLA_GRAMMAR_GBNF (4)
+
+/**
+ * Compiles a grammar for a model's vocabulary. Returns NULL on failure; `tabla_last_error` has the
+ * reason. `kind` is one of `TABLA_GRAMMAR_*`; `text` is the grammar, NULL for any JSON object. Any
+ * number of answers can use a grammar at the same time: `TablaGenerateOptions.grammar`. Texts over
+ * 64 KiB, schemas over 256 KiB, and grammars that take several seconds to compile are
+ * `TABLA_ERROR_TOO_LARGE`.
+ *
+ * `text` is NULL or a C string.
+ */
+struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
+                                       int32_t kind,
+                                       const char *text);
+
+/** Frees a grammar. Answers that use it continue. */
+TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
+
+/* ===== Chats ===== */
 
 /** Options of rendering a conversation. Zeros are the defaults. */
 typedef struct TablaChatOptions {
@@ -506,335 +1011,48 @@ typedef struct TablaChatOptions {
     const char *variables;
 } TablaChatOptions;
 
-/** Options of embeddings. Zeros are the defaults. */
-typedef struct TablaEmbedOptions {
-    /** `sizeof(TablaEmbedOptions)`. */
-    uint32_t struct_size;
-    /** `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`. */
-    int32_t pooling;
-    /**
-     * Number of leading dimensions to return, for models trained with Matryoshka representation
-     * learning; 0: all.
-     */
-    uint32_t dimensions;
-    /**
-     * Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
-     * by the model's files, or length 1 if they do not say.
-     */
-    int32_t normalize;
-    /** Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`. */
-    uint32_t truncate;
-    /** Must be 0. */
-    uint32_t reserved;
-    /**
-     * Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
-     * default, if there is one.
-     */
-    const char *prompt;
-} TablaEmbedOptions;
-
-/** Properties of a model. Set `struct_size` before the call. */
-typedef struct TablaModelInfo {
-    /** `sizeof(TablaModelInfo)`. */
-    uint32_t struct_size;
-    /** Number of layers. */
-    uint32_t layers;
-    /** Hidden size (width of the residual stream). */
-    uint32_t dim;
-    /** Number of attention heads (query heads). */
-    uint32_t heads;
-    /** Number of key and value heads. */
-    uint32_t kv_heads;
-    /** Size of an attention head. */
-    uint32_t head_dim;
-    /** Size of the feed-forward layer. */
-    uint32_t ffn;
-    /** Vocabulary size in tokens: the length of a row of logits. */
-    uint32_t vocab;
-    /** Context length of the KV cache, in tokens. */
-    uint32_t context;
-    /** Context length that the model was trained with, in tokens. */
-    uint32_t context_trained;
-    /** Number of parameters: elements of all tensors. */
-    uint64_t parameters;
-    /** Size of the model file or files, in bytes. */
-    uint64_t file_bytes;
-    /** Size of the KV cache, in bytes. */
-    uint64_t cache_bytes;
-    /** Size of the scratch buffers, in bytes. */
-    uint64_t scratch_bytes;
-    /** Name of the architecture in the file, truncated if too long, NUL-terminated. */
-    char architecture[32];
-    /** Name of the device, truncated if too long, NUL-terminated. */
-    char device[96];
-    /** Beginning-of-sequence token, or `TABLA_NO_TOKEN`. */
-    uint32_t bos_token;
-    /**
-     * End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` returns all tokens that end
-     * an answer.
-     */
-    uint32_t eos_token;
-    /**
-     * Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
-     * loaded.
-     */
-    uint32_t embedding_dim;
-    /** Maximum length of a text to embed, in tokens. */
-    uint32_t embedding_length;
-    /** Not 0: the model is an encoder, which only computes embeddings. */
-    uint32_t is_encoder;
-    /** Maximum number of sequences that are computed at the same time. */
-    uint32_t sequences;
-} TablaModelInfo;
-
-/**
- * Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
- * the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
- * any other value cancels the load with `TABLA_ERROR_CANCELLED`.
- */
-typedef int32_t (*TablaProgressCallback)(uint32_t stage,
-                                         const char *name,
-                                         double milliseconds,
-                                         float done,
-                                         void *user_data);
-
-/** Options of loading a model. Zeros are the defaults. */
-typedef struct TablaLoadOptions {
-    /** `sizeof(TablaLoadOptions)`. */
-    uint32_t struct_size;
-    /** `TABLA_DEVICE_AUTO`, `_CPU` or `_GPU`. */
-    int32_t device;
-    /** `TABLA_PRECISION_FAST` or `_EXACT`. */
-    int32_t precision;
-    /** Number of CPU threads; 0: one for each physical core. */
-    uint32_t threads;
-    /**
-     * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-     * most 4096.
-     */
-    uint32_t max_context;
-    /** `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`. */
-    int32_t weights;
-    /** Directory of shaders that override the embedded ones, or NULL. */
-    const char *shader_path;
-    /** Called at the end of every stage, or NULL. */
-    TablaProgressCallback progress;
-    /** Passed to `progress`. */
-    void *user_data;
-    /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
-    int32_t head_type;
-    /** Not 0: a model that generates text also supports embeddings. Encoder models always do. */
-    uint32_t embeddings;
-    /**
-     * Maximum number of sequences that are computed at the same time, each of `max_context`
-     * tokens; 0: 1. There may be more sessions than this: they take turns.
-     */
-    uint32_t sequences;
-    /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */
-    int32_t cache_type;
-    /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. */
-    uint32_t chunk_tokens;
-    /**
-     * Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
-     * decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
-     */
-    uint32_t wide_steps;
-    /**
-     * Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
-     * values of freed sequences for prompts with the same prefix. 0: no additional memory, only
-     * cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
-     */
-    uint64_t prefix_bytes;
-    /** The GPU: its number or a part of its name. NULL: the best one. */
-    const char *adapter;
-    /** Directory of tuning files for GPUs, or NULL. */
-    const char *tuning_path;
-    /**
-     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
-     * NULL.
-     */
-    const char *kernel_path;
-    /**
-     * Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
-     * Samplers that are not listed are off. NULL: the default order.
-     */
-    const char *samplers;
-    /**
-     * Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. NULL: the usual
-     * layout.
-     */
-    const char *i2s_layout;
-    /** Not 0: uses only GPU features that every WebGPU device supports. */
-    uint32_t gpu_baseline;
-    /** Must be 0. */
-    uint32_t reserved;
-} TablaLoadOptions;
-
-/**
- * Receives a log message: its level (`TABLA_LOG_ERROR`, ...) and one line of text, which is valid
- * during the call. It may be called from any thread, from several threads at once, and from inside
- * any call. It must not call the library: such a call fails with `TABLA_ERROR_REENTRANT`, except
- * `tabla_last_error` and similar functions that return neither a handle nor a status.
- */
-typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
-
-#ifdef __cplusplus
-extern "C" {
-#endif // __cplusplus
-
-/**
- * Same as `tabla_generate`, for a session.
- *
- * Arguments as for `tabla_generate`.
- */
-TablaStatus tabla_session_generate(struct TablaSession *session,
-                                   const char *prompt,
-                                   const struct TablaGenerateOptions *options,
-                                   TablaTokenCallback callback,
-                                   void *user_data,
-                                   struct TablaStats *stats);
-
-/**
- * Starts an answer that `tabla_session_next` returns piece by piece. Appends the prompt to the
- * sequence, if there is one, and runs the model on it, as `tabla_generate` does. The model
- * generates while pieces are read; an answer that is not read does not block others. NULL options
- * are the defaults. Until the answer ends, the session only accepts `tabla_session_next`,
- * `tabla_session_end`, `tabla_session_stats`, `tabla_session_cancel` and `tabla_session_free`.
- *
- * `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size.
- */
-TablaStatus tabla_session_begin(struct TablaSession *session,
-                                const char *prompt,
-                                const struct TablaGenerateOptions *options);
-
-/**
- * Waits for the next piece of the answer. After the last piece, `finish` is the reason why the
- * answer ended, and the session accepts other calls; another `tabla_session_next` is
- * `TABLA_ERROR_STATE`. An error also ends the answer.
- *
- * `piece` points to a struct whose first field is its size.
- */
-TablaStatus tabla_session_next(struct TablaSession *session, struct TablaPiece *piece);
-
-/**
- * Ends the answer early. Pieces that were read stay in the sequence, later tokens are removed.
- * Does nothing if no answer is in progress.
- */
-TablaStatus tabla_session_end(struct TablaSession *session);
-
-/**
- * Writes the statistics so far of the answer in progress, or those of the last answer that was
- * started with `tabla_session_begin`. Call it between other calls on the session.
- *
- * `stats` points to a struct whose first field is its size.
- */
-TablaStatus tabla_session_stats(const struct TablaSession *session, struct TablaStats *stats);
-
-/**
- * Creates an empty batch. Returns NULL on failure; `tabla_last_error` has the reason. At most
- * `TablaLoadOptions.sequences` answers are computed at the same time; the others wait. One thread
- * reads all of them with `tabla_batch_next`. A batch keeps its model alive.
- */
-struct TablaBatch *tabla_batch_new(const struct TablaModel *model);
-
-/**
- * Adds a prompt, as token ids, and starts its answer without waiting. `number` is the number of
- * the answer, counted from 0. NULL options are the defaults. At most 512 answers can be in
- * progress; a further one is `TABLA_ERROR_BUSY`: read some to their end first.
- *
- * `tokens` points to `count` ids; `options` is NULL or points to a struct whose first field is its size;
- * `number` points to a `size_t`.
- */
-TablaStatus tabla_batch_add(struct TablaBatch *batch,
-                            const uint32_t *tokens,
-                            size_t count,
-                            const struct TablaGenerateOptions *options,
-                            size_t *number);
-
-/**
- * Waits for the next piece of any answer; `TablaPiece.number` is the number of the answer. Answers
- * take turns. The last piece of an answer has a `finish` reason. A failed answer has
- * `TABLA_FINISH_FAILED`, the error code in `status` and the message in `text`; the other answers
- * continue.
- *
- * `piece` points to a struct whose first field is its size.
- */
-TablaStatus tabla_batch_next(struct TablaBatch *batch, struct TablaPiece *piece);
-
-/**
- * Writes the number of answers in progress.
- *
- * `count` points to a `size_t`.
- */
-TablaStatus tabla_batch_pending(const struct TablaBatch *batch, size_t *count);
-
-/**
- * Writes the statistics of the answer that ended last. `prompt_ms` is 0: prompts of several
- * answers are computed together.
- *
- * `stats` points to a struct whose first field is its size.
- */
-TablaStatus tabla_batch_stats(const struct TablaBatch *batch, struct TablaStats *stats);
-
-/** Cancels an answer, from any thread. Does nothing if the answer has ended. */
-TablaStatus tabla_batch_cancel(const struct TablaBatch *batch, size_t number);
-
-/** Frees a batch and cancels its answers. */
-TablaStatus tabla_batch_free(struct TablaBatch *batch);
-
 /**
  * Renders a conversation with the model's chat template. `messages` is a JSON array of messages in
  * the format of OpenAI chat completions; NULL options are the defaults. No NUL is added. If `text`
- * is NULL, only `count` is written. Use `tabla_encode_chat` for input of the model: the rendered
- * text does not distinguish special tokens of the template from the same names in a message.
+ * is NULL, only `count` is written. Use `tabla_model_tokenize_chat` for input of the model: the
+ * rendered text does not distinguish special tokens of the template from the same names in a
+ * message.
  *
- * `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
- * whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+ * `messages` is a C string; `options` is NULL or points to a struct with `struct_size` set, whose
+ * pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
  * points to a `size_t`.
  */
-TablaStatus tabla_apply_chat_template(const struct TablaModel *model,
-                                      const char *messages,
-                                      const struct TablaChatOptions *options,
-                                      char *text,
-                                      size_t capacity,
-                                      size_t *count);
+TablaStatus tabla_model_apply_chat_template(const struct TablaModel *model,
+                                            const char *messages,
+                                            const struct TablaChatOptions *options,
+                                            char *text,
+                                            size_t capacity,
+                                            size_t *count);
 
 /**
  * Encodes a conversation with the model's chat template. Only the template produces special
  * tokens; their names in a message are encoded as text. Otherwise the same as
- * `tabla_apply_chat_template`.
+ * `tabla_model_apply_chat_template`.
  *
- * Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
+ * Arguments as for `tabla_model_apply_chat_template`; `tokens` is NULL or points to space for
+ * `capacity` ids.
  */
-TablaStatus tabla_encode_chat(const struct TablaModel *model,
-                              const char *messages,
-                              const struct TablaChatOptions *options,
-                              uint32_t *tokens,
-                              size_t capacity,
-                              size_t *count);
+TablaStatus tabla_model_tokenize_chat(const struct TablaModel *model,
+                                      const char *messages,
+                                      const struct TablaChatOptions *options,
+                                      uint32_t *tokens,
+                                      size_t capacity,
+                                      size_t *count);
 
 /**
- * Answers a conversation. Replaces the model's own sequence with the encoded conversation
- * (`tabla_encode_chat`) and generates the next message. The common prefix with the previous
- * sequence is not recomputed. If the call fails, the sequence may contain a part of the
+ * Answers a conversation. Replaces the sequence with the encoded conversation
+ * (`tabla_model_tokenize_chat`) and generates the next message. The common prefix with the
+ * previous sequence is not recomputed. If the call fails, the sequence may contain a part of the
  * conversation. The text includes the markup of reasoning and tool calls, which `tabla_parser_new`
- * parses. Otherwise the same as `tabla_generate`.
+ * parses. Otherwise the same as `tabla_session_generate`.
  *
- * `messages` is a C string; `chat` is NULL or points to a struct whose first field is its size and whose
- * pointers are NULL or C strings; the rest as for `tabla_generate`.
- */
-TablaStatus tabla_chat(struct TablaModel *model,
-                       const char *messages,
-                       const struct TablaChatOptions *chat,
-                       const struct TablaGenerateOptions *options,
-                       TablaTokenCallback callback,
-                       void *user_data,
-                       struct TablaStats *stats);
-
-/**
- * Same as `tabla_chat`, for a session.
- *
- * Arguments as for `tabla_chat`.
+ * `messages` is a C string; `chat` is NULL or points to a struct with `struct_size` set, whose
+ * pointers are NULL or C strings; the rest as for `tabla_session_generate`.
  */
 TablaStatus tabla_session_chat(struct TablaSession *session,
                                const char *messages,
@@ -848,7 +1066,7 @@ TablaStatus tabla_session_chat(struct TablaSession *session,
  * Starts an answer to a conversation, as `tabla_session_chat` does. `tabla_session_next` returns
  * it piece by piece, as after `tabla_session_begin`.
  *
- * Arguments as for `tabla_chat`.
+ * Arguments as for `tabla_session_chat`.
  */
 TablaStatus tabla_session_begin_chat(struct TablaSession *session,
                                      const char *messages,
@@ -856,238 +1074,26 @@ TablaStatus tabla_session_begin_chat(struct TablaSession *session,
                                      const struct TablaGenerateOptions *options);
 
 /**
- * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
- * loaded with `TablaLoadOptions.embeddings`; its sequence does not change. `capacity` and `count`
- * are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
- *
- * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
- * field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
- */
-TablaStatus tabla_embed(struct TablaModel *model,
-                        const char *const *texts,
-                        size_t texts_count,
-                        const struct TablaEmbedOptions *options,
-                        float *out,
-                        size_t capacity,
-                        size_t *count);
-
-/**
- * Same as `tabla_embed`, for a session. The sequence of the session does not change.
- *
- * Arguments as for `tabla_embed`.
- */
-TablaStatus tabla_session_embed(struct TablaSession *session,
-                                const char *const *texts,
-                                size_t texts_count,
-                                const struct TablaEmbedOptions *options,
-                                float *out,
-                                size_t capacity,
-                                size_t *count);
-
-/** Returns the version of the library, for example `0.1.0`. */
-const char *tabla_version(void);
-
-/** Returns the ABI version of the library, to compare with `TABLA_ABI_VERSION` of the header. */
-uint32_t tabla_abi_version(void);
-
-/**
- * Writes properties of a model: `struct_size` bytes. Fields that this library does not support
- * become 0.
- *
- * `info` points to a struct whose first field is its size.
- */
-TablaStatus tabla_model_info(const struct TablaModel *model, struct TablaModelInfo *info);
-
-/**
- * Writes a 32-byte digest that identifies the model files: of the architecture, its parameters and
- * the tensors (large tensors are sampled). It does not depend on the device or the load options.
- *
- * `digest` points to 32 bytes.
- */
-TablaStatus tabla_digest(const struct TablaModel *model, uint8_t *digest);
-
-/**
- * Writes a dispatch table of a model, the list of commands that the device replays. `name` is
- * `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
- * one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
- * No NUL is added. If `text` is NULL, only `count` is written.
- *
- * `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count` points to
- * a `size_t`.
- */
-TablaStatus tabla_table(const struct TablaModel *model,
-                        const char *name,
-                        uint32_t tokens,
-                        int32_t format,
-                        char *text,
-                        size_t capacity,
-                        size_t *count);
-
-/**
- * Writes the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of their
- * numbers for `TablaLoadOptions.adapter`. No NUL is added. If `text` is NULL, only `count` is
- * written.
- *
- * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
- */
-TablaStatus tabla_devices(char *text, size_t capacity, size_t *count);
-
-/**
- * Sets options to the defaults. `size` is `sizeof(TablaGenerateOptions)`.
- *
- * `options` points to `size` bytes.
- */
-TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
-
-/**
- * Compiles a grammar for a model's vocabulary. Returns NULL on failure; `tabla_last_error` has the
- * reason. `kind` is one of `TABLA_GRAMMAR_*`; `text` is the grammar, NULL for any JSON object. Any
- * number of answers can use a grammar at the same time: `TablaGenerateOptions.grammar`. Texts over
- * 64 KiB, schemas over 256 KiB, and grammars that take several seconds to compile are
- * `TABLA_ERROR_TOO_LARGE`.
- *
- * `text` is NULL or a C string.
- */
-struct TablaGrammar *tabla_grammar_new(const struct TablaModel *model,
-                                       int32_t kind,
-                                       const char *text);
-
-/**
  * Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
  * format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
  * `function` is the name of the tool, NULL for any. Formats that no grammar describes are
  * `TABLA_ERROR_UNSUPPORTED`.
  *
- * `chat` points to a struct whose first field is its size and whose pointers are NULL or C strings;
+ * `chat` points to a struct with `struct_size` set, whose pointers are NULL or C strings;
  * `function` is NULL or a C string.
  */
-struct TablaGrammar *tabla_grammar_new_call(const struct TablaModel *model,
-                                            const struct TablaChatOptions *chat,
-                                            const char *function);
-
-/** Frees a grammar. Answers that use it continue. */
-TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
-
-/**
- * Returns the text of the last error of this thread, never NULL; empty if no call failed. Valid
- * until the next call on this thread that returns a handle or a status. A successful call does not
- * clear it: check `tabla_last_error_code()` first.
- */
-const char *tabla_last_error(void);
-
-/**
- * Returns the code of the last call on this thread that returned a handle or a status; 0 after
- * success.
- */
-TablaStatus tabla_last_error_code(void);
-
-/**
- * Returns the name of a status, for example `TABLA_ERROR_BUSY`; `unknown` for a number that this
- * library does not define.
- */
-const char *tabla_status_name(TablaStatus status);
-
-/**
- * Loads a model. Returns NULL on failure; `tabla_last_error` has the reason.
- *
- * `path` NULL: the small built-in story model. `shader_path` NULL: the embedded shaders.
- * `max_context` 0 or less: the length that the model was trained with, at most 4096 tokens.
- *
- * `path` and `shader_path` are NULL or C strings.
- */
-struct TablaModel *tabla_load_model(const char *path, const char *shader_path, int32_t max_context);
-
-/**
- * Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. NULL
- * options are the defaults.
- *
- * `path` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size and
- * whose pointers are NULL or C strings.
- */
-struct TablaModel *tabla_load_model_with(const char *path,
-                                         const struct TablaLoadOptions *options);
-
-/**
- * Sets the callback that receives log messages of all models up to a level. It replaces the
- * previous callback. NULL or `TABLA_LOG_OFF` disables logging, which is the default. Waits for
- * running calls of the previous callback, which is not called after this function returns.
- *
- * `callback` is NULL or a function that any thread may call with `user_data`.
- */
-TablaStatus tabla_set_log_callback(int32_t level, TablaLogCallback callback, void *user_data);
-
-/**
- * Frees a model and returns at once. A running call is cancelled, and stays valid until it
- * returns. The memory is released when the last session or batch of the model is freed. NULL is an
- * error.
- */
-TablaStatus tabla_free_model(struct TablaModel *model);
-
-/**
- * Cancels the current call or answer on the model's own sequence, from any thread. Later calls are
- * not affected. During decoding the call returns `TABLA_OK` with `TABLA_FINISH_CANCELLED`, and its
- * callback receives no further token. During prefill it returns `TABLA_ERROR_CANCELLED` after the
- * current chunk; completed chunks stay in the sequence.
- */
-TablaStatus tabla_cancel(const struct TablaModel *model);
-
-/** Clears the model's own sequence. */
-TablaStatus tabla_reset(struct TablaModel *model);
-
-/**
- * Appends tokens to the sequence and runs the model on them.
- *
- * `tokens` points to `count` ids.
- */
-TablaStatus tabla_prefill(struct TablaModel *model, const uint32_t *tokens, size_t count);
-
-/**
- * Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
- * options are used.
- *
- * `options` is NULL or points to a struct whose first field is its size; `token` points to space for
- * an id.
- */
-TablaStatus tabla_step(struct TablaModel *model,
-                       const struct TablaGenerateOptions *options,
-                       uint32_t *token);
-
-/**
- * Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
- * NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
- * NULL.
- *
- * `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its
- * size; `stats` likewise.
- */
-TablaStatus tabla_generate(struct TablaModel *model,
-                           const char *prompt,
-                           const struct TablaGenerateOptions *options,
-                           TablaTokenCallback callback,
-                           void *user_data,
-                           struct TablaStats *stats);
-
-/**
- * Writes logits. `TABLA_LOGITS_LAST`: `[vocab]`, after the last token. `TABLA_LOGITS_ALL`:
- * `[tokens, vocab]`, after every token of the sequence. `capacity` and `count` are numbers of
- * floats. If `out` is NULL, only `count` is written.
- *
- * `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
- */
-TablaStatus tabla_logits(struct TablaModel *model,
-                         int32_t rows,
-                         float *out,
-                         size_t capacity,
-                         size_t *count);
+struct TablaGrammar *tabla_grammar_new_tool_call(const struct TablaModel *model,
+                                                 const struct TablaChatOptions *chat,
+                                                 const char *function);
 
 /**
  * Creates a parser. Returns NULL on failure; `tabla_last_error` has the reason. `chat` are the
  * options that the conversation was rendered with: the template and the tools determine the format
  * of reasoning and tool calls. `prompt` is the rendered conversation
- * (`tabla_apply_chat_template`), which may already start the reasoning, or NULL.
+ * (`tabla_model_apply_chat_template`), which may already start the reasoning, or NULL.
  *
- * `chat` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C strings;
- * `prompt` is NULL or a C string.
+ * `chat` is NULL or points to a struct with `struct_size` set, whose pointers are NULL or C
+ * strings; `prompt` is NULL or a C string.
  */
 struct TablaParser *tabla_parser_new(const struct TablaModel *model,
                                      const struct TablaChatOptions *chat,
@@ -1119,18 +1125,77 @@ TablaStatus tabla_parser_finish(struct TablaParser *parser, const char **parts);
 /** Frees a parser. */
 TablaStatus tabla_parser_free(struct TablaParser *parser);
 
+/* ===== Embeddings and reranking ===== */
+
+/** Pooling of the model's configuration: `TablaEmbedOptions.pooling`. */
+#define TABLA_POOLING_MODEL (0)
+
+/** Mean of all token embeddings of the text. */
+#define TABLA_POOLING_MEAN (1)
+
+/** Embedding of the first token (CLS). */
+#define TABLA_POOLING_CLS (2)
+
+/** Embedding of the last token. */
+#define TABLA_POOLING_LAST (3)
+
+/** Maximum of each dimension over all tokens. */
+#define TABLA_POOLING_MAX (4)
+
+/** Options of embeddings. Zeros are the defaults. */
+typedef struct TablaEmbedOptions {
+    /** `sizeof(TablaEmbedOptions)`. */
+    uint32_t struct_size;
+    /** `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`. */
+    int32_t pooling;
+    /**
+     * Number of leading dimensions to return, for models trained with Matryoshka representation
+     * learning; 0: all.
+     */
+    uint32_t dimensions;
+    /**
+     * Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
+     * by the model's files, or length 1 if they do not say.
+     */
+    int32_t normalize;
+    /** Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`. */
+    uint32_t truncate;
+    /** Must be 0. */
+    uint32_t reserved;
+    /**
+     * Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
+     * default, if there is one.
+     */
+    const char *prompt;
+} TablaEmbedOptions;
+
 /**
- * Writes the log-probability (natural logarithm) of each token from index `from` on, given all
- * tokens before it: `tokens_count - from` values. The first token has no context, so `from` is at
- * least 1. The sequence of the session does not change. If `out` is NULL, only `count` is written.
+ * Writes the embeddings of texts with the default session of a model: the short form of
+ * `tabla_session_embed`.
  *
- * `tokens` points to `tokens_count` ids; `out` is NULL or points to space for `capacity` floats; `count`
- * points to a `size_t`.
+ * Arguments as for `tabla_session_embed`.
  */
-TablaStatus tabla_session_score(struct TablaSession *session,
-                                const uint32_t *tokens,
-                                size_t tokens_count,
-                                size_t from,
+TablaStatus tabla_embed(struct TablaModel *model,
+                        const char *const *texts,
+                        size_t texts_count,
+                        const struct TablaEmbedOptions *options,
+                        float *out,
+                        size_t capacity,
+                        size_t *count);
+
+/**
+ * Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
+ * loaded with `TablaLoadOptions.embeddings`. The sequence does not change. `capacity` and `count`
+ * are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
+ *
+ * `texts` points to `texts_count` C strings; `options` is NULL or points to a struct with
+ * `struct_size` set; `out` is NULL or points to space for `capacity` floats; `count` points to a
+ * `size_t`.
+ */
+TablaStatus tabla_session_embed(struct TablaSession *session,
+                                const char *const *texts,
+                                size_t texts_count,
+                                const struct TablaEmbedOptions *options,
                                 float *out,
                                 size_t capacity,
                                 size_t *count);
@@ -1140,8 +1205,8 @@ TablaStatus tabla_session_score(struct TablaSession *session,
  * "no". `instruction` describes the relevance criterion; NULL: the default. The sequence of the
  * session does not change. If `out` is NULL, only `count` is written.
  *
- * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C strings;
- * `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
+ * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C
+ * strings; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
  */
 TablaStatus tabla_session_rerank(struct TablaSession *session,
                                  const char *query,
@@ -1152,138 +1217,76 @@ TablaStatus tabla_session_rerank(struct TablaSession *session,
                                  size_t capacity,
                                  size_t *count);
 
-/**
- * Creates a session with an empty sequence. Returns NULL on failure; `tabla_last_error` has the
- * reason. Sessions of a model are computed at the same time, at most `TablaLoadOptions.sequences`
- * of them; calls on further sessions wait. The model's own sequence counts as one. A session keeps
- * its model alive: free them in any order.
- */
-struct TablaSession *tabla_session_new(const struct TablaModel *model);
+/* ===== Scores ===== */
 
 /**
- * Creates a session with a copy of the sequence. Returns NULL on failure; `tabla_last_error` has
- * the reason. Nothing is recomputed: the KV cache is shared (copy-on-write).
- */
-struct TablaSession *tabla_session_fork(struct TablaSession *session);
-
-/**
- * Saves a session to a file, including its KV cache. The file is created only when it is complete.
+ * Writes the log-probability (natural logarithm) of each token from index `from` on, given all
+ * tokens before it: `tokens_count - from` values. The first token has no context, so `from` is at
+ * least 1. The sequence of the session does not change. If `out` is NULL, only `count` is written.
  *
- * `path` is a C string.
- */
-TablaStatus tabla_session_save(struct TablaSession *session, const char *path);
-
-/**
- * Loads a session that `tabla_session_save` saved. Returns NULL on failure; `tabla_last_error` has
- * the reason. The whole file is validated, also against the model, before it is used.
- *
- * `path` is a C string.
- */
-struct TablaSession *tabla_session_load(const struct TablaModel *model, const char *path);
-
-/**
- * Frees a session and returns at once. A running call is cancelled, and stays valid until it
- * returns: keep the data of its callback until then.
- */
-TablaStatus tabla_session_free(struct TablaSession *session);
-
-/** Cancels the current call or answer of a session, from any thread. See `tabla_cancel`. */
-TablaStatus tabla_session_cancel(const struct TablaSession *session);
-
-/** Removes all tokens after the first `keep` ones from the sequence; 0 removes all. */
-TablaStatus tabla_session_truncate(struct TablaSession *session, size_t keep);
-
-/**
- * Writes the tokens of the sequence, both prompt and generated ones. If `tokens` is NULL, only
- * `count` is written.
- *
- * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
- */
-TablaStatus tabla_session_tokens(const struct TablaSession *session,
-                                 uint32_t *tokens,
-                                 size_t capacity,
-                                 size_t *count);
-
-/**
- * Same as `tabla_prefill`, for a session.
- *
- * `tokens` points to `count` ids.
- */
-TablaStatus tabla_session_prefill(struct TablaSession *session,
-                                  const uint32_t *tokens,
-                                  size_t count);
-
-/**
- * Same as `tabla_step`, for a session.
- *
- * Arguments as for `tabla_step`.
- */
-TablaStatus tabla_session_step(struct TablaSession *session,
-                               const struct TablaGenerateOptions *options,
-                               uint32_t *token);
-
-/**
- * Same as `tabla_logits`, for a session.
- *
- * Arguments as for `tabla_logits`.
- */
-TablaStatus tabla_session_logits(struct TablaSession *session,
-                                 int32_t rows,
-                                 float *out,
-                                 size_t capacity,
-                                 size_t *count);
-
-/**
- * Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_ENCODE_*`. If `tokens` is
- * NULL, only `count` is written.
- *
- * `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
- * points to a `size_t`.
- */
-TablaStatus tabla_encode(const struct TablaModel *model,
-                         const char *text,
-                         size_t text_bytes,
-                         uint32_t flags,
-                         uint32_t *tokens,
-                         size_t capacity,
-                         size_t *count);
-
-/**
- * Decodes token ids to bytes, which are UTF-8 if the tokens end at character boundaries. No NUL is
- * added. If `text` is NULL, only `count` is written.
- *
- * `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
+ * `tokens` points to `tokens_count` ids; `out` is NULL or points to space for `capacity` floats;
  * `count` points to a `size_t`.
  */
-TablaStatus tabla_decode(const struct TablaModel *model,
-                         const uint32_t *tokens,
-                         size_t tokens_count,
-                         char *text,
-                         size_t capacity,
-                         size_t *count);
+TablaStatus tabla_session_score(struct TablaSession *session,
+                                const uint32_t *tokens,
+                                size_t tokens_count,
+                                size_t from,
+                                float *out,
+                                size_t capacity,
+                                size_t *count);
+
+/* ===== Log messages and errors ===== */
+
+/** Log level: no messages. For `tabla_log_set_callback`. */
+#define TABLA_LOG_OFF (0)
+
+/** Log level: errors that no return value reports. */
+#define TABLA_LOG_ERROR (1)
+
+/** Log level: warnings for users, such as a fallback or a guessed setting. */
+#define TABLA_LOG_WARN (2)
+
+/** Log level: progress of operations. */
+#define TABLA_LOG_INFO (3)
+
+/** Log level: details for developers. */
+#define TABLA_LOG_DEBUG (4)
 
 /**
- * Writes the bytes of one token as they appear in a text; for a special token, its name. No NUL is
- * added. If `text` is NULL, only `count` is written.
- *
- * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
+ * Receives a log message: its level (`TABLA_LOG_ERROR`, ...) and one line of text, which is valid
+ * during the call. It may be called from any thread, from several threads at once, and from inside
+ * any call. It must not call the library: such a call fails with `TABLA_ERROR_REENTRANT`, except
+ * `tabla_last_error` and similar functions that return neither a handle nor a status.
  */
-TablaStatus tabla_token_bytes(const struct TablaModel *model,
-                              uint32_t token,
-                              char *text,
-                              size_t capacity,
-                              size_t *count);
+typedef void (*TablaLogCallback)(int32_t level, const char *message, void *user_data);
 
 /**
- * Writes the stop tokens of this model, which end an answer. If `tokens` is NULL, only `count` is
- * written.
+ * Sets the callback that receives log messages of all models up to a level. It replaces the
+ * previous callback. NULL or `TABLA_LOG_OFF` disables logging, which is the default. Waits for
+ * running calls of the previous callback, which is not called after this function returns.
  *
- * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
+ * `callback` is NULL or a function that any thread may call with `user_data`.
  */
-TablaStatus tabla_stop_tokens(const struct TablaModel *model,
-                              uint32_t *tokens,
-                              size_t capacity,
-                              size_t *count);
+TablaStatus tabla_log_set_callback(int32_t level, TablaLogCallback callback, void *user_data);
+
+/**
+ * Returns the message of the last call that failed on this thread, never NULL; empty if no call
+ * failed. A successful call does not change it. Valid until the next call that fails on this
+ * thread, or the end of the thread.
+ */
+const char *tabla_last_error(void);
+
+/**
+ * Returns the code of the last call that failed on this thread, the one that `tabla_last_error`
+ * describes; 0 if no call failed. It says why a function returned a NULL handle.
+ */
+TablaStatus tabla_last_error_code(void);
+
+/**
+ * Returns the name of a status, for example `TABLA_ERROR_BUSY`; `unknown` for a number that this
+ * library does not define.
+ */
+const char *tabla_status_name(TablaStatus status);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -40,8 +40,9 @@ static TablaChatOptions chat_options(const char *template) {
     return chat;
 }
 
-/* tabla_chat, tabla_session_chat and tabla_session_begin_chat give the same answer. */
+/* The default session and others, and tabla_session_begin_chat, give the same answer. */
 static void conversations(TablaModel *model) {
+    TablaSession *own = tabla_model_session(model);
     TablaGenerateOptions options = greedy(6);
     TablaChatOptions chat = chat_options("vicuna");
     struct output one = {"", 0}, two = {"", 0}, three = {"", 0};
@@ -53,10 +54,10 @@ static void conversations(TablaModel *model) {
     stats.struct_size = sizeof stats;
     piece.struct_size = sizeof piece;
 
-    CHECK(tabla_encode_chat(model, HELLO, &chat, tokens, 64, &count) == TABLA_OK);
-    CHECK(tabla_chat(model, HELLO, &chat, &options, append, &one, &stats) == TABLA_OK);
+    CHECK(tabla_model_tokenize_chat(model, HELLO, &chat, tokens, 64, &count) == TABLA_OK);
+    CHECK(tabla_session_chat(own, HELLO, &chat, &options, append, &one, &stats) == TABLA_OK);
     CHECK(stats.prompt_tokens == count && stats.tokens == 6 && one.bytes > 0);
-    CHECK(tabla_chat(model, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
+    CHECK(tabla_session_chat(own, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
     CHECK(strcmp(one.text, two.text) == 0);
     two.bytes = 0;
     CHECK(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
@@ -66,19 +67,19 @@ static void conversations(TablaModel *model) {
     CHECK(tabla_session_begin_chat(session, HELLO, &chat, &options) == TABLA_OK);
     FAILS(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL), TABLA_ERROR_STATE);
     while (tabla_session_next(session, &piece) == TABLA_OK && piece.finish == TABLA_FINISH_NONE) {
-        CHECK(piece.likeliest == NULL && piece.likeliest_count == 0);
+        CHECK(piece.top_log_probs == NULL && piece.top_log_probs_count == 0);
         append(piece.token, piece.text, piece.text_bytes, &three);
     }
     CHECK(piece.finish == TABLA_FINISH_LENGTH && strcmp(one.text, three.text) == 0);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK && stats.prompt_tokens == count);
 
-    FAILS(tabla_chat(model, NULL, &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_chat(model, "{}", &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_chat(model, HELLO, NULL, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_chat(own, NULL, &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_chat(own, "{}", &chat, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_chat(own, HELLO, NULL, &options, append, &one, NULL), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_begin_chat(session, "\xff", &chat, &options), TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "messages is not UTF-8") != NULL);
     chat.chat_template = "{{ 'a b c d e ' * 40 }}";
-    FAILS(tabla_chat(model, HELLO, &chat, &options, append, &one, NULL), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_session_chat(own, HELLO, &chat, &options, append, &one, NULL), TABLA_ERROR_TOO_LARGE);
     CHECK(tabla_session_free(session) == TABLA_OK);
     FAILS(tabla_session_begin_chat(session, HELLO, &chat, &options), TABLA_ERROR_HANDLE);
 }
@@ -135,21 +136,21 @@ static void forced_calls(TablaModel *model) {
     struct output answer = {"", 0};
     const char *parts = NULL;
 
-    CHECK(tabla_grammar_new_call(model, &chat, NULL) == NULL);
+    CHECK(tabla_grammar_new_tool_call(model, &chat, NULL) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     chat.tools = TOOLS;
-    CHECK(tabla_grammar_new_call(model, &chat, "clock") == NULL);
+    CHECK(tabla_grammar_new_tool_call(model, &chat, "clock") == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "clock") != NULL);
-    grammar = tabla_grammar_new_call(model, &chat, "f");
+    grammar = tabla_grammar_new_tool_call(model, &chat, "f");
     CHECK(grammar != NULL);
     options.grammar = grammar;
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
     CHECK(tabla_generate(model, "Hi", &options, append, &answer, NULL) == TABLA_OK);
     parser = tabla_parser_new(model, &chat, NULL);
     CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, answer.text, answer.bytes, &parts) == TABLA_OK);
     CHECK(strstr(parts, "{\"tool_call\":{\"index\":0,\"id\":null,\"name\":\"f\"") != NULL);
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
     CHECK(tabla_parser_free(parser) == TABLA_OK);
     CHECK(tabla_grammar_free(grammar) == TABLA_OK);
 }

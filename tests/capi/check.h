@@ -46,12 +46,17 @@ static TablaLoadOptions cpu_options(void) {
 /* The built-in model, on two threads. */
 static TablaModel *load(void) {
     TablaLoadOptions options = cpu_options();
-    TablaModel *model = tabla_load_model_with(NULL, &options);
+    TablaModel *model = tabla_model_load(NULL, &options);
     CHECK(model != NULL);
     if (model == NULL) {
         exit(1);
     }
     return model;
+}
+
+/* Removes all tokens from the default session. */
+static TablaStatus reset(TablaModel *model) {
+    return tabla_session_truncate(tabla_model_session(model), 0);
 }
 
 static TablaGenerateOptions greedy(uint32_t max_tokens) {
@@ -67,7 +72,7 @@ static const char PROMPT[] = "Once upon a time";
 
 static size_t encode_prompt(TablaModel *model, uint32_t tokens[64]) {
     size_t count = 0;
-    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), TABLA_ENCODE_ADD_SPECIAL, tokens, 64, &count) ==
+    CHECK(tabla_model_tokenize(model, PROMPT, strlen(PROMPT), TABLA_TOKENIZE_ADD_SPECIAL, tokens, 64, &count) ==
           TABLA_OK);
     CHECK(count > 0 && count <= 64);
     return count;

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Embeddings of the built-in model, which configures no pooling. They do not change its sequence. */
+/* Embeddings of the built-in model, which configures no pooling. They do not change the sequence of the default session. */
 static void embeddings(void) {
     static const char *const texts[] = {"Once upon a time", "", "Lily had a red ball."};
     TablaLoadOptions loading = cpu_options();
@@ -16,6 +16,7 @@ static void embeddings(void) {
     TablaGenerateOptions sampling = greedy(0);
     TablaModelInfo info;
     TablaModel *model = load();
+    TablaSession *session;
     uint32_t tokens[64], first, second, again;
     size_t count = 0, needed = 0, sentinel = 4711, i, k;
     float *rows, *alone;
@@ -26,7 +27,8 @@ static void embeddings(void) {
     FAILS(tabla_embed(model, texts, 3, &options, NULL, 0, &sentinel), TABLA_ERROR_STATE);
     CHECK(tabla_free_model(model) == TABLA_OK);
     loading.embeddings = 1;
-    model = tabla_load_model_with(NULL, &loading);
+    model = tabla_model_load(NULL, &loading);
+    session = tabla_model_session(model);
     info.struct_size = sizeof info;
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
     CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
@@ -39,14 +41,14 @@ static void embeddings(void) {
 
     count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &sampling, &first) == TABLA_OK);
-    CHECK(tabla_step(model, &sampling, &second) == TABLA_OK);
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_session_step(session, &sampling, &first) == TABLA_OK);
+    CHECK(tabla_session_step(session, &sampling, &second) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == first);
+    CHECK(tabla_session_step(session, &sampling, &again) == TABLA_OK && again == first);
     CHECK(tabla_embed(model, texts, 3, &options, rows, needed, &count) == TABLA_OK);
     CHECK(count == needed);
-    CHECK(tabla_step(model, &sampling, &again) == TABLA_OK && again == second);
+    CHECK(tabla_session_step(session, &sampling, &again) == TABLA_OK && again == second);
     for (i = 0; i < 3; i++) {
         double squares = 0;
         CHECK(tabla_embed(model, texts + i, 1, &options, alone, info.dim, &count) == TABLA_OK);
@@ -75,7 +77,7 @@ static void embeddings(void) {
     free(alone);
 
     /* A full context ends an answer, or is shifted. */
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, 3) == TABLA_OK);
     {
         TablaGenerateOptions generate = greedy(50);

@@ -28,41 +28,41 @@ static void facts(TablaModel *model) {
     CHECK(info.bos_token < info.vocab && info.eos_token < info.vocab);
     CHECK(info.embedding_dim == 0 && info.is_encoder == 0 && info.sequences == 1);
 
-    CHECK(tabla_stop_tokens(model, NULL, 0, &count) == TABLA_OK && count > 0 && count <= 8);
-    CHECK(tabla_stop_tokens(model, stops, 8, &count) == TABLA_OK && stops[0] == info.eos_token);
-    FAILS(tabla_stop_tokens(model, stops, 0, &sentinel), TABLA_ERROR_TOO_LARGE);
-    FAILS(tabla_stop_tokens(model, stops, 8, NULL), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_token_bytes(model, info.bos_token, text, sizeof text, &bytes) == TABLA_OK);
+    CHECK(tabla_model_stop_tokens(model, NULL, 0, &count) == TABLA_OK && count > 0 && count <= 8);
+    CHECK(tabla_model_stop_tokens(model, stops, 8, &count) == TABLA_OK && stops[0] == info.eos_token);
+    FAILS(tabla_model_stop_tokens(model, stops, 0, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_model_stop_tokens(model, stops, 8, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_model_token_bytes(model, info.bos_token, text, sizeof text, &bytes) == TABLA_OK);
     text[bytes] = '\0';
     CHECK(strcmp(text, "<|endoftext|>") == 0);
-    FAILS(tabla_token_bytes(model, info.vocab, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_token_bytes(model, 1, text, sizeof text, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_token_bytes(model, info.vocab, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_token_bytes(model, 1, text, sizeof text, NULL), TABLA_ERROR_ARGUMENT);
 
-    CHECK(tabla_digest(model, digest) == TABLA_OK && tabla_digest(model, again) == TABLA_OK);
+    CHECK(tabla_model_digest(model, digest) == TABLA_OK && tabla_model_digest(model, again) == TABLA_OK);
     CHECK(memcmp(digest, again, sizeof digest) == 0);
-    FAILS(tabla_digest(model, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_digest(model, NULL), TABLA_ERROR_ARGUMENT);
 
-    CHECK(tabla_table(model, NULL, 0, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
+    CHECK(tabla_model_table(model, NULL, 0, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
     text[bytes] = '\0';
     CHECK(strncmp(text, "; table step, 1 token, ", 23) == 0 && strstr(text, "rms_norm") != NULL);
-    CHECK(tabla_table(model, "batch", 0, TABLA_TABLE_JSON, NULL, 0, &count) == TABLA_OK);
-    CHECK(tabla_table(model, "batch", 0, TABLA_TABLE_JSON, text, sizeof text - 1, &bytes) ==
+    CHECK(tabla_model_table(model, "batch", 0, TABLA_TABLE_JSON, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_model_table(model, "batch", 0, TABLA_TABLE_JSON, text, sizeof text - 1, &bytes) ==
           (count < sizeof text ? TABLA_OK : TABLA_ERROR_TOO_LARGE));
-    CHECK(tabla_table(model, "step", 5, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
+    CHECK(tabla_model_table(model, "step", 5, TABLA_TABLE_TEXT, text, sizeof text - 1, &bytes) == TABLA_OK);
     CHECK(strncmp(text, "; table step, 8 tokens, ", 24) == 0);
-    FAILS(tabla_table(model, "embed", 0, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
+    FAILS(tabla_model_table(model, "embed", 0, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "step for 8 tokens") != NULL);
-    FAILS(tabla_table(model, "step", 33, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
+    FAILS(tabla_model_table(model, "step", 33, TABLA_TABLE_TEXT, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_table(model, NULL, 0, 2, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_table(model, NULL, 0, 2, text, sizeof text, &sentinel), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
 
-    CHECK(tabla_devices(text, sizeof text - 1, &bytes) == TABLA_OK);
+    CHECK(tabla_device_list(text, sizeof text - 1, &bytes) == TABLA_OK);
     text[bytes] = '\0';
     CHECK(strstr(text, "\"cpu\":{") != NULL && strstr(text, "\"gpus\":[") != NULL);
-    FAILS(tabla_devices(text, 2, &sentinel), TABLA_ERROR_TOO_LARGE);
-    FAILS(tabla_devices(text, 2, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_device_list(text, 2, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_device_list(text, 2, NULL), TABLA_ERROR_ARGUMENT);
 }
 
 #endif

@@ -81,6 +81,17 @@ static void *any(struct caller *me, _Atomic(void *) *slots, uint32_t slots_count
     }
 }
 
+/* Returns mostly a session that threads share, sometimes the default session of a model. */
+static TablaSession *any_session(struct caller *me, TablaModel *model) {
+    TablaSession *session;
+    if (below(me, 8) != 0) {
+        return any(me, sessions, SESSIONS);
+    }
+    session = tabla_model_session(model);
+    count(session == NULL ? tabla_last_error_code() : TABLA_OK);
+    return session;
+}
+
 static TablaModel *load(void) {
     TablaLoadOptions options;
     memset(&options, 0, sizeof options);
@@ -89,17 +100,18 @@ static TablaModel *load(void) {
     options.threads = 1;
     options.max_context = 64;
     options.sequences = 3;
-    return tabla_load_model_with(NULL, &options);
+    return tabla_model_load(NULL, &options);
 }
 
 static int32_t on_token(uint32_t token, const char *text, size_t bytes, void *user_data) {
     struct caller *me = user_data;
+    TablaSession *session = any_session(me, any(me, models, MODELS));
     (void)token;
     count(text[bytes] == '\0' ? TABLA_OK : -1);
     switch (below(me, 8)) {
-    case 0: count(tabla_session_truncate(any(me, sessions, SESSIONS), below(me, 8))); break;
-    case 1: count(tabla_session_cancel(any(me, sessions, SESSIONS))); break;
-    case 2: count(tabla_session_free(any(me, sessions, SESSIONS))); break;
+    case 0: count(tabla_session_truncate(session, below(me, 8))); break;
+    case 1: count(tabla_session_cancel(session)); break;
+    case 2: count(tabla_session_free(session)); break;
     case 3: return 1;
     default: break;
     }
@@ -180,24 +192,26 @@ static void converse(struct caller *me, TablaSession *session) {
     switch (below(me, 3)) {
     case 0: count(tabla_session_chat(session, MESSAGES, &chat, &options, on_token, me, NULL)); break;
     case 1: count(tabla_session_begin_chat(session, MESSAGES, &chat, &options)); break;
-    default:
-        count(tabla_chat(any(me, models, MODELS), MESSAGES, &chat, &options, on_token, me, NULL));
+    default: {
+        TablaGrammar *created = tabla_grammar_new_tool_call(any(me, models, MODELS), &chat, NULL);
+        count(created == NULL ? tabla_last_error_code() : tabla_grammar_free(created));
         break;
+    }
     }
 }
 
 static void add(struct caller *me, TablaBatch *batch) {
     TablaGenerateOptions options = random_options(me);
     uint32_t token = below(me, 1300);
-    size_t number;
-    count(tabla_batch_add(batch, &token, below(me, 2), &options, &number));
+    size_t request;
+    count(tabla_batch_add(batch, &token, below(me, 2), &options, &request));
 }
 
 static void one_call(struct caller *me) {
-    TablaSession *session = any(me, sessions, SESSIONS);
     TablaModel *model = any(me, models, MODELS);
+    TablaSession *session = any_session(me, model);
     TablaBatch *batch = any(me, batches, BATCHES);
-    uint32_t at = below(me, SESSIONS), tokens[70];
+    uint32_t at = below(me, SESSIONS), tokens[70] = {1};
     TablaModelInfo info;
     TablaStats stats;
     TablaPiece piece;
@@ -212,7 +226,7 @@ static void one_call(struct caller *me) {
             converse(me, session);
         }
         break;
-    case 46: count(tabla_stop_tokens(model, tokens, below(me, 3), &written)); break;
+    case 46: count(tabla_model_stop_tokens(model, tokens, below(me, 3), &written)); break;
     case 40:
         if (below(me, 4) == 0) {
             replace(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);
@@ -247,10 +261,10 @@ static void one_call(struct caller *me) {
         break;
     case 7: count(tabla_grammar_free(any(me, grammars, GRAMMARS))); break;
     case 8: count(tabla_session_cancel(session)); break;
-    case 9: count(tabla_cancel(model)); break;
+    case 9: count(tabla_prefill(model, tokens, below(me, 2))); break;
     case 10: count(tabla_session_stats(session, &stats)); break;
     case 11: count(tabla_session_tokens(session, tokens, below(me, 71), &written)); break;
-    case 12: count(tabla_encode(model, "Once", 4, below(me, 4), tokens, 70, &written)); break;
+    case 12: count(tabla_model_tokenize(model, "Once", 4, below(me, 4), tokens, 70, &written)); break;
     case 13: count(tabla_model_info(model, &info)); break;
     case 14:
     case 15: work(me, session); break;
@@ -261,7 +275,7 @@ static void one_call(struct caller *me) {
     case 20: count(tabla_session_next(session, &piece)); break;
     case 21:
     case 22: count(tabla_session_end(session)); break;
-    case 23: count(tabla_reset(model)); break;
+    case 23: count(tabla_session_truncate(session, 0)); break;
     default: count(tabla_session_truncate(session, below(me, 8))); break;
     }
 }

@@ -27,7 +27,7 @@ static size_t read_answer(TablaSession *session, char *text, size_t capacity, ui
         bytes += piece.text_bytes;
         ++*tokens;
     }
-    CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.likeliest_count == 0);
+    CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.top_log_probs_count == 0);
     *finish = piece.finish;
     if (text != NULL && capacity > 0) {
         text[bytes < capacity ? bytes : capacity - 1] = '\0';
@@ -35,17 +35,56 @@ static size_t read_answer(TablaSession *session, char *text, size_t capacity, ui
     return bytes;
 }
 
-/* Two sessions in turns generate the same tokens as the model alone. */
+/* The default session: the short functions use it, and only its model frees it. */
+static void default_session(void) {
+    TablaModel *model = load();
+    TablaSession *session = tabla_model_session(model), *fork;
+    TablaGenerateOptions options = greedy(4);
+    TablaPiece piece;
+    uint32_t tokens[64], found[64];
+    size_t count = encode_prompt(model, tokens), kept = 0;
+
+    piece.struct_size = sizeof piece;
+    CHECK(session != NULL && tabla_model_session(model) == session);
+    CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, found, 64, &kept) == TABLA_OK);
+    CHECK(kept == count && memcmp(tokens, found, count * sizeof *tokens) == 0);
+    CHECK(tabla_generate(model, NULL, &options, NULL, NULL, NULL) == TABLA_OK);
+    CHECK(tabla_session_tokens(session, NULL, 0, &kept) == TABLA_OK && kept == count + 4);
+    fork = tabla_session_fork(session);
+    CHECK(tabla_session_truncate(session, count) == TABLA_OK);
+    CHECK(tabla_session_tokens(fork, NULL, 0, &kept) == TABLA_OK && kept == count + 4);
+
+    /* An answer that is read piece by piece blocks the short functions, too. */
+    CHECK(tabla_session_begin(session, NULL, &options) == TABLA_OK);
+    FAILS(tabla_prefill(model, tokens, 1), TABLA_ERROR_STATE);
+    CHECK(tabla_session_next(session, &piece) == TABLA_OK);
+    CHECK(tabla_session_end(session) == TABLA_OK);
+    CHECK(tabla_prefill(model, tokens, 1) == TABLA_OK);
+
+    FAILS(tabla_session_free(session), TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "tabla_free_model") != NULL);
+    CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_free(session), TABLA_ERROR_HANDLE);
+    CHECK(tabla_model_session(model) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    /* Other sessions keep the weights alive. */
+    CHECK(tabla_session_step(fork, NULL, found) == TABLA_OK && tabla_session_free(fork) == TABLA_OK);
+}
+
+/* Two sessions in turns generate the same tokens as the default session alone. */
 static void two_sessions(TablaModel *model) {
     TablaGenerateOptions options = greedy(6);
-    TablaSession *one = tabla_session_new(model), *two = tabla_session_new(model), *fork;
+    TablaSession *own = tabla_model_session(model), *fork;
+    TablaSession *one = tabla_session_new(model), *two = tabla_session_new(model);
     uint32_t tokens[64], expected[64], found[64], token;
     size_t count = encode_prompt(model, tokens), all = 0, i;
 
     CHECK(one != NULL && two != NULL && one != two);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
     for (i = 0; i < 6; i++) {
-        CHECK(tabla_step(model, &options, expected + i) == TABLA_OK);
+        CHECK(tabla_session_step(own, &options, expected + i) == TABLA_OK);
     }
     CHECK(tabla_session_prefill(one, tokens, count) == TABLA_OK);
     CHECK(tabla_session_prefill(two, tokens, count) == TABLA_OK);
@@ -68,7 +107,7 @@ static void two_sessions(TablaModel *model) {
     FAILS(tabla_session_step(one, &options, &token), TABLA_ERROR_HANDLE);
     CHECK(tabla_session_step(fork, &options, &token) == TABLA_OK);
     CHECK(tabla_session_free(fork) == TABLA_OK && tabla_session_free(two) == TABLA_OK);
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
 }
 
 static void pieces(TablaModel *model) {
@@ -102,24 +141,24 @@ static void pieces(TablaModel *model) {
     CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     FAILS(tabla_session_next(session, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_next(session, &piece) == TABLA_OK);
-    CHECK(piece.finish == TABLA_FINISH_NONE && piece.likeliest_count == 3);
-    CHECK(piece.likeliest[0].token == piece.token);
-    CHECK(piece.likeliest[0].log_prob == piece.log_prob && piece.log_prob < 0);
-    CHECK(piece.likeliest[0].log_prob >= piece.likeliest[1].log_prob);
+    CHECK(piece.finish == TABLA_FINISH_NONE && piece.top_log_probs_count == 3);
+    CHECK(piece.top_log_probs[0].token == piece.token);
+    CHECK(piece.top_log_probs[0].log_prob == piece.log_prob && piece.log_prob < 0);
+    CHECK(piece.top_log_probs[0].log_prob >= piece.top_log_probs[1].log_prob);
 
-    /* During an answer the session rejects other calls; the model does not. */
+    /* During an answer the session rejects other calls; the default session does not. */
     FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_STATE);
     CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_STATE);
     count = encode_prompt(model, ids);
-    CHECK(tabla_prefill(model, ids, count) == TABLA_OK && tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_prefill(model, ids, count) == TABLA_OK && reset(model) == TABLA_OK);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.finish == TABLA_FINISH_NONE && stats.tokens == 1);
     read_answer(session, text, sizeof text, &tokens, &finish);
     CHECK(tokens == 11 && finish == TABLA_FINISH_LENGTH);
     CHECK(tabla_session_stats(session, &stats) == TABLA_OK);
     CHECK(stats.tokens == 12 && stats.finish == TABLA_FINISH_LENGTH);
-    CHECK(stats.prompt_tokens == count && stats.prompt_ms > 0 && stats.tokens_ms > 0);
+    CHECK(stats.prompt_tokens == count && stats.prompt_ms > 0 && stats.predicted_ms > 0);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
 
     /* The text ends before the stop string, and is the same up to there. */
@@ -326,13 +365,13 @@ static void options_of_all_kinds(TablaModel *model) {
     loading.cache_type = TABLA_CACHE_F16;
     loading.chunk_tokens = 8;
     loading.prefix_bytes = TABLA_PREFIX_NONE;
-    other = tabla_load_model_with(NULL, &loading);
+    other = tabla_model_load(NULL, &loading);
     CHECK(other != NULL && tabla_free_model(other) == TABLA_OK);
     loading.cache_type = TABLA_CACHE_Q8_0; /* the attention heads are smaller than a q8_0 block */
-    CHECK(tabla_load_model_with(NULL, &loading) == NULL);
+    CHECK(tabla_model_load(NULL, &loading) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     loading.cache_type = 9;
-    CHECK(tabla_load_model_with(NULL, &loading) == NULL);
+    CHECK(tabla_model_load(NULL, &loading) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 }
 
@@ -344,7 +383,7 @@ static void batches(TablaModel *model) {
     TablaSession *session = tabla_session_new(model);
     char texts[COUNT][256], expected[256];
     uint32_t tokens[64], taken;
-    size_t count = encode_prompt(model, tokens), number = 0, pending = 0, sentinel = 4711, i;
+    size_t count = encode_prompt(model, tokens), request = 0, pending = 0, sentinel = 4711, i;
     int ended = 0, finish;
     TablaPiece piece;
     TablaStats stats;
@@ -361,20 +400,20 @@ static void batches(TablaModel *model) {
     CHECK(sentinel == 4711);
     for (i = 0; i < COUNT; i++) {
         options.max_tokens = 3 + (uint32_t)i;
-        CHECK(tabla_batch_add(batch, tokens, count - i % 2, &options, &number) == TABLA_OK);
-        CHECK(number == i);
+        CHECK(tabla_batch_add(batch, tokens, count - i % 2, &options, &request) == TABLA_OK);
+        CHECK(request == i);
     }
     CHECK(tabla_batch_pending(batch, &pending) == TABLA_OK && pending == COUNT);
     while (ended < COUNT) {
         CHECK(tabla_batch_next(batch, &piece) == TABLA_OK);
-        CHECK(piece.number < COUNT && piece.status == TABLA_OK);
+        CHECK(piece.request < COUNT && piece.status == TABLA_OK);
         if (piece.finish == TABLA_FINISH_NONE) {
-            strcat(texts[piece.number], piece.text);
+            strcat(texts[piece.request], piece.text);
             continue;
         }
         CHECK(piece.finish == TABLA_FINISH_LENGTH);
-        CHECK(tabla_batch_stats(batch, &stats) == TABLA_OK && stats.tokens == 3 + piece.number);
-        CHECK(stats.prompt_tokens == count - piece.number % 2);
+        CHECK(tabla_batch_stats(batch, &stats) == TABLA_OK && stats.tokens == 3 + piece.request);
+        CHECK(stats.prompt_tokens == count - piece.request % 2);
         ended++;
     }
     CHECK(tabla_batch_pending(batch, &pending) == TABLA_OK && pending == 0);
@@ -389,14 +428,14 @@ static void batches(TablaModel *model) {
     }
     /* Cancelled, and freed during an answer. */
     options.max_tokens = 0;
-    CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
-    CHECK(number == COUNT && tabla_batch_cancel(batch, number) == TABLA_OK);
+    CHECK(tabla_batch_add(batch, tokens, count, &options, &request) == TABLA_OK);
+    CHECK(request == COUNT && tabla_batch_cancel(batch, request) == TABLA_OK);
     CHECK(tabla_batch_cancel(batch, 4711) == TABLA_OK);
     do {
-        CHECK(tabla_batch_next(batch, &piece) == TABLA_OK && piece.number == number);
+        CHECK(tabla_batch_next(batch, &piece) == TABLA_OK && piece.request == request);
     } while (piece.finish == TABLA_FINISH_NONE);
     CHECK(piece.finish == TABLA_FINISH_CANCELLED && piece.token == TABLA_NO_TOKEN);
-    CHECK(tabla_batch_add(batch, tokens, count, &options, &number) == TABLA_OK);
+    CHECK(tabla_batch_add(batch, tokens, count, &options, &request) == TABLA_OK);
     CHECK(tabla_batch_free(batch) == TABLA_OK);
     FAILS(tabla_batch_next(batch, &piece), TABLA_ERROR_HANDLE);
     CHECK(tabla_session_free(session) == TABLA_OK);
@@ -408,6 +447,7 @@ static void sessions(TablaModel *model, const char *path) {
     uint32_t tokens[64], token;
     size_t count = encode_prompt(freed, tokens);
 
+    default_session();
     two_sessions(model);
     pieces(model);
     saved(model, path);
@@ -419,7 +459,7 @@ static void sessions(TablaModel *model, const char *path) {
     /* Handles have a type, and a session keeps its model alive. */
     FAILS(tabla_session_truncate((TablaSession *)model, 0), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "model") != NULL);
-    FAILS(tabla_reset((TablaModel *)session), TABLA_ERROR_HANDLE);
+    FAILS(reset((TablaModel *)session), TABLA_ERROR_HANDLE);
     wrong = tabla_session_new((TablaModel *)session);
     CHECK(wrong == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
     CHECK(tabla_free_model(freed) == TABLA_OK);
@@ -483,21 +523,21 @@ static void log_line(int32_t level, const char *message, void *user_data) {
     struct log *log = user_data;
     log->lines++;
     log->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
-    log->bad += tabla_set_log_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
+    log->bad += tabla_log_set_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
 }
 
 /* Loading logs its stages to the callback, if the level includes them. */
 static void logs(void) {
     struct log log = {0, 0};
     int lines;
-    FAILS(tabla_set_log_callback(9, log_line, &log), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, log_line, &log) == TABLA_OK);
+    FAILS(tabla_log_set_callback(9, log_line, &log), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_log_set_callback(TABLA_LOG_DEBUG, log_line, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
     CHECK(log.lines >= 18 && log.bad == 0);
     lines = log.lines;
-    CHECK(tabla_set_log_callback(TABLA_LOG_WARN, log_line, &log) == TABLA_OK);
+    CHECK(tabla_log_set_callback(TABLA_LOG_WARN, log_line, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(tabla_set_log_callback(TABLA_LOG_DEBUG, NULL, &log) == TABLA_OK);
+    CHECK(tabla_log_set_callback(TABLA_LOG_DEBUG, NULL, &log) == TABLA_OK);
     CHECK(tabla_free_model(load()) == TABLA_OK);
     CHECK(log.lines == lines);
 }

@@ -20,7 +20,7 @@ static void layout(void) {
     CHECK(offsetof(TablaLoadOptions, head_type) == 48);
     CHECK(offsetof(TablaLoadOptions, sequences) == 56);
     CHECK(offsetof(TablaLoadOptions, prefix_bytes) == 72);
-    CHECK(offsetof(TablaLoadOptions, kernel_path) == 96);
+    CHECK(offsetof(TablaLoadOptions, pipeline_cache_path) == 96);
     CHECK(offsetof(TablaLoadOptions, gpu_baseline) == 120);
     CHECK(sizeof(TablaGenerateOptions) == 208);
     CHECK(offsetof(TablaGenerateOptions, seed) == 32);
@@ -37,13 +37,13 @@ static void layout(void) {
     CHECK(sizeof(TablaPiece) == 64);
     CHECK(offsetof(TablaPiece, text) == 8);
     CHECK(offsetof(TablaPiece, finish) == 24);
-    CHECK(offsetof(TablaPiece, likeliest) == 32);
-    CHECK(offsetof(TablaPiece, likeliest_count) == 40);
+    CHECK(offsetof(TablaPiece, top_log_probs) == 32);
+    CHECK(offsetof(TablaPiece, top_log_probs_count) == 40);
     CHECK(offsetof(TablaPiece, status) == 56);
     CHECK(sizeof(TablaStats) == 40);
     CHECK(offsetof(TablaStats, prompt_ms) == 8);
     CHECK(offsetof(TablaStats, finish) == 28);
-    CHECK(offsetof(TablaStats, guesses_right) == 36);
+    CHECK(offsetof(TablaStats, accepted_tokens) == 36);
     CHECK(sizeof(TablaChatOptions) == 40);
     CHECK(offsetof(TablaChatOptions, variables) == 32);
     CHECK(sizeof(TablaEmbedOptions) == 32);
@@ -71,33 +71,35 @@ static void sizes(void) {
     TablaGenerateOptions defaults, part;
     uint32_t tokens[64], token = 77;
     TablaModel *model;
+    TablaSession *session;
     size_t count;
 
     layout();
     options.struct_size = 0;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     options.struct_size = 1u << 30;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     options = cpu_options();
     options.device = 99;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     options = cpu_options();
     options.precision = -1;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
     memset(&grown, 0, sizeof grown);
     grown.known = cpu_options();
     grown.known.struct_size = sizeof grown;
     grown.newer[15] = 1;
-    CHECK(tabla_load_model_with(NULL, &grown.known) == NULL);
+    CHECK(tabla_model_load(NULL, &grown.known) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     grown.newer[15] = 0;
-    model = tabla_load_model_with(NULL, &grown.known);
-    CHECK(model != NULL);
+    model = tabla_model_load(NULL, &grown.known);
+    session = tabla_model_session(model);
+    CHECK(model != NULL && session != NULL);
 
     FAILS(tabla_generate_options_init(NULL, sizeof defaults), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_generate_options_init(&defaults, 0), TABLA_ERROR_ARGUMENT);
@@ -109,17 +111,17 @@ static void sizes(void) {
 
     count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &part, &token) == TABLA_OK); /* missing fields have their defaults */
+    CHECK(tabla_session_step(session, &part, &token) == TABLA_OK); /* missing fields have their defaults */
     CHECK(token != 77);
     memset(&generate, 0, sizeof generate);
     CHECK(tabla_generate_options_init(&generate.known, sizeof generate) == TABLA_OK);
     CHECK(generate.known.struct_size == sizeof generate);
-    CHECK(tabla_step(model, &generate.known, &token) == TABLA_OK);
+    CHECK(tabla_session_step(session, &generate.known, &token) == TABLA_OK);
     generate.newer[0] = 1;
     token = 77;
-    FAILS(tabla_step(model, &generate.known, &token), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_step(session, &generate.known, &token), TABLA_ERROR_ARGUMENT);
     defaults.top_p = NAN;
-    FAILS(tabla_step(model, &defaults, &token), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_step(session, &defaults, &token), TABLA_ERROR_ARGUMENT);
     CHECK(token == 77);
     CHECK(tabla_free_model(model) == TABLA_OK);
 }

@@ -53,14 +53,17 @@ static void loading(const char *version) {
 
     options.progress = stage_ended;
     options.user_data = &seen;
-    model = tabla_load_model_with(NULL, &options);
+    FAILS(tabla_free_model(NULL), TABLA_ERROR_HANDLE);
+    model = tabla_model_load(NULL, &options);
     CHECK(model != NULL);
-    CHECK(tabla_last_error_code() == TABLA_OK);
+    /* A successful call does not change the last error. */
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(strstr(tabla_last_error(), "NULL") != NULL);
     CHECK(seen.calls == 18 && seen.done == 1.0f);
     CHECK(seen.wrong_thread == 0 && seen.invalid == 0);
     for (seen.last = 1; seen.last <= 18; seen.last++) {
         seen.calls = 0;
-        CHECK(tabla_load_model_with(NULL, &options) == NULL && seen.calls == seen.last);
+        CHECK(tabla_model_load(NULL, &options) == NULL && seen.calls == seen.last);
         CHECK(tabla_last_error_code() == TABLA_ERROR_CANCELLED);
         CHECK(strstr(tabla_last_error(), "stopped") != NULL);
     }
@@ -68,18 +71,18 @@ static void loading(const char *version) {
     options.samplers = "top_k;temperature";
     options.i2s_layout = "1x4";
     options.gpu_baseline = 1;
-    CHECK(tabla_free_model(tabla_load_model_with(NULL, &options)) == TABLA_OK);
+    CHECK(tabla_free_model(tabla_model_load(NULL, &options)) == TABLA_OK);
     options.samplers = "top_k;luck";
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "luck") != NULL);
     options.samplers = NULL;
     options.i2s_layout = "2x2";
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     options.i2s_layout = NULL;
     options.reserved = 1;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 
     memset(&info, 0x55, sizeof info);
@@ -108,27 +111,27 @@ static void heads(void) {
     TablaLoadOptions options = cpu_options();
     TablaModel *model;
     options.head_type = TABLA_HEAD_Q8_0;
-    model = tabla_load_model_with(NULL, &options);
+    model = tabla_model_load(NULL, &options);
     CHECK(model != NULL && tabla_free_model(model) == TABLA_OK);
     options.head_type = TABLA_HEAD_Q6_K;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     CHECK(strstr(tabla_last_error(), "token_embd.weight") != NULL);
     options.head_type = 3;
-    CHECK(tabla_load_model_with(NULL, &options) == NULL);
+    CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 }
 
 static void bad_files(const char *no_model) {
     TablaLoadOptions options = cpu_options();
-    CHECK(tabla_load_model_with(no_model, &options) == NULL);
+    CHECK(tabla_model_load(no_model, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_FORMAT);
     CHECK(strstr(tabla_last_error(), "stage 3") != NULL);
-    CHECK(tabla_load_model_with("there/is/no/such.gguf", &options) == NULL);
+    CHECK(tabla_model_load("there/is/no/such.gguf", &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
-    CHECK(tabla_load_model_with(".", &options) == NULL);
+    CHECK(tabla_model_load(".", &options) == NULL);
     CHECK(tabla_last_error_code() != TABLA_OK && tabla_last_error()[0] != '\0');
-    CHECK(tabla_load_model("there/is/no/such.gguf", NULL, 0) == NULL);
+    CHECK(tabla_load_model("there/is/no/such.gguf", 0) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_IO);
 }
 
@@ -137,33 +140,33 @@ static void text(TablaModel *model) {
     char back[256];
     size_t count, bytes, sentinel = 4711;
 
-    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), 0, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_model_tokenize(model, PROMPT, strlen(PROMPT), 0, NULL, 0, &count) == TABLA_OK);
     CHECK(count > 0 && count <= 64);
     memset(tokens, 0x55, sizeof tokens);
-    FAILS(tabla_encode(model, PROMPT, strlen(PROMPT), 0, tokens, count - 1, &sentinel),
+    FAILS(tabla_model_tokenize(model, PROMPT, strlen(PROMPT), 0, tokens, count - 1, &sentinel),
           TABLA_ERROR_TOO_LARGE);
     CHECK(sentinel == 4711 && tokens[0] == 0x55555555);
-    CHECK(tabla_encode(model, PROMPT, strlen(PROMPT), 0, tokens, 64, &bytes) == TABLA_OK);
+    CHECK(tabla_model_tokenize(model, PROMPT, strlen(PROMPT), 0, tokens, 64, &bytes) == TABLA_OK);
     CHECK(bytes == count && tokens[count] == 0x55555555);
-    CHECK(tabla_encode(model, NULL, 0, 0, tokens, 64, &count) == TABLA_OK);
+    CHECK(tabla_model_tokenize(model, NULL, 0, 0, tokens, 64, &count) == TABLA_OK);
 
     count = encode_prompt(model, tokens);
-    CHECK(tabla_decode(model, tokens, count, NULL, 0, &bytes) == TABLA_OK);
+    CHECK(tabla_model_detokenize(model, tokens, count, NULL, 0, &bytes) == TABLA_OK);
     CHECK(bytes >= strlen(PROMPT) && bytes < sizeof back);
-    CHECK(tabla_decode(model, tokens, count, back, sizeof back, &bytes) == TABLA_OK);
+    CHECK(tabla_model_detokenize(model, tokens, count, back, sizeof back, &bytes) == TABLA_OK);
     back[bytes] = '\0';
     CHECK(strstr(back, PROMPT) != NULL);
-    FAILS(tabla_decode(model, tokens, count, back, 1, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_model_detokenize(model, tokens, count, back, 1, &sentinel), TABLA_ERROR_TOO_LARGE);
 
-    FAILS(tabla_encode(model, "\xff\xfe", 2, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, NULL, 5, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, PROMPT, (size_t)-1, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, PROMPT, 4, 1u << 31, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode(model, PROMPT, 4, 0, tokens, 64, NULL), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_decode(model, NULL, 3, back, sizeof back, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_decode(model, tokens, (size_t)-1 / 4, back, sizeof back, &sentinel),
+    FAILS(tabla_model_tokenize(model, "\xff\xfe", 2, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize(model, NULL, 5, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize(model, PROMPT, (size_t)-1, 0, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize(model, PROMPT, 4, 1u << 31, tokens, 64, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize(model, PROMPT, 4, 0, tokens, 64, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_detokenize(model, NULL, 3, back, sizeof back, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_detokenize(model, tokens, (size_t)-1 / 4, back, sizeof back, &sentinel),
           TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_decode(model, tokens, count, back, sizeof back, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_detokenize(model, tokens, count, back, sizeof back, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
 }
 
@@ -180,27 +183,27 @@ static void chat(TablaModel *model) {
     size_t count = 0, bytes = 0, others = 0, sentinel = 4711;
 
     /* The story model has no template, and no special tokens that identify one. */
-    FAILS(tabla_apply_chat_template(model, CHAT, NULL, text, sizeof text, &sentinel),
+    FAILS(tabla_model_apply_chat_template(model, CHAT, NULL, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "chatml") != NULL);
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
     options.chat_template = "vicuna";
-    CHECK(tabla_apply_chat_template(model, CHAT, &options, NULL, 0, &count) == TABLA_OK);
-    CHECK(tabla_apply_chat_template(model, CHAT, &options, text, sizeof text - 1, &bytes) ==
+    CHECK(tabla_model_apply_chat_template(model, CHAT, &options, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_model_apply_chat_template(model, CHAT, &options, text, sizeof text - 1, &bytes) ==
           TABLA_OK);
     CHECK(bytes == count && bytes < sizeof text);
     text[bytes] = '\0';
     CHECK(strstr(text, "USER: Hi </s> <s>\nASSISTANT:") != NULL);
-    FAILS(tabla_apply_chat_template(model, CHAT, &options, text, 3, &sentinel),
+    FAILS(tabla_model_apply_chat_template(model, CHAT, &options, text, 3, &sentinel),
           TABLA_ERROR_TOO_LARGE);
-    CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
+    CHECK(tabla_model_tokenize_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
     CHECK(count > 0 && count <= 256);
 
     /* Names of special tokens in a message are encoded as text. */
     options.chat_template = "{{ messages[0].content }}";
-    CHECK(tabla_encode_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
-    CHECK(tabla_encode(model, "Hi </s> <s>", 11, 0, plain, 256, &others) == TABLA_OK);
+    CHECK(tabla_model_tokenize_chat(model, CHAT, &options, tokens, 256, &count) == TABLA_OK);
+    CHECK(tabla_model_tokenize(model, "Hi </s> <s>", 11, 0, plain, 256, &others) == TABLA_OK);
     CHECK(count == others && memcmp(tokens, plain, count * sizeof *tokens) == 0);
 
     options.chat_template = "{{ tools | length }}{{ documents[0].title }}{{ x }}"
@@ -209,36 +212,36 @@ static void chat(TablaModel *model) {
     options.documents = "[{\"title\": \"T\"}]";
     options.variables = "{\"x\": 7}";
     options.no_generation_prompt = 1;
-    CHECK(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &bytes) == TABLA_OK);
+    CHECK(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &bytes) == TABLA_OK);
     CHECK(bytes == 8 && memcmp(text, "2T7False", 8) == 0);
     options.variables = "{\"messages\": 7}";
-    FAILS(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
+    FAILS(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     options.variables = NULL;
     options.tools = "{}";
-    FAILS(tabla_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
+    FAILS(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
     options.tools = NULL;
     options.chat_template = "{{ raise_exception('not this one') }}";
-    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
     CHECK(strstr(tabla_last_error(), "not this one") != NULL);
     options.chat_template = "{% if %}";
-    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_FORMAT);
+    FAILS(tabla_model_tokenize_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_FORMAT);
     options.chat_template = "{{ 'a' * 100000000 }}";
-    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_model_tokenize_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_TOO_LARGE);
     options.chat_template = "\xff";
-    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, "[]", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
     options.chat_template = "chatml";
-    FAILS(tabla_encode_chat(model, "[", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode_chat(model, "7", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode_chat(model, NULL, &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_encode_chat(model, "[]", &options, tokens, 256, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, "[", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, "7", &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, NULL, &options, tokens, 256, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, "[]", &options, tokens, 256, NULL), TABLA_ERROR_ARGUMENT);
     memset(&grown, 0, sizeof grown);
     grown.known.struct_size = sizeof grown;
     grown.known.chat_template = "chatml";
-    CHECK(tabla_encode_chat(model, CHAT, &grown.known, NULL, 0, &count) == TABLA_OK);
+    CHECK(tabla_model_tokenize_chat(model, CHAT, &grown.known, NULL, 0, &count) == TABLA_OK);
     grown.newer[7] = 1;
-    FAILS(tabla_encode_chat(model, CHAT, &grown.known, NULL, 0, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_model_tokenize_chat(model, CHAT, &grown.known, NULL, 0, &sentinel), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
 }
 
@@ -253,6 +256,7 @@ static uint32_t argmax(const float *row, size_t count) {
 }
 
 static void numbers(TablaModel *model) {
+    TablaSession *session = tabla_model_session(model);
     TablaGenerateOptions options = greedy(0);
     TablaModelInfo info;
     uint32_t tokens[64], token = 77, again;
@@ -262,7 +266,7 @@ static void numbers(TablaModel *model) {
 
     info.struct_size = sizeof info;
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
-    FAILS(tabla_step(model, &options, &token), TABLA_ERROR_STATE);
+    FAILS(tabla_session_step(session, &options, &token), TABLA_ERROR_STATE);
     FAILS(tabla_generate(model, NULL, &options, NULL, NULL, NULL), TABLA_ERROR_STATE);
     CHECK(token == 77);
 
@@ -273,21 +277,21 @@ static void numbers(TablaModel *model) {
     FAILS(tabla_prefill(model, tokens, (size_t)-1), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
 
-    CHECK(tabla_logits(model, TABLA_LOGITS_LAST, NULL, 0, &vocab) == TABLA_OK);
-    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_LAST, NULL, 0, &vocab) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK);
     CHECK(vocab == info.vocab && all == count * vocab);
     last = malloc(vocab * sizeof *last);
     rows = malloc(all * sizeof *rows);
     if (last == NULL || rows == NULL) {
         exit(1);
     }
-    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab - 1, &sentinel),
+    FAILS(tabla_session_logits(session, TABLA_LOGITS_LAST, last, vocab - 1, &sentinel),
           TABLA_ERROR_TOO_LARGE);
-    FAILS(tabla_logits(model, 7, last, vocab, &sentinel), TABLA_ERROR_ARGUMENT);
-    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_logits(session, 7, last, vocab, &sentinel), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_session_logits(session, TABLA_LOGITS_LAST, last, vocab, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
-    CHECK(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, &vocab) == TABLA_OK);
-    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, rows, all, &all) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_LAST, last, vocab, &vocab) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_ALL, rows, all, &all) == TABLA_OK);
     for (i = 0; i < vocab; i++) {
         double a = last[i], b = rows[all - vocab + i];
         difference = fmax(difference, fabs(a - b));
@@ -295,20 +299,20 @@ static void numbers(TablaModel *model) {
     }
     CHECK(isfinite(largest) && largest > 0 && difference <= 1e-4 * largest);
 
-    FAILS(tabla_step(model, &options, NULL), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_step(model, &options, &token) == TABLA_OK);
+    FAILS(tabla_session_step(session, &options, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_session_step(session, &options, &token) == TABLA_OK);
     CHECK(token == argmax(last, vocab));
-    CHECK(tabla_reset(model) == TABLA_OK);
-    CHECK(tabla_logits(model, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK && all == 0);
-    FAILS(tabla_logits(model, TABLA_LOGITS_LAST, last, vocab, &sentinel), TABLA_ERROR_STATE);
+    CHECK(reset(model) == TABLA_OK);
+    CHECK(tabla_session_logits(session, TABLA_LOGITS_ALL, NULL, 0, &all) == TABLA_OK && all == 0);
+    FAILS(tabla_session_logits(session, TABLA_LOGITS_LAST, last, vocab, &sentinel), TABLA_ERROR_STATE);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);
-    CHECK(tabla_step(model, &options, &again) == TABLA_OK);
+    CHECK(tabla_session_step(session, &options, &again) == TABLA_OK);
     CHECK(again == token);
-    CHECK(tabla_step(model, NULL, &again) == TABLA_OK);
+    CHECK(tabla_session_step(session, NULL, &again) == TABLA_OK);
     CHECK(again < vocab);
     free(last);
     free(rows);
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
 }
 
 enum action { NONE, STOP, CALL, CANCEL_ON_THREAD, FREE_ON_THREAD, FREE_IN_CALLBACK };
@@ -323,8 +327,8 @@ struct listener {
 };
 
 static void *cancel_on_thread(void *model) {
-    FAILS(tabla_reset(model), TABLA_ERROR_BUSY); /* returns at once */
-    CHECK(tabla_cancel(model) == TABLA_OK);
+    FAILS(reset(model), TABLA_ERROR_BUSY); /* returns at once */
+    CHECK(tabla_session_cancel(tabla_model_session(model)) == TABLA_OK);
     return NULL;
 }
 
@@ -354,9 +358,9 @@ static int32_t on_token(uint32_t token, const char *piece, size_t bytes, void *u
     switch (me->action) {
     case CALL: {
         size_t count = 4711;
-        FAILS(tabla_reset(me->model), TABLA_ERROR_REENTRANT);
+        FAILS(reset(me->model), TABLA_ERROR_REENTRANT);
         FAILS(tabla_prefill(me->model, &token, 1), TABLA_ERROR_REENTRANT);
-        CHECK(tabla_encode(me->model, "a", 1, 0, NULL, 0, &count) == TABLA_OK && count == 1);
+        CHECK(tabla_model_tokenize(me->model, "a", 1, 0, NULL, 0, &count) == TABLA_OK && count == 1);
         FAILS(tabla_generate(me->model, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_REENTRANT);
         break;
     }
@@ -393,7 +397,7 @@ static void generating(TablaModel *model, enum action action) {
     options.temperature = 0;
 
     CHECK(tabla_generate(model, PROMPT, &options, on_token, &me, &stats) == TABLA_OK);
-    CHECK(stats.prompt_tokens > 0 && stats.prompt_ms >= 0 && stats.tokens_ms >= 0);
+    CHECK(stats.prompt_tokens > 0 && stats.prompt_ms >= 0 && stats.predicted_ms >= 0);
     CHECK(me.wrong_thread == 0 && me.unterminated == 0);
     switch (action) {
     case NONE:
@@ -409,7 +413,7 @@ static void generating(TablaModel *model, enum action action) {
         CHECK(stats.finish == TABLA_FINISH_CANCELLED && stats.tokens == 1 && me.calls == 1);
     }
     if (freed) {
-        FAILS(tabla_reset(model), TABLA_ERROR_HANDLE);
+        FAILS(reset(model), TABLA_ERROR_HANDLE);
         return;
     }
     if (action == CALL) {
@@ -417,9 +421,9 @@ static void generating(TablaModel *model, enum action action) {
         options.max_tokens = 0;
         CHECK(tabla_generate(model, NULL, &options, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.prompt_tokens == 0);
-        FAILS(tabla_step(model, &options, &me.calls), TABLA_ERROR_STATE);
+        FAILS(tabla_session_step(tabla_model_session(model), &options, &me.calls), TABLA_ERROR_STATE);
     }
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
 }
 
 /* Every function of a model rejects this handle. */
@@ -427,25 +431,21 @@ static void rejects_handle(TablaModel *handle) {
     TablaModelInfo info;
     uint32_t token = 77;
     size_t count = 4711;
-    float row[1] = {0.5f};
     char piece[4] = "abc";
 
     info.struct_size = sizeof info;
     info.layers = 4711;
     FAILS(tabla_free_model(handle), TABLA_ERROR_HANDLE);
-    FAILS(tabla_cancel(handle), TABLA_ERROR_HANDLE);
-    FAILS(tabla_reset(handle), TABLA_ERROR_HANDLE);
+    CHECK(tabla_model_session(handle) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
     FAILS(tabla_prefill(handle, &token, 1), TABLA_ERROR_HANDLE);
-    FAILS(tabla_step(handle, NULL, &token), TABLA_ERROR_HANDLE);
     FAILS(tabla_generate(handle, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
-    FAILS(tabla_logits(handle, TABLA_LOGITS_LAST, row, 1, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_info(handle, &info), TABLA_ERROR_HANDLE);
-    FAILS(tabla_encode(handle, "a", 1, 0, &token, 1, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_decode(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_encode_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_tokenize(handle, "a", 1, 0, &token, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_detokenize(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_apply_chat_template(handle, CHAT, NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_tokenize_chat(handle, CHAT, NULL, &token, 1, &count), TABLA_ERROR_HANDLE);
     rejects_session_handle(handle);
-    CHECK(token == 77 && count == 4711 && row[0] == 0.5f && info.layers == 4711);
+    CHECK(token == 77 && count == 4711 && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
 }
 
@@ -466,8 +466,8 @@ static void handles(TablaModel *second) {
     third = load(); /* reuses the entry of the first */
     CHECK(third != first && third != second);
     rejects_handle(first);
-    CHECK(tabla_reset(second) == TABLA_OK && tabla_reset(third) == TABLA_OK);
-    CHECK(tabla_last_error_code() == TABLA_OK);
+    CHECK(reset(second) == TABLA_OK && reset(third) == TABLA_OK);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
     CHECK(tabla_free_model(third) == TABLA_OK);
     free(memory);
 }
@@ -483,7 +483,7 @@ static void *other_error(void *nothing) {
 
 static void threads(void) {
     const char *text;
-    FAILS(tabla_reset(NULL), TABLA_ERROR_HANDLE);
+    FAILS(reset(NULL), TABLA_ERROR_HANDLE);
     text = tabla_last_error();
     run_on_thread(other_error, NULL);
     CHECK(text == tabla_last_error() && strstr(text, "NULL") != NULL);
@@ -491,14 +491,16 @@ static void threads(void) {
 }
 
 /* Calls in the child of a fork fail at once. Returns the number of failed checks. */
-static char child(TablaModel *model) {
+static char child(TablaModel *model, TablaSession *session) {
     struct timespec start, end;
     uint32_t token = 77;
     char wrong = 0;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    wrong += tabla_step(model, NULL, &token) != TABLA_ERROR_FORKED;
-    wrong += tabla_last_error()[0] == '\0' || token != 77;
-    wrong += tabla_load_model_with(NULL, NULL) != NULL;
+    wrong += tabla_prefill(model, &token, 1) != TABLA_ERROR_FORKED;
+    wrong += tabla_last_error()[0] == '\0';
+    wrong += tabla_model_session(model) != NULL;
+    wrong += tabla_session_step(session, NULL, &token) != TABLA_ERROR_FORKED || token != 77;
+    wrong += tabla_model_load(NULL, NULL) != NULL;
     wrong += tabla_last_error_code() != TABLA_ERROR_FORKED;
     wrong += tabla_free_model(model) != TABLA_ERROR_FORKED;
     wrong += tabla_session_new(model) != NULL;
@@ -509,6 +511,7 @@ static char child(TablaModel *model) {
 }
 
 static void forking(TablaModel *model) {
+    TablaSession *session = tabla_model_session(model);
     uint32_t tokens[64], token;
     size_t count = encode_prompt(model, tokens);
     char wrong = 77;
@@ -521,7 +524,7 @@ static void forking(TablaModel *model) {
     pid = fork();
     if (pid == 0) {
         alarm(20);
-        wrong = child(model);
+        wrong = child(model, session);
         status = write(ends[1], &wrong, 1) != 1;
         /* The child has no threads that reference the parent's memory, so valgrind would report leaks. */
         raise(SIGKILL);
@@ -531,8 +534,8 @@ static void forking(TablaModel *model) {
     CHECK(read(ends[0], &wrong, 1) == 1 && wrong == 0);
     close(ends[0]);
     CHECK(waitpid(pid, &status, 0) == pid);
-    CHECK(tabla_step(model, NULL, &token) == TABLA_OK);
-    CHECK(tabla_reset(model) == TABLA_OK);
+    CHECK(tabla_session_step(session, NULL, &token) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
 }
 
 /* Reads the signal handlers, which the library does not change. */

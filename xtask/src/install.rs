@@ -73,9 +73,9 @@ pub fn install_from(archive: &Path, prefix: &Path) -> Result<String> {
 fn tabla_abi(header: &str) -> Result<String> {
     let version = header.lines().find_map(|line| {
         let rest = line.strip_prefix("#define TABLA_ABI_VERSION ")?;
-        Some(rest.trim().to_string())
+        Some(rest.trim_matches(['(', ')']).to_string())
     });
-    version.ok_or_else(|| "TABLA_ABI_VERSION not version in include/tabla.h".into())
+    version.ok_or_else(|| "TABLA_ABI_VERSION not found in include/tabla.h".into())
 }
 
 /// Links the shared library from the static one.

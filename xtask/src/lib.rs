@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod header;
+mod header_groups;
 mod install;
 mod operations;
 mod size;

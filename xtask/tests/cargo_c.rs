@@ -39,7 +39,8 @@ fn metadata_matches_the_header() {
     let abi = header
         .lines()
         .find_map(|line| line.strip_prefix("#define TABLA_ABI_VERSION "))
-        .expect("the header has TABLA_ABI_VERSION");
+        .expect("the header has TABLA_ABI_VERSION")
+        .trim_matches(['(', ')']);
     let soname = value("library", "version");
     assert_eq!(soname, format!("{abi}.0.0"), "the version of the library");
     let (folder, pattern) = value("install.data", "from")

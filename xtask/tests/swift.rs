@@ -19,16 +19,12 @@ use tools::{has, outcome, run};
 const NOT_WRAPPED: &[(&[&str], &str)] = &[
     (
         &[
-            "tabla_cancel",
-            "tabla_chat",
             "tabla_embed",
             "tabla_generate",
-            "tabla_logits",
+            "tabla_model_session",
             "tabla_prefill",
-            "tabla_reset",
-            "tabla_step",
         ],
-        "a Session replaces the sequence of a model",
+        "a Session replaces the default session of a model",
     ),
     (
         &["tabla_session_chat", "tabla_session_generate"],
@@ -46,7 +42,7 @@ const NOT_WRAPPED: &[(&[&str], &str)] = &[
         ],
         "concurrent prompts use one Session per task",
     ),
-    (&["tabla_load_model"], "replaced by tabla_load_model_with"),
+    (&["tabla_load_model"], "replaced by tabla_model_load"),
 ];
 
 #[test]

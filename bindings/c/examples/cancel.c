@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     sigaddset(&signals, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before the library starts threads */
 
-    model = tabla_load_model(argc > 2 ? argv[2] : NULL, NULL, 0);
+    model = tabla_load_model(argc > 2 ? argv[2] : NULL, 0);
     session = model != NULL ? tabla_session_new(model) : NULL;
     if (session == NULL) {
         fprintf(stderr, "%s\n", tabla_last_error());

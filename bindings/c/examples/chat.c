@@ -39,7 +39,7 @@ static char *append(char *messages, const char *role, const char *text) {
 }
 
 int main(int argc, char **argv) {
-    TablaModel *model = tabla_load_model(argc > 1 ? argv[1] : NULL, NULL, 0);
+    TablaModel *model = tabla_load_model(argc > 1 ? argv[1] : NULL, 0);
     TablaSession *session = model != NULL ? tabla_session_new(model) : NULL;
     TablaChatOptions chat = {0};
     TablaGenerateOptions options;

@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     if (argc < 2) {
         embed.pooling = TABLA_POOLING_MEAN; /* the story model does not configure one */
     }
-    model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &load);
+    model = tabla_model_load(argc > 1 ? argv[1] : NULL, &load);
     if (model == NULL || tabla_embed(model, texts, texts_count, &embed, NULL, 0, &count) != TABLA_OK) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;

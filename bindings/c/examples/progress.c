@@ -28,10 +28,10 @@ int main(int argc, char **argv) {
     TablaModelInfo info = {0};
     TablaModel *model;
 
-    tabla_set_log_callback(TABLA_LOG_WARN, line, NULL);
+    tabla_log_set_callback(TABLA_LOG_WARN, line, NULL);
     options.struct_size = sizeof options;
     options.progress = bar;
-    model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &options);
+    model = tabla_model_load(argc > 1 ? argv[1] : NULL, &options);
     puts("");
     info.struct_size = sizeof info;
     if (model == NULL || tabla_model_info(model, &info) != TABLA_OK) {

@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
 
     options.struct_size = sizeof options;
     options.sequences = THREADS;
-    model = tabla_load_model_with(argc > 1 ? argv[1] : NULL, &options);
+    model = tabla_model_load(argc > 1 ? argv[1] : NULL, &options);
     if (model == NULL) {
         fprintf(stderr, "%s\n", tabla_last_error());
         return 1;

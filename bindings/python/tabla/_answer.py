@@ -40,17 +40,17 @@ class Stats:
     """Number of generated tokens."""
     prompt_ms: float
     """Duration of prefill in milliseconds; 0 in a batch, which computes several prompts together."""
-    tokens_ms: float
+    predicted_ms: float
     """Duration of decoding in milliseconds."""
-    guesses: int
+    drafted_tokens: int
     """Number of draft tokens of speculative decoding."""
-    guesses_right: int
+    accepted_tokens: int
     """Number of accepted draft tokens."""
 
     @property
     def tokens_per_second(self) -> float:
         """Decoding speed; 0 if no tokens were generated."""
-        return self.tokens / self.tokens_ms * 1e3 if self.tokens_ms else 0.0
+        return self.tokens / self.predicted_ms * 1e3 if self.predicted_ms else 0.0
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,19 @@ def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callab
         reason = FINISH_REASONS[c.finish]
         if c.status != 0:
             error = failure(c.status, ffi.unpack(c.text, c.text_bytes).decode())
-            return Piece("", index=c.number, finish_reason=reason, error=error)
+            return Piece("", index=c.request, finish_reason=reason, error=error)
         c_stats = Struct("TablaStats").c
         check(stats(pointer, c_stats))
         values = Stats(**{f.name: getattr(c_stats, f.name) for f in fields(Stats)})
-        return Piece("", index=c.number, finish_reason=reason, stats=values)
+        return Piece("", index=c.request, finish_reason=reason, stats=values)
 
 
 def _token(c: CData) -> Piece:
-    token, logprob, count = c.token, c.log_prob, c.likeliest_count
+    token, logprob, count = c.token, c.log_prob, c.top_log_probs_count
     return Piece(
         ffi.unpack(c.text, c.text_bytes).decode(),
         None if token == lib.TABLA_NO_TOKEN else token,
         None if math.isnan(logprob) else logprob,
-        tuple(LogProb(top.token, top.log_prob) for top in c.likeliest[0:count]) if count else (),
-        c.number,
+        tuple(LogProb(top.token, top.log_prob) for top in c.top_log_probs[0:count]) if count else (),
+        c.request,
     )

@@ -168,13 +168,13 @@ class Parser(Handle):
 def render(model: ModelHandle, messages: Messages, options: Struct) -> str:
     """Returns a conversation as text."""
     given = json_text(messages, "messages")
-    return call_for_bytes(lib.tabla_apply_chat_template, model._pointer, given, options.c).decode()
+    return call_for_bytes(lib.tabla_model_apply_chat_template, model._pointer, given, options.c).decode()
 
 
 def encode(model: ModelHandle, messages: Messages, options: Struct) -> list[int]:
     """Returns a conversation as tokens."""
     given = json_text(messages, "messages")
-    return list(call_for_array("uint32_t", lib.tabla_encode_chat, model._pointer, given, options.c))
+    return list(call_for_array("uint32_t", lib.tabla_model_tokenize_chat, model._pointer, given, options.c))
 
 
 def delta(index: int, added: Object, finish_reason: str | None = None) -> Object:
@@ -187,7 +187,7 @@ def forced_call(model: ModelHandle, choice: str | Mapping[str, Any], options: St
     if choice in ("auto", "none"):
         return None
     if choice == "required":
-        return Grammar(lib.tabla_grammar_new_call(model._pointer, options.c, ffi.NULL))
+        return Grammar(lib.tabla_grammar_new_tool_call(model._pointer, options.c, ffi.NULL))
     try:
         name = choice["function"]["name"]  # type: ignore[index]
     except (TypeError, KeyError):
@@ -195,7 +195,7 @@ def forced_call(model: ModelHandle, choice: str | Mapping[str, Any], options: St
             f"invalid tool_choice {choice!r}: expected auto, none, required or a function"
         ) from None
     return Grammar(
-        lib.tabla_grammar_new_call(model._pointer, options.c, text(name, "tool_choice.function.name"))
+        lib.tabla_grammar_new_tool_call(model._pointer, options.c, text(name, "tool_choice.function.name"))
     )
 
 

@@ -117,7 +117,7 @@ class ReentrantError(TablaError):
 
 
 class PoisonedError(TablaError):
-    """A panic left the object unusable; close it and create a new one."""
+    """A panic left the object unusable; create a new one."""
 
     code = 18
 
@@ -132,7 +132,7 @@ CLASSES = {cls.code: cls for cls in TablaError.__subclasses__()}
 
 
 def failure(status: int, message: str | None = None) -> TablaError:
-    """Returns the exception for a status. The default message is that of this thread's last call."""
+    """Returns the exception for a status. The default message is that of the last call that failed on this thread."""
     if message is None:
         message = ffi.string(lib.tabla_last_error()).decode()
     return CLASSES.get(status, TablaError)(message)

@@ -55,7 +55,7 @@ class LoadOptions(TypedDict, total=False):
     """Type to quantize the output projection (lm_head) to: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
     chunk_tokens: int | None
     """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
-    wide_steps: bool | None
+    multi_row_steps: bool | None
     """Enable speculative decoding on a GPU: `speculate` of `generate`. A CPU always supports it."""
     prefix_bytes: int | None
     """Additional KV cache memory for the prefix cache, in bytes. Default: no additional memory, only cache
@@ -68,7 +68,7 @@ class LoadOptions(TypedDict, total=False):
     """Directory of shaders that override those of the library."""
     tuning_path: str | os.PathLike[str] | None
     """Directory of tuning files for GPUs."""
-    kernel_path: str | os.PathLike[str] | None
+    pipeline_cache_path: str | os.PathLike[str] | None
     """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load."""
 
 
@@ -82,7 +82,7 @@ CHOICES = {
 
 TEXTS = ("adapter", "samplers", "i2s_layout")
 
-PATHS = ("shader_path", "tuning_path", "kernel_path")
+PATHS = ("shader_path", "tuning_path", "pipeline_cache_path")
 
 
 def load_options(given: Mapping[str, Any]) -> Struct:
@@ -124,7 +124,7 @@ def load(path: str | bytes | os.PathLike[str] | None, options: Struct, progress:
     options.point("progress", callback)
     try:
         c_path_or_null = ffi.NULL if path is None else c_path(path, "path")
-        model = lib.tabla_load_model_with(c_path_or_null, options.c)
+        model = lib.tabla_model_load(c_path_or_null, options.c)
         if raised:
             raise raised[0]
         if model == ffi.NULL:

@@ -35,8 +35,8 @@ def set_log(level: str | None) -> None:
     if level is not None and level not in LEVELS:
         raise ArgumentError(f"invalid level {level!r}: expected one of {', '.join(LEVELS)}")
     number = lib.TABLA_LOG_OFF if level is None else LEVELS[level][0]
-    check(lib.tabla_set_log_callback(number, _log, ffi.NULL))
+    check(lib.tabla_log_set_callback(number, _log, ffi.NULL))
 
 
 # Threads of the library must not call Python after it has exited.
-atexit.register(lib.tabla_set_log_callback, lib.TABLA_LOG_OFF, ffi.NULL, ffi.NULL)
+atexit.register(lib.tabla_log_set_callback, lib.TABLA_LOG_OFF, ffi.NULL, ffi.NULL)

@@ -308,5 +308,5 @@ def _raise_error(answer: Answer | Exception) -> Answer:
 def devices() -> dict[str, Any]:
     """Returns the devices of this machine: `"cpu"`, and `"gpus"` in the order of their numbers for
     `adapter` of `Model.load`."""
-    listing: dict[str, Any] = json.loads(call_for_bytes(lib.tabla_devices))
+    listing: dict[str, Any] = json.loads(call_for_bytes(lib.tabla_device_list))
     return listing

@@ -33,30 +33,30 @@ class ModelHandle(Handle):
         `add_special` adds the model's BOS and EOS tokens. `parse_special` parses the names of special tokens;
         do not use it on text from users.
         """
-        flags = add_special * lib.TABLA_ENCODE_ADD_SPECIAL
-        flags |= parse_special * lib.TABLA_ENCODE_PARSE_SPECIAL
+        flags = add_special * lib.TABLA_TOKENIZE_ADD_SPECIAL
+        flags |= parse_special * lib.TABLA_TOKENIZE_PARSE_SPECIAL
         data = utf8(text, "text")
-        return list(call_for_array("uint32_t", lib.tabla_encode, self._pointer, data, len(data), flags))
+        return list(call_for_array("uint32_t", lib.tabla_model_tokenize, self._pointer, data, len(data), flags))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Returns the text of token ids. Incomplete UTF-8 becomes U+FFFD."""
         array = numbers("uint32_t", tokens, "tokens")
-        data = call_for_bytes(lib.tabla_decode, self._pointer, array, len(array))
+        data = call_for_bytes(lib.tabla_model_detokenize, self._pointer, array, len(array))
         return data.decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """Returns the bytes of a token, which may be a part of a character. For a special token: its name."""
-        return call_for_bytes(lib.tabla_token_bytes, self._pointer, count(token, "token"))
+        return call_for_bytes(lib.tabla_model_token_bytes, self._pointer, count(token, "token"))
 
     def stop_tokens(self) -> list[int]:
         """Returns the token ids that end an answer."""
-        return list(call_for_array("uint32_t", lib.tabla_stop_tokens, self._pointer))
+        return list(call_for_array("uint32_t", lib.tabla_model_stop_tokens, self._pointer))
 
     @property
     def digest(self) -> bytes:
         """Digest of the model's configuration and weights, 32 bytes. Independent of device and load options."""
         digest = ffi.new("uint8_t[]", 32)
-        check(lib.tabla_digest(self._pointer, digest))
+        check(lib.tabla_model_digest(self._pointer, digest))
         return bytes(digest)
 
     def table(self, name: str | None = None, tokens: int = 1) -> Table:
@@ -64,7 +64,7 @@ class ModelHandle(Handle):
         have this name, returns the smallest one that processes `tokens` tokens at once."""
         which = (ffi.NULL if name is None else c_text(name, "name"), count(tokens, "tokens"))
         listing, commands = (
-            call_for_bytes(lib.tabla_table, self._pointer, *which, form).decode()
+            call_for_bytes(lib.tabla_model_table, self._pointer, *which, form).decode()
             for form in (lib.TABLA_TABLE_TEXT, lib.TABLA_TABLE_JSON)
         )
         return Table(listing, tuple(json.loads(commands)))

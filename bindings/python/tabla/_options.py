@@ -117,7 +117,7 @@ class GenerateOptions(Ignored, total=False):
     """Speculative decoding: `"off"`, `"lookup"` (prompt lookup) or `"draft"` (draft model)."""
     draft: ModelHandle | None
     """Draft model, a smaller model with the same vocabulary."""
-    chain: int | None
+    burst: int | None
     """Number of tokens in one submission to the device. Default 0: adaptive."""
 
 

@@ -9,7 +9,7 @@ use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
-use super::sequence::{HasSequence, SessionState, TablaSession, enter, enter_idle, with_session};
+use super::sequence::{SessionState, TablaModel, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
@@ -112,9 +112,9 @@ fn begin(
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_generate`.
-pub(super) unsafe fn generate<H: HasSequence>(
-    handle: *const H,
+/// Arguments as for `tabla_session_generate`.
+pub(super) unsafe fn generate(
+    session: *const TablaSession,
     prompt: &Prompt<'_>,
     options: *const TablaGenerateOptions,
     mut caller: Caller,
@@ -129,7 +129,7 @@ pub(super) unsafe fn generate<H: HasSequence>(
         // SAFETY: guaranteed by the caller.
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
-    let c_stats = with_session(handle, |session| {
+    let c_stats = with_session(session, |session| {
         let (prompt, mut answer) = begin(session, prompt, &options)?;
         while answer.next(session)? {
             if caller.call(&answer.piece()) == Flow::Stop {
@@ -146,11 +146,14 @@ pub(super) unsafe fn generate<H: HasSequence>(
     Ok(())
 }
 
-/// Same as `tabla_generate`, for a session.
+/// Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
+/// NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
+/// NULL.
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_generate`.
+/// `prompt` is NULL or a C string; `options` is NULL or points to a struct with `struct_size`
+/// set; `stats` likewise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_generate(
     session: *mut TablaSession,
@@ -169,15 +172,40 @@ pub unsafe extern "C" fn tabla_session_generate(
     })
 }
 
+/// Generates an answer with the default session of a model: the short form of
+/// `tabla_session_generate`.
+///
+/// # Safety
+///
+/// Arguments as for `tabla_session_generate`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_generate(
+    model: *mut TablaModel,
+    prompt: *const c_char,
+    options: *const TablaGenerateOptions,
+    callback: TablaTokenCallback,
+    user_data: *mut c_void,
+    stats: *mut TablaStats,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let prompt = Prompt::Text(unsafe { text_of(prompt, "prompt") }?);
+        let caller = Caller::new(callback, user_data);
+        let session = resolve(model)?.session();
+        // SAFETY: guaranteed by the caller.
+        unsafe { generate(session, &prompt, options, caller, stats) }
+    })
+}
+
 /// Starts an answer that `tabla_session_next` returns piece by piece. Appends the prompt to the
-/// sequence, if there is one, and runs the model on it, as `tabla_generate` does. The model
+/// sequence, if there is one, and runs the model on it, as `tabla_session_generate` does. The model
 /// generates while pieces are read; an answer that is not read does not block others. NULL options
 /// are the defaults. Until the answer ends, the session only accepts `tabla_session_next`,
 /// `tabla_session_end`, `tabla_session_stats`, `tabla_session_cancel` and `tabla_session_free`.
 ///
 /// # Safety
 ///
-/// `prompt` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size.
+/// `prompt` is NULL or a C string; `options` is NULL or points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_begin(
     session: *mut TablaSession,
@@ -221,7 +249,7 @@ pub(super) unsafe fn begin_pieces(
 ///
 /// # Safety
 ///
-/// `piece` points to a struct whose first field is its size.
+/// `piece` points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_next(
     session: *mut TablaSession,
@@ -291,7 +319,7 @@ pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
 ///
 /// # Safety
 ///
-/// `stats` points to a struct whose first field is its size.
+/// `stats` points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_stats(
     session: *const TablaSession,

@@ -19,7 +19,7 @@ pub const TABLA_FINISH_LENGTH: i32 = 1;
 pub const TABLA_FINISH_CONTEXT: i32 = 2;
 /// Finish reason: the callback returned another value than 0, or `tabla_session_end` was called.
 pub const TABLA_FINISH_CALLBACK: i32 = 3;
-/// Finish reason: `tabla_cancel`, `tabla_session_cancel` or `tabla_batch_cancel` was called.
+/// Finish reason: `tabla_session_cancel` or `tabla_batch_cancel` was called.
 pub const TABLA_FINISH_CANCELLED: i32 = 4;
 /// Finish reason: an error. In a batch, `TablaPiece.status` is its code.
 pub const TABLA_FINISH_FAILED: i32 = 5;
@@ -48,8 +48,8 @@ pub struct TablaLogProb {
 }
 
 /// A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
-/// except `likeliest` if there are no tokens, and are valid until the next call on the session or
-/// batch.
+/// except `top_log_probs` if there are no tokens, and are valid until the next call on the session
+/// or batch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaPiece {
@@ -68,12 +68,12 @@ pub struct TablaPiece {
     pub finish: i32,
     /// Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it.
     pub log_prob: f32,
-    /// Likeliest tokens at this position, in descending order of probability.
-    pub likeliest: *const TablaLogProb,
-    /// Number of likeliest tokens.
-    pub likeliest_count: usize,
-    /// Number of the answer in its batch; otherwise 0.
-    pub number: usize,
+    /// Log-probabilities of the likeliest tokens at this position, in descending order.
+    pub top_log_probs: *const TablaLogProb,
+    /// Number of elements of `top_log_probs`.
+    pub top_log_probs_count: usize,
+    /// Number of the request in its batch, from `tabla_batch_add`; otherwise 0.
+    pub request: usize,
     /// Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0.
     pub status: TablaStatus,
 }
@@ -89,22 +89,22 @@ pub struct TablaStats {
     /// Duration of prefill, in milliseconds.
     pub prompt_ms: f64,
     /// Duration of decoding, in milliseconds.
-    pub tokens_ms: f64,
+    pub predicted_ms: f64,
     /// Number of generated tokens.
     pub tokens: u32,
     /// Finish reason: `TABLA_FINISH_STOP`, ...
     pub finish: i32,
     /// Number of draft tokens of speculative decoding.
-    pub guesses: u32,
+    pub drafted_tokens: u32,
     /// Number of accepted draft tokens.
-    pub guesses_right: u32,
+    pub accepted_tokens: u32,
 }
 
 /// Memory that the last piece points to, and statistics of the answer.
 #[derive(Default)]
 pub(super) struct PieceBuffer {
     text: Vec<u8>,
-    likeliest: Vec<TablaLogProb>,
+    top_log_probs: Vec<TablaLogProb>,
     /// Number of prompt tokens of the answer in progress, and the duration of prefill.
     pub(super) prompt: (usize, Duration),
     /// Statistics of the last answer.
@@ -115,12 +115,13 @@ impl PieceBuffer {
     /// Converts a piece. Its pointers are valid until the buffer changes.
     pub(super) fn piece(&mut self, piece: &Piece<'_>) -> TablaPiece {
         self.set_text(piece.text);
-        self.likeliest.clear();
+        self.top_log_probs.clear();
         let likeliest = piece.likeliest.iter();
-        self.likeliest.extend(likeliest.map(|likely| TablaLogProb {
-            token: likely.token,
-            log_prob: likely.log_prob,
-        }));
+        self.top_log_probs
+            .extend(likeliest.map(|likely| TablaLogProb {
+                token: likely.token,
+                log_prob: likely.log_prob,
+            }));
         TablaPiece {
             token: match piece.is_flush {
                 true => TABLA_NO_TOKEN,
@@ -129,11 +130,11 @@ impl PieceBuffer {
             text: self.text.as_ptr().cast(),
             text_bytes: piece.text.len(),
             log_prob: piece.log_prob.unwrap_or(f32::NAN),
-            likeliest: match self.likeliest.is_empty() {
+            top_log_probs: match self.top_log_probs.is_empty() {
                 true => std::ptr::null(),
-                false => self.likeliest.as_ptr(),
+                false => self.top_log_probs.as_ptr(),
             },
-            likeliest_count: self.likeliest.len(),
+            top_log_probs_count: self.top_log_probs.len(),
             ..TablaPiece::END
         }
     }
@@ -166,9 +167,9 @@ impl TablaPiece {
         text_bytes: 0,
         finish: TABLA_FINISH_NONE,
         log_prob: f32::NAN,
-        likeliest: std::ptr::null(),
-        likeliest_count: 0,
-        number: 0,
+        top_log_probs: std::ptr::null(),
+        top_log_probs_count: 0,
+        request: 0,
         status: 0,
     };
 
@@ -192,11 +193,11 @@ impl TablaStats {
         struct_size: size_of::<Self>() as u32,
         prompt_tokens: 0,
         prompt_ms: 0.0,
-        tokens_ms: 0.0,
+        predicted_ms: 0.0,
         tokens: 0,
         finish: TABLA_FINISH_NONE,
-        guesses: 0,
-        guesses_right: 0,
+        drafted_tokens: 0,
+        accepted_tokens: 0,
     };
 
     pub(super) fn of(prompt: (usize, Duration), stats: &Stats) -> Self {
@@ -204,11 +205,11 @@ impl TablaStats {
             struct_size: 0,
             prompt_tokens: u32::try_from(prompt.0).unwrap_or(u32::MAX),
             prompt_ms: prompt.1.as_secs_f64() * 1e3,
-            tokens_ms: stats.took.as_secs_f64() * 1e3,
+            predicted_ms: stats.took.as_secs_f64() * 1e3,
             tokens: stats.tokens,
             finish: finish_code(stats.finish),
-            guesses: stats.draft.drafted,
-            guesses_right: stats.draft.accepted,
+            drafted_tokens: stats.draft.drafted,
+            accepted_tokens: stats.draft.accepted,
         }
     }
 }

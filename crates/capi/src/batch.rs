@@ -18,7 +18,7 @@ use tabla::{Batch, BatchEvent, Cancel};
 /// Answers to many prompts. Opaque.
 pub struct TablaBatch {
     state: Exclusive<BatchState>,
-    /// Cancellation handle of each answer in progress, by its number.
+    /// Cancellation handle of each answer in progress, by the number of its request.
     cancels: Mutex<HashMap<usize, Cancel>>,
     closed: AtomicBool,
 }
@@ -27,7 +27,7 @@ struct BatchState {
     batch: Batch,
     /// Memory that the last piece points to.
     buffer: PieceBuffer,
-    /// Number of prompt tokens of each answer in progress, by its number.
+    /// Number of prompt tokens of each answer in progress, by the number of its request.
     prompts: HashMap<usize, usize>,
     /// Statistics of the answer that ended last.
     last: Option<TablaStats>,
@@ -63,21 +63,21 @@ pub extern "C" fn tabla_batch_new(model: *const TablaModel) -> *mut TablaBatch {
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// Adds a prompt, as token ids, and starts its answer without waiting. `number` is the number of
-/// the answer, counted from 0. NULL options are the defaults. At most 512 answers can be in
+/// Adds a prompt, as token ids, and starts its answer without waiting. `request` is the number of
+/// the request, counted from 0. NULL options are the defaults. At most 512 answers can be in
 /// progress; a further one is `TABLA_ERROR_BUSY`: read some to their end first.
 ///
 /// # Safety
 ///
-/// `tokens` points to `count` ids; `options` is NULL or points to a struct whose first field is its size;
-/// `number` points to a `size_t`.
+/// `tokens` points to `count` ids; `options` is NULL or points to a struct with `struct_size` set;
+/// `request` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_add(
     batch: *mut TablaBatch,
     tokens: *const u32,
     count: usize,
     options: *const TablaGenerateOptions,
-    number: *mut usize,
+    request: *mut usize,
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: guaranteed by the caller.
@@ -87,26 +87,26 @@ pub unsafe extern "C" fn tabla_batch_add(
         // SAFETY: guaranteed by the caller.
         let options = unsafe { options.generate() }?;
         // SAFETY: guaranteed by the caller.
-        let number = unsafe { out_of(number, "number") }?;
+        let request = unsafe { out_of(request, "request") }?;
         let handle = resolve(batch)?;
-        *number = handle.state.enter(TablaBatch::NAME, |inner| {
-            let (number, cancel) = inner.batch.add(tokens, &options)?;
-            inner.prompts.insert(number, tokens.len());
-            handle.cancels.lock().insert(number, cancel);
-            Ok(number)
+        *request = handle.state.enter(TablaBatch::NAME, |inner| {
+            let (request, cancel) = inner.batch.add(tokens, &options)?;
+            inner.prompts.insert(request, tokens.len());
+            handle.cancels.lock().insert(request, cancel);
+            Ok(request)
         })?;
         Ok(())
     })
 }
 
-/// Waits for the next piece of any answer; `TablaPiece.number` is the number of the answer. Answers
-/// take turns. The last piece of an answer has a `finish` reason. A failed answer has
+/// Waits for the next piece of any answer; `TablaPiece.request` is the number of its request.
+/// Answers take turns. The last piece of an answer has a `finish` reason. A failed answer has
 /// `TABLA_FINISH_FAILED`, the error code in `status` and the message in `text`; the other answers
 /// continue.
 ///
 /// # Safety
 ///
-/// `piece` points to a struct whose first field is its size.
+/// `piece` points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_next(
     batch: *mut TablaBatch,
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn tabla_batch_next(
         let next = handle.state.enter(TablaBatch::NAME, |inner| {
             let next = next(inner)?;
             if next.has_ended() {
-                handle.cancels.lock().remove(&next.number);
+                handle.cancels.lock().remove(&next.request);
             }
             Ok(next)
         })?;
@@ -139,22 +139,22 @@ fn next(inner: &mut BatchState) -> Result<TablaPiece> {
             "no answer is in progress: add one with tabla_batch_add"
         );
     };
-    let number = next.number;
+    let request = next.number;
     let piece = match next.event {
         BatchEvent::Piece(piece) => inner.buffer.piece(&piece),
         BatchEvent::End(stats, _) => {
-            let prompt = inner.prompts.remove(&number).unwrap_or(0);
+            let prompt = inner.prompts.remove(&request).unwrap_or(0);
             let stats = TablaStats::of((prompt, Duration::ZERO), &stats);
             inner.last = Some(stats);
             TablaPiece::end(stats.finish)
         }
         BatchEvent::Failed(error) => {
-            inner.prompts.remove(&number);
+            inner.prompts.remove(&request);
             inner.last = None;
             inner.buffer.failure(&error)
         }
     };
-    Ok(TablaPiece { number, ..piece })
+    Ok(TablaPiece { request, ..piece })
 }
 
 /// Writes the number of answers in progress.
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn tabla_batch_pending(
 ///
 /// # Safety
 ///
-/// `stats` points to a struct whose first field is its size.
+/// `stats` points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_batch_stats(
     batch: *const TablaBatch,
@@ -207,12 +207,12 @@ pub unsafe extern "C" fn tabla_batch_stats(
     })
 }
 
-/// Cancels an answer, from any thread. Does nothing if the answer has ended.
+/// Cancels the answer to a request, from any thread. Does nothing if the answer has ended.
 #[unsafe(no_mangle)]
-pub extern "C" fn tabla_batch_cancel(batch: *const TablaBatch, number: usize) -> TablaStatus {
+pub extern "C" fn tabla_batch_cancel(batch: *const TablaBatch, request: usize) -> TablaStatus {
     guard(|| {
         let handle = resolve(batch)?;
-        if let Some(cancel) = handle.cancels.lock().get(&number) {
+        if let Some(cancel) = handle.cancels.lock().get(&request) {
             cancel.cancel();
         }
         Ok(())

@@ -13,16 +13,17 @@ use std::ffi::{c_char, c_void};
 
 /// Renders a conversation with the model's chat template. `messages` is a JSON array of messages in
 /// the format of OpenAI chat completions; NULL options are the defaults. No NUL is added. If `text`
-/// is NULL, only `count` is written. Use `tabla_encode_chat` for input of the model: the rendered
-/// text does not distinguish special tokens of the template from the same names in a message.
+/// is NULL, only `count` is written. Use `tabla_model_tokenize_chat` for input of the model: the
+/// rendered text does not distinguish special tokens of the template from the same names in a
+/// message.
 ///
 /// # Safety
 ///
-/// `messages` is a C string; `options` is NULL or points to a struct whose first field is its size and
-/// whose pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
+/// `messages` is a C string; `options` is NULL or points to a struct with `struct_size` set, whose
+/// pointers are NULL or C strings; `text` is NULL or points to space for `capacity` bytes; `count`
 /// points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_apply_chat_template(
+pub unsafe extern "C" fn tabla_model_apply_chat_template(
     model: *const TablaModel,
     messages: *const c_char,
     options: *const TablaChatOptions,
@@ -45,13 +46,14 @@ pub unsafe extern "C" fn tabla_apply_chat_template(
 
 /// Encodes a conversation with the model's chat template. Only the template produces special
 /// tokens; their names in a message are encoded as text. Otherwise the same as
-/// `tabla_apply_chat_template`.
+/// `tabla_model_apply_chat_template`.
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_apply_chat_template`; `tokens` is NULL or points to space for `capacity` ids.
+/// Arguments as for `tabla_model_apply_chat_template`; `tokens` is NULL or points to space for
+/// `capacity` ids.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_encode_chat(
+pub unsafe extern "C" fn tabla_model_tokenize_chat(
     model: *const TablaModel,
     messages: *const c_char,
     options: *const TablaChatOptions,
@@ -72,41 +74,16 @@ pub unsafe extern "C" fn tabla_encode_chat(
     })
 }
 
-/// Answers a conversation. Replaces the model's own sequence with the encoded conversation
-/// (`tabla_encode_chat`) and generates the next message. The common prefix with the previous
-/// sequence is not recomputed. If the call fails, the sequence may contain a part of the
+/// Answers a conversation. Replaces the sequence with the encoded conversation
+/// (`tabla_model_tokenize_chat`) and generates the next message. The common prefix with the
+/// previous sequence is not recomputed. If the call fails, the sequence may contain a part of the
 /// conversation. The text includes the markup of reasoning and tool calls, which `tabla_parser_new`
-/// parses. Otherwise the same as `tabla_generate`.
+/// parses. Otherwise the same as `tabla_session_generate`.
 ///
 /// # Safety
 ///
-/// `messages` is a C string; `chat` is NULL or points to a struct whose first field is its size and whose
-/// pointers are NULL or C strings; the rest as for `tabla_generate`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_chat(
-    model: *mut TablaModel,
-    messages: *const c_char,
-    chat: *const TablaChatOptions,
-    options: *const TablaGenerateOptions,
-    callback: TablaTokenCallback,
-    user_data: *mut c_void,
-    stats: *mut TablaStats,
-) -> TablaStatus {
-    guard(|| {
-        let caller = Caller::new(callback, user_data);
-        // SAFETY: guaranteed by the caller.
-        let (chat, messages) = unsafe { read(messages, chat) }?;
-        let prompt = Prompt::Chat(&chat, &messages);
-        // SAFETY: guaranteed by the caller.
-        unsafe { answer::generate(model, &prompt, options, caller, stats) }
-    })
-}
-
-/// Same as `tabla_chat`, for a session.
-///
-/// # Safety
-///
-/// Arguments as for `tabla_chat`.
+/// `messages` is a C string; `chat` is NULL or points to a struct with `struct_size` set, whose
+/// pointers are NULL or C strings; the rest as for `tabla_session_generate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_chat(
     session: *mut TablaSession,
@@ -132,7 +109,7 @@ pub unsafe extern "C" fn tabla_session_chat(
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_chat`.
+/// Arguments as for `tabla_session_chat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_begin_chat(
     session: *mut TablaSession,

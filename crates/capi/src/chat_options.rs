@@ -52,7 +52,7 @@ pub(super) struct Chat {
 impl Chat {
     /// # Safety
     ///
-    /// `options` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C
+    /// `options` is NULL or points to a struct with `struct_size` set, whose pointers are NULL or C
     /// strings.
     pub(super) unsafe fn read(options: *const TablaChatOptions) -> Result<Self> {
         // SAFETY: guaranteed by the caller.

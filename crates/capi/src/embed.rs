@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::guard::{TablaStatus, guard};
+use super::handles::resolve;
 use super::pointers::{Choice, FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
-use super::sequence::{HasSequence, TablaModel, TablaSession, with_session};
+use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::EmbedOptions;
 use tabla::Pooling;
@@ -65,37 +66,14 @@ const POOLINGS: [Choice<Option<Pooling>>; 5] = [
 ];
 
 /// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
-/// loaded with `TablaLoadOptions.embeddings`; its sequence does not change. `capacity` and `count`
+/// loaded with `TablaLoadOptions.embeddings`. The sequence does not change. `capacity` and `count`
 /// are numbers of floats. If `out` is NULL, only `count` is written. NULL options are the defaults.
 ///
 /// # Safety
 ///
-/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct whose first
-/// field is its size; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_embed(
-    model: *mut TablaModel,
-    texts: *const *const c_char,
-    texts_count: usize,
-    options: *const TablaEmbedOptions,
-    out: *mut f32,
-    capacity: usize,
-    count: *mut usize,
-) -> TablaStatus {
-    guard(|| {
-        // SAFETY: guaranteed by the caller.
-        let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
-        let floats = FloatBuffer::new(out, capacity, count);
-        // SAFETY: guaranteed by the caller.
-        unsafe { embed(model, texts, options, floats) }
-    })
-}
-
-/// Same as `tabla_embed`, for a session. The sequence of the session does not change.
-///
-/// # Safety
-///
-/// Arguments as for `tabla_embed`.
+/// `texts` points to `texts_count` C strings; `options` is NULL or points to a struct with
+/// `struct_size` set; `out` is NULL or points to space for `capacity` floats; `count` points to a
+/// `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_embed(
     session: *mut TablaSession,
@@ -115,13 +93,39 @@ pub unsafe extern "C" fn tabla_session_embed(
     })
 }
 
+/// Writes the embeddings of texts with the default session of a model: the short form of
+/// `tabla_session_embed`.
+///
+/// # Safety
+///
+/// Arguments as for `tabla_session_embed`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_embed(
+    model: *mut TablaModel,
+    texts: *const *const c_char,
+    texts_count: usize,
+    options: *const TablaEmbedOptions,
+    out: *mut f32,
+    capacity: usize,
+    count: *mut usize,
+) -> TablaStatus {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let texts = unsafe { slice_of(texts, texts_count, "texts") }?;
+        let floats = FloatBuffer::new(out, capacity, count);
+        let session = resolve(model)?.session();
+        // SAFETY: guaranteed by the caller.
+        unsafe { embed(session, texts, options, floats) }
+    })
+}
+
 /// Writes embeddings.
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_embed`.
-unsafe fn embed<H: HasSequence>(
-    handle: *const H,
+/// Arguments as for `tabla_session_embed`.
+unsafe fn embed(
+    session: *const TablaSession,
     texts: &[*const c_char],
     options: *const TablaEmbedOptions,
     out: FloatBuffer,
@@ -148,7 +152,7 @@ unsafe fn embed<H: HasSequence>(
         prompt,
         truncate: options.truncate != 0,
     };
-    with_session(handle, |session| {
+    with_session(session, |session| {
         let dim = session.embedding_dim(&embed_options)?;
         let needed = texts.len().checked_mul(dim).ok_or_else(|| {
             let message = format_args!("too many texts: {}", texts.len());

@@ -9,7 +9,8 @@ use tabla::error::{Result, bail};
 /// Object that one call at a time accesses. A second call is an error and does not wait.
 pub(super) struct Exclusive<T> {
     inner: Mutex<T>,
-    /// Thread of the current call, to distinguish a call from its callback from one of another thread.
+    /// Thread of the current call, to distinguish a call from its callback from one of another
+    /// thread.
     owner: Mutex<Option<ThreadId>>,
     poisoned: AtomicBool,
 }
@@ -40,7 +41,7 @@ impl<T> Exclusive<T> {
         if self.poisoned.load(Ordering::Acquire) {
             bail!(
                 Poisoned,
-                "a call on this {name} panicked: free it and create a new one"
+                "a call on this {name} panicked: create a new {name}"
             );
         }
         *self.owner.lock() = me;

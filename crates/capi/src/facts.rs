@@ -17,9 +17,9 @@ use tabla::op::table::Table;
 /// Version of this ABI. It increases when programs must be recompiled.
 pub const TABLA_ABI_VERSION: u32 = 1;
 
-/// Text format of `tabla_table`, one line for each command.
+/// Text format of `tabla_model_table`, one line for each command.
 pub const TABLA_TABLE_TEXT: i32 = 0;
-/// JSON format of `tabla_table`: an array with one object for each command.
+/// JSON format of `tabla_model_table`: an array with one object for each command.
 pub const TABLA_TABLE_JSON: i32 = 1;
 
 /// Properties of a model. Set `struct_size` before the call.
@@ -60,8 +60,8 @@ pub struct TablaModelInfo {
     pub device: [c_char; 96],
     /// Beginning-of-sequence token, or `TABLA_NO_TOKEN`.
     pub bos_token: u32,
-    /// End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_stop_tokens` returns all tokens that end
-    /// an answer.
+    /// End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_tokens` returns all tokens
+    /// that end an answer.
     pub eos_token: u32,
     /// Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
     /// loaded.
@@ -96,7 +96,7 @@ pub extern "C" fn tabla_abi_version() -> u32 {
 ///
 /// # Safety
 ///
-/// `info` points to a struct whose first field is its size.
+/// `info` points to a struct with `struct_size` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_model_info(
     model: *const TablaModel,
@@ -119,7 +119,10 @@ pub unsafe extern "C" fn tabla_model_info(
 ///
 /// `digest` points to 32 bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8) -> TablaStatus {
+pub unsafe extern "C" fn tabla_model_digest(
+    model: *const TablaModel,
+    digest: *mut u8,
+) -> TablaStatus {
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let out = unsafe { out_of(digest.cast::<[u8; 32]>(), "digest") }?;
@@ -135,10 +138,10 @@ pub unsafe extern "C" fn tabla_digest(model: *const TablaModel, digest: *mut u8)
 ///
 /// # Safety
 ///
-/// `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count` points to
-/// a `size_t`.
+/// `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count`
+/// points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_table(
+pub unsafe extern "C" fn tabla_model_table(
     model: *const TablaModel,
     name: *const c_char,
     tokens: u32,
@@ -193,7 +196,7 @@ const FORMATS: [Choice<FormatTable>; 2] = [
 ///
 /// `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_devices(
+pub unsafe extern "C" fn tabla_device_list(
     text: *mut c_char,
     capacity: usize,
     count: *mut usize,

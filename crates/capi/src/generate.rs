@@ -54,7 +54,7 @@ pub struct TablaGenerateOptions {
     /// Seed of the random numbers; the same seed gives the same tokens. Default 0.
     pub seed: u64,
     /// Number of tokens in one submission to the device; 0: adaptive. Default 0.
-    pub chain: u32,
+    pub burst: u32,
     /// Not 0: stop tokens do not end the answer. Default 0.
     pub ignore_stops: u32,
     /// Not 0: when the context is full, discards the older half of the sequence, recomputes the
@@ -145,7 +145,7 @@ macro_rules! sampling_options {
                     seed: defaults.sampling.seed,
                     struct_size: Self::SIZE,
                     max_tokens: defaults.max_tokens,
-                    chain: defaults.burst,
+                    burst: defaults.burst,
                     ignore_stops: u32::from(defaults.ignore_stops),
                     context_shift: 0,
                     keep: 0,
@@ -196,7 +196,7 @@ impl TablaGenerateOptions {
         Ok(GenerateOptions {
             sampling: self.sampling(),
             max_tokens: self.max_tokens,
-            burst: self.chain,
+            burst: self.burst,
             ignore_stops: self.ignore_stops != 0,
             stop_tokens: check_count(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?
                 .to_vec(),
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn tabla_generate_options_init(
 ///
 /// # Safety
 ///
-/// `options` is NULL or points to a struct whose first field is its size.
+/// `options` is NULL or points to a struct with `struct_size` set.
 pub(super) unsafe fn options_of(
     options: *const TablaGenerateOptions,
 ) -> Result<TablaGenerateOptions> {

@@ -66,10 +66,10 @@ pub unsafe extern "C" fn tabla_grammar_new(
 ///
 /// # Safety
 ///
-/// `chat` points to a struct whose first field is its size and whose pointers are NULL or C strings;
+/// `chat` points to a struct with `struct_size` set, whose pointers are NULL or C strings;
 /// `function` is NULL or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_grammar_new_call(
+pub unsafe extern "C" fn tabla_grammar_new_tool_call(
     model: *const TablaModel,
     chat: *const TablaChatOptions,
     function: *const c_char,

@@ -14,7 +14,7 @@ pub type TablaStatus = i32;
 /// The call succeeded.
 pub const TABLA_OK: i32 = 0;
 
-/// The last error of a thread.
+/// The last call of a thread that failed.
 #[derive(Default)]
 struct LastError {
     code: TablaStatus,
@@ -63,10 +63,7 @@ fn run<T>(call: impl FnOnce() -> Result<T>) -> Result<T, TablaStatus> {
     }));
     GUARDED.set(outer);
     let error = match out {
-        Ok(Ok(value)) => {
-            with_last_error(|last| last.code = TABLA_OK);
-            return Ok(value);
-        }
+        Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(panic) => Error::new(ErrorKind::Panic, panic_text(&*panic)),
     };
@@ -134,16 +131,16 @@ pub(super) fn prepare_process() {
     });
 }
 
-/// Returns the text of the last error of this thread, never NULL; empty if no call failed. Valid
-/// until the next call on this thread that returns a handle or a status. A successful call does not
-/// clear it: check `tabla_last_error_code()` first.
+/// Returns the message of the last call that failed on this thread, never NULL; empty if no call
+/// failed. A successful call does not change it. Valid until the next call that fails on this
+/// thread, or the end of the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error() -> *const c_char {
     with_last_error(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Returns the code of the last call on this thread that returned a handle or a status; 0 after
-/// success.
+/// Returns the code of the last call that failed on this thread, the one that `tabla_last_error`
+/// describes; 0 if no call failed. It says why a function returned a NULL handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_last_error_code() -> TablaStatus {
     with_last_error(|last| last.code).unwrap_or(TABLA_OK)
@@ -203,6 +200,7 @@ mod tests {
         assert_eq!(last(), "panic inside the library: at once");
         assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
         assert_eq!(guard(|| Ok(())), TABLA_OK);
-        assert_eq!(tabla_last_error_code(), TABLA_OK);
+        assert_eq!(last(), "panic inside the library: at once");
+        assert_eq!(tabla_last_error_code(), ErrorKind::Panic as i32);
     }
 }

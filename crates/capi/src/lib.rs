@@ -19,7 +19,6 @@ mod guard;
 mod handles;
 mod load;
 mod log;
-mod model;
 mod parser;
 mod pointers;
 mod score;

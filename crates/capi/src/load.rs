@@ -1,7 +1,7 @@
 //! Load options, and the functions that load a model.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::guard::{guard_value, prepare_process};
+use super::guard::{TablaStatus, guard, guard_value, prepare_process};
 use super::handles;
 use super::pointers::{Choice, choose, path_of, read_sized, text_of};
 use super::sequence::TablaModel;
@@ -105,7 +105,7 @@ pub struct TablaLoadOptions {
     pub chunk_tokens: u32,
     /// Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
     /// decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
-    pub wide_steps: u32,
+    pub multi_row_steps: u32,
     /// Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
     /// values of freed sequences for prompts with the same prefix. 0: no additional memory, only
     /// cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
@@ -116,7 +116,7 @@ pub struct TablaLoadOptions {
     pub tuning_path: *const c_char,
     /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
     /// NULL.
-    pub kernel_path: *const c_char,
+    pub pipeline_cache_path: *const c_char,
     /// Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
     /// Samplers that are not listed are off. NULL: the default order.
     pub samplers: *const c_char,
@@ -178,11 +178,11 @@ impl TablaLoadOptions {
         sequences: 0,
         cache_type: TABLA_CACHE_DEFAULT,
         chunk_tokens: 0,
-        wide_steps: 0,
+        multi_row_steps: 0,
         prefix_bytes: 0,
         adapter: std::ptr::null(),
         tuning_path: std::ptr::null(),
-        kernel_path: std::ptr::null(),
+        pipeline_cache_path: std::ptr::null(),
         samplers: std::ptr::null(),
         i2s_layout: std::ptr::null(),
         gpu_baseline: 0,
@@ -226,12 +226,12 @@ impl TablaLoadOptions {
             // SAFETY: guaranteed by the caller.
             tuning_folder: unsafe { path_of(self.tuning_path) },
             // SAFETY: guaranteed by the caller.
-            kernel_folder: unsafe { path_of(self.kernel_path) },
+            kernel_folder: unsafe { path_of(self.pipeline_cache_path) },
             chunk_tokens: self.chunk_tokens,
             embeddings: self.embeddings != 0,
             head_type: choose("head_type", self.head_type, &HEADS)?,
             cache_type: choose("cache_type", self.cache_type, &CACHES)?,
-            steps: match self.wide_steps {
+            steps: match self.multi_row_steps {
                 0 => StepTables::SingleRow,
                 _ => StepTables::MultiRow,
             },
@@ -245,39 +245,36 @@ impl TablaLoadOptions {
     }
 }
 
-/// Loads a model. Returns NULL on failure; `tabla_last_error` has the reason.
-///
-/// `path` NULL: the small built-in story model. `shader_path` NULL: the embedded shaders.
-/// `max_context` 0 or less: the length that the model was trained with, at most 4096 tokens.
+/// Loads a model with the default options: the short form of `tabla_model_load`. Returns NULL on
+/// failure; `tabla_last_error` has the reason. `path` NULL: the small built-in story model.
+/// `max_context`: context length in tokens; 0: the length that the model was trained with, at most
+/// 4096.
 ///
 /// # Safety
 ///
-/// `path` and `shader_path` are NULL or C strings.
+/// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_load_model(
     path: *const c_char,
-    shader_path: *const c_char,
-    max_context: i32,
+    max_context: u32,
 ) -> *mut TablaModel {
-    let max_context = u32::try_from(max_context).unwrap_or(0);
     let options = TablaLoadOptions {
-        shader_path,
         max_context,
         ..TablaLoadOptions::DEFAULT
     };
     // SAFETY: guaranteed by the caller; the options are valid.
-    unsafe { tabla_load_model_with(path, &raw const options) }
+    unsafe { tabla_model_load(path, &raw const options) }
 }
 
-/// Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. NULL
-/// options are the defaults.
+/// Loads a model with options. Returns NULL on failure; `tabla_last_error` has the reason. `path`
+/// NULL: the small built-in story model. NULL options are the defaults.
 ///
 /// # Safety
 ///
-/// `path` is NULL or a C string; `options` is NULL or points to a struct whose first field is its size and
+/// `path` is NULL or a C string; `options` is NULL or points to a struct with `struct_size` set,
 /// whose pointers are NULL or C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_load_model_with(
+pub unsafe extern "C" fn tabla_model_load(
     path: *const c_char,
     options: *const TablaLoadOptions,
 ) -> *mut TablaModel {
@@ -299,9 +296,17 @@ pub unsafe extern "C" fn tabla_load_model_with(
         if stop.load(Ordering::Relaxed) {
             bail!(Cancelled, "the load was stopped by the progress callback");
         }
-        handles::insert(TablaModel::new(model))
+        TablaModel::insert(model)
     })
     .unwrap_or(std::ptr::null_mut())
+}
+
+/// Frees a model and its default session, and returns at once. A running call is cancelled, and
+/// stays valid until it returns. The memory is released when the last session or batch of the model
+/// is freed. NULL is an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_free_model(model: *mut TablaModel) -> TablaStatus {
+    guard(|| handles::remove(model))
 }
 
 fn layout_of(name: &str) -> Result<Layout> {

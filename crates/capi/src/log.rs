@@ -12,7 +12,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Log level: no messages. For `tabla_set_log_callback`.
+/// Log level: no messages. For `tabla_log_set_callback`.
 pub const TABLA_LOG_OFF: i32 = 0;
 /// Log level: errors that no return value reports.
 pub const TABLA_LOG_ERROR: i32 = 1;
@@ -53,7 +53,7 @@ static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
 ///
 /// `callback` is NULL or a function that any thread may call with `user_data`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_set_log_callback(
+pub unsafe extern "C" fn tabla_log_set_callback(
     level: i32,
     callback: TablaLogCallback,
     user_data: *mut c_void,

@@ -37,12 +37,12 @@ impl HandleType for TablaParser {
 /// Creates a parser. Returns NULL on failure; `tabla_last_error` has the reason. `chat` are the
 /// options that the conversation was rendered with: the template and the tools determine the format
 /// of reasoning and tool calls. `prompt` is the rendered conversation
-/// (`tabla_apply_chat_template`), which may already start the reasoning, or NULL.
+/// (`tabla_model_apply_chat_template`), which may already start the reasoning, or NULL.
 ///
 /// # Safety
 ///
-/// `chat` is NULL or points to a struct whose first field is its size and whose pointers are NULL or C strings;
-/// `prompt` is NULL or a C string.
+/// `chat` is NULL or points to a struct with `struct_size` set, whose pointers are NULL or C
+/// strings; `prompt` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_parser_new(
     model: *const TablaModel,

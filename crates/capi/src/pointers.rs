@@ -13,7 +13,7 @@ pub(super) const STRUCT_BYTES_MAX: usize = 4096;
 ///
 /// # Safety
 ///
-/// `at` is NULL or points to a struct whose first field is its size in bytes.
+/// `at` is NULL or points to a struct with `struct_size` set in bytes.
 pub(super) unsafe fn size_of_struct<T>(at: *const T, name: &str) -> Result<usize> {
     if at.is_null() {
         bail!(Argument, "{name} is NULL");
@@ -34,7 +34,7 @@ pub(super) unsafe fn size_of_struct<T>(at: *const T, name: &str) -> Result<usize
 ///
 /// # Safety
 ///
-/// `from` is NULL or points to a struct whose first field is its size in bytes.
+/// `from` is NULL or points to a struct with `struct_size` set in bytes.
 pub(super) unsafe fn read_sized<T: Copy>(from: *const T, defaults: T) -> Result<T> {
     if from.is_null() {
         return Ok(defaults);
@@ -203,13 +203,13 @@ impl FloatBuffer {
         }
     }
 
-    /// Writes the values with `fill` and their number to `count`. If the buffer is NULL, only writes
-    /// the number.
+    /// Writes the values with `fill` and their number to `count`. If the buffer is NULL, only
+    /// writes the number.
     ///
     /// # Safety
     ///
-    /// `out` is NULL or points to a buffer of `capacity` floats; `count` is NULL or points to a `size_t`.
-    /// No other code accesses either during the call.
+    /// `out` is NULL or points to a buffer of `capacity` floats; `count` is NULL or points to a
+    /// `size_t`. No other code accesses either during the call.
     pub(super) unsafe fn write(
         self,
         needed: usize,

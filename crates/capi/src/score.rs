@@ -14,8 +14,8 @@ use tabla::error::bail;
 ///
 /// # Safety
 ///
-/// `tokens` points to `tokens_count` ids; `out` is NULL or points to space for `capacity` floats; `count`
-/// points to a `size_t`.
+/// `tokens` points to `tokens_count` ids; `out` is NULL or points to space for `capacity` floats;
+/// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_score(
     session: *mut TablaSession,
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn tabla_session_score(
 ///
 /// # Safety
 ///
-/// `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C strings;
-/// `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
+/// `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C
+/// strings; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_rerank(
     session: *mut TablaSession,

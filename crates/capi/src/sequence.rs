@@ -1,8 +1,8 @@
-//! Sessions and models, and access to their sequences.
+//! Models and sessions, and access to a session for the duration of a call.
 
 use super::answer_piece::PieceBuffer;
 use super::exclusive::Exclusive;
-use super::handles::{HandleType, resolve};
+use super::handles::{self, HandleType, resolve};
 use tabla::error::{Result, bail};
 use tabla::{AnswerState, Cancel, Model, Session};
 
@@ -10,6 +10,8 @@ use tabla::{AnswerState, Cancel, Model, Session};
 pub struct TablaSession {
     state: Exclusive<SessionState>,
     cancel: Cancel,
+    /// Whether this is the default session of its model, which is freed with the model.
+    is_default: bool,
 }
 
 /// State of a session that one call at a time accesses.
@@ -30,6 +32,7 @@ impl TablaSession {
                 answer: None,
                 buffer: PieceBuffer::default(),
             }),
+            is_default: false,
         }
     }
 
@@ -56,28 +59,17 @@ impl HandleType for TablaSession {
     }
 }
 
-/// An object with a sequence: a session, or a model with its own session.
-pub(super) trait HasSequence: HandleType {
-    fn sequence(&self) -> &TablaSession;
-}
-
-impl HasSequence for TablaSession {
-    fn sequence(&self) -> &TablaSession {
-        self
-    }
-}
-
-/// Runs a call with exclusive access to the session of a handle.
-pub(super) fn enter<H: HasSequence, T>(
-    handle: *const H,
+/// Runs a call with exclusive access to a session.
+pub(super) fn enter<T>(
+    handle: *const TablaSession,
     call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
-    resolve(handle)?.sequence().state.enter(H::NAME, call)
+    resolve(handle)?.enter(call)
 }
 
 /// Like [`enter`]; fails if an answer is in progress.
-pub(super) fn enter_idle<H: HasSequence, T>(
-    handle: *const H,
+pub(super) fn enter_idle<T>(
+    handle: *const TablaSession,
     call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
     enter(handle, |inner| {
@@ -94,50 +86,72 @@ pub(super) fn enter_idle<H: HasSequence, T>(
 }
 
 /// Like [`enter_idle`], with the session only.
-pub(super) fn with_session<H: HasSequence, T>(
-    handle: *const H,
+pub(super) fn with_session<T>(
+    handle: *const TablaSession,
     call: impl FnOnce(&mut Session) -> Result<T>,
 ) -> Result<T> {
     enter_idle(handle, |inner| call(&mut inner.session))
 }
 
-/// Cancels the current call on a sequence, from any thread.
-pub(super) fn cancel<H: HasSequence>(handle: *const H) -> Result<()> {
-    resolve(handle)?.sequence().cancel.cancel();
+/// Cancels the current call on a session, from any thread.
+pub(super) fn cancel(handle: *const TablaSession) -> Result<()> {
+    resolve(handle)?.cancel.cancel();
     Ok(())
 }
 
-/// A loaded model, with its own sequence. Opaque: the pointer is a number that only the library
+/// Frees a session, unless it is the default session of a model.
+pub(super) fn free(handle: *const TablaSession) -> Result<()> {
+    if resolve(handle)?.is_default {
+        bail!(
+            Argument,
+            "the default session of a model cannot be freed: free the model with tabla_free_model"
+        );
+    }
+    handles::remove(handle)
+}
+
+/// A loaded model, with its default session. Opaque: the pointer is a number that only the library
 /// resolves.
 pub struct TablaModel {
     model: Model,
-    own: TablaSession,
+    /// Address of the handle of the default session. A pointer could not be shared by threads.
+    session: usize,
 }
 
 impl TablaModel {
-    pub(super) fn new(model: Model) -> Self {
-        Self {
-            own: TablaSession::new(Session::new(model.clone())),
+    /// Creates the handle of a model, and that of its default session.
+    pub(super) fn insert(model: Model) -> Result<*mut Self> {
+        let session = handles::insert(TablaSession {
+            is_default: true,
+            ..TablaSession::new(Session::new(model.clone()))
+        })?;
+        let object = Self {
             model,
-        }
+            session: session.addr(),
+        };
+        handles::insert(object).inspect_err(|_| {
+            // The handle is valid: no other code has it.
+            let _ = handles::remove(session);
+        })
     }
 
-    /// The model. Accessible during calls on its own session.
+    /// The model. Accessible during calls on its default session.
     pub(super) fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Handle of the default session.
+    pub(super) fn session(&self) -> *mut TablaSession {
+        std::ptr::without_provenance_mut(self.session)
     }
 }
 
 impl HandleType for TablaModel {
     const NAME: &'static str = "model";
 
+    /// Frees the default session.
     fn close(&self) {
-        self.own.close();
-    }
-}
-
-impl HasSequence for TablaModel {
-    fn sequence(&self) -> &TablaSession {
-        &self.own
+        // Fails if another thread frees the model at the same time.
+        let _ = handles::remove(self.session());
     }
 }

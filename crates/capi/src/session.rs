@@ -1,95 +1,34 @@
-//! Functions of a session: a sequence on a model that several sessions share.
+//! Functions of a session: a sequence of tokens on a model.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::generate::{TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, resolve};
 use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
-use super::sequence::{HasSequence, TablaModel, TablaSession, cancel, with_session};
+use super::sequence::{TablaModel, TablaSession, cancel, free, with_session};
 use std::ffi::c_char;
 use std::path::PathBuf;
 use tabla::Session;
 use tabla::error::{Error, ErrorKind, Result, bail};
 
-/// Logits after the last token only: `tabla_logits`.
+/// Logits after the last token only: `tabla_session_logits`.
 pub const TABLA_LOGITS_LAST: i32 = 0;
 /// Logits after every token of the sequence.
 pub const TABLA_LOGITS_ALL: i32 = 1;
 
-/// Removes all tokens after the first `keep` ones.
-pub(super) fn truncate<H: HasSequence>(handle: *const H, keep: usize) -> Result<()> {
-    with_session(handle, |session| {
-        session.truncate(keep);
-        Ok(())
-    })
-}
-
-/// Appends tokens and runs the model on them.
-///
-/// # Safety
-///
-/// `tokens` points to `count` ids.
-pub(super) unsafe fn prefill<H: HasSequence>(
-    handle: *const H,
-    tokens: *const u32,
-    count: usize,
-) -> Result<()> {
-    // SAFETY: guaranteed by the caller.
-    let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
-    with_session(handle, |session| session.prefill(tokens, &mut |_, _| {}))
-}
-
-/// Samples a token.
-///
-/// # Safety
-///
-/// Arguments as for `tabla_step`.
-pub(super) unsafe fn step<H: HasSequence>(
-    handle: *const H,
-    options: *const TablaGenerateOptions,
-    token: *mut u32,
-) -> Result<()> {
-    // SAFETY: guaranteed by the caller.
-    let options = unsafe { options_of(options) }?;
-    // SAFETY: guaranteed by the caller.
-    let out = unsafe { out_of(token, "token") }?;
-    *out = with_session(handle, |session| session.step(&options.sampling()))?;
-    Ok(())
-}
-
-/// Writes logits.
-///
-/// # Safety
-///
-/// Arguments as for `tabla_logits`.
-pub(super) unsafe fn logits<H: HasSequence>(
-    handle: *const H,
-    rows: i32,
-    out: FloatBuffer,
-) -> Result<()> {
-    with_session(handle, |session| {
-        let vocab = session.facts().vocab as usize;
-        let needed = match rows {
-            TABLA_LOGITS_LAST => vocab,
-            TABLA_LOGITS_ALL => vocab.saturating_mul(session.tokens().len()),
-            other => bail!(
-                Argument,
-                "invalid rows {other}: expected one of 0 (last), 1 (all)"
-            ),
-        };
-        let fill = |buffer: &mut [f32]| match rows {
-            TABLA_LOGITS_LAST => session.logits(buffer),
-            _ => session.logits_all(buffer),
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe { out.write(needed, fill) }
-    })
+/// Returns the default session of a model, which `tabla_generate`, `tabla_prefill` and
+/// `tabla_embed` use. All functions of sessions accept it, except `tabla_session_free`: the model
+/// owns it, and `tabla_free_model` frees it. Returns NULL on failure; `tabla_last_error` has the
+/// reason.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabla_model_session(model: *mut TablaModel) -> *mut TablaSession {
+    guard_value(|| Ok(resolve(model)?.session())).unwrap_or(std::ptr::null_mut())
 }
 
 /// Creates a session with an empty sequence. Returns NULL on failure; `tabla_last_error` has the
 /// reason. Sessions of a model are computed at the same time, at most `TablaLoadOptions.sequences`
-/// of them; calls on further sessions wait. The model's own sequence counts as one. A session keeps
-/// its model alive: free them in any order.
+/// of them, including the default session; calls on further sessions wait. A session keeps its
+/// model alive: free them in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_new(model: *const TablaModel) -> *mut TablaSession {
     guard_value(|| insert(Session::new(resolve(model)?.model().clone())))
@@ -141,22 +80,32 @@ pub unsafe extern "C" fn tabla_session_load(
 }
 
 /// Frees a session and returns at once. A running call is cancelled, and stays valid until it
-/// returns: keep the data of its callback until then.
+/// returns: keep the data of its callback until then. The default session of a model cannot be
+/// freed: that is `TABLA_ERROR_ARGUMENT`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_free(session: *mut TablaSession) -> TablaStatus {
-    guard(|| handles::remove(session))
+    guard(|| free(session))
 }
 
-/// Cancels the current call or answer of a session, from any thread. See `tabla_cancel`.
+/// Cancels the current call or answer of a session, from any thread. Later calls are not affected.
+/// During decoding the call returns `TABLA_OK` with `TABLA_FINISH_CANCELLED`, and its callback
+/// receives no further token. During prefill it returns `TABLA_ERROR_CANCELLED` after the current
+/// chunk; completed chunks stay in the sequence.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_cancel(session: *const TablaSession) -> TablaStatus {
     guard(|| cancel(session))
 }
 
-/// Removes all tokens after the first `keep` ones from the sequence; 0 removes all.
+/// Removes all tokens after the first `keep` ones from the sequence. 0 removes all tokens, which
+/// resets the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_session_truncate(session: *mut TablaSession, keep: usize) -> TablaStatus {
-    guard(|| truncate(session, keep))
+    guard(|| {
+        with_session(session, |session| {
+            session.truncate(keep);
+            Ok(())
+        })
+    })
 }
 
 /// Writes the tokens of the sequence, both prompt and generated ones. If `tokens` is NULL, only
@@ -184,7 +133,7 @@ pub unsafe extern "C" fn tabla_session_tokens(
     })
 }
 
-/// Same as `tabla_prefill`, for a session.
+/// Appends tokens to the sequence and runs the model on them.
 ///
 /// # Safety
 ///
@@ -201,11 +150,43 @@ pub unsafe extern "C" fn tabla_session_prefill(
     })
 }
 
-/// Same as `tabla_step`, for a session.
+/// Appends tokens to the sequence of the default session of a model: the short form of
+/// `tabla_session_prefill`.
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_step`.
+/// `tokens` points to `count` ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabla_prefill(
+    model: *mut TablaModel,
+    tokens: *const u32,
+    count: usize,
+) -> TablaStatus {
+    guard(|| {
+        let session = resolve(model)?.session();
+        // SAFETY: guaranteed by the caller.
+        unsafe { prefill(session, tokens, count) }
+    })
+}
+
+/// Appends tokens and runs the model on them.
+///
+/// # Safety
+///
+/// `tokens` points to `count` ids.
+unsafe fn prefill(session: *const TablaSession, tokens: *const u32, count: usize) -> Result<()> {
+    // SAFETY: guaranteed by the caller.
+    let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
+    with_session(session, |session| session.prefill(tokens, &mut |_, _| {}))
+}
+
+/// Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
+/// options are used. NULL options are the defaults.
+///
+/// # Safety
+///
+/// `options` is NULL or points to a struct with `struct_size` set; `token` points to space for
+/// an id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_step(
     session: *mut TablaSession,
@@ -214,15 +195,21 @@ pub unsafe extern "C" fn tabla_session_step(
 ) -> TablaStatus {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { step(session, options, token) }
+        let options = unsafe { options_of(options) }?;
+        // SAFETY: guaranteed by the caller.
+        let out = unsafe { out_of(token, "token") }?;
+        *out = with_session(session, |session| session.step(&options.sampling()))?;
+        Ok(())
     })
 }
 
-/// Same as `tabla_logits`, for a session.
+/// Writes logits. `TABLA_LOGITS_LAST`: `[vocab]`, after the last token. `TABLA_LOGITS_ALL`:
+/// `[tokens, vocab]`, after every token of the sequence. `capacity` and `count` are numbers of
+/// floats. If `out` is NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// Arguments as for `tabla_logits`.
+/// `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabla_session_logits(
     session: *mut TablaSession,
@@ -233,8 +220,23 @@ pub unsafe extern "C" fn tabla_session_logits(
 ) -> TablaStatus {
     guard(|| {
         let floats = FloatBuffer::new(out, capacity, count);
-        // SAFETY: guaranteed by the caller.
-        unsafe { logits(session, rows, floats) }
+        with_session(session, |session| {
+            let vocab = session.facts().vocab as usize;
+            let needed = match rows {
+                TABLA_LOGITS_LAST => vocab,
+                TABLA_LOGITS_ALL => vocab.saturating_mul(session.tokens().len()),
+                other => bail!(
+                    Argument,
+                    "invalid rows {other}: expected one of 0 (last), 1 (all)"
+                ),
+            };
+            let fill = |buffer: &mut [f32]| match rows {
+                TABLA_LOGITS_LAST => session.logits(buffer),
+                _ => session.logits_all(buffer),
+            };
+            // SAFETY: guaranteed by the caller.
+            unsafe { floats.write(needed, fill) }
+        })
     })
 }
 
@@ -268,7 +270,7 @@ mod tests {
         let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
         let new_session = || insert(Session::new(model.clone())).expect("handle table is not full");
         let (bad, good) = (new_session(), new_session());
-        let call = |handle| guard(|| truncate(handle, 0));
+        let call = |handle| tabla_session_truncate(handle, 0);
         let panics = || with_session(bad, |_| -> Result<()> { panic!("at once") });
         assert_eq!(guard(panics), ErrorKind::Panic as i32);
         assert_eq!(call(bad), ErrorKind::Poisoned as i32);

@@ -1,15 +1,16 @@
 //! Loss of the GPU during generation, as seen by a caller of the C ABI.
 #![expect(unsafe_code, reason = "exported functions take pointers")]
 
+use super::answer::tabla_generate;
 use super::answer_piece::{TablaStats, TablaTokenCallback};
 use super::generate::TablaGenerateOptions;
 use super::guard::{TABLA_OK, tabla_last_error};
-use super::handles::insert;
-use super::model::{
-    tabla_free_model, tabla_generate, tabla_logits, tabla_prefill, tabla_reset, tabla_step,
-};
+use super::load::tabla_free_model;
 use super::sequence::TablaModel;
-use super::session::TABLA_LOGITS_LAST;
+use super::session::{
+    TABLA_LOGITS_LAST, tabla_model_session, tabla_prefill, tabla_session_logits,
+    tabla_session_step, tabla_session_truncate,
+};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use tabla::device::Replay;
@@ -32,7 +33,7 @@ fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
     let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
     let gpu = model.gpu().expect("model is on a GPU");
     (
-        insert(TablaModel::new(model)).expect("handle table is not full"),
+        TablaModel::insert(model).expect("handle table is not full"),
         gpu,
     )
 }
@@ -49,7 +50,7 @@ unsafe extern "C" fn lose(_: u32, _: *const c_char, _: usize, gpu: *mut c_void) 
 fn generate(model: *mut TablaModel, gpu: Option<&mut Device>, stats: &mut TablaStats) -> i32 {
     let options = TablaGenerateOptions {
         max_tokens: 900,
-        chain: 2,
+        burst: 2,
         ..TablaGenerateOptions::defaults()
     };
     let callback: TablaTokenCallback = gpu.is_some().then_some(lose);
@@ -91,16 +92,23 @@ fn lose_and_reload(replay: Replay) {
         "results are written only on success"
     );
 
+    let session = tabla_model_session(model);
     let (mut token, mut count, mut logits) = (0, 0, vec![0f32; 1 << 16]);
     // SAFETY: all pointers are valid during the call.
-    assert_eq!(unsafe { tabla_step(model, null(), &raw mut token) }, LOST);
+    let status = unsafe { tabla_session_step(session, null(), &raw mut token) };
+    assert_eq!(status, LOST);
     let (capacity, out) = (logits.len(), logits.as_mut_ptr());
     // SAFETY: as above.
-    let status = unsafe { tabla_logits(model, TABLA_LOGITS_LAST, out, capacity, &raw mut count) };
+    let status =
+        unsafe { tabla_session_logits(session, TABLA_LOGITS_LAST, out, capacity, &raw mut count) };
     assert_eq!(status, LOST);
     // SAFETY: as above.
     assert_eq!(unsafe { tabla_prefill(model, [5].as_ptr(), 1) }, LOST);
-    assert_eq!(tabla_reset(model), TABLA_OK, "reset does not use the GPU");
+    assert_eq!(
+        tabla_session_truncate(session, 0),
+        TABLA_OK,
+        "truncation does not use the GPU"
+    );
     assert_eq!(generate(model, None, &mut stats), LOST);
     assert_eq!(tabla_free_model(model), TABLA_OK);
 

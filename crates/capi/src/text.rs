@@ -9,20 +9,20 @@ use std::ffi::c_char;
 use tabla::error::bail;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
-/// Adds the special tokens at the start or end of a text, such as BOS: `tabla_encode`.
-pub const TABLA_ENCODE_ADD_SPECIAL: u32 = 1;
+/// Adds the special tokens at the start or end of a text, such as BOS: `tabla_model_tokenize`.
+pub const TABLA_TOKENIZE_ADD_SPECIAL: u32 = 1;
 /// Parses names of special tokens in the text as those tokens. Do not use it for text from users.
-pub const TABLA_ENCODE_PARSE_SPECIAL: u32 = 2;
+pub const TABLA_TOKENIZE_PARSE_SPECIAL: u32 = 2;
 
-/// Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_ENCODE_*`. If `tokens` is
+/// Encodes UTF-8 text to token ids. `flags` is a combination of `TABLA_TOKENIZE_*`. If `tokens` is
 /// NULL, only `count` is written.
 ///
 /// # Safety
 ///
-/// `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids; `count`
-/// points to a `size_t`.
+/// `text` points to `text_bytes` bytes; `tokens` is NULL or points to space for `capacity` ids;
+/// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_encode(
+pub unsafe extern "C" fn tabla_model_tokenize(
     model: *const TablaModel,
     text: *const c_char,
     text_bytes: usize,
@@ -39,12 +39,12 @@ pub unsafe extern "C" fn tabla_encode(
         let Ok(text) = std::str::from_utf8(bytes) else {
             bail!(Argument, "text is not UTF-8");
         };
-        if flags & !(TABLA_ENCODE_ADD_SPECIAL | TABLA_ENCODE_PARSE_SPECIAL) != 0 {
+        if flags & !(TABLA_TOKENIZE_ADD_SPECIAL | TABLA_TOKENIZE_PARSE_SPECIAL) != 0 {
             bail!(Argument, "unknown bits in flags {flags:#x}");
         }
         let encode = EncodeOptions {
-            add_special: flags & TABLA_ENCODE_ADD_SPECIAL != 0,
-            specials: match flags & TABLA_ENCODE_PARSE_SPECIAL {
+            add_special: flags & TABLA_TOKENIZE_ADD_SPECIAL != 0,
+            specials: match flags & TABLA_TOKENIZE_PARSE_SPECIAL {
                 0 => SpecialTokens::Text,
                 _ => SpecialTokens::Tokens,
             },
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn tabla_encode(
 /// `tokens` points to `tokens_count` ids; `text` is NULL or points to space for `capacity` bytes;
 /// `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_decode(
+pub unsafe extern "C" fn tabla_model_detokenize(
     model: *const TablaModel,
     tokens: *const u32,
     tokens_count: usize,
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn tabla_decode(
 ///
 /// `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_token_bytes(
+pub unsafe extern "C" fn tabla_model_token_bytes(
     model: *const TablaModel,
     token: u32,
     text: *mut c_char,
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn tabla_token_bytes(
 ///
 /// `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_stop_tokens(
+pub unsafe extern "C" fn tabla_model_stop_tokens(
     model: *const TablaModel,
     tokens: *mut u32,
     capacity: usize,

@@ -42,7 +42,7 @@ pub enum ErrorKind {
     Busy = 16,
     /// A callback called the object that invoked it.
     Reentrant = 17,
-    /// A panic left the object unusable; free it and create a new one.
+    /// A panic left the object unusable; create a new one.
     Poisoned = 18,
     /// The process was forked after the model was loaded.
     Forked = 19,

@@ -13,15 +13,15 @@ public struct Piece: Sendable {
     public let finish: Finish?
     /// Log-probability of the token (natural logarithm), if `GenerateOptions.logProbs` requests it.
     public let logProb: Float?
-    /// Likeliest tokens at this position, in descending order of probability.
-    public let likeliest: [LogProb]
+    /// Log-probabilities of the likeliest tokens at this position, in descending order.
+    public let topLogProbs: [LogProb]
 
     init(_ c: TablaPiece) {
         token = c.token == TABLA_NO_TOKEN ? nil : c.token
         text = String(UnsafeBufferPointer(start: c.text, count: c.text_bytes))
         finish = c.finish == TABLA_FINISH_NONE ? nil : Finish(rawValue: c.finish)
         logProb = c.log_prob.isNaN ? nil : c.log_prob
-        likeliest = UnsafeBufferPointer(start: c.likeliest, count: c.likeliest_count).map {
+        topLogProbs = UnsafeBufferPointer(start: c.top_log_probs, count: c.top_log_probs_count).map {
             LogProb(token: $0.token, logProb: $0.log_prob)
         }
     }
@@ -64,12 +64,12 @@ public struct Stats: Sendable {
     /// Number of generated tokens.
     public var tokens: Int { Int(c.tokens) }
     /// Duration of decoding, in milliseconds.
-    public var tokensMilliseconds: Double { c.tokens_ms }
+    public var predictedMilliseconds: Double { c.predicted_ms }
     public var finish: Finish { Finish(rawValue: c.finish) }
     /// Number of draft tokens of speculative decoding.
-    public var guesses: Int { Int(c.guesses) }
+    public var draftedTokens: Int { Int(c.drafted_tokens) }
     /// Number of accepted draft tokens.
-    public var guessesRight: Int { Int(c.guesses_right) }
+    public var acceptedTokens: Int { Int(c.accepted_tokens) }
 }
 
 extension Session {

@@ -41,7 +41,7 @@ extension Model {
     ) throws -> String {
         try withCString(json(messages)) { messages in
             try chat.withC { chat in
-                try String(callForArray { tabla_apply_chat_template(handle.pointer, messages, chat, $0, $1, $2) })
+                try String(callForArray { tabla_model_apply_chat_template(handle.pointer, messages, chat, $0, $1, $2) })
             }
         }
     }
@@ -50,7 +50,7 @@ extension Model {
     public func tokenize(_ messages: [Message], chat: ChatOptions = ChatOptions()) throws -> [UInt32] {
         try withCString(json(messages)) { messages in
             try chat.withC { chat in
-                try callForArray { tabla_encode_chat(handle.pointer, messages, chat, $0, $1, $2) }
+                try callForArray { tabla_model_tokenize_chat(handle.pointer, messages, chat, $0, $1, $2) }
             }
         }
     }

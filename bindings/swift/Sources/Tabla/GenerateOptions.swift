@@ -85,7 +85,7 @@ public struct GenerateOptions: @unchecked Sendable {
     /// the context.
     public var keep: UInt32 { get { c.keep } set { c.keep = newValue } }
     /// Number of tokens in one submission to the device; 0: adaptive.
-    public var chain: UInt32 { get { c.chain } set { c.chain = newValue } }
+    public var burst: UInt32 { get { c.burst } set { c.burst = newValue } }
     /// Speculative decoding. It changes the speed and not the tokens.
     public var speculation = Speculation.off
     /// Grammar that constrains the answer.

@@ -43,7 +43,7 @@ extension Grammar.Source {
         case .gbnf(let text): try new(TABLA_GRAMMAR_GBNF, text)
         case .call(let chat, let function):
             try chat.withC { chat in
-                try withCString(function) { tabla_grammar_new_call(model, chat, $0) }
+                try withCString(function) { tabla_grammar_new_tool_call(model, chat, $0) }
             }
         }
     }

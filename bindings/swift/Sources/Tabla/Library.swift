@@ -11,7 +11,7 @@ public enum Library {
     /// Returns the devices of this machine as a JSON object: `cpu`, and `gpus` in the order of
     /// their numbers for `LoadOptions.adapter`.
     public static func devices() async throws -> String {
-        try await blocking { try String(callForArray { tabla_devices($0, $1, $2) }) }
+        try await blocking { try String(callForArray { tabla_device_list($0, $1, $2) }) }
     }
 
     /// Level of log messages. Each level includes the previous ones.
@@ -34,7 +34,7 @@ public enum Library {
         let listener = Listener(log)
         try current.with { current in
             try check(
-                tabla_set_log_callback(
+                tabla_log_set_callback(
                     level.rawValue,
                     { level, message, listener in
                         let listener = Unmanaged<Listener>.fromOpaque(listener!).takeUnretainedValue()

@@ -27,7 +27,7 @@ public struct LoadOptions: Sendable {
     public var chunkTokens: UInt32 = 0
     /// Enable speculative decoding on a GPU: `GenerateOptions.speculation`. A CPU always supports
     /// it.
-    public var wideSteps = false
+    public var multiRowSteps = false
     /// Additional KV cache memory for the prefix cache, in bytes; nil: no additional memory, only
     /// cache pages that active sequences do not use; 0: no prefix cache.
     public var prefixBytes: UInt64?
@@ -44,7 +44,7 @@ public struct LoadOptions: Sendable {
     /// Directory of tuning files for GPUs.
     public var tuningPath: String?
     /// Directory of the GPU pipeline cache, which keeps compiled kernels for the next load.
-    public var kernelPath: String?
+    public var pipelineCachePath: String?
     /// Directory of shaders that override the embedded ones.
     public var shaderPath: String?
 
@@ -64,17 +64,17 @@ public struct LoadOptions: Sendable {
         c.embeddings = embeddings ? 1 : 0
         c.sequences = sequences
         c.chunk_tokens = chunkTokens
-        c.wide_steps = wideSteps ? 1 : 0
+        c.multi_row_steps = multiRowSteps ? 1 : 0
         // In C, 0 is the default, and TABLA_PREFIX_NONE, the largest number, disables the prefix cache.
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
         c.gpu_baseline = gpuBaseline ? 1 : 0
-        let texts = [adapter, samplers, i2sLayout, tuningPath, kernelPath, shaderPath]
+        let texts = [adapter, samplers, i2sLayout, tuningPath, pipelineCachePath, shaderPath]
         return try withCStrings(texts) { texts in
             c.adapter = texts[0]
             c.samplers = texts[1]
             c.i2s_layout = texts[2]
             c.tuning_path = texts[3]
-            c.kernel_path = texts[4]
+            c.pipeline_cache_path = texts[4]
             c.shader_path = texts[5]
             return try body(&c)
         }

@@ -44,7 +44,7 @@ public final class Model: Sendable {
                 }
                 c.user_data = Unmanaged.passUnretained(watch).toOpaque()
                 return try withExtendedLifetime(watch) {
-                    try Handle(tabla_load_model_with(path, &c), free: { tabla_free_model($0) })
+                    try Handle(tabla_model_load(path, &c), free: { tabla_free_model($0) })
                 }
             }
         }
@@ -66,7 +66,7 @@ public final class Model: Sendable {
     public func digest() async throws -> [UInt8] {
         try await blocking { [handle] in
             var bytes = [UInt8](repeating: 0, count: 32)
-            try check(tabla_digest(handle.pointer, &bytes))
+            try check(tabla_model_digest(handle.pointer, &bytes))
             return bytes
         }
     }
@@ -78,12 +78,12 @@ public final class Model: Sendable {
         _ text: String, addSpecial: Bool = false, parseSpecial: Bool = false
     ) throws -> [UInt32] {
         let flags =
-            (addSpecial ? TABLA_ENCODE_ADD_SPECIAL : 0) + (parseSpecial ? TABLA_ENCODE_PARSE_SPECIAL : 0)
+            (addSpecial ? TABLA_TOKENIZE_ADD_SPECIAL : 0) + (parseSpecial ? TABLA_TOKENIZE_PARSE_SPECIAL : 0)
         var text = text
         return try text.withUTF8 { utf8 in
             try utf8.withMemoryRebound(to: CChar.self) { bytes in
                 try callForArray {
-                    tabla_encode(
+                    tabla_model_tokenize(
                         handle.pointer, bytes.baseAddress, bytes.count, UInt32(flags), $0, $1, $2)
                 }
             }
@@ -92,18 +92,18 @@ public final class Model: Sendable {
 
     /// Returns the text of token ids. Incomplete characters become U+FFFD.
     public func detokenize(_ tokens: [UInt32]) throws -> String {
-        try String(callForArray { tabla_decode(handle.pointer, tokens, tokens.count, $0, $1, $2) })
+        try String(callForArray { tabla_model_detokenize(handle.pointer, tokens, tokens.count, $0, $1, $2) })
     }
 
     /// Returns the bytes of a token, which may be a part of a character.
     public func bytes(of token: UInt32) throws -> [UInt8] {
-        let bytes: [CChar] = try callForArray { tabla_token_bytes(handle.pointer, token, $0, $1, $2) }
+        let bytes: [CChar] = try callForArray { tabla_model_token_bytes(handle.pointer, token, $0, $1, $2) }
         return bytes.map { UInt8(truncatingIfNeeded: $0) }
     }
 
     /// Returns the stop tokens, which end an answer.
     public func stopTokens() throws -> [UInt32] {
-        try callForArray { tabla_stop_tokens(handle.pointer, $0, $1, $2) }
+        try callForArray { tabla_model_stop_tokens(handle.pointer, $0, $1, $2) }
     }
 
     /// Returns a dispatch table in the format of `tabla table`: "step", "batch" or "embed"; nil:
@@ -114,7 +114,7 @@ public final class Model: Sendable {
     {
         try withCString(name) { name in
             try String(
-                callForArray { tabla_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
+                callForArray { tabla_model_table(handle.pointer, name, tokens, format.rawValue, $0, $1, $2) })
         }
     }
 

@@ -72,13 +72,13 @@ final class OptionsTests: XCTestCase {
         var options = greedy(8)
         options.logProbs = 3
         for try await piece in session.stream(prompt, options: options) where piece.finish == nil {
-            XCTAssertEqual(piece.likeliest.count, 3)
-            XCTAssertEqual(piece.likeliest.first?.token, piece.token)
-            XCTAssertEqual(piece.likeliest.first?.logProb, piece.logProb)
+            XCTAssertEqual(piece.topLogProbs.count, 3)
+            XCTAssertEqual(piece.topLogProbs.first?.token, piece.token)
+            XCTAssertEqual(piece.topLogProbs.first?.logProb, piece.logProb)
         }
         for try await piece in session.stream(options: greedy(2)) {
             XCTAssertNil(piece.logProb)
-            XCTAssertTrue(piece.likeliest.isEmpty)
+            XCTAssertTrue(piece.topLogProbs.isEmpty)
         }
     }
 

@@ -17,7 +17,7 @@ do {
         FileHandle.standardOutput.write(Data(piece.text.utf8))
     }
     let stats = try await session.stats
-    print("\n\(stats.tokens) tokens in \(stats.tokensMilliseconds) ms")
+    print("\n\(stats.tokens) tokens in \(stats.predictedMilliseconds) ms")
 } catch {
     FileHandle.standardError.write(Data("\(error.localizedDescription)\n".utf8))
     exit(1)
