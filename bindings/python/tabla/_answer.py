@@ -10,6 +10,7 @@ from . import _html
 from ._c import CData, Struct
 from ._errors import TablaError, check, failure
 from ._handle import Handle
+from ._names import c_name
 from ._native import ffi, lib
 
 FINISH_REASONS = {
@@ -42,9 +43,9 @@ class Stats:
     """Duration of prefill in milliseconds; 0 in a batch, which computes several prompts together."""
     tokens_ms: float
     """Duration of decoding in milliseconds."""
-    guesses: int
+    drafted_tokens: int
     """Number of draft tokens of speculative decoding."""
-    guesses_right: int
+    accepted_tokens: int
     """Number of accepted draft tokens."""
 
     @property
@@ -130,7 +131,7 @@ def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callab
             return Piece("", index=c.number, finish_reason=reason, error=error)
         c_stats = Struct("TablaStats").c
         check(stats(pointer, c_stats))
-        values = Stats(**{f.name: getattr(c_stats, f.name) for f in fields(Stats)})
+        values = Stats(**{f.name: getattr(c_stats, c_name(f.name)) for f in fields(Stats)})
         return Piece("", index=c.number, finish_reason=reason, stats=values)
 
 

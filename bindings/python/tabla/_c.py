@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._errors import ArgumentError, check
+from ._names import c_name
 from ._native import ffi, lib
 
 CData = Any
@@ -109,7 +110,7 @@ _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDic
 
 
 class Struct:
-    """A C struct with a `struct_size` field. Keeps the objects that its pointers refer to alive as
+    """A C struct with a `struct_size` field, whose other fields have their Python names. Keeps the objects that its pointers refer to alive as
     long as `c`."""
 
     def __init__(self, ctype: str) -> None:
@@ -120,7 +121,7 @@ class Struct:
     def put(self, name: str, value: object) -> None:
         """Sets a field; errors contain its name."""
         try:
-            setattr(self.c, name, value)
+            setattr(self.c, c_name(name), value)
         except TypeError as error:
             raise TypeError(f"{name}={value!r}: {error}") from None
         except OverflowError as error:
@@ -129,7 +130,7 @@ class Struct:
     def point(self, name: str, to: CData) -> None:
         """Sets a pointer field."""
         self._references.append(to)
-        setattr(self.c, name, to)
+        setattr(self.c, c_name(name), to)
 
     def point_to_texts(self, name: str, values: Sequence[str]) -> None:
         """Sets a field to an array of C strings, and the `_count` field to their number."""
@@ -140,7 +141,7 @@ class Struct:
     def point_to_array(self, name: str, array: CData) -> None:
         """Sets a field to an array, and the `_count` field to its length."""
         self.point(name, array)
-        setattr(self.c, f"{name}_count", len(array))
+        setattr(self.c, f"{c_name(name)}_count", len(array))
 
 
 def choice(name: str, value: str, prefix: str, choices: Sequence[str]) -> int:

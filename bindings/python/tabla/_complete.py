@@ -7,14 +7,14 @@ from typing import Any, Mapping, Sequence, Union, cast
 
 from ._answer import Piece
 from ._model_handle import ModelHandle, Prompt
-from ._options import GenerateOptions
+from ._options import GenerateOptions, Ignored
 from ._reply import Object, Reply
 
 Prompts = Union[Prompt, Sequence[Prompt]]
 """One or several prompts, each a string or token ids."""
 
 
-class CompleteRequest(GenerateOptions, total=False):
+class CompleteRequest(GenerateOptions, Ignored, total=False):
     """Keyword arguments of `Model.complete`."""
 
     model: str | None

@@ -66,7 +66,7 @@ class Model(ModelHandle):
         **options
             See `LoadOptions`.
         """
-        given = load_options(options)
+        given = load_options(checked(options, "load", LoadOptions))
         name = "story" if path is None else os.fsdecode(path)
         source = _hub.fetch(name) if name.startswith("hf:") else path
         model = cls(load(source, given, progress), name)

@@ -41,7 +41,7 @@ class EmbedOptions(TypedDict, total=False):
     not say."""
     truncate: bool | None
     """Truncate texts that are too long instead of raising an error. Default `False`."""
-    prompt: str | None
+    prompt_name: str | None
     """Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default."""
 
 
@@ -213,7 +213,7 @@ def embed_options(arguments: Mapping[str, Any]) -> Struct:
     """Converts checked arguments to `TablaEmbedOptions`."""
     options = Struct("TablaEmbedOptions")
     for name, value in arguments.items():
-        if name == "prompt":
+        if name == "prompt_name":
             options.point(name, text(value, name))
         elif name == "pooling":
             options.put(name, choice(name, value, "TABLA_POOLING", POOLINGS))

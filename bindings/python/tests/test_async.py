@@ -77,7 +77,7 @@ def test_cancelling_a_task_cancels_its_answer(model: tabla.Model) -> None:
                 await task
         # The session is idle again, and its sequence has the tokens that were read.
         assert len(session.tokens) > len(model.tokenize(PROMPT))
-        assert session.generate(max_tokens=1, ignore_stops=True).finish_reason == "length"
+        assert session.generate(max_tokens=1, ignore_eos=True).finish_reason == "length"
 
     asyncio.run(check())
 

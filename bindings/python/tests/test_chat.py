@@ -110,7 +110,7 @@ def test_choices_have_different_seeds(model: tabla.Model) -> None:
 
 
 def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
-    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=0, ignore_stops=True)
+    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=0, ignore_eos=True)
     next(chunks)
     next(chunks)
     chunks.close()

@@ -87,11 +87,11 @@ def test_grammars_constrain_answers(model: tabla.Model) -> None:
 
 def test_speculation_does_not_change_tokens(model: tabla.Model) -> None:
     plain = model.generate(PROMPT, max_tokens=8)
-    assert model.generate(PROMPT, max_tokens=8, speculate="lookup").tokens == plain.tokens
+    assert model.generate(PROMPT, max_tokens=8, prompt_lookup=True).tokens == plain.tokens
     with tabla.Model.load(device="cpu", max_context=128) as draft:
-        drafted = model.generate(PROMPT, max_tokens=8, speculate="draft", draft=draft)
+        drafted = model.generate(PROMPT, max_tokens=8, draft_model=draft)
     assert drafted.tokens == plain.tokens
-    assert drafted.stats.guesses > 0
+    assert drafted.stats.drafted_tokens >= drafted.stats.accepted_tokens > 0
 
 
 def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_an_answer(model: tabla.Model) -> None:
     press_ctrl_c_in(0.2)
     with pytest.raises(KeyboardInterrupt):
         session.generate(PROMPT, **ENDLESS)
-    assert session.generate(max_tokens=1, ignore_stops=True).finish_reason == "length"
+    assert session.generate(max_tokens=1, ignore_eos=True).finish_reason == "length"
 
 
 def test_ctrl_c_ends_a_batch(model: tabla.Model) -> None:

@@ -122,7 +122,7 @@ def test_tokenizer_round_trips(model: tabla.Model) -> None:
     assert model.detokenize(tokens) == PROMPT
     assert b"".join(model.token_bytes(token) for token in tokens) == PROMPT.encode()
     assert model.tokenize("") == [model.info.bos_token]
-    assert model.stop_tokens() == [model.info.eos_token]
+    assert model.stop_token_ids() == [model.info.eos_token]
     assert model.detokenize(model.tokenize("é🙂", add_special=False)) == "é🙂"
     name = model.token_bytes(0).decode()
     assert model.tokenize(name, add_special=False, parse_special=True) == [0]
