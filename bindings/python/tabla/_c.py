@@ -110,8 +110,8 @@ _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDic
 
 
 class Struct:
-    """A C struct with a `struct_size` field, whose other fields have their Python names. Keeps the objects that its pointers refer to alive as
-    long as `c`."""
+    """A C struct with a `struct_size` field. Methods take the Python names of its other fields. Keeps the
+    objects that its pointers refer to alive as long as `c`."""
 
     def __init__(self, ctype: str) -> None:
         self.c: CData = ffi.new(f"{ctype} *")

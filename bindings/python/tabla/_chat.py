@@ -28,7 +28,8 @@ class ChatRequest(ChatOptions, GenerateOptions, Ignored, total=False):
     model: str | None
     """Name that is returned in the answer."""
     n: int | None
-    """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1. The result has the first seed
+    as `seed`."""
     response_format: Mapping[str, Any] | None
     """Format that constrains the answer: `{"type": "json_object"}`, or `"json_schema"` with the schema."""
     stream_options: Mapping[str, Any] | None

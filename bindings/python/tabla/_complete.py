@@ -20,7 +20,8 @@ class CompleteRequest(GenerateOptions, Ignored, total=False):
     model: str | None
     """Name that is returned in the answer."""
     n: int | None
-    """Number of choices for each prompt, sampled with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices for each prompt, sampled with `seed`, `seed + 1` and so on. Default 1. The result has
+    the first seed as `seed`."""
     echo: bool | None
     """Prepends the prompt to each choice. `logprobs` do not include the prompt; use `Session.score` for
     it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import secrets
 import warnings
 from typing import Any, Callable, Mapping, Sequence, TypedDict
 
@@ -62,7 +63,8 @@ class GenerateOptions(TypedDict, total=False):
     top_n_sigma: float | None
     """Maximum distance of a logit from the largest one, in standard deviations. Default 0: off."""
     seed: int | None
-    """Seed of the random numbers; the same seed gives the same tokens. Default 0."""
+    """Seed of the random numbers, 0 to 2**64 - 1; the same seed gives the same tokens. Default: random. The
+    seed of an answer is `Answer.seed`, or `Piece.seed` of its pieces."""
     repetition_penalty: float | None
     """Penalty of tokens among the last `repeat_last_n`. Default 1: off."""
     repeat_last_n: int | None
@@ -153,10 +155,16 @@ def unexpected(name: str, caller: str, names: type) -> str:
     return f"{message}; did you mean {close[0]!r}?" if close else message
 
 
+def random_seed() -> int:
+    """Returns a random seed of 32 bits, which is short enough to retype."""
+    return secrets.randbits(32)
+
+
 def generate_options(arguments: Mapping[str, Any]) -> Struct:
-    """Converts checked arguments to `TablaGenerateOptions`."""
+    """Converts checked arguments to `TablaGenerateOptions`. Without a seed, draws a random one."""
     options = Struct("TablaGenerateOptions")
     check(lib.tabla_generate_options_init(options.c, ffi.sizeof("TablaGenerateOptions")))
+    options.put("seed", random_seed())
     for name, value in arguments.items():
         PUT.get(name, Struct.put)(options, name, value)
     return options

@@ -47,23 +47,25 @@ class Reply(ABC):
         options = arguments.pop("stream_options", {})
         if not isinstance(options, Mapping):
             raise ArgumentError(f"stream_options must be an object, got {options!r}")
+        name = arguments.pop("model", model.name)
         self.model = model
         self.has_logprobs = arguments.get("logprobs", False) is not False
+        seed: int = generate_options(arguments).c.seed
         self.usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         self._chunk_usage: Object = {"usage": None} if options.get("include_usage") else {}
         self._envelope = {
             "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": arguments.pop("model", model.name),
+            "model": name,
             "system_fingerprint": fingerprint(model),
+            "seed": seed,
         }
         self.batch = Batch(model)
         for prompt in prompts:
             self._add_usage("prompt_tokens", len(prompt))
             for choice in range(n):
                 # Each choice has its own seed.
-                seeded = {**arguments, "seed": arguments.get("seed", 0) + choice}
-                self.batch._add(prompt, generate_options(seeded))
+                self.batch._add(prompt, generate_options({**arguments, "seed": seed + choice}))
 
     @abstractmethod
     def first(self) -> list[Object]:

@@ -56,6 +56,7 @@ class Session(Handle):
     def __init__(self, model: ModelHandle, pointer: CData) -> None:
         super().__init__(pointer, lib.tabla_session_free)
         self.model = model
+        self.step_seed: int | None = None
         self._stream: Callable[[], Stream | None] = lambda: None
 
     @classmethod
@@ -89,9 +90,12 @@ class Session(Handle):
         self._run(lib.tabla_session_prefill, tokens, len(tokens))
 
     def step(self, **options: Unpack[GenerateOptions]) -> int:
-        """Samples the next token and appends it to the sequence. Only the sampling options are used."""
+        """Samples the next token and appends it to the sequence. Only the sampling options are used.
+        Afterwards, the attribute `step_seed` has the seed."""
         token = ffi.new("uint32_t *")
-        self._run(lib.tabla_session_step, generate_options(checked(options, "step")).c, token)
+        c_options = generate_options(checked(options, "step")).c
+        self._run(lib.tabla_session_step, c_options, token)
+        self.step_seed = c_options.seed
         return int(token[0])
 
     def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
@@ -160,8 +164,9 @@ class Session(Handle):
         self, prompt: Prompt | None, arguments: Mapping[str, Any], *, closes_session: bool = False
     ) -> Stream:
         """Returns a stream of the answer to a prompt. The answer starts with the stream's first piece."""
-        begin = partial(self._begin, prompt, generate_options(arguments))
-        return Stream(self, begin, closes_session=closes_session)
+        options = generate_options(arguments)
+        begin = partial(self._begin, prompt, options)
+        return Stream(self, begin, options.c.seed, closes_session=closes_session)
 
     def _begin(self, prompt: Prompt | None, options: Struct, stream: Stream) -> None:
         """Starts the answer of a stream. On failure the sequence is unchanged."""

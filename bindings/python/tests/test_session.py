@@ -13,10 +13,10 @@ PROMPT = "Once upon a time"
 
 
 def test_session_continues_its_sequence(model: tabla.Model) -> None:
-    whole = model.generate(PROMPT, max_tokens=6)
+    whole = model.generate(PROMPT, max_tokens=6, seed=0)
     with model.session() as session:
         session.prefill(PROMPT)
-        first = session.generate(max_tokens=4)
+        first = session.generate(max_tokens=4, seed=0)
         rest = session.generate(max_tokens=2, seed=0)
         assert first.tokens == whole.tokens[:4]
         assert session.tokens == [*model.tokenize(PROMPT), *first.tokens, *rest.tokens]
@@ -33,7 +33,7 @@ def test_bos_is_only_added_at_the_start(model: tabla.Model) -> None:
     session.prefill("Once")
     session.prefill(" upon")
     assert session.tokens[0] == bos and bos not in session.tokens[1:]
-    session.generate(" a time", max_tokens=1)
+    session.generate(" a time", max_tokens=1, seed=0)
     assert session.tokens[: len(model.tokenize(PROMPT))] == model.tokenize(PROMPT)
 
 
@@ -41,7 +41,7 @@ def test_fork_does_not_change_the_original(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     with session.fork() as fork:
-        assert fork.generate(max_tokens=3).text == session.generate(max_tokens=3).text
+        assert fork.generate(max_tokens=3, seed=0).text == session.generate(max_tokens=3, seed=0).text
         fork.truncate(1)
     assert len(session.tokens) == len(model.tokenize(PROMPT)) + 3
 
@@ -52,6 +52,21 @@ def test_step_samples_one_token(model: tabla.Model) -> None:
     likeliest = int(session.logits().argmax())
     assert session.step(temperature=0) == likeliest
     assert session.tokens[-1] == likeliest
+
+
+def test_step_reports_its_random_seed(model: tabla.Model) -> None:
+    session = model.session()
+    session.prefill(PROMPT)
+    assert session.step_seed is None
+    before, seeds = len(session.tokens), set()
+    for _ in range(3):
+        token = session.step(temperature=2, top_k=0)
+        assert session.step_seed is not None
+        seeds.add(session.step_seed)
+        session.truncate(before)
+        assert session.step(temperature=2, top_k=0, seed=session.step_seed) == token
+        session.truncate(before)
+    assert len(seeds) == 3
 
 
 def test_logits_are_written_to_out(model: tabla.Model) -> None:
@@ -105,10 +120,10 @@ def test_sessions_are_saved_and_loaded(model: tabla.Model, tmp_path: Path) -> No
     with model.session() as session:
         session.prefill(PROMPT)
         session.save(file)
-        expected = session.generate(max_tokens=4).text
+        expected = session.generate(max_tokens=4, seed=0).text
     with tabla.Session.load(model, file) as again:
         assert again.tokens == model.tokenize(PROMPT)
-        assert again.generate(max_tokens=4).text == expected
+        assert again.generate(max_tokens=4, seed=0).text == expected
     with pytest.raises(tabla.IoError):
         tabla.Session.load(model, tmp_path / "none.session")
     file.write_bytes(file.read_bytes()[:-9])
@@ -133,7 +148,8 @@ def test_unpickled_model_is_loaded_again(model: tabla.Model) -> None:
     with pickle.loads(pickle.dumps(model)) as again:
         assert again.info == model.info
         assert again.digest == model.digest
-        assert again.generate(PROMPT, max_tokens=3).text == model.generate(PROMPT, max_tokens=3).text
+        texts = [each.generate(PROMPT, max_tokens=3, seed=0).text for each in (model, again)]
+        assert texts[0] == texts[1]
 
 
 def test_model_information(model: tabla.Model) -> None:
