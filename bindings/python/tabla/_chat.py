@@ -15,6 +15,7 @@ from ._model_handle import ModelHandle
 from ._native import ffi, lib
 from ._options import ChatOptions, GenerateOptions, Ignored, chat_options
 from ._reply import Object, Reply
+from .types import ChatCompletion, ChatCompletionChunk
 
 Messages = Sequence[Mapping[str, Any]]
 """Messages in the format of the OpenAI API: `{"role": "user", "content": "..."}`."""
@@ -38,7 +39,7 @@ class ChatRequest(ChatOptions, GenerateOptions, Ignored, total=False):
     """`"auto"`, `"none"`, `"required"`, or `{"type": "function", "function": {"name": ...}}`."""
 
 
-class ChatReply(Reply):
+class ChatReply(Reply[ChatCompletion, ChatCompletionChunk]):
     """Reply to a chat completion request."""
 
     kind = "chat.completion"

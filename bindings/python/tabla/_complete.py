@@ -9,6 +9,7 @@ from ._answer import Piece
 from ._model_handle import ModelHandle, Prompt
 from ._options import GenerateOptions, Ignored
 from ._reply import Object, Reply
+from .types import Completion, CompletionChunk
 
 Prompts = Union[Prompt, Sequence[Prompt]]
 """One or several prompts, each a string or token ids."""
@@ -29,7 +30,7 @@ class CompleteRequest(GenerateOptions, Ignored, total=False):
     """`{"include_usage": True}`: adds a last chunk with the usage."""
 
 
-class CompleteReply(Reply):
+class CompleteReply(Reply[Completion, CompletionChunk]):
     """Reply to a completion request."""
 
     kind = chunk_kind = "text_completion"

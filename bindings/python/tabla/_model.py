@@ -17,9 +17,10 @@ from ._load import LoadOptions, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
 from ._options import ChatOptions, GenerateOptions, chat_options, checked
-from ._reply import AsyncChunks, Chunks, Object
+from ._reply import AsyncChunks, Chunks
 from ._session import EmbedOptions, Session
 from ._stream import Stream, gather
+from .types import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Unpack
@@ -146,21 +147,21 @@ class Model(ModelHandle):
     @overload
     def chat(
         self, messages: Messages, *, stream: Literal[False] = False, **request: Unpack[ChatRequest]
-    ) -> Object: ...
+    ) -> ChatCompletion: ...
 
     @overload
     def chat(
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
-    ) -> Chunks: ...
+    ) -> Chunks[ChatCompletionChunk]: ...
 
     @overload
     def chat(
         self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
-    ) -> Object | Chunks: ...
+    ) -> ChatCompletion | Chunks[ChatCompletionChunk]: ...
 
     def chat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
-    ) -> Object | Chunks:
+    ) -> ChatCompletion | Chunks[ChatCompletionChunk]:
         """Answers a conversation: a `chat.completion`, or with `stream` its chunks; `close()` ends them."""
         reply = ChatReply(self, messages, checked(request, "chat", ChatRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
@@ -168,44 +169,46 @@ class Model(ModelHandle):
     @overload
     async def achat(
         self, messages: Messages, *, stream: Literal[False] = False, **request: Unpack[ChatRequest]
-    ) -> Object: ...
+    ) -> ChatCompletion: ...
 
     @overload
     async def achat(
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
-    ) -> AsyncChunks: ...
+    ) -> AsyncChunks[ChatCompletionChunk]: ...
 
     @overload
     async def achat(
         self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
-    ) -> Object | AsyncChunks: ...
+    ) -> ChatCompletion | AsyncChunks[ChatCompletionChunk]: ...
 
     async def achat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
-    ) -> Object | AsyncChunks:
+    ) -> ChatCompletion | AsyncChunks[ChatCompletionChunk]:
         """Async version of `chat`: `async for chunk in await model.achat(..., stream=True)`."""
         arguments = checked(request, "achat", ChatRequest)
         reply = await _aio.run_uncancellable(lambda: ChatReply(self, messages, arguments))
-        return _reply.astream(reply) if stream else await _reply.aanswer(reply)
+        if stream:
+            return _reply.astream(reply)
+        return await _reply.aanswer(reply)
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: Literal[False] = False, **request: Unpack[CompleteRequest]
-    ) -> Object: ...
+    ) -> Completion: ...
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
-    ) -> Chunks: ...
+    ) -> Chunks[CompletionChunk]: ...
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
-    ) -> Object | Chunks: ...
+    ) -> Completion | Chunks[CompletionChunk]: ...
 
     def complete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
-    ) -> Object | Chunks:
+    ) -> Completion | Chunks[CompletionChunk]:
         """Continues prompts: a `text_completion`, or with `stream` its chunks; `close()` ends them."""
         reply = CompleteReply(self, prompt, checked(request, "complete", CompleteRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
@@ -213,25 +216,27 @@ class Model(ModelHandle):
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: Literal[False] = False, **request: Unpack[CompleteRequest]
-    ) -> Object: ...
+    ) -> Completion: ...
 
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
-    ) -> AsyncChunks: ...
+    ) -> AsyncChunks[CompletionChunk]: ...
 
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
-    ) -> Object | AsyncChunks: ...
+    ) -> Completion | AsyncChunks[CompletionChunk]: ...
 
     async def acomplete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
-    ) -> Object | AsyncChunks:
+    ) -> Completion | AsyncChunks[CompletionChunk]:
         """Async version of `complete`."""
         arguments = checked(request, "acomplete", CompleteRequest)
         reply = await _aio.run_uncancellable(lambda: CompleteReply(self, prompt, arguments))
-        return _reply.astream(reply) if stream else await _reply.aanswer(reply)
+        if stream:
+            return _reply.astream(reply)
+        return await _reply.aanswer(reply)
 
     # Embeddings, logits and scores
 

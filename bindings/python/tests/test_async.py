@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator
+from typing import Any, AsyncIterator, Mapping, Sequence, TypeVar
 
 import pytest
 import tabla
@@ -15,11 +15,14 @@ MESSAGES = [{"role": "user", "content": "Tell me of a fox."}]
 CHATML: dict[str, Any] = {"chat_template": "chatml", "max_tokens": 3, "seed": 0}
 
 
-async def collect(chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+T = TypeVar("T")
+
+
+async def collect(chunks: AsyncIterator[T]) -> list[T]:
     return [chunk async for chunk in chunks]
 
 
-def choices(chunks: list[dict[str, Any]]) -> list[Any]:
+def choices(chunks: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [chunk["choices"] for chunk in chunks]
 
 

@@ -58,7 +58,8 @@ def test_step_reports_its_random_seed(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     assert session.step_seed is None
-    before, seeds = len(session.tokens), set()
+    before = len(session.tokens)
+    seeds: set[int] = set()
     for _ in range(3):
         token = session.step(temperature=2, top_k=0)
         assert session.step_seed is not None
