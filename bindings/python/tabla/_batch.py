@@ -76,6 +76,9 @@ class Batch(Handle, Iterator[Piece]):
         for number in list(self._seeds) if index is None else [index]:
             lib.tabla_batch_cancel(self._pointer_or_null, number)
 
+    def _cancel(self) -> None:
+        self.cancel()
+
 
 def answer_all(
     model: ModelHandle, prompts: Iterable[Prompt], arguments: Mapping[str, Any]

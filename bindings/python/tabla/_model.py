@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 class Model(ModelHandle):
     """A loaded model, created by `Model.load()`. Any number of threads can share it.
 
-    Methods that answer a prompt start with an empty sequence; the prefix cache avoids recomputing
-    common prefixes. Use a `Session` for a sequence that continues. Unpickling a model loads it
-    again from the same path.
+    A method that `Session` has, too, runs in a new session, which starts with an empty sequence; the prefix
+    cache avoids recomputing common prefixes. Unpickling a model loads it again from the same path.
 
     Attributes
     ----------
@@ -251,21 +250,19 @@ class Model(ModelHandle):
     async def aembed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
         """Async version of `embed`."""
         with self.session() as session:
-            return await _aio.run(lambda: session.embed(texts, **options), session.cancel)
+            return await session.aembed(texts, **options)
 
-    def logits(self, prompt: Prompt, rows: str = "last") -> Floats:
-        """Returns the logits after the last token of a prompt, `[vocab]`, or with `"all"` after every
-        token, `[tokens, vocab]`."""
+    def logits(self, prompt: Prompt, *, rows: str = "last", out: Floats | None = None) -> Floats:
+        """Returns the logits after the last token of a prompt, `[vocab]`, or with `rows="all"` after
+        every token, `[tokens, vocab]`, in `out` or a new array."""
         with self.session() as session:
-            session.prefill(prompt)
-            return session.logits(rows)
+            return session.logits(prompt, rows=rows, out=out)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
-        """Returns the log-probability (natural logarithm) of each token from index `start` on, given
-        all tokens before it: `[tokens - start]`. The first token has no context."""
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        """Returns the log-probability (natural logarithm) of each token of a prompt from index `start`
+        on, given all tokens before it: `[tokens - start]`. The first token has no context."""
         with self.session() as session:
-            return session.score(tokens, start)
+            return session.score(prompt, start)
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
         """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models

@@ -56,7 +56,7 @@ class Stream(Iterator[Piece]):
 
     def cancel(self) -> None:
         """Cancels the answer, from any thread: the next piece is its last."""
-        self._session.cancel()
+        self._session._cancel()
 
     def close(self) -> None:
         """Ends the answer. Does nothing if it has ended."""

@@ -135,4 +135,4 @@ def test_logits_rejects_invalid_arrays(model: tabla.Model) -> None:
         with pytest.raises(ValueError, match="must be contiguous float32"):
             session.logits(out=wrong)  # type: ignore[arg-type]
     with pytest.raises(tabla.ArgumentError, match="invalid rows 'first'"):
-        session.logits("first")
+        session.logits(rows="first")

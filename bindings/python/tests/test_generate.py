@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import gc
@@ -79,6 +80,32 @@ def test_each_answer_of_a_batch_has_its_own_random_seed(model: tabla.Model) -> N
     assert len(seeds[0]) == 1 and seeds[1] == {5}
     text = "".join(piece.text for piece in pieces if piece.index == added[0])
     assert model.generate(PROMPT, **WILD, seed=seeds[0].pop()).text == text
+
+
+def test_answers_have_no_limit_of_tokens_by_default(model: tabla.Model) -> None:
+    async def last(stream: tabla.AsyncStream) -> tabla.Piece:
+        return [piece async for piece in stream][-1]
+
+    options: dict[str, Any] = {"ignore_eos": True, "seed": 0}
+    with model.batch() as batch, model.session() as session:
+        batch.add(PROMPT, **options)
+        ends: list[tabla.Answer | tabla.Piece] = [
+            model.generate(PROMPT, **options),
+            model.generate(PROMPT, **options, max_tokens=None),
+            model.generate(PROMPT, **options, max_tokens=0),
+            *model.generate_many([PROMPT], **options),
+            list(model.stream(PROMPT, **options))[-1],
+            list(batch)[-1],
+            asyncio.run(model.agenerate(PROMPT, **options)),
+            asyncio.run(last(model.astream(PROMPT, **options))),
+            session.generate(PROMPT, **options),
+        ]
+    assert [end.finish_reason for end in ends] == ["context"] * len(ends)
+    counts = {end.stats.tokens for end in ends if end.stats is not None}
+    assert len(counts) == 1
+    total = counts.pop() + len(model.tokenize(PROMPT))
+    chat = model.chat([{"role": "user", "content": PROMPT}], chat_template="chatml", **options)
+    assert chat["usage"]["total_tokens"] == model.complete(PROMPT, **options)["usage"]["total_tokens"] == total
 
 
 def test_pieces_are_frozen(model: tabla.Model) -> None:

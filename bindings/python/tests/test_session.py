@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tabla
+from tabla._handle import Handle
 
 PROMPT = "Once upon a time"
 
@@ -25,6 +28,37 @@ def test_session_continues_its_sequence(model: tabla.Model) -> None:
         assert session.tokens == model.tokenize(PROMPT)[:2]
         session.truncate()
         assert session.tokens == []
+
+
+def test_model_and_session_have_the_same_methods_of_a_sequence(model: tabla.Model) -> None:
+    def methods(cls: type) -> dict[str, inspect.Signature]:
+        members = inspect.getmembers(cls, inspect.isfunction)
+        return {name: inspect.signature(member) for name, member in members if name[0] != "_"}
+
+    ours, theirs = methods(tabla.Model), methods(tabla.Session)
+    shared = set(ours) & set(theirs) - set(methods(Handle))
+    assert shared == {
+        *("generate", "agenerate", "stream", "astream"),
+        *("logits", "score", "embed", "aembed", "rerank"),
+    }
+    for name in shared:
+        of_model = [(p.name, p.kind) for p in ours[name].parameters.values()]
+        assert of_model == [(p.name, p.kind) for p in theirs[name].parameters.values()], name
+
+    # Each of them does the same on a new session.
+    texts = ["a red ball", "a blue ball"]
+    with model.session() as session:
+        np.testing.assert_array_equal(session.embed(texts, pooling="mean"), model.embed(texts, pooling="mean"))
+        embeddings = asyncio.run(session.aembed(texts, pooling="mean"))
+        np.testing.assert_array_equal(embeddings, model.embed(texts, pooling="mean"))
+        np.testing.assert_array_equal(session.score(PROMPT), model.score(PROMPT))
+        assert session.tokens == []
+        out = np.empty(model.info.vocab, np.float32)
+        assert model.logits(PROMPT, out=out) is out
+        np.testing.assert_array_equal(session.logits(PROMPT), out)
+        assert session.tokens == model.tokenize(PROMPT)
+        np.testing.assert_array_equal(session.logits(), out)
+    assert not hasattr(model, "cancel")
 
 
 def test_bos_is_only_added_at_the_start(model: tabla.Model) -> None:
@@ -77,7 +111,7 @@ def test_logits_are_written_to_out(model: tabla.Model) -> None:
 
     last = session.logits()
     assert last.shape == (vocab,) and last.dtype == np.float32
-    everything = session.logits("all")
+    everything = session.logits(rows="all")
     assert everything.shape == (tokens, vocab)
     np.testing.assert_allclose(everything[-1], last, atol=1e-4)
     np.testing.assert_array_equal(model.logits(PROMPT), last)
@@ -93,7 +127,7 @@ def test_logits_match_the_reference() -> None:
     golden = Path(__file__).parents[3] / "tests/golden"
     tokens = json_tokens(golden / "llama.json")
     with tabla.Model.load(golden / "llama.gguf", device="cpu", precision="exact") as model:
-        logits = model.logits(tokens, "all")
+        logits = model.logits(tokens, rows="all")
     expected = np.load(golden / "llama.npy")
     np.testing.assert_allclose(logits, expected.reshape(logits.shape), atol=1e-4)
 
@@ -107,7 +141,7 @@ def json_tokens(path: Path) -> list[int]:
 
 def test_scores_match_the_logits(model: tabla.Model) -> None:
     tokens = model.tokenize(PROMPT)
-    logits = model.logits(tokens, "all").astype(np.float64)
+    logits = model.logits(tokens, rows="all").astype(np.float64)
     logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     expected = [logprobs[at, token] for at, token in enumerate(tokens[1:])]
     np.testing.assert_allclose(model.score(tokens), expected, atol=1e-3)
