@@ -105,6 +105,13 @@ def floats(array: Floats) -> CData:
     return ffi.from_buffer("float[]", array, require_writable=True)
 
 
+INTEGERS = {
+    "uint32_t": (0, 2**32 - 1),
+    "uint64_t": (0, 2**64 - 1),
+    "int32_t": (-(2**31), 2**31 - 1),
+}
+"""Ranges of the integer types of fields."""
+
 # Objects that the pointers of a struct refer to. cffi does not keep them alive.
 _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDictionary()
 
@@ -125,7 +132,11 @@ class Struct:
         except TypeError as error:
             raise TypeError(f"{name}={value!r}: {error}") from None
         except OverflowError as error:
-            raise ArgumentError(f"{name}={value!r}: {error}") from None
+            ctype = dict(ffi.typeof(self.c).item.fields)[c_name(name)].type
+            if ctype.cname not in INTEGERS:
+                raise ArgumentError(f"{name}={value!r}: {error}") from None
+            least, most = INTEGERS[ctype.cname]
+            raise ArgumentError(f"{name} must be in the range {least} to {most}, got {value!r}") from None
 
     def point(self, name: str, to: CData) -> None:
         """Sets a pointer field."""

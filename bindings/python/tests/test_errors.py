@@ -49,7 +49,7 @@ def test_load_errors_name_the_cause(tmp_path: Path) -> None:
         tabla.Model.load(precision="rough")
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_ctx'"):
         tabla.Model.load(n_ctx=512)  # type: ignore[call-arg]
-    with pytest.raises(tabla.ArgumentError, match="max_context=-1"):
+    with pytest.raises(tabla.ArgumentError, match="max_context must be in the range 0 to 4294967295, got -1"):
         tabla.Model.load(max_context=-1)
 
 

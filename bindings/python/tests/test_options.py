@@ -126,7 +126,7 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
 def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="temperature='hot'"):
         model.generate("Once", temperature="hot")  # type: ignore[arg-type]
-    with pytest.raises(tabla.ArgumentError, match="max_tokens=-1"):
+    with pytest.raises(tabla.ArgumentError, match="max_tokens must be in the range 0 to 4294967295, got -1"):
         model.generate("Once", max_tokens=-1)
     with pytest.raises(TypeError, match="two values for max_tokens: 1, 2"):
         model.chat([], max_tokens=1, max_completion_tokens=2)
@@ -134,8 +134,12 @@ def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
         model.generate("Once", logit_bias={"the": 1.0})
     with pytest.raises(tabla.ArgumentError, match="^repetition_penalty 0 is outside"):
         model.generate("Once", repetition_penalty=0)
-    with pytest.raises(tabla.ArgumentError, match="repeat_last_n=-1"):
+    with pytest.raises(tabla.ArgumentError, match="repeat_last_n must be in the range 0 to 4294967295, got -1"):
         model.generate("Once", repeat_last_n=-1)
+    with pytest.raises(tabla.ArgumentError, match="^logprobs must be in the range -2147483648 to 2147483647"):
+        _options.Struct("TablaGenerateOptions").put("logprobs", 2**31)
+    with pytest.raises(tabla.ArgumentError, match="^temperature=1000.*: int too large"):
+        model.generate("Once", temperature=10**400)
     with pytest.raises(tabla.ArgumentError, match="^logprobs must be at most 20"):
         model.generate("Once", logprobs=21)
     with pytest.raises(tabla.ArgumentError, match="only one of prompt_lookup and draft_model"):
