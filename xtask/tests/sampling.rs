@@ -29,6 +29,16 @@ fn states_default(description: &str, row: &Parameter) -> bool {
     })
 }
 
+/// Returns the name of a parameter in Python: the inverse of `C_NAMES` in `_names.py`.
+fn python_name(row: &Parameter) -> &'static str {
+    match row.name {
+        "repeat_penalty" => "repetition_penalty",
+        "repeat_last" => "repeat_last_n",
+        "dry_last" => "dry_penalty_last_n",
+        name => name,
+    }
+}
+
 #[test]
 fn c_options_have_all_sampling_parameters() {
     let path = "include/tabla.h";
@@ -52,11 +62,8 @@ fn python_options_have_all_sampling_parameters() {
     let path = "bindings/python/tabla/_options.py";
     let options = text(path);
     for row in parameters() {
-        let line = format!(
-            "\n    {}: {} | None\n",
-            row.name,
-            type_of(&row, "float", "int")
-        );
+        let name = python_name(&row);
+        let line = format!("\n    {name}: {} | None\n", type_of(&row, "float", "int"));
         let Some((_, after)) = options.split_once(&line) else {
             panic!("{path}: GenerateOptions has no field `{}`", line.trim());
         };
@@ -64,7 +71,7 @@ fn python_options_have_all_sampling_parameters() {
             .split("\"\"\"")
             .nth(1)
             .expect("fields have docstrings");
-        let (name, default) = (row.name, row.default);
+        let default = row.default;
         assert!(
             states_default(docstring, &row),
             "{path}: {name}: the docstring does not state the default {default}"

@@ -23,8 +23,8 @@ from tabla._options import checked, generate_options
 TOKENS = 200
 ROUNDS = 40
 TOKEN_US = 1e6 / 500
-OPTIONS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True)
-LOGPROBS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_stops=True, logprobs=5)
+OPTIONS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_eos=True)
+LOGPROBS = tabla.GenerateOptions(max_tokens=TOKENS, ignore_eos=True, logprobs=5)
 
 
 def one_call(session: tabla.Session) -> None:

@@ -8,6 +8,8 @@
 from ._aio import AsyncStream
 from ._answer import Answer, LogProb, Piece, Stats
 from ._batch import Batch
+from ._chat import ChatRequest, Messages
+from ._complete import CompleteRequest, Prompts
 from ._errors import (
     ArgumentError,
     BusyError,
@@ -51,6 +53,8 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "ChatOptions",
+    "ChatRequest",
+    "CompleteRequest",
     "DeviceError",
     "DeviceLostError",
     "EmbedOptions",
@@ -65,6 +69,7 @@ __all__ = [
     "LoadOptions",
     "LoadStage",
     "LogProb",
+    "Messages",
     "Model",
     "ModelInfo",
     "OutOfMemoryError",
@@ -72,6 +77,7 @@ __all__ = [
     "Piece",
     "PoisonedError",
     "Prompt",
+    "Prompts",
     "ReentrantError",
     "Session",
     "StateError",

@@ -10,6 +10,7 @@ from . import _html
 from ._c import CData, Struct
 from ._errors import TablaError, check, failure
 from ._handle import Handle
+from ._names import c_name
 from ._native import ffi, lib
 
 FINISH_REASONS = {
@@ -67,6 +68,8 @@ class Piece:
     """Likeliest tokens at this position, in descending order of probability."""
     index: int = 0
     """Index of the answer in its batch."""
+    seed: int = 0
+    """Seed of the answer: `seed` repeats it."""
     finish_reason: str | None = None
     """Reason why the answer ended, in its last piece, which has no text; otherwise `None`. `"stop"` (stop
     token, stop string or end of the grammar), `"length"` (`max_tokens`), `"context"` (the context is full)
@@ -94,6 +97,8 @@ class Answer:
     finish_reason: str
     """Same as `Piece.finish_reason`."""
     stats: Stats
+    seed: int
+    """Seed of its random numbers: the same call with this `seed` returns the same answer."""
 
     @property
     def tokens(self) -> list[int]:
@@ -113,28 +118,35 @@ def join_pieces(pieces: Iterable[Piece]) -> Answer:
     *pieces, end = pieces
     assert end.finish_reason is not None and end.stats is not None
     text = "".join(piece.text for piece in pieces)
-    return Answer(text, tuple(pieces), end.finish_reason, end.stats)
+    return Answer(text, tuple(pieces), end.finish_reason, end.stats, end.seed)
 
 
-def next_piece(handle: Handle, c: CData, take: Callable[..., int], stats: Callable[..., int]) -> Piece:
+def next_piece(
+    handle: Handle,
+    c: CData,
+    seed_of: Callable[[int], int],
+    take: Callable[..., int],
+    stats: Callable[..., int],
+) -> Piece:
     """Returns the next piece of a session or batch. `take` writes it to `c`, and `stats` writes the
-    statistics of the answer."""
+    statistics of the answer. `seed_of` returns the seed of an answer."""
     with handle._reading:
         pointer = handle._pointer
         check(take(pointer, c))
+        seed = seed_of(c.request)
         if c.finish == lib.TABLA_FINISH_NONE:
-            return _token(c)
+            return _token(c, seed)
         reason = FINISH_REASONS[c.finish]
         if c.status != 0:
             error = failure(c.status, ffi.unpack(c.text, c.text_bytes).decode())
-            return Piece("", index=c.request, finish_reason=reason, error=error)
+            return Piece("", index=c.request, seed=seed, finish_reason=reason, error=error)
         c_stats = Struct("TablaStats").c
         check(stats(pointer, c_stats))
-        values = Stats(**{f.name: getattr(c_stats, f.name) for f in fields(Stats)})
-        return Piece("", index=c.request, finish_reason=reason, stats=values)
+        values = Stats(**{f.name: getattr(c_stats, c_name(f.name)) for f in fields(Stats)})
+        return Piece("", index=c.request, seed=seed, finish_reason=reason, stats=values)
 
 
-def _token(c: CData) -> Piece:
+def _token(c: CData, seed: int) -> Piece:
     token, logprob, count = c.token, c.log_prob, c.top_log_probs_count
     return Piece(
         ffi.unpack(c.text, c.text_bytes).decode(),
@@ -142,4 +154,5 @@ def _token(c: CData) -> Piece:
         None if math.isnan(logprob) else logprob,
         tuple(LogProb(top.token, top.log_prob) for top in c.top_log_probs[0:count]) if count else (),
         c.request,
+        seed,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
@@ -11,7 +12,7 @@ from ._errors import BusyError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, checked, generate_options
+from ._options import GenerateOptions, checked, generate_options, random_seed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +29,10 @@ class Batch(Handle, Iterator[Piece]):
     def __init__(self, model: ModelHandle) -> None:
         super().__init__(lib.tabla_batch_new(model._pointer), lib.tabla_batch_free)
         self.model = model
-        self._pending: set[int] = set()
+        # Seeds of the answers in progress.
+        self._seeds: dict[int, int] = {}
+        # Held while an answer is added: another thread may read its first piece before its seed is stored.
+        self._adding = threading.Lock()
         self._waiting_for_prefill: set[int] = set()
         self._piece = Struct("TablaPiece").c
 
@@ -42,13 +46,14 @@ class Batch(Handle, Iterator[Piece]):
         tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
         array = numbers("uint32_t", tokens, "prompt")
         number = ffi.new("size_t *")
-        check(lib.tabla_batch_add(self._pointer, array, len(array), options.c, number))
-        self._pending.add(number[0])
-        self._waiting_for_prefill.add(number[0])
+        with self._adding:
+            check(lib.tabla_batch_add(self._pointer, array, len(array), options.c, number))
+            self._seeds[number[0]] = options.c.seed
+            self._waiting_for_prefill.add(number[0])
         return int(number[0])
 
     def __next__(self) -> Piece:
-        if not self._pending:
+        if not self._seeds:
             raise StopIteration
         # The first piece of an answer waits for prefill, which may take long.
         piece = interruptible(self._take, self.cancel) if self._waiting_for_prefill else self._take()
@@ -56,15 +61,23 @@ class Batch(Handle, Iterator[Piece]):
         return piece
 
     def _take(self) -> Piece:
-        piece = next_piece(self, self._piece, lib.tabla_batch_next, lib.tabla_batch_stats)
+        take, stats = lib.tabla_batch_next, lib.tabla_batch_stats
+        piece = next_piece(self, self._piece, self._seed_of, take, stats)
         if piece.finish_reason is not None:
-            self._pending.discard(piece.index)
+            del self._seeds[piece.index]
         return piece
+
+    def _seed_of(self, index: int) -> int:
+        with self._adding:
+            return self._seeds[index]
 
     def cancel(self, index: int | None = None) -> None:
         """Cancels an answer, or all of them, from any thread."""
-        for number in list(self._pending) if index is None else [index]:
+        for number in list(self._seeds) if index is None else [index]:
             lib.tabla_batch_cancel(self._pointer_or_null, number)
+
+    def _cancel(self) -> None:
+        self.cancel()
 
 
 def answer_all(
@@ -82,6 +95,8 @@ def answer_all(
         while waiting or positions:
             while waiting:
                 position, prompt = waiting[0]
+                if "seed" not in arguments:
+                    options.put("seed", random_seed())
                 try:
                     positions[batch._add(prompt, options)] = position
                 except BusyError:

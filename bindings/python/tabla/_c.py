@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._errors import ArgumentError, check
+from ._names import c_name
 from ._native import ffi, lib
 
 CData = Any
@@ -104,13 +105,20 @@ def floats(array: Floats) -> CData:
     return ffi.from_buffer("float[]", array, require_writable=True)
 
 
+INTEGERS = {
+    "uint32_t": (0, 2**32 - 1),
+    "uint64_t": (0, 2**64 - 1),
+    "int32_t": (-(2**31), 2**31 - 1),
+}
+"""Ranges of the integer types of fields."""
+
 # Objects that the pointers of a struct refer to. cffi does not keep them alive.
 _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDictionary()
 
 
 class Struct:
-    """A C struct with a `struct_size` field. Keeps the objects that its pointers refer to alive as
-    long as `c`."""
+    """A C struct with a `struct_size` field. Methods take the Python names of its other fields. Keeps the
+    objects that its pointers refer to alive as long as `c`."""
 
     def __init__(self, ctype: str) -> None:
         self.c: CData = ffi.new(f"{ctype} *")
@@ -120,16 +128,20 @@ class Struct:
     def put(self, name: str, value: object) -> None:
         """Sets a field; errors contain its name."""
         try:
-            setattr(self.c, name, value)
+            setattr(self.c, c_name(name), value)
         except TypeError as error:
             raise TypeError(f"{name}={value!r}: {error}") from None
         except OverflowError as error:
-            raise ArgumentError(f"{name}={value!r}: {error}") from None
+            ctype = dict(ffi.typeof(self.c).item.fields)[c_name(name)].type
+            if ctype.cname not in INTEGERS:
+                raise ArgumentError(f"{name}={value!r}: {error}") from None
+            least, most = INTEGERS[ctype.cname]
+            raise ArgumentError(f"{name} must be in the range {least} to {most}, got {value!r}") from None
 
     def point(self, name: str, to: CData) -> None:
         """Sets a pointer field."""
         self._references.append(to)
-        setattr(self.c, name, to)
+        setattr(self.c, c_name(name), to)
 
     def point_to_texts(self, name: str, values: Sequence[str]) -> None:
         """Sets a field to an array of C strings, and the `_count` field to their number."""
@@ -140,7 +152,7 @@ class Struct:
     def point_to_array(self, name: str, array: CData) -> None:
         """Sets a field to an array, and the `_count` field to its length."""
         self.point(name, array)
-        setattr(self.c, f"{name}_count", len(array))
+        setattr(self.c, f"{c_name(name)}_count", len(array))
 
 
 def choice(name: str, value: str, prefix: str, choices: Sequence[str]) -> int:

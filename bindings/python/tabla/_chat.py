@@ -13,20 +13,24 @@ from ._grammar import Grammar
 from ._handle import Handle
 from ._model_handle import ModelHandle
 from ._native import ffi, lib
-from ._options import CHAT_FIELDS, ChatOptions, GenerateOptions, chat_options
+from ._options import ChatOptions, GenerateOptions, Ignored, chat_options
 from ._reply import Object, Reply
+from .types import ChatCompletion, ChatCompletionChunk
 
 Messages = Sequence[Mapping[str, Any]]
 """Messages in the format of the OpenAI API: `{"role": "user", "content": "..."}`."""
 
 
-class ChatRequest(ChatOptions, GenerateOptions, total=False):
+class ChatRequest(ChatOptions, GenerateOptions, Ignored, total=False):
     """Keyword arguments of `Model.chat`."""
 
+    max_completion_tokens: int | None
+    """Alias of `max_tokens`."""
     model: str | None
     """Name that is returned in the answer."""
     n: int | None
-    """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1. The result has the first seed
+    as `seed`."""
     response_format: Mapping[str, Any] | None
     """Format that constrains the answer: `{"type": "json_object"}`, or `"json_schema"` with the schema."""
     stream_options: Mapping[str, Any] | None
@@ -35,7 +39,7 @@ class ChatRequest(ChatOptions, GenerateOptions, total=False):
     """`"auto"`, `"none"`, `"required"`, or `{"type": "function", "function": {"name": ...}}`."""
 
 
-class ChatReply(Reply):
+class ChatReply(Reply[ChatCompletion, ChatCompletionChunk]):
     """Reply to a chat completion request."""
 
     kind = "chat.completion"
@@ -43,7 +47,7 @@ class ChatReply(Reply):
     id_prefix = "chatcmpl"
 
     def __init__(self, model: ModelHandle, messages: Messages, arguments: dict[str, Any]) -> None:
-        chat = {name: arguments.pop(name) for name in CHAT_FIELDS if name in arguments}
+        chat = {name: arguments.pop(name) for name in ChatOptions.__annotations__ if name in arguments}
         tool_choice = arguments.pop("tool_choice", "auto")
         if tool_choice == "none":
             chat.pop("tools", None)

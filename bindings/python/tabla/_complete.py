@@ -7,20 +7,22 @@ from typing import Any, Mapping, Sequence, Union, cast
 
 from ._answer import Piece
 from ._model_handle import ModelHandle, Prompt
-from ._options import GenerateOptions
+from ._options import GenerateOptions, Ignored
 from ._reply import Object, Reply
+from .types import Completion, CompletionChunk
 
 Prompts = Union[Prompt, Sequence[Prompt]]
 """One or several prompts, each a string or token ids."""
 
 
-class CompleteRequest(GenerateOptions, total=False):
+class CompleteRequest(GenerateOptions, Ignored, total=False):
     """Keyword arguments of `Model.complete`."""
 
     model: str | None
     """Name that is returned in the answer."""
     n: int | None
-    """Number of choices for each prompt, sampled with `seed`, `seed + 1` and so on. Default 1."""
+    """Number of choices for each prompt, sampled with `seed`, `seed + 1` and so on. Default 1. The result has
+    the first seed as `seed`."""
     echo: bool | None
     """Prepends the prompt to each choice. `logprobs` do not include the prompt; use `Session.score` for
     it."""
@@ -28,7 +30,7 @@ class CompleteRequest(GenerateOptions, total=False):
     """`{"include_usage": True}`: adds a last chunk with the usage."""
 
 
-class CompleteReply(Reply):
+class CompleteReply(Reply[Completion, CompletionChunk]):
     """Reply to a completion request."""
 
     kind = chunk_kind = "text_completion"

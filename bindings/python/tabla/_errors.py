@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ._names import with_python_names
 from ._native import ffi, lib
 
 
@@ -135,7 +136,7 @@ def failure(status: int, message: str | None = None) -> TablaError:
     """Returns the exception for a status. The default message is that of the last call that failed on this thread."""
     if message is None:
         message = ffi.string(lib.tabla_last_error()).decode()
-    return CLASSES.get(status, TablaError)(message)
+    return CLASSES.get(status, TablaError)(with_python_names(message))
 
 
 def check(status: int) -> None:

@@ -47,14 +47,14 @@ class Handle:
             raise HandleError(f"this {type(self).__name__} is closed")
         return self._pointer_or_null
 
-    def cancel(self) -> None:
-        """Cancels the current call, if there is one. Can be called from any thread at any time."""
+    def _cancel(self) -> None:
+        """Cancels the current call of an object whose calls can be cancelled."""
 
     def close(self) -> None:
         """Frees the object and cancels its current call."""
         if self.closed:
             return
-        self.cancel()
+        self._cancel()
         with self._reading:
             pointer, self._pointer_or_null = self._pointer_or_null, ffi.NULL
             # An error is ignored: the object was already freed, or belongs to the parent process.

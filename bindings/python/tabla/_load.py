@@ -55,8 +55,9 @@ class LoadOptions(TypedDict, total=False):
     """Type to quantize the output projection (lm_head) to: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
     chunk_tokens: int | None
     """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
-    multi_row_steps: bool | None
-    """Enable speculative decoding on a GPU: `speculate` of `generate`. A CPU always supports it."""
+    gpu_speculation: bool | None
+    """Enable speculative decoding on a GPU: `prompt_lookup` and `draft_model` of `generate`. A CPU always
+    supports it."""
     prefix_bytes: int | None
     """Additional KV cache memory for the prefix cache, in bytes. Default: no additional memory, only cache
     pages that active sequences do not use. 0: no prefix cache."""
@@ -85,14 +86,10 @@ TEXTS = ("adapter", "samplers", "i2s_layout")
 PATHS = ("shader_path", "tuning_path", "pipeline_cache_path")
 
 
-def load_options(given: Mapping[str, Any]) -> Struct:
-    """Converts keyword arguments to `TablaLoadOptions`. Raises `TypeError` for an unknown argument."""
+def load_options(arguments: Mapping[str, Any]) -> Struct:
+    """Converts checked arguments to `TablaLoadOptions`."""
     options = Struct("TablaLoadOptions")
-    for name, value in given.items():
-        if name not in LoadOptions.__annotations__:
-            raise TypeError(f"load() got an unexpected keyword argument {name!r}")
-        if value is None:
-            continue
+    for name, value in arguments.items():
         if name in CHOICES:
             value = choice(name, value, *CHOICES[name])
         if name == "prefix_bytes" and value == 0:

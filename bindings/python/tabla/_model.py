@@ -17,9 +17,10 @@ from ._load import LoadOptions, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
 from ._options import ChatOptions, GenerateOptions, chat_options, checked
-from ._reply import AsyncChunks, Chunks, Object
+from ._reply import AsyncChunks, Chunks
 from ._session import EmbedOptions, Session
 from ._stream import Stream, gather
+from .types import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Unpack
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 class Model(ModelHandle):
     """A loaded model, created by `Model.load()`. Any number of threads can share it.
 
-    Methods that answer a prompt start with an empty sequence; the prefix cache avoids recomputing
-    common prefixes. Use a `Session` for a sequence that continues. Unpickling a model loads it
-    again from the same path.
+    A method that `Session` has, too, runs in a new session, which starts with an empty sequence; the prefix
+    cache avoids recomputing common prefixes. Unpickling a model loads it again from the same path.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Model(ModelHandle):
         **options
             See `LoadOptions`.
         """
-        given = load_options(options)
+        given = load_options(checked(options, "load", LoadOptions))
         name = "story" if path is None else os.fsdecode(path)
         source = _hub.fetch(name) if name.startswith("hf:") else path
         model = cls(load(source, given, progress), name)
@@ -146,21 +146,21 @@ class Model(ModelHandle):
     @overload
     def chat(
         self, messages: Messages, *, stream: Literal[False] = False, **request: Unpack[ChatRequest]
-    ) -> Object: ...
+    ) -> ChatCompletion: ...
 
     @overload
     def chat(
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
-    ) -> Chunks: ...
+    ) -> Chunks[ChatCompletionChunk]: ...
 
     @overload
     def chat(
         self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
-    ) -> Object | Chunks: ...
+    ) -> ChatCompletion | Chunks[ChatCompletionChunk]: ...
 
     def chat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
-    ) -> Object | Chunks:
+    ) -> ChatCompletion | Chunks[ChatCompletionChunk]:
         """Answers a conversation: a `chat.completion`, or with `stream` its chunks; `close()` ends them."""
         reply = ChatReply(self, messages, checked(request, "chat", ChatRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
@@ -168,44 +168,46 @@ class Model(ModelHandle):
     @overload
     async def achat(
         self, messages: Messages, *, stream: Literal[False] = False, **request: Unpack[ChatRequest]
-    ) -> Object: ...
+    ) -> ChatCompletion: ...
 
     @overload
     async def achat(
         self, messages: Messages, *, stream: Literal[True], **request: Unpack[ChatRequest]
-    ) -> AsyncChunks: ...
+    ) -> AsyncChunks[ChatCompletionChunk]: ...
 
     @overload
     async def achat(
         self, messages: Messages, *, stream: bool, **request: Unpack[ChatRequest]
-    ) -> Object | AsyncChunks: ...
+    ) -> ChatCompletion | AsyncChunks[ChatCompletionChunk]: ...
 
     async def achat(
         self, messages: Messages, *, stream: bool = False, **request: Unpack[ChatRequest]
-    ) -> Object | AsyncChunks:
+    ) -> ChatCompletion | AsyncChunks[ChatCompletionChunk]:
         """Async version of `chat`: `async for chunk in await model.achat(..., stream=True)`."""
         arguments = checked(request, "achat", ChatRequest)
         reply = await _aio.run_uncancellable(lambda: ChatReply(self, messages, arguments))
-        return _reply.astream(reply) if stream else await _reply.aanswer(reply)
+        if stream:
+            return _reply.astream(reply)
+        return await _reply.aanswer(reply)
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: Literal[False] = False, **request: Unpack[CompleteRequest]
-    ) -> Object: ...
+    ) -> Completion: ...
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
-    ) -> Chunks: ...
+    ) -> Chunks[CompletionChunk]: ...
 
     @overload
     def complete(
         self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
-    ) -> Object | Chunks: ...
+    ) -> Completion | Chunks[CompletionChunk]: ...
 
     def complete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
-    ) -> Object | Chunks:
+    ) -> Completion | Chunks[CompletionChunk]:
         """Continues prompts: a `text_completion`, or with `stream` its chunks; `close()` ends them."""
         reply = CompleteReply(self, prompt, checked(request, "complete", CompleteRequest))
         return _reply.stream(reply) if stream else _reply.answer(reply)
@@ -213,25 +215,27 @@ class Model(ModelHandle):
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: Literal[False] = False, **request: Unpack[CompleteRequest]
-    ) -> Object: ...
+    ) -> Completion: ...
 
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: Literal[True], **request: Unpack[CompleteRequest]
-    ) -> AsyncChunks: ...
+    ) -> AsyncChunks[CompletionChunk]: ...
 
     @overload
     async def acomplete(
         self, prompt: Prompts, *, stream: bool, **request: Unpack[CompleteRequest]
-    ) -> Object | AsyncChunks: ...
+    ) -> Completion | AsyncChunks[CompletionChunk]: ...
 
     async def acomplete(
         self, prompt: Prompts, *, stream: bool = False, **request: Unpack[CompleteRequest]
-    ) -> Object | AsyncChunks:
+    ) -> Completion | AsyncChunks[CompletionChunk]:
         """Async version of `complete`."""
         arguments = checked(request, "acomplete", CompleteRequest)
         reply = await _aio.run_uncancellable(lambda: CompleteReply(self, prompt, arguments))
-        return _reply.astream(reply) if stream else await _reply.aanswer(reply)
+        if stream:
+            return _reply.astream(reply)
+        return await _reply.aanswer(reply)
 
     # Embeddings, logits and scores
 
@@ -246,21 +250,19 @@ class Model(ModelHandle):
     async def aembed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
         """Async version of `embed`."""
         with self.session() as session:
-            return await _aio.run(lambda: session.embed(texts, **options), session.cancel)
+            return await session.aembed(texts, **options)
 
-    def logits(self, prompt: Prompt, rows: str = "last") -> Floats:
-        """Returns the logits after the last token of a prompt, `[vocab]`, or with `"all"` after every
-        token, `[tokens, vocab]`."""
+    def logits(self, prompt: Prompt, *, rows: str = "last", out: Floats | None = None) -> Floats:
+        """Returns the logits after the last token of a prompt, `[vocab]`, or with `rows="all"` after
+        every token, `[tokens, vocab]`, in `out` or a new array."""
         with self.session() as session:
-            session.prefill(prompt)
-            return session.logits(rows)
+            return session.logits(prompt, rows=rows, out=out)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
-        """Returns the log-probability (natural logarithm) of each token from index `start` on, given
-        all tokens before it: `[tokens - start]`. The first token has no context."""
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        """Returns the log-probability (natural logarithm) of each token of a prompt from index `start`
+        on, given all tokens before it: `[tokens - start]`. The first token has no context."""
         with self.session() as session:
-            return session.score(tokens, start)
+            return session.score(prompt, start)
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
         """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models

@@ -48,7 +48,7 @@ class ModelHandle(Handle):
         """Returns the bytes of a token, which may be a part of a character. For a special token: its name."""
         return call_for_bytes(lib.tabla_model_token_bytes, self._pointer, count(token, "token"))
 
-    def stop_tokens(self) -> list[int]:
+    def stop_token_ids(self) -> list[int]:
         """Returns the token ids that end an answer."""
         return list(call_for_array("uint32_t", lib.tabla_model_stop_tokens, self._pointer))
 

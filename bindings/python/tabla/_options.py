@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import secrets
 import warnings
 from typing import Any, Callable, Mapping, Sequence, TypedDict
 
-from ._c import Struct, choice, count, json_text, numbers, text
+from ._c import Struct, count, json_text, numbers, text
 from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
@@ -15,7 +16,7 @@ from ._native import ffi, lib
 
 
 class Ignored(TypedDict, total=False):
-    """Arguments of the OpenAI API that are ignored with a warning."""
+    """Arguments of the OpenAI API that `chat` and `complete` ignore with a warning."""
 
     audio: Any
     best_of: Any
@@ -39,16 +40,14 @@ class Ignored(TypedDict, total=False):
     web_search_options: Any
 
 
-class GenerateOptions(Ignored, total=False):
+class GenerateOptions(TypedDict, total=False):
     """Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
 
     `None` is the default of each.
     """
 
     max_tokens: int | None
-    """Maximum number of tokens to generate. Default 0: until a stop token or a full context."""
-    max_completion_tokens: int | None
-    """Alias of `max_tokens` in the OpenAI API."""
+    """Maximum number of tokens to generate. Default 0: no limit, until a stop token or a full context."""
     min_tokens: int | None
     """Minimum number of tokens before a stop token is allowed. Default 0."""
     temperature: float | None
@@ -64,15 +63,16 @@ class GenerateOptions(Ignored, total=False):
     top_n_sigma: float | None
     """Maximum distance of a logit from the largest one, in standard deviations. Default 0: off."""
     seed: int | None
-    """Seed of the random numbers; the same seed gives the same tokens. Default 0."""
-    repeat_penalty: float | None
-    """Penalty of tokens among the last `repeat_last`. Default 1: off."""
-    repeat_last: int | None
+    """Seed of the random numbers, 0 to 2**64 - 1; the same seed gives the same tokens. Default: random. The
+    seed of an answer is `Answer.seed`, or `Piece.seed` of its pieces."""
+    repetition_penalty: float | None
+    """Penalty of tokens among the last `repeat_last_n`. Default 1: off."""
+    repeat_last_n: int | None
     """Number of recent tokens that the penalties apply to, at most 1024. Default 64."""
     frequency_penalty: float | None
-    """Amount subtracted from a token's logit for each occurrence in the last `repeat_last`. Default 0."""
+    """Amount subtracted from a token's logit for each occurrence in the last `repeat_last_n`. Default 0."""
     presence_penalty: float | None
-    """Amount subtracted once from the logit of a token in the last `repeat_last`. Default 0."""
+    """Amount subtracted once from the logit of a token in the last `repeat_last_n`. Default 0."""
     dynatemp_range: float | None
     """Maximum change of the temperature with the entropy, in both directions. Default 0: off."""
     dynatemp_exponent: float | None
@@ -87,9 +87,9 @@ class GenerateOptions(Ignored, total=False):
     """Growth of the DRY penalty with each repeated token. Default 1.75."""
     dry_allowed_length: int | None
     """Length of the longest repetition without a DRY penalty, in tokens. Default 2."""
-    dry_last: int | None
+    dry_penalty_last_n: int | None
     """Number of recent tokens that DRY searches for repetitions. Default: all."""
-    dry_breakers: Sequence[str] | None
+    dry_sequence_breakers: Sequence[str] | None
     """Strings that end a repetition for DRY. Default: line break, `:`, `"` and `*`."""
     mirostat_tau: float | None
     """Target surprise of a token in bits (Mirostat 2). Default 0: off."""
@@ -97,10 +97,10 @@ class GenerateOptions(Ignored, total=False):
     """Learning rate of Mirostat. Default 0.1."""
     stop: str | Sequence[str] | None
     """Stop strings, which end the answer and are not part of its text."""
-    stop_tokens: Sequence[int] | None
+    stop_token_ids: Sequence[int] | None
     """Additional tokens that end the answer."""
-    ignore_stops: bool | None
-    """Do not end the answer at a stop token."""
+    ignore_eos: bool | None
+    """Do not end the answer at a stop token, neither of the model nor of `stop_token_ids`."""
     logit_bias: Mapping[int, float] | Mapping[str, float] | None
     """Values that are added to the logits of tokens; minus infinity bans a token."""
     logprobs: bool | int | None
@@ -111,12 +111,14 @@ class GenerateOptions(Ignored, total=False):
     """Grammar that constrains the answer."""
     context_shift: bool | None
     """When the context is full, discard the older half of the sequence instead of ending the answer."""
-    keep: int | None
+    n_keep: int | None
     """Number of tokens at the start of the sequence that a context shift keeps. Default 0."""
-    speculate: str | None
-    """Speculative decoding: `"off"`, `"lookup"` (prompt lookup) or `"draft"` (draft model)."""
-    draft: ModelHandle | None
-    """Draft model, a smaller model with the same vocabulary."""
+    prompt_lookup: bool | None
+    """Speculative decoding by prompt lookup: drafts the tokens that followed earlier occurrences of the last
+    tokens. The answer stays the same."""
+    draft_model: ModelHandle | None
+    """Speculative decoding with a draft model: a smaller `Model` with the same vocabulary. The answer stays
+    the same."""
     burst: int | None
     """Number of tokens in one submission to the device. Default 0: adaptive."""
 
@@ -125,8 +127,8 @@ ALIASES = {"max_completion_tokens": "max_tokens"}
 
 
 def checked(given: Mapping[str, Any], caller: str, names: type = GenerateOptions) -> dict[str, Any]:
-    """Returns the arguments that are not `None`, without aliases. Raises `TypeError` for an argument
-    that is not in `names`. Call it directly in public functions: warnings point to their caller."""
+    """Returns the arguments that are not `None`, without aliases and ignored ones. Raises `TypeError` for an
+    argument that is not in `names`. Call it directly in public functions: warnings point to their caller."""
     arguments: dict[str, Any] = {}
     for name, value in given.items():
         if name not in names.__annotations__:
@@ -146,15 +148,23 @@ def checked(given: Mapping[str, Any], caller: str, names: type = GenerateOptions
 
 def unexpected(name: str, caller: str, names: type) -> str:
     """Returns the message for an unknown argument."""
-    close = difflib.get_close_matches(name, names.__annotations__, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{caller}() got an unexpected keyword argument {name!r}{hint}"
+    message = f"{caller}() got an unexpected keyword argument {name!r}"
+    if name in Ignored.__annotations__:
+        return f"{message}; only chat and complete accept it"
+    close = [ALIASES[name]] if name in ALIASES else difflib.get_close_matches(name, names.__annotations__, 1)
+    return f"{message}; did you mean {close[0]!r}?" if close else message
+
+
+def random_seed() -> int:
+    """Returns a random seed of 32 bits, which is short enough to retype."""
+    return secrets.randbits(32)
 
 
 def generate_options(arguments: Mapping[str, Any]) -> Struct:
-    """Converts checked arguments to `TablaGenerateOptions`."""
+    """Converts checked arguments to `TablaGenerateOptions`. Without a seed, draws a random one."""
     options = Struct("TablaGenerateOptions")
     check(lib.tabla_generate_options_init(options.c, ffi.sizeof("TablaGenerateOptions")))
+    options.put("seed", random_seed())
     for name, value in arguments.items():
         PUT.get(name, Struct.put)(options, name, value)
     return options
@@ -178,30 +188,42 @@ def _put_biases(options: Struct, name: str, value: Mapping[Any, float]) -> None:
 
 def _put_handle(options: Struct, name: str, value: Any) -> None:
     if not isinstance(value, Handle):
-        expected = "Model" if name == "draft" else "Grammar"
+        expected = "Model" if name == "draft_model" else "Grammar"
         raise TypeError(f"{name} must be a {expected}, not {type(value).__name__}")
     options.point(name, value._pointer)
 
 
-def _put_speculate(options: Struct, name: str, value: str) -> None:
-    options.put(name, choice(name, value, "TABLA_SPECULATE", ("off", "lookup", "draft")))
+def _put_prompt_lookup(options: Struct, name: str, value: bool) -> None:
+    if value:
+        _speculate(options, lib.TABLA_SPECULATE_LOOKUP)
+
+
+def _put_draft_model(options: Struct, name: str, value: Any) -> None:
+    _put_handle(options, name, value)
+    _speculate(options, lib.TABLA_SPECULATE_DRAFT)
+
+
+def _speculate(options: Struct, method: int) -> None:
+    if options.c.speculate != lib.TABLA_SPECULATE_OFF:
+        raise ArgumentError("only one of prompt_lookup and draft_model can be set")
+    options.put("speculate", method)
 
 
 def _put_log_probs(options: Struct, name: str, value: bool | int) -> None:
     if value is not False:
         number = 0 if value is True else count(value, name)
         # `logprobs=True` and `top_logprobs` can be in any order.
-        options.put("log_probs", max(options.c.log_probs, number))
+        options.put("logprobs", max(options.c.log_probs, number))
 
 
 PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
     "stop": _put_texts,
-    "dry_breakers": _put_texts,
-    "stop_tokens": _put_tokens,
+    "dry_sequence_breakers": _put_texts,
+    "stop_token_ids": _put_tokens,
     "logit_bias": _put_biases,
     "grammar": _put_handle,
-    "draft": _put_handle,
-    "speculate": _put_speculate,
+    "prompt_lookup": _put_prompt_lookup,
+    "draft_model": _put_draft_model,
     "logprobs": _put_log_probs,
     "top_logprobs": _put_log_probs,
 }
@@ -222,20 +244,11 @@ class ChatOptions(TypedDict, total=False):
     """Additional template variables, for example `{"enable_thinking": False}`."""
 
 
-CHAT_FIELDS = {
-    "tools": "tools",
-    "documents": "documents",
-    "chat_template": "chat_template",
-    "chat_template_kwargs": "variables",
-}
-"""Names in the APIs of Hugging Face and OpenAI, and in the library."""
-
-
 def chat_options(arguments: Mapping[str, Any], add_generation_prompt: bool = True) -> Struct:
     """Converts checked arguments to `TablaChatOptions`."""
     options = Struct("TablaChatOptions")
     options.put("no_generation_prompt", not add_generation_prompt)
     for name, value in arguments.items():
         write = text if name == "chat_template" else json_text
-        options.point(CHAT_FIELDS[name], write(value, name))
+        options.point(name, write(value, name))
     return options

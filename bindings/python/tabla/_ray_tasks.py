@@ -27,7 +27,13 @@ class Task:
     """Checks the options and the model: raises errors that would affect every row."""
     load: Options
     """Default load options of the task."""
+    options: Options
+    """Default options of the task, which differ from those of the method of `Model`."""
     columns: Mapping[str, pa.DataType]
+
+    def with_defaults(self, options: Options) -> Options:
+        """Returns the options with the defaults of the task in place of missing ones and of `None`."""
+        return {**self.options, **{name: value for name, value in options.items() if value is not None}}
 
     def arrays(self, outcomes: Iterable[Outcome]) -> dict[str, pa.Array]:
         """Returns the result columns and the `error` column."""
@@ -128,12 +134,21 @@ def _of_texts(
 
 
 SEQUENCES = {"sequences": 4}
+# A row that is computed again has the same result.
+FIXED_SEED = {"seed": 0}
 TEXT = {"completion": pa.string(), "finish_reason": pa.string()}
 MESSAGE = {**TEXT, "reasoning_content": pa.string(), "tool_calls": pa.string()}
 EMBEDDING = {"embedding": pa.list_(pa.float32())}
 
 TASKS = {
-    "generate": Task(_generate, _begin_generate, SEQUENCES, TEXT),
-    "chat": Task(_chat, _begin_chat, SEQUENCES, MESSAGE),
-    "embed": Task(_embed, _begin_embed, {"embeddings": True}, EMBEDDING),
+    "generate": Task(_generate, _begin_generate, SEQUENCES, FIXED_SEED, TEXT),
+    "chat": Task(_chat, _begin_chat, SEQUENCES, FIXED_SEED, MESSAGE),
+    "embed": Task(_embed, _begin_embed, {"embeddings": True}, {}, EMBEDDING),
 }
+
+
+def find_task(name: str) -> Task:
+    """Returns the task of a name."""
+    if name not in TASKS:
+        raise ValueError(f"invalid task {name!r}: expected one of {', '.join(TASKS)}")
+    return TASKS[name]

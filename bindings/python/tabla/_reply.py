@@ -6,7 +6,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from hashlib import sha256
-from typing import Any, AsyncGenerator, Dict, Generator, Mapping, Sequence
+from typing import Any, AsyncGenerator, Dict, Generator, Generic, Mapping, Sequence, TypeVar, cast
 
 from ._aio import AsyncStream
 from ._answer import Piece
@@ -20,8 +20,13 @@ from ._options import generate_options
 Object = Dict[str, Any]
 """A JSON object."""
 
-Chunks = Generator[Object, None, None]
-AsyncChunks = AsyncGenerator[Object, None]
+Whole = TypeVar("Whole")
+"""Type of complete replies, of `types`."""
+Chunk = TypeVar("Chunk")
+"""Type of chunks, of `types`."""
+
+Chunks = Generator[Chunk, None, None]
+AsyncChunks = AsyncGenerator[Chunk, None]
 
 # Maximum number of answers in progress in a batch.
 CHOICES_MAX = 512
@@ -30,7 +35,7 @@ FINISH_REASONS = {"stop": "stop", "length": "length", "context": "length"}
 """Finish reasons, and their names in the OpenAI API."""
 
 
-class Reply(ABC):
+class Reply(ABC, Generic[Whole, Chunk]):
     """The answers to a request: a batch whose pieces become choices, in chunks or in one object."""
 
     kind: str
@@ -47,23 +52,25 @@ class Reply(ABC):
         options = arguments.pop("stream_options", {})
         if not isinstance(options, Mapping):
             raise ArgumentError(f"stream_options must be an object, got {options!r}")
+        name = arguments.pop("model", model.name)
         self.model = model
         self.has_logprobs = arguments.get("logprobs", False) is not False
+        seed: int = generate_options(arguments).c.seed
         self.usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         self._chunk_usage: Object = {"usage": None} if options.get("include_usage") else {}
         self._envelope = {
             "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": arguments.pop("model", model.name),
+            "model": name,
             "system_fingerprint": fingerprint(model),
+            "seed": seed,
         }
         self.batch = Batch(model)
         for prompt in prompts:
             self._add_usage("prompt_tokens", len(prompt))
             for choice in range(n):
                 # Each choice has its own seed.
-                seeded = {**arguments, "seed": arguments.get("seed", 0) + choice}
-                self.batch._add(prompt, generate_options(seeded))
+                self.batch._add(prompt, generate_options({**arguments, "seed": seed + choice}))
 
     @abstractmethod
     def first(self) -> list[Object]:
@@ -77,18 +84,17 @@ class Reply(ABC):
     def choices(self) -> list[Object]:
         """Returns the complete choices. Call it after the last piece."""
 
-    def whole(self) -> Object:
+    def whole(self) -> Whole:
         """Returns the complete reply. Call it after the last piece."""
-        return self._object(self.kind, self.choices(), {"usage": self.usage})
+        return cast(Whole, self._object(self.kind, self.choices(), {"usage": self.usage}))
 
-    def chunks(self, choices: list[Object]) -> list[Object]:
+    def chunks(self, choices: list[Object]) -> list[Chunk]:
         """Returns a chunk for each choice."""
-        return [self._object(self.chunk_kind, [choice], self._chunk_usage) for choice in choices]
+        return [self._chunk([choice], self._chunk_usage) for choice in choices]
 
-    def last(self) -> list[Object]:
+    def last(self) -> list[Chunk]:
         """Returns the chunk with the usage, if `include_usage` is set."""
-        usage = {"usage": self.usage}
-        return [self._object(self.chunk_kind, [], usage)] if self._chunk_usage else []
+        return [self._chunk([], {"usage": self.usage})] if self._chunk_usage else []
 
     def end(self, piece: Piece) -> str:
         """Returns the finish reason of an answer and counts its tokens. Raises if it failed or was cancelled."""
@@ -104,6 +110,9 @@ class Reply(ABC):
         self.usage[kind] += tokens
         self.usage["total_tokens"] += tokens
 
+    def _chunk(self, choices: list[Object], usage: Object) -> Chunk:
+        return cast(Chunk, self._object(self.chunk_kind, choices, usage))
+
     def _object(self, kind: str, choices: list[Object], more: Mapping[str, Any]) -> Object:
         return {**self._envelope, "object": kind, "choices": choices, **more}
 
@@ -114,7 +123,7 @@ def fingerprint(model: ModelHandle) -> str:
     return f"fp_{sha256(repr((version, model.info)).encode()).hexdigest()[:12]}"
 
 
-def answer(reply: Reply) -> Object:
+def answer(reply: Reply[Whole, Any]) -> Whole:
     """Returns the complete reply."""
     with reply.batch:
         for piece in reply.batch:
@@ -122,7 +131,7 @@ def answer(reply: Reply) -> Object:
     return reply.whole()
 
 
-def stream(reply: Reply) -> Chunks:
+def stream(reply: Reply[Any, Chunk]) -> Chunks[Chunk]:
     """Yields the chunks. Closing the generator ends the answers."""
     with reply.batch:
         yield from reply.chunks(reply.first())
@@ -131,7 +140,7 @@ def stream(reply: Reply) -> Chunks:
     yield from reply.last()
 
 
-async def aanswer(reply: Reply) -> Object:
+async def aanswer(reply: Reply[Whole, Any]) -> Whole:
     """Async version of `answer`."""
     async with AsyncStream(reply.batch) as pieces:
         async for piece in pieces:
@@ -139,7 +148,7 @@ async def aanswer(reply: Reply) -> Object:
     return reply.whole()
 
 
-async def astream(reply: Reply) -> AsyncChunks:
+async def astream(reply: Reply[Any, Chunk]) -> AsyncChunks[Chunk]:
     """Async version of `stream`."""
     async with AsyncStream(reply.batch) as pieces:
         for chunk in reply.chunks(reply.first()):

@@ -41,21 +41,30 @@ class EmbedOptions(TypedDict, total=False):
     not say."""
     truncate: bool | None
     """Truncate texts that are too long instead of raising an error. Default `False`."""
-    prompt: str | None
+    prompt_name: str | None
     """Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default."""
 
 
 class Session(Handle):
     """A sequence of tokens on a model, created by `Model.session()`.
 
-    Any number of sessions share a model; at most `sequences` of `Model.load` are computed at the
-    same time, and the others wait. A session executes one call at a time: a second one at the same
-    time raises `BusyError`, and other calls during an answer raise `StateError`.
+    A method that `Model` has, too, does the same there, in a new session. Any number of sessions share a
+    model; at most `sequences` of `Model.load` are computed at the same time, and the others wait. A session
+    executes one call at a time: a second one at the same time raises `BusyError`, and other calls during an
+    answer raise `StateError`.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    step_seed : int or None
+        Seed of the last `step`.
     """
 
     def __init__(self, model: ModelHandle, pointer: CData) -> None:
         super().__init__(pointer, lib.tabla_session_free)
         self.model = model
+        self.step_seed: int | None = None
         self._stream: Callable[[], Stream | None] = lambda: None
 
     @classmethod
@@ -89,17 +98,22 @@ class Session(Handle):
         self._run(lib.tabla_session_prefill, tokens, len(tokens))
 
     def step(self, **options: Unpack[GenerateOptions]) -> int:
-        """Samples the next token and appends it to the sequence. Only the sampling options are used."""
+        """Samples the next token and appends it to the sequence. Only the sampling options are used.
+        Afterwards, the attribute `step_seed` has the seed."""
         token = ffi.new("uint32_t *")
-        self._run(lib.tabla_session_step, generate_options(checked(options, "step")).c, token)
+        c_options = generate_options(checked(options, "step")).c
+        self._run(lib.tabla_session_step, c_options, token)
+        self.step_seed = c_options.seed
         return int(token[0])
 
     def stream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Stream:
-        """Answers piece by piece. Without a prompt, continues from the sequence as it is."""
+        """Appends a prompt to the sequence and continues it piece by piece. Without a prompt, continues the
+        sequence as it is. Closing the stream ends the answer; tokens of pieces that were read stay in the
+        sequence."""
         return self._start(prompt, checked(options, "stream"))
 
     def generate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
-        """Returns the complete answer. Ctrl-C ends it; tokens that were generated stay in the sequence."""
+        """Like `stream`, but returns the complete answer. Ctrl-C ends it."""
         return gather(self._start(prompt, checked(options, "generate")))
 
     def astream(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
@@ -107,40 +121,50 @@ class Session(Handle):
         return AsyncStream(self._start(prompt, checked(options, "astream")))
 
     async def agenerate(self, prompt: Prompt | None = None, **options: Unpack[GenerateOptions]) -> Answer:
-        """Async version of `generate`."""
+        """Async version of `generate`. Cancelling the task ends the answer."""
         return await _aio.gather(self._start(prompt, checked(options, "agenerate")))
 
-    def logits(self, rows: str = "last", out: Floats | None = None) -> Floats:
-        """Returns the logits after the last token, `[vocab]`, or with `"all"` after every token,
-        `[tokens, vocab]`.
+    def logits(
+        self, prompt: Prompt | None = None, *, rows: str = "last", out: Floats | None = None
+    ) -> Floats:
+        """Appends a prompt, if there is one, to the sequence. Returns the logits after the last token, `[vocab]`,
+        or with `rows="all"` after every token, `[tokens, vocab]`.
 
         The library writes them directly to the array: `out`, or a new one. `out` must be contiguous
         float32 of that shape.
         """
+        if prompt is not None:
+            self.prefill(prompt)
         which = choice("rows", rows, "TABLA_LOGITS", ("last", "all"))
         vocab = self.model.info.vocab
         shape = (vocab,) if rows == "last" else (len(self.tokens), vocab)
         return self._floats(lib.tabla_session_logits, (which,), shape, out)
 
-    def score(self, tokens: Sequence[int], start: int = 1) -> Floats:
-        """Returns the log-probability (natural logarithm) of each token from index `start` on, given
-        all tokens before it: `[len(tokens) - start]`. The sequence does not change."""
-        array = numbers("uint32_t", tokens, "tokens")
+    def score(self, prompt: Prompt, start: int = 1) -> Floats:
+        """Returns the log-probability (natural logarithm) of each token of a prompt from index `start` on,
+        given all tokens before it: `[tokens - start]`. The first token has no context. The sequence does not
+        change."""
+        tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+        array = numbers("uint32_t", tokens, "prompt")
         shape = (max(0, len(array) - count(start, "start")),)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
-        """Same as `Model.embed`. The sequence does not change."""
-        chosen = checked(options, "embed", EmbedOptions)
-        if not self.model.info.embedding_dim:
-            raise StateError("the model was loaded without embeddings=True")
-        given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
-        dimensions = chosen.get("dimensions") or self.model.info.embedding_dim
-        arguments = (ffi.new("const char *[]", given), len(given), embed_options(chosen).c)
-        return self._floats(lib.tabla_session_embed, arguments, (len(given), dimensions))
+        """Returns the embeddings of texts, `[texts, dimensions]`. The sequence does not change.
+
+        A model that generates text must be loaded with `embeddings=True`.
+        """
+        return self._embed(texts, checked(options, "embed", EmbedOptions))
+
+    async def aembed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
+        """Async version of `embed`."""
+        chosen = checked(options, "aembed", EmbedOptions)
+        return await _aio.run(lambda: self._embed(texts, chosen), self.cancel)
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
-        """Same as `Model.rerank`. The sequence does not change."""
+        """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models that
+        answer "yes" or "no". `instruction` describes the relevance criterion; `None`: the default. The
+        sequence does not change."""
         given = c_texts(documents, "documents")
         c_instruction = ffi.NULL if instruction is None else text(instruction, "instruction")
         arguments = (text(query, "query"), c_instruction, ffi.new("const char *[]", given), len(given))
@@ -153,15 +177,19 @@ class Session(Handle):
             stream.close()
 
     def cancel(self) -> None:
-        """Cancels the current call, from any thread: an answer ends, and prefill raises `CancelledError`."""
+        """Cancels the current call, from any thread: an answer ends, other calls raise `CancelledError`."""
         lib.tabla_session_cancel(self._pointer_or_null)
+
+    def _cancel(self) -> None:
+        self.cancel()
 
     def _start(
         self, prompt: Prompt | None, arguments: Mapping[str, Any], *, closes_session: bool = False
     ) -> Stream:
         """Returns a stream of the answer to a prompt. The answer starts with the stream's first piece."""
-        begin = partial(self._begin, prompt, generate_options(arguments))
-        return Stream(self, begin, closes_session=closes_session)
+        options = generate_options(arguments)
+        begin = partial(self._begin, prompt, options)
+        return Stream(self, begin, options.c.seed, closes_session=closes_session)
 
     def _begin(self, prompt: Prompt | None, options: Struct, stream: Stream) -> None:
         """Starts the answer of a stream. On failure the sequence is unchanged."""
@@ -182,6 +210,14 @@ class Session(Handle):
                 lib.tabla_session_truncate(self._pointer, before)
                 raise
         self._stream = weakref.ref(stream)
+
+    def _embed(self, texts: str | Sequence[str], chosen: Mapping[str, Any]) -> Floats:
+        if not self.model.info.embedding_dim:
+            raise StateError("the model was loaded without embeddings=True")
+        given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
+        dimensions = chosen.get("dimensions") or self.model.info.embedding_dim
+        arguments = (ffi.new("const char *[]", given), len(given), embed_options(chosen).c)
+        return self._floats(lib.tabla_session_embed, arguments, (len(given), dimensions))
 
     def _run(self, function: Callable[..., int], *arguments: object) -> None:
         pointer = self._pointer
@@ -213,7 +249,7 @@ def embed_options(arguments: Mapping[str, Any]) -> Struct:
     """Converts checked arguments to `TablaEmbedOptions`."""
     options = Struct("TablaEmbedOptions")
     for name, value in arguments.items():
-        if name == "prompt":
+        if name == "prompt_name":
             options.point(name, text(value, name))
         elif name == "pooling":
             options.put(name, choice(name, value, "TABLA_POOLING", POOLINGS))

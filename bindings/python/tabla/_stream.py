@@ -22,12 +22,13 @@ class Stream(Iterator[Piece]):
     _has_ended = True  # until __init__ completes
 
     def __init__(
-        self, session: Handle, begin: Callable[[Stream], None], *, closes_session: bool = False
+        self, session: Handle, begin: Callable[[Stream], None], seed: int, *, closes_session: bool = False
     ) -> None:
-        """`session` yields the pieces; `begin` starts the answer on it."""
+        """`session` yields the pieces; `begin` starts the answer on it, whose seed is `seed`."""
         self._session = session
         self._closes_session = closes_session
         self._begin_answer = begin
+        self._seed = seed
         self._piece = Struct("TablaPiece").c
         self._has_ended = False
 
@@ -37,7 +38,8 @@ class Stream(Iterator[Piece]):
         try:
             if not self._has_begun:
                 interruptible(self._begin, self.cancel)
-            piece = next_piece(self._session, self._piece, lib.tabla_session_next, lib.tabla_session_stats)
+            take, stats = lib.tabla_session_next, lib.tabla_session_stats
+            piece = next_piece(self._session, self._piece, self._seed_of, take, stats)
         except BaseException:
             self.close()
             raise
@@ -45,13 +47,16 @@ class Stream(Iterator[Piece]):
             self._finish()
         return piece
 
+    def _seed_of(self, _: int) -> int:
+        return self._seed
+
     def _begin(self) -> None:
         self._begin_answer(self)
         self._has_begun = True
 
     def cancel(self) -> None:
         """Cancels the answer, from any thread: the next piece is its last."""
-        self._session.cancel()
+        self._session._cancel()
 
     def close(self) -> None:
         """Ends the answer. Does nothing if it has ended."""

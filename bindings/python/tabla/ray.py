@@ -24,7 +24,7 @@ from ray.exceptions import RayActorError
 from ._errors import DeviceLostError, PoisonedError
 from ._model import Model
 from ._ray_folder import Output, prompts
-from ._ray_tasks import TASKS, Options, Outcome, Row
+from ._ray_tasks import Options, Outcome, Row, find_task
 
 UNUSABLE = (DeviceLostError, PoisonedError)
 """Errors after which the model must be loaded again. They are not caused by the rows."""
@@ -58,7 +58,8 @@ class Predictor:
     are raised when the actor starts.
 
     `load` has the options of `Model.load`. At most `sequences` rows of a batch are computed at the
-    same time, by default 4.
+    same time, by default 4. The default `seed` is 0, not random, so that a row that is computed again
+    has the same result.
     """
 
     def __init__(
@@ -71,15 +72,13 @@ class Predictor:
         load: Options | None = None,
         **options: Any,
     ) -> None:
-        if task not in TASKS:
-            raise ValueError(f"invalid task {task!r}: expected one of {', '.join(TASKS)}")
-        self.task = TASKS[task]
+        self.task = find_task(task)
         self.column = column
         self.output = output or next(iter(self.task.columns))
-        self.options = options
+        self.options = self.task.with_defaults(options)
         self._load = partial(Model.load, model, **{**self.task.load, **(load or {})})
         self.model = self._load()
-        self.task.begin(self.model, options)
+        self.task.begin(self.model, self.options)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Returns the batch with the result columns."""
@@ -154,6 +153,7 @@ def run(
     an engine dies, another one computes its rows again, one by one; a row with which this one also
     dies is marked as failed. Every completed part is logged to `logging.getLogger("tabla")`.
     """
+    options = dict(find_task(task).with_defaults(options))
     rows = prompts(source, column, key)
     to = Output(output, source)
     load = load or {}
@@ -183,7 +183,7 @@ def run(
                 pool.retries.extend([row] for row in part)
                 continue
             if errors is None:
-                to.write(part, TASKS[task].arrays([RuntimeError("the engine process died")]))
+                to.write(part, find_task(task).arrays([RuntimeError("the engine process died")]))
                 errors = 1
             count, failed = count + len(part), failed + errors
             log.info("%s: %d rows, %d failed", output, count, failed)

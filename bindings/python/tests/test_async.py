@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator
+from typing import Any, AsyncIterator, Mapping, Sequence, TypeVar
 
 import pytest
 import tabla
@@ -12,41 +12,44 @@ from conftest import ENDLESS
 
 PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "Tell me of a fox."}]
-CHATML: dict[str, Any] = {"chat_template": "chatml", "max_tokens": 3}
+CHATML: dict[str, Any] = {"chat_template": "chatml", "max_tokens": 3, "seed": 0}
 
 
-async def collect(chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+T = TypeVar("T")
+
+
+async def collect(chunks: AsyncIterator[T]) -> list[T]:
     return [chunk async for chunk in chunks]
 
 
-def choices(chunks: list[dict[str, Any]]) -> list[Any]:
+def choices(chunks: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [chunk["choices"] for chunk in chunks]
 
 
 def test_async_answers_equal_sync_answers(model: tabla.Model) -> None:
     async def check() -> None:
-        expected = model.generate(PROMPT, max_tokens=4)
-        answer = await model.agenerate(PROMPT, max_tokens=4)
+        expected = model.generate(PROMPT, max_tokens=4, seed=0)
+        answer = await model.agenerate(PROMPT, max_tokens=4, seed=0)
         assert answer.pieces == expected.pieces
-        async with model.astream(PROMPT, max_tokens=4) as stream:
+        async with model.astream(PROMPT, max_tokens=4, seed=0) as stream:
             *pieces, end = [piece async for piece in stream]
         assert (tuple(pieces), end.finish_reason) == (expected.pieces, "length")
         with model.session() as session:
-            assert (await session.agenerate(PROMPT, max_tokens=2)).tokens == expected.tokens[:2]
-            more = [piece async for piece in session.astream(max_tokens=1)]
+            assert (await session.agenerate(PROMPT, max_tokens=2, seed=0)).tokens == expected.tokens[:2]
+            more = [piece async for piece in session.astream(max_tokens=1, seed=0)]
             assert len(more) == 2 and len(session.tokens) == 5 + 2 + 1
 
         chat = await model.achat(MESSAGES, **CHATML)
         assert chat["choices"] == model.chat(MESSAGES, **CHATML)["choices"]
         chunks = await collect(await model.achat(MESSAGES, **CHATML, stream=True))
         assert choices(chunks) == choices(list(model.chat(MESSAGES, **CHATML, stream=True)))
-        text = await model.acomplete(PROMPT, max_tokens=3)
-        assert text["choices"] == model.complete(PROMPT, max_tokens=3)["choices"]
+        text = await model.acomplete(PROMPT, max_tokens=3, seed=0)
+        assert text["choices"] == model.complete(PROMPT, max_tokens=3, seed=0)["choices"]
         usage = {"include_usage": True}
         chunks = await collect(
-            await model.acomplete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
+            await model.acomplete(PROMPT, max_tokens=3, seed=0, stream=True, stream_options=usage)
         )
-        chunked = model.complete(PROMPT, max_tokens=3, stream=True, stream_options=usage)
+        chunked = model.complete(PROMPT, max_tokens=3, seed=0, stream=True, stream_options=usage)
         assert choices(chunks) == choices(list(chunked)) and chunks[-1]["usage"] == text["usage"]
 
     asyncio.run(check())
@@ -77,7 +80,7 @@ def test_cancelling_a_task_cancels_its_answer(model: tabla.Model) -> None:
                 await task
         # The session is idle again, and its sequence has the tokens that were read.
         assert len(session.tokens) > len(model.tokenize(PROMPT))
-        assert session.generate(max_tokens=1, ignore_stops=True).finish_reason == "length"
+        assert session.generate(max_tokens=1, ignore_eos=True).finish_reason == "length"
 
     asyncio.run(check())
 

@@ -1,4 +1,4 @@
-"""OpenAI API formats, validated with the types of the openai package if it is installed."""
+"""Chat and completions in the formats of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import tabla
+
+from json_types import validate
 
 MESSAGES = [{"role": "user", "content": "Tell me of a fox."}]
 CHATML: dict[str, Any] = {"chat_template": "chatml"}
@@ -32,35 +34,12 @@ TOOLS = [
 ]
 
 
-try:
-    from openai.types import Completion
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk
-except ImportError:
-    KINDS: dict[str, Any] = {}
-else:
-    KINDS = {"chat": ChatCompletion, "chunk": ChatCompletionChunk, "text": Completion}
-
-
-def test_openai_types_reject_invalid_objects() -> None:
-    if not KINDS:
-        pytest.skip("openai is not installed: objects were not validated")
-    with pytest.raises(ValueError, match="finish_reason"):
-        validate("chat", {"choices": [{"index": 0}]})
-
-
-def validate(kind: str, given: dict[str, Any]) -> None:
-    """Validates an object with the openai package, if it is installed: it must have no unknown fields."""
-    if KINDS:
-        read = KINDS[kind].model_validate(given, strict=True)
-        assert json.loads(read.model_dump_json(exclude_unset=True)) == json.loads(json.dumps(given))
-
-
 def test_chat_answers_a_conversation(model: tabla.Model) -> None:
-    answer = model.chat(MESSAGES, **CHATML, max_tokens=5, model="mine")
+    answer = model.chat(MESSAGES, **CHATML, max_tokens=5, seed=0, model="mine")
     validate("chat", answer)
     prompt = model.tokenize_chat(MESSAGES, **CHATML)
     choice = answer["choices"][0]
-    expected = model.generate(prompt, max_tokens=5)
+    expected = model.generate(prompt, max_tokens=5, seed=0)
     assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
     assert choice["finish_reason"] == "length"
     assert answer["model"] == "mine"
@@ -72,12 +51,12 @@ def test_chat_answers_a_conversation(model: tabla.Model) -> None:
 
 
 def test_chunks_equal_the_complete_answer(model: tabla.Model) -> None:
-    request: dict[str, Any] = {**CHATML, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}
+    request: dict[str, Any] = {**CHATML, "max_tokens": 4, "seed": 0, "logprobs": True, "top_logprobs": 2}
     whole = model.chat(MESSAGES, **request)
     validate("chat", whole)
     chunks = list(model.chat(MESSAGES, **request, stream=True, stream_options={"include_usage": True}))
     for chunk in chunks:
-        validate("chunk", chunk)
+        validate("chat chunk", chunk)
     assert len({chunk["id"] for chunk in chunks}) == 1
     first, *middle, last, usage = chunks
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -109,8 +88,28 @@ def test_choices_have_different_seeds(model: tabla.Model) -> None:
         model.chat(MESSAGES, **CHATML, n=0)
 
 
+def test_random_seed_is_reported(model: tabla.Model) -> None:
+    request: dict[str, Any] = {"max_tokens": 12, "temperature": 2, "top_k": 0, "n": 2}
+    answers = [model.chat(MESSAGES, **CHATML, **request) for _ in range(2)]
+    assert answers[0]["seed"] != answers[1]["seed"]
+    again = model.chat(MESSAGES, **CHATML, **request, seed=answers[0]["seed"])
+    assert (again["choices"], again["seed"]) == (answers[0]["choices"], answers[0]["seed"])
+
+    chunks = list(model.complete("Once upon", **request, stream=True))
+    for chunk in chunks:
+        validate("completion chunk", chunk)
+    [seed] = {chunk["seed"] for chunk in chunks}
+    texts = ["", ""]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["text"]
+    whole = model.complete("Once upon", **request, seed=seed)
+    validate("completion", whole)
+    assert [choice["text"] for choice in whole["choices"]] == texts and whole["seed"] == seed
+
+
 def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
-    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=0, ignore_stops=True)
+    chunks = model.chat(MESSAGES, **CHATML, stream=True, max_tokens=0, ignore_eos=True)
     next(chunks)
     next(chunks)
     chunks.close()
@@ -118,7 +117,9 @@ def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
 
 
 def test_required_tool_is_called(model: tabla.Model) -> None:
-    answer = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="required", max_tokens=60)
+    answer = model.chat(
+        MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="required", max_tokens=60, seed=0
+    )
     validate("chat", answer)
     message = answer["choices"][0]["message"]
     (call,) = message["tool_calls"]
@@ -132,11 +133,17 @@ def test_named_tool_is_called_in_chunks(model: tabla.Model) -> None:
     choice = {"type": "function", "function": {"name": "time"}}
     chunks = list(
         model.chat(
-            MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice=choice, max_tokens=60, stream=True
+            MESSAGES,
+            chat_template=HERMES,
+            tools=TOOLS,
+            tool_choice=choice,
+            max_tokens=60,
+            seed=0,
+            stream=True,
         )
     )
     for chunk in chunks:
-        validate("chunk", chunk)
+        validate("chat chunk", chunk)
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     ((call,),) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
     assert (call["index"], call["type"], call["function"]["name"]) == (0, "function", "time")
@@ -145,9 +152,9 @@ def test_named_tool_is_called_in_chunks(model: tabla.Model) -> None:
 
 
 def test_tool_choice_is_validated(model: tabla.Model) -> None:
-    plain = model.chat(MESSAGES, chat_template=HERMES, max_tokens=2)
-    none = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="none", max_tokens=2)
-    auto = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, max_tokens=2)
+    plain = model.chat(MESSAGES, chat_template=HERMES, max_tokens=2, seed=0)
+    none = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="none", max_tokens=2, seed=0)
+    auto = model.chat(MESSAGES, chat_template=HERMES, tools=TOOLS, max_tokens=2, seed=0)
     assert none["usage"] == plain["usage"] != auto["usage"]
     for wrong in ("some", {"type": "function"}):
         with pytest.raises(tabla.ArgumentError, match="invalid tool_choice"):
@@ -170,9 +177,9 @@ def test_response_format_constrains_the_answer(model: tabla.Model) -> None:
     schema["additionalProperties"] = False  # type: ignore[assignment]
     formats: list[dict[str, Any]] = [{"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}]
     for response_format in formats:
-        answer = model.chat(MESSAGES, **CHATML, max_tokens=30, response_format=response_format)
+        answer = model.chat(MESSAGES, **CHATML, max_tokens=30, seed=0, response_format=response_format)
         assert json.loads(answer["choices"][0]["message"]["content"]) == {"a": 1}
-    free = model.chat(MESSAGES, **CHATML, max_tokens=3, response_format={"type": "json_object"})
+    free = model.chat(MESSAGES, **CHATML, max_tokens=3, seed=0, response_format={"type": "json_object"})
     assert free["choices"][0]["message"]["content"].lstrip().startswith("{")
     model.chat(MESSAGES, **CHATML, max_tokens=1, response_format={"type": "text"})
     with pytest.raises(tabla.ArgumentError, match="invalid response_format type 'yaml'"):
@@ -205,31 +212,34 @@ def test_templates_render(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="messages cannot be serialized as JSON"):
         model.chat([{"role": "user", "content": object()}], **CHATML)
     nul = [{"role": "user", "content": "a\0b"}]
-    assert model.chat(nul, **CHATML, max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert model.chat(nul, **CHATML, max_tokens=1, seed=0)["usage"]["completion_tokens"] == 1
 
 
 def test_prompts_are_completed(model: tabla.Model) -> None:
-    answer = model.complete("Once upon", max_tokens=3)
-    validate("text", answer)
-    assert answer["choices"][0]["text"] == model.generate("Once upon", max_tokens=3).text
+    answer = model.complete("Once upon", max_tokens=3, seed=0)
+    validate("completion", answer)
+    assert answer["choices"][0]["text"] == model.generate("Once upon", max_tokens=3, seed=0).text
     assert answer["object"] == "text_completion"
 
     tokens = model.tokenize("The fox")
     prompts: list[tabla.Prompt] = ["Once upon", tokens]
-    many = model.complete(prompts, max_tokens=3, n=2, echo=True, logprobs=1)
-    validate("text", many)
+    many = model.complete(prompts, max_tokens=3, seed=0, n=2, echo=True, logprobs=1)
+    validate("completion", many)
     texts = [choice["text"] for choice in many["choices"]]
     assert [choice["index"] for choice in many["choices"]] == [0, 1, 2, 3]
     assert texts[0] == "Once upon" + answer["choices"][0]["text"]
     assert texts[1] == model.complete("Once upon", max_tokens=3, echo=True, seed=1)["choices"][0]["text"]
-    assert texts[2] == model.complete(tokens, max_tokens=3, echo=True)["choices"][0]["text"]
+    assert texts[2] == model.complete(tokens, max_tokens=3, seed=0, echo=True)["choices"][0]["text"]
     for choice in many["choices"]:
         logprobs = choice["logprobs"]
+        assert logprobs is not None
         assert len(logprobs["tokens"]) == len(logprobs["top_logprobs"]) == 3
         for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
             assert choice["text"][offset:].startswith(token)
 
-    chunks = list(model.complete("Once upon", max_tokens=3, echo=True, stream=True))
-    validate("text", chunks[-1])  # of the others OpenAI's type does not know that they have no end
+    chunks = list(model.complete("Once upon", max_tokens=3, seed=0, echo=True, stream=True))
+    for chunk in chunks:
+        validate("completion chunk", chunk)
+    validate("completion", {**chunks[-1], "usage": answer["usage"]})
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == texts[0]
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"

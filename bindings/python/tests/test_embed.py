@@ -50,9 +50,9 @@ def test_prompts_of_the_model_are_prepended() -> None:
     text = golden["texts"][0]["text"]
     with tabla.Model.load(folder / "hf", device="cpu", precision="exact", embeddings=True) as model:
         for prompt, expected in golden["prompted"].items():
-            np.testing.assert_allclose(model.embed(text, prompt=prompt)[0], expected, atol=1e-5)
+            np.testing.assert_allclose(model.embed(text, prompt_name=prompt)[0], expected, atol=1e-5)
         with pytest.raises(tabla.ArgumentError, match="nowhere"):
-            model.embed(text, prompt="nowhere")
+            model.embed(text, prompt_name="nowhere")
 
 
 def test_long_texts_are_rejected_or_truncated(bert: tabla.Model) -> None:

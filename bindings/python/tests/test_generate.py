@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import gc
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 import tabla
@@ -42,6 +44,70 @@ def test_same_seed_gives_same_text_with_every_method(model: tabla.Model) -> None
     assert model.generate(PROMPT, max_tokens=5, seed=8).tokens != answer.tokens
 
 
+WILD: dict[str, Any] = {"max_tokens": 12, "temperature": 2, "top_k": 0, "top_p": 1, "min_p": 0}
+"""Options with which two seeds practically never give the same answer."""
+
+
+def test_default_seed_is_random_and_reported(model: tabla.Model) -> None:
+    answers = [model.generate(PROMPT, **WILD) for _ in range(3)]
+    assert len({answer.seed for answer in answers}) == len({answer.text for answer in answers}) == 3
+    assert all(0 <= answer.seed < 2**32 for answer in answers)
+    for answer in answers:
+        again = model.generate(PROMPT, **WILD, seed=answer.seed)
+        assert (again.pieces, again.seed) == (answer.pieces, answer.seed)
+        assert {piece.seed for piece in answer.pieces} == {answer.seed}
+    assert model.generate(PROMPT, max_tokens=1, seed=2**64 - 1).seed == 2**64 - 1
+
+    with model.stream(PROMPT, **WILD) as stream:
+        pieces = list(stream)
+    assert len({piece.seed for piece in pieces}) == 1
+    again = model.session().generate(PROMPT, **WILD, seed=pieces[0].seed)
+    assert again.pieces == tuple(pieces[:-1])
+
+
+def test_each_answer_of_a_batch_has_its_own_random_seed(model: tabla.Model) -> None:
+    many = model.generate_many([PROMPT] * 3, **WILD)
+    assert len({answer.seed for answer in many}) == 3
+    assert [model.generate(PROMPT, **WILD, seed=answer.seed).text for answer in many] == [
+        answer.text for answer in many
+    ]
+    assert {answer.seed for answer in model.generate_many([PROMPT] * 3, max_tokens=1, seed=7)} == {7}
+
+    with model.batch() as batch:
+        added = [batch.add(PROMPT, **WILD), batch.add(PROMPT, **WILD, seed=5)]
+        pieces = list(batch)
+    seeds = [{piece.seed for piece in pieces if piece.index == index} for index in added]
+    assert len(seeds[0]) == 1 and seeds[1] == {5}
+    text = "".join(piece.text for piece in pieces if piece.index == added[0])
+    assert model.generate(PROMPT, **WILD, seed=seeds[0].pop()).text == text
+
+
+def test_answers_have_no_limit_of_tokens_by_default(model: tabla.Model) -> None:
+    async def last(stream: tabla.AsyncStream) -> tabla.Piece:
+        return [piece async for piece in stream][-1]
+
+    options: dict[str, Any] = {"ignore_eos": True, "seed": 0}
+    with model.batch() as batch, model.session() as session:
+        batch.add(PROMPT, **options)
+        ends: list[tabla.Answer | tabla.Piece] = [
+            model.generate(PROMPT, **options),
+            model.generate(PROMPT, **options, max_tokens=None),
+            model.generate(PROMPT, **options, max_tokens=0),
+            *model.generate_many([PROMPT], **options),
+            list(model.stream(PROMPT, **options))[-1],
+            list(batch)[-1],
+            asyncio.run(model.agenerate(PROMPT, **options)),
+            asyncio.run(last(model.astream(PROMPT, **options))),
+            session.generate(PROMPT, **options),
+        ]
+    assert [end.finish_reason for end in ends] == ["context"] * len(ends)
+    counts = {end.stats.tokens for end in ends if end.stats is not None}
+    assert len(counts) == 1
+    total = counts.pop() + len(model.tokenize(PROMPT))
+    chat = model.chat([{"role": "user", "content": PROMPT}], chat_template="chatml", **options)
+    assert chat["usage"]["total_tokens"] == model.complete(PROMPT, **options)["usage"]["total_tokens"] == total
+
+
 def test_pieces_are_frozen(model: tabla.Model) -> None:
     with model.stream(PROMPT, max_tokens=1) as stream:
         piece = next(stream)
@@ -52,7 +118,7 @@ def test_pieces_are_frozen(model: tabla.Model) -> None:
 def test_log_probs_match_the_logits(model: tabla.Model) -> None:
     import numpy as np
 
-    answer = model.generate(PROMPT, max_tokens=3, logprobs=2)
+    answer = model.generate(PROMPT, max_tokens=3, seed=0, logprobs=2)
     logits = model.logits(PROMPT).astype(np.float64)
     logprobs = logits - np.log(np.exp(logits).sum())
     first = answer.pieces[0]
@@ -60,13 +126,13 @@ def test_log_probs_match_the_logits(model: tabla.Model) -> None:
     assert first.logprob == pytest.approx(logprobs[first.token], abs=1e-4)
     likeliest = np.argsort(-logits)[:2]
     assert [top.token for top in first.top_logprobs] == list(likeliest)
-    assert all(piece.logprob is None for piece in model.generate(PROMPT, max_tokens=2).pieces)
+    assert all(piece.logprob is None for piece in model.generate(PROMPT, max_tokens=2, seed=0).pieces)
 
 
 def test_stop_strings_end_the_answer(model: tabla.Model) -> None:
-    full = model.generate(PROMPT, max_tokens=8).text
+    full = model.generate(PROMPT, max_tokens=8, seed=0).text
     word = full.split()[2]
-    answer = model.generate(PROMPT, max_tokens=8, stop=[word])
+    answer = model.generate(PROMPT, max_tokens=8, seed=0, stop=[word])
     assert answer.finish_reason == "stop"
     assert answer.text == full[: full.index(word)]
 
@@ -86,12 +152,12 @@ def test_grammars_constrain_answers(model: tabla.Model) -> None:
 
 
 def test_speculation_does_not_change_tokens(model: tabla.Model) -> None:
-    plain = model.generate(PROMPT, max_tokens=8)
-    assert model.generate(PROMPT, max_tokens=8, speculate="lookup").tokens == plain.tokens
+    plain = model.generate(PROMPT, max_tokens=8, seed=0)
+    assert model.generate(PROMPT, max_tokens=8, seed=0, prompt_lookup=True).tokens == plain.tokens
     with tabla.Model.load(device="cpu", max_context=128) as draft:
-        drafted = model.generate(PROMPT, max_tokens=8, speculate="draft", draft=draft)
+        drafted = model.generate(PROMPT, max_tokens=8, seed=0, draft_model=draft)
     assert drafted.tokens == plain.tokens
-    assert drafted.stats.drafted_tokens > 0
+    assert drafted.stats.drafted_tokens >= drafted.stats.accepted_tokens > 0
 
 
 def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
@@ -104,7 +170,7 @@ def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
     assert list(stream) == []
     assert session.tokens == [*model.tokenize(PROMPT), *(piece.token for piece in first)]
     # The session accepts other calls.
-    assert session.generate(max_tokens=1).finish_reason == "length"
+    assert session.generate(max_tokens=1, seed=0).finish_reason == "length"
 
 
 def test_unreferenced_stream_is_closed(model: tabla.Model) -> None:
@@ -112,13 +178,13 @@ def test_unreferenced_stream_is_closed(model: tabla.Model) -> None:
     for _ in session.stream(PROMPT, **ENDLESS):
         break
     gc.collect()
-    assert session.generate(max_tokens=1).finish_reason == "length"
+    assert session.generate(max_tokens=1, seed=0).finish_reason == "length"
 
     stream = session.stream(**ENDLESS)
     next(stream)
     session.end()
     assert list(stream) == []
-    assert session.generate(max_tokens=1).finish_reason == "length"
+    assert session.generate(max_tokens=1, seed=0).finish_reason == "length"
 
 
 def test_closing_an_unstarted_stream_does_nothing(model: tabla.Model) -> None:
@@ -164,14 +230,14 @@ def test_ctrl_c_ends_an_answer(model: tabla.Model) -> None:
     press_ctrl_c_in(0.2)
     with pytest.raises(KeyboardInterrupt):
         session.generate(PROMPT, **ENDLESS)
-    assert session.generate(max_tokens=1, ignore_stops=True).finish_reason == "length"
+    assert session.generate(max_tokens=1, ignore_eos=True).finish_reason == "length"
 
 
 def test_ctrl_c_ends_a_batch(model: tabla.Model) -> None:
     press_ctrl_c_in(0.2)
     with pytest.raises(KeyboardInterrupt):
         model.generate_many([PROMPT] * 3, **ENDLESS)
-    assert model.generate(PROMPT, max_tokens=1).finish_reason == "length"
+    assert model.generate(PROMPT, max_tokens=1, seed=0).finish_reason == "length"
 
 
 def test_ctrl_c_interrupts_a_blocking_call() -> None:
@@ -227,7 +293,7 @@ def test_session_rejects_concurrent_calls(model: tabla.Model) -> None:
 
 def test_batch_continues_after_an_answer_is_cancelled(model: tabla.Model) -> None:
     with model.batch() as batch:
-        fine = batch.add("Once", max_tokens=3)
+        fine = batch.add("Once", max_tokens=3, seed=0)
         stopped = batch.add("Once", **ENDLESS)
         pieces: dict[int, list[tabla.Piece]] = {fine: [], stopped: []}
         for piece in batch:
@@ -242,14 +308,14 @@ def test_batch_continues_after_an_answer_is_cancelled(model: tabla.Model) -> Non
 def test_generate_many_with_failing_prompts(model: tabla.Model) -> None:
     prompts: list[tabla.Prompt] = ["Once", [9999], "The", [0] * 4000, "Once"]
     with pytest.raises(tabla.ArgumentError, match="9999"):
-        model.generate_many(prompts, max_tokens=2)
-    answers = model.generate_many(prompts, max_tokens=2, return_exceptions=True)
+        model.generate_many(prompts, max_tokens=2, seed=0)
+    answers = model.generate_many(prompts, max_tokens=2, seed=0, return_exceptions=True)
     assert isinstance(answers[1], tabla.ArgumentError)
     assert isinstance(answers[3], tabla.TooLargeError)
-    assert [str(answers[n]) for n in (0, 4)] == [model.generate("Once", max_tokens=2).text] * 2
+    assert [str(answers[n]) for n in (0, 4)] == [model.generate("Once", max_tokens=2, seed=0).text] * 2
 
 
 def test_generate_many_with_more_prompts_than_batch_limit(model: tabla.Model) -> None:
-    answers = model.generate_many([[0]] * 520, max_tokens=1)
+    answers = model.generate_many([[0]] * 520, max_tokens=1, seed=0)
     assert len(answers) == 520
     assert len({answer.text for answer in answers}) == 1

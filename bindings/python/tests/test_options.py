@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import dataclasses
 import gc
 import inspect
 import weakref
@@ -12,10 +14,10 @@ import numpy as np
 import pytest
 import tabla
 from tabla import _c, _chat, _complete, _options
-from tabla._native import ffi
+from tabla._names import C_NAMES, c_name
+from tabla._native import ffi, lib
 
-RENAMED = {"log_probs": {"logprobs", "top_logprobs"}}
-INTERNAL = {"struct_size", "reserved"}
+INTERNAL = {"struct_size", "reserved", "progress", "user_data"}
 
 
 def test_every_c_option_has_an_argument() -> None:
@@ -24,12 +26,18 @@ def test_every_c_option_has_an_argument() -> None:
         ("TablaLoadOptions", tabla.LoadOptions),
         ("TablaEmbedOptions", tabla.EmbedOptions),
     ):
-        names = set(arguments.__annotations__)
-        for field, _ in ffi.typeof(ctype).fields:
-            is_length = field.endswith("_count") and field[: -len("_count")] in names
-            if field in INTERNAL or is_length or field in ("progress", "user_data"):
-                continue
-            assert RENAMED.get(field, {field}) <= names, f"{ctype}.{field}"
+        names = {c_name(name) for name in arguments.__annotations__}
+        fields = {field for field, _ in ffi.typeof(ctype).fields} - INTERNAL
+        fields -= {f"{field}_count" for field in fields}
+        # `prompt_lookup` and `draft_model` select the method of speculative decoding.
+        assert fields - names <= {"speculate"}, ctype
+
+
+def test_every_renamed_option_is_an_argument() -> None:
+    options = (_options.GenerateOptions, tabla.LoadOptions, tabla.EmbedOptions, tabla.ChatOptions)
+    names = {name for arguments in options for name in arguments.__annotations__}
+    names |= {field.name for field in dataclasses.fields(tabla.Stats)}
+    assert set(C_NAMES) <= names
 
 
 def test_options_keep_referenced_memory_alive() -> None:
@@ -49,17 +57,18 @@ def test_options_keep_referenced_memory_alive() -> None:
 def test_arguments_set_their_fields(model: tabla.Model) -> None:
     grammar = tabla.Grammar.json(model)
     given: dict[str, Any] = {
-        "max_completion_tokens": 7,
+        "max_tokens": 7,
         "temperature": 0,
         "seed": 2**64 - 1,
         "stop": "\n",
-        "stop_tokens": [1, 2],
+        "stop_token_ids": [1, 2],
         "logit_bias": {"5": -100, 6: float("-inf")},
         "logprobs": True,
         "top_logprobs": 3,
-        "dry_breakers": ["a", "b", "c"],
-        "speculate": "lookup",
-        "ignore_stops": True,
+        "dry_sequence_breakers": ["a", "b", "c"],
+        "repetition_penalty": 1.5,
+        "prompt_lookup": True,
+        "ignore_eos": True,
         "grammar": grammar,
         "top_k": None,
     }
@@ -72,6 +81,9 @@ def test_arguments_set_their_fields(model: tabla.Model) -> None:
     assert (c.log_probs, c.speculate, c.ignore_stops) == (3, 1, 1)
     assert [ffi.string(c.dry_breakers[n]) for n in range(c.dry_breakers_count)] == [b"a", b"b", b"c"]
     assert c.grammar == grammar._pointer
+    assert c.repeat_penalty == 1.5
+    off = _options.generate_options({"prompt_lookup": False, "draft_model": model}).c
+    assert (off.speculate, off.draft) == (lib.TABLA_SPECULATE_DRAFT, model._pointer)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +108,44 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
         model.embed("a", normalise=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="apply_chat_template.*'template'"):
         model.apply_chat_template([], template="chatml")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="load.*'max_contxt'; did you mean 'max_context'?"):
+        tabla.Model.load(max_contxt=5)  # type: ignore[call-arg]
+    for old, new in {
+        "repeat_penalty": "repetition_penalty",
+        "repeat_last": "repeat_last_n",
+        "dry_breakers": "dry_sequence_breakers",
+        "stop_tokens": "stop_token_ids",
+        "ignore_stops": "ignore_eos",
+        "draft": "draft_model",
+        "max_new_tokens": "max_tokens",
+    }.items():
+        with pytest.raises(TypeError, match=f"did you mean '{new}'"):
+            model.generate("Once", **{old: 1})  # type: ignore[arg-type]
 
 
 def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
     with pytest.raises(TypeError, match="temperature='hot'"):
         model.generate("Once", temperature="hot")  # type: ignore[arg-type]
-    with pytest.raises(tabla.ArgumentError, match="max_tokens=-1"):
+    with pytest.raises(tabla.ArgumentError, match="max_tokens must be in the range 0 to 4294967295, got -1"):
         model.generate("Once", max_tokens=-1)
     with pytest.raises(TypeError, match="two values for max_tokens: 1, 2"):
-        model.generate("Once", max_tokens=1, max_completion_tokens=2)
+        model.chat([], max_tokens=1, max_completion_tokens=2)
     with pytest.raises(tabla.ArgumentError, match="logit_bias"):
         model.generate("Once", logit_bias={"the": 1.0})
-    with pytest.raises(tabla.ArgumentError, match="invalid speculate 'guess'"):
-        model.generate("Once", speculate="guess")
+    with pytest.raises(tabla.ArgumentError, match="^repetition_penalty 0 is outside"):
+        model.generate("Once", repetition_penalty=0)
+    with pytest.raises(tabla.ArgumentError, match="repeat_last_n must be in the range 0 to 4294967295, got -1"):
+        model.generate("Once", repeat_last_n=-1)
+    with pytest.raises(tabla.ArgumentError, match="^logprobs must be in the range -2147483648 to 2147483647"):
+        _options.Struct("TablaGenerateOptions").put("logprobs", 2**31)
+    with pytest.raises(tabla.ArgumentError, match="^temperature=1000.*: int too large"):
+        model.generate("Once", temperature=10**400)
+    with pytest.raises(tabla.ArgumentError, match="^logprobs must be at most 20"):
+        model.generate("Once", logprobs=21)
+    with pytest.raises(tabla.ArgumentError, match="only one of prompt_lookup and draft_model"):
+        model.generate("Once", prompt_lookup=True, draft_model=model)
+    with pytest.raises(TypeError, match="draft_model must be a Model, not str"):
+        model.generate("Once", draft_model="small.gguf")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="grammar must be a Grammar, not str"):
         model.generate("Once", grammar="root ::= x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"stop\[1\] must be str, not int"):
@@ -121,10 +158,31 @@ def test_ignored_openai_arguments_are_warnings(model: tabla.Model) -> None:
         model.chat(messages, chat_template="chatml", max_tokens=1, user="me", store=False)
     assert len(warned) == 2
     assert {warning.filename for warning in warned} == {__file__}
-    with pytest.warns(UserWarning, match=r"generate\(\) ignores service_tier") as warned:
-        model.generate("Once", max_tokens=1, service_tier="auto")
+    with pytest.warns(UserWarning, match=r"complete\(\) ignores service_tier") as warned:
+        model.complete("Once", max_tokens=1, service_tier="auto")
     assert warned[0].filename == __file__
-    model.generate("Once", max_tokens=1, service_tier=None)  # None is not passed on, so there is no warning
+    model.complete("Once", max_tokens=1, service_tier=None)  # None is not passed on, so there is no warning
+
+
+def test_only_chat_and_complete_accept_openai_arguments(model: tabla.Model) -> None:
+    session = model.session()
+    given: dict[str, Any] = {"service_tier": "auto"}
+    for call in (
+        lambda: model.generate("Once", **given),
+        lambda: model.stream("Once", **given),
+        lambda: model.astream("Once", **given),
+        lambda: asyncio.run(model.agenerate("Once", **given)),
+        lambda: model.generate_many(["Once"], **given),
+        lambda: model.batch().add("Once", **given),
+        lambda: model.embed("Once", **given),
+        lambda: session.generate("Once", **given),
+        lambda: session.stream("Once", **given),
+        lambda: session.step(**given),
+    ):
+        with pytest.raises(TypeError, match="'service_tier'; only chat and complete accept it"):
+            call()
+    with pytest.raises(TypeError, match="'max_completion_tokens'; did you mean 'max_tokens'?"):
+        model.generate("Once", max_completion_tokens=1)  # type: ignore[call-arg]
 
 
 def test_every_openai_argument_is_accepted() -> None:
@@ -161,7 +219,7 @@ def test_value_out_of_range_is_an_argument_error(
 def test_numpy_integers_are_accepted(model: tabla.Model) -> None:
     tokens: Any = np.array(model.tokenize("Once"))
     assert model.token_bytes(tokens[-1]) == model.token_bytes(int(tokens[-1]))
-    assert model.complete(tokens, max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert model.complete(tokens, max_tokens=1, seed=0)["usage"]["completion_tokens"] == 1
 
 
 def test_too_many_choices_are_rejected(model: tabla.Model) -> None:

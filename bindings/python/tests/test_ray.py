@@ -89,7 +89,7 @@ def lists(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_failed_text_does_not_affect_others(model: tabla.Model) -> None:
     done = lists(Predictor(**SHORT)(column("Once", None, LONG, 5, "The")))
-    texts = [model.generate(prompt, max_tokens=4).text for prompt in ("Once", "The")]
+    texts = [model.generate(prompt, max_tokens=4, seed=0).text for prompt in ("Once", "The")]
     assert done["completion"] == [texts[0], None, None, None, texts[1]]
     assert done["finish_reason"] == ["length", None, None, None, "length"]
     assert done["error"][0] is done["error"][4] is None
@@ -153,6 +153,19 @@ def test_errors_of_every_row_are_raised() -> None:
         Predictor(task="embedd")
     with pytest.raises(tabla.TablaError, match="chat template"):
         Predictor(task="chat", load=LOAD)
+
+
+def test_seed_is_fixed_by_default(model: tabla.Model) -> None:
+    values = ["Once", "The"]
+    options: dict[str, Any] = {"load": LOAD, "max_tokens": 8, "temperature": 2, "top_k": 0}
+    done = lists(Predictor(**options)(column(*values)))
+    assert done["completion"] == [
+        model.generate(value, max_tokens=8, temperature=2, top_k=0, seed=0).text for value in values
+    ]
+    assert lists(Predictor(**options, seed=None)(column(*values))) == done
+    assert lists(Predictor(**options, seed=1)(column(*values))) != done
+    chat = Predictor(task="chat", chat_template="chatml", **options)
+    assert lists(chat(column(*values))) == lists(chat(column(*values)))
 
 
 def test_poisoned_model_is_loaded_again() -> None:
@@ -330,7 +343,8 @@ def test_interrupted_run_is_resumed(cluster: str, tmp_path: Path) -> None:
     assert run(source, str(output), actors=2, **options) == Summary(0, 0, 40)
 
     for change, message in {
-        "max_tokens": "created with options {'max_tokens': 4} and cannot continue with {'max_tokens': 5}",
+        "max_tokens": "created with options {'seed': 0, 'max_tokens': 4} and cannot continue with "
+        "{'seed': 0, 'max_tokens': 5}",
         "key": "created with key 'id' and cannot continue with 'prompt'",
         "load": "created with load {'max_context': 64} and cannot continue with {}",
         "model": "created with model '",

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tabla
+from tabla._handle import Handle
 
 PROMPT = "Once upon a time"
 
 
 def test_session_continues_its_sequence(model: tabla.Model) -> None:
-    whole = model.generate(PROMPT, max_tokens=6)
+    whole = model.generate(PROMPT, max_tokens=6, seed=0)
     with model.session() as session:
         session.prefill(PROMPT)
-        first = session.generate(max_tokens=4)
+        first = session.generate(max_tokens=4, seed=0)
         rest = session.generate(max_tokens=2, seed=0)
         assert first.tokens == whole.tokens[:4]
         assert session.tokens == [*model.tokenize(PROMPT), *first.tokens, *rest.tokens]
@@ -27,13 +30,44 @@ def test_session_continues_its_sequence(model: tabla.Model) -> None:
         assert session.tokens == []
 
 
+def test_model_and_session_have_the_same_methods_of_a_sequence(model: tabla.Model) -> None:
+    def methods(cls: type) -> dict[str, inspect.Signature]:
+        members = inspect.getmembers(cls, inspect.isfunction)
+        return {name: inspect.signature(member) for name, member in members if name[0] != "_"}
+
+    ours, theirs = methods(tabla.Model), methods(tabla.Session)
+    shared = set(ours) & set(theirs) - set(methods(Handle))
+    assert shared == {
+        *("generate", "agenerate", "stream", "astream"),
+        *("logits", "score", "embed", "aembed", "rerank"),
+    }
+    for name in shared:
+        of_model = [(p.name, p.kind) for p in ours[name].parameters.values()]
+        assert of_model == [(p.name, p.kind) for p in theirs[name].parameters.values()], name
+
+    # Each of them does the same on a new session.
+    texts = ["a red ball", "a blue ball"]
+    with model.session() as session:
+        np.testing.assert_array_equal(session.embed(texts, pooling="mean"), model.embed(texts, pooling="mean"))
+        embeddings = asyncio.run(session.aembed(texts, pooling="mean"))
+        np.testing.assert_array_equal(embeddings, model.embed(texts, pooling="mean"))
+        np.testing.assert_array_equal(session.score(PROMPT), model.score(PROMPT))
+        assert session.tokens == []
+        out = np.empty(model.info.vocab, np.float32)
+        assert model.logits(PROMPT, out=out) is out
+        np.testing.assert_array_equal(session.logits(PROMPT), out)
+        assert session.tokens == model.tokenize(PROMPT)
+        np.testing.assert_array_equal(session.logits(), out)
+    assert not hasattr(model, "cancel")
+
+
 def test_bos_is_only_added_at_the_start(model: tabla.Model) -> None:
     bos = model.info.bos_token
     session = model.session()
     session.prefill("Once")
     session.prefill(" upon")
     assert session.tokens[0] == bos and bos not in session.tokens[1:]
-    session.generate(" a time", max_tokens=1)
+    session.generate(" a time", max_tokens=1, seed=0)
     assert session.tokens[: len(model.tokenize(PROMPT))] == model.tokenize(PROMPT)
 
 
@@ -41,7 +75,7 @@ def test_fork_does_not_change_the_original(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
     with session.fork() as fork:
-        assert fork.generate(max_tokens=3).text == session.generate(max_tokens=3).text
+        assert fork.generate(max_tokens=3, seed=0).text == session.generate(max_tokens=3, seed=0).text
         fork.truncate(1)
     assert len(session.tokens) == len(model.tokenize(PROMPT)) + 3
 
@@ -54,6 +88,22 @@ def test_step_samples_one_token(model: tabla.Model) -> None:
     assert session.tokens[-1] == likeliest
 
 
+def test_step_reports_its_random_seed(model: tabla.Model) -> None:
+    session = model.session()
+    session.prefill(PROMPT)
+    assert session.step_seed is None
+    before = len(session.tokens)
+    seeds: set[int] = set()
+    for _ in range(3):
+        token = session.step(temperature=2, top_k=0)
+        assert session.step_seed is not None
+        seeds.add(session.step_seed)
+        session.truncate(before)
+        assert session.step(temperature=2, top_k=0, seed=session.step_seed) == token
+        session.truncate(before)
+    assert len(seeds) == 3
+
+
 def test_logits_are_written_to_out(model: tabla.Model) -> None:
     session = model.session()
     session.prefill(PROMPT)
@@ -61,7 +111,7 @@ def test_logits_are_written_to_out(model: tabla.Model) -> None:
 
     last = session.logits()
     assert last.shape == (vocab,) and last.dtype == np.float32
-    everything = session.logits("all")
+    everything = session.logits(rows="all")
     assert everything.shape == (tokens, vocab)
     np.testing.assert_allclose(everything[-1], last, atol=1e-4)
     np.testing.assert_array_equal(model.logits(PROMPT), last)
@@ -77,7 +127,7 @@ def test_logits_match_the_reference() -> None:
     golden = Path(__file__).parents[3] / "tests/golden"
     tokens = json_tokens(golden / "llama.json")
     with tabla.Model.load(golden / "llama.gguf", device="cpu", precision="exact") as model:
-        logits = model.logits(tokens, "all")
+        logits = model.logits(tokens, rows="all")
     expected = np.load(golden / "llama.npy")
     np.testing.assert_allclose(logits, expected.reshape(logits.shape), atol=1e-4)
 
@@ -91,7 +141,7 @@ def json_tokens(path: Path) -> list[int]:
 
 def test_scores_match_the_logits(model: tabla.Model) -> None:
     tokens = model.tokenize(PROMPT)
-    logits = model.logits(tokens, "all").astype(np.float64)
+    logits = model.logits(tokens, rows="all").astype(np.float64)
     logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     expected = [logprobs[at, token] for at, token in enumerate(tokens[1:])]
     np.testing.assert_allclose(model.score(tokens), expected, atol=1e-3)
@@ -105,10 +155,10 @@ def test_sessions_are_saved_and_loaded(model: tabla.Model, tmp_path: Path) -> No
     with model.session() as session:
         session.prefill(PROMPT)
         session.save(file)
-        expected = session.generate(max_tokens=4).text
+        expected = session.generate(max_tokens=4, seed=0).text
     with tabla.Session.load(model, file) as again:
         assert again.tokens == model.tokenize(PROMPT)
-        assert again.generate(max_tokens=4).text == expected
+        assert again.generate(max_tokens=4, seed=0).text == expected
     with pytest.raises(tabla.IoError):
         tabla.Session.load(model, tmp_path / "none.session")
     file.write_bytes(file.read_bytes()[:-9])
@@ -122,7 +172,7 @@ def test_tokenizer_round_trips(model: tabla.Model) -> None:
     assert model.detokenize(tokens) == PROMPT
     assert b"".join(model.token_bytes(token) for token in tokens) == PROMPT.encode()
     assert model.tokenize("") == [model.info.bos_token]
-    assert model.stop_tokens() == [model.info.eos_token]
+    assert model.stop_token_ids() == [model.info.eos_token]
     assert model.detokenize(model.tokenize("é🙂", add_special=False)) == "é🙂"
     name = model.token_bytes(0).decode()
     assert model.tokenize(name, add_special=False, parse_special=True) == [0]
@@ -133,7 +183,8 @@ def test_unpickled_model_is_loaded_again(model: tabla.Model) -> None:
     with pickle.loads(pickle.dumps(model)) as again:
         assert again.info == model.info
         assert again.digest == model.digest
-        assert again.generate(PROMPT, max_tokens=3).text == model.generate(PROMPT, max_tokens=3).text
+        texts = [each.generate(PROMPT, max_tokens=3, seed=0).text for each in (model, again)]
+        assert texts[0] == texts[1]
 
 
 def test_model_information(model: tabla.Model) -> None:

@@ -1,0 +1,34 @@
+"""Names that differ between Python, which uses those of Hugging Face, vLLM and llama.cpp, and the C ABI."""
+
+from __future__ import annotations
+
+import re
+
+C_NAMES = {
+    "repetition_penalty": "repeat_penalty",
+    "repeat_last_n": "repeat_last",
+    "dry_penalty_last_n": "dry_last",
+    "dry_sequence_breakers": "dry_breakers",
+    "stop_token_ids": "stop_tokens",
+    "ignore_eos": "ignore_stops",
+    "logprobs": "log_probs",
+    "n_keep": "keep",
+    "draft_model": "draft",
+    "gpu_speculation": "multi_row_steps",
+    "prompt_name": "prompt",
+    "chat_template_kwargs": "variables",
+}
+"""Fields of C structs by their Python names. Other fields have the same name in both."""
+
+# A field without an underscore can also be a word of the message.
+_PYTHON_NAMES = {c: python for python, c in C_NAMES.items() if "_" in c}
+
+
+def c_name(name: str) -> str:
+    """Returns the name of a field in C."""
+    return C_NAMES.get(name, name)
+
+
+def with_python_names(message: str) -> str:
+    """Replaces names of C fields in an error message."""
+    return re.sub(r"\w+", lambda word: _PYTHON_NAMES.get(word[0], word[0]), message)
