@@ -148,10 +148,11 @@ def run(
     another model, task, option or column, it is a `ValueError`. Only one run at a time may write to
     a folder.
 
-    There are `actors` engines, each with `num_cpus` CPUs, which is also the default number of
-    threads, and `num_gpus` GPUs. `model`, `task`, `load` and `options` are those of `Predictor`. If
-    an engine dies, another one computes its rows again, one by one; a row with which this one also
-    dies is marked as failed. Every completed part is logged to `logging.getLogger("tabla")`.
+    There are at most `actors` engines, each with `num_cpus` CPUs, which is also the default number of
+    threads, and `num_gpus` GPUs. An engine computes `batch_size` rows at a time, so fewer rows need
+    fewer engines. `model`, `task`, `load` and `options` are those of `Predictor`. If an engine dies,
+    another one computes its rows again, one by one; a row with which this one also dies is marked as
+    failed. Every completed part is logged to `logging.getLogger("tabla")`.
     """
     options = dict(find_task(task).with_defaults(options))
     rows = prompts(source, column, key)
@@ -180,7 +181,7 @@ def run(
                 # The engine died, possibly after it had written the part.
                 errors = to.failed(part)
             if errors is None and len(part) > 1:
-                pool.retries.extend([row] for row in part)
+                pool.waiting.extendleft([row] for row in part)
                 continue
             if errors is None:
                 to.write(part, find_task(task).arrays([RuntimeError("the engine process died")]))
@@ -225,39 +226,36 @@ class _Engine:
 
 
 class _EnginePool:
-    """Pool of engines that replaces dead ones."""
+    """Pool of at most `size` engines. It starts them when parts wait for them, and replaces dead ones."""
 
     def __init__(self, create: Callable[[], Any], size: int) -> None:
-        self.retries: deque[Part] = deque()
+        self.waiting: deque[Part] = deque()
+        """The next parts. Parts that are computed again can be added."""
         self._create = create
+        self._size = size
         self._deaths = 0
-        self._engines: list[Any] = []
         self._idle: list[Any] = []
         self._running: dict[ray.ObjectRef[Any], tuple[Any, Part | None]] = {}
-        for _ in range(size):
-            self._start()
-
-    def _start(self) -> None:
-        engine = self._create()
-        self._engines.append(engine)
-        self._running[engine.start.remote()] = (engine, None)
+        """Engines that start or, with a part, work, by the result they will return."""
 
     def run(self, parts: Iterator[Part]) -> Iterator[tuple[Part, int | None]]:
-        """Assigns parts to idle engines, those of `retries` first. Yields each completed part with the number
-        of failed rows, or `None` if its engine died."""
-        part: Part | None = None
+        """Assigns parts to engines. Yields each completed part with the number of failed rows, or `None` if its
+        engine died."""
         while True:
-            part = part or (self.retries.popleft() if self.retries else next(parts, None))
-            if part and self._idle:
-                engine = self._idle.pop()
+            # As many as engines, so that all of them start at the same time.
+            self.waiting.extend(islice(parts, max(0, self._size - len(self.waiting))))
+            while self.waiting and self._idle:
+                engine, part = self._idle.pop(), self.waiting.popleft()
                 self._running[engine.write.remote(part)] = (engine, part)
-                part = None
-            elif part or any(given for _, given in self._running.values()):
-                given, failed = self._wait()
-                if given is not None:
-                    yield given, failed
-            else:
+            starting = sum(part is None for _, part in self._running.values())
+            for _ in range(min(self._size - len(self._running), len(self.waiting) - starting)):
+                engine = self._create()
+                self._running[engine.start.remote()] = (engine, None)
+            if not self.waiting and starting == len(self._running):
                 return
+            given, failed = self._wait()
+            if given is not None:
+                yield given, failed
 
     def _wait(self) -> tuple[Part | None, int | None]:
         [ref], _ = ray.wait(list(self._running))
@@ -269,18 +267,14 @@ class _EnginePool:
             self._deaths += 1
             if given is None and self._deaths > DEATHS:
                 raise
-            self._start()
             return given, None
         self._deaths = 0
         self._idle.append(engine)
         return given, failed
 
     def shutdown(self) -> None:
-        """Kills all engines that have started; the others end with their handles."""
-        # Ray can leak the CPUs of an actor that is killed while it is being created (ray#27743).
-        starting = [engine for engine, part in self._running.values() if part is None]
-        for engine in self._engines:
-            if engine not in starting:
-                ray.kill(engine)
-        self._engines.clear()
+        """Kills all engines, including those that are starting, which would hold their CPUs until then."""
+        for engine in [*self._idle, *(engine for engine, _ in self._running.values())]:
+            ray.kill(engine)
+        self._idle.clear()
         self._running.clear()

@@ -137,7 +137,7 @@ def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
     with pytest.raises(tabla.ArgumentError, match="repeat_last_n must be in the range 0 to 4294967295, got -1"):
         model.generate("Once", repeat_last_n=-1)
     with pytest.raises(tabla.ArgumentError, match="^logprobs must be in the range -2147483648 to 2147483647"):
-        _options.Struct("TablaGenerateOptions").put("logprobs", 2**31)
+        _c.Struct("TablaGenerateOptions").put("logprobs", 2**31)
     with pytest.raises(tabla.ArgumentError, match="^temperature=1000.*: int too large"):
         model.generate("Once", temperature=10**400)
     with pytest.raises(tabla.ArgumentError, match="^logprobs must be at most 20"):

@@ -313,6 +313,31 @@ def test_run_fails_if_engines_cannot_start(
     assert sorted(os.listdir(tmp_path / "out")) == ["_tabla.json"]
 
 
+def test_only_needed_engines_start(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counted(tabla.ray._Engine):
+        def start(self) -> None:
+            (tmp_path / f"{os.getpid()}.started").touch()
+            super().start()
+
+    monkeypatch.setattr(tabla.ray, "_Engine", Counted)
+    source, output = str(tmp_path / "in"), str(tmp_path / "out")
+    write_prompts(tmp_path / "in", 4)
+    assert run(source, output, actors=2, batch_size=4, **SHORT) == Summary(rows=4, failed=0, kept=0)
+    assert len(list(tmp_path.glob("*.started"))) == 1
+    assert run(source, output, actors=2, batch_size=4, **SHORT) == Summary(rows=0, failed=0, kept=4)
+    assert len(list(tmp_path.glob("*.started"))) == 1
+    # Its engines are killed, and do not hold their CPUs.
+    wait_for_cpus()
+
+
+def wait_for_cpus() -> None:
+    """Waits until Ray has ended its actors."""
+    while untyped.available_resources().get("CPU") != 2:
+        time.sleep(0.1)
+
+
 def test_interrupted_run_is_resumed(cluster: str, tmp_path: Path) -> None:
     prompts = write_prompts(tmp_path / "in", 40)
     source, output = str(tmp_path / "in"), tmp_path / "out"
@@ -328,8 +353,7 @@ def test_interrupted_run_is_resumed(cluster: str, tmp_path: Path) -> None:
         time.sleep(0.01)
     driver.kill()
     driver.wait()
-    while untyped.available_resources().get("CPU") != 2:  # until Ray has ended its actors
-        time.sleep(0.1)
+    wait_for_cpus()
     before = {part: part.stat().st_mtime_ns for part in output.glob("[!.]*.parquet")}
     completed = len(rows_of(output))
     assert 2 <= completed < 40
