@@ -61,12 +61,12 @@ LONG = "The fox " * 100
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Starts a local cluster with two CPUs. Returns its address."""
+    """Starts a local cluster with four CPUs, of which the tests use two. Returns its address."""
     here = os.getcwd()
     # Ray's processes import from the folder that it is started in; the current one has the package's source.
     os.chdir(tmp_path_factory.mktemp("cluster"))
     context: Any = ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
+        num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
     )
     os.chdir(here)
     untyped.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this module is not importable there
