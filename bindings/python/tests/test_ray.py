@@ -53,6 +53,8 @@ PROGRAMS = {
     "docs/ray.md": "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)),
     **{path.name: path.read_text(encoding="utf-8") for path in EXAMPLES},
 }
+CPUS = 4
+"""CPUs of the cluster: those of two engines, and some for the tasks of Ray Data."""
 LOAD = {"device": "cpu", "max_context": 64, "threads": 1}
 SHORT: dict[str, Any] = {"load": LOAD, "max_tokens": 4}
 LONG = "The fox " * 100
@@ -61,12 +63,12 @@ LONG = "The fox " * 100
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Starts a local cluster with four CPUs, of which the tests use two. Returns its address."""
+    """Starts a local cluster. Returns its address."""
     here = os.getcwd()
     # Ray's processes import from the folder that it is started in; the current one has the package's source.
     os.chdir(tmp_path_factory.mktemp("cluster"))
     context: Any = ray.init(
-        num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
+        num_cpus=CPUS, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False
     )
     os.chdir(here)
     untyped.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this module is not importable there
@@ -333,9 +335,12 @@ def test_only_needed_engines_start(
 
 
 def wait_for_cpus() -> None:
-    """Waits until Ray has ended its actors."""
-    while untyped.available_resources().get("CPU") != 2:
+    """Waits until Ray has ended its actors. Fails after a minute."""
+    for _ in range(600):
+        if untyped.available_resources().get("CPU") == CPUS:
+            return
         time.sleep(0.1)
+    pytest.fail(f"engines hold CPUs: {untyped.available_resources()}")
 
 
 def test_interrupted_run_is_resumed(cluster: str, tmp_path: Path) -> None:
