@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::{self, Level, Options};
-use tabla::exec::state::{Row, SAMPLER_OFF, Sampler, State};
+use tabla::exec::cpu::{self, Level, LinkOptions};
+use tabla::exec::state::SAMPLER_OFF;
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{
     Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
 };
 use tabla::op::pages::Pages;
+use tabla::op::params::{Row, Sampler, State};
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::{BufferId, Table};
 use tabla::{plan, quant};
@@ -52,12 +53,11 @@ fn main() {
                 let quantized = dtype.facts().block > 1;
                 let name = format!("{} {dtype} {precision:?}", level.name());
                 if (quantized || precision == Precision::Fast) && selected(&name) {
-                    let options = Options {
-                        threads,
-                        level: Some(level),
-                        precision,
-                        packed: true,
-                    };
+                    let options = LinkOptions::default()
+                        .threads(threads)
+                        .level(level)
+                        .precision(precision)
+                        .packed(true);
                     gemv(&name, dtype, &options);
                     gemm(&name, dtype, &options);
                 }
@@ -126,13 +126,13 @@ fn pages() -> Pages {
     Pages::new(1, 4096, &[], 1)
 }
 
-fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor> {
+fn link(model: &Arc<Model>, table: Table, options: &LinkOptions) -> Box<dyn Executor> {
     let program = Program {
         tables: Arc::from([table]),
         tensors: model.clone(),
     };
     let mut slots = program.tables.iter().flat_map(|table| &table.slots);
-    let paged = slots.any(|slot| slot.place == BufferId::Pages);
+    let paged = slots.any(|slot| slot.buffer == BufferId::Pages);
     let mut executor = cpu::link(program, options).expect("link");
     if paged {
         let table = pages().in_order(1);
@@ -147,7 +147,7 @@ fn link(model: &Arc<Model>, table: Table, options: &Options) -> Box<dyn Executor
 fn compile(
     model: &Model,
     tokens: u32,
-    options: &Options,
+    options: &LinkOptions,
     emit: impl Fn(&mut Builder<'_>),
 ) -> Table {
     let shape = Shape {
@@ -168,7 +168,7 @@ fn compile(
 
 fn start(executor: &mut dyn Executor, live: u32, position: u32) {
     let state = State {
-        live,
+        active_rows: live,
         context: 4096,
         ..State::default()
     };
@@ -214,7 +214,7 @@ fn time(mut run: impl FnMut()) -> [f64; 2] {
 }
 
 /// Returns the read bandwidth in GB/s with all threads and the loads of the level's kernels.
-fn probe(bytes: &[u8], options: &Options) -> [f64; 2] {
+fn probe(bytes: &[u8], options: &LinkOptions) -> [f64; 2] {
     let level = options.level.expect("benchmarks set a level");
     let lines = bytes.len().div_ceil(64 * options.threads.max(1) as usize);
     let read = |bytes| black_box(cpu::read(level, bytes).expect("an available level"));
@@ -230,7 +230,7 @@ fn probe(bytes: &[u8], options: &Options) -> [f64; 2] {
     times.map(|t| bytes.len() as f64 / t / 1e9)
 }
 
-fn gemv(name: &str, dtype: DType, options: &Options) {
+fn gemv(name: &str, dtype: DType, options: &LinkOptions) {
     let (rows, cols) = (98_304, 2048);
     let mut model = Model::default();
     model.add("w", dtype, rows, cols);
@@ -252,7 +252,7 @@ fn gemv(name: &str, dtype: DType, options: &Options) {
     );
 }
 
-fn gemm(name: &str, dtype: DType, options: &Options) {
+fn gemm(name: &str, dtype: DType, options: &LinkOptions) {
     let (rows, cols, tokens) = (2048, 2048, 128);
     let mut model = Model::default();
     model.add("w", dtype, rows, cols);
@@ -347,11 +347,9 @@ fn forward(b: &mut Builder<'_>) {
 }
 
 fn decode(dtype: DType, threads: u32) {
-    let options = Options {
-        threads,
-        level: Some(Level::best().expect("an available level")),
-        ..Options::default()
-    };
+    let options = LinkOptions::default()
+        .threads(threads)
+        .level(Level::best().expect("an available level"));
     let model = llama(dtype);
     let single = compile(&model, 1, &options, |b| {
         forward(b);
@@ -383,10 +381,7 @@ fn decode(dtype: DType, threads: u32) {
 
 /// Benchmarks the commands of a sampling stage with 150,000 logits.
 fn sampling(name: &str, threads: u32, stage: fn(&mut Builder<'_>, u32)) {
-    let options = Options {
-        threads,
-        ..Options::default()
-    };
+    let options = LinkOptions::default().threads(threads);
     let vocab = 150_000;
     let model = Model::default();
     let table = compile(&model, 1, &options, |b| stage(b, vocab));

@@ -48,7 +48,7 @@ fn main() {
         "tokens", "grammar", "masks", "median", "p90", "p99", "max"
     );
     for source in sources {
-        let tokenizer = Arc::new(tabla::load_tokenizer(&source).expect("a vocabulary"));
+        let tokenizer = Arc::new(tabla::tools::load_tokenizer(&source).expect("a vocabulary"));
         let start = Instant::now();
         let engine = GrammarEngine::new(&tokenizer).expect("an engine");
         let created = start.elapsed();

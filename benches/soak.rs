@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::Grammar;
-use tabla::{
-    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Model, Sampling, Session, Source,
-    SpeculateOptions,
-};
+use tabla::{ErrorKind, GenerateOptions, Model, Sampling, Session, Source, SpeculateOptions};
 
 /// Number of slots of the model, far fewer than sessions.
 const SEQUENCES: u32 = 8;
@@ -46,18 +44,17 @@ fn main() {
     let (minutes, threads) = (number(0, 10), number(1, 64));
     let path = args.get(2).map(PathBuf::from);
     let source = path.map_or(Source::BuiltIn, Source::Path);
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        sequences: SEQUENCES,
-        context: 512,
-        ..LoadOptions::default()
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .sequences(SEQUENCES)
+        .context(512);
+    let load = |options: &LoadOptions| {
+        Model::builder(source.clone())
+            .options(options.clone())
+            .load()
     };
-    let load = |options: &LoadOptions| tabla::load(&source, options, &mut |_| {});
     let model = load(&options).expect("load the model");
-    let draft = load(&LoadOptions {
-        sequences: 2,
-        ..options
-    });
+    let draft = load(&options.sequences(2));
     let draft = draft.expect("load the draft model");
     let folder = std::env::temp_dir().join(format!("tabla-soak-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("create the folder");
@@ -124,37 +121,29 @@ fn generate(session: &mut Session, draft: &Model, random: &mut Random, count: &C
             .compile_grammar(&grammar)
             .expect("a grammar")
     };
-    let options = GenerateOptions {
-        sampling: match random.below(4) {
+    let options = GenerateOptions::default()
+        .sampling(match random.below(4) {
             0 => Sampling::GREEDY,
-            1 => Sampling {
-                mirostat_tau: 4.0,
-                ..Sampling::default()
-            },
-            seed => Sampling {
-                seed: seed as u64,
-                ..Sampling::default()
-            },
-        },
-        max_tokens: u32::try_from(1 + random.below(100)).expect("small"),
-        grammar: (random.below(5) == 0).then(grammar),
-        speculate: match random.below(4) {
+            1 => Sampling::default().mirostat_tau(4.0),
+            seed => Sampling::default().seed(seed as u64),
+        })
+        .max_tokens(u32::try_from(1 + random.below(100)).expect("small"))
+        .grammar((random.below(5) == 0).then(grammar))
+        .speculate(match random.below(4) {
             0 | 1 => SpeculateOptions::Off,
             2 => SpeculateOptions::Lookup,
             _ => SpeculateOptions::Draft(draft.clone()),
-        },
-        ..GenerateOptions::default()
-    };
+        });
     let cancel = session.canceller();
     let end = random.below(150);
     let method = random.below(3);
-    let mut answer = session.answer(&options).expect("start the answer");
+    let mut answer = session.generate(&options).expect("start the answer");
     if random.below(8) == 0 {
         // Fills the output queue, so that the slot is given to another session.
         thread::sleep(Duration::from_millis(20));
     }
     let (mut received, mut ended) = (0, false);
-    while let Some(piece) = answer.next().expect("the next piece") {
+    while let Some(piece) = answer.next_piece().expect("the next piece") {
         received += u64::from(!piece.text.is_empty());
         if received == end as u64 && !ended {
             ended = true;
@@ -199,22 +188,20 @@ fn resident() -> Option<u64> {
 
 /// Generates one answer per slot concurrently.
 fn use_every_slot(model: &Model) {
-    let options = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let options = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .ignore_stops(true);
     let mut sessions: Vec<Session> = (0..SEQUENCES)
         .map(|_| Session::new(model.clone()))
         .collect();
     let answers = sessions.iter_mut().zip(1..).map(|(session, id)| {
         session.prefill(&[id], &mut |_, _| {}).expect("prefill");
-        session.answer(&options).expect("start the answer")
+        session.generate(&options).expect("start the answer")
     });
     let mut answers: Vec<_> = answers.collect();
     for _ in 0..100 {
         for answer in &mut answers {
-            let piece = answer.next().expect("the next piece");
+            let piece = answer.next_piece().expect("the next piece");
             assert!(piece.is_some(), "the context is not full");
         }
     }

@@ -6,27 +6,23 @@
 #![expect(clippy::print_stdout, reason = "a benchmark that prints results")]
 
 use std::path::PathBuf;
-use tabla::{
-    DeviceChoice, GenerateOptions, LoadOptions, Model, Sampling, Session, Source, SpeculateOptions,
-};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{GenerateOptions, Model, Sampling, Session, Source, SpeculateOptions};
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "a benchmark, from arguments to the table"
-)]
 fn main() {
     let args = std::env::args().skip(1).filter(|a| a != "--bench");
     let args: Vec<String> = args.collect();
     let number = |at: usize, default| args.get(at).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (tokens, rounds) = (number(1, 256_u32), number(2, 7_u32));
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: tokens + 256,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(tokens + 256);
     let open = |path: Option<&String>| {
         let source = path.map_or(Source::BuiltIn, |path| Source::Path(PathBuf::from(path)));
-        tabla::load(&source, &options, &mut |_| {}).expect("load the model")
+        Model::builder(source)
+            .options(options.clone())
+            .load()
+            .expect("load the model")
     };
     let model = open(args.first());
     let mut drafters = vec![("lookup", SpeculateOptions::Lookup)];
@@ -35,13 +31,11 @@ fn main() {
     }
     // "one": a large bias repeats one token, the best case of speculation. "greedy": repeats some
     // text. "random": at this temperature all tokens are about equally likely, the worst case.
-    let uniform = Sampling {
-        temperature: 100.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        ..Sampling::default()
-    };
+    let uniform = Sampling::default()
+        .temperature(100.0)
+        .top_k(0)
+        .top_p(1.0)
+        .min_p(0.0);
     let texts = [
         ("one", Sampling::GREEDY, vec![(7, 1e4)]),
         ("greedy", Sampling::GREEDY, Vec::new()),
@@ -56,24 +50,19 @@ fn main() {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut count = tabla::DraftStats::default();
             for round in 0..rounds {
-                let sampling = Sampling {
-                    seed: round.into(),
-                    ..*sampling
-                };
+                let sampling = sampling.seed(round.into());
                 let mut runs = [
                     (&mut with, speculate),
                     (&mut without, &SpeculateOptions::Off),
                 ];
                 runs.rotate_left((round % 2) as usize);
                 for (rates, speculate) in runs {
-                    let options = GenerateOptions {
-                        sampling,
-                        logit_bias: logit_bias.clone(),
-                        speculate: speculate.clone(),
-                        max_tokens: tokens,
-                        ignore_stops: true,
-                        ..GenerateOptions::default()
-                    };
+                    let options = GenerateOptions::default()
+                        .sampling(sampling)
+                        .logit_bias(logit_bias.clone())
+                        .speculate(speculate.clone())
+                        .max_tokens(tokens)
+                        .ignore_stops(true);
                     let (rate, drafts) = run(&model, &options);
                     rates.push(rate);
                     count += drafts;
@@ -98,7 +87,7 @@ fn run(model: &Model, options: &GenerateOptions) -> (f64, tabla::DraftStats) {
     let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
     session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
     let stats = session
-        .generate(options, &mut |_| tabla::Flow::Continue)
+        .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
         .expect("generate");
     (
         f64::from(stats.tokens) / stats.took.as_secs_f64(),

@@ -3,7 +3,7 @@
 //
 // ids: [tokens].  history: [sequences, context], token by position.  A row is finished if its token
 // is a stop token of its sequence or its position is outside the context: it is swapped with the
-// last active row, and state.live decreases.  One workgroup; its first lane swaps rows.
+// last active row, and state.active_rows decreases.  One workgroup; its first lane swaps rows.
 
 #import state
 #import sampler
@@ -38,7 +38,7 @@ fn advance(row: Row, token: u32) -> Row {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_index) lane: u32) {
-    let live = min(params.tokens, state.live);
+    let live = min(params.tokens, state.active_rows);
     for (var t = lane; t < live; t += WG) {
         let row = advance(state.row[t], ids[t]);
         state.row[t] = row;
@@ -61,6 +61,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         state.row[t] = state.row[end];
         state.row[end] = row;
     }
-    state.live = end;
+    state.active_rows = end;
     state.step += 1u;
 }

@@ -24,7 +24,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let token = group.y;
-    if (token >= min(params.tokens, state.live)) {
+    if (token >= min(params.tokens, state.active_rows)) {
         return;
     }
     // If no value is above -inf, the result is the lowest id of a -inf, and 0 if all are NaN.

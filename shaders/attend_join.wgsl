@@ -24,7 +24,7 @@ fn main(
 ) {
     let token = group.y;
     let head = unit_of(group, groups);
-    if (token >= min(params.tokens, state.live) || head >= params.heads) {
+    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
         return;
     }
     let seen = min(min(state.row[token].position + 1u, state.context), params.window);

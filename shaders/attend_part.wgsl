@@ -69,7 +69,7 @@ fn main(
     let fours = (each + 3u) / 4u;
     let part = unit % params.parts;
     let kv_head = unit / params.parts / fours;
-    if (token >= min(params.tokens, state.live) || kv_head >= params.kv_heads) {
+    if (token >= min(params.tokens, state.active_rows) || kv_head >= params.kv_heads) {
         return;
     }
     let row = state.row[token];

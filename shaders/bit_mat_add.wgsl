@@ -26,7 +26,7 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     lane: Lane,
 ) {
-    let live = min(params.tokens, state.live);
+    let live = min(params.tokens, state.active_rows);
     let first = unit_of(group, groups) * UNITS;
     let token = group.y * TOKENS;
     if (token >= live || first >= params.rows) {

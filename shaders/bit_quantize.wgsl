@@ -55,7 +55,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let t = group.y;
-    if (t >= min(params.tokens, state.live)) {
+    if (t >= min(params.tokens, state.active_rows)) {
         return;
     }
     if (lane == 0u) {

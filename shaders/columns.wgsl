@@ -22,7 +22,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.live) || i >= params.dim) {
+    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
         return;
     }
     y[group.y * params.dim + i] = x[group.y * params.width + params.offset + i];

@@ -24,7 +24,7 @@ fn main(
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
     let t = group.y;
-    if (t >= min(params.tokens, state.live) || i >= params.dim) {
+    if (t >= min(params.tokens, state.active_rows) || i >= params.dim) {
         return;
     }
     var sum = y[t * params.dim + i];

@@ -54,7 +54,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let token = group.y;
-    if (token >= min(params.tokens, state.live)) {
+    if (token >= min(params.tokens, state.active_rows)) {
         return;
     }
     let base = token * params.vocab;

@@ -22,7 +22,7 @@ var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.live)) {
+    if (group.y >= min(params.tokens, state.active_rows)) {
         return;
     }
     let sequence = state.row[group.y].sequence;

@@ -33,7 +33,7 @@ fn main(
 ) {
     let t = group.y;
     let i = unit_of(group, groups) * WG + lane;
-    if (t >= min(params.tokens, state.live) || i >= blocks()) {
+    if (t >= min(params.tokens, state.active_rows) || i >= blocks()) {
         return;
     }
     // Wraps around to a value out of range for rows before `first`.

@@ -31,7 +31,7 @@ fn main(
     let pair = group.y;
     let each = params.rows / params.experts;
     let first = unit_of(group, groups) * UNITS;
-    if (pair >= min(params.tokens, state.live) * params.k || first >= each) {
+    if (pair >= min(params.tokens, state.active_rows) * params.k || first >= each) {
         return;
     }
     // Wraps around to a value out of range for experts before `first`.

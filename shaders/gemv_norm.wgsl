@@ -39,7 +39,7 @@ fn main(
     lane: Lane,
 ) {
     let first = unit_of(group, groups) * UNITS;
-    if (state.live == 0u || first >= params.rows) {
+    if (state.active_rows == 0u || first >= params.rows) {
         return;
     }
     let sums = mat_vec(first, 0u, lane);

@@ -68,7 +68,7 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     lane: Lane,
 ) {
-    let pairs = min(params.tokens, state.live) * params.k;
+    let pairs = min(params.tokens, state.active_rows) * params.k;
     let expert = unit_of(group, groups);
     if (pairs == 0u || expert > params.experts) {
         return;

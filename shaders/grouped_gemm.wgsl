@@ -61,7 +61,7 @@ fn main(
     let row = unit_of(group, groups) * UNITS;
     let tile = group.y * (2u + params.tile);
     let count = tiles[tile + 1u];
-    if (state.live == 0u || count == 0u || row >= each) {
+    if (state.active_rows == 0u || count == 0u || row >= each) {
         return;
     }
     // Wraps around to a value out of range for experts before `first`.

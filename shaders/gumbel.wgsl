@@ -28,7 +28,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.live) || i >= params.vocab) {
+    if (group.y >= min(params.tokens, state.active_rows) || i >= params.vocab) {
         return;
     }
     let row = state.row[group.y];

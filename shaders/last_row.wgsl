@@ -22,7 +22,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
-    let live = min(params.tokens, state.live);
+    let live = min(params.tokens, state.active_rows);
     if (live == 0u || i >= params.dim) {
         return;
     }

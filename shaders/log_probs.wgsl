@@ -37,7 +37,7 @@ fn before(value: f32, id: u32, other: f32, other_id: u32) -> bool {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.live)) {
+    if (group.y >= min(params.tokens, state.active_rows)) {
         return;
     }
     let sequence = state.row[group.y].sequence;

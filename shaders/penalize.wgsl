@@ -32,7 +32,7 @@ fn main(
 ) {
     let first = unit_of(group, groups) * UNITS;
     let token = group.y;
-    if (token >= min(params.tokens, state.live) || first >= params.vocab) {
+    if (token >= min(params.tokens, state.active_rows) || first >= params.vocab) {
         return;
     }
     atomicStore(&counts[lane], 0u);

@@ -24,7 +24,7 @@ fn main(
     lane: Lane,
 ) {
     let unit = unit_of(group, groups);
-    if (group.y >= min(params.tokens, state.live) || unit >= params.groups) {
+    if (group.y >= min(params.tokens, state.active_rows) || unit >= params.groups) {
         return;
     }
     let base = (group.y * params.groups + unit) * params.dim;

@@ -25,7 +25,7 @@ fn main(
 ) {
     let head = unit_of(group, groups);
     let token = group.y;
-    if (token >= min(params.tokens, state.live) || head >= params.heads) {
+    if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
         return;
     }
     let position = state.row[token].position;

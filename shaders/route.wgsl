@@ -32,7 +32,7 @@ fn main(
     lane: Lane,
 ) {
     let t = group.y;
-    if (t >= min(params.tokens, state.live)) {
+    if (t >= min(params.tokens, state.active_rows)) {
         return;
     }
     let row = t * params.experts;

@@ -66,7 +66,7 @@ fn main(
 ) {
     let head = unit_of(group, groups);
     let token = group.y;
-    let live = min(params.tokens, state.live);
+    let live = min(params.tokens, state.active_rows);
     if (token >= live || head >= params.heads) {
         return;
     }

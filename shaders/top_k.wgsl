@@ -30,7 +30,7 @@ fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    if (group.y >= min(params.tokens, state.live)) {
+    if (group.y >= min(params.tokens, state.active_rows)) {
         return;
     }
     let k = samplers[state.row[group.y].sequence].top_k;

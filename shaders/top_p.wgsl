@@ -34,7 +34,7 @@ fn weight_of(v: f32) -> u32 {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    if (group.y >= min(params.tokens, state.live)) {
+    if (group.y >= min(params.tokens, state.active_rows)) {
         return;
     }
     let top_p = samplers[state.row[group.y].sequence].top_p;

@@ -1,66 +1,94 @@
-//! Tabla runs language, embedding and speech models on CPUs and GPUs. It loads a GGUF or
+//! Tabla runs language, embedding and reranking models on CPUs and GPUs. It loads a GGUF or
 //! safetensors model, compiles it once into flat tables of
 //! [`DispatchCmd`](op::table::DispatchCmd)s, and replays one table per token.
 //!
 //! ```no_run
 //! use tabla::text::EncodeOptions;
-//! use tabla::{Flow, GenerateOptions, LoadOptions, Session, Source};
+//! use tabla::{GenerateOptions, Model, Sampling, Session};
 //!
-//! let model = tabla::load(&Source::BuiltIn, &LoadOptions::default(), &mut |_| {})?;
+//! let model = Model::builder("model.gguf")
+//!     .context(8192)
+//!     .on_progress(|progress| eprintln!("{}", progress.stage.name()))
+//!     .load()?;
 //! let mut session = Session::new(model);
 //! let prompt = session.tokenizer().encode("Once upon a time", EncodeOptions::PROMPT)?;
 //! session.prefill(&prompt, &mut |_, _| {})?;
-//! session.generate(&GenerateOptions::default(), &mut |piece| {
-//!     print!("{}", piece.text);
-//!     Flow::Continue
-//! })?;
+//! let options = GenerateOptions::default()
+//!     .max_tokens(64)
+//!     .sampling(Sampling::default().seed(7));
+//! for piece in session.generate(&options)? {
+//!     print!("{}", piece?.text);
+//! }
 //! # Ok::<(), tabla::Error>(())
 //! ```
+//!
+//! [`Model::load`] loads a model with the default options, and a [`Session`] is one sequence of its
+//! tokens. [`Generation::next_piece`] returns the pieces of a generation without allocating memory.
+//! [`Batch`] generates for many prompts on one thread.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`load`] | options and progress of loading, devices of the machine |
+//! | [`text`] | tokenizers, chat templates, tool calls, grammars |
+//! | [`embed`] | embeddings and reranking |
+//! | [`tools`] | inspection, quantization, conversion, tuning and comparison of models |
+//! | [`format`](mod@format), [`dtype`], [`quant`] | model files, storage types and their codecs |
+//! | [`op`], [`plan`], [`exec`], [`device`] | operations, tables, and the devices that replay them |
 
-pub mod arch;
-pub mod exec;
-
+mod arch;
+mod builder;
+mod cancel;
 mod decode;
-mod load;
+pub mod exec;
+pub mod load;
 mod model;
 mod output;
+mod sync;
 
-pub use tabla_core::{device, dtype, error, op, plan};
+use tabla_core::error;
+pub use tabla_core::{device, dtype, op, plan};
 pub use tabla_format as format;
 pub use tabla_quant as quant;
 pub use tabla_text as text;
 
-#[doc(hidden)]
-pub use decode::AnswerState;
+pub use builder::ModelBuilder;
+pub use cancel::Cancel;
 pub use decode::{
-    Answer, Batch, BatchEvent, BatchPiece, Cancel, DraftStats, EmbedOptions, Finish, Flow,
-    GenerateOptions, LogProb, Model, Overflow, Piece, RerankOptions, Sampling, Session,
-    SpeculateOptions, Stats,
+    Batch, BatchEvent, BatchPiece, DraftStats, Finish, GenerateOptions, Generation, LogProb, Model,
+    Overflow, OwnedPiece, Piece, Sampling, Session, SpeculateOptions, StartError, Stats,
 };
-pub use device::{AdapterFacts, DeviceKind, Devices, GpuFeatures, Precision, Profile, Replay};
-pub use error::{Error, ErrorKind, Result};
-pub use load::{
-    CACHE_TYPES, CONTEXT_DEFAULT, CommandGroup, Comparison, ConversionReport, DeviceChoice,
-    Difference, ExportOptions, HEAD_TYPES, HiddenStates, LayerDifference, LoadOptions,
-    MemoryEstimate, Progress, QUANT_MIXES, QuantMix, QuantizeOptions, SEQUENCES_MAX, STAGES,
-    Source, Speedup, Stage, StepTables, TensorReport, TuneReport, Tuning, WeightMemory, compare,
-    compile, devices, estimate, export, hidden_states, load_chat_templates, load_tokenizer,
-    open_directory, quantize, tune,
-};
-pub use model::{Embedding, Facts, Pooling, TableId, Tuned};
-pub use op::sampler::SamplerKind;
+pub use error::{Context, Error, ErrorKind, Result, bail};
+pub use load::source::Source;
+pub use model::{Facts, TableId, Tuned};
 
-/// Loads a model and starts the thread that owns its device. `report` receives the progress of
-/// loading.
-///
-/// # Errors
-///
-/// The message names the stage that failed, as in `stage 3 format: ...`. All resources are released
-/// on failure.
-pub fn load(
-    source: &Source,
-    options: &LoadOptions,
-    report: &mut dyn FnMut(&Progress),
-) -> Result<Model> {
-    Model::new(load::load(source, options, report)?)
+/// Embeddings and reranking: [`Session::embed`] and [`Session::rerank`].
+pub mod embed {
+    pub use crate::decode::{EmbedOptions, RerankOptions};
+    pub use crate::model::{Embedding, Pooling};
+}
+
+/// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison.
+pub mod tools {
+    pub use crate::load::compare::{Comparison, Difference, compare};
+    pub use crate::load::hidden::{HiddenStates, LayerDifference, hidden_states};
+    pub use crate::load::inspect::{
+        MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
+    };
+    pub use crate::load::quantize::{
+        ConversionReport, ExportOptions, QUANT_MIXES, QuantMix, QuantizeOptions, TensorReport,
+        export, quantize,
+    };
+    pub use crate::load::tune::{CommandGroup, Speedup, TuneReport, tune};
+    pub use crate::load::tuning::Tuning;
+}
+
+/// The examples of the documentation, which the documentation tests compile.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/sampling.md")]
+    mod sampling {}
+    #[doc = include_str!("../docs/structure.md")]
+    mod structure {}
 }

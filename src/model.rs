@@ -4,7 +4,8 @@ use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Upload};
 use crate::op::builder::FEW_TOKENS;
-use crate::op::pages::{PAGE, Pages};
+use crate::op::pages::Pages;
+use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ pub struct Facts {
     pub device: String,
     /// Reason for the fallback to the CPU where a GPU was preferred.
     pub fallback: Option<String>,
-    /// Whether the tables use the results of [`tune`](crate::tune).
+    /// Whether the tables use the results of [`tune`](crate::tools::tune).
     pub tuned: Tuned,
     /// Upload to a GPU; `None` on a CPU.
     pub upload: Option<Upload>,
@@ -154,6 +155,9 @@ pub struct Embedding {
 pub(crate) struct LinkedTables {
     /// Executor that replays the tables.
     pub(crate) executor: Box<dyn Executor>,
+    /// The GPU, for tests of device loss.
+    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    pub(crate) gpu: Option<crate::exec::gpu::Device>,
     /// Tables, each named after a [`TableId`].
     pub(crate) tables: Arc<[Table]>,
     /// Page layout of the KV cache.
@@ -185,7 +189,7 @@ impl LinkedTables {
     /// Returns the bytes of a page in this buffer, and whether its layer has a sliding window;
     /// `None` if the buffer is not a KV cache.
     pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
-        let cache = matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_));
+        let cache = matches!(slot.buffer, BufferId::Keys(_) | BufferId::Values(_));
         let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
         let bytes = usize::try_from(bytes?).ok()?;
         cache.then_some((bytes, slot.rows != self.pages.whole_pool * PAGE))

@@ -7,13 +7,13 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tabla::device::Replay;
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::EncodeOptions;
-use tabla::{
-    DeviceChoice, Flow, GenerateOptions, LoadOptions, Overflow, Replay, Sampling, Session, Source,
-    SpeculateOptions,
-};
+use tabla::{GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions};
 
 struct Counting;
 
@@ -146,30 +146,23 @@ fn allocations(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.load(Ordering::SeqCst) - before
 }
 
-const SAMPLED: Sampling = Sampling {
-    temperature: 0.8,
-    top_k: 40,
-    top_p: 0.95,
-    min_p: 0.05,
-    repeat_penalty: 1.1,
-    repeat_last: 64,
-    seed: 1,
-    ..Sampling::GREEDY
-};
+const SAMPLED: Sampling = Sampling::GREEDY
+    .temperature(0.8)
+    .top_k(40)
+    .top_p(0.95)
+    .min_p(0.05)
+    .repeat_penalty(1.1)
+    .repeat_last(64)
+    .seed(1);
 
 /// Samplers of the full sampling stage, and Mirostat.
 const FULL: [Sampling; 2] = [
-    Sampling {
-        dry_multiplier: 0.8,
-        xtc_probability: 0.5,
-        top_n_sigma: 2.0,
-        typical_p: 0.9,
-        ..SAMPLED
-    },
-    Sampling {
-        mirostat_tau: 5.0,
-        ..SAMPLED
-    },
+    SAMPLED
+        .dry_multiplier(0.8)
+        .xtc_probability(0.5)
+        .top_n_sigma(2.0)
+        .typical_p(0.9),
+    SAMPLED.mirostat_tau(5.0),
 ];
 
 /// A single test, so that no concurrent test is counted.
@@ -180,12 +173,11 @@ fn generating_a_token_does_not_allocate() {
     if first != thread_id() {
         WATCHER.store(first, Ordering::Relaxed);
     }
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        threads: 2,
-        ..LoadOptions::default()
-    };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("load");
+    let options = LoadOptions::default().device(DeviceChoice::Cpu).threads(2);
+    let model = Model::builder(Source::BuiltIn)
+        .options(options.clone())
+        .load()
+        .expect("load");
     let mut session = Session::new(model);
     let prompt = session
         .tokenizer()
@@ -215,24 +207,22 @@ fn generating_a_token_does_not_allocate() {
         ];
         let mut on_piece = |piece: tabla::Piece<'_>| {
             bytes += piece.text.len();
-            Flow::Continue
+            ControlFlow::Continue(())
         };
         for (speculate, log_probs, limit) in cases {
             // An answer allocates its buffers once, independent of the number of tokens; some are
             // reused by the next answer.
             let [_, few, many] = [1, 8, 256].map(|max_tokens| {
-                let generate = GenerateOptions {
-                    sampling,
-                    max_tokens,
-                    ignore_stops: true,
-                    speculate: speculate.clone(),
-                    log_probs,
-                    ..GenerateOptions::default()
-                };
+                let generate = GenerateOptions::default()
+                    .sampling(sampling)
+                    .max_tokens(max_tokens)
+                    .ignore_stops(true)
+                    .speculate(speculate.clone())
+                    .log_probs(log_probs);
                 session.truncate(prompt.len());
                 allocations(|| {
                     session
-                        .generate(&generate, &mut on_piece)
+                        .generate_with(&generate, &mut on_piece)
                         .expect("generate");
                 })
             });
@@ -253,36 +243,35 @@ fn generating_a_token_does_not_allocate() {
 
 /// Batches of every width: sequences that finish one after another.
 fn check_batches(prompt: &[u32], options: &LoadOptions) {
-    let options = LoadOptions {
-        sequences: 20,
-        context: 128,
-        ..options.clone()
-    };
-    let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("load");
+    let options = options.clone().sequences(20).context(128);
+    let model = Model::builder(Source::BuiltIn)
+        .options(options)
+        .load()
+        .expect("load");
     let sessions = (0..20).map(|_| Session::new(model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
-    let generate = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let generate = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .ignore_stops(true);
     for (i, session) in sessions.iter_mut().enumerate() {
         let prompt = &prompt[..=i % prompt.len()];
         session.prefill(prompt, &mut |_, _| {}).expect("prefill");
     }
-    let answers = sessions.iter_mut().map(|session| session.answer(&generate));
+    let answers = sessions
+        .iter_mut()
+        .map(|session| session.generate(&generate));
     let mut answers: Vec<_> = answers
         .map(|answer| answer.expect("start the answer"))
         .collect();
     for answer in &mut answers {
-        answer.next().expect("the next piece");
+        answer.next_piece().expect("the next piece");
     }
     let count = allocations(|| {
         let mut active = true;
         while active {
             active = false;
             for answer in &mut answers {
-                active |= answer.next().expect("the next piece").is_some();
+                active |= answer.next_piece().expect("the next piece").is_some();
             }
         }
     });
@@ -304,12 +293,11 @@ fn golden(name: &str) -> Source {
 /// Generates more tokens than every window, and shifts the context.
 fn check_architecture(name: &str, options: &LoadOptions) {
     let source = golden(name);
-    let options = LoadOptions {
-        context: 96,
-        chunk_tokens: 8,
-        ..options.clone()
-    };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("load");
+    let options = options.clone().context(96).chunk_tokens(8);
+    let model = Model::builder(source.clone())
+        .options(options)
+        .load()
+        .expect("load");
     let mut session = Session::new(model);
     let prompt = [5, 6, 7, 8];
     for sampling in [Sampling::GREEDY, SAMPLED] {
@@ -336,7 +324,7 @@ fn check_architecture(name: &str, options: &LoadOptions) {
 const WGPU_PER_TOKEN_MAX: usize = 1000;
 
 fn check_gpu(source: &Source, prompt: &[u32]) {
-    let gpus = tabla::devices().expect("a CPU").gpus;
+    let gpus = tabla::load::devices().expect("a CPU").gpus;
     if gpus.is_empty() {
         println!("SKIPPED: GPU checks: no adapter was found");
         return;
@@ -356,7 +344,7 @@ const GROWTH_MAX: u64 = 392;
 /// Checks that memory does not grow over many tokens with context shifts. 10,000 tokens take a minute
 /// on a software GPU, so only `cargo xtask exhaustive` generates them, with both replay modes.
 fn soak() {
-    if tabla::devices().expect("a CPU").gpus.is_empty() {
+    if tabla::load::devices().expect("a CPU").gpus.is_empty() {
         println!("SKIPPED: soak test: no adapter was found");
         return;
     }
@@ -371,20 +359,18 @@ fn soak() {
         session
             .prefill(&[5, 6, 7, 8], &mut |_, _| {})
             .expect("prefill");
-        let generate = GenerateOptions {
-            sampling: SAMPLED,
-            max_tokens: tokens,
-            ignore_stops: true,
-            overflow: Overflow::Shift { keep: 4 },
-            ..GenerateOptions::default()
-        };
+        let generate = GenerateOptions::default()
+            .sampling(SAMPLED)
+            .max_tokens(tokens)
+            .ignore_stops(true)
+            .overflow(Overflow::Shift { keep: 4 });
         let (mut received, mut warm) = (0, None);
-        let stats = session.generate(&generate, &mut |_| {
+        let stats = session.generate_with(&generate, |_| {
             received += 1;
             if received == WARM {
                 warm = resident_bytes();
             }
-            Flow::Continue
+            ControlFlow::Continue(())
         });
         assert_eq!(stats.expect("generate").tokens, tokens);
         let Some((warm, after)) = warm.zip(resident_bytes()) else {
@@ -407,13 +393,16 @@ fn resident_bytes() -> Option<u64> {
 }
 
 fn gpu_session(source: &Source, replay: Replay) -> Session {
-    let options = LoadOptions {
-        device: DeviceChoice::Gpu,
-        replay,
-        context: 512,
-        ..LoadOptions::default()
-    };
-    Session::new(tabla::load(source, &options, &mut |_| {}).expect("load"))
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Gpu)
+        .replay(replay)
+        .context(512);
+    Session::new(
+        Model::builder(source.clone())
+            .options(options)
+            .load()
+            .expect("load"),
+    )
 }
 
 fn check_encoded(source: &Source, prompt: &[u32]) {
@@ -448,13 +437,11 @@ fn check_recorded(source: &Source, prompt: &[u32]) {
             }
         };
         let bursts = |session: &mut Session, max_tokens| {
-            let generate = GenerateOptions {
-                sampling,
-                max_tokens,
-                ignore_stops: true,
-                ..GenerateOptions::default()
-            };
-            let stats = session.generate(&generate, &mut |_| Flow::Continue);
+            let generate = GenerateOptions::default()
+                .sampling(sampling)
+                .max_tokens(max_tokens)
+                .ignore_stops(true);
+            let stats = session.generate_with(&generate, |_| ControlFlow::Continue(()));
             assert_eq!(stats.expect("generate").tokens, max_tokens);
         };
         // Records every range.

@@ -435,7 +435,7 @@ fn reference_finds_a_modified_layer() {
         );
 
         let source = tabla::Source::Path(model.clone());
-        let directory = tabla::open_directory(&source).expect("a model");
+        let directory = tabla::tools::open_directory(&source).expect("a model");
         let tensor = directory.tensor("blk.1.attn_k.weight").expect("a matrix");
         let at = usize::try_from(tensor.offset).expect("a small file");
         let mut bytes = std::fs::read(&model).expect("a model");

@@ -229,7 +229,7 @@ fn overrides_types_by_name() {
 fn writes_every_quantization() {
     let folder = Folder::new("all");
     let from = folder.write("in.gguf", whole());
-    for mix in tabla::QUANT_MIXES {
+    for mix in tabla::tools::QUANT_MIXES {
         let to = folder.path(mix.name);
         let report = report(&[&from, &to, mix.name]);
         let file = open(to.as_ref()).expect(mix.name);

@@ -2,7 +2,7 @@
 //! every thread interleaving.
 #![cfg(test)]
 
-#[path = "../../src/decode/cancel.rs"]
+#[path = "../../src/cancel.rs"]
 mod cancel;
 #[path = "../../src/decode/notifier.rs"]
 mod notifier;
@@ -38,8 +38,8 @@ mod engine {
     pub(super) struct Engine;
 }
 
-mod exec {
-    pub(crate) mod state {
+mod op {
+    pub(crate) mod params {
         #[derive(Debug)]
         pub(crate) struct LogProbs;
     }

@@ -8,7 +8,7 @@ struct Row {
 }
 
 struct State {
-    live: u32,            // number of active rows; 0 after generation has ended
+    active_rows: u32,     // number of active rows; 0 after generation has ended
     step: u32,            // number of sampling passes since generation began
     context: u32,         // context length: positions per sequence in the KV cache
     row: array<Row>,

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 /// Lists the kernel source files, sorted by name: the WGSL files of the root and of `lib`, and the
-/// lists `variants` and `forms`.
+/// lists `dtypes` and `variants`.
 pub(crate) fn files(root: &Path) -> Vec<(String, PathBuf)> {
-    let mut files: Vec<_> = ["forms", "variants"]
+    let mut files: Vec<_> = ["dtypes", "variants"]
         .map(|name| (name.to_string(), root.join(name)))
         .into();
     let mut folders = vec![root.to_path_buf()];

@@ -1,7 +1,7 @@
 //! GPU kernels in WGSL, and the expansion of their imports.
 //!
-//! A kernel is a file of the root directory, for a storage type (file `variants`), in the default
-//! form or in a kernel variant (file `forms`). `cargo reflect` generates
+//! A kernel is a file of the root directory, for a storage type (file `dtypes`), in the
+//! default or another kernel variant (file `variants`). `cargo reflect` generates
 //! `crates/core/src/op/params.rs` with parameters and tile sizes; a test fails if that file is out
 //! of date.
 
@@ -9,7 +9,7 @@
 pub mod reflect;
 mod source;
 
-pub use source::{Form, KernelSpec, dtypes, expand, forms};
+pub use source::{KernelSpec, KernelVariant, dtypes, expand, variants};
 
 /// Name and text of all files, sorted by name.
 pub static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));

@@ -3,7 +3,7 @@
 //!
 //! An invalid shader panics with the message and line from naga.
 
-use crate::source::{Form, KernelSpec, dtypes, expand, forms};
+use crate::source::{KernelSpec, KernelVariant, dtypes, expand, variants};
 use crate::{SOURCES, source};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Expression, Literal, Module, ScalarKind, StorageAccess, TypeInner};
@@ -35,7 +35,7 @@ pub struct Reflected {
     /// Storage type, if the operation has kernels for several.
     pub dtype: Option<String>,
     /// Kernel variant; `None`: the default.
-    pub form: Option<String>,
+    pub variant: Option<String>,
     /// Name of each storage buffer, and whether the kernel writes it.
     pub bindings: Vec<(String, bool)>,
     units: u32,
@@ -50,8 +50,8 @@ pub struct Reflected {
 ///
 /// If a shader is invalid.
 pub fn kernels() -> Vec<Reflected> {
-    let dtypes = dtypes(source("variants").expect("the list is embedded"));
-    let forms = forms(source("forms").expect("the list is embedded"));
+    let dtypes = dtypes(source("dtypes").expect("the list is embedded"));
+    let variants = variants(source("variants").expect("the list is embedded"));
     let stems = SOURCES
         .iter()
         .filter_map(|(name, _)| name.strip_suffix(".wgsl"))
@@ -60,7 +60,7 @@ pub fn kernels() -> Vec<Reflected> {
     for stem in stems {
         let of_stem = dtypes.get(stem).cloned().unwrap_or_else(|| vec![None]);
         for dtype in of_stem.iter().map(Option::as_deref) {
-            let kernels = kernels_of(stem, dtype, &dtypes, &forms);
+            let kernels = kernels_of(stem, dtype, &dtypes, &variants);
             all.extend(kernels.map(reflected));
         }
     }
@@ -76,7 +76,7 @@ fn reflected(kernel: KernelSpec<'_>) -> Reflected {
     Reflected {
         stem: kernel.stem.to_string(),
         dtype: owned(kernel.dtype),
-        form: owned(kernel.form),
+        variant: owned(kernel.variant),
         bindings: bindings(&name, &module),
         units: constant(&module, "UNITS")
             .unwrap_or_else(|| panic!("{name}: const UNITS is missing")),
@@ -129,25 +129,29 @@ pub fn params() -> String {
 
 /// Generates `KERNELS` and the function with the size of the parameters of each operation.
 fn rows(kernels: &[Reflected]) -> String {
-    let forms = forms(source("forms").expect("the list is embedded"));
-    let rank = |form: &Option<String>| forms.iter().position(|f| Some(&f.name) == form.as_ref());
+    let variants = variants(source("variants").expect("the list is embedded"));
+    let rank = |variant: &Option<String>| {
+        variants
+            .iter()
+            .position(|f| Some(&f.name) == variant.as_ref())
+    };
     let mut lists: Vec<Vec<&str>> = Vec::new();
     let mut rows = String::new();
     for of_stem in kernels.chunk_by(|a, b| a.stem == b.stem) {
         // Kernels with the same variant and tile size.
         let mut groups: Vec<(&Reflected, Vec<&str>)> = Vec::new();
         for kernel in of_stem {
-            let key = (&kernel.form, kernel.units, kernel.tokens);
+            let key = (&kernel.variant, kernel.units, kernel.tokens);
             let at = groups
                 .iter()
-                .position(|(k, _)| (&k.form, k.units, k.tokens) == key);
+                .position(|(k, _)| (&k.variant, k.units, k.tokens) == key);
             let at = at.unwrap_or_else(|| {
                 groups.push((kernel, Vec::new()));
                 groups.len() - 1
             });
             groups[at].1.extend(kernel.dtype.as_deref());
         }
-        groups.sort_by_key(|(kernel, _)| rank(&kernel.form));
+        groups.sort_by_key(|(kernel, _)| rank(&kernel.variant));
         for (kernel, dtypes) in groups {
             let list = lists.iter().position(|list| *list == dtypes);
             let list = list.unwrap_or_else(|| {
@@ -156,8 +160,8 @@ fn rows(kernels: &[Reflected]) -> String {
             });
             writeln!(
                 rows,
-                "    Kernels {{ op: Op::{}, form: {:?}, dtypes: TYPES_{list}, units: {}, tokens: {} }},",
-                camel(&kernel.stem), kernel.form, kernel.units, kernel.tokens
+                "    Kernels {{ op: Op::{}, variant: {:?}, dtypes: TYPES_{list}, units: {}, tokens: {} }},",
+                camel(&kernel.stem), kernel.variant, kernel.units, kernel.tokens
             )
             .expect("writing to a String cannot fail");
         }
@@ -193,19 +197,23 @@ fn kernels_of<'a>(
     stem: &'a str,
     dtype: Option<&'a str>,
     dtypes: &'a BTreeMap<String, Vec<Option<String>>>,
-    forms: &'a [Form],
+    variants: &'a [KernelVariant],
 ) -> impl Iterator<Item = KernelSpec<'a>> {
     let listed = move |list: &String| dtypes[list].iter().any(|v| v.as_deref() == dtype);
-    let has = move |form: &&Form| {
-        form.stems.iter().any(|s| s == stem) && form.list.as_ref().is_none_or(listed)
+    let has = move |variant: &&KernelVariant| {
+        variant.stems.iter().any(|s| s == stem) && variant.list.as_ref().is_none_or(listed)
     };
-    let names = forms
+    let names = variants
         .iter()
         .filter(has)
-        .map(|form| Some(form.name.as_str()));
+        .map(|variant| Some(variant.name.as_str()));
     std::iter::once(None)
         .chain(names)
-        .map(move |form| KernelSpec { stem, dtype, form })
+        .map(move |variant| KernelSpec {
+            stem,
+            dtype,
+            variant,
+        })
 }
 
 fn validate(name: &str, text: &str) -> Module {

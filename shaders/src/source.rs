@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Parses the file `shaders/variants`: one line per kernel that exists for several storage types. A
+/// Parses the file `shaders/dtypes`: one line per kernel that exists for several storage types. A
 /// word that names an earlier line expands to its list.
 pub fn dtypes(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
     let mut lists: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
@@ -22,7 +22,7 @@ pub fn dtypes(text: &str) -> BTreeMap<String, Vec<Option<String>>> {
 
 /// A kernel variant other than the default.
 #[derive(Debug)]
-pub struct Form {
+pub struct KernelVariant {
     /// Names of its folders in `lib`, joined by `+`.
     pub name: String,
     /// Name of the list of storage types that have the variant; `None`: all.
@@ -31,23 +31,26 @@ pub struct Form {
     pub stems: Vec<String>,
 }
 
-/// Parses the file `shaders/forms`: one line per kernel variant, with its kernels.
-pub fn forms(text: &str) -> Vec<Form> {
+/// Parses the file `shaders/variants`: one line per kernel variant, with its kernels.
+pub fn variants(text: &str) -> Vec<KernelVariant> {
     let lines = text
         .lines()
         .map(|l| l.split('#').next().unwrap_or_default());
-    let form = |(head, stems): (&str, &str)| {
+    let variant = |(head, stems): (&str, &str)| {
         let (name, list) = match head.split_once('/') {
             Some((name, list)) => (name, Some(list.trim().to_string())),
             None => (head, None),
         };
-        Form {
+        KernelVariant {
             name: name.trim().to_string(),
             list,
             stems: stems.split_whitespace().map(str::to_string).collect(),
         }
     };
-    lines.filter_map(|l| l.split_once(':')).map(form).collect()
+    lines
+        .filter_map(|l| l.split_once(':'))
+        .map(variant)
+        .collect()
 }
 
 /// A kernel to expand: operation, storage type and kernel variant.
@@ -58,14 +61,14 @@ pub struct KernelSpec<'a> {
     /// Storage type, if the operation has kernels for several.
     pub dtype: Option<&'a str>,
     /// Kernel variant; `None`: the default.
-    pub form: Option<&'a str>,
+    pub variant: Option<&'a str>,
 }
 
 impl KernelSpec<'_> {
     /// Returns the kernel name: `rms_norm`, `gemv_q4_0`, `gemv_q4_0.subgroup`.
     pub fn name(&self) -> String {
         let mut name = self.stem.to_string();
-        for (mark, part) in [('_', self.dtype), ('.', self.form)] {
+        for (mark, part) in [('_', self.dtype), ('.', self.variant)] {
             if let Some(part) = part {
                 name.push(mark);
                 name.push_str(part);
@@ -76,11 +79,14 @@ impl KernelSpec<'_> {
 
     /// Returns the candidate files of `#import a` in order of precedence.
     fn targets<'a>(&'a self, import: &'a str) -> impl Iterator<Item = String> + 'a {
-        let folders = self.form.into_iter().flat_map(|form| form.rsplit('+'));
-        let of_form = folders.map(move |folder| format!("lib/{folder}/{import}.wgsl"));
+        let folders = self
+            .variant
+            .into_iter()
+            .flat_map(|variant| variant.rsplit('+'));
+        let of_variant = folders.map(move |folder| format!("lib/{folder}/{import}.wgsl"));
         let dtype = self.dtype.map(|v| format!("lib/{import}/{v}.wgsl"));
         let plain = format!("lib/{import}.wgsl");
-        of_form.chain([plain]).chain(dtype)
+        of_variant.chain([plain]).chain(dtype)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::op::builder::Activation;
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties")]
-pub struct Config {
+pub(crate) struct Config {
     /// `general.architecture`.
     pub architecture: String,
     /// Number of layers.
@@ -79,7 +79,7 @@ impl Config {
     /// # Errors
     ///
     /// `Format` for a value of the wrong type, `Unsupported` for an unsupported value.
-    pub fn read(meta: &Metadata) -> Result<Self> {
+    pub(crate) fn read(meta: &Metadata) -> Result<Self> {
         let Some(arch) = meta.str("general.architecture")? else {
             bail!(Format, "general.architecture is missing");
         };
@@ -139,7 +139,7 @@ impl Config {
     }
 
     /// Returns the width of all query heads; maximum over the layers.
-    pub fn q_dim(&self) -> u32 {
+    pub(crate) fn q_dim(&self) -> u32 {
         let dims = self.layer_configs.iter().map(LayerConfig::q_dim);
         dims.max().unwrap_or(0)
     }

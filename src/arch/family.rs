@@ -7,7 +7,7 @@ use crate::op::builder::{Activation, Builder};
 /// An architecture: its properties and its recipe.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties")]
-pub struct Arch {
+pub(crate) struct Arch {
     /// Value of `general.architecture`.
     pub name: &'static str,
     /// Values of `model_type` in `config.json`, or class names where those are more specific.

@@ -2,7 +2,7 @@
 
 /// Defaults and special rules of some model types.
 #[derive(Debug)]
-pub struct HfDefaults {
+pub(crate) struct HfDefaults {
     /// Values of `model_type`.
     pub model_types: &'static [&'static str],
     /// Values of absent keys in `transformers`, as JSON in the format of `config.json`.
@@ -13,7 +13,7 @@ pub struct HfDefaults {
 
 /// Special rule for reading a `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConfigRule {
+pub(crate) enum ConfigRule {
     /// Position 0 is the row after the one with the index of the padding token.
     PositionsAfterPadding,
     /// `partial_rotary_factor` applies. Without this rule it is ignored and whole heads are rotated.
@@ -161,7 +161,7 @@ const DEFAULTS: &[HfDefaults] = &[
 ];
 
 /// Returns the defaults of a `model_type`.
-pub fn hf_defaults(model_type: &str) -> &'static HfDefaults {
+pub(crate) fn hf_defaults(model_type: &str) -> &'static HfDefaults {
     let mut all = DEFAULTS.iter();
     all.find(|c| c.model_types.contains(&model_type))
         .unwrap_or(&NONE)

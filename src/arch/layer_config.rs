@@ -5,7 +5,7 @@ use crate::format::Metadata;
 
 /// Hyperparameters of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayerConfig {
+pub(crate) struct LayerConfig {
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
@@ -136,12 +136,12 @@ pub(super) struct PerLayer {
 
 impl LayerConfig {
     /// Returns the width of all query heads.
-    pub fn q_dim(&self) -> u32 {
+    pub(crate) fn q_dim(&self) -> u32 {
         self.heads * self.head_dim
     }
 
     /// Returns the width of all key heads.
-    pub fn kv_dim(&self) -> u32 {
+    pub(crate) fn kv_dim(&self) -> u32 {
         self.kv_heads * self.head_dim
     }
 }

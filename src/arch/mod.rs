@@ -22,12 +22,12 @@ mod rope;
 mod starcoder2;
 mod validate;
 
-pub use config::Config;
-pub use family::Arch;
-pub use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
-pub use layer_config::LayerConfig;
-pub use names::{HEAD, Names, PREFIXES, Pairs};
-pub use rope::{RopeScaling, Rotation};
+pub(crate) use config::Config;
+pub(crate) use family::Arch;
+pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
+pub(crate) use layer_config::LayerConfig;
+pub(crate) use names::{HEAD, PREFIXES};
+pub(crate) use rope::{RopeScaling, Rotation};
 
 use crate::error::{Result, bail};
 use crate::op::builder::Activation;
@@ -58,7 +58,7 @@ const GATE_UP_EXPERTS: (&str, &[&str]) = ("ffn_gate_up_exps", &["ffn_gate_exps",
 
 /// All architectures. GGUF files of some Llama-like architectures store Q and K permuted for RoPE on
 /// adjacent pairs (`half_split: false`).
-pub const ARCHS: &[Arch] = &[
+pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         model_types: &["llama", "mistral"],
@@ -233,7 +233,7 @@ pub const ARCHS: &[Arch] = &[
 ];
 
 /// Returns the architecture name of a `model_type`, if supported.
-pub fn of_model_type(name: &str) -> Option<&'static str> {
+pub(crate) fn of_model_type(name: &str) -> Option<&'static str> {
     let arch = ARCHS.iter().find(|a| a.model_types.contains(&name));
     arch.map(|a| a.name)
 }
@@ -243,7 +243,7 @@ pub fn of_model_type(name: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// `Unsupported`, with the supported names.
-pub fn find(name: &str) -> Result<&'static Arch> {
+pub(crate) fn find(name: &str) -> Result<&'static Arch> {
     let Some(arch) = ARCHS.iter().find(|a| a.name == name) else {
         let supported: Vec<_> = ARCHS.iter().map(|a| a.name).collect();
         bail!(

@@ -1,11 +1,11 @@
 //! Module names of Hugging Face and MLX, and their GGUF names.
 
 /// Pairs of names: Hugging Face, GGUF.
-pub type Pairs = &'static [(&'static str, &'static str)];
+pub(super) type Pairs = &'static [(&'static str, &'static str)];
 
 /// Module names of an architecture. Files may lack some of them.
 #[derive(Debug)]
-pub struct Names {
+pub(crate) struct Names {
     /// Prefix of all names for export. Import accepts all of [`PREFIXES`].
     pub prefix: &'static str,
     /// Text between the prefix and the layer index.
@@ -19,10 +19,10 @@ pub struct Names {
 }
 
 /// GGUF name of the output projection (`lm_head`).
-pub const HEAD: &str = "output";
+pub(crate) const HEAD: &str = "output";
 
 /// Prefixes of tensor names: empty in models without a head, longer in multimodal models.
-pub const PREFIXES: &[&str] = &[
+pub(crate) const PREFIXES: &[&str] = &[
     "model.language_model.",
     "language_model.model.",
     "language_model.",

@@ -7,7 +7,7 @@ use crate::format::Metadata;
 
 /// RoPE parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rotation {
+pub(crate) struct Rotation {
     /// Rotated elements of a head.
     pub dim: u32,
     /// Base of the frequencies.
@@ -18,7 +18,7 @@ pub struct Rotation {
 
 /// Scaling of frequencies for long contexts.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RopeScaling {
+pub(crate) enum RopeScaling {
     /// No scaling.
     None,
     /// Divides all frequencies by a factor.
@@ -95,7 +95,7 @@ impl Rotation {
         clippy::cast_possible_truncation,
         reason = "the last step rounds to f32"
     )]
-    pub fn freqs(&self, factors: Option<&[f32]>, context: u32) -> Result<Vec<f32>> {
+    pub(crate) fn freqs(&self, factors: Option<&[f32]>, context: u32) -> Result<Vec<f32>> {
         let pairs = self.dim as usize / 2;
         if let Some(factors) = factors {
             check_factors("rope_freqs.weight", factors, pairs)?;
@@ -119,7 +119,7 @@ impl Rotation {
     }
 
     /// Returns the factor of cosine and sine.
-    pub fn magnitude(&self) -> f32 {
+    pub(crate) fn magnitude(&self) -> f32 {
         match self.scaling {
             RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude, .. } => magnitude,
             _ => 1.0,

@@ -55,7 +55,7 @@ impl Config {
     /// # Errors
     ///
     /// `Format`, with the key, the value and the limit.
-    pub fn validate(mut self, arch: &Arch) -> Result<Self> {
+    pub(crate) fn validate(mut self, arch: &Arch) -> Result<Self> {
         if !self.per_layer.has_activation {
             self.activation = arch.activation;
         }

@@ -1,13 +1,13 @@
 //! Continuous batching of many prompts on one thread.
 
-use super::answer::AnswerState;
-use super::cancel::Cancel;
 use super::generate::GenerateOptions;
+use super::generation::Generation;
 use super::model::Model;
 use super::notifier::Notifier;
 use super::outputs::{Piece, Stats};
 use super::request::IfBusy;
 use super::session::Session;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, bail};
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,18 +18,17 @@ use std::task::Poll;
 pub struct Batch {
     model: Model,
     notifier: Arc<Notifier>,
-    answers: Vec<PendingAnswer>,
-    /// Index of the answer that is polled first.
+    pending: Vec<Pending>,
+    /// Index of the generation that is polled first.
     next: usize,
     added: usize,
 }
 
-/// An answer in progress.
+/// A running generation.
 #[derive(Debug)]
-struct PendingAnswer {
+struct Pending {
     number: usize,
-    session: Session,
-    answer: AnswerState,
+    generation: Generation,
 }
 
 /// Output of one prompt of a [`Batch`].
@@ -46,7 +45,7 @@ pub struct BatchPiece<'a> {
 pub enum BatchEvent<'a> {
     /// A piece of generated text.
     Piece(Piece<'a>),
-    /// The generation ended. The session contains prompt and answer and can be continued.
+    /// The generation ended. The session contains prompt and output and can be continued.
     End(Stats, Box<Session>),
     /// The generation failed.
     Failed(Error),
@@ -61,7 +60,7 @@ impl Batch {
         Self {
             model,
             notifier: Arc::new(Notifier::new()),
-            answers: Vec::new(),
+            pending: Vec::new(),
             next: 0,
             added: 0,
         }
@@ -80,7 +79,7 @@ impl Batch {
     /// See [`Session::prefill`] and [`Session::generate`]. `Busy` if [`Batch::PENDING_MAX`] prompts
     /// are pending. On errors nothing is added.
     pub fn add(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<(usize, Cancel)> {
-        let (pending, max) = (self.pending(), Self::PENDING_MAX);
+        let (pending, max) = (self.pending.len(), Self::PENDING_MAX);
         if pending >= max {
             bail!(
                 Busy,
@@ -91,21 +90,16 @@ impl Batch {
         let mut session = Session::with(self.model.clone(), IfBusy::Wait, notifier);
         session.append(prompt)?;
         let cancel = session.canceller();
-        let mut answer = AnswerState::prepare(&session, options)?;
-        answer.begin(&mut session)?;
+        let generation = Generation::new(session, options).map_err(|e| e.error)?;
         let number = self.added;
         self.added += 1;
-        self.answers.push(PendingAnswer {
-            number,
-            session,
-            answer,
-        });
+        self.pending.push(Pending { number, generation });
         Ok((number, cancel))
     }
 
     /// Returns the number of pending prompts.
     pub fn pending(&self) -> usize {
-        self.answers.len()
+        self.pending.len()
     }
 
     /// Waits for the next output of any prompt, in round-robin order. Returns `None` if no prompt
@@ -116,42 +110,39 @@ impl Batch {
     )]
     pub fn next(&mut self) -> Option<BatchPiece<'_>> {
         let (at, ready) = self.wait()?;
-        let number = self.answers[at].number;
+        let number = self.pending[at].number;
         let event = match ready {
             Ok(true) => {
                 self.next = at + 1;
-                BatchEvent::Piece(self.answers[at].answer.piece())
+                BatchEvent::Piece(self.pending[at].generation.piece())
             }
             Ok(false) => {
-                let ended = self.answers.remove(at);
-                let stats = ended.answer.stats(&ended.session);
-                BatchEvent::End(stats, Box::new(ended.session))
+                let ended = self.pending.remove(at).generation;
+                let stats = ended.stats();
+                BatchEvent::End(stats, Box::new(ended.into_session()))
             }
             Err(error) => {
-                self.answers.remove(at);
+                self.pending.remove(at);
                 BatchEvent::Failed(error)
             }
         };
         Some(BatchPiece { number, event })
     }
 
-    /// Waits until an answer is ready. Returns its index and whether it has a piece.
+    /// Waits until a generation is ready. Returns its index and whether it has a piece.
     fn wait(&mut self) -> Option<(usize, Result<bool>)> {
-        let count = self.answers.len();
+        let count = self.pending.len();
         if count == 0 {
             return None;
         }
         loop {
-            let generation = self.notifier.generation();
+            let seen = self.notifier.generation();
             for at in (0..count).map(|i| (self.next + i) % count) {
-                let PendingAnswer {
-                    session, answer, ..
-                } = &mut self.answers[at];
-                if let Poll::Ready(ready) = answer.poll(session) {
+                if let Poll::Ready(ready) = self.pending[at].generation.poll() {
                     return Some((at, ready));
                 }
             }
-            self.notifier.wait(generation);
+            self.notifier.wait(seen);
         }
     }
 }

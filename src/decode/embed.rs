@@ -2,27 +2,29 @@
 
 use super::session::{Session, zeroed};
 use crate::error::{Context, Result, bail};
-use crate::exec::state::Row;
 use crate::model::{Embedding, Pooling, TableId};
+use crate::op::params::Row;
 use crate::op::table::Table;
 use crate::text::EncodeOptions;
 
-/// Options of [`Session::embed`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EmbedOptions<'a> {
-    /// Pooling method; `None`: the method in the model files.
-    pub pooling: Option<Pooling>,
-    /// Number of leading dimensions to keep, for models trained with Matryoshka representation
-    /// learning; 0: all.
-    pub dimensions: u32,
-    /// Whether to normalize embeddings to length 1; `None`: the setting in the model files, or
-    /// `true`.
-    pub normalize: Option<bool>,
-    /// Name of the prompt to prepend to every text, `""` for none; `None`: the default prompt of
-    /// the model, if there is one.
-    pub prompt: Option<&'a str>,
-    /// Whether to truncate texts over the length limit. Otherwise they are an error.
-    pub truncate: bool,
+tabla_core::options! {
+    /// Options of [`Session::embed`].
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct EmbedOptions<'a> {
+        /// Pooling method; `None`: the method in the model files.
+        pub pooling: Option<Pooling>,
+        /// Number of leading dimensions to keep, for models trained with Matryoshka representation
+        /// learning; 0: all.
+        pub dimensions: u32,
+        /// Whether to normalize embeddings to length 1; `None`: the setting in the model files, or
+        /// `true`.
+        pub normalize: Option<bool>,
+        /// Name of the prompt to prepend to every text, `""` for none; `None`: the default prompt of
+        /// the model, if there is one.
+        pub prompt: Option<&'a str>,
+        /// Whether to truncate texts over the length limit. Otherwise they are an error.
+        pub truncate: bool,
+    }
 }
 
 impl Session {

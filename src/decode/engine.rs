@@ -9,8 +9,9 @@ use super::rows::{
 };
 use super::sequence::StepBits;
 use crate::error::Result;
-use crate::exec::state::{RUNNING, Row, state_bytes};
+use crate::exec::state::{RUNNING, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
+use crate::op::params::Row;
 use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -194,7 +195,7 @@ impl Engine {
                 };
                 if windowed == (copy.kind == PageKind::Windowed) {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
-                    linked.executor.duplicate(buffer.place, from, to, bytes)?;
+                    linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
                 }
             }
         }
@@ -251,7 +252,7 @@ impl Engine {
         };
         // Multi-row step tables output the logits of every row, other tables those of the last row.
         let per_row = table != batch && current.tokens > 1;
-        let place = if per_row {
+        let buffer = if per_row {
             BufferId::Scores
         } else {
             BufferId::Logits
@@ -274,39 +275,39 @@ impl Engine {
                 .sequence
                 .token_ids(len, step_bits, &mut self.logits_of);
         }
-        self.read_output(request, run, place)
+        self.read_output(request, run, buffer)
     }
 
-    /// Reads the requested output of a pass over `run`, whose logits are in buffer `place`.
+    /// Reads the requested output of a pass over `run`, whose logits are in buffer `buffer`.
     fn read_output(
         &mut self,
         request: &mut Request,
         run: Range<usize>,
-        place: BufferId,
+        buffer: BufferId,
     ) -> Result<()> {
         let last = run.end == request.sequence.len();
         let vocab = self.linked.facts.vocab as usize;
-        let (place, first, out) = match &mut request.output {
+        let (buffer, first, out) = match &mut request.output {
             OutputRequest::Hidden(out) => {
                 let dim = self.linked.facts.dim as usize;
                 let rows = run.start * dim..run.end * dim;
                 (BufferId::Hidden, 0, &mut out[rows])
             }
             OutputRequest::AllLogits(out) => {
-                (place, 0, &mut out[run.start * vocab..run.end * vocab])
+                (buffer, 0, &mut out[run.start * vocab..run.end * vocab])
             }
             OutputRequest::LogProbs(targets) if run.start >= targets.first => {
-                (place, 0, targets.logits_buffer(run.len(), vocab))
+                (buffer, 0, targets.logits_buffer(run.len(), vocab))
             }
-            OutputRequest::Logits(out) if last && place == BufferId::Scores => {
-                (place, run.len() - 1, &mut out[..])
+            OutputRequest::Logits(out) if last && buffer == BufferId::Scores => {
+                (buffer, run.len() - 1, &mut out[..])
             }
-            OutputRequest::Logits(out) if last => (place, 0, &mut out[..]),
+            OutputRequest::Logits(out) if last => (buffer, 0, &mut out[..]),
             _ => return Ok(()),
         };
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
-        self.linked.executor.read(place, offset, bytes)?;
+        self.linked.executor.read(buffer, offset, bytes)?;
         if let OutputRequest::LogProbs(targets) = &mut request.output {
             targets.compute(run, vocab);
         }

@@ -1,56 +1,60 @@
 //! Options of text generation.
 
-use super::logit_biases::{LogitBiases, breaker_bits};
+use super::logit_biases::{LogitBiases, breaker_bits, merged};
+use super::model::Model;
 use super::sampling::Sampling;
 use super::speculate::SpeculateOptions;
 use crate::error::{Result, bail};
-use crate::exec::state::{STOPS_MAX, Sampler};
+use crate::exec::state::STOPS_MAX;
+use crate::op::params::Sampler;
 use crate::op::table::BIASES_MAX;
 use crate::text::{CompiledGrammar, Tokenizer};
 use std::sync::Arc;
 
-/// Options of [`Session::generate`](crate::Session::generate). The default samples with
-/// [`Sampling::default`] until a stop token or a full context.
-#[derive(Clone, Debug, Default)]
-pub struct GenerateOptions {
-    /// Sampling parameters.
-    pub sampling: Sampling,
-    /// Maximum number of tokens to generate; 0: until a stop token or a full context.
-    pub max_tokens: u32,
-    /// Number of steps in a burst: steps that are submitted to the device at once. 0 adapts: bursts
-    /// start short and grow as long as text arrives at least every 40 ms. The limit of the device
-    /// applies, 32 on a CPU.
-    pub burst: u32,
-    /// Whether to ignore the model's own stop tokens.
-    pub ignore_stops: bool,
-    /// Additional stop tokens. Together with the model's own, at most
-    /// [`GenerateOptions::STOPS_MAX`].
-    pub stop_tokens: Vec<u32>,
-    /// Stop strings: text that ends the generation and is not part of the output. At most
-    /// [`GenerateOptions::STOP_STRINGS_MAX`] strings of [`GenerateOptions::STOP_STRING_BYTES_MAX`]
-    /// bytes.
-    pub stop: Vec<String>,
-    /// Behavior when the context is full.
-    pub overflow: Overflow,
-    /// Speculative decoding.
-    pub speculate: SpeculateOptions,
-    /// Grammar that constrains the output, from
-    /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
-    /// allows no further token. Tokens that the grammar forces are appended without sampling,
-    /// unless `log_probs` is set.
-    pub grammar: Option<Arc<CompiledGrammar>>,
-    /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
-    /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
-    pub logit_bias: Vec<(u32, f32)>,
-    /// Minimum number of tokens before a stop token is allowed.
-    pub min_tokens: u32,
-    /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
-    /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_BREAKERS`].
-    pub dry_breakers: Option<Vec<String>>,
-    /// Number of likeliest tokens to return with the log-probability of each generated token, at
-    /// most [`GenerateOptions::LOG_PROBS_MAX`]; `None`: no log-probabilities. Bursts are then
-    /// single steps.
-    pub log_probs: Option<u32>,
+tabla_core::options! {
+    /// Options of [`Session::generate`](crate::Session::generate). The default samples with
+    /// [`Sampling::default`] until a stop token or a full context.
+    #[derive(Clone, Debug, Default)]
+    pub struct GenerateOptions {
+        /// Sampling parameters.
+        pub sampling: Sampling,
+        /// Maximum number of tokens to generate; 0: until a stop token or a full context.
+        pub max_tokens: u32,
+        /// Number of steps in a burst: steps that are submitted to the device at once. 0 adapts: bursts
+        /// start short and grow as long as text arrives at least every 40 ms. The limit of the device
+        /// applies, 32 on a CPU.
+        pub burst: u32,
+        /// Whether to ignore the model's own stop tokens.
+        pub ignore_stops: bool,
+        /// Additional stop tokens. Together with the model's own, at most
+        /// [`GenerateOptions::STOPS_MAX`].
+        pub stop_tokens: Vec<u32>,
+        /// Stop strings: text that ends the generation and is not part of the output. At most
+        /// [`GenerateOptions::STOP_STRINGS_MAX`] strings of [`GenerateOptions::STOP_STRING_BYTES_MAX`]
+        /// bytes.
+        pub stop: Vec<String>,
+        /// Behavior when the context is full.
+        pub overflow: Overflow,
+        /// Speculative decoding.
+        pub speculate: SpeculateOptions,
+        /// Grammar that constrains the output, from
+        /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
+        /// allows no further token. Tokens that the grammar forces are appended without sampling,
+        /// unless `log_probs` is set.
+        pub grammar: Option<Arc<CompiledGrammar>>,
+        /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
+        /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
+        pub logit_bias: Vec<(u32, f32)>,
+        /// Minimum number of tokens before a stop token is allowed.
+        pub min_tokens: u32,
+        /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
+        /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_BREAKERS`].
+        pub dry_breakers: Option<Vec<String>>,
+        /// Number of likeliest tokens to return with the log-probability of each generated token, at
+        /// most [`GenerateOptions::LOG_PROBS_MAX`]; `None`: no log-probabilities. Bursts are then
+        /// single steps.
+        pub log_probs: Option<u32>,
+    }
 }
 
 impl GenerateOptions {
@@ -68,8 +72,12 @@ impl GenerateOptions {
     /// Default DRY sequence breakers, the same as in llama.cpp.
     pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
-    /// Checks the range of every option.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Checks every option, as [`Session::generate`](crate::Session::generate) does before it starts.
+    ///
+    /// # Errors
+    ///
+    /// `Argument`, with the option, its value and the limit.
+    pub fn check(&self, model: &Model) -> Result<()> {
         self.sampling.check()?;
         let (count, max) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
         if count > max {
@@ -81,7 +89,38 @@ impl GenerateOptions {
         }
         check_texts("stop string", &self.stop)?;
         let breakers = self.dry_breakers.as_deref();
-        check_texts("DRY breaker", breakers.unwrap_or(&[]))
+        check_texts("DRY breaker", breakers.unwrap_or(&[]))?;
+        self.speculate.check(model)?;
+        let count = self.all_stop_tokens(model.tokenizer()).len();
+        if count > max {
+            bail!(
+                Argument,
+                "expected at most {max} stop tokens including the model's own, got {count}"
+            );
+        }
+        let vocab = model.facts().vocab;
+        if let Some(bad) = self.stop_tokens.iter().find(|token| **token >= vocab) {
+            bail!(
+                Argument,
+                "stop token {bad} is outside the vocabulary of {vocab}"
+            );
+        }
+        if let Some(grammar) = &self.grammar
+            && !grammar.is_for(model.tokenizer())
+        {
+            bail!(Argument, "the grammar was compiled for another model");
+        }
+        merged(vocab, &self.logit_bias).map(drop)
+    }
+
+    /// Returns the additional stop tokens and the model's own.
+    pub(super) fn all_stop_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let own_stops = if self.ignore_stops {
+            &[]
+        } else {
+            tokenizer.stops()
+        };
+        [&self.stop_tokens, own_stops].concat()
     }
 
     /// Creates the logit biases and DRY sequence breakers.

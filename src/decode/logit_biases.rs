@@ -1,7 +1,7 @@
-//! Logit biases and DRY sequence breakers of an answer.
+//! Logit biases and DRY sequence breakers of a generation.
 
 use crate::error::{Result, bail};
-use crate::exec::state::Bias;
+use crate::op::params::Bias;
 use crate::op::table::BIASES_MAX;
 use crate::text::Tokenizer;
 use std::sync::Arc;
@@ -27,7 +27,11 @@ impl LogitBiases {
 }
 
 /// Adds up the biases of each token.
-fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
+///
+/// # Errors
+///
+/// `Argument` for a token outside the vocabulary, an invalid sum, or too many tokens.
+pub(super) fn merged(vocab: u32, biases: &[(u32, f32)]) -> Result<Vec<Bias>> {
     let mut merged: Vec<Bias> = Vec::new();
     for &(token, bias) in biases {
         if token >= vocab {

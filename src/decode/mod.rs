@@ -4,15 +4,15 @@
 //! Only that thread uses the device: the scheduler selects the next requests, the engine runs them,
 //! and all sequences share the pages of the KV cache.
 
-mod answer;
 mod batch;
 mod burst;
-mod cancel;
 mod drafter;
 mod embed;
 mod end;
 mod engine;
 mod generate;
+mod generation;
+mod generation_state;
 mod grammar_state;
 mod kv;
 mod logit_biases;
@@ -33,17 +33,13 @@ mod score;
 mod sequence;
 mod session;
 mod speculate;
-mod sync;
 
-pub use answer::Answer;
-#[doc(hidden)]
-pub use answer::AnswerState;
 pub use batch::{Batch, BatchEvent, BatchPiece};
-pub use cancel::Cancel;
 pub use embed::EmbedOptions;
 pub use generate::{GenerateOptions, Overflow};
+pub use generation::{Generation, StartError};
 pub use model::Model;
-pub use outputs::{DraftStats, Finish, Flow, LogProb, Piece, Stats};
+pub use outputs::{DraftStats, Finish, LogProb, OwnedPiece, Piece, Stats};
 pub use rerank::RerankOptions;
 pub use sampling::Sampling;
 pub use session::Session;

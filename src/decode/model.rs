@@ -29,7 +29,7 @@ struct Shared {
     compute_digest: ComputeDigest,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
-    #[cfg(feature = "gpu")]
+    #[cfg(all(feature = "gpu", feature = "test-support"))]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
     role: OnceLock<Role>,
@@ -66,12 +66,8 @@ impl Model {
             compute_digest: Arc::clone(&linked.digest),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
-            #[cfg(feature = "gpu")]
-            gpu: linked
-                .executor
-                .device()
-                .and_then(|gpu| gpu.downcast_ref())
-                .cloned(),
+            #[cfg(all(feature = "gpu", feature = "test-support"))]
+            gpu: linked.gpu.clone(),
             sessions: AtomicU64::new(0),
             role: OnceLock::new(),
             grammars: Mutex::default(),
@@ -179,8 +175,7 @@ impl Model {
     }
 
     /// Returns the GPU of the model, for tests of device loss.
-    #[cfg(feature = "gpu")]
-    #[doc(hidden)]
+    #[cfg(all(feature = "gpu", feature = "test-support"))]
     pub fn gpu(&self) -> Option<crate::exec::gpu::Device> {
         self.0.gpu.clone()
     }

@@ -1,6 +1,6 @@
 //! Condition variable shared by several output queues, so that one thread can wait for all of them.
 
-use super::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 /// Counter of notifications and its condition variable.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use super::end::End;
 use super::notifier::Notifier;
-use super::sync::{Condvar, Mutex};
-use crate::exec::state::LogProbs;
+use crate::op::params::LogProbs;
+use crate::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

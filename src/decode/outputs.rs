@@ -20,6 +20,34 @@ pub struct Piece<'a> {
     pub is_flush: bool,
 }
 
+impl Piece<'_> {
+    /// Copies the piece, so that it outlives the next one.
+    pub fn into_owned(self) -> OwnedPiece {
+        OwnedPiece {
+            token: self.token,
+            text: self.text.to_owned(),
+            log_prob: self.log_prob,
+            likeliest: self.likeliest.to_vec(),
+            is_flush: self.is_flush,
+        }
+    }
+}
+
+/// A copy of a [`Piece`], as the iterator of a [`Generation`](crate::Generation) returns it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedPiece {
+    /// Same as [`Piece::token`].
+    pub token: u32,
+    /// Same as [`Piece::text`].
+    pub text: String,
+    /// Same as [`Piece::log_prob`].
+    pub log_prob: Option<f32>,
+    /// Same as [`Piece::likeliest`].
+    pub likeliest: Vec<LogProb>,
+    /// Same as [`Piece::is_flush`].
+    pub is_flush: bool,
+}
+
 /// Log-probability (natural logarithm) of a token, before biases and samplers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogProb {
@@ -27,15 +55,6 @@ pub struct LogProb {
     pub token: u32,
     /// Log-probability.
     pub log_prob: f32,
-}
-
-/// Result of a callback.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Continues the generation.
-    Continue,
-    /// Ends the generation. The last token stays in the sequence.
-    Stop,
 }
 
 /// Reason for the end of a generation.
@@ -48,7 +67,7 @@ pub enum Finish {
     Length,
     /// The context is full.
     Context,
-    /// The callback returned [`Flow::Stop`].
+    /// The caller ended the generation: [`Generation::stop`](crate::Generation::stop).
     Callback,
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,

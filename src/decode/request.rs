@@ -1,6 +1,5 @@
 //! Requests of sessions to the scheduler: to prefill a sequence and to sample tokens after it.
 
-use super::cancel::Cancel;
 use super::drafter::Drafter;
 use super::end::End;
 use super::output_queue::{OutputQueue, UNREAD_MAX};
@@ -8,8 +7,10 @@ use super::output_request::OutputRequest;
 use super::outputs::Finish;
 use super::sampling_request::{LogProbsMode, SamplingRequest};
 use super::sequence::Sequence;
+use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{LogProbs, RUNNING, STOPPED};
+use crate::exec::state::{RUNNING, STOPPED};
+use crate::op::params::LogProbs;
 use crate::op::table::SamplingStage;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::request::Request;
-use super::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 use super::output_request::OutputRequest;
 use super::session::{Session, zeroed};
 use crate::error::{Context, Error, ErrorKind, Result, bail};
-use crate::text::{ChatTemplate, Conversation, EncodeOptions, SpecialTokens, TemplateTokens};
+use crate::text::{ChatTemplate, Conversation, EncodeOptions, TemplateTokens};
 use serde_json::{Map, Value};
 
 /// Name of the rerank prompt in model files.
@@ -28,13 +28,15 @@ const PLACEHOLDERS: [(&str, &str); 3] = [
     ("{document}", "document"),
 ];
 
-/// Options of [`Session::rerank`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RerankOptions<'a> {
-    /// Query that documents are compared with.
-    pub query: &'a str,
-    /// Instruction that defines relevance; `None`: [`RerankOptions::INSTRUCTION`].
-    pub instruction: Option<&'a str>,
+tabla_core::options! {
+    /// Options of [`Session::rerank`].
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct RerankOptions<'a> {
+        /// Query that documents are compared with.
+        pub query: &'a str,
+        /// Instruction that defines relevance; `None`: [`RerankOptions::INSTRUCTION`].
+        pub instruction: Option<&'a str>,
+    }
 }
 
 impl RerankOptions<'_> {
@@ -80,10 +82,7 @@ impl Session {
             .map(|(name, text)| (name.to_string(), text.into()))
             .into_iter()
             .collect();
-            let conversation = Conversation {
-                variables: Some(&variables),
-                ..Conversation::new(&[])
-            };
+            let conversation = Conversation::new(&[]).variables(&variables);
             let tokens = template.encode(&conversation, self.tokenizer());
             let context = format_args!("document {at}");
             let mut session = self.detached(&tokens.context(context)?).context(context)?;
@@ -99,10 +98,7 @@ impl Session {
 
     /// Returns the token of a word that is a single token.
     fn label_token(&self, word: &str) -> Result<u32> {
-        let alone = EncodeOptions {
-            add_special: false,
-            specials: SpecialTokens::Text,
-        };
+        let alone = EncodeOptions::default();
         match self.tokenizer().encode(word, alone)?[..] {
             [token] => Ok(token),
             _ => bail!(
@@ -181,10 +177,7 @@ mod tests {
         .map(|(name, text)| (name.to_string(), text.into()))
         .into_iter()
         .collect();
-        let conversation = Conversation {
-            variables: Some(&variables),
-            ..Conversation::new(&[])
-        };
+        let conversation = Conversation::new(&[]).variables(&variables);
         for (prompt, expected) in [
             ("{query}: {document}\n\n", "{document} {{ d }}: d\n\n\n"),
             (

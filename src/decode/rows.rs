@@ -2,9 +2,10 @@
 
 use super::sampling_request::{LogProbsMode, SamplingRequest};
 use crate::error::Result;
-use crate::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, Sampler, State, state_bytes};
+use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
+use crate::op::params::{Bias, LogProbs, Row, Sampler, State};
 use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage};
 
 /// Consecutive tokens of a sequence.
@@ -60,7 +61,7 @@ pub(super) fn write_rows(
         active += 1;
     }
     header.copy_from_slice(bytemuck::bytes_of(&State {
-        live: u32::try_from(active).expect("a table has fewer rows"),
+        active_rows: u32::try_from(active).expect("a table has fewer rows"),
         context: model.facts.context,
         ..State::default()
     }));
@@ -290,13 +291,13 @@ pub(super) fn read_mirostat(
 /// Writes to a buffer that only exists if the model was loaded with the sampler that reads it.
 fn write_optional(
     model: &mut LinkedTables,
-    place: BufferId,
+    buffer: BufferId,
     offset: usize,
     bytes: &[u8],
 ) -> Result<()> {
     let mut slots = model.tables.iter().flat_map(|table| &table.slots);
-    if bytes.is_empty() || !slots.any(|slot| slot.place == place) {
+    if bytes.is_empty() || !slots.any(|slot| slot.buffer == buffer) {
         return Ok(());
     }
-    model.executor.write(place, offset, bytes)
+    model.executor.write(buffer, offset, bytes)
 }

@@ -1,7 +1,8 @@
 //! Sampling parameters.
 
 use crate::error::{Result, bail};
-use crate::exec::state::{SAMPLER_OFF, STOPS_MAX, Sampler};
+use crate::exec::state::{SAMPLER_OFF, STOPS_MAX};
+use crate::op::params::Sampler;
 use crate::op::sampling::{REPEAT_LAST_MAX, Role, for_each_sampling_parameter};
 use crate::op::table::SamplingStage;
 use std::fmt::Display;
@@ -14,6 +15,7 @@ macro_rules! sampling {
         /// Sampling parameters: how the next token is chosen from the logits. Fields are in the
         /// default order of the samplers; `docs/sampling.md` defines each.
         #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
         pub struct Sampling {
             $($(#[doc = $doc])+ pub $name: $type,)+
             /// Key of the counter-based random numbers: the same seed draws the same tokens.
@@ -30,6 +32,24 @@ macro_rules! sampling {
         impl Sampling {
             /// Greedy decoding: all samplers are off.
             pub const GREEDY: Self = Self { $($name: $off,)+ seed: 0 };
+
+            $(
+                #[doc = concat!("Sets `", stringify!($name), "`.")]
+                ///
+                $(#[doc = $doc])+
+                #[must_use]
+                pub const fn $name(mut self, $name: $type) -> Self {
+                    self.$name = $name;
+                    self
+                }
+            )+
+
+            /// Sets `seed`.
+            #[must_use]
+            pub const fn seed(mut self, seed: u64) -> Self {
+                self.seed = seed;
+                self
+            }
 
             /// Checks the range of every field.
             ///

@@ -5,7 +5,7 @@ use super::drafter::Drafter;
 use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
 use super::sampling::{Sampling, sampling_stage};
-use crate::exec::state::Sampler;
+use crate::op::params::Sampler;
 use crate::op::table::SamplingStage;
 
 /// How many tokens a request samples, and how.

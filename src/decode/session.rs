@@ -1,7 +1,6 @@
 //! A session: the tokens of one sequence. While the model processes the sequence, the model's
 //! thread owns the tokens.
 
-use super::cancel::Cancel;
 use super::end::End;
 use super::model::Model;
 use super::notifier::Notifier;
@@ -12,6 +11,7 @@ use super::request::{IfBusy, Request};
 use super::sampling::Sampling;
 use super::sampling_request::{LogProbsMode, SamplingRequest};
 use super::sequence::Sequence;
+use crate::cancel::Cancel;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::exec::CommandTiming;
@@ -173,7 +173,7 @@ impl Session {
     pub fn command_timings(&self) -> Result<Vec<(&Table, Vec<CommandTiming>)>> {
         let timings = self.model.call(|engine| {
             let tables = 0..engine.linked.tables.len();
-            let timings = tables.map(|at| engine.linked.executor.laps(at).to_vec());
+            let timings = tables.map(|at| engine.linked.executor.command_timings(at).to_vec());
             Ok(timings.collect::<Vec<_>>())
         })?;
         Ok(self.model.tables().iter().zip(timings).collect())
@@ -183,7 +183,7 @@ impl Session {
     /// then computes every token that was not computed for this session, even if the prefix cache
     /// contains it. Other sessions still reuse the cache of this one.
     ///
-    /// [`LoadOptions::prefix_bytes`](crate::LoadOptions::prefix_bytes) limits the prefix cache of a
+    /// [`LoadOptions::prefix_bytes`](crate::load::LoadOptions::prefix_bytes) limits the prefix cache of a
     /// model.
     pub fn disable_prefix_caching(&mut self) {
         self.reuse = Reuse::Own;
@@ -452,7 +452,7 @@ impl Session {
         Ok(())
     }
 
-    /// A leaked `Answer` (`mem::forget`) is still running and owns the sequence.
+    /// A leaked `Generation` (`mem::forget`) is still running and owns the sequence.
     fn end_leaked(&mut self) {
         while self.is_running {
             self.output_queue.request_stop();
@@ -511,7 +511,7 @@ impl Session {
     }
 }
 
-/// Ends the request of a leaked `Answer`.
+/// Ends the request of a leaked `Generation`.
 impl Drop for Session {
     fn drop(&mut self) {
         if self.is_running {

@@ -19,7 +19,7 @@ use crate::text::Tokenizer;
 /// Source of draft tokens for speculative decoding. Speculation changes the speed, never the
 /// output; it is paused automatically while it is slower than single steps.
 ///
-/// A GPU requires a model that was loaded with [wide steps](crate::StepTables::MultiRow); otherwise
+/// A GPU requires a model that was loaded with [wide steps](crate::load::StepTables::MultiRow); otherwise
 /// speculation is disabled. It is also disabled with Mirostat, a grammar or
 /// [log-probabilities](crate::GenerateOptions::log_probs).
 #[derive(Clone, Debug, Default)]

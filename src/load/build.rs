@@ -130,7 +130,7 @@ impl Build {
     }
 
     /// Returns the facts of the model.
-    pub(super) fn facts(&self, tables: &[Table]) -> Facts {
+    pub(super) fn facts(&self, tables: &[Table], fallback: Option<String>) -> Facts {
         let Self {
             config,
             catalog,
@@ -160,7 +160,7 @@ impl Build {
             cache_bytes: cache.bytes,
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
-            fallback: None,
+            fallback,
             tuned: self.tuned.clone(),
             upload: None,
             stages: Vec::new(),
@@ -180,7 +180,7 @@ fn token_bytes(table: &Table, catalog: &Catalog) -> u64 {
     let mut vectors = BTreeSet::new();
     for cmd in &table.cmds {
         for info in cmd.slots().iter().map(|slot| table.slot(*slot)) {
-            let BufferId::Weight(index, first) = info.place else {
+            let BufferId::Weight(index, first) = info.buffer else {
                 continue;
             };
             // Several commands may read one norm vector.

@@ -202,7 +202,7 @@ impl Catalog {
     /// Rejects a tensor that the table does not use, because ignoring one, such as a bias, would
     /// silently give wrong results. GGUF files may have unused tensors outside of the layers.
     pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
-        let used = table.slots.iter().filter_map(|slot| match slot.place {
+        let used = table.slots.iter().filter_map(|slot| match slot.buffer {
             BufferId::Weight(index, _) => Some(index),
             _ => None,
         });

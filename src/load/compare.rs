@@ -7,10 +7,11 @@ use super::source::Source;
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::state::{Row, SAMPLER_OFF, Sampler, State};
+use crate::exec::state::SAMPLER_OFF;
 use crate::exec::{Executor, Program};
 use crate::model::TableId;
 use crate::op::list::Access;
+use crate::op::params::{Row, Sampler, State};
 use crate::op::table::{BufferId, Cmds, SamplingStage, SlotInfo, Table};
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ pub struct Difference {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()); `Device` if there is no GPU.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load); `Device` if there is no GPU.
 pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     let exact = |device| LoadOptions {
         device,
@@ -190,7 +191,7 @@ impl TestInputs {
 /// Returns the state buffer of a pass with these rows.
 pub(super) fn state(context: u32, rows: &[Row]) -> Vec<u8> {
     let state = State {
-        live: u32::try_from(rows.len()).expect("a pass is small"),
+        active_rows: u32::try_from(rows.len()).expect("a pass is small"),
         context,
         ..State::default()
     };
@@ -263,9 +264,9 @@ impl DevicePair {
             let info = table.slot(*slot);
             let bytes = active_bytes(info, active);
             let (mut cpu, mut gpu) = (vec![0; bytes], vec![0; bytes]);
-            self.cpu.read(info.place, 0, &mut cpu)?;
-            self.gpu.read(info.place, 0, &mut gpu)?;
-            self.gpu.write(info.place, 0, &cpu)?;
+            self.cpu.read(info.buffer, 0, &mut cpu)?;
+            self.gpu.read(info.buffer, 0, &mut gpu)?;
+            self.gpu.write(info.buffer, 0, &cpu)?;
             let command = name(table, at);
             comparison.add(&command, info, &numbers(info, &cpu), &numbers(info, &gpu));
         }
@@ -277,7 +278,7 @@ impl DevicePair {
 fn active_bytes(info: &SlotInfo, active: usize) -> usize {
     let bytes = usize::try_from(info.bytes()).expect("linked, so it fits");
     let rows = info.rows as usize;
-    match info.place {
+    match info.buffer {
         BufferId::Scratch(_) | BufferId::Scores | BufferId::Hidden => {
             bytes / rows * rows.min(active)
         }

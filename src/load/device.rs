@@ -15,7 +15,7 @@ use crate::op::table::{BufferId, Table};
 #[derive(Clone)]
 pub(super) enum SelectedDevice {
     /// Options, weight layout, and the reason for falling back from a GPU, if any.
-    Cpu(cpu::Options, WeightMemory, Option<String>),
+    Cpu(cpu::LinkOptions, WeightMemory, Option<String>),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Device),
 }
@@ -32,12 +32,10 @@ impl SelectedDevice {
     pub(super) fn choose(options: &LoadOptions) -> Result<Self> {
         let weights = options.weights;
         let cpu = |fallback| {
-            let options = cpu::Options {
-                threads: options.threads,
-                level: options.level,
-                precision: options.precision,
-                packed: false,
-            };
+            let options = cpu::LinkOptions::default()
+                .threads(options.threads)
+                .level(options.level)
+                .precision(options.precision);
             Ok(Self::Cpu(options, weights, fallback))
         };
         match options.device {
@@ -51,16 +49,15 @@ impl SelectedDevice {
             #[cfg(feature = "gpu")]
             choice => {
                 let required = choice == DeviceChoice::Gpu || options.adapter.is_some();
-                let gpu_options = gpu::Options {
-                    adapter: options.adapter.clone(),
+                let gpu_options = gpu::DeviceOptions::default()
+                    .adapter(options.adapter.clone())
                     // Automatic selection does not use software adapters.
-                    allow_software: required,
-                    shader_folder: options.shader_folder.clone(),
-                    features: options.gpu_features,
-                    variants: allowed_variants(options.precision),
-                    replay: options.replay,
-                    kernel_folder: options.kernel_folder.clone(),
-                };
+                    .allow_software(required)
+                    .shader_folder(options.shader_folder.clone())
+                    .features(options.gpu_features)
+                    .variants(allowed_variants(options.precision))
+                    .replay(options.replay)
+                    .kernel_folder(options.kernel_folder.clone());
                 match gpu::open(&gpu_options) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
                     Ok(None) if required => bail!(Device, "no GPU adapter found"),
@@ -105,6 +102,15 @@ impl SelectedDevice {
         }
     }
 
+    /// Returns the GPU; `None` for the CPU.
+    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    pub(super) fn gpu(&self) -> Option<gpu::Device> {
+        match self {
+            Self::Cpu(..) => None,
+            Self::Gpu(device) => Some(device.clone()),
+        }
+    }
+
     /// Returns the device profile.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
@@ -136,7 +142,7 @@ impl SelectedDevice {
         #[cfg(not(feature = "gpu"))]
         let _ = profile;
         let mut slots = program.tables.iter().flat_map(|table| &table.slots);
-        let paged = slots.any(|slot| slot.place == BufferId::Pages);
+        let paged = slots.any(|slot| slot.buffer == BufferId::Pages);
         let mut executor = match self {
             Self::Cpu(mut options, weights, _) => {
                 let bytes = cpu::packed_bytes(&program, &options)?;
@@ -161,7 +167,7 @@ impl SelectedDevice {
 /// `Argument` if `TABLA_CPU` names an instruction set that this CPU does not support.
 pub fn devices() -> Result<Devices> {
     Ok(Devices {
-        cpu: cpu::profile(&cpu::Options::default())?,
+        cpu: cpu::profile(&cpu::LinkOptions::default())?,
         #[cfg(feature = "gpu")]
         gpus: gpu::adapters(),
         #[cfg(not(feature = "gpu"))]

@@ -6,8 +6,8 @@ use super::options::LoadOptions;
 use super::source::Source;
 use crate::error::{Result, bail};
 use crate::exec::Program;
-use crate::exec::state::{Row, State};
 use crate::model::TableId;
+use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
 
 /// Maximum difference from a reference: absolute, or relative to the largest value of the layer if
@@ -90,7 +90,7 @@ fn difference(actual: &[f32], expected: &[f32]) -> LayerDifference {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()); `Argument` for an empty text, several texts for a decoder, or a token
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load); `Argument` for an empty text, several texts for a decoder, or a token
 /// outside the vocabulary.
 pub fn hidden_states(
     source: &Source,
@@ -133,7 +133,7 @@ pub fn hidden_states(
     };
     let mut executor = device.link(program, build.profile, &build.cache)?;
     let state = State {
-        live: tokens,
+        active_rows: tokens,
         context,
         ..State::default()
     };
@@ -158,8 +158,8 @@ pub fn hidden_states(
         executor.run(0, (from..layer.cmd).into(), 1)?;
         from = layer.cmd;
         let mut rows = vec![0.0; total * states.dim];
-        let place = states.table.slot(layer.slot).place;
-        executor.read(place, 0, bytemuck::cast_slice_mut(&mut rows))?;
+        let buffer = states.table.slot(layer.slot).buffer;
+        executor.read(buffer, 0, bytemuck::cast_slice_mut(&mut rows))?;
         states.layers.push(rows);
     }
     Ok(states)

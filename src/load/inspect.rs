@@ -36,7 +36,7 @@ pub struct MemoryEstimate {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without stage names.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn open_directory(source: &Source) -> Result<Directory> {
     let Opened { file, .. } = open(source, detect(source)?)?;
     Ok(Arc::into_inner(file).expect("the only reference"))
@@ -46,7 +46,7 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without stage names.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
     tokenizer::read(&open(source, detect(source)?)?)
 }
@@ -55,7 +55,7 @@ pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without stage names.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
     chat::read(&open(source, detect(source)?)?)
 }
@@ -64,7 +64,7 @@ pub fn load_chat_templates(source: &Source) -> Result<ChatTemplates> {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without stage names.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
     let build = prepare(source, options, SelectedDevice::choose(options)?.profile()?)?;
     build.tables()
@@ -74,7 +74,7 @@ pub fn compile(source: &Source, options: &LoadOptions) -> Result<Vec<Table>> {
 ///
 /// # Errors
 ///
-/// As [`load`](crate::load()), without stage names.
+/// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate> {
     let device = SelectedDevice::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
@@ -114,6 +114,6 @@ pub(super) fn prepare(
         chunk,
         embeddings: options.embeddings,
         steps: options.steps,
-        samplers: options.samplers()?,
+        samplers: options.sampler_chain()?,
     })
 }

@@ -6,7 +6,8 @@ use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::{SCORE_TOKENS, STEP_ROWS_MAX};
-use crate::op::pages::{PAGE, Pages};
+use crate::op::pages::Pages;
+use crate::op::params::PAGE;
 
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]

@@ -8,58 +8,49 @@
 mod build;
 mod catalog;
 mod chat;
-mod compare;
+pub(crate) mod compare;
 mod device;
 mod digest;
 mod embedding;
 mod hf;
-mod hidden;
-mod inspect;
+pub(crate) mod hidden;
+pub(crate) mod inspect;
 mod memory;
 mod options;
 #[cfg(test)]
 mod parity;
 mod provenance;
-mod quantize;
+pub(crate) mod quantize;
 mod reshape;
-mod source;
+pub(crate) mod source;
 mod split;
 mod stage;
 mod tokenizer;
-mod tune;
-mod tuning;
+pub(crate) mod tune;
+pub(crate) mod tuning;
 mod weight;
 
-pub use compare::{Comparison, Difference, compare};
 pub use device::devices;
-pub use hidden::{HiddenStates, LayerDifference, hidden_states};
-pub use inspect::{
-    MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
-};
 pub use memory::CACHE_TYPES;
+pub(crate) use options::load_options;
 pub use options::{
     CONTEXT_DEFAULT, DeviceChoice, LoadOptions, SEQUENCES_MAX, StepTables, WeightMemory,
 };
-pub use quantize::{
-    ConversionReport, ExportOptions, HEAD_TYPES, QUANT_MIXES, QuantMix, QuantizeOptions,
-    TensorReport, export, quantize,
-};
-pub use source::Source;
+pub use quantize::HEAD_TYPES;
 pub use stage::{Progress, STAGES, Stage};
-pub use tune::{CommandGroup, Speedup, TuneReport, tune};
-pub use tuning::Tuning;
 
 use crate::arch::{self, Config};
 use crate::device::DeviceKind;
 use crate::error::{Context, Result};
-use crate::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{Executor, Program};
 use crate::model::LinkedTables;
+use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
 use build::Build;
 use catalog::Catalog;
 use device::SelectedDevice;
-use source::{detect, open};
+use source::{Source, detect, open};
 use stage::Stages;
 use std::sync::Arc;
 
@@ -86,8 +77,7 @@ pub(crate) fn load(
     })?;
     let (tuned, cache) = s.run(Stage::Cache, || {
         let tuned = tuning::apply_stored(&mut profile, &catalog, options);
-        let cache = memory::cache(arch, &config, options, &profile)?;
-        Ok((tuned, cache))
+        Ok((tuned, memory::cache(arch, &config, options, &profile)?))
     })?;
     s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
     let tokenizer = s.run(Stage::Tokenizer, || {
@@ -109,15 +99,16 @@ pub(crate) fn load(
             chunk,
             embeddings: options.embeddings,
             steps: options.steps,
-            samplers: options.samplers()?,
+            samplers: options.sampler_chain()?,
         };
         let tables = build.steps()?;
         Ok((build, tables))
     })?;
     tables.extend(s.run(Stage::Batch, || build.batches())?);
     let tables: Arc<[Table]> = tables.into();
-    let mut facts = build.facts(&tables);
-    facts.fallback = device.fallback();
+    let mut facts = build.facts(&tables, device.fallback());
+    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    let gpu = device.gpu();
     let provenance = provenance::of(&build, &facts, options);
     let file = Arc::clone(&build.catalog.model().file);
     let program = Program {
@@ -128,11 +119,12 @@ pub(crate) fn load(
         device.link(program, build.profile, &cache)
     })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
-    facts.device = executor.profile().to_string();
-    facts.upload = executor.upload();
+    (facts.device, facts.upload) = (executor.profile().to_string(), executor.upload());
     facts.stages = s.took;
     Ok(LinkedTables {
         executor,
+        #[cfg(all(feature = "gpu", feature = "test-support"))]
+        gpu,
         tables,
         pages: cache.pages,
         embedding,
@@ -148,12 +140,12 @@ pub(crate) fn load(
 /// no active row, which starts its threads and reads no weights.
 fn warm_up(executor: &mut dyn Executor, tables: &[Table]) -> Result<()> {
     let mut slots = tables.iter().flat_map(|table| &table.slots);
-    let history = slots.find(|slot| slot.place == BufferId::History);
+    let history = slots.find(|slot| slot.buffer == BufferId::History);
     let context = history.map_or(0, |slot| slot.cols);
     let active = u32::from(executor.profile().kind == DeviceKind::Gpu);
     let mut bytes = [0; state_bytes(1)];
     let state = State {
-        live: active,
+        active_rows: active,
         context,
         ..State::default()
     };

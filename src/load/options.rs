@@ -1,5 +1,6 @@
-//! Options of [`load`](crate::load()).
+//! Options of loading a model.
 
+use crate::cancel::Cancel;
 use crate::device::{GpuFeatures, Precision, Replay};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -7,8 +8,6 @@ use crate::exec::cpu::Level;
 use crate::op::sampler::SamplerKind;
 use crate::quant::i2_s;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Default number of positions of the KV cache.
 pub const CONTEXT_DEFAULT: u32 = 4096;
@@ -52,63 +51,80 @@ pub enum StepTables {
     MultiRow,
 }
 
-/// Options of [`load`](crate::load()).
-#[derive(Clone, Debug, Default)]
-pub struct LoadOptions {
-    /// The device that runs the model.
-    pub device: DeviceChoice,
-    /// Number of CPU threads. 0 uses every core.
-    pub threads: u32,
-    /// Context length: positions of the KV cache per sequence. 0 uses the trained context length,
-    /// at most [`CONTEXT_DEFAULT`].
-    pub context: u32,
-    /// Number of sequences of the KV cache, which are decoded in one batch. 0 means 1; at most
-    /// [`SEQUENCES_MAX`].
-    pub sequences: u32,
-    /// Numerical precision of the computation.
-    pub precision: Precision,
-    /// Memory layout of weights on a CPU.
-    pub weights: WeightMemory,
-    /// GPU adapter: a part of its name, or its index in [`devices`](crate::devices). `None` uses
-    /// the best one. If the adapter is not found, loading fails and does not fall back to the CPU.
-    pub adapter: Option<String>,
-    /// GPU features to use.
-    pub gpu_features: GpuFeatures,
-    /// How a GPU submits the commands of a table.
-    pub replay: Replay,
-    /// Folder of shaders that override the embedded ones.
-    pub shader_folder: Option<PathBuf>,
-    /// Folder of tunings written by [`Tuning::write`](crate::Tuning::write). A GPU uses the tuning
-    /// of this model and adapter if there is one, which may change the order of sums.
-    pub tuning_folder: Option<PathBuf>,
-    /// Folder of the GPU pipeline cache, if the driver supports one. `None` disables the cache.
-    pub kernel_folder: Option<PathBuf>,
-    /// Maximum number of tokens of a prefill chunk. 0 uses the default of the device.
-    pub chunk_tokens: u32,
-    /// Instruction set of the CPU. `None` uses `TABLA_CPU` if set, otherwise the best available.
-    pub level: Option<Level>,
-    /// The sampler chain, in order. Samplers that are not listed are disabled. `None` uses
-    /// [`SamplerKind::DEFAULT`].
-    pub samplers: Option<Vec<SamplerKind>>,
-    /// Whether a decoder also computes embeddings. Encoders always do.
-    pub embeddings: bool,
-    /// Layout of tensors of type `I2_S`. Files do not record it.
-    pub i2s_layout: i2_s::Layout,
-    /// Storage type of [`HEAD_TYPES`](crate::HEAD_TYPES) to requantize the output projection
-    /// (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own type.
-    pub head_type: Option<DType>,
-    /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::CACHE_TYPES). `None` uses f16,
-    /// or f32 if [`precision`](Self::precision) is exact.
-    pub cache_type: Option<DType>,
-    /// Tables that decode a single sequence.
-    pub steps: StepTables,
-    /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with the
-    /// same prefix. They are added to the pages of the sequences, in pages of 64 positions, and the
-    /// oldest prefix is evicted first. `None` adds no pages and caches prefixes in pages
-    /// that are free. 0 disables the prefix cache; continuing a session then recomputes it.
-    pub prefix_bytes: Option<u64>,
-    /// Cancellation flag. When set from any thread, loading stops before the next stage.
-    pub stop: Option<Arc<AtomicBool>>,
+/// Passes the fields of [`LoadOptions`] to the macro `$each`, after the tokens `$start`. The setters of
+/// [`ModelBuilder`](crate::ModelBuilder) are declared from the same list.
+macro_rules! load_options {
+    ($each:path, $($start:tt)*) => {
+        $each! { $($start)* {
+            /// The device that runs the model.
+            pub device: DeviceChoice,
+            /// Number of CPU threads. 0 uses every core.
+            pub threads: u32,
+            /// Context length: positions of the KV cache per sequence. 0 uses the trained context
+            /// length, at most [`CONTEXT_DEFAULT`](crate::load::CONTEXT_DEFAULT).
+            pub context: u32,
+            /// Number of sequences of the KV cache, which are decoded in one batch. 0 means 1; at most
+            /// [`SEQUENCES_MAX`](crate::load::SEQUENCES_MAX).
+            pub sequences: u32,
+            /// Numerical precision of the computation.
+            pub precision: Precision,
+            /// Memory layout of weights on a CPU.
+            pub weights: WeightMemory,
+            /// GPU adapter: a part of its name, or its index in [`devices`](crate::load::devices).
+            /// `None` uses the best one. If the adapter is not found, loading fails and does not fall
+            /// back to the CPU.
+            pub adapter: Option<String>,
+            /// GPU features to use.
+            pub gpu_features: GpuFeatures,
+            /// How a GPU submits the commands of a table.
+            pub replay: Replay,
+            /// Folder of shaders that override the embedded ones.
+            pub shader_folder: Option<PathBuf>,
+            /// Folder of tunings written by [`Tuning::write`](crate::tools::Tuning::write). A GPU uses
+            /// the tuning of this model and adapter if there is one, which may change the order of
+            /// sums.
+            pub tuning_folder: Option<PathBuf>,
+            /// Folder of the GPU pipeline cache, if the driver supports one. `None` disables the cache.
+            pub kernel_folder: Option<PathBuf>,
+            /// Maximum number of tokens of a prefill chunk. 0 uses the default of the device.
+            pub chunk_tokens: u32,
+            /// Instruction set of the CPU. `None` uses `TABLA_CPU` if set, otherwise the best
+            /// available.
+            pub level: Option<Level>,
+            /// The sampler chain, in order. Samplers that are not listed are disabled. `None` uses
+            /// [`SamplerKind::DEFAULT`].
+            pub samplers: Option<Vec<SamplerKind>>,
+            /// Whether a decoder also computes embeddings. Encoders always do.
+            pub embeddings: bool,
+            /// Layout of tensors of type `I2_S`. Files do not record it.
+            pub i2s_layout: i2_s::Layout,
+            /// Storage type of [`HEAD_TYPES`](crate::load::HEAD_TYPES) to requantize the output
+            /// projection (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own
+            /// type.
+            pub head_type: Option<DType>,
+            /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::load::CACHE_TYPES). `None`
+            /// uses f16, or f32 if [`precision`](Self::precision) is exact.
+            pub cache_type: Option<DType>,
+            /// Tables that decode a single sequence.
+            pub steps: StepTables,
+            /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with
+            /// the same prefix. They are added to the pages of the sequences, in pages of 64 positions,
+            /// and the oldest prefix is evicted first. `None` adds no pages and caches prefixes in
+            /// pages that are free. 0 disables the prefix cache; continuing a session then recomputes
+            /// it.
+            pub prefix_bytes: Option<u64>,
+            /// Cancels loading from any thread, before its next stage.
+            pub cancel: Option<Cancel>,
+        } }
+    };
+}
+pub(crate) use load_options;
+
+load_options! {
+    tabla_core::options,
+    /// Options of [`Model::builder`](crate::Model::builder).
+    #[derive(Clone, Debug, Default)]
+    pub struct LoadOptions
 }
 
 impl LoadOptions {
@@ -117,7 +133,7 @@ impl LoadOptions {
     /// # Errors
     ///
     /// `Argument` if a sampler occurs twice.
-    pub(super) fn samplers(&self) -> Result<Vec<SamplerKind>> {
+    pub(super) fn sampler_chain(&self) -> Result<Vec<SamplerKind>> {
         let chain = self.samplers.as_deref().unwrap_or(SamplerKind::DEFAULT);
         SamplerKind::check(chain)?;
         Ok(chain.to_vec())

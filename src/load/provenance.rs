@@ -30,7 +30,7 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
     if profile.kind == DeviceKind::Gpu {
         // On a CPU, the bits do not depend on the chunk size or the number of rows.
         let steps = if facts.speculates { "wide" } else { "lone" };
-        let kernels = format!("{:?} {:?}", profile.forms, profile.choices);
+        let kernels = format!("{:?} {:?}", profile.variants, profile.tuned_kernels);
         let sources = shader_sources()
             .iter()
             .flat_map(|(name, text)| [*name, *text]);

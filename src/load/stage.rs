@@ -1,9 +1,8 @@
 //! Loading stages: names, order, timing, error context.
 
 use super::options::LoadOptions;
+use crate::cancel::Cancel;
 use crate::error::{Context, Result, bail};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A loading stage, in execution order. The integer value is the stage number, 1 to 18.
@@ -91,7 +90,7 @@ pub struct Progress {
 /// Runs stages: measures and reports their duration, and adds their name to errors.
 pub(super) struct Stages<'a> {
     report: &'a mut dyn FnMut(&Progress),
-    stop: Option<Arc<AtomicBool>>,
+    cancel: Option<Cancel>,
     pub(super) took: Vec<(&'static str, Duration)>,
 }
 
@@ -99,7 +98,7 @@ impl<'a> Stages<'a> {
     pub(super) fn new(options: &LoadOptions, report: &'a mut dyn FnMut(&Progress)) -> Self {
         Self {
             report,
-            stop: options.stop.clone(),
+            cancel: options.cancel.clone(),
             took: Vec::with_capacity(STAGES as usize),
         }
     }
@@ -109,8 +108,7 @@ impl<'a> Stages<'a> {
         let _in_span = span.enter();
         let start = Instant::now();
         let label = format_args!("stage {} {}", stage as u32, stage.name());
-        let stop = self.stop.as_ref();
-        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        if self.cancel.as_ref().is_some_and(Cancel::take_pending) {
             bail!(Cancelled, "{label}: loading was stopped");
         }
         let out = work().context(label)?;

@@ -22,7 +22,7 @@ pub(super) const CHUNKS: [u32; 4] = [128, 256, 512, 1024];
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Fastest kernels and planning parameters of a model on an adapter, measured by
-/// [`tune`](crate::tune).
+/// [`tune`](crate::tools::tune).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
@@ -41,7 +41,8 @@ pub struct Tuning {
     /// Tokens of a prefill chunk.
     pub chunk_tokens: u32,
     /// Selected kernels of commands with several candidates.
-    pub choices: Vec<TunedKernel>,
+    #[serde(rename = "choices")]
+    pub tuned_kernels: Vec<TunedKernel>,
 }
 
 impl Tuning {
@@ -64,7 +65,7 @@ impl Tuning {
             fusion: profile.fusion,
             attention_part: profile.attention_part,
             chunk_tokens: profile.chunk_tokens,
-            choices: Vec::new(),
+            tuned_kernels: Vec::new(),
         }
     }
 
@@ -73,7 +74,7 @@ impl Tuning {
         profile.fusion = self.fusion;
         profile.attention_part = self.attention_part;
         profile.chunk_tokens = self.chunk_tokens;
-        profile.choices.clone_from(&self.choices);
+        profile.tuned_kernels.clone_from(&self.tuned_kernels);
     }
 
     /// Writes the tuning to a folder, which is created if needed, and returns its path. Loading
@@ -214,11 +215,11 @@ mod tests {
             fusion: Fusion::Fused,
             attention_part: 128,
             chunk_tokens: 512,
-            choices: vec![TunedKernel {
+            tuned_kernels: vec![TunedKernel {
                 kernel: "gemv_q4_0".into(),
                 extent: ProblemSize {
                     shape: [64, 32],
-                    many: false,
+                    multiple_tokens: false,
                 },
             }],
         }

@@ -1,25 +1,18 @@
 //! Log-probabilities of generations, and several generations from one prompt.
 
 use crate::common::{devices, golden, picks, session};
-use tabla::{
-    DeviceChoice, ErrorKind, Flow, GenerateOptions, LoadOptions, LogProb, Precision, Sampling,
-    Session,
-};
+use std::ops::ControlFlow;
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{ErrorKind, GenerateOptions, LogProb, Sampling, Session};
 
 const PROMPT: [u32; 4] = [1, 17, 93, 40];
 
 fn generation(seed: u64) -> GenerateOptions {
-    GenerateOptions {
-        sampling: Sampling {
-            temperature: 1.0,
-            min_p: 0.0,
-            seed,
-            ..Sampling::default()
-        },
-        max_tokens: 12,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    }
+    GenerateOptions::default()
+        .sampling(Sampling::default().temperature(1.0).min_p(0.0).seed(seed))
+        .max_tokens(12)
+        .ignore_stops(true)
 }
 
 /// A token, its log-probability, and the likeliest tokens.
@@ -27,12 +20,12 @@ type TokenLogProbs = (u32, Option<f32>, Vec<LogProb>);
 
 fn log_probs_of(session: &mut Session, generation: &GenerateOptions) -> Vec<TokenLogProbs> {
     let mut tokens = Vec::new();
-    let mut each = |piece: tabla::Piece<'_>| {
+    let each = |piece: tabla::Piece<'_>| {
         tokens.push((piece.token, piece.log_prob, piece.likeliest.to_vec()));
-        Flow::Continue
+        ControlFlow::Continue(())
     };
     session
-        .generate(generation, &mut each)
+        .generate_with(generation, each)
         .expect("generation succeeds");
     // A final piece may contain held-back text.
     tokens.truncate(generation.max_tokens as usize);
@@ -51,19 +44,12 @@ fn prompted(options: &LoadOptions) -> Session {
 fn log_probs_come_from_raw_logits() {
     for (name, options) in devices(Precision::Fast) {
         let plain = generation(7);
-        let with_log_probs = GenerateOptions {
-            log_probs: Some(5),
-            logit_bias: vec![(77, 3.0)],
-            ..plain.clone()
-        };
+        let with_log_probs = plain.clone().log_probs(5).logit_bias(vec![(77, 3.0)]);
         let mut s = prompted(&options);
         let actual = log_probs_of(&mut s, &with_log_probs);
         assert_eq!(actual.len(), 12);
         let mut other = session(&golden("quant_f16.gguf"), &options);
-        let biased = GenerateOptions {
-            log_probs: None,
-            ..with_log_probs.clone()
-        };
+        let biased = with_log_probs.clone().log_probs(None);
         let expected = picks(&mut other, &PROMPT, &biased);
         assert_eq!(s.tokens()[PROMPT.len()..], expected, "{name}");
 
@@ -97,26 +83,17 @@ fn log_probs_come_from_raw_logits() {
 /// Checks the numbers of likeliest tokens: none, 0 and the maximum.
 #[test]
 fn returns_requested_number_of_log_probs() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default().device(DeviceChoice::Cpu);
     let mut s = prompted(&options);
     for (log_probs, count) in [(None, 0), (Some(0), 0), (Some(20), 20)] {
-        let generation = GenerateOptions {
-            log_probs,
-            ..generation(1)
-        };
+        let generation = generation(1).log_probs(log_probs);
         for (_, log_prob, likeliest) in log_probs_of(&mut s, &generation) {
             assert_eq!(log_prob.is_some(), log_probs.is_some());
             assert_eq!(likeliest.len(), count);
         }
     }
-    let more = GenerateOptions {
-        log_probs: Some(21),
-        ..generation(1)
-    };
-    let error = s.answer(&more).expect_err("one too many");
+    let more = generation(1).log_probs(21);
+    let error = s.generate(&more).expect_err("one too many");
     assert_eq!(error.kind(), ErrorKind::Argument);
     assert_eq!(error.message(), "log_probs must be at most 20, got 21");
 }
@@ -125,16 +102,9 @@ fn returns_requested_number_of_log_probs() {
 #[test]
 fn forks_generate_independently() {
     for (name, options) in devices(Precision::Fast) {
-        let options = LoadOptions {
-            sequences: 4,
-            context: 64,
-            ..options
-        };
+        let options = options.sequences(4).context(64);
         let prompt = prompted(&options);
-        let generation_for = |seed: u64| GenerateOptions {
-            log_probs: (seed == 42).then_some(3),
-            ..generation(seed)
-        };
+        let generation_for = |seed: u64| generation(seed).log_probs((seed == 42).then_some(3));
         let mut forks: Vec<Session> = (0..4)
             .map(|_| prompt.fork().expect("fork succeeds"))
             .collect();

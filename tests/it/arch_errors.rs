@@ -1,7 +1,7 @@
 //! Loading damaged checkpoints of every architecture fails with an error that names the problem.
 
 use crate::common::golden;
-use crate::scratch::{Folder, Tensor, safetensors};
+use crate::temp_folder::{Folder, Tensor, safetensors};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
 use tabla::format::write::Writer;
 use tabla::format::{self, Directory, Kind, TensorInfo, TensorType};
-use tabla::{DeviceChoice, Error, LoadOptions, Source};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{Error, Model, Source};
 
 /// Returns all loadable checkpoints of `tests/golden/arch`.
 fn checkpoints() -> Vec<PathBuf> {
@@ -24,15 +25,13 @@ fn checkpoints() -> Vec<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<(), Error> {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        level: Some(Level::Scalar),
-        threads: 1,
-        context: 32,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .level(Level::Scalar)
+        .threads(1)
+        .context(32);
     let source = Source::Path(path.to_path_buf());
-    tabla::load(&source, &options, &mut |_| {}).map(|_| ())
+    Model::builder(source).options(options).load().map(|_| ())
 }
 
 fn directory(path: &Path) -> Directory {

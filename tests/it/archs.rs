@@ -3,10 +3,12 @@
 
 use crate::common::{argmax, devices, golden, greedy, picks, print, session, worst};
 use crate::npy::Npy;
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use tabla::{DeviceChoice, LoadOptions, Precision, Session, Source};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{Session, Source};
 
 /// Maximum difference of a logit.
 const TOLERANCE: f32 = 1e-4;
@@ -74,13 +76,11 @@ fn check(name: &str) {
                 continue;
             }
             let what = format!("{} on {device}", path.display());
-            let options = LoadOptions {
-                context: 96,
-                chunk_tokens: 32,
+            let options = options
+                .context(96)
+                .chunk_tokens(32)
                 // Samplers do not depend on the architecture.
-                samplers: Some(Vec::new()),
-                ..options
-            };
+                .samplers(Vec::new());
             let source = &Source::Path(path.clone());
             check_layers(&what, source, &options, &golden);
             let mut s = session(path, &options);
@@ -113,7 +113,7 @@ fn with_tokenizer(weights: &Path, other: &Path, scratch: &Folder) -> PathBuf {
 /// Compares the hidden states after every layer, to locate errors.
 fn check_layers(what: &str, source: &Source, options: &LoadOptions, golden: &Golden) {
     let text = golden.tokens[..golden.logits.data.len() / golden.logits.cols].to_vec();
-    let states = tabla::hidden_states(source, options, &[text]).expect("the model runs");
+    let states = tabla::tools::hidden_states(source, options, &[text]).expect("the model runs");
     let layers = states
         .against(&golden.hidden.data)
         .expect("the same number of layers");
@@ -198,11 +198,7 @@ fn check_greedy(what: &str, s: &mut Session, golden: &Golden) {
 /// Prefills in chunks of two tokens, then truncates and continues several times.
 fn check_short_chunks(path: &Path, golden: &Golden) {
     let (device, options) = devices(Precision::Exact).remove(0);
-    let options = LoadOptions {
-        context: 96,
-        chunk_tokens: 2,
-        ..options
-    };
+    let options = options.context(96).chunk_tokens(2);
     let what = format!("{} on {device}, chunks of two", path.display());
     let mut s = session(path, &options);
     let rows = golden.logits.data.len() / golden.logits.cols;
@@ -226,10 +222,7 @@ fn check_short_chunks(path: &Path, golden: &Golden) {
 #[test]
 fn learned_positions_limit_the_context() {
     let (_, options) = devices(Precision::Exact).remove(0);
-    let wide = LoadOptions {
-        context: 200,
-        ..options
-    };
+    let wide = options.context(200);
     let s = session(&file("gpt2", "model.gguf"), &wide);
     assert_eq!(s.facts().context, 96);
 }

@@ -2,11 +2,11 @@
 //! alone.
 
 use crate::common::{devices, exhaustive, golden, greedy, has_gpu, picks, session, testdata};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Precision, Sampling,
-    Session, Source,
-};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{ErrorKind, Finish, GenerateOptions, Model, Sampling, Session, Source};
 
 /// Number of tokens that every sequence generates.
 const PICKS: u32 = 16;
@@ -45,12 +45,14 @@ fn references(path: &Path, options: &LoadOptions, count: usize, times: u32) -> V
 
 /// Creates sessions of one model that has as many sequences.
 fn sessions(path: &Path, options: &LoadOptions, count: usize) -> Vec<Session> {
-    let options = LoadOptions {
-        sequences: u32::try_from(count).expect("small"),
-        ..options.clone()
-    };
+    let options = options
+        .clone()
+        .sequences(u32::try_from(count).expect("small"));
     let source = Source::Path(path.to_path_buf());
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let model = Model::builder(source)
+        .options(options)
+        .load()
+        .expect("the model loads");
     (0..count).map(|_| Session::new(model.clone())).collect()
 }
 
@@ -77,7 +79,7 @@ fn generate_together<'a>(
                     s.reset();
                     s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
                 }
-                let stats = s.generate(generation, &mut |_| Flow::Continue);
+                let stats = s.generate_with(generation, |_| ControlFlow::Continue(()));
                 stats.expect("generation succeeds").finish
             })
         };
@@ -109,15 +111,13 @@ fn same_logits(what: &str, sessions: &mut [Session], all: &[Reference]) {
 }
 
 fn cpu(threads: u32, precision: Precision) -> LoadOptions {
-    LoadOptions {
-        device: DeviceChoice::Cpu,
-        threads,
-        precision,
-        context: 96,
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .threads(threads)
+        .precision(precision)
+        .context(96)
         // Sliding windows wrap around within the prompts.
-        chunk_tokens: 4,
-        ..LoadOptions::default()
-    }
+        .chunk_tokens(4)
 }
 
 /// Compares batches of several sizes and thread counts with the reference, in both precisions.
@@ -154,11 +154,8 @@ fn generating() -> Vec<PathBuf> {
         .map(|folder| folder.expect("a folder").path().join("model.gguf"))
         .filter(|path| path.exists())
         .filter(|path| {
-            let options = LoadOptions {
-                device: DeviceChoice::Cpu,
-                ..LoadOptions::default()
-            };
-            let tables = tabla::compile(&Source::Path(path.clone()), &options);
+            let options = LoadOptions::default().device(DeviceChoice::Cpu);
+            let tables = tabla::tools::compile(&Source::Path(path.clone()), &options);
             tables
                 .expect("model compiles")
                 .iter()
@@ -205,10 +202,7 @@ fn burst_size_does_not_change_tokens() {
     let all = references(&path, &options, 6, PICKS);
     let mut sessions = sessions(&path, &options, 6);
     for burst in [1, 4, PICKS] {
-        let generation = GenerateOptions {
-            burst,
-            ..greedy(PICKS)
-        };
+        let generation = greedy(PICKS).burst(burst);
         generate_together(&mut sessions, prompts_of(&all), &generation);
         same_tokens(&format!("submissions of {burst}"), &sessions, &all);
     }
@@ -218,13 +212,13 @@ fn burst_size_does_not_change_tokens() {
 #[test]
 fn queued_sequences_match_single_sequences() {
     let path = golden("arch/gemma2/model.gguf");
-    let options = LoadOptions {
-        sequences: 3,
-        ..cpu(2, Precision::Fast)
-    };
+    let options = cpu(2, Precision::Fast).sequences(3);
     let all = references(&path, &options, 16, PICKS);
     let source = Source::Path(path);
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let model = Model::builder(source)
+        .options(options)
+        .load()
+        .expect("the model loads");
     let sessions = (0..all.len()).map(|_| Session::new(model.clone()));
     let mut sessions: Vec<Session> = sessions.collect();
     generate_together(&mut sessions, prompts_of(&all), &greedy(PICKS));
@@ -251,10 +245,7 @@ fn prefill_in_parts_matches_whole_prompt() {
 fn stopped_sequence_does_not_affect_others() {
     for (device, base) in devices(Precision::Fast) {
         let path = golden("quant_q8_0.gguf");
-        let options = LoadOptions {
-            context: 96,
-            ..base
-        };
+        let options = base.context(96);
         let all = references(&path, &options, 8, PICKS);
         let mut sessions = sessions(&path, &options, 8);
         // A token that some sequences generate early, some late, and some never.
@@ -270,10 +261,7 @@ fn stopped_sequence_does_not_affect_others() {
         let candidates = all.iter().flat_map(generated);
         let candidates = candidates.filter(|stop| ends(*stop).any(|end| end.is_none()));
         let stop = candidates.max_by_key(early).expect("a token");
-        let generation = GenerateOptions {
-            stop_tokens: vec![stop],
-            ..greedy(PICKS)
-        };
+        let generation = greedy(PICKS).stop_tokens(vec![stop]);
         let ended = generate_together(&mut sessions, prompts_of(&all), &generation);
         let mut stopped = 0;
         for ((i, one), end) in all.iter().enumerate().zip(ends(stop)) {
@@ -300,11 +288,7 @@ fn sequences_end_at_full_context() {
     for (device, base) in devices(Precision::Fast) {
         for name in ["quant_q4_0.gguf", "arch/gemma2/model.gguf"] {
             let path = golden(name);
-            let options = LoadOptions {
-                context: 32,
-                chunk_tokens: 4,
-                ..base.clone()
-            };
+            let options = base.clone().context(32).chunk_tokens(4);
             let mut s = session(&path, &options);
             let prompts = prompts(6, s.facts().vocab);
             let mut sessions = sessions(&path, &options, 6);
@@ -328,12 +312,10 @@ fn gpu_batch_matches_single_sequences() {
     if !has_gpu() {
         return;
     }
-    let options = LoadOptions {
-        device: DeviceChoice::Gpu,
-        context: 96,
-        chunk_tokens: 4,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Gpu)
+        .context(96)
+        .chunk_tokens(4);
     for name in [
         "quant_q8_0.gguf",
         "arch/gemma2/model.gguf",
@@ -364,19 +346,9 @@ fn gpu_batch_matches_single_sequences() {
 fn number_of_sequences_does_not_change_tokens() {
     let path = golden("arch/gemma2/model.gguf");
     let run = |sequences| {
-        let options = LoadOptions {
-            sequences,
-            ..cpu(2, Precision::Fast)
-        };
+        let options = cpu(2, Precision::Fast).sequences(sequences);
         let mut s = session(&path, &options);
-        let sampled = GenerateOptions {
-            sampling: Sampling {
-                repeat_penalty: 1.2,
-                seed: 3,
-                ..Sampling::default()
-            },
-            ..greedy(PICKS)
-        };
+        let sampled = greedy(PICKS).sampling(Sampling::default().repeat_penalty(1.2).seed(3));
         [greedy(PICKS), sampled].map(|generation| picks(&mut s, &[3, 4, 5], &generation))
     };
     assert_eq!(run(0), run(4));
@@ -399,13 +371,12 @@ fn rejects_invalid_arguments() {
     s.prefill(&[1; 96], &mut |_, _| {})
         .expect("prefill succeeds");
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::Argument);
-    let generation = GenerateOptions {
-        stop_tokens: vec![0; 33],
-        ..greedy(1)
-    };
-    let refused = s.generate(&generation, &mut |_| Flow::Continue).map(drop);
+    let generation = greedy(1).stop_tokens(vec![0; 33]);
+    let refused = s
+        .generate_with(&generation, |_| ControlFlow::Continue(()))
+        .map(drop);
     assert_eq!(kind(refused), ErrorKind::Argument);
-    let stats = s.generate(&greedy(4), &mut |_| Flow::Continue);
+    let stats = s.generate_with(&greedy(4), |_| ControlFlow::Continue(()));
     assert_eq!(stats.expect("a token").finish, Finish::Context);
     assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
     assert_eq!(kind(s.step(&Sampling::GREEDY).map(drop)), ErrorKind::State);
@@ -415,14 +386,15 @@ fn rejects_invalid_arguments() {
 #[test]
 fn rejects_too_many_sequences_before_allocating() {
     let load = |sequences, context| {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            sequences,
-            context,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .sequences(sequences)
+            .context(context);
         let source = Source::Path(golden("llama.gguf"));
-        tabla::load(&source, &options, &mut |_| {}).expect_err("too many")
+        Model::builder(source)
+            .options(options)
+            .load()
+            .expect_err("too many")
     };
     let error = load(257, 64);
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");

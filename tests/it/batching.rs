@@ -1,12 +1,12 @@
 //! Sessions that share a model give, bit for bit, the results of a session alone on a model.
 
 use crate::common::{golden, has_gpu};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
+use std::ops::ControlFlow;
 use std::path::Path;
-use tabla::{
-    DeviceChoice, Flow, GenerateOptions, LoadOptions, Model, Precision, Sampling, Session, Source,
-    SpeculateOptions,
-};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{GenerateOptions, Model, Sampling, Session, Source, SpeculateOptions};
 use tabla_testkit::fill::Random;
 
 /// Operation on a session, recorded for replay.
@@ -31,7 +31,10 @@ struct History {
 
 fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
-    tabla::load(&source, options, &mut |_| {}).expect("the model loads")
+    Model::builder(source)
+        .options(options.clone())
+        .load()
+        .expect("the model loads")
 }
 
 fn below(random: &mut Random, n: usize) -> usize {
@@ -53,34 +56,18 @@ fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
 /// Creates random sampling options for every sampling stage.
 fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
     let seed = u64::from(random.word());
-    let default = Sampling {
-        seed,
-        ..Sampling::default()
-    };
-    let filtered = Sampling {
-        temperature: 1.3,
-        top_k: 0,
-        repeat_penalty: 1.1,
-        ..default
-    };
-    let mut generation = GenerateOptions {
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let default = Sampling::default().seed(seed);
+    let filtered = default.temperature(1.3).top_k(0).repeat_penalty(1.1);
+    let mut generation = GenerateOptions::default().ignore_stops(true);
     generation.sampling = match below(random, 7) {
         0 => Sampling::GREEDY,
         1 => default,
         2 => filtered,
-        3 => Sampling {
-            mirostat_tau: 4.0,
-            ..filtered
-        },
-        4 => Sampling {
-            dry_multiplier: 2.0,
-            dry_allowed_length: 1,
-            xtc_probability: 0.5,
-            ..filtered
-        },
+        3 => filtered.mirostat_tau(4.0),
+        4 => filtered
+            .dry_multiplier(2.0)
+            .dry_allowed_length(1)
+            .xtc_probability(0.5),
         5 => {
             let bias = |i: u32| {
                 (
@@ -97,12 +84,7 @@ fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
         }
         _ => {
             generation.log_probs = Some(5);
-            Sampling {
-                typical_p: 0.9,
-                top_n_sigma: 2.0,
-                dynatemp_range: 0.5,
-                ..filtered
-            }
+            filtered.typical_p(0.9).top_n_sigma(2.0).dynatemp_range(0.5)
         }
     };
     generation
@@ -111,30 +93,29 @@ fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
 /// Generates and returns the number of tokens. Some generations are cancelled, some are stopped.
 fn generate(session: &mut Session, random: &mut Random, generation: &GenerateOptions) -> u32 {
     let before = session.tokens().len();
-    let generation = GenerateOptions {
-        max_tokens: 1 + u32::try_from(below(random, 40)).expect("small"),
-        burst: u32::try_from(below(random, 5)).expect("small"),
+    let generation = generation
+        .clone()
+        .max_tokens(1 + u32::try_from(below(random, 40)).expect("small"))
+        .burst(u32::try_from(below(random, 5)).expect("small"))
         // The replay does not speculate.
-        speculate: match below(random, 2) {
+        .speculate(match below(random, 2) {
             0 => SpeculateOptions::Off,
             _ => SpeculateOptions::Lookup,
-        },
-        ..generation.clone()
-    };
+        });
     let (cancel, end, cancels) = (
         session.canceller(),
         below(random, 60),
         random.word().is_multiple_of(2),
     );
     let mut pieces = 0;
-    let stats = session.generate(&generation, &mut |_| {
+    let stats = session.generate_with(&generation, |_| {
         pieces += 1;
         if pieces == end && cancels {
             cancel.cancel();
         }
         match pieces == end && !cancels {
-            true => Flow::Stop,
-            false => Flow::Continue,
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
     });
     stats.expect("generation succeeds");
@@ -220,12 +201,9 @@ fn replay(model: Model, operations: &[Operation]) -> Session {
                 .prefill(prompt, &mut |_, _| {})
                 .expect("prefill succeeds"),
             Operation::Generate(generation, count) => {
-                let generation = GenerateOptions {
-                    max_tokens: *count,
-                    ..GenerateOptions::clone(generation)
-                };
+                let generation = GenerateOptions::clone(generation).max_tokens(*count);
                 session
-                    .generate(&generation, &mut |_| Flow::Continue)
+                    .generate_with(&generation, |_| ControlFlow::Continue(()))
                     .expect("generation succeeds");
             }
             Operation::Truncate(keep) => session.truncate(*keep),
@@ -252,10 +230,7 @@ fn check(path: &Path, options: &LoadOptions, sessions: usize, operations: usize)
     for (at, history) in together.iter().enumerate() {
         let what = format!("{path:?}: session {at}, {:?}", history.operations);
         // A separate model without a prefix cache.
-        let own = LoadOptions {
-            prefix_bytes: Some(0),
-            ..options.clone()
-        };
+        let own = options.clone().prefix_bytes(0);
         let mut alone = replay(load(path, &own), &history.operations);
         assert_eq!(history.session.tokens(), alone.tokens(), "{what}");
         let alone = logits(&mut alone);
@@ -277,14 +252,12 @@ fn concurrent_sessions_match_replay_on_cpu() {
         ("arch/gemma2/model.gguf", 400, 16),
         ("arch/qwen3moe/model.gguf", 200, 64),
     ] {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            threads: 2,
-            sequences: 5,
-            context,
-            chunk_tokens,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .threads(2)
+            .sequences(5)
+            .context(context)
+            .chunk_tokens(chunk_tokens);
         check(&golden(name), &options, 8, 14);
     }
 }
@@ -299,13 +272,11 @@ fn concurrent_sessions_match_replay_on_gpu() {
         ("arch/gemma2/model.gguf", 3),
         ("quant_q4_0.gguf", 1),
     ] {
-        let options = LoadOptions {
-            device: DeviceChoice::Gpu,
-            sequences,
-            context: 200,
-            chunk_tokens: 32,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Gpu)
+            .sequences(sequences)
+            .context(200)
+            .chunk_tokens(32);
         check(&golden(name), &options, 5, 8);
     }
 }
@@ -313,13 +284,11 @@ fn concurrent_sessions_match_replay_on_gpu() {
 /// Forks diverge, and match sessions that were never forked.
 #[test]
 fn forks_are_independent() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        precision: Precision::Exact,
-        sequences: 2,
-        context: 200,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .precision(Precision::Exact)
+        .sequences(2)
+        .context(200);
     let path = golden("quant_q8_0.gguf");
     let mut one = Session::new(load(&path, &options));
     let text: Vec<u32> = (0..100).map(|i| 3 + i * 5 % 200).collect();
@@ -356,12 +325,10 @@ pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) 
 /// Only tokens that are not cached are computed.
 #[test]
 fn cached_prefix_is_not_recomputed() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 512,
-        chunk_tokens: 16,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(512)
+        .chunk_tokens(16);
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let passes = |tokens: &[u32]| {
         let mut session = Session::new(model.clone());
@@ -384,12 +351,10 @@ fn cached_prefix_is_not_recomputed() {
 /// cache of other sessions.
 #[test]
 fn counts_computed_tokens() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 512,
-        chunk_tokens: 16,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(512)
+        .chunk_tokens(16);
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
     let prefill = |session: &mut Session, tokens: &[u32]| {
@@ -429,20 +394,18 @@ fn counts_computed_tokens() {
 
     // Decode with a burst that exceeds the output, and with accepted and rejected draft tokens.
     for speculate in [SpeculateOptions::Off, SpeculateOptions::Lookup] {
-        let generation = GenerateOptions {
-            sampling: Sampling::GREEDY,
-            max_tokens: 40,
-            logit_bias: vec![(7, 1e4)],
-            ignore_stops: true,
-            speculate,
-            ..GenerateOptions::default()
-        };
+        let generation = GenerateOptions::default()
+            .sampling(Sampling::GREEDY)
+            .max_tokens(40)
+            .logit_bias(vec![(7, 1e4)])
+            .ignore_stops(true)
+            .speculate(speculate);
         alone.truncate(150);
         alone.force(9).expect("prefill succeeds");
         let before = alone.computed_tokens();
         let mut stats = None;
         let passes = passes_of(&mut alone, |alone| {
-            let done = alone.generate(&generation, &mut |_| Flow::Continue);
+            let done = alone.generate_with(&generation, |_| ControlFlow::Continue(()));
             stats = Some(done.expect("generation succeeds"));
         });
         let stats = stats.expect("generation ran");
@@ -465,13 +428,11 @@ fn chunks_and_steps_give_same_bits_on_cpu() {
         "arch/gemma2/model",
     ] {
         for precision in [Precision::Fast, Precision::Exact] {
-            let options = LoadOptions {
-                device: DeviceChoice::Cpu,
-                precision,
-                context: 200,
-                chunk_tokens: 33,
-                ..LoadOptions::default()
-            };
+            let options = LoadOptions::default()
+                .device(DeviceChoice::Cpu)
+                .precision(precision)
+                .context(200)
+                .chunk_tokens(33);
             let model = || load(&golden(&format!("{name}.gguf")), &options);
             let [mut chunks, mut steps] = [Session::new(model()), Session::new(model())];
             chunks
@@ -497,26 +458,22 @@ fn all_paths_give_same_logits_on_gpu() {
         ("quant_q8_0", 4),
         ("arch/gemma2/model", 3),
     ] {
-        let options = LoadOptions {
-            device: DeviceChoice::Gpu,
-            sequences,
-            context: 200,
-            chunk_tokens: 16,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Gpu)
+            .sequences(sequences)
+            .context(200)
+            .chunk_tokens(16);
         check_paths(&golden(&format!("{name}.gguf")), &options);
     }
 }
 
 /// Generates in a batch and returns the first session.
 fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
-    let generation = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens: 16,
-        burst,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let generation = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(16)
+        .burst(burst)
+        .ignore_stops(true);
     let count = model.facts().sequences;
     let mut all: Vec<Session> = (0..count).map(|_| Session::new(model.clone())).collect();
     for (i, session) in (0..).zip(&mut all) {
@@ -528,11 +485,11 @@ fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
     }
     let answers = all
         .iter_mut()
-        .map(|s| s.answer(&generation).expect("generation succeeds"));
+        .map(|s| s.generate(&generation).expect("generation succeeds"));
     let mut answers: Vec<_> = answers.collect();
     for _ in 0..17 {
         for answer in &mut answers {
-            answer.next().expect("generation continues");
+            answer.next_piece().expect("generation continues");
         }
     }
     drop(answers);
@@ -541,10 +498,7 @@ fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
 
 fn check_paths(path: &Path, options: &LoadOptions) {
     let text: Vec<u32> = (0..70).map(|i| 3 + i * 5 % 200).collect();
-    let alone = LoadOptions {
-        sequences: options.sequences.min(2),
-        ..options.clone()
-    };
+    let alone = options.clone().sequences(options.sequences.min(2));
     let prefilled = || {
         let mut session = Session::new(load(path, &alone));
         session

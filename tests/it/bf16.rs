@@ -4,7 +4,8 @@
 use crate::common::{devices, print, skip, worst};
 use crate::npy::Npy;
 use std::path::PathBuf;
-use tabla::{LoadOptions, Precision, Source};
+use tabla::Source;
+use tabla::device::Precision;
 
 /// Maximum difference from `transformers` in float32: absolute, or relative to the largest value if
 /// that is over 1.
@@ -46,11 +47,8 @@ fn check(name: &str) {
         moved.0, moved.1
     ));
     for (device, options) in devices(Precision::Exact) {
-        let options = LoadOptions {
-            context: 64,
-            ..options
-        };
-        let found = tabla::hidden_states(&source, &options, std::slice::from_ref(&tokens))
+        let options = options.context(64);
+        let found = tabla::tools::hidden_states(&source, &options, std::slice::from_ref(&tokens))
             .expect("the model runs");
         let [found] = &found.layers[..] else {
             panic!("{name} has one layer");

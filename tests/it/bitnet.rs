@@ -5,7 +5,8 @@
 use crate::common::{golden, session, skip};
 use crate::npy::Npy;
 use std::path::{Path, PathBuf};
-use tabla::{DeviceChoice, LoadOptions, Precision};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
 
 /// Recorded logits.
 #[derive(Default)]
@@ -38,12 +39,10 @@ fn correlation(x: &[f64], y: &[f64]) -> f64 {
 
 /// Compares a model with recorded logits.
 fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        precision: Precision::Exact,
-        context: 32,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .precision(Precision::Exact)
+        .context(32);
     let mut session = session(path, &options);
     let vocab = session.facts().vocab as usize;
     let mut logits = vec![0.0; recorded.tokens.len() * vocab];

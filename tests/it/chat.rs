@@ -1,7 +1,7 @@
 //! Built-in chat templates and those of real models, compared with `transformers`.
 
 use crate::common::{golden, testdata};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -41,15 +41,15 @@ fn check(name: &str, source: &str, expected: &Value, conversations: &Value) -> u
                 }
                 _ => expected.to_string(),
             };
-            let rendered = template.render(&Conversation {
-                messages: list(conversation, "messages"),
-                tools: list(conversation, "tools"),
-                documents: list(conversation, "documents"),
-                add_generation_prompt,
-                variables: conversation["variables"].as_object(),
-                // 2026-11-05 09:07:03, the time in the golden texts.
-                now: UNIX_EPOCH + Duration::from_secs(1_793_869_623),
-            });
+            let rendered = template.render(
+                &Conversation::new(list(conversation, "messages"))
+                    .tools(list(conversation, "tools"))
+                    .documents(list(conversation, "documents"))
+                    .add_generation_prompt(add_generation_prompt)
+                    .variables(conversation["variables"].as_object())
+                    // 2026-11-05 09:07:03, the time in the golden texts.
+                    .now(UNIX_EPOCH + Duration::from_secs(1_793_869_623)),
+            );
             assert_eq!(rendered.expect(name), expected, "{name} {chat}");
             texts += 1;
         }
@@ -75,7 +75,7 @@ fn builtin_templates_render_like_transformers() {
 fn source(folder: &Path, file: &str) -> String {
     let path = folder.join(file);
     if file.ends_with(".gguf") {
-        let templates = tabla::load_chat_templates(&Source::Path(path)).expect(file);
+        let templates = tabla::tools::load_chat_templates(&Source::Path(path)).expect(file);
         return templates.get("default").expect(file).to_string();
     }
     let text = std::fs::read_to_string(path).expect(file);
@@ -106,8 +106,8 @@ fn chat_ids_match_transformers() {
         return;
     };
     let file = Source::Path(folder.join("gguf/SmolLM2-135M-Instruct.Q4_1.gguf"));
-    let templates = tabla::load_chat_templates(&file).expect("the file");
-    let tokenizer = tabla::load_tokenizer(&file).expect("the file");
+    let templates = tabla::tools::load_chat_templates(&file).expect("the file");
+    let tokenizer = tabla::tools::load_tokenizer(&file).expect("the file");
     let template = templates
         .choose(&TemplateChoice::default(), &tokenizer)
         .expect("a model template");
@@ -137,8 +137,8 @@ fn hostile_message_cannot_inject_special_tokens() {
         return;
     };
     let file = Source::Path(folder.join("gguf/SmolLM2-135M-Instruct.Q4_1.gguf"));
-    let tokenizer = tabla::load_tokenizer(&file).expect("the file");
-    let templates = tabla::load_chat_templates(&file).expect("the file");
+    let tokenizer = tabla::tools::load_tokenizer(&file).expect("the file");
+    let templates = tabla::tools::load_chat_templates(&file).expect("the file");
     let template = templates
         .choose(&TemplateChoice::default(), &tokenizer)
         .expect("a model template");
@@ -154,10 +154,7 @@ fn hostile_message_cannot_inject_special_tokens() {
     };
     assert_eq!(special(&ids), special(&benign.expect("a chat")));
     // The message has the ids of its plain text.
-    let text = EncodeOptions {
-        add_special: false,
-        specials: SpecialTokens::Text,
-    };
+    let text = EncodeOptions::default().specials(SpecialTokens::Text);
     let expected = tokenizer.encode(content, text).expect("text");
     assert!(
         ids.windows(expected.len()).any(|window| window == expected),
@@ -170,7 +167,7 @@ fn loads_templates_of_model_directories() {
     let folder = Folder::new("chat");
     folder.copy(&golden("hf/bf16"));
     let source = Source::Path(folder.0.clone());
-    let templates = || tabla::load_chat_templates(&source).expect("a folder");
+    let templates = || tabla::tools::load_chat_templates(&source).expect("a folder");
     assert_eq!(templates(), ChatTemplates::default());
     folder.write("tokenizer_config.json", br#"{"chat_template": "a"}"#);
     assert_eq!(templates().get("default"), Some("a"));

@@ -2,11 +2,13 @@
 
 use crate::common::{devices, golden, picks, session, testdata, worst};
 use crate::npy::Npy;
-use crate::scratch::{Folder, safetensors};
+use crate::temp_folder::{Folder, safetensors};
 use std::path::Path;
+use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::format::write::Writer;
-use tabla::{DeviceChoice, ErrorKind, LoadOptions, Precision, Session, Source};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{ErrorKind, Model, Session, Source};
 
 /// Maximum absolute difference of a logit from the reference.
 const TOLERANCE: f32 = 1e-4;
@@ -129,7 +131,8 @@ fn gguf_and_checkpoint_give_the_same_logits() {
 
 /// Writes the tensors of a GGUF file with Hugging Face names in `shards` files.
 fn renamed(gguf: &Path, shards: usize, dtype: DType) -> Folder {
-    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
+    let file =
+        tabla::tools::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
     let mut parts = vec![Vec::new(); shards];
     for (i, tensor) in file.tensors.iter().enumerate() {
         let name = match tensor.name.strip_suffix(".weight").expect("a weight") {
@@ -186,7 +189,8 @@ fn stored(file: &tabla::format::Directory, index: usize, dtype: DType) -> (&'sta
 
 /// Returns a GGUF file with matrices in `dtype`.
 fn twin(gguf: &Path, dtype: DType) -> Vec<u8> {
-    let file = tabla::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
+    let file =
+        tabla::tools::open_directory(&Source::Path(gguf.to_path_buf())).expect("a valid file");
     let mut w = Writer::new();
     for (key, value) in file.metadata.iter() {
         w.copy(key, value);
@@ -234,7 +238,7 @@ fn all_containers_give_the_same_bits() {
 #[test]
 fn f64_matrices_are_converted_to_f32() {
     let gguf = golden("qwen3.gguf");
-    let file = tabla::open_directory(&Source::Path(gguf.clone())).expect("a valid file");
+    let file = tabla::tools::open_directory(&Source::Path(gguf.clone())).expect("a valid file");
     let mut w = Writer::new();
     for (key, value) in file.metadata.iter() {
         w.copy(key, value);
@@ -258,11 +262,8 @@ fn f64_matrices_are_converted_to_f32() {
 }
 
 fn load(path: &Path) -> Result<(), tabla::Error> {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        ..LoadOptions::default()
-    };
-    tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {}).map(drop)
+    let options = LoadOptions::default().device(DeviceChoice::Cpu);
+    Model::builder(path).options(options).load().map(drop)
 }
 
 #[track_caller]
@@ -401,11 +402,7 @@ fn rejects_a_file_truncated_at_any_length() {
 
 #[test]
 fn corrupted_configuration_and_header_do_not_panic() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 64,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default().device(DeviceChoice::Cpu).context(64);
     for name in ["config.json", "model.safetensors"] {
         let folder = checkpoint("mlx-mixed");
         let mut bytes = read(&folder.0.join(name));
@@ -416,7 +413,7 @@ fn corrupted_configuration_and_header_do_not_panic() {
                 bytes[at] ^= 1 << bit;
                 folder.write(name, &bytes);
                 // Many changes are harmless, such as in a letter of a name.
-                let loaded = tabla::compile(&Source::Path(folder.0.clone()), &options);
+                let loaded = tabla::tools::compile(&Source::Path(folder.0.clone()), &options);
                 if let Err(error) = loaded {
                     assert_ne!(error.kind(), ErrorKind::Internal, "{name} {at}: {error}");
                 }
@@ -430,7 +427,7 @@ fn corrupted_configuration_and_header_do_not_panic() {
 fn several_tokens_end_a_text() {
     let folder = checkpoint("bf16");
     let source = Source::Path(folder.0.clone());
-    let tokenizer = tabla::load_tokenizer(&source).expect("a tokenizer");
+    let tokenizer = tabla::tools::load_tokenizer(&source).expect("a tokenizer");
     assert_eq!(tokenizer.stops(), [2, 7]);
 }
 
@@ -446,19 +443,15 @@ fn stories() {
     let ids =
         |v: &serde_json::Value| -> Vec<u32> { serde_json::from_value(v.clone()).expect("ids") };
     for path in [one.clone(), one.join("model.safetensors"), three] {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            precision: Precision::Exact,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .precision(Precision::Exact);
         let mut s = session(&path, &options);
         for case in json["cases"].as_array().expect("cases") {
             let expected = ids(&case["greedy"]);
-            let options = tabla::GenerateOptions {
-                sampling: tabla::Sampling::GREEDY,
-                max_tokens: u32::try_from(expected.len()).expect("short"),
-                ..tabla::GenerateOptions::default()
-            };
+            let options = tabla::GenerateOptions::default()
+                .sampling(tabla::Sampling::GREEDY)
+                .max_tokens(u32::try_from(expected.len()).expect("short"));
             let actual = picks(&mut s, &ids(&case["ids"]), &options);
             assert_eq!(actual, expected, "{}", path.display());
         }

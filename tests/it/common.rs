@@ -2,11 +2,10 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::exec::cpu::Level;
-use tabla::{
-    DeviceChoice, GenerateOptions, GpuFeatures, LoadOptions, Precision, Replay, Sampling, Session,
-    Source,
-};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{GenerateOptions, Model, Sampling, Session, Source};
 
 /// Returns the path `tests/golden/<name>`.
 pub(crate) fn golden(name: &str) -> PathBuf {
@@ -50,12 +49,10 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
         .into_iter()
         .map(|level| {
             let device = DeviceChoice::Cpu;
-            let options = LoadOptions {
-                device,
-                level: Some(level),
-                precision,
-                ..LoadOptions::default()
-            };
+            let options = LoadOptions::default()
+                .device(device)
+                .level(level)
+                .precision(precision);
             (format!("cpu {level:?}"), options)
         })
         .collect();
@@ -67,13 +64,11 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
         ];
         let count = if exhaustive() { 2 } else { 1 };
         for (gpu_features, replay) in both.into_iter().take(count) {
-            let options = LoadOptions {
-                device,
-                gpu_features,
-                replay,
-                precision,
-                ..LoadOptions::default()
-            };
+            let options = LoadOptions::default()
+                .device(device)
+                .gpu_features(gpu_features)
+                .replay(replay)
+                .precision(precision);
             all.push((format!("gpu, {gpu_features:?}"), options));
         }
     }
@@ -82,7 +77,10 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
 
 /// Returns whether there is a GPU. Panics if there is none and `TABLA_REQUIRE_GPU=1` is set.
 pub(crate) fn has_gpu() -> bool {
-    let has_gpu = !tabla::devices().expect("lists devices").gpus.is_empty();
+    let has_gpu = !tabla::load::devices()
+        .expect("lists devices")
+        .gpus
+        .is_empty();
     let required = std::env::var_os("TABLA_REQUIRE_GPU").is_some_and(|v| v == "1");
     assert!(
         has_gpu || !required,
@@ -99,14 +97,14 @@ pub(crate) fn replays() -> Vec<LoadOptions> {
     if !has_gpu() {
         return vec![];
     }
-    let with = |replay| LoadOptions {
-        device: DeviceChoice::Gpu,
-        replay,
-        ..LoadOptions::default()
+    let with = |replay| {
+        LoadOptions::default()
+            .device(DeviceChoice::Gpu)
+            .replay(replay)
     };
     let mut all = vec![with(Replay::Encoded)];
     // The selected adapter may differ from the first, but has the same backend.
-    if tabla::devices().expect("lists devices").gpus[0].backend == "vulkan" {
+    if tabla::load::devices().expect("lists devices").gpus[0].backend == "vulkan" {
         all.push(with(Replay::Recorded));
     }
     all
@@ -115,16 +113,23 @@ pub(crate) fn replays() -> Vec<LoadOptions> {
 /// Loads a file and creates a session.
 pub(crate) fn session(path: &Path, options: &LoadOptions) -> Session {
     let source = Source::Path(path.to_path_buf());
-    Session::new(tabla::load(&source, options, &mut |_| {}).expect("the model loads"))
+    Session::new(
+        Model::builder(source)
+            .options(options.clone())
+            .load()
+            .expect("the model loads"),
+    )
 }
 
 /// Creates a session of the built-in model on the CPU.
 pub(crate) fn story(options: LoadOptions) -> Session {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        ..options
-    };
-    Session::new(tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("the model loads"))
+    let options = options.device(DeviceChoice::Cpu);
+    Session::new(
+        Model::builder(Source::BuiltIn)
+            .options(options)
+            .load()
+            .expect("the model loads"),
+    )
 }
 
 /// Generates tokens after `prompt` and returns their ids.
@@ -134,19 +139,17 @@ pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOpt
         .prefill(prompt, &mut |_, _| {})
         .expect("the prompt fits");
     session
-        .generate(options, &mut |_| tabla::Flow::Continue)
+        .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
         .expect("generation succeeds");
     session.tokens()[prompt.len()..].to_vec()
 }
 
 /// Returns options for greedy decoding of `max_tokens` tokens, ignoring stop tokens.
 pub(crate) fn greedy(max_tokens: u32) -> GenerateOptions {
-    GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    }
+    GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(max_tokens)
+        .ignore_stops(true)
 }
 
 /// Returns the index and the value of the largest difference of two rows.

@@ -5,8 +5,11 @@ use crate::common::{devices, golden, greedy, picks, session, skip, testdata, wor
 use crate::npy::Npy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use tabla::device::Precision;
+use tabla::embed::{EmbedOptions, Pooling};
+use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{EmbedOptions, ErrorKind, LoadOptions, Pooling, Precision, Sampling, Session, Source};
+use tabla::{ErrorKind, Model, Sampling, Session, Source};
 
 /// Maximum difference of the residual stream: absolute, or relative to the largest value of the
 /// layer if that is over 1.
@@ -81,20 +84,12 @@ impl Golden {
 
     /// Returns the options for GGUF files, which do not contain the normalization setting.
     fn options(&self) -> EmbedOptions<'static> {
-        EmbedOptions {
-            normalize: Some(self.json["normalize"].as_bool().expect("a flag")),
-            ..EmbedOptions::default()
-        }
+        EmbedOptions::default().normalize(self.json["normalize"].as_bool().expect("a flag"))
     }
 }
 
 fn options(options: LoadOptions) -> LoadOptions {
-    LoadOptions {
-        context: 128,
-        chunk_tokens: 32,
-        embeddings: true,
-        ..options
-    }
+    options.context(128).chunk_tokens(32).embeddings(true)
 }
 
 /// Checks every file format of a checkpoint on every device.
@@ -105,7 +100,10 @@ fn check(name: &'static str) {
             let what = format!("{} on {device}", path.display());
             let with = options(with);
             let source = Source::Path(path.clone());
-            let model = tabla::load(&source, &with, &mut |_| {}).expect("the model loads");
+            let model = Model::builder(source)
+                .options(with.clone())
+                .load()
+                .expect("the model loads");
             let texts = if model.is_encoder() {
                 &golden.batch[..]
             } else {
@@ -129,7 +127,7 @@ fn check_layers(
     golden: &Golden,
 ) {
     let source = Source::Path(path.to_path_buf());
-    let found = tabla::hidden_states(&source, options, texts).expect("the model runs");
+    let found = tabla::tools::hidden_states(&source, options, texts).expect("the model runs");
     let found = found.layers;
     let layers = found.len();
     let expected = golden.hidden.data.chunks(golden.hidden.data.len() / layers);
@@ -215,11 +213,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         let Some(expected) = golden.json["poolings"].get(name) else {
             continue;
         };
-        let options = EmbedOptions {
-            pooling: Some(pooling),
-            normalize: Some(false),
-            ..EmbedOptions::default()
-        };
+        let options = EmbedOptions::default().pooling(pooling).normalize(false);
         let found = embed_tokens(s, &golden.batch, &options);
         for (found, expected) in found.chunks(golden.embeddings.cols).zip(rows(expected)) {
             check_row(&format!("{what}: {name}"), found, &expected);
@@ -227,10 +221,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     }
     if let Some(matryoshka) = golden.json.get("matryoshka") {
         let dim = matryoshka["dim"].as_u64().expect("a number");
-        let options = EmbedOptions {
-            dimensions: u32::try_from(dim).expect("small"),
-            ..options
-        };
+        let options = options.dimensions(u32::try_from(dim).expect("small"));
         let found = embed_tokens(s, &golden.batch, &options);
         let expected = rows(&matryoshka["embeddings"]);
         for (found, expected) in found.chunks(expected[0].len()).zip(expected) {
@@ -242,10 +233,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         let text = long["text"].as_str().expect("a text");
         let error = embed(s, text, &options).expect_err("error");
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{what}: {error}");
-        let cut = EmbedOptions {
-            truncate: true,
-            ..options
-        };
+        let cut = options.truncate(true);
         let found = embed(s, text, &cut).expect("embedding succeeds");
         let expected = embed_tokens(s, &[ids(&long["tokens"])], &options);
         assert!(found == expected, "{what}: the long text has other tokens");
@@ -253,10 +241,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     // Only folders define prompts.
     if !s.embedding().prompts.is_empty() {
         for (name, expected) in golden.json["prompted"].as_object().expect("prompts") {
-            let options = EmbedOptions {
-                prompt: Some(name),
-                ..options
-            };
+            let options = options.prompt(name.as_str());
             let found = embed(s, texts[0].0, &options).expect("embedding succeeds");
             check_row(&format!("{what}: prompt {name}"), &found, &floats(expected));
         }
@@ -289,10 +274,7 @@ fn embedding_does_not_change_the_sequence() {
         let mut s = decoder(name);
         let prompt: Vec<u32> = (1..41).collect();
         let expected = picks(&mut s, &prompt, &greedy(12));
-        let options = EmbedOptions {
-            pooling: Some(Pooling::Mean),
-            ..EmbedOptions::default()
-        };
+        let options = EmbedOptions::default().pooling(Pooling::Mean);
         s.reset();
         s.prefill(&prompt, &mut |_, _| {})
             .expect("prefill succeeds");
@@ -312,14 +294,8 @@ fn chunk_size_does_not_change_embeddings() {
     for (device, with) in devices(Precision::Exact) {
         for pooling in Pooling::ALL {
             let embed = |chunk| {
-                let with = LoadOptions {
-                    chunk_tokens: chunk,
-                    ..options(with.clone())
-                };
-                let with_pooling = EmbedOptions {
-                    pooling: Some(*pooling),
-                    ..golden.options()
-                };
+                let with = options(with.clone()).chunk_tokens(chunk);
+                let with_pooling = golden.options().pooling(*pooling);
                 let mut s = session(&golden.path("model.gguf"), &with);
                 embed_tokens(&mut s, texts, &with_pooling)
             };
@@ -338,10 +314,7 @@ fn chunk_size_does_not_change_embeddings() {
 #[test]
 fn rejects_invalid_arguments() {
     let mut s = decoder("llama");
-    let mean = EmbedOptions {
-        pooling: Some(Pooling::Mean),
-        ..EmbedOptions::default()
-    };
+    let mean = EmbedOptions::default().pooling(Pooling::Mean);
     let mut refused = |texts: &[Vec<u32>], options: &EmbedOptions<'_>, floats: usize| {
         let mut out = vec![0.0; floats];
         let error = s.embed_tokens(texts, options, &mut out, &mut |_, _| {});
@@ -376,14 +349,7 @@ fn rejects_invalid_arguments() {
             "text 0: token 4000",
         ),
         (
-            refused(
-                &one,
-                &EmbedOptions {
-                    dimensions: 49,
-                    ..mean
-                },
-                dim,
-            ),
+            refused(&one, &mean.dimensions(49), dim),
             ErrorKind::Argument,
             "got 49",
         ),
@@ -391,10 +357,7 @@ fn rejects_invalid_arguments() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.message().contains(text), "{error}");
     }
-    let unknown = EmbedOptions {
-        prompt: Some("query"),
-        ..mean
-    };
+    let unknown = mean.prompt("query");
     let error = embed(&mut s, "x", &unknown).expect_err("error");
     assert!(error.message().contains("define no prompts"), "{error}");
     assert!(embed(&mut s, "x", &mean).is_ok());
@@ -409,18 +372,12 @@ fn rejects_invalid_arguments() {
 fn selects_prompt_by_name() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("nomic").path("hf"), &options(with));
-    let unknown = EmbedOptions {
-        prompt: Some("question"),
-        ..EmbedOptions::default()
-    };
+    let unknown = EmbedOptions::default().prompt("question");
     let error = embed(&mut s, "the sun", &unknown).expect_err("error");
     for name in ["\"question\"", "search_query", "search_document"] {
         assert!(error.message().contains(name), "{error}");
     }
-    let none = EmbedOptions {
-        prompt: Some(""),
-        ..EmbedOptions::default()
-    };
+    let none = EmbedOptions::default().prompt("");
     let without = embed(&mut s, "the sun", &EmbedOptions::default()).expect("embedding succeeds");
     assert_eq!(
         embed(&mut s, "the sun", &none).expect("embedding succeeds"),
@@ -432,10 +389,7 @@ fn selects_prompt_by_name() {
 fn embedding_requires_embedding_table() {
     let mut s = crate::common::story(LoadOptions::default());
     let mut out = vec![0.0; s.facts().dim as usize];
-    let mean = EmbedOptions {
-        pooling: Some(Pooling::Mean),
-        ..EmbedOptions::default()
-    };
+    let mean = EmbedOptions::default().pooling(Pooling::Mean);
     let error = s.embed(&["x"], &mean, &mut out, &mut |_, _| {});
     assert_eq!(error.expect_err("error").kind(), ErrorKind::State);
 }

@@ -3,14 +3,12 @@
 use crate::common::golden;
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, Error, ErrorKind, LoadOptions, Source};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{Error, ErrorKind, Model, Source};
 
 fn load(path: &Path, options: &LoadOptions) -> Result<(), Error> {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        ..options.clone()
-    };
-    tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {}).map(drop)
+    let options = options.clone().device(DeviceChoice::Cpu);
+    Model::builder(path).options(options).load().map(drop)
 }
 
 /// A temporary file, deleted on drop.
@@ -72,7 +70,8 @@ fn names_missing_files_and_directories() {
 
 /// Returns the size of the header, which ends at the first tensor.
 fn header_bytes(path: &Path) -> usize {
-    let directory = tabla::open_directory(&Source::Path(path.to_path_buf())).expect("a valid file");
+    let directory =
+        tabla::tools::open_directory(&Source::Path(path.to_path_buf())).expect("a valid file");
     let first = directory
         .tensors
         .iter()
@@ -109,10 +108,7 @@ fn flipped_header_bits_do_not_panic() {
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
     let file = Scratch::new("flipped.gguf", b"");
-    let options = LoadOptions {
-        context: 64,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default().context(64);
     // The prime step limits the number of loads, but covers all fields and bits.
     for at in (0..header * 8).step_by(37) {
         bytes[at / 8] ^= 1 << (at % 8);
@@ -173,7 +169,7 @@ fn names_a_missing_tensor_and_a_missing_key() {
 #[test]
 fn names_an_unexpected_tensor() {
     let source = Source::Path(golden("quant_q4_0.gguf"));
-    let file = tabla::open_directory(&source).expect("a valid file");
+    let file = tabla::tools::open_directory(&source).expect("a valid file");
     let mut writer = tabla::format::write::Writer::new();
     for (key, value) in file.metadata.iter() {
         writer.copy(key, value);
@@ -190,12 +186,13 @@ fn names_an_unexpected_tensor() {
 #[test]
 fn rejects_a_context_that_does_not_fit_into_memory() {
     let with = |context| {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            context,
-            ..LoadOptions::default()
-        };
-        tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("too large")
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .context(context);
+        Model::builder(Source::BuiltIn)
+            .options(options)
+            .load()
+            .expect_err("too large")
     };
     // 1.5 KB per position: 200 GB.
     let error = with(1 << 27);

@@ -187,7 +187,7 @@ fn check_schemas(name: &str, tokenizer: Tokenizer, walks: usize) {
 
 #[test]
 fn output_is_valid_for_schema() {
-    let tokenizer = tabla::load_tokenizer(&Source::BuiltIn).expect("built in");
+    let tokenizer = tabla::tools::load_tokenizer(&Source::BuiltIn).expect("built in");
     check_schemas("built in", tokenizer, 12);
 }
 
@@ -200,7 +200,7 @@ fn real(name: &str) -> Option<Tokenizer> {
         let config = std::fs::read_to_string(path.with_file_name("tokenizer_config.json"));
         Tokenizer::from_json(&text, config.ok().as_deref())
     } else {
-        tabla::load_tokenizer(&Source::Path(file.clone()))
+        tabla::tools::load_tokenizer(&Source::Path(file.clone()))
     };
     if file != path {
         std::fs::remove_file(&file).expect("an unpacked file");
@@ -304,7 +304,7 @@ fn hostile_grammars() -> Vec<HostileGrammar> {
 #[test]
 fn hostile_grammars_do_not_crash_compiler() {
     let work = || {
-        let tokenizer = Arc::new(tabla::load_tokenizer(&Source::BuiltIn).expect("built in"));
+        let tokenizer = Arc::new(tabla::tools::load_tokenizer(&Source::BuiltIn).expect("built in"));
         let engine = GrammarEngine::new(&tokenizer).expect("an engine");
         let mut random = Random(1);
         for HostileGrammar {

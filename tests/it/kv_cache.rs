@@ -2,8 +2,10 @@
 
 use crate::common::{devices, golden, print, session, worst};
 use std::path::Path;
+use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::{DeviceChoice, ErrorKind, LoadOptions, Precision, Session, Source};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{ErrorKind, Model, Session, Source};
 
 /// Computes the logits after these tokens.
 fn logits(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
@@ -22,11 +24,7 @@ fn sliding_window_cache_matches_full_cache() {
     for name in ["gemma2", "gemma3", "gemma4"] {
         for (device, options) in devices(Precision::Exact) {
             let of = |chunk_tokens| {
-                let options = LoadOptions {
-                    context: CONTEXT,
-                    chunk_tokens,
-                    ..options.clone()
-                };
+                let options = options.clone().context(CONTEXT).chunk_tokens(chunk_tokens);
                 session(&golden("arch").join(name).join("model.gguf"), &options)
             };
             // With a chunk as long as the context, the cache keeps every position.
@@ -57,11 +55,7 @@ fn sliding_window_cache_matches_full_cache() {
 /// root mean square difference over the standard deviation.
 fn relative_error(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
     let of = |cache_type| {
-        let options = LoadOptions {
-            context: 160,
-            cache_type: Some(cache_type),
-            ..options.clone()
-        };
+        let options = options.clone().context(160).cache_type(cache_type);
         session(path, &options)
     };
     let [mut coded, mut plain] = [DType::Q8_0, DType::F16].map(of);
@@ -97,13 +91,14 @@ fn q8_0_cache_is_close_to_f16() {
 #[test]
 fn rejects_unsupported_cache_types() {
     let refused = |model: &str, cache_type, words: &str| {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            cache_type: Some(cache_type),
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .cache_type(cache_type);
         let source = Source::Path(golden("arch").join(model).join("model.gguf"));
-        let error = tabla::load(&source, &options, &mut |_| {}).expect_err(words);
+        let error = Model::builder(source)
+            .options(options)
+            .load()
+            .expect_err(words);
         assert!(error.message().contains(words), "{error}");
         error.kind()
     };

@@ -1,15 +1,16 @@
 //! Conversion of the LM head to another storage type while loading.
 
 use crate::common::{argmax, devices, golden, picks, session, story, worst};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::{
-    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, QuantizeOptions, Sampling,
-};
-use tabla::{QUANT_MIXES, Source};
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::tools::QUANT_MIXES;
+use tabla::tools::QuantizeOptions;
+use tabla::{ErrorKind, GenerateOptions, Model, Sampling, Source};
 
 /// Tokens that exist in every vocabulary.
 const TOKENS: [u32; 6] = [1, 5, 9, 30, 64, 200];
@@ -19,10 +20,7 @@ fn arch(name: &str) -> PathBuf {
 }
 
 fn with_lm_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
-    LoadOptions {
-        head_type: Some(head_type),
-        ..options.clone()
-    }
+    options.clone().head_type(head_type)
 }
 
 fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
@@ -38,7 +36,7 @@ fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
 fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
     let cpu = devices(Precision::Fast).remove(0).1;
     let options = with_lm_head(&cpu, head_type);
-    let error = tabla::load(&Source::Path(path.to_path_buf()), &options, &mut |_| {});
+    let error = Model::builder(path).options(options).load();
     let error = error.expect_err("error");
     (error.kind(), error.to_string())
 }
@@ -46,15 +44,14 @@ fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
 /// Writes a copy of a model with these types.
 fn quantized(from: &Source, to: &Path, mix: Option<&str>, output: Option<DType>) {
     let mix = mix.map(|name| QUANT_MIXES.iter().find(|mix| mix.name == name));
-    let options = QuantizeOptions {
-        mix: mix.map(|mix| mix.expect("it is one of the mixes")),
-        output,
-        embedding: None,
-        choose: &|_| None,
-        importance: None,
-        threads: 1,
-    };
-    tabla::quantize(from, to, &options, &mut |_, _| ControlFlow::Continue(()))
+    let options = QuantizeOptions::default()
+        .mix(mix.map(|mix| mix.expect("it is one of the mixes")))
+        .output(output)
+        .embedding(None)
+        .choose(&|_| None)
+        .importance(None)
+        .threads(1);
+    tabla::tools::quantize(from, to, &options, &mut |_, _| ControlFlow::Continue(()))
         .expect("quantize succeeds");
 }
 
@@ -116,10 +113,7 @@ fn matches_lm_head_written_by_quantize() {
 #[test]
 fn thread_count_does_not_change_encoding() {
     let cpu = devices(Precision::Fast).remove(0).1;
-    let by = |threads| LoadOptions {
-        threads,
-        ..with_lm_head(&cpu, DType::Q6K)
-    };
+    let by = |threads| with_lm_head(&cpu, DType::Q6K).threads(threads);
     let path = arch("bitnet_tq/model.gguf");
     assert_eq!(logits(&path, &by(1)), logits(&path, &by(3)));
 }
@@ -130,7 +124,7 @@ fn facts_count_converted_bytes() {
     let cpu = devices(Precision::Exact).remove(0).1;
     let facts = |name: &str, options: &LoadOptions| session(&arch(name), options).facts().clone();
     let estimate = |name: &str, options: &LoadOptions| {
-        tabla::estimate(&Source::Path(arch(name)), options).expect("prefill succeeds")
+        tabla::tools::estimate(&Source::Path(arch(name)), options).expect("prefill succeeds")
     };
     for (name, dtype, tied) in [
         ("falcon_e/model.gguf", DType::Q8_0, false),
@@ -158,7 +152,7 @@ fn residual_stream_is_unchanged() {
     let cpu = devices(Precision::Exact).remove(0).1;
     let source = Source::Path(arch("bitnet_tq/model.gguf"));
     let layers = |options: &LoadOptions| {
-        let found = tabla::hidden_states(&source, options, &[TOKENS.to_vec()]);
+        let found = tabla::tools::hidden_states(&source, options, &[TOKENS.to_vec()]);
         found.expect("the model runs").layers
     };
     assert_eq!(layers(&cpu), layers(&with_lm_head(&cpu, DType::Q6K)));
@@ -180,16 +174,12 @@ fn built_in_story_is_unchanged() {
         list.iter().map(id).collect()
     };
     let (prompt, expected) = (ids("prompt_ids"), ids("greedy_ids"));
-    let options = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens: u32::try_from(expected.len()).expect("short"),
-        ..GenerateOptions::default()
-    };
-    let cpu = LoadOptions {
-        device: DeviceChoice::Cpu,
-        precision: Precision::Exact,
-        ..LoadOptions::default()
-    };
+    let options = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(u32::try_from(expected.len()).expect("short"));
+    let cpu = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .precision(Precision::Exact);
     let mut plain = session(&path, &cpu);
     let mut small = session(&path, &with_lm_head(&cpu, DType::Q8_0));
     assert!(small.facts().token_bytes < plain.facts().token_bytes);

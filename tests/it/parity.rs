@@ -2,7 +2,8 @@
 
 use crate::common::{argmax, devices, golden, greedy, picks, session, worst};
 use crate::npy::Npy;
-use tabla::{LoadOptions, Precision, Session};
+use tabla::Session;
+use tabla::device::Precision;
 
 /// Maximum absolute difference of a logit.
 const TOLERANCE: f32 = 1e-4;
@@ -124,10 +125,7 @@ fn cached_decode_equals_recomputation() {
     for file in ["llama.gguf", "qwen2.gguf", "qwen3.gguf", "quant_q8_0.gguf"] {
         let tokens = read(file.strip_suffix(".gguf").expect("a suffix")).tokens;
         for (device, options) in devices(Precision::Fast) {
-            let options = LoadOptions {
-                context: 64,
-                ..options
-            };
+            let options = options.context(64);
             let mut cached = session(&golden(file), &options);
             let mut whole = session(&golden(file), &options);
             let vocab = cached.facts().vocab as usize;

@@ -2,8 +2,10 @@
 
 use crate::common::{argmax, picks, session, story, testdata};
 use serde_json::Value;
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{DecodeOptions, EncodeOptions};
-use tabla::{DeviceChoice, GenerateOptions, LoadOptions, Precision, Sampling, Session};
+use tabla::{GenerateOptions, Sampling, Session};
 
 fn ids(json: &Value) -> Vec<u32> {
     let list = json.as_array().expect("a list of ids");
@@ -13,11 +15,9 @@ fn ids(json: &Value) -> Vec<u32> {
 }
 
 fn cpu(precision: Precision) -> LoadOptions {
-    LoadOptions {
-        device: DeviceChoice::Cpu,
-        precision,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .precision(precision)
 }
 
 fn text(s: &Session, ids: &[u32]) -> String {
@@ -49,17 +49,12 @@ fn check(model: &str, reference: &str) {
             .expect("text");
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let expected = ids(&case["greedy"]);
-        let options = GenerateOptions {
-            sampling: Sampling::GREEDY,
-            max_tokens: u32::try_from(expected.len()).expect("short"),
-            ..GenerateOptions::default()
-        };
+        let options = GenerateOptions::default()
+            .sampling(Sampling::GREEDY)
+            .max_tokens(u32::try_from(expected.len()).expect("short"));
         let picked = picks(&mut exact, &prompt_ids, &options);
         assert_eq!(picked, expected, "{prompt:?}: {}", text(&exact, &picked));
-        let options = GenerateOptions {
-            max_tokens: 1,
-            ..options
-        };
+        let options = options.max_tokens(1);
         let first = picks(&mut fast, &prompt_ids, &options);
         assert_eq!(
             first,
@@ -123,11 +118,9 @@ fn built_in() {
         assert_eq!(encoded, prompt_ids, "{prompt:?}");
         let expected = ids(&golden["greedy_ids"]);
         let max_tokens = u32::try_from(expected.len()).expect("short");
-        let options = GenerateOptions {
-            sampling: Sampling::GREEDY,
-            max_tokens,
-            ..GenerateOptions::default()
-        };
+        let options = GenerateOptions::default()
+            .sampling(Sampling::GREEDY)
+            .max_tokens(max_tokens);
         assert_eq!(picks(&mut s, &prompt_ids, &options), expected, "{prompt:?}");
     }
 }

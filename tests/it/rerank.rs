@@ -2,7 +2,10 @@
 
 use crate::common::{devices, golden, session, story};
 use serde_json::Value;
-use tabla::{ErrorKind, LoadOptions, Precision, RerankOptions};
+use tabla::ErrorKind;
+use tabla::device::Precision;
+use tabla::embed::RerankOptions;
+use tabla::load::LoadOptions;
 
 fn reference() -> Value {
     let path = golden("reranker/golden.json");
@@ -29,10 +32,9 @@ fn scores_match_reference() {
             let mut s = session(&path, &options);
             // The first row uses the default instruction.
             for (at, row) in ranked.iter().enumerate() {
-                let by = RerankOptions {
-                    query: text(&golden_json["query"]),
-                    instruction: (at > 0).then(|| text(&row["instruction"])),
-                };
+                let by = RerankOptions::default()
+                    .query(text(&golden_json["query"]))
+                    .instruction((at > 0).then(|| text(&row["instruction"])));
                 let found = s
                     .rerank(&by, &documents, &mut |_, _| {})
                     .expect("reranking succeeds");
@@ -61,11 +63,9 @@ fn rejects_models_without_reranking() {
     let mut s = story(LoadOptions::default());
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::Unsupported));
     let path = golden("reranker/hf");
-    let options = LoadOptions {
-        context: 128,
-        device: tabla::DeviceChoice::Cpu,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .context(128)
+        .device(tabla::load::DeviceChoice::Cpu);
     let mut s = session(&path, &options);
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::TooLarge));
     s.canceller().cancel();

@@ -1,10 +1,10 @@
 //! Chi-square tests: sampling draws from softmax(logits / T) with its filters applied.
 
 use crate::common::{devices, golden, greedy, has_gpu, picks, session};
-use tabla::{
-    DeviceChoice, ErrorKind, GenerateOptions, LoadOptions, Precision, SamplerKind, Sampling,
-    Session, Source,
-};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::op::sampler::SamplerKind;
+use tabla::{ErrorKind, Model, Sampling, Session, Source};
 
 /// Tokens before the sampled token.
 const PROMPT: [u32; 4] = [1, 17, 93, 40];
@@ -130,10 +130,7 @@ fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) 
     let expected = expected(&logits, sampling);
     let mut counts = vec![0u32; logits.len()];
     for seed in 0..draws {
-        let sampling = Sampling {
-            seed: u64::from(seed) << 7 | 5,
-            ..*sampling
-        };
+        let sampling = sampling.seed(u64::from(seed) << 7 | 5);
         let token = s.draw(&sampling).expect("a token");
         counts[token as usize] += 1;
     }
@@ -168,61 +165,27 @@ fn quantile(k: usize) -> f64 {
     k * (1.0 - t + 3.0902 * t.sqrt()).powi(3)
 }
 
-const OFF: Sampling = Sampling {
-    temperature: 1.0,
-    ..Sampling::GREEDY
-};
+const OFF: Sampling = Sampling::GREEDY.temperature(1.0);
 
 /// Samplings for the `sampled` stage.
 const SAMPLED: [Sampling; 4] = [
     OFF,
-    Sampling {
-        temperature: 0.7,
-        top_k: 20,
-        ..OFF
-    },
-    Sampling {
-        temperature: 1.3,
-        top_p: 0.8,
-        ..OFF
-    },
-    Sampling {
-        temperature: 0.9,
-        top_k: 40,
-        top_p: 0.9,
-        min_p: 0.2,
-        ..OFF
-    },
+    OFF.temperature(0.7).top_k(20),
+    OFF.temperature(1.3).top_p(0.8),
+    OFF.temperature(0.9).top_k(40).top_p(0.9).min_p(0.2),
 ];
 
 /// Samplings for the `full` stage, or with penalties.
 const FULL: [Sampling; 4] = [
-    Sampling {
-        repeat_penalty: 1.4,
-        frequency_penalty: -0.5,
-        presence_penalty: 0.2,
-        repeat_last: 2,
-        dynatemp_range: 0.5,
-        dynatemp_exponent: 1.5,
-        ..OFF
-    },
-    Sampling {
-        top_n_sigma: 2.0,
-        typical_p: 0.7,
-        temperature: 1.2,
-        ..OFF
-    },
-    Sampling {
-        top_k: 30,
-        xtc_probability: 0.4,
-        xtc_threshold: 0.03,
-        ..OFF
-    },
-    Sampling {
-        mirostat_tau: 3.9,
-        temperature: 0.8,
-        ..OFF
-    },
+    OFF.repeat_penalty(1.4)
+        .frequency_penalty(-0.5)
+        .presence_penalty(0.2)
+        .repeat_last(2)
+        .dynatemp_range(0.5)
+        .dynatemp_exponent(1.5),
+    OFF.top_n_sigma(2.0).typical_p(0.7).temperature(1.2),
+    OFF.top_k(30).xtc_probability(0.4).xtc_threshold(0.03),
+    OFF.mirostat_tau(3.9).temperature(0.8),
 ];
 
 fn check(s: &mut Session, [sampled, full]: [u32; 2]) {
@@ -242,11 +205,9 @@ fn check(s: &mut Session, [sampled, full]: [u32; 2]) {
 #[test]
 fn cpu_samples_match_expected_distribution() {
     let device = DeviceChoice::Cpu;
-    let options = LoadOptions {
-        device,
-        precision: Precision::Exact,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(device)
+        .precision(Precision::Exact);
     check(
         &mut session(&golden("quant_f16.gguf"), &options),
         [100_000, 20_000],
@@ -256,10 +217,7 @@ fn cpu_samples_match_expected_distribution() {
 #[test]
 fn gpu_samples_match_expected_distribution() {
     if has_gpu() {
-        let options = LoadOptions {
-            device: DeviceChoice::Gpu,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default().device(DeviceChoice::Gpu);
         check(
             &mut session(&golden("quant_f16.gguf"), &options),
             [2_000; 2],
@@ -273,10 +231,7 @@ fn logit_bias_bans_and_forces_and_min_tokens_delays_stop() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let plain = picks(&mut s, &PROMPT, &greedy(12));
-        let with = |logit_bias: &[(u32, f32)]| GenerateOptions {
-            logit_bias: logit_bias.to_vec(),
-            ..greedy(12)
-        };
+        let with = |logit_bias: &[(u32, f32)]| greedy(12).logit_bias(logit_bias.to_vec());
         let banned = picks(&mut s, &PROMPT, &with(&[(plain[0], f32::NEG_INFINITY)]));
         assert!(
             !banned.contains(&plain[0]),
@@ -287,15 +242,15 @@ fn logit_bias_bans_and_forces_and_min_tokens_delays_stop() {
         let forced = picks(&mut s, &PROMPT, &with(&[(77, 50.0), (77, 50.0)]));
         assert_eq!(forced, [77; 12]);
         let error = s
-            .answer(&with(&[(u32::MAX, 1.0)]))
+            .generate(&with(&[(u32::MAX, 1.0)]))
             .expect_err("token is out of range");
         assert_eq!(error.kind(), ErrorKind::Argument);
 
-        let early = |min_tokens| GenerateOptions {
-            stop_tokens: vec![plain[0], plain[1], plain[2]],
-            min_tokens,
-            max_tokens: 12,
-            ..greedy(12)
+        let early = |min_tokens| {
+            greedy(12)
+                .stop_tokens(vec![plain[0], plain[1], plain[2]])
+                .min_tokens(min_tokens)
+                .max_tokens(12)
         };
         let ended = picks(&mut s, &PROMPT, &early(0));
         assert_eq!(ended, plain[..1], "ends with the first token");
@@ -315,14 +270,16 @@ fn dry_prevents_repetition() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let repetition: Vec<u32> = [5, 6, 7, 8].repeat(6);
-        let with = |dry_multiplier: f32, dry_breakers: &[&str]| GenerateOptions {
-            sampling: Sampling {
-                dry_multiplier,
-                ..Sampling::GREEDY
-            },
-            logit_bias: vec![(5, 20.0)],
-            dry_breakers: Some(dry_breakers.iter().map(ToString::to_string).collect()),
-            ..greedy(1)
+        let with = |dry_multiplier: f32, dry_breakers: &[&str]| {
+            greedy(1)
+                .sampling(Sampling::GREEDY.dry_multiplier(dry_multiplier))
+                .logit_bias(vec![(5, 20.0)])
+                .dry_breakers(
+                    dry_breakers
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>(),
+                )
         };
         assert_eq!(picks(&mut s, &repetition, &with(0.0, &[])), [5]);
         assert_ne!(picks(&mut s, &repetition, &with(5.0, &[])), [5]);
@@ -338,38 +295,34 @@ fn dry_prevents_repetition() {
 /// Samplers that the model was loaded without have no effect.
 #[test]
 fn omitted_samplers_have_no_effect() {
-    let options = |samplers| LoadOptions {
-        device: DeviceChoice::Cpu,
-        samplers: Some(samplers),
-        ..LoadOptions::default()
+    let options = |samplers| {
+        LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .samplers(samplers)
     };
     let mut s = session(
         &golden("quant_f16.gguf"),
         &options(vec![SamplerKind::Temperature]),
     );
-    let plain = GenerateOptions {
-        sampling: Sampling { seed: 4, ..OFF },
-        ..greedy(12)
-    };
-    let all = GenerateOptions {
-        sampling: Sampling {
-            seed: 4,
-            top_k: 1,
-            min_p: 1.0,
-            dry_multiplier: 5.0,
-            typical_p: 0.1,
-            repeat_penalty: 2.0,
-            repeat_last: 64,
-            ..OFF
-        },
-        ..greedy(12)
-    };
+    let plain = greedy(12).sampling(OFF.seed(4));
+    let all = greedy(12).sampling(
+        OFF.seed(4)
+            .top_k(1)
+            .min_p(1.0)
+            .dry_multiplier(5.0)
+            .typical_p(0.1)
+            .repeat_penalty(2.0)
+            .repeat_last(64),
+    );
     let expected = picks(&mut s, &PROMPT, &plain);
     assert_eq!(picks(&mut s, &PROMPT, &all), expected);
 
     let twice = options(vec![SamplerKind::TopK; 2]);
     let source = Source::Path(golden("quant_f16.gguf"));
-    let error = tabla::load(&source, &twice, &mut |_| {}).expect_err("duplicate sampler");
+    let error = Model::builder(source)
+        .options(twice)
+        .load()
+        .expect_err("duplicate sampler");
     assert!(
         error.message().contains("duplicate sampler top_k"),
         "{error}"

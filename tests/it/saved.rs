@@ -1,27 +1,28 @@
 //! Saved sessions: loaded sessions continue bit for bit, and damaged files are rejected.
 
 use crate::common::{golden, greedy, has_gpu};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
+use std::ops::ControlFlow;
 use std::path::Path;
+use tabla::device::{Precision, Replay};
 use tabla::dtype::DType;
-use tabla::{
-    DeviceChoice, ErrorKind, Flow, GenerateOptions, LoadOptions, Model, Precision, Replay,
-    Sampling, Session, Source, StepTables, WeightMemory,
-};
+use tabla::load::{DeviceChoice, LoadOptions, StepTables, WeightMemory};
+use tabla::{ErrorKind, GenerateOptions, Model, Sampling, Session, Source};
 
 fn load(name: &str, options: &LoadOptions) -> Model {
     let source = Source::Path(golden(name));
-    tabla::load(&source, options, &mut |_| {}).expect("the model loads")
+    Model::builder(source)
+        .options(options.clone())
+        .load()
+        .expect("the model loads")
 }
 
 fn cpu(context: u32) -> LoadOptions {
-    LoadOptions {
-        device: DeviceChoice::Cpu,
-        threads: 1,
-        context,
-        chunk_tokens: 16,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .threads(1)
+        .context(context)
+        .chunk_tokens(16)
 }
 
 fn text(count: u32) -> Vec<u32> {
@@ -38,7 +39,7 @@ fn prefilled(model: &Model, tokens: &[u32]) -> Session {
 
 fn generate(session: &mut Session, generation: &GenerateOptions) {
     session
-        .generate(generation, &mut |_| Flow::Continue)
+        .generate_with(generation, |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
 }
 
@@ -67,17 +68,8 @@ fn used_session(model: &Model) -> Session {
     session
         .prefill(&[7, 8, 9], &mut |_, _| {})
         .expect("prefill succeeds");
-    let sampling = Sampling {
-        seed: 5,
-        ..Sampling::default()
-    };
-    generate(
-        &mut session,
-        &GenerateOptions {
-            sampling,
-            ..greedy(6)
-        },
-    );
+    let sampling = Sampling::default().seed(5);
+    generate(&mut session, &greedy(6).sampling(sampling));
     session
 }
 
@@ -126,11 +118,7 @@ fn loaded_session_continues_identically_on_cpu() {
         ("arch/gemma2/model.gguf", f16, 1),
         ("arch/gemma3/model.gguf", f32, 2),
     ] {
-        let options = LoadOptions {
-            cache_type: Some(cache),
-            sequences,
-            ..cpu(400)
-        };
+        let options = cpu(400).cache_type(cache).sequences(sequences);
         check_round_trip(name, &options);
     }
 }
@@ -141,12 +129,10 @@ fn loaded_session_continues_identically_on_gpu() {
         return;
     }
     for (name, sequences) in [("quant_q8_0.gguf", 1), ("arch/gemma2/model.gguf", 2)] {
-        let options = LoadOptions {
-            device: DeviceChoice::Gpu,
-            sequences,
-            chunk_tokens: 32,
-            ..cpu(260)
-        };
+        let options = cpu(260)
+            .device(DeviceChoice::Gpu)
+            .sequences(sequences)
+            .chunk_tokens(32);
         check_round_trip(name, &options);
     }
 }
@@ -173,22 +159,17 @@ fn incompatible_cache_is_recomputed() {
         assert_eq!(logits(&mut session), logits(&mut expected));
     }
     // On a CPU, chunk size, weight memory, context length and number of sequences do not matter.
-    let others = LoadOptions {
-        sequences: 2,
-        weights: WeightMemory::Packed,
-        chunk_tokens: 33,
-        ..cpu(500)
-    };
+    let others = cpu(500)
+        .sequences(2)
+        .weights(WeightMemory::Packed)
+        .chunk_tokens(33);
     let other = load("quant_q8_0.gguf", &others);
     let mut session = Session::load(other, &path).expect("load succeeds");
     assert_eq!(missing_passes(&session), 0);
     let mut expected = prefilled(&load("quant_q8_0.gguf", &others), &tokens);
     assert_eq!(logits(&mut session), logits(&mut expected));
     // Without a prefix cache nothing is restored.
-    let none = LoadOptions {
-        prefix_bytes: Some(0),
-        ..cpu(300)
-    };
+    let none = cpu(300).prefix_bytes(0);
     let other = load("quant_q8_0.gguf", &none);
     let session = Session::load(other, &path).expect("load succeeds");
     assert_eq!(missing_passes(&session), 9);
@@ -204,10 +185,7 @@ fn gpu_cache_requires_same_tables() {
     }
     let folder = Folder::new("saved-tables");
     let path = folder.0.join("session");
-    let base = LoadOptions {
-        device: DeviceChoice::Gpu,
-        ..cpu(128)
-    };
+    let base = cpu(128).device(DeviceChoice::Gpu);
     let with = |change: fn(&mut LoadOptions)| {
         let mut options = base.clone();
         change(&mut options);
@@ -292,10 +270,7 @@ fn evicted_cache_is_recomputed() {
 fn saving_and_loading_does_not_affect_other_sessions() {
     let folder = Folder::new("saved-company");
     let path = folder.0.join("session");
-    let options = LoadOptions {
-        sequences: 2,
-        ..cpu(400)
-    };
+    let options = cpu(400).sequences(2);
     let alone = &mut prefilled(&load("quant_q8_0.gguf", &options), &text(20));
     generate(alone, &greedy(300));
     let model = load("quant_q8_0.gguf", &options);
@@ -325,25 +300,16 @@ fn digest_identifies_the_model() {
     let of = |name: &str, options: &LoadOptions| load(name, options).digest().expect("file exists");
     let plain = of("quant_q4_0.gguf", &cpu(64));
     let others = [
-        LoadOptions {
-            precision: Precision::Exact,
-            weights: WeightMemory::Mapped,
-            ..cpu(300)
-        },
-        LoadOptions {
-            head_type: Some(DType::Q8_0),
-            weights: WeightMemory::Packed,
-            ..cpu(64)
-        },
+        cpu(300)
+            .precision(Precision::Exact)
+            .weights(WeightMemory::Mapped),
+        cpu(64).head_type(DType::Q8_0).weights(WeightMemory::Packed),
     ];
     for options in others {
         assert_eq!(of("quant_q4_0.gguf", &options), plain);
     }
     if has_gpu() {
-        let options = LoadOptions {
-            device: DeviceChoice::Gpu,
-            ..cpu(64)
-        };
+        let options = cpu(64).device(DeviceChoice::Gpu);
         assert_eq!(of("quant_q4_0.gguf", &options), plain);
     }
     assert_ne!(of("quant_q4_1.gguf", &cpu(64)), plain);
@@ -356,7 +322,10 @@ fn digest_identifies_the_model() {
     let path = folder.write("model.gguf", &other);
     let load = |path: &Path| {
         let source = Source::Path(path.to_path_buf());
-        tabla::load(&source, &cpu(64), &mut |_| {}).expect("the model loads")
+        Model::builder(source)
+            .options(cpu(64))
+            .load()
+            .expect("the model loads")
     };
     assert_ne!(load(&path).digest().expect("file exists"), plain);
     let key = b"llama.attention.layer_norm_rms_epsilon";

@@ -2,8 +2,10 @@
 
 use crate::batching::passes_of;
 use crate::common::{devices, golden, picks, session, story};
+use tabla::device::Precision;
+use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{ErrorKind, GenerateOptions, LoadOptions, Precision, Session, Source};
+use tabla::{ErrorKind, GenerateOptions, Model, Session, Source};
 
 const TEXT: &str = "Once upon a time, there was a little fox who wished for a red kite. One day, the \
                     fox met an old owl in the forest and asked for help. The owl said that kites \
@@ -33,7 +35,7 @@ fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
 #[test]
 fn scores_equal_log_softmax() {
     for (name, options) in devices(Precision::Exact) {
-        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
+        let model = Model::builder(Source::BuiltIn).options(options).load();
         let mut s = Session::new(model.expect("model loads"));
         let tokens = tokens(&s);
         let expected = plain(&mut s, &tokens);
@@ -54,11 +56,9 @@ fn scores_equal_log_softmax() {
 #[test]
 fn scores_past_sliding_windows() {
     let path = golden("arch/gemma3/model.gguf");
-    let options = LoadOptions {
-        device: tabla::DeviceChoice::Cpu,
-        precision: Precision::Exact,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(tabla::load::DeviceChoice::Cpu)
+        .precision(Precision::Exact);
     let mut s = session(&path, &options);
     let tokens: Vec<u32> = (0..150).map(|i| 3 + i * 7 % 50).collect();
     let expected = plain(&mut s, &tokens);
@@ -75,10 +75,7 @@ fn scores_past_sliding_windows() {
 
 #[test]
 fn shared_prefix_is_computed_once() {
-    let mut s = story(LoadOptions {
-        chunk_tokens: 8,
-        ..LoadOptions::default()
-    });
+    let mut s = story(LoadOptions::default().chunk_tokens(8));
     let mut tokens = tokens(&s);
     let from = tokens.len() - 4;
     let score = |s: &mut Session, tokens: &[u32]| {
@@ -109,27 +106,21 @@ fn shared_prefix_is_computed_once() {
 fn scoring_does_not_change_the_sequence() {
     let mut s = story(LoadOptions::default());
     let tokens = tokens(&s);
-    let generate = GenerateOptions {
-        max_tokens: 12,
-        ..GenerateOptions::default()
-    };
+    let generate = GenerateOptions::default().max_tokens(12);
     let expected = picks(&mut s, &tokens[..20], &generate);
     s.reset();
     s.prefill(&tokens[..20], &mut |_, _| {})
         .expect("prefill succeeds");
     s.score(&tokens, 10, &mut |_, _| {})
         .expect("prefill succeeds");
-    s.generate(&generate, &mut |_| tabla::Flow::Continue)
+    s.generate_with(&generate, |_| std::ops::ControlFlow::Continue(()))
         .expect("generation succeeds");
     assert_eq!(s.tokens()[20..], expected);
 }
 
 #[test]
 fn rejects_invalid_arguments() {
-    let mut s = story(LoadOptions {
-        context: 64,
-        ..LoadOptions::default()
-    });
+    let mut s = story(LoadOptions::default().context(64));
     let vocab = s.facts().vocab;
     let mut kind = |tokens: &[u32], from| {
         let scores = s.score(tokens, from, &mut |_, _| {});

@@ -1,33 +1,29 @@
 //! Reproducibility across seeds, threads, burst sizes and chunks; cancellation and limits.
 
 use crate::common::{golden, greedy, picks, replays, session, story};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use tabla::device::Precision;
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::op::table::SamplingStage;
 use tabla::text::EncodeOptions;
-use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Precision, Sampling,
-    Session, Source,
-};
+use tabla::{ErrorKind, Finish, GenerateOptions, Model, Sampling, Session, Source};
 
-const SAMPLING: Sampling = Sampling {
-    temperature: 0.9,
-    top_k: 50,
-    top_p: 0.95,
-    min_p: 0.01,
-    repeat_penalty: 1.1,
-    repeat_last: 32,
-    seed: 7,
-    ..Sampling::GREEDY
-};
+const SAMPLING: Sampling = Sampling::GREEDY
+    .temperature(0.9)
+    .top_k(50)
+    .top_p(0.95)
+    .min_p(0.01)
+    .repeat_penalty(1.1)
+    .repeat_last(32)
+    .seed(7);
 
 fn sampled(burst: u32) -> GenerateOptions {
-    GenerateOptions {
-        sampling: SAMPLING,
-        max_tokens: 64,
-        burst,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    }
+    GenerateOptions::default()
+        .sampling(SAMPLING)
+        .max_tokens(64)
+        .burst(burst)
+        .ignore_stops(true)
 }
 
 fn prompt(s: &Session) -> Vec<u32> {
@@ -47,19 +43,9 @@ fn same_seed_gives_same_tokens() {
     for run in 1..20 {
         assert_eq!(picks(&mut s, &prompt, &sampled(0)), first, "run {run}");
     }
-    let sampling = Sampling {
-        seed: 8,
-        ..SAMPLING
-    };
+    let sampling = SAMPLING.seed(8);
     assert_ne!(
-        picks(
-            &mut s,
-            &prompt,
-            &GenerateOptions {
-                sampling,
-                ..sampled(0)
-            }
-        ),
+        picks(&mut s, &prompt, &sampled(0).sampling(sampling)),
         first
     );
 }
@@ -72,17 +58,10 @@ fn threads_bursts_and_chunks_do_not_change_tokens() {
             let prompt = prompt(&s);
             [sampled(0), greedy(64)].map(|generation| picks(&mut s, &prompt, &generation))
         };
-        let base = LoadOptions {
-            precision,
-            threads: 1,
-            ..LoadOptions::default()
-        };
+        let base = LoadOptions::default().precision(precision).threads(1);
         let first = reference(base.clone());
         for threads in [2, 3] {
-            let options = LoadOptions {
-                threads,
-                ..base.clone()
-            };
+            let options = base.clone().threads(threads);
             assert_eq!(
                 reference(options),
                 first,
@@ -90,10 +69,7 @@ fn threads_bursts_and_chunks_do_not_change_tokens() {
             );
         }
         for chunk_tokens in [1, 2, 3, 7, 32, 500] {
-            let options = LoadOptions {
-                chunk_tokens,
-                ..base.clone()
-            };
+            let options = base.clone().chunk_tokens(chunk_tokens);
             assert_eq!(
                 reference(options),
                 first,
@@ -125,10 +101,7 @@ fn bursts_and_chunks_do_not_change_tokens_on_gpu() {
             assert_eq!(&found, first, "{replay:?}: bursts of {burst}");
         }
         for chunk_tokens in [1, 2, 3, 7, 32] {
-            let options = LoadOptions {
-                chunk_tokens,
-                ..gpu.clone()
-            };
+            let options = gpu.clone().chunk_tokens(chunk_tokens);
             let found = run(options, 4);
             assert_eq!(&found, first, "{replay:?}: chunks of {chunk_tokens}");
         }
@@ -155,13 +128,12 @@ fn encoded_and_recorded_replay_give_same_bits() {
 
 /// Returns tokens and logits, as bits, after a series of operations.
 fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
-    let options = LoadOptions {
-        context: 128,
+    let options = gpu
+        .clone()
+        .context(128)
         // Experts are grouped for more than 16 tokens.
-        chunk_tokens: 20,
-        sequences: 4,
-        ..gpu.clone()
-    };
+        .chunk_tokens(20)
+        .sequences(4);
     let mut s = session(&golden(name), &options);
     let mut logits = vec![0.0; s.facts().vocab as usize];
     let mut trace = picks(&mut s, &(3..40).collect::<Vec<_>>(), &sampled(0));
@@ -177,7 +149,7 @@ fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
     s.shift(2, 10);
     s.force(7).expect("prefill succeeds");
     record(&mut s, &mut trace);
-    let model = tabla::load(&Source::Path(golden(name)), &options, &mut |_| {});
+    let model = Model::builder(golden(name)).options(options).load();
     let model = model.expect("model loads");
     let mut sessions: Vec<Session> = (0..4).map(|_| Session::new(model.clone())).collect();
     for (i, s) in (0..).zip(&mut sessions) {
@@ -188,9 +160,9 @@ fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
     let generation = greedy(12);
     let answers = sessions
         .iter_mut()
-        .map(|s| s.answer(&generation).expect("generation succeeds"));
+        .map(|s| s.generate(&generation).expect("generation succeeds"));
     for mut answer in answers.collect::<Vec<_>>() {
-        while answer.next().expect("generation continues").is_some() {}
+        while answer.next_piece().expect("generation continues").is_some() {}
     }
     sessions.iter().for_each(|s| trace.extend(s.tokens()));
     trace
@@ -219,7 +191,7 @@ fn prefill_in_parts_matches_whole_prompt() {
     for part in prompt.chunks(5) {
         s.prefill(part, &mut |_, _| {}).expect("prefill succeeds");
     }
-    s.generate(&greedy(16), &mut |_| Flow::Continue)
+    s.generate_with(&greedy(16), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     assert_eq!(&s.tokens()[prompt.len()..], expected);
 }
@@ -234,22 +206,19 @@ fn generation_continues_after_stop() {
         .expect("prefill succeeds");
     // Tokens after a stop in the middle of a burst must be discarded.
     let mut seen = 0;
-    let options = GenerateOptions {
-        burst: 8,
-        ..greedy(40)
-    };
+    let options = greedy(40).burst(8);
     let stats = s
-        .generate(&options, &mut |_| {
+        .generate_with(&options, |_| {
             seen += 1;
             if seen == 11 {
-                Flow::Stop
+                ControlFlow::Break(())
             } else {
-                Flow::Continue
+                ControlFlow::Continue(())
             }
         })
         .expect("generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Callback, 11));
-    s.generate(&greedy(29), &mut |_| Flow::Continue)
+    s.generate_with(&greedy(29), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     assert_eq!(&s.tokens()[prompt.len()..], expected);
 }
@@ -263,14 +232,11 @@ fn stop_strings_end_generation_and_are_not_output() {
         s.reset();
         s.prefill(&prompt, &mut |_, _| {})
             .expect("prefill succeeds");
-        let generation = GenerateOptions {
-            stop: stop.iter().map(ToString::to_string).collect(),
-            ..greedy(60)
-        };
+        let generation = greedy(60).stop(stop.iter().map(ToString::to_string).collect());
         let mut text = String::new();
-        let stats = s.generate(&generation, &mut |piece| {
+        let stats = s.generate_with(&generation, |piece| {
             text.push_str(piece.text);
-            Flow::Continue
+            ControlFlow::Continue(())
         });
         let finish = stats.expect("generation succeeds").finish;
         (text, finish, s.tokens()[prompt.len()..].to_vec())
@@ -291,8 +257,8 @@ fn stop_strings_end_generation_and_are_not_output() {
     let (text, finish, _) = answer(&[&format!("{last}{last}{last}")]);
     assert_eq!((&*text, finish), (&*whole, Finish::Length));
     let mut kind = |stop: Vec<String>| {
-        let generation = GenerateOptions { stop, ..greedy(1) };
-        let refused = s.generate(&generation, &mut |_| Flow::Continue);
+        let generation = greedy(1).stop(stop);
+        let refused = s.generate_with(&generation, |_| ControlFlow::Continue(()));
         refused.expect_err("out of range").kind()
     };
     for stop in [
@@ -306,11 +272,7 @@ fn stop_strings_end_generation_and_are_not_output() {
 
 #[test]
 fn cancellation_ends_generation_and_prefill() {
-    let mut s = story(LoadOptions {
-        chunk_tokens: 4,
-        context: 2000,
-        ..LoadOptions::default()
-    });
+    let mut s = story(LoadOptions::default().chunk_tokens(4).context(2000));
     let prompt = prompt(&s).repeat(100);
     let prompt = &prompt[..1000];
     let cancel = s.canceller();
@@ -329,9 +291,9 @@ fn cancellation_ends_generation_and_prefill() {
     s.prefill(&prompt[done..], &mut |_, _| {})
         .expect("generation continues");
     let stats = s
-        .generate(&greedy(900), &mut |_| {
+        .generate_with(&greedy(900), |_| {
             cancel.cancel();
-            Flow::Continue
+            ControlFlow::Continue(())
         })
         .expect("cancelled generation succeeds");
     assert_eq!(stats.finish, Finish::Cancelled);
@@ -347,13 +309,13 @@ fn cancellation_is_pending_until_handled_or_cleared() {
     s.prefill(&prompt, &mut |_, _| cancel.cancel())
         .expect("prefill succeeds");
     let stats = s
-        .generate(&greedy(8), &mut |_| Flow::Continue)
+        .generate_with(&greedy(8), |_| ControlFlow::Continue(()))
         .expect("cancelled generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Cancelled, 0));
     cancel.cancel();
     s.clear_cancel();
     let stats = s
-        .generate(&greedy(8), &mut |_| Flow::Continue)
+        .generate_with(&greedy(8), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     assert_eq!((stats.finish, stats.tokens), (Finish::Length, 8));
 }
@@ -363,23 +325,14 @@ fn temperature_near_zero_is_greedy() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
     let expected = picks(&mut s, &prompt, &greedy(16));
-    let sampling = Sampling {
-        temperature: 1e-40,
-        ..Sampling::default()
-    };
-    let options = GenerateOptions {
-        sampling,
-        ..greedy(16)
-    };
+    let sampling = Sampling::default().temperature(1e-40);
+    let options = greedy(16).sampling(sampling);
     assert_eq!(picks(&mut s, &prompt, &options), expected);
 }
 
 #[test]
 fn context_limits_prefill_and_generation() {
-    let mut s = story(LoadOptions {
-        context: 24,
-        ..LoadOptions::default()
-    });
+    let mut s = story(LoadOptions::default().context(24));
     let prompt: Vec<u32> = prompt(&s)[..20].to_vec();
     s.prefill(&prompt, &mut |_, _| {})
         .expect("prefill succeeds");
@@ -387,7 +340,7 @@ fn context_limits_prefill_and_generation() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(s.tokens(), prompt, "failed prefill changed the sequence");
     let stats = s
-        .generate(&greedy(100), &mut |_| Flow::Continue)
+        .generate_with(&greedy(100), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     // 24 positions hold 24 tokens, and the 25th is sampled from the logits of the last one.
     assert_eq!((stats.finish, stats.tokens), (Finish::Context, 5));
@@ -399,18 +352,16 @@ fn context_limits_prefill_and_generation() {
 fn stop_token_ends_generation() {
     let mut s = story(LoadOptions::default());
     let prompt = prompt(&s);
-    let options = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens: 450,
-        ..GenerateOptions::default()
-    };
+    let options = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(450);
     s.prefill(&prompt, &mut |_, _| {})
         .expect("prefill succeeds");
     let mut text = String::new();
     let stats = s
-        .generate(&options, &mut |piece| {
+        .generate_with(&options, |piece| {
             text.push_str(piece.text);
-            Flow::Continue
+            ControlFlow::Continue(())
         })
         .expect("generation succeeds");
     assert_eq!(stats.finish, Finish::Stop, "no stop token: {text}");
@@ -437,30 +388,12 @@ fn rejects_invalid_arguments() {
     );
     s.prefill(&[1], &mut |_, _| {}).expect("a token");
     for bad in [
-        Sampling {
-            temperature: f32::NAN,
-            ..SAMPLING
-        },
-        Sampling {
-            temperature: -1.0,
-            ..SAMPLING
-        },
-        Sampling {
-            top_p: 1.5,
-            ..SAMPLING
-        },
-        Sampling {
-            min_p: -0.1,
-            ..SAMPLING
-        },
-        Sampling {
-            repeat_penalty: 0.0,
-            ..SAMPLING
-        },
-        Sampling {
-            repeat_last: 5000,
-            ..SAMPLING
-        },
+        SAMPLING.temperature(f32::NAN),
+        SAMPLING.temperature(-1.0),
+        SAMPLING.top_p(1.5),
+        SAMPLING.min_p(-0.1),
+        SAMPLING.repeat_penalty(0.0),
+        SAMPLING.repeat_last(5000),
     ] {
         assert_eq!(
             s.step(&bad).map_err(kind),
@@ -481,13 +414,13 @@ fn rejects_invalid_arguments() {
 /// The sum of command times is at most the time of the replay, and every command is timed.
 #[test]
 fn times_every_command() {
-    let with = |threads| LoadOptions {
-        device: DeviceChoice::Cpu,
-        threads,
-        ..LoadOptions::default()
+    let with = |threads| {
+        LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .threads(threads)
     };
     for options in [1, 3].map(with).into_iter().chain(replays()) {
-        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {});
+        let model = Model::builder(Source::BuiltIn).options(options).load();
         let mut s = Session::new(model.expect("model loads"));
         let prompt = prompt(&s);
         s.prefill(&prompt, &mut |_, _| {})
@@ -495,7 +428,7 @@ fn times_every_command() {
         s.time_commands().expect("commands can be timed");
         let begun = Instant::now();
         let stats = s
-            .generate(&sampled(0), &mut |_| Flow::Continue)
+            .generate_with(&sampled(0), |_| ControlFlow::Continue(()))
             .expect("generation succeeds");
         s.end_timing().expect("model is running");
         s.step(&SAMPLING).expect("step succeeds");

@@ -1,11 +1,12 @@
 //! Context shifts and truncations: results match a fresh session.
 
 use crate::common::{devices, exhaustive, golden, greedy, picks, session, story, worst};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use tabla::device::Precision;
+use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{
-    ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Overflow, Precision, Sampling, Session,
-};
+use tabla::{ErrorKind, Finish, GenerateOptions, Overflow, Sampling, Session};
 
 /// Context length, within one page. `kv_cache.rs` tests contexts of several pages.
 const CONTEXT: u32 = 40;
@@ -14,35 +15,27 @@ const CHUNK: u32 = 4;
 /// Full attention, sliding windows, a cache shared by layers, experts, ternary weights.
 const MODELS: [&str; 5] = ["llama", "gemma3", "gemma4", "qwen3moe", "bitnet"];
 
-const SAMPLED: Sampling = Sampling {
-    temperature: 1.0,
-    top_k: 60,
-    top_p: 0.95,
-    min_p: 0.0,
-    repeat_penalty: 1.2,
-    repeat_last: 24,
-    seed: 3,
-    ..Sampling::GREEDY
-};
+const SAMPLED: Sampling = Sampling::GREEDY
+    .temperature(1.0)
+    .top_k(60)
+    .top_p(0.95)
+    .min_p(0.0)
+    .repeat_penalty(1.2)
+    .repeat_last(24)
+    .seed(3);
 
 fn model(name: &str) -> PathBuf {
     golden("arch").join(name).join("model.gguf")
 }
 
 fn small(options: LoadOptions) -> LoadOptions {
-    LoadOptions {
-        context: CONTEXT,
-        chunk_tokens: CHUNK,
-        ..options
-    }
+    options.context(CONTEXT).chunk_tokens(CHUNK)
 }
 
 fn shifting(sampling: Sampling, max_tokens: u32, keep: u32) -> GenerateOptions {
-    GenerateOptions {
-        sampling,
-        overflow: Overflow::Shift { keep },
-        ..greedy(max_tokens)
-    }
+    greedy(max_tokens)
+        .sampling(sampling)
+        .overflow(Overflow::Shift { keep })
 }
 
 /// Arbitrary tokens that exist in every test vocabulary.
@@ -61,11 +54,10 @@ fn restarted(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: u
             tokens.drain(keep..keep + (context - keep).div_ceil(2));
         }
         let room = (context + 1 - tokens.len()).min(total - generated.len());
-        let part = GenerateOptions {
-            max_tokens: u32::try_from(room).expect("a context"),
-            overflow: Overflow::Stop,
-            ..options.clone()
-        };
+        let part = options
+            .clone()
+            .max_tokens(u32::try_from(room).expect("a context"))
+            .overflow(Overflow::Stop);
         let found = picks(s, &tokens, &part);
         assert_eq!(found.len(), room);
         tokens.extend(&found);
@@ -80,9 +72,9 @@ fn shifted(s: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u3
     s.reset();
     s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
     let stats = s
-        .generate(options, &mut |piece| {
+        .generate_with(options, |piece| {
             pieces.push(piece.token);
-            Flow::Continue
+            ControlFlow::Continue(())
         })
         .expect("generation succeeds");
     assert_eq!(stats.finish, Finish::Length);
@@ -170,13 +162,13 @@ fn shift_gives_same_bits_as_fresh_session() {
 fn smallest_contexts_can_shift() {
     for context in [1, 2, 3] {
         let (_, options) = devices(Precision::Exact).remove(0);
-        let options = LoadOptions { context, ..options };
+        let options = options.context(context);
         let mut s = session(&model("gemma3"), &options);
         for keep in [0, 1, 5] {
             s.reset();
             s.prefill(&[7], &mut |_, _| {}).expect("prefill succeeds");
             let stats = s
-                .generate(&shifting(SAMPLED, 12, keep), &mut |_| Flow::Continue)
+                .generate_with(&shifting(SAMPLED, 12, keep), |_| ControlFlow::Continue(()))
                 .expect("generation succeeds");
             assert_eq!((stats.finish, stats.tokens), (Finish::Length, 12));
         }
@@ -192,12 +184,12 @@ fn counts_tokens_when_callback_stops_after_shift() {
     for stop in [1, 2, 3, 30] {
         let mut pieces = 0;
         let stats = s
-            .generate(&shifting(Sampling::GREEDY, 64, 0), &mut |_| {
+            .generate_with(&shifting(Sampling::GREEDY, 64, 0), |_| {
                 pieces += 1;
                 if pieces == stop {
-                    Flow::Stop
+                    ControlFlow::Break(())
                 } else {
-                    Flow::Continue
+                    ControlFlow::Continue(())
                 }
             })
             .expect("generation succeeds");
@@ -227,19 +219,16 @@ impl Random {
 fn generate(s: &mut Session, random: &mut Random) -> String {
     let [count, keep, burst, end] =
         [(); 4].map(|()| u32::try_from(random.below(30)).expect("small"));
-    let options = GenerateOptions {
-        burst,
-        ..shifting(SAMPLED, 1 + count, keep)
-    };
+    let options = shifting(SAMPLED, 1 + count, keep).burst(burst);
     let (cancel, mut pieces) = (s.canceller(), 0);
-    let stats = s.generate(&options, &mut |_| {
+    let stats = s.generate_with(&options, |_| {
         pieces += 1;
         match pieces == end {
             true if end % 2 == 0 => cancel.cancel(),
-            true => return Flow::Stop,
+            true => return ControlFlow::Break(()),
             false => {}
         }
-        Flow::Continue
+        ControlFlow::Continue(())
     });
     s.clear_cancel();
     // A final piece may contain an incomplete character.
@@ -310,10 +299,7 @@ fn random_operations_match_fresh_session() {
         for (device, options) in devices(Precision::Exact) {
             // Windows without and with room to truncate.
             for chunk_tokens in [2, 16] {
-                let options = LoadOptions {
-                    chunk_tokens,
-                    ..small(options.clone())
-                };
+                let options = small(options.clone()).chunk_tokens(chunk_tokens);
                 let mut s = session(&model(name), &options);
                 let mut fresh = session(&model(name), &options);
                 let mut random = Random(0x5eed + u64::from(chunk_tokens));
@@ -390,9 +376,9 @@ fn cancellation_during_shift_keeps_tokens() {
                 let before = s.tokens().to_vec();
                 let mut pieces = Vec::new();
                 let stats = s
-                    .generate(&shifting(SAMPLED, 50, 4), &mut |piece| {
+                    .generate_with(&shifting(SAMPLED, 50, 4), |piece| {
                         pieces.push(piece.token);
-                        Flow::Continue
+                        ControlFlow::Continue(())
                     })
                     .expect("cancelled generation succeeds");
                 pieces.truncate(stats.tokens as usize);
@@ -426,7 +412,7 @@ fn encoder_rejects_generation() {
     let refused = s.prefill(&[5, 6, 7], &mut |_, _| {});
     assert_eq!(refused.map_err(kind), Err(ErrorKind::State));
     let generate = shifting(Sampling::GREEDY, 4, 0);
-    let refused = s.generate(&generate, &mut |_| Flow::Continue);
+    let refused = s.generate_with(&generate, |_| ControlFlow::Continue(()));
     assert_eq!(refused.map(|_| ()).map_err(kind), Err(ErrorKind::State));
     s.shift(0, 10);
     s.truncate(3);
@@ -446,8 +432,8 @@ fn shift_keeps_bos_token() {
         assert_eq!(prompt.first().copied(), s.tokenizer().bos());
         s.prefill(&prompt, &mut |_, _| {})
             .expect("prefill succeeds");
-        let stats = s.generate(&shifting(Sampling::GREEDY, 80, keep), &mut |_| {
-            Flow::Continue
+        let stats = s.generate_with(&shifting(Sampling::GREEDY, 80, keep), |_| {
+            ControlFlow::Continue(())
         });
         assert_eq!(
             stats.expect("generation succeeds").tokens,

@@ -1,15 +1,19 @@
 //! Slot assignment with more sessions than sequences.
 
 use crate::common::{golden, has_gpu};
+use std::ops::ControlFlow;
 use std::path::Path;
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::{
-    Batch, BatchEvent, DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model,
-    Sampling, Session, Source,
+    Batch, BatchEvent, ErrorKind, Finish, GenerateOptions, Model, Sampling, Session, Source,
 };
 
 fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
-    tabla::load(&source, options, &mut |_| {}).expect("the model loads")
+    Model::builder(source)
+        .options(options.clone())
+        .load()
+        .expect("the model loads")
 }
 
 /// More generations than slots, read round-robin: stalled requests are preempted and resumed with
@@ -27,21 +31,19 @@ fn preempted_requests_resume_identically_on_gpu() {
 }
 
 fn check_round_robin(device: DeviceChoice) {
-    let options = LoadOptions {
-        device,
-        context: 300,
-        sequences: 2,
-        ..LoadOptions::default()
-    };
-    let generation = |seed| GenerateOptions {
-        sampling: Sampling {
-            seed,
-            mirostat_tau: if seed % 2 == 1 { 4.0 } else { 0.0 },
-            ..Sampling::default()
-        },
-        max_tokens: 200,
-        ignore_stops: true,
-        ..GenerateOptions::default()
+    let options = LoadOptions::default()
+        .device(device)
+        .context(300)
+        .sequences(2);
+    let generation = |seed| {
+        GenerateOptions::default()
+            .sampling(
+                Sampling::default()
+                    .seed(seed)
+                    .mirostat_tau(if seed % 2 == 1 { 4.0 } else { 0.0 }),
+            )
+            .max_tokens(200)
+            .ignore_stops(true)
     };
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
@@ -55,20 +57,20 @@ fn check_round_robin(device: DeviceChoice) {
     };
     let mut sessions: Vec<Session> = (0..5).map(|seed| begun(&model, seed)).collect();
     let answers = sessions.iter_mut().zip(0..);
-    let answers = answers.map(|(session, seed)| session.answer(&generation(seed)));
+    let answers = answers.map(|(session, seed)| session.generate(&generation(seed)));
     let mut answers: Vec<_> = answers.map(|a| a.expect("generation succeeds")).collect();
     let mut active = true;
     while active {
         active = false;
         for answer in &mut answers {
-            active |= answer.next().expect("generation continues").is_some();
+            active |= answer.next_piece().expect("generation continues").is_some();
         }
     }
     drop(answers);
     let alone = load(&path, &options);
     for (session, seed) in sessions.iter().zip(0..) {
         let mut other = begun(&alone, seed);
-        let stats = other.generate(&generation(seed), &mut |_| Flow::Continue);
+        let stats = other.generate_with(&generation(seed), |_| ControlFlow::Continue(()));
         assert_eq!(stats.expect("generation succeeds").tokens, 200);
         assert_eq!(session.tokens(), other.tokens(), "seed {seed}");
     }
@@ -77,33 +79,25 @@ fn check_round_robin(device: DeviceChoice) {
 /// A leaked `Answer` loses its sequence, and has no other effect.
 #[test]
 fn leaked_answer_does_not_block_the_model() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 300,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(300);
     let model = load(&golden("quant_q8_0.gguf"), &options);
-    let generation = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens: 100,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
-    let endless = GenerateOptions {
-        sampling: Sampling {
-            mirostat_tau: 5.0,
-            ..Sampling::default()
-        },
-        max_tokens: 280,
-        ..generation.clone()
-    };
+    let generation = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(100)
+        .ignore_stops(true);
+    let endless = generation
+        .clone()
+        .sampling(Sampling::default().mirostat_tau(5.0))
+        .max_tokens(280);
     let mut leaking = Session::new(model.clone());
     let mut tokens = Vec::new();
     for _ in 0..2 {
         leaking
             .prefill(&[5; 8], &mut |_, _| {})
             .expect("prefill succeeds");
-        let mut answer = leaking.answer(&generation).expect("generation succeeds");
+        let mut answer = leaking.generate(&generation).expect("generation succeeds");
         answer
             .next()
             .expect("generation continues")
@@ -114,14 +108,14 @@ fn leaked_answer_does_not_block_the_model() {
     let mut gone = Session::new(model.clone());
     gone.prefill(&[5; 8], &mut |_, _| {})
         .expect("prefill succeeds");
-    std::mem::forget(gone.answer(&endless).expect("generation succeeds"));
+    std::mem::forget(gone.generate(&endless).expect("generation succeeds"));
     drop(gone);
     for session in [&mut leaking, &mut Session::new(model)] {
         session
             .prefill(&[7; 8], &mut |_, _| {})
             .expect("prefill succeeds");
         session
-            .generate(&generation, &mut |_| Flow::Continue)
+            .generate_with(&generation, |_| ControlFlow::Continue(()))
             .expect("generation succeeds");
         tokens.push(session.tokens().to_vec());
     }
@@ -132,24 +126,22 @@ fn leaked_answer_does_not_block_the_model() {
 /// A batch with more prompts than slots matches single sessions, also with Mirostat.
 #[test]
 fn batch_matches_single_sessions() {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 300,
-        sequences: 2,
-        chunk_tokens: 16,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(300)
+        .sequences(2)
+        .chunk_tokens(16);
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
-    let generation = |number: u32| GenerateOptions {
-        sampling: Sampling {
-            seed: number.into(),
-            mirostat_tau: if number.is_multiple_of(3) { 5.0 } else { 0.0 },
-            ..Sampling::default()
-        },
-        max_tokens: 20 + 15 * number,
-        ignore_stops: true,
-        ..GenerateOptions::default()
+    let generation = |number: u32| {
+        GenerateOptions::default()
+            .sampling(
+                Sampling::default()
+                    .seed(number.into())
+                    .mirostat_tau(if number.is_multiple_of(3) { 5.0 } else { 0.0 }),
+            )
+            .max_tokens(20 + 15 * number)
+            .ignore_stops(true)
     };
     let prompt = |number: u32| -> Vec<u32> { (0..10 + 20 * number).map(|i| 3 + i % 50).collect() };
     let mut batch = Batch::new(model);
@@ -192,9 +184,9 @@ fn batch_matches_single_sessions() {
             .prefill(&prompt(at), &mut |_, _| {})
             .expect("prefill succeeds");
         let mut text = String::new();
-        let own = other.generate(&generation(at), &mut |piece| {
+        let own = other.generate_with(&generation(at), |piece| {
             text.push_str(piece.text);
-            Flow::Continue
+            ControlFlow::Continue(())
         });
         let own = own.expect("generation succeeds");
         assert_eq!((stats.tokens, stats.finish), (own.tokens, own.finish));

@@ -1,17 +1,21 @@
 //! Speculative decoding does not change the output.
 
 use crate::common::{golden, has_gpu};
+use std::ops::ControlFlow;
 use std::path::Path;
+use tabla::load::{DeviceChoice, LoadOptions, StepTables};
 use tabla::text::EncodeOptions;
 use tabla::{
-    DeviceChoice, DraftStats, Flow, GenerateOptions, LoadOptions, Model, Overflow, Sampling,
-    Session, Source, SpeculateOptions, StepTables,
+    DraftStats, GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions,
 };
 use tabla_testkit::fill::Random;
 
 fn load(path: &Path, options: &LoadOptions) -> Model {
     let source = Source::Path(path.to_path_buf());
-    tabla::load(&source, options, &mut |_| {}).expect("the model loads")
+    Model::builder(source)
+        .options(options.clone())
+        .load()
+        .expect("the model loads")
 }
 
 /// Generates; returns tokens, text, logit bits and draft statistics.
@@ -25,12 +29,12 @@ fn answer(
         .prefill(prompt, &mut |_, _| {})
         .expect("prefill succeeds");
     let mut text = String::new();
-    let mut each = |piece: tabla::Piece<'_>| {
+    let each = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
-        Flow::Continue
+        ControlFlow::Continue(())
     };
     let stats = session
-        .generate(generation, &mut each)
+        .generate_with(generation, each)
         .expect("generation succeeds");
     let tokens = session.tokens().to_vec();
     let mut logits = vec![0.0; session.facts().vocab as usize];
@@ -61,51 +65,22 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 }
 
 fn option_sets() -> Vec<GenerateOptions> {
-    let plain = GenerateOptions {
-        max_tokens: 40,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
-    let of = |sampling| GenerateOptions {
-        sampling,
-        ..plain.clone()
-    };
-    let seeded = |seed| Sampling {
-        seed,
-        ..Sampling::default()
-    };
+    let plain = GenerateOptions::default().max_tokens(40).ignore_stops(true);
+    let of = |sampling| plain.clone().sampling(sampling);
+    let seeded = |seed| Sampling::default().seed(seed);
     vec![
         of(Sampling::GREEDY),
         of(seeded(3)),
         // Favors repetition.
-        of(Sampling {
-            repeat_penalty: 0.2,
-            repeat_last: 64,
-            ..Sampling::GREEDY
-        }),
-        of(Sampling {
-            repeat_penalty: 1.3,
-            temperature: 1.5,
-            ..seeded(4)
-        }),
-        GenerateOptions {
-            stop_tokens: (0..12).collect(),
-            ..of(seeded(5))
-        },
+        of(Sampling::GREEDY.repeat_penalty(0.2).repeat_last(64)),
+        of(seeded(4).repeat_penalty(1.3).temperature(1.5)),
+        of(seeded(5)).stop_tokens((0..12).collect()),
         // Until the context is full, and past it.
-        GenerateOptions {
-            max_tokens: 0,
-            ..of(Sampling::GREEDY)
-        },
-        GenerateOptions {
-            max_tokens: 100,
-            overflow: Overflow::Shift { keep: 4 },
-            ..of(seeded(6))
-        },
-        GenerateOptions {
-            max_tokens: 2,
-            ..of(Sampling::GREEDY)
-        },
+        of(Sampling::GREEDY).max_tokens(0),
+        of(seeded(6))
+            .max_tokens(100)
+            .overflow(Overflow::Shift { keep: 4 }),
+        of(Sampling::GREEDY).max_tokens(2),
     ]
 }
 
@@ -118,10 +93,7 @@ fn check(model: &Model, speculate: &SpeculateOptions) -> DraftStats {
         for prompt in prompts.iter().skip(at % 2).step_by(2) {
             let plain = answer(model, prompt, &generation);
             assert_eq!(plain.3, DraftStats::default());
-            let speculative = GenerateOptions {
-                speculate: speculate.clone(),
-                ..generation.clone()
-            };
+            let speculative = generation.clone().speculate(speculate.clone());
             let (tokens, text, logits, drafts) = answer(model, prompt, &speculative);
             assert_eq!(
                 (tokens, text),
@@ -137,14 +109,12 @@ fn check(model: &Model, speculate: &SpeculateOptions) -> DraftStats {
 }
 
 fn options(device: DeviceChoice) -> LoadOptions {
-    LoadOptions {
-        device,
-        threads: 2,
-        context: 96,
-        chunk_tokens: 32,
-        steps: StepTables::MultiRow,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default()
+        .device(device)
+        .threads(2)
+        .context(96)
+        .chunk_tokens(32)
+        .steps(StepTables::MultiRow)
 }
 
 #[test]
@@ -156,10 +126,7 @@ fn speculation_does_not_change_tokens_on_cpu() {
     ] {
         let model = load(
             &golden(name),
-            &LoadOptions {
-                sequences,
-                ..options(DeviceChoice::Cpu)
-            },
+            &options(DeviceChoice::Cpu).sequences(sequences),
         );
         let drafts = check(&model, &SpeculateOptions::Lookup);
         assert!(drafts.drafted > 0, "{name}: {drafts:?}");
@@ -174,18 +141,18 @@ fn speculation_does_not_change_tokens_on_cpu() {
 /// Repeated text is drafted.
 #[test]
 fn lookup_drafts_repetitions() {
-    let model = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
+    let model = Model::builder(Source::BuiltIn)
+        .options(options(DeviceChoice::Cpu))
+        .load();
     let model = model.expect("the model loads");
     let prompt = model.tokenizer().encode("Once", EncodeOptions::PROMPT);
-    let generation = GenerateOptions {
+    let generation = GenerateOptions::default()
         // Favors repetition.
-        sampling: Sampling::GREEDY,
-        logit_bias: vec![(5, 1e4)],
-        max_tokens: 60,
-        ignore_stops: true,
-        speculate: SpeculateOptions::Lookup,
-        ..GenerateOptions::default()
-    };
+        .sampling(Sampling::GREEDY)
+        .logit_bias(vec![(5, 1e4)])
+        .max_tokens(60)
+        .ignore_stops(true)
+        .speculate(SpeculateOptions::Lookup);
     let drafts = answer(&model, &prompt.expect("valid text"), &generation).3;
     assert!(drafts.accepted > 0, "{drafts:?}");
 }
@@ -202,18 +169,13 @@ fn draft_model_with_other_weights_keeps_output() {
 #[test]
 fn draft_model_prefills_long_prompt() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
-    let slow = LoadOptions {
-        chunk_tokens: 16,
-        ..options(DeviceChoice::Cpu)
-    };
+    let slow = options(DeviceChoice::Cpu).chunk_tokens(16);
     let draft = load(&golden("quant_q8_0.gguf"), &slow);
     let prompt: Vec<u32> = (0..70).map(|i| 5 + i * 37 % 200).collect();
-    let generation = GenerateOptions {
-        speculate: SpeculateOptions::Draft(draft),
-        max_tokens: 12,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let generation = GenerateOptions::default()
+        .speculate(SpeculateOptions::Draft(draft))
+        .max_tokens(12)
+        .ignore_stops(true);
     let drafts = answer(&model, &prompt, &generation).3;
     assert!(drafts.drafted > 0, "{drafts:?}");
 }
@@ -228,26 +190,19 @@ fn busy_draft_model_drafts_nothing() {
         .prefill(&[5], &mut |_, _| {})
         .expect("prefill succeeds");
     // The unread request keeps its slot.
-    let endless = GenerateOptions {
-        sampling: Sampling {
-            mirostat_tau: 5.0,
-            ..Sampling::default()
-        },
-        max_tokens: 100,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
-    let mut unread = other.answer(&endless).expect("generation succeeds");
+    let endless = GenerateOptions::default()
+        .sampling(Sampling::default().mirostat_tau(5.0))
+        .max_tokens(100)
+        .ignore_stops(true);
+    let mut unread = other.generate(&endless).expect("generation succeeds");
     unread
         .next()
         .expect("generation continues")
         .expect("a token");
-    let generation = GenerateOptions {
-        speculate: SpeculateOptions::Draft(draft),
-        max_tokens: 20,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
+    let generation = GenerateOptions::default()
+        .speculate(SpeculateOptions::Draft(draft))
+        .max_tokens(20)
+        .ignore_stops(true);
     let (tokens, _, _, drafts) = answer(&model, &[5], &generation);
     assert_eq!((tokens.len(), drafts), (21, DraftStats::default()));
     unread.stop().expect("thread ends");
@@ -266,16 +221,11 @@ fn speculation_does_not_change_tokens_on_gpu() {
     let drafts = check(&model, &SpeculateOptions::Lookup);
     assert!(drafts.drafted > 0, "{drafts:?}");
     // Without multi-row tables there are no drafts.
-    let plain = LoadOptions {
-        steps: StepTables::SingleRow,
-        ..options(DeviceChoice::Gpu)
-    };
+    let plain = options(DeviceChoice::Gpu).steps(StepTables::SingleRow);
     let model = load(&golden("quant_q8_0.gguf"), &plain);
-    let generation = GenerateOptions {
-        speculate: SpeculateOptions::Lookup,
-        max_tokens: 20,
-        ..GenerateOptions::default()
-    };
+    let generation = GenerateOptions::default()
+        .speculate(SpeculateOptions::Lookup)
+        .max_tokens(20);
     let prompt = prompts(model.facts().vocab).remove(0);
     assert_eq!(
         answer(&model, &prompt, &generation).3,
@@ -286,17 +236,17 @@ fn speculation_does_not_change_tokens_on_gpu() {
 #[test]
 fn rejects_draft_model_with_other_vocabulary() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
-    let built_in = tabla::load(&Source::BuiltIn, &options(DeviceChoice::Cpu), &mut |_| {});
+    let built_in = Model::builder(Source::BuiltIn)
+        .options(options(DeviceChoice::Cpu))
+        .load();
     let mut session = Session::new(model);
     session
         .prefill(&[5], &mut |_, _| {})
         .expect("prefill succeeds");
-    let generation = GenerateOptions {
-        speculate: SpeculateOptions::Draft(built_in.expect("the model loads")),
-        ..GenerateOptions::default()
-    };
+    let generation = GenerateOptions::default()
+        .speculate(SpeculateOptions::Draft(built_in.expect("the model loads")));
     let error = session
-        .answer(&generation)
+        .generate(&generation)
         .expect_err("vocabulary mismatch");
     let expected = "vocabulary mismatch: ";
     assert!(error.message().starts_with(expected), "{error}");
@@ -315,13 +265,11 @@ fn rejects_model_that_is_both_draft_and_target() {
         session
             .prefill(&[5], &mut |_, _| {})
             .expect("prefill succeeds");
-        let generation = GenerateOptions {
-            speculate: SpeculateOptions::Draft(draft.clone()),
-            max_tokens: 3,
-            ..GenerateOptions::default()
-        };
+        let generation = GenerateOptions::default()
+            .speculate(SpeculateOptions::Draft(draft.clone()))
+            .max_tokens(3);
         session
-            .generate(&generation, &mut |_| Flow::Continue)
+            .generate_with(&generation, |_| ControlFlow::Continue(()))
             .map(drop)
     };
     let check_error = |result: tabla::Result<()>| {

@@ -1,20 +1,21 @@
 //! Loading stages: order, progress reports and errors.
 
 use crate::common::golden;
-use tabla::{DeviceChoice, ErrorKind, LoadOptions, Progress, STAGES, SamplerKind, Source};
+use tabla::load::{DeviceChoice, LoadOptions, Progress, STAGES};
+use tabla::op::sampler::SamplerKind;
+use tabla::{ErrorKind, Model, Source};
 
 fn on_cpu() -> LoadOptions {
-    LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 64,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default().device(DeviceChoice::Cpu).context(64)
 }
 
 /// Loads a model and returns the progress reports and the stage names of its facts.
 fn load(source: &Source) -> (Vec<Progress>, Vec<&'static str>) {
     let mut reports = Vec::new();
-    let model = tabla::load(source, &on_cpu(), &mut |progress| reports.push(*progress));
+    let model = Model::builder(source.clone())
+        .options(on_cpu())
+        .on_progress(|progress| reports.push(*progress))
+        .load();
     let model = model.expect("the model loads");
     let names = model.facts().stages.iter().map(|(name, _)| *name);
     (reports, names.collect())
@@ -39,12 +40,11 @@ fn stages_run_in_order() {
 
 #[test]
 fn sampler_errors_name_their_stage() {
-    let options = LoadOptions {
-        samplers: Some(vec![SamplerKind::TopK, SamplerKind::TopK]),
-        ..on_cpu()
-    };
-    let error =
-        tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect_err("duplicate sampler");
+    let options = on_cpu().samplers(vec![SamplerKind::TopK, SamplerKind::TopK]);
+    let error = Model::builder(Source::BuiltIn)
+        .options(options)
+        .load()
+        .expect_err("duplicate sampler");
     assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     let text = error.to_string();
     assert!(text.starts_with("stage 15 step tables: "), "{text}");

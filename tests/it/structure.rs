@@ -3,26 +3,26 @@
 use crate::common::{exhaustive, has_gpu, print};
 use crate::grammar::{SCHEMAS, is_valid};
 use serde_json::{Map, Value, json};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{CompiledGrammar, EncodeOptions, Grammar};
-use tabla::{
-    DeviceChoice, ErrorKind, Finish, Flow, GenerateOptions, LoadOptions, Model, Sampling, Session,
-    Source,
-};
+use tabla::{ErrorKind, Finish, GenerateOptions, Model, Sampling, Session, Source};
 
 fn load(options: &LoadOptions) -> Model {
-    tabla::load(&Source::BuiltIn, options, &mut |_| {}).expect("the model loads")
+    Model::builder(Source::BuiltIn)
+        .options(options.clone())
+        .load()
+        .expect("the model loads")
 }
 
 fn load_options(device: DeviceChoice, sequences: u32) -> LoadOptions {
-    LoadOptions {
-        device,
-        sequences,
-        threads: 2,
-        context: 512,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default()
+        .device(device)
+        .sequences(sequences)
+        .threads(2)
+        .context(512)
 }
 
 /// Generates and returns the text, the tokens and the finish reason.
@@ -36,12 +36,12 @@ fn generate(model: &Model, options: &GenerateOptions) -> (String, Vec<u32>, Fini
         .prefill(&prompt, &mut |_, _| {})
         .expect("the prompt fits");
     let mut text = String::new();
-    let mut on_piece = |piece: tabla::Piece<'_>| {
+    let on_piece = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
-        Flow::Continue
+        ControlFlow::Continue(())
     };
     let stats = session
-        .generate(options, &mut on_piece)
+        .generate_with(options, on_piece)
         .expect("generation succeeds");
     let tokens = session.tokens()[prompt.len()..].to_vec();
     assert_eq!(stats.tokens as usize, tokens.len());
@@ -54,20 +54,18 @@ fn random_options(model: &Model, grammar: Arc<CompiledGrammar>, seed: u64) -> Ge
     let ids = 0..model.facts().vocab;
     let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), b"}" | b"]" | b"\"" | b"null");
     let closing = ids.filter(|id| closes(id) || tokenizer.is_stop(*id));
-    GenerateOptions {
-        sampling: Sampling {
-            temperature: 1.5,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed,
-            ..Sampling::default()
-        },
-        logit_bias: closing.map(|id| (id, 7.0)).collect(),
-        max_tokens: 300,
-        grammar: Some(grammar),
-        ..GenerateOptions::default()
-    }
+    GenerateOptions::default()
+        .sampling(
+            Sampling::default()
+                .temperature(1.5)
+                .top_k(0)
+                .top_p(1.0)
+                .min_p(0.0)
+                .seed(seed),
+        )
+        .logit_bias(closing.map(|id| (id, 7.0)).collect())
+        .max_tokens(300)
+        .grammar(grammar)
 }
 
 /// A model that was not trained on JSON generates valid JSON.
@@ -122,31 +120,20 @@ fn compile(model: &Model, grammar: &Grammar) -> Arc<CompiledGrammar> {
 fn forced_tokens_are_generated() {
     let model = load(&load_options(DeviceChoice::Cpu, 1));
     let words = "a text that has but one way";
-    let options = GenerateOptions {
-        grammar: Some(compile(&model, &Grammar::Regex(words.to_string()))),
-        max_tokens: 200,
-        ..GenerateOptions::default()
-    };
+    let options = GenerateOptions::default()
+        .grammar(compile(&model, &Grammar::Regex(words.to_string())))
+        .max_tokens(200);
     let (text, tokens, finish) = generate(&model, &options);
     assert_eq!((text.as_str(), finish), (words, Finish::Stop));
     // Forced tokens count for the token limit.
-    let limited = GenerateOptions {
-        max_tokens: 5,
-        ..options.clone()
-    };
+    let limited = options.clone().max_tokens(5);
     assert_eq!(generate(&model, &limited).1, tokens[..5]);
     // Stop strings are found in forced text.
-    let limited = GenerateOptions {
-        stop: vec!["but one".to_string()],
-        ..options.clone()
-    };
+    let limited = options.clone().stop(vec!["but one".to_string()]);
     let (text, _, finish) = generate(&model, &limited);
     assert_eq!((text.as_str(), finish), ("a text that has ", Finish::Stop));
     // Forced tokens have log-probabilities too.
-    let with_log_probs = GenerateOptions {
-        log_probs: Some(2),
-        ..options
-    };
+    let with_log_probs = options.log_probs(2);
     assert_eq!(generate(&model, &with_log_probs).0, words);
 }
 
@@ -170,14 +157,9 @@ fn concurrency_does_not_change_tokens() {
         let concurrent = load(&load_options(device, 3));
         let request = |model: &Model, seed: u64| match seed % 2 {
             0 => random_options(model, compile(model, &schema), seed),
-            _ => GenerateOptions {
-                sampling: Sampling {
-                    seed,
-                    ..Sampling::default()
-                },
-                max_tokens: 60,
-                ..GenerateOptions::default()
-            },
+            _ => GenerateOptions::default()
+                .sampling(Sampling::default().seed(seed))
+                .max_tokens(60),
         };
         // A software GPU is slow.
         let count = match device {
@@ -209,18 +191,14 @@ fn concurrency_does_not_change_tokens() {
 fn forced_tokens_are_part_of_the_history() {
     let model = load(&load_options(DeviceChoice::Cpu, 1));
     let fresh = load(&load_options(DeviceChoice::Cpu, 1));
-    let request = |model: &Model| GenerateOptions {
-        sampling: Sampling {
-            frequency_penalty: 20.0,
-            repeat_last: 64,
-            ..Sampling::GREEDY
-        },
-        grammar: Some(compile(
-            model,
-            &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
-        )),
-        max_tokens: 80,
-        ..GenerateOptions::default()
+    let request = |model: &Model| {
+        GenerateOptions::default()
+            .sampling(Sampling::GREEDY.frequency_penalty(20.0).repeat_last(64))
+            .grammar(compile(
+                model,
+                &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
+            ))
+            .max_tokens(80)
     };
     let mut other = Session::new(model.clone());
     let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
@@ -242,11 +220,8 @@ fn rejects_grammars_of_other_models_and_empty_masks() {
     session
         .prefill(&[5], &mut |_, _| {})
         .expect("the prompt fits");
-    let options = GenerateOptions {
-        grammar: Some(grammar),
-        ..GenerateOptions::default()
-    };
-    let error = session.answer(&options).expect_err("of another model");
+    let options = GenerateOptions::default().grammar(grammar);
+    let error = session.generate(&options).expect_err("of another model");
     assert_eq!(
         error.message(),
         "the grammar was compiled for another model"
@@ -254,20 +229,15 @@ fn rejects_grammars_of_other_models_and_empty_masks() {
     // The logit bias excludes all tokens that the grammar allows.
     let letters = (0..model.facts().vocab)
         .filter(|id| matches!(model.tokenizer().token_bytes(*id), [b'a'..=b'c']));
-    let options = GenerateOptions {
-        grammar: Some(compile(&model, &Grammar::Regex("[a-c]".to_string()))),
-        logit_bias: letters.map(|id| (id, f32::NEG_INFINITY)).collect(),
-        ..GenerateOptions::default()
-    };
-    let error = session.generate(&options, &mut |_| Flow::Continue);
+    let options = GenerateOptions::default()
+        .grammar(compile(&model, &Grammar::Regex("[a-c]".to_string())))
+        .logit_bias(letters.map(|id| (id, f32::NEG_INFINITY)).collect());
+    let error = session.generate_with(&options, |_| ControlFlow::Continue(()));
     let error = error.expect_err("no token is allowed");
     assert_eq!(error.kind(), ErrorKind::Grammar, "{error}");
     // The session remains usable.
     session.truncate(1);
-    let plain = GenerateOptions {
-        max_tokens: 3,
-        ..GenerateOptions::default()
-    };
-    let stats = session.generate(&plain, &mut |_| Flow::Continue);
+    let plain = GenerateOptions::default().max_tokens(3);
+    let stats = session.generate_with(&plain, |_| ControlFlow::Continue(()));
     assert_eq!(stats.expect("generation succeeds").tokens, 3);
 }

@@ -1,18 +1,17 @@
 //! Tables: golden listings, and comparison of CPU and GPU.
 
 use crate::common::{golden, has_gpu};
-use tabla::{DeviceChoice, LoadOptions, Source};
+use tabla::Source;
+use tabla::load::{DeviceChoice, LoadOptions};
 
 /// Compares the tables of a model with the golden listing; `BLESS=1` updates it.
 fn check(name: &str) {
-    let options = LoadOptions {
-        device: DeviceChoice::Cpu,
-        context: 64,
-        sequences: 2,
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .context(64)
+        .sequences(2);
     let source = Source::Path(golden(&format!("{name}.gguf")));
-    let tables = tabla::compile(&source, &options).expect("the model compiles");
+    let tables = tabla::tools::compile(&source, &options).expect("the model compiles");
     // The batch size depends on the machine.
     let listed = tables.iter().filter(|t| t.name != "batch");
     let listing: String = listed.map(|t| format!("{t}\n")).collect();
@@ -53,12 +52,9 @@ fn cpu_and_gpu_agree_on_several_sequences() {
         "arch/gemma2/model.gguf",
         "arch/bitnet/model.gguf",
     ] {
-        let options = LoadOptions {
-            sequences: 6,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions::default().sequences(6);
         let source = Source::Path(golden(name));
-        let comparison = tabla::compare(&source, &options).expect("the comparison runs");
+        let comparison = tabla::tools::compare(&source, &options).expect("the comparison runs");
         assert!(comparison.first.is_none(), "{name}: {:?}", comparison.first);
     }
 }
@@ -79,7 +75,7 @@ fn cpu_and_gpu_agree_on_every_command() {
     sources.extend(forms.filter(|path| path.exists()).map(Source::Path));
     for source in sources {
         let comparison =
-            tabla::compare(&source, &LoadOptions::default()).expect("the comparison runs");
+            tabla::tools::compare(&source, &LoadOptions::default()).expect("the comparison runs");
         assert!(
             comparison.first.is_none(),
             "{source:?}: {:?}",

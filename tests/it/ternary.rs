@@ -1,29 +1,27 @@
 //! `I2_S` files in all layouts written by bitnet.cpp.
 
 use crate::common::{devices, golden, session};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use std::ops::ControlFlow;
 use std::path::Path;
+use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::format::{self, TensorType};
+use tabla::load::LoadOptions;
 use tabla::quant::i2_s::Layout;
-use tabla::{ErrorKind, LoadOptions, Precision, QUANT_MIXES, QuantizeOptions, Source};
+use tabla::tools::{QUANT_MIXES, QuantizeOptions};
+use tabla::{ErrorKind, Model, Source};
 
 /// Returns a tiny Llama as `I2_S`, in the default layout.
 fn ternary(folder: &Folder) -> Vec<u8> {
     let path = folder.0.join("default.gguf");
     let mix = QUANT_MIXES.iter().find(|mix| mix.name == "I2_S");
-    let options = QuantizeOptions {
-        mix: Some(mix.expect("a known mix")),
-        output: None,
-        embedding: None,
-        choose: &|_| None,
-        importance: None,
-        threads: 1,
-    };
+    let options = QuantizeOptions::default()
+        .mix(mix.expect("a known mix"))
+        .threads(1);
     let source = Source::Path(golden("quant_f16.gguf"));
     let mut progress = |_, _| ControlFlow::Continue(());
-    tabla::quantize(&source, &path, &options, &mut progress).expect("quantizes the model");
+    tabla::tools::quantize(&source, &path, &options, &mut progress).expect("quantizes the model");
     std::fs::read(path).expect("reads the file")
 }
 
@@ -82,10 +80,7 @@ fn all_layouts_give_the_same_logits() {
         let mut expected = None;
         for (layout, bytes) in &layouts {
             let path = folder.write("layout.gguf", bytes);
-            let options = LoadOptions {
-                i2s_layout: *layout,
-                ..device.clone()
-            };
+            let options = device.clone().i2s_layout(*layout);
             let actual = logits(&path, &options);
             let expected = expected.get_or_insert_with(|| actual.clone());
             assert!(actual.iter().all(|x| x.is_finite()), "{name}");
@@ -116,11 +111,14 @@ fn rejects_a_tensor_that_does_not_fit_the_layout() {
     bytes[dims..][..8].copy_from_slice(&(cols * rows / 2).to_le_bytes());
     bytes[dims + 8..][..8].copy_from_slice(&2u64.to_le_bytes());
     let path = folder.write("two-rows.gguf", &bytes);
-    let options = LoadOptions {
-        i2s_layout: Layout::Rows4,
-        ..devices(Precision::Exact)[0].1.clone()
-    };
-    let error = tabla::load(&Source::Path(path), &options, &mut |_| {}).expect_err("two rows");
+    let options = devices(Precision::Exact)[0]
+        .1
+        .clone()
+        .i2s_layout(Layout::Rows4);
+    let error = Model::builder(path)
+        .options(options)
+        .load()
+        .expect_err("two rows");
     assert_eq!(error.kind(), ErrorKind::Format);
     let text = error.to_string();
     assert!(

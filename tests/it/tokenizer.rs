@@ -38,8 +38,8 @@ pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
     None
 }
 
-fn tokenizer(path: &Path) -> tabla::error::Result<Tokenizer> {
-    tabla::load_tokenizer(&tabla::Source::Path(path.to_owned()))
+fn tokenizer(path: &Path) -> tabla::Result<Tokenizer> {
+    tabla::tools::load_tokenizer(&tabla::Source::Path(path.to_owned()))
 }
 
 /// Checks that each text of the `.inp` file encodes to the ids of the `.out` file and decodes to
@@ -62,10 +62,9 @@ fn check_vectors(vocab: &Path, file: &Path) -> usize {
             .encode(text, EncodeOptions::default())
             .expect("text");
         assert_eq!(ids, expected, "{} {text:?}", vocab.display());
-        let options = DecodeOptions {
-            from_start: true,
-            specials: SpecialTokens::Tokens,
-        };
+        let options = DecodeOptions::default()
+            .from_start(true)
+            .specials(SpecialTokens::Tokens);
         let bytes = tokenizer
             .decode(&ids, options)
             .expect("ids of the vocabulary");
@@ -139,10 +138,9 @@ fn encodes_prompts_of_complete_models() {
             let text = chat.or(case["prompt"].as_str()).expect("a text");
             // The ids start with BOS if the model adds it; a chat template writes it itself.
             let add_special = chat.is_none() && expected.first().copied() == tokenizer.bos();
-            let options = EncodeOptions {
-                add_special,
-                specials: SpecialTokens::Tokens,
-            };
+            let options = EncodeOptions::default()
+                .add_special(add_special)
+                .specials(SpecialTokens::Tokens);
             assert_eq!(
                 tokenizer.encode(text, options).unwrap(),
                 expected,
@@ -168,9 +166,10 @@ fn folder_tokenizer(folder: &Path) -> Option<Tokenizer> {
 fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value) -> bool) -> usize {
     let vectors = std::fs::read_to_string(vectors).expect("vectors");
     let vectors: Vec<Value> = serde_json::from_str(&vectors).expect("a list");
-    let options = |add_special| EncodeOptions {
-        add_special,
-        specials: SpecialTokens::Tokens,
+    let options = |add_special| {
+        EncodeOptions::default()
+            .add_special(add_special)
+            .specials(SpecialTokens::Tokens)
     };
     for case in &vectors {
         let text = case["text"].as_str().expect("a text");
@@ -182,10 +181,9 @@ fn check_json(tokenizer: &Tokenizer, vectors: &Path, is_decoded: impl Fn(&Value)
             assert_eq!(actual, ids(&case["ids_special"]), "{text:?}");
         }
         if is_decoded(case) {
-            let start = DecodeOptions {
-                from_start: true,
-                specials: SpecialTokens::Text,
-            };
+            let start = DecodeOptions::default()
+                .from_start(true)
+                .specials(SpecialTokens::Text);
             let actual = tokenizer.decode_lossy(&expected, start).expect("ids");
             assert_eq!(actual, case["decoded"].as_str().unwrap_or(text));
         }
@@ -304,10 +302,9 @@ fn check_round_trip(tokenizer: &Tokenizer, name: &str) {
         let ids = tokenizer
             .encode(&text, EncodeOptions::default())
             .expect("text");
-        let start = DecodeOptions {
-            from_start: true,
-            specials: SpecialTokens::Tokens,
-        };
+        let start = DecodeOptions::default()
+            .from_start(true)
+            .specials(SpecialTokens::Tokens);
         let bytes = tokenizer.decode(&ids, start).expect("ids");
         assert_eq!(bytes, text.as_bytes(), "{name} {text:?} {ids:?}");
     }

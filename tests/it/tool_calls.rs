@@ -188,7 +188,7 @@ fn parses_no_tool_calls_without_tools() {
 #[test]
 fn forced_tool_calls_are_tool_calls() {
     let tokenizer: Arc<Tokenizer> =
-        Arc::new(tabla::load_tokenizer(&Source::BuiltIn).expect("built in"));
+        Arc::new(tabla::tools::load_tokenizer(&Source::BuiltIn).expect("built in"));
     let engine = GrammarEngine::new(&tokenizer).expect("an engine");
     let mut forced = 0;
     for (name, _) in TEMPLATES {

@@ -1,22 +1,20 @@
 //! Tuning: measurements select the kernels and parameters of the planned tables.
 
 use crate::common::{golden, has_gpu, session, worst};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use std::path::Path;
 use tabla::device::{Fusion, TunedKernel};
+use tabla::device::{GpuFeatures, Precision, Replay};
+use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::op::list::Op;
 use tabla::op::table::{KernelId, Table};
-use tabla::{
-    CommandGroup, DeviceChoice, ErrorKind, GpuFeatures, LoadOptions, Precision, Replay, Source,
-    TuneReport, Tuned, Tuning,
-};
+use tabla::tools::{CommandGroup, TuneReport, Tuning};
+use tabla::{ErrorKind, Model, Source, Tuned};
 
 fn gpu(context: u32) -> LoadOptions {
-    LoadOptions {
-        device: DeviceChoice::Gpu,
-        context,
-        ..LoadOptions::default()
-    }
+    LoadOptions::default()
+        .device(DeviceChoice::Gpu)
+        .context(context)
 }
 
 /// Returns a kernel for each group.
@@ -38,7 +36,7 @@ fn base(group: &CommandGroup) -> KernelId {
 /// Tunes a model and checks the report.
 fn measure(source: &Source, options: &LoadOptions) -> TuneReport {
     let mut progress = Vec::new();
-    let report = tabla::tune(source, options, &mut |done, of| progress.push((done, of)));
+    let report = tabla::tools::tune(source, options, &mut |done, of| progress.push((done, of)));
     let report = report.expect("tuning succeeds");
     let (done, rounds) = *progress.last().expect("progress was reported");
     assert!(done <= rounds);
@@ -49,13 +47,16 @@ fn measure(source: &Source, options: &LoadOptions) -> TuneReport {
     );
     assert!(!report.groups.is_empty() && !report.cold);
     let slower = report.speedups.iter().filter(|s| !s.is_faster());
-    let reverted = |many| slower.clone().any(|s| s.many == many);
-    let used = report.groups.iter().filter(|g| !reverted(g.size.many));
-    assert_eq!(report.tuning.choices, choices(used, |g| g.selected));
+    let reverted = |many| slower.clone().any(|s| s.multiple_tokens == many);
+    let used = report
+        .groups
+        .iter()
+        .filter(|g| !reverted(g.size.multiple_tokens));
+    assert_eq!(report.tuning.tuned_kernels, choices(used, |g| g.selected));
     for group in &report.groups {
         assert!(group.commands > 0 && group.times.len() > 1, "{group:?}");
         assert!(group.times.iter().any(|(id, _)| *id == group.selected));
-        assert_eq!(base(group).form, None, "{group:?}");
+        assert_eq!(base(group).variant, None, "{group:?}");
         for pair in group.times.windows(2) {
             assert!(pair[0].0 < pair[1].0, "default kernel last: {group:?}");
             assert!(
@@ -64,7 +65,7 @@ fn measure(source: &Source, options: &LoadOptions) -> TuneReport {
             );
         }
     }
-    assert!(report.groups.iter().any(|group| group.size.many));
+    assert!(report.groups.iter().any(|group| group.size.multiple_tokens));
     report
 }
 
@@ -101,12 +102,12 @@ fn tables_use_the_tuning() {
     for source in &sources {
         let folder = Folder::new("tunings");
         let TuneReport { groups, tuning, .. } = measure(source, &gpu(64));
-        let options = LoadOptions {
-            tuning_folder: Some(folder.0.clone()),
-            ..gpu(64)
-        };
+        let options = gpu(64).tuning_folder(folder.0.clone());
         let tuned = || {
-            let model = tabla::load(source, &options, &mut |_| {}).expect("the model loads");
+            let model = Model::builder(source.clone())
+                .options(options.clone())
+                .load()
+                .expect("the model loads");
             model.facts().tuned.clone()
         };
         assert_eq!(tuned(), Tuned::None);
@@ -115,12 +116,12 @@ fn tables_use_the_tuning() {
         // Any kernel of a tuning is used: the fastest and the base kernel.
         for kernel in [|group: &CommandGroup| group.selected, base] {
             let tuning = Tuning {
-                choices: choices(&groups, kernel),
+                tuned_kernels: choices(&groups, kernel),
                 ..tuning.clone()
             };
             assert_eq!(tuning.write(&folder.0).expect("replaces the tuning"), path);
-            let tables = tabla::compile(source, &options).expect("the model compiles");
-            assert!(count_chosen(&tables, &tuning.choices) > 5);
+            let tables = tabla::tools::compile(source, &options).expect("the model compiles");
+            assert!(count_chosen(&tables, &tuning.tuned_kernels) > 5);
         }
 
         // An invalid tuning is ignored.
@@ -145,10 +146,7 @@ fn exact_choices_stay_exact_and_compute_the_same() {
 
 fn exact_choices(path: &Path) {
     let folder = Folder::new("tunings");
-    let exact = LoadOptions {
-        precision: Precision::Exact,
-        ..gpu(48)
-    };
+    let exact = gpu(48).precision(Precision::Exact);
     let mut report = measure(&Source::Path(path.to_path_buf()), &exact);
     let int8 = |kernel: &str| kernel.contains("int8");
     let kernels = report.groups.iter().flat_map(|group| &group.times);
@@ -168,15 +166,12 @@ fn exact_choices(path: &Path) {
     let int8 = [(".subgroup+int8", Fusion::None)];
     for (form, fusion) in int8.into_iter().chain(Fusion::ALL.map(|f| ("", f))) {
         report.tuning.fusion = fusion;
-        report.tuning.choices = choices(&report.groups, base);
-        for choice in &mut report.tuning.choices {
+        report.tuning.tuned_kernels = choices(&report.groups, base);
+        for choice in &mut report.tuning.tuned_kernels {
             choice.kernel.push_str(form);
         }
         let written = report.tuning.write(&folder.0).expect("writes the tuning");
-        let options = LoadOptions {
-            tuning_folder: Some(folder.0.clone()),
-            ..exact.clone()
-        };
+        let options = exact.clone().tuning_folder(folder.0.clone());
         let (tuned, by) = logits(&options);
         assert_eq!(by, Tuned::Applied(written));
         if !form.is_empty() {
@@ -189,10 +184,7 @@ fn exact_choices(path: &Path) {
             "{form}, {fusion:?}: {difference} at {at} of {largest}"
         );
         // A tuning applies only to the precision it was measured with.
-        let fast = LoadOptions {
-            precision: Precision::Fast,
-            ..options
-        };
+        let fast = options.precision(Precision::Fast);
         assert_eq!(logits(&fast).1, Tuned::None);
     }
 }
@@ -217,11 +209,14 @@ fn tunes_parameters_with_several_candidates() {
 
     let fusions: Vec<Fusion> = report.fusions.iter().map(|(fusion, _)| *fusion).collect();
     assert_eq!(fusions, Fusion::ALL);
-    let fuses = |model: &tabla::Model| {
+    let fuses = |model: &Model| {
         let table = model.table(tabla::TableId::Step).expect("a decoder");
         table.cmds.iter().any(|cmd| cmd.kernel.op == Op::GemvNorm)
     };
-    let model = tabla::load(&source, &gpu(200), &mut |_| {}).expect("the model loads");
+    let model = Model::builder(source.clone())
+        .options(gpu(200))
+        .load()
+        .expect("the model loads");
     assert!(!fuses(&model), "the default is not fused");
 
     let folder = Folder::new("tunings");
@@ -232,24 +227,24 @@ fn tunes_parameters_with_several_candidates() {
         ..report.tuning
     };
     tuning.write(&folder.0).expect("writes the tuning");
-    let options = LoadOptions {
-        tuning_folder: Some(folder.0.clone()),
-        ..gpu(200)
-    };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let options = gpu(200).tuning_folder(folder.0.clone());
+    let model = Model::builder(source.clone())
+        .options(options.clone())
+        .load()
+        .expect("the model loads");
     let profile = model.profile();
     assert_eq!((profile.attention_part, profile.chunk_tokens), (64, 128));
-    assert_eq!(profile.choices, tuning.choices);
+    assert_eq!(profile.tuned_kernels, tuning.tuned_kernels);
     assert_eq!(profile.fusion, Fusion::Fused);
     assert!(fuses(&model));
     let batch = model.table(tabla::TableId::Batch).expect("a decoder");
     assert_eq!(batch.tokens, 128);
     // Load options override the tuning.
-    let options = LoadOptions {
-        chunk_tokens: 32,
-        ..options
-    };
-    let model = tabla::load(&source, &options, &mut |_| {}).expect("the model loads");
+    let options = options.chunk_tokens(32);
+    let model = Model::builder(source.clone())
+        .options(options)
+        .load()
+        .expect("the model loads");
     let batch = model.table(tabla::TableId::Batch).expect("a decoder");
     assert_eq!(batch.tokens, 32);
 }
@@ -257,21 +252,16 @@ fn tunes_parameters_with_several_candidates() {
 #[test]
 fn rejects_devices_that_cannot_be_tuned() {
     let rejects = |options: &LoadOptions, part: &str| {
-        let error = tabla::tune(&Source::BuiltIn, options, &mut |_, _| {}).expect_err(part);
+        let error = tabla::tools::tune(&Source::BuiltIn, options, &mut |_, _| {}).expect_err(part);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains(part), "{error}");
     };
-    let cpu = LoadOptions {
-        device: DeviceChoice::Cpu,
-        ..LoadOptions::default()
-    };
+    let cpu = LoadOptions::default().device(DeviceChoice::Cpu);
     rejects(&cpu, "requires a GPU");
     if has_gpu() {
-        let baseline = LoadOptions {
-            gpu_features: GpuFeatures::Baseline,
-            replay: Replay::Encoded,
-            ..gpu(16)
-        };
+        let baseline = gpu(16)
+            .gpu_features(GpuFeatures::Baseline)
+            .replay(Replay::Encoded);
         rejects(&baseline, "timestamps are not supported");
     }
 }

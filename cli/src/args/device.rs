@@ -4,12 +4,10 @@ use super::parsers::one_of;
 use crate::output::{Failure, cache_folders};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::dtype::DType;
+use tabla::load::{CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, WeightMemory};
 use tabla::quant::i2_s::Layout;
-use tabla::{
-    CACHE_TYPES, DeviceChoice, GpuFeatures, HEAD_TYPES, LoadOptions, Precision, Replay,
-    WeightMemory,
-};
 
 /// The device, and how it runs a model.
 #[derive(Args, Debug)]
@@ -114,46 +112,44 @@ impl DeviceArgs {
             let shown = folder.display();
             return Err(Failure::new(format!("--shaders {shown}: not a folder")));
         }
-        Ok(LoadOptions {
-            device: match self.device {
+        Ok(LoadOptions::default()
+            .device(match self.device {
                 DeviceArg::Auto => DeviceChoice::Auto,
                 DeviceArg::Cpu => DeviceChoice::Cpu,
                 DeviceArg::Gpu => DeviceChoice::Gpu,
-            },
-            threads: self.threads.unwrap_or(0),
-            context,
-            precision: match self.precision {
+            })
+            .threads(self.threads.unwrap_or(0))
+            .context(context)
+            .precision(match self.precision {
                 PrecisionArg::Fast => Precision::Fast,
                 PrecisionArg::Exact => Precision::Exact,
-            },
-            weights: match self.weights {
+            })
+            .weights(match self.weights {
                 WeightsArg::Auto => WeightMemory::Auto,
                 WeightsArg::Mapped => WeightMemory::Mapped,
                 WeightsArg::Packed => WeightMemory::Packed,
-            },
-            adapter: self.adapter.clone(),
-            gpu_features: match self.gpu_features {
+            })
+            .adapter(self.adapter.clone())
+            .gpu_features(match self.gpu_features {
                 FeaturesArg::All => GpuFeatures::All,
                 FeaturesArg::Baseline => GpuFeatures::Baseline,
-            },
-            replay: match self.replay {
+            })
+            .replay(match self.replay {
                 ReplayArg::Auto => Replay::Auto,
                 ReplayArg::Encoded => Replay::Encoded,
                 ReplayArg::Recorded => Replay::Recorded,
-            },
-            kernel_folder: cache_folders::kernels(),
+            })
+            .kernel_folder(cache_folders::kernels())
             // Tunings apply to the embedded shaders only.
-            tuning_folder: if self.no_tuning || self.shaders.is_some() {
+            .tuning_folder(if self.no_tuning || self.shaders.is_some() {
                 None
             } else {
                 cache_folders::tunings()
-            },
-            shader_folder: self.shaders.clone(),
-            i2s_layout: self.i2s_layout,
-            head_type: self.head_type,
-            cache_type: self.cache_type,
-            ..LoadOptions::default()
-        })
+            })
+            .shader_folder(self.shaders.clone())
+            .i2s_layout(self.i2s_layout)
+            .head_type(self.head_type)
+            .cache_type(self.cache_type))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parsers of storage type and quantization names.
 
-use tabla::QuantMix;
 use tabla::dtype::DType;
+use tabla::tools::QuantMix;
 
 /// Parses a storage type; upper and lower case are equal.
 pub(crate) fn storage_type(name: &str) -> Result<DType, String> {
@@ -19,7 +19,7 @@ pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
 /// Parses the name of a quantization.
 pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
     let names = || {
-        tabla::QUANT_MIXES
+        tabla::tools::QUANT_MIXES
             .iter()
             .map(|m| m.name)
             .collect::<Vec<_>>()

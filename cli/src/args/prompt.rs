@@ -38,14 +38,13 @@ pub(crate) struct PromptArgs {
 impl PromptArgs {
     /// Returns how the prompt is tokenized. A BOS token is added if the model has one.
     pub(crate) fn encode(&self) -> EncodeOptions {
-        EncodeOptions {
-            add_special: true,
-            specials: if self.parse_special {
+        EncodeOptions::default()
+            .add_special(true)
+            .specials(if self.parse_special {
                 SpecialTokens::Tokens
             } else {
                 SpecialTokens::Text
-            },
-        }
+            })
     }
 }
 

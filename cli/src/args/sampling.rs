@@ -2,8 +2,9 @@
 
 use clap::Args;
 use std::fmt;
+use tabla::op::sampler::SamplerKind;
 use tabla::op::sampling::{Number, parameters};
-use tabla::{GenerateOptions, Overflow, SamplerKind, Sampling};
+use tabla::{GenerateOptions, Overflow, Sampling};
 
 /// Behaviour when the context is full.
 #[derive(Args, Debug)]
@@ -124,47 +125,44 @@ impl SamplingArgs {
 
     /// Returns the generation options, with a random seed by default.
     pub(crate) fn generate(&self) -> GenerateOptions {
-        GenerateOptions {
-            sampling: self.sampling(),
-            logit_bias: self.logit_bias.clone(),
-            dry_breakers: match self.dry_sequence_breaker.as_slice() {
+        GenerateOptions::default()
+            .sampling(self.sampling())
+            .logit_bias(self.logit_bias.clone())
+            .dry_breakers(match self.dry_sequence_breaker.as_slice() {
                 [] => None,
                 [none] if none == "none" => Some(Vec::new()),
                 breakers => Some(breakers.to_vec()),
-            },
-            ..GenerateOptions::default()
-        }
+            })
     }
 
     fn sampling(&self) -> Sampling {
-        Sampling {
-            repeat_penalty: self.repeat_penalty,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            repeat_last: self.repeat_last_n,
-            dry_multiplier: self.dry_multiplier,
-            dry_base: self.dry_base,
-            dry_allowed_length: self.dry_allowed_length,
+        Sampling::default()
+            .repeat_penalty(self.repeat_penalty)
+            .frequency_penalty(self.frequency_penalty)
+            .presence_penalty(self.presence_penalty)
+            .repeat_last(self.repeat_last_n)
+            .dry_multiplier(self.dry_multiplier)
+            .dry_base(self.dry_base)
+            .dry_allowed_length(self.dry_allowed_length)
             // -1: the context size.
-            dry_last: u32::try_from(self.dry_penalty_last_n).unwrap_or(u32::MAX),
-            top_n_sigma: self.top_n_sigma.max(0.0),
-            top_k: self.top_k,
-            typical_p: self.typical,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            xtc_probability: self.xtc_probability,
-            xtc_threshold: self.xtc_threshold,
-            temperature: self.temp,
-            dynatemp_range: self.dynatemp_range,
-            dynatemp_exponent: self.dynatemp_exp,
-            mirostat_tau: if self.mirostat == 0 {
+            .dry_last(u32::try_from(self.dry_penalty_last_n).unwrap_or(u32::MAX))
+            .top_n_sigma(self.top_n_sigma.max(0.0))
+            .top_k(self.top_k)
+            .typical_p(self.typical)
+            .top_p(self.top_p)
+            .min_p(self.min_p)
+            .xtc_probability(self.xtc_probability)
+            .xtc_threshold(self.xtc_threshold)
+            .temperature(self.temp)
+            .dynatemp_range(self.dynatemp_range)
+            .dynatemp_exponent(self.dynatemp_exp)
+            .mirostat_tau(if self.mirostat == 0 {
                 0.0
             } else {
                 self.mirostat_ent
-            },
-            mirostat_eta: self.mirostat_lr,
-            seed: self.seed.unwrap_or_else(random_seed),
-        }
+            })
+            .mirostat_eta(self.mirostat_lr)
+            .seed(self.seed.unwrap_or_else(random_seed))
     }
 }
 

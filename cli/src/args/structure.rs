@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tabla::Model;
+use tabla::load::StepTables;
 use tabla::text::{CompiledGrammar, Grammar};
-use tabla::{Model, StepTables};
 
 /// Constraints on the generated text.
 #[derive(Args, Debug)]

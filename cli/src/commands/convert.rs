@@ -5,8 +5,9 @@ use crate::commands::common::written::{Report, with_bar};
 use crate::output::Failure;
 use clap::Args;
 use std::path::PathBuf;
+use tabla::Source;
 use tabla::dtype::DType;
-use tabla::{ExportOptions, QuantMix, QuantizeOptions, Source};
+use tabla::tools::{ExportOptions, QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
 pub(crate) struct ConvertArgs {
@@ -33,22 +34,15 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let is_gguf = args.output.extension().is_some_and(|e| e == "gguf");
     let threads = args.threads.unwrap_or(0);
     let written = if is_gguf {
-        let options = QuantizeOptions {
-            mix: args.dtype,
-            output: None,
-            embedding: None,
-            choose: &|_| None,
-            importance: None,
-            threads,
-        };
+        let options = QuantizeOptions::default().mix(args.dtype).threads(threads);
         with_bar("converting", &source, |progress| {
-            tabla::quantize(&source, &args.output, &options, progress)
+            tabla::tools::quantize(&source, &args.output, &options, progress)
         })?
     } else {
         let dtype = args.dtype.map(|mix| dtype_of(mix.name)).transpose()?;
-        let options = ExportOptions { dtype, threads };
+        let options = ExportOptions::default().dtype(dtype).threads(threads);
         with_bar("converting", &source, |progress| {
-            tabla::export(&source, &args.output, &options, progress)
+            tabla::tools::export(&source, &args.output, &options, progress)
         })?
     };
     let name = args.output.file_name().unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use crate::output::terminal;
 use clap::Args;
-use tabla::{AdapterFacts, Profile};
+use tabla::device::{AdapterFacts, Profile};
 
 #[derive(Args, Debug)]
 pub(crate) struct DevicesArgs {
@@ -13,7 +13,7 @@ pub(crate) struct DevicesArgs {
 }
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
-    let devices = tabla::devices()?;
+    let devices = tabla::load::devices()?;
     if args.json {
         return terminal::line(&devices.json().to_string());
     }

@@ -7,7 +7,8 @@ use crate::output::npy;
 use crate::output::terminal::{self, Progress};
 use clap::Args;
 use std::path::PathBuf;
-use tabla::{EmbedOptions, LoadOptions, Pooling, Session};
+use tabla::Session;
+use tabla::embed::{EmbedOptions, Pooling};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -51,19 +52,15 @@ fn pooling(name: &str) -> Result<Pooling, String> {
 pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let source = args.model.source(terminal::note)?;
     let texts = args.texts.read()?;
-    let options = LoadOptions {
-        embeddings: true,
-        ..args.device.options(args.context.tokens())?
-    };
+    let options = args.device.options(args.context.tokens())?.embeddings(true);
     let loaded = open::model(&source, &options)?;
     loaded.print_notes(&source);
-    let embed_options = EmbedOptions {
-        pooling: args.pooling,
-        dimensions: args.dimensions,
-        normalize: args.no_normalize.then_some(false),
-        prompt: args.prompt_name.as_deref(),
-        truncate: args.truncate,
-    };
+    let embed_options = EmbedOptions::default()
+        .pooling(args.pooling)
+        .dimensions(args.dimensions)
+        .normalize(args.no_normalize.then_some(false))
+        .prompt(args.prompt_name.as_deref())
+        .truncate(args.truncate);
 
     let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;

@@ -7,9 +7,11 @@ use crate::output::terminal;
 use clap::Args;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
+use tabla::Source;
 use tabla::format::{Array, Directory, TensorInfo, Value};
+use tabla::load::LoadOptions;
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
-use tabla::{LoadOptions, MemoryEstimate, Source};
+use tabla::tools::MemoryEstimate;
 
 /// Maximum number of array items in JSON output.
 const ARRAY_ITEMS_MAX: usize = 16;
@@ -81,13 +83,13 @@ fn totals(tensors: &[TensorInfo]) -> BTreeMap<&'static str, Total> {
 
 impl ModelFile {
     fn open(source: &Source, options: &LoadOptions) -> Result<Self, Failure> {
-        let directory = tabla::open_directory(source)?;
+        let directory = tabla::tools::open_directory(source)?;
         Ok(Self {
             totals: totals(&directory.tensors),
             directory,
-            tokenizer: tabla::load_tokenizer(source),
-            templates: tabla::load_chat_templates(source)?,
-            estimate: tabla::estimate(source, options),
+            tokenizer: tabla::tools::load_tokenizer(source),
+            templates: tabla::tools::load_chat_templates(source)?,
+            estimate: tabla::tools::estimate(source, options),
         })
     }
 

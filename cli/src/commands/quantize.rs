@@ -6,9 +6,10 @@ use crate::output::Failure;
 use clap::Args;
 use regex::Regex;
 use std::path::PathBuf;
+use tabla::Source;
 use tabla::dtype::DType;
 use tabla::format::Importance;
-use tabla::{QuantMix, QuantizeOptions, Source};
+use tabla::tools::{QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
 pub(crate) struct QuantizeArgs {
@@ -45,20 +46,20 @@ pub(crate) struct QuantizeArgs {
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
-    let options = QuantizeOptions {
-        mix: Some(args.mix),
-        output: args.output_tensor_type,
-        embedding: args.token_embedding_type,
-        choose: &|name| {
-            let mut overrides = args.tensor_type.iter();
-            let first = overrides.find(|item| item.pattern.is_match(name));
-            first.map(|item| item.dtype)
-        },
-        importance: importance.as_ref(),
-        threads: args.threads.unwrap_or(0),
+    let choose = |name: &str| {
+        let mut overrides = args.tensor_type.iter();
+        let first = overrides.find(|item| item.pattern.is_match(name));
+        first.map(|item| item.dtype)
     };
+    let options = QuantizeOptions::default()
+        .mix(args.mix)
+        .output(args.output_tensor_type)
+        .embedding(args.token_embedding_type)
+        .choose(&choose)
+        .importance(importance.as_ref())
+        .threads(args.threads.unwrap_or(0));
     let written = with_bar("quantizing", &source, |progress| {
-        tabla::quantize(&source, &args.output, &options, progress)
+        tabla::tools::quantize(&source, &args.output, &options, progress)
     })?;
     let report = Report {
         name: args.mix.name,

@@ -6,7 +6,8 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use clap::Args;
 use serde_json::json;
-use tabla::{RerankOptions, Session};
+use tabla::Session;
+use tabla::embed::RerankOptions;
 
 #[derive(Args, Debug)]
 pub(crate) struct RerankArgs {
@@ -35,10 +36,9 @@ pub(crate) fn run(args: &RerankArgs) -> Result<(), Failure> {
     let options = args.device.options(args.context.tokens())?;
     let loaded = open::model(&source, &options)?;
     loaded.print_notes(&source);
-    let rerank_options = RerankOptions {
-        query: &args.query,
-        instruction: args.instruction.as_deref(),
-    };
+    let rerank_options = RerankOptions::default()
+        .query(&args.query)
+        .instruction(args.instruction.as_deref());
     let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
     let bar = Progress::new("reranking", documents.len() as u64);

@@ -13,7 +13,8 @@ use crate::output::terminal::{self, DIM, PLAIN};
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tabla::{Finish, GenerateOptions, LoadOptions, Model, Sampling, Session, Source, Stats};
+use tabla::load::LoadOptions;
+use tabla::{Finish, GenerateOptions, Model, Sampling, Session, Source, Stats};
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -69,11 +70,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let source = args.model.source(report_line)?;
     let built_in = matches!(source, Source::BuiltIn);
-    let options = LoadOptions {
-        samplers: args.sampling.samplers(),
-        steps: args.speculation.steps(),
-        ..args.device.options(args.context.tokens())?
-    };
+    let options = args
+        .device
+        .options(args.context.tokens())?
+        .samplers(args.sampling.samplers())
+        .steps(args.speculation.steps());
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let form = if args.json { Form::Json } else { Form::Text };
     let mut answer = AnswerWriter::new(form);
-    let stats = session.generate(&generate, &mut |piece| answer.push(piece));
+    let stats = session.generate_with(&generate, |piece| answer.push(piece));
     let stats = answer.finish(stats)?;
     // Stop tokens yield no piece, and incomplete UTF-8 at the end yields an extra one.
     let last = session.tokens().last().copied().unwrap_or_default();
@@ -108,7 +109,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         source: &source,
         session: &session,
         device: profile.to_string(),
-        variants: profile.forms.iter().map(|variant| variant.name()).collect(),
+        variants: profile
+            .variants
+            .iter()
+            .map(|variant| variant.name())
+            .collect(),
         sampling: generate.sampling,
         load,
         prompt: &tokens,
@@ -133,14 +138,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 impl RunArgs {
     /// Returns the generation options.
     fn generate(&self, model: &Model, options: &LoadOptions) -> Result<GenerateOptions, Failure> {
-        Ok(GenerateOptions {
-            max_tokens: u32::try_from(self.n_predict).unwrap_or(0),
-            ignore_stops: self.ignore_eos,
-            overflow: self.overflow.overflow(),
-            grammar: self.structure.grammar(model)?,
-            speculate: open::speculate(&self.speculation, options)?,
-            ..self.sampling.generate()
-        })
+        Ok(self
+            .sampling
+            .generate()
+            .max_tokens(u32::try_from(self.n_predict).unwrap_or(0))
+            .ignore_stops(self.ignore_eos)
+            .overflow(self.overflow.overflow())
+            .grammar(self.structure.grammar(model)?)
+            .speculate(open::speculate(&self.speculation, options)?))
     }
 
     /// Whether the prompt is printed before the generated text. The prompt of the built-in model is

@@ -7,8 +7,11 @@ use crate::output::{npy, terminal};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use tabla::Source;
+use tabla::device::Precision;
+use tabla::load::LoadOptions;
 use tabla::op::table::Table;
-use tabla::{LayerDifference, LoadOptions, Precision, Source};
+use tabla::tools::LayerDifference;
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -73,17 +76,17 @@ impl Which {
 
 pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
-    let options = LoadOptions {
-        embeddings: args.which == Some(Which::Embed),
-        ..args.device.options(args.context.tokens())?
-    };
+    let options = args
+        .device
+        .options(args.context.tokens())?
+        .embeddings(args.which == Some(Which::Embed));
     if args.compare {
         return compare(&source, &options, args);
     }
     if let Some(reference) = &args.reference {
         return compare_layers(&source, options, args, reference);
     }
-    let tables = tabla::compile(&source, &options)?;
+    let tables = tabla::tools::compile(&source, &options)?;
     let selected: Vec<_> = match args.which {
         Some(which) => tables.iter().filter(|t| which.includes(t.name)).collect(),
         None => tables.iter().take(1).collect(),
@@ -110,7 +113,7 @@ pub(crate) fn run(args: &TableArgs) -> Result<(), Failure> {
 
 /// Runs the tables on CPU and GPU. A difference is an error, for scripts.
 fn compare(source: &Source, options: &LoadOptions, args: &TableArgs) -> Result<(), Failure> {
-    let comparison = tabla::compare(source, options)?;
+    let comparison = tabla::tools::compare(source, options)?;
     if args.json {
         let first = comparison.first.as_ref().map(|first| {
             json!({
@@ -162,11 +165,8 @@ fn compare_layers(
 ) -> Result<(), Failure> {
     let (shape, numbers) = npy::read(reference)?;
     let texts: Vec<Vec<u32>> = args.tokens.iter().map(|text| text.0.clone()).collect();
-    let options = LoadOptions {
-        precision: Precision::Exact,
-        ..options
-    };
-    let states = tabla::hidden_states(source, &options, &texts)?;
+    let options = options.precision(Precision::Exact);
+    let states = tabla::tools::hidden_states(source, &options, &texts)?;
     let tokens = texts.iter().map(Vec::len).sum();
     let expected = [states.layers.len(), tokens, states.dim];
     if shape != expected {

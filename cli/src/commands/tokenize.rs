@@ -46,15 +46,15 @@ pub(crate) fn encode(args: &TokenizeArgs) -> Result<(), Failure> {
         Some(text) => text.clone(),
         None => prompt::stdin_to_end()?,
     };
-    let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
-    let encode = EncodeOptions {
-        add_special: !args.no_bos,
-        specials: if args.parse_special {
-            SpecialTokens::Tokens
-        } else {
-            SpecialTokens::Text
-        },
-    };
+    let tokenizer = tabla::tools::load_tokenizer(&args.model.source(terminal::note)?)?;
+    let encode =
+        EncodeOptions::default()
+            .add_special(!args.no_bos)
+            .specials(if args.parse_special {
+                SpecialTokens::Tokens
+            } else {
+                SpecialTokens::Text
+            });
     let ids = tokenizer.encode(&text, encode)?;
     if args.json {
         let pieces = ids.iter().map(|id| tokenizer.token_bytes_with_special(*id));
@@ -73,15 +73,14 @@ pub(crate) fn decode(args: &DetokenizeArgs) -> Result<(), Failure> {
         args.ids.join(" ")
     };
     let ids = ids(&text)?;
-    let tokenizer = tabla::load_tokenizer(&args.model.source(terminal::note)?)?;
-    let decode = DecodeOptions {
-        from_start: true,
-        specials: if args.special {
+    let tokenizer = tabla::tools::load_tokenizer(&args.model.source(terminal::note)?)?;
+    let decode = DecodeOptions::default()
+        .from_start(true)
+        .specials(if args.special {
             SpecialTokens::Tokens
         } else {
             SpecialTokens::Text
-        },
-    };
+        });
     let text = tokenizer.decode_lossy(&ids, decode)?;
     if terminal::stdout_is_terminal() {
         return terminal::line(&terminal::printable(&text));

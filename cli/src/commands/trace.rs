@@ -15,10 +15,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tabla::device::{DeviceKind, Precision, Profile};
 use tabla::exec::CommandTiming;
 use tabla::exec::cpu::{self, Peak};
+use tabla::load::LoadOptions;
 use tabla::op::table::Table;
-use tabla::{DeviceKind, LoadOptions, Precision, Profile, Sampling, Session, Source, TableId};
+use tabla::{Sampling, Session, Source, TableId};
 
 /// Track of the host.
 const HOST: u32 = 1;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use tabla::device::{Fusion, KernelVariant};
 use tabla::op::table::KernelId;
-use tabla::{CommandGroup, Speedup, TuneReport};
+use tabla::tools::{CommandGroup, Speedup, TuneReport};
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
     let options = args.device.options(args.context.tokens())?;
     let bar = Progress::new(&format!("measuring {}", source_name(&source)), 0);
-    let measured = tabla::tune(&source, &options, &mut |done, total| {
+    let measured = tabla::tools::tune(&source, &options, &mut |done, total| {
         bar.set_length(total.into());
         bar.set_position(done.into());
     })?;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
 
 /// Returns the name of the kernel variant; `plain` for the default kernel.
 fn variant(kernel: KernelId) -> &'static str {
-    kernel.form.map_or("plain", KernelVariant::name)
+    kernel.variant.map_or("plain", KernelVariant::name)
 }
 
 fn print(measured: &TuneReport) -> Result<(), Failure> {
@@ -99,7 +99,7 @@ fn print(measured: &TuneReport) -> Result<(), Failure> {
         return terminal::line("\nno kernel is faster than the default");
     }
     for gain in &measured.speedups {
-        let phase = if gain.many {
+        let phase = if gain.multiple_tokens {
             "per prompt token"
         } else {
             "per generated token"
@@ -140,7 +140,12 @@ fn row(group: &CommandGroup, variants: &[&str]) -> Vec<String> {
     let mut row = vec![
         plain.unwrap_or_default(),
         format!("{rows}x{cols}"),
-        if group.size.many { "many" } else { "1" }.to_string(),
+        if group.size.multiple_tokens {
+            "many"
+        } else {
+            "1"
+        }
+        .to_string(),
         group.commands.to_string(),
     ];
     let time = |name: &str| {
@@ -180,7 +185,7 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
         let time = |(kernel, time): &(KernelId, Duration)| json!({ "kernel": kernel.name(), "us": time.as_secs_f64() * 1e6 });
         json!({
             "shape": group.size.shape,
-            "many": group.size.many,
+            "many": group.size.multiple_tokens,
             "commands": group.commands,
             "times": group.times.iter().map(time).collect::<Vec<_>>(),
             "taken": group.selected.name(),
@@ -190,7 +195,7 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
     let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
     let gain = |gain: &Speedup| {
         json!({
-            "many": gain.many,
+            "many": gain.multiple_tokens,
             "usual_us": gain.default.as_secs_f64() * 1e6,
             "tuned_us": gain.tuned.as_secs_f64() * 1e6,
         })

@@ -2,7 +2,8 @@
 
 use super::failure::Failure;
 use super::terminal;
-use tabla::{Finish, Flow, Piece, Stats};
+use std::ops::ControlFlow;
+use tabla::{Finish, Piece, Stats};
 
 /// Destination of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl AnswerWriter {
     }
 
     /// Writes a generated piece.
-    pub(crate) fn push(&mut self, piece: Piece<'_>) -> Flow {
+    pub(crate) fn push(&mut self, piece: Piece<'_>) -> ControlFlow<()> {
         if self.sink == Sink::Json && !terminal::interrupted() {
             self.tokens.push(piece.token);
         }
@@ -61,26 +62,26 @@ impl AnswerWriter {
     }
 
     /// Writes text.
-    pub(crate) fn write_text(&mut self, text: &str) -> Flow {
+    pub(crate) fn write_text(&mut self, text: &str) -> ControlFlow<()> {
         if terminal::interrupted() {
-            return Flow::Stop;
+            return ControlFlow::Break(());
         }
         let written = self.write(text);
         self.flow(written)
     }
 
     /// Writes an escape sequence.
-    pub(crate) fn write_escape(&mut self, escape: &str) -> Flow {
+    pub(crate) fn write_escape(&mut self, escape: &str) -> ControlFlow<()> {
         self.flow(terminal::write(escape))
     }
 
     /// Stores an error for [`Self::finish`].
-    fn flow(&mut self, written: Result<(), Failure>) -> Flow {
+    fn flow(&mut self, written: Result<(), Failure>) -> ControlFlow<()> {
         match written {
-            Ok(()) => Flow::Continue,
+            Ok(()) => ControlFlow::Continue(()),
             Err(failure) => {
                 self.failure = Some(failure);
-                Flow::Stop
+                ControlFlow::Break(())
             }
         }
     }

@@ -11,11 +11,12 @@ use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
 use super::sequence::{SessionState, TablaModel, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;
+use std::borrow::BorrowMut;
 use std::ffi::{c_char, c_void};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use tabla::error::{Result, bail};
 use tabla::text::{EncodeOptions, SpecialTokens};
-use tabla::{AnswerState, Flow, GenerateOptions, Piece, Session};
+use tabla::{GenerateOptions, Generation, Piece, Result, Session, StartError, bail};
 
 /// The caller's token callback.
 pub(super) struct Caller {
@@ -34,9 +35,9 @@ impl Caller {
         }
     }
 
-    fn call(&mut self, piece: &Piece<'_>) -> Flow {
+    fn call(&mut self, piece: &Piece<'_>) -> ControlFlow<()> {
         let Some(callback) = self.callback else {
-            return Flow::Continue;
+            return ControlFlow::Continue(());
         };
         let TablaPiece {
             token,
@@ -47,9 +48,9 @@ impl Caller {
         // SAFETY: the caller's function; the text is valid during the call.
         let result = unsafe { callback(token, text, text_bytes, self.user_data) };
         if result == 0 {
-            Flow::Continue
+            ControlFlow::Continue(())
         } else {
-            Flow::Stop
+            ControlFlow::Break(())
         }
     }
 }
@@ -70,10 +71,9 @@ impl Prompt<'_> {
         let (tokens, shared) = match self {
             Self::Text("") => return Ok((0, Duration::ZERO)),
             Self::Text(text) => {
-                let encode = EncodeOptions {
-                    add_special: session.tokens().is_empty(),
-                    specials: SpecialTokens::Text,
-                };
+                let encode = EncodeOptions::default()
+                    .add_special(session.tokens().is_empty())
+                    .specials(SpecialTokens::Text);
                 (session.tokenizer().encode(text, encode)?, 0)
             }
             Self::Chat(chat, messages) => {
@@ -89,23 +89,26 @@ impl Prompt<'_> {
     }
 }
 
-/// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence. Also
-/// returns the result of [`Prompt::prefill`].
-fn begin(
-    session: &mut Session,
+/// The result of [`Prompt::prefill`] and the answer, or the session.
+type Started<S> = Result<((usize, Duration), Generation<S>), Box<StartError<S>>>;
+
+/// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence.
+fn begin<S: BorrowMut<Session>>(
+    mut session: S,
     prompt: &Prompt<'_>,
     options: &GenerateOptions,
-) -> Result<((usize, Duration), AnswerState)> {
-    let before = session.tokens().len();
-    let mut answer = AnswerState::prepare(session, options)?;
-    let result = prompt.prefill(session).and_then(|prompt| {
-        answer.begin(session)?;
-        Ok((prompt, answer))
-    });
-    if result.is_err() {
-        session.truncate(before);
-    }
-    result
+) -> Started<S> {
+    let sequence = session.borrow_mut();
+    let before = sequence.tokens().len();
+    let checked = options.check(sequence.model());
+    let started = match checked.and_then(|()| prompt.prefill(sequence)) {
+        Ok(prompt) => Generation::new(session, options).map(|answer| (prompt, answer)),
+        Err(error) => Err(Box::new(StartError { error, session })),
+    };
+    started.map_err(|mut failed| {
+        failed.session.borrow_mut().truncate(before);
+        failed
+    })
 }
 
 /// Generates an answer and passes its pieces to a callback.
@@ -130,14 +133,14 @@ pub(super) unsafe fn generate(
         false => unsafe { size_of_struct(stats, "stats") }?,
     };
     let c_stats = with_session(session, |session| {
-        let (prompt, mut answer) = begin(session, prompt, &options)?;
-        while answer.next(session)? {
-            if caller.call(&answer.piece()) == Flow::Stop {
-                answer.stop(session)?;
+        let (prompt, mut answer) = begin(session, prompt, &options).map_err(|e| e.error)?;
+        while let Some(piece) = answer.next_piece()? {
+            if caller.call(&piece).is_break() {
+                answer.stop()?;
                 break;
             }
         }
-        Ok(TablaStats::of(prompt, &answer.stats(session)))
+        Ok(TablaStats::of(prompt, &answer.stats()))
     })?;
     if size > 0 {
         // SAFETY: the caller's struct has `size` bytes.
@@ -235,9 +238,7 @@ pub(super) unsafe fn begin_pieces(
     // SAFETY: guaranteed by the caller.
     let options = unsafe { options.generate() }?;
     enter_idle(session, |inner| {
-        let (prompt, answer) = begin(&mut inner.session, prompt, &options)?;
-        inner.answer = Some(answer);
-        inner.buffer.prompt = prompt;
+        inner.buffer.prompt = inner.start(|session| begin(session, prompt, &options))?;
         inner.buffer.stats = None;
         Ok(())
     })
@@ -274,9 +275,9 @@ fn next(inner: &mut SessionState) -> Result<TablaPiece> {
             "no answer is in progress: start one with tabla_session_begin"
         );
     };
-    match answer.next(&mut inner.session) {
-        Ok(true) => return Ok(inner.buffer.piece(&answer.piece())),
-        Ok(false) => {}
+    match answer.next_piece() {
+        Ok(Some(piece)) => return Ok(inner.buffer.piece(&piece)),
+        Ok(None) => {}
         Err(e) => {
             close(inner);
             if let Some(stats) = &mut inner.buffer.stats {
@@ -290,10 +291,10 @@ fn next(inner: &mut SessionState) -> Result<TablaPiece> {
 
 /// Removes the answer, stores its statistics, and returns the finish reason.
 fn close(inner: &mut SessionState) -> i32 {
-    let Some(answer) = inner.answer.take() else {
+    let Some(stats) = inner.end() else {
         return TABLA_FINISH_NONE;
     };
-    let stats = TablaStats::of(inner.buffer.prompt, &answer.stats(&inner.session));
+    let stats = TablaStats::of(inner.buffer.prompt, &stats);
     inner.buffer.stats = Some(stats);
     stats.finish
 }
@@ -307,7 +308,7 @@ pub extern "C" fn tabla_session_end(session: *mut TablaSession) -> TablaStatus {
             let Some(answer) = &mut inner.answer else {
                 return Ok(());
             };
-            let result = answer.stop(&mut inner.session);
+            let result = answer.stop();
             close(inner);
             result
         })
@@ -329,10 +330,10 @@ pub unsafe extern "C" fn tabla_session_stats(
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(stats, "stats") }?;
         let c_stats = enter(session, |inner| {
-            let (prompt, session) = (inner.buffer.prompt, &inner.session);
+            let prompt = inner.buffer.prompt;
             let current = inner.answer.as_ref().map(|answer| TablaStats {
                 finish: TABLA_FINISH_NONE,
-                ..TablaStats::of(prompt, &answer.stats(session))
+                ..TablaStats::of(prompt, &answer.stats())
             });
             let Some(stats) = current.or(inner.buffer.stats) else {
                 bail!(

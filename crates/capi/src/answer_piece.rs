@@ -3,8 +3,7 @@
 use super::guard::TablaStatus;
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
-use tabla::error::Error;
-use tabla::{Finish, Piece, Stats};
+use tabla::{Error, Finish, Piece, Stats};
 
 /// No token: the text of the piece was held back until the end of the answer.
 pub const TABLA_NO_TOKEN: u32 = u32::MAX;

@@ -12,8 +12,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tabla::error::{Error, ErrorKind, Result, bail};
-use tabla::{Batch, BatchEvent, Cancel};
+use tabla::{Batch, BatchEvent, Cancel, Error, ErrorKind, Result, bail};
 
 /// Answers to many prompts. Opaque.
 pub struct TablaBatch {

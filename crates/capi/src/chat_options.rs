@@ -4,9 +4,8 @@
 use super::pointers::{read_sized, text_of};
 use serde_json::{Map, Value as Json};
 use std::ffi::c_char;
-use tabla::Model;
-use tabla::error::{Result, bail};
 use tabla::text::{ChatFormat, ChatTemplate, Conversation, TemplateChoice};
+use tabla::{Model, Result, bail};
 
 /// Options of rendering a conversation. Zeros are the defaults.
 #[repr(C)]
@@ -76,21 +75,18 @@ impl Chat {
 
     /// Selects the chat template.
     fn template(&self, model: &Model) -> Result<ChatTemplate> {
-        let choice = TemplateChoice {
-            template: self.template.as_deref(),
-            tools: !self.tools.is_empty(),
-        };
+        let choice = TemplateChoice::default()
+            .template(self.template.as_deref())
+            .tools(!self.tools.is_empty());
         model.chat_templates().choose(&choice, model.tokenizer())
     }
 
     fn conversation<'a>(&'a self, messages: &'a [Json]) -> Conversation<'a> {
-        Conversation {
-            tools: &self.tools,
-            documents: &self.documents,
-            add_generation_prompt: self.add_generation_prompt,
-            variables: self.variables.as_ref(),
-            ..Conversation::new(messages)
-        }
+        Conversation::new(messages)
+            .tools(&self.tools)
+            .documents(&self.documents)
+            .add_generation_prompt(self.add_generation_prompt)
+            .variables(self.variables.as_ref())
     }
 
     pub(super) fn render(&self, messages: &[Json], model: &Model) -> Result<String> {

@@ -6,9 +6,9 @@ use super::handles::resolve;
 use super::pointers::{Choice, FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
 use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
-use tabla::EmbedOptions;
-use tabla::Pooling;
-use tabla::error::{Error, ErrorKind, Result, bail};
+use tabla::embed::EmbedOptions;
+use tabla::embed::Pooling;
+use tabla::{Error, ErrorKind, Result, bail};
 
 /// Pooling of the model's configuration: `TablaEmbedOptions.pooling`.
 pub const TABLA_POOLING_MODEL: i32 = 0;
@@ -145,13 +145,12 @@ unsafe fn embed(
         // SAFETY: guaranteed by the caller.
         Some(unsafe { text_of(options.prompt, "prompt") }?)
     };
-    let embed_options = EmbedOptions {
-        pooling: choose("pooling", options.pooling, &POOLINGS)?,
-        dimensions: options.dimensions,
-        normalize: (options.normalize != 0).then_some(options.normalize > 0),
-        prompt,
-        truncate: options.truncate != 0,
-    };
+    let embed_options = EmbedOptions::default()
+        .pooling(choose("pooling", options.pooling, &POOLINGS)?)
+        .dimensions(options.dimensions)
+        .normalize((options.normalize != 0).then_some(options.normalize > 0))
+        .prompt(prompt)
+        .truncate(options.truncate != 0);
     with_session(session, |session| {
         let dim = session.embedding_dim(&embed_options)?;
         let needed = texts.len().checked_mul(dim).ok_or_else(|| {

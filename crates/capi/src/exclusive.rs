@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use tabla::error::{Result, bail};
+use tabla::{Result, bail};
 
 /// Object that one call at a time accesses. A second call is an error and does not wait.
 pub(super) struct Exclusive<T> {

@@ -8,11 +8,9 @@ use super::pointers::{Choice, choose, copy_out, out_of, size_of_struct, text_of,
 use super::sequence::TablaModel;
 use serde_json::Value;
 use std::ffi::{CStr, c_char};
-use tabla::Model;
-use tabla::TableId;
-use tabla::devices;
-use tabla::error::bail;
+use tabla::load::devices;
 use tabla::op::table::Table;
+use tabla::{Model, TableId, bail};
 
 /// Version of this ABI. It increases when programs must be recompiled.
 pub const TABLA_ABI_VERSION: u32 = 1;

@@ -7,9 +7,8 @@ use super::handles::resolve;
 use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_sized};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
-use tabla::error::{Context, Result, bail};
 use tabla::op::sampling::for_each_sampling_parameter;
-use tabla::{GenerateOptions, Overflow, Sampling, SpeculateOptions};
+use tabla::{Context, GenerateOptions, Overflow, Result, Sampling, SpeculateOptions, bail};
 
 /// No speculative decoding: `TablaGenerateOptions.speculate`.
 pub const TABLA_SPECULATE_OFF: i32 = 0;
@@ -135,7 +134,7 @@ macro_rules! sampling_options {
     })+) => {
         impl TablaGenerateOptions {
             pub(super) fn sampling(&self) -> Sampling {
-                Sampling { $($name: self.$name,)+ seed: self.seed }
+                Sampling::default()$(.$name(self.$name))+.seed(self.seed)
             }
 
             pub(super) fn defaults() -> Self {
@@ -187,42 +186,43 @@ impl TablaGenerateOptions {
         let stop_tokens =
             unsafe { slice_of(self.stop_tokens, self.stop_tokens_count, "stop_tokens") }?;
         // SAFETY: guaranteed by the caller.
+        let stop = unsafe { strings_of(self.stop, self.stop_count, "stop") }?;
+        // SAFETY: guaranteed by the caller.
         let logit_bias = unsafe { slice_of(self.logit_bias, self.logit_bias_count, "logit_bias") }?;
         let logit_bias = check_count(
             logit_bias,
             GenerateOptions::BIASES_MAX as usize,
             "logit_bias",
         )?;
-        Ok(GenerateOptions {
-            sampling: self.sampling(),
-            max_tokens: self.max_tokens,
-            burst: self.burst,
-            ignore_stops: self.ignore_stops != 0,
-            stop_tokens: check_count(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?
-                .to_vec(),
-            // SAFETY: guaranteed by the caller.
-            stop: unsafe { strings_of(self.stop, self.stop_count, "stop") }?,
-            overflow: match self.context_shift {
+        Ok(GenerateOptions::default()
+            .sampling(self.sampling())
+            .max_tokens(self.max_tokens)
+            .burst(self.burst)
+            .ignore_stops(self.ignore_stops != 0)
+            .stop_tokens(
+                check_count(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?.to_vec(),
+            )
+            .stop(stop)
+            .overflow(match self.context_shift {
                 0 => Overflow::Stop,
                 _ => Overflow::Shift { keep: self.keep },
-            },
-            speculate: self.speculate()?,
-            grammar: match self.grammar.is_null() {
+            })
+            .speculate(self.speculate()?)
+            .grammar(match self.grammar.is_null() {
                 true => None,
                 false => Some(resolve(self.grammar).context("grammar")?.compiled()),
-            },
-            logit_bias: logit_bias.iter().map(|b| (b.token, b.bias)).collect(),
-            min_tokens: self.min_tokens,
-            dry_breakers: match self.dry_breakers.is_null() {
+            })
+            .logit_bias(logit_bias.iter().map(|b| (b.token, b.bias)).collect())
+            .min_tokens(self.min_tokens)
+            .dry_breakers(match self.dry_breakers.is_null() {
                 true => None,
                 false => {
                     let (from, count) = (self.dry_breakers, self.dry_breakers_count);
                     // SAFETY: guaranteed by the caller.
                     Some(unsafe { strings_of(from, count, "dry_breakers") }?)
                 }
-            },
-            log_probs: u32::try_from(self.log_probs).ok(),
-        })
+            })
+            .log_probs(u32::try_from(self.log_probs).ok()))
     }
 
     fn speculate(&self) -> Result<SpeculateOptions> {

@@ -6,17 +6,14 @@ use super::handles;
 use super::pointers::{Choice, choose, path_of, read_sized, text_of};
 use super::sequence::TablaModel;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tabla::device::{GpuFeatures, Precision};
 use tabla::dtype::DType;
-use tabla::error::{Result, bail};
+use tabla::load::{
+    CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, Progress, STAGES, StepTables, WeightMemory,
+};
 use tabla::op::sampler::SamplerKind;
 use tabla::quant::i2_s::Layout;
-use tabla::{
-    CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, Progress, STAGES, Source, StepTables,
-    WeightMemory,
-};
+use tabla::{Cancel, Model, Result, Source, bail};
 
 /// Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`.
 pub const TABLA_DEVICE_AUTO: i32 = 0;
@@ -204,44 +201,42 @@ impl TablaLoadOptions {
         let samplers = unsafe { text_of(self.samplers, "samplers") }?;
         // SAFETY: guaranteed by the caller.
         let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
-        Ok(LoadOptions {
-            device: choose("device", self.device, &DEVICES)?,
-            threads: self.threads,
-            context: self.max_context,
-            sequences: self.sequences,
-            precision: choose("precision", self.precision, &PRECISIONS)?,
-            weights: choose("weights", self.weights, &WEIGHTS)?,
-            adapter: Some(adapter.to_string()).filter(|name| !name.is_empty()),
-            gpu_features: match self.gpu_baseline {
+        let folders = [self.shader_path, self.tuning_path, self.pipeline_cache_path];
+        // SAFETY: guaranteed by the caller.
+        let [shaders, tunings, kernels] = folders.map(|path| unsafe { path_of(path) });
+        Ok(LoadOptions::default()
+            .device(choose("device", self.device, &DEVICES)?)
+            .threads(self.threads)
+            .context(self.max_context)
+            .sequences(self.sequences)
+            .precision(choose("precision", self.precision, &PRECISIONS)?)
+            .weights(choose("weights", self.weights, &WEIGHTS)?)
+            .adapter(Some(adapter.to_string()).filter(|name| !name.is_empty()))
+            .gpu_features(match self.gpu_baseline {
                 0 => GpuFeatures::default(),
                 _ => GpuFeatures::Baseline,
-            },
-            samplers: match self.samplers.is_null() {
+            })
+            .samplers(match self.samplers.is_null() {
                 true => None,
                 false => Some(SamplerKind::chain(samplers)?),
-            },
-            i2s_layout: layout_of(layout)?,
-            // SAFETY: guaranteed by the caller.
-            shader_folder: unsafe { path_of(self.shader_path) },
-            // SAFETY: guaranteed by the caller.
-            tuning_folder: unsafe { path_of(self.tuning_path) },
-            // SAFETY: guaranteed by the caller.
-            kernel_folder: unsafe { path_of(self.pipeline_cache_path) },
-            chunk_tokens: self.chunk_tokens,
-            embeddings: self.embeddings != 0,
-            head_type: choose("head_type", self.head_type, &HEADS)?,
-            cache_type: choose("cache_type", self.cache_type, &CACHES)?,
-            steps: match self.multi_row_steps {
+            })
+            .i2s_layout(layout_of(layout)?)
+            .shader_folder(shaders)
+            .tuning_folder(tunings)
+            .kernel_folder(kernels)
+            .chunk_tokens(self.chunk_tokens)
+            .embeddings(self.embeddings != 0)
+            .head_type(choose("head_type", self.head_type, &HEADS)?)
+            .cache_type(choose("cache_type", self.cache_type, &CACHES)?)
+            .steps(match self.multi_row_steps {
                 0 => StepTables::SingleRow,
                 _ => StepTables::MultiRow,
-            },
-            prefix_bytes: match self.prefix_bytes {
+            })
+            .prefix_bytes(match self.prefix_bytes {
                 0 => None,
                 TABLA_PREFIX_NONE => Some(0),
                 bytes => Some(bytes),
-            },
-            ..LoadOptions::default()
-        })
+            }))
     }
 }
 
@@ -285,15 +280,18 @@ pub unsafe extern "C" fn tabla_model_load(
         // SAFETY: guaranteed by the caller.
         let source = unsafe { path_of(path) }.map_or(Source::BuiltIn, Source::Path);
         // SAFETY: guaranteed by the caller.
-        let mut options = unsafe { c_options.options() }?;
-        let stop = Arc::new(AtomicBool::new(false));
-        options.stop = Some(Arc::clone(&stop));
-        let model = tabla::load(&source, &options, &mut |progress| {
-            if !report_progress(&c_options, progress) {
-                stop.store(true, Ordering::Relaxed);
-            }
-        })?;
-        if stop.load(Ordering::Relaxed) {
+        let options = unsafe { c_options.options() }?;
+        let cancel = Cancel::new();
+        let model = Model::builder(source)
+            .options(options)
+            .cancel(cancel.clone())
+            .on_progress(|progress| {
+                if !report_progress(&c_options, progress) {
+                    cancel.cancel();
+                }
+            })
+            .load()?;
+        if cancel.is_pending() {
             bail!(Cancelled, "the load was stopped by the progress callback");
         }
         TablaModel::insert(model)

@@ -5,7 +5,7 @@ use super::guard::{IN_LOG_CALLBACK, TablaStatus, guard};
 use parking_lot::RwLock;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Once;
-use tabla::error::{Result, bail};
+use tabla::{Result, bail};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};

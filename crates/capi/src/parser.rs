@@ -11,9 +11,8 @@ use super::sequence::TablaModel;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char};
-use tabla::Model;
-use tabla::error::{Result, bail};
 use tabla::text::{ChatParser, MessageDelta};
+use tabla::{Model, Result, bail};
 
 /// A streaming parser of answers. Opaque.
 pub struct TablaParser {

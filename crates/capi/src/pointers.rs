@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char};
 use std::fmt::Display;
 use std::path::PathBuf;
-use tabla::error::{Result, bail};
+use tabla::{Result, bail};
 
 /// Maximum `struct_size`, in bytes. A larger value means that the field was not initialized.
 pub(super) const STRUCT_BYTES_MAX: usize = 4096;
@@ -257,7 +257,7 @@ pub(super) fn choose<T: Clone>(name: &str, number: i32, choices: &[Choice<T>]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tabla::error::ErrorKind;
+    use tabla::ErrorKind;
 
     fn read(bytes: &[u32]) -> Result<[u32; 3]> {
         // SAFETY: the first word is the size of the slice in bytes, or is rejected before use.

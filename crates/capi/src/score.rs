@@ -5,8 +5,8 @@ use super::guard::{TablaStatus, guard};
 use super::pointers::{FloatBuffer, slice_of, text_of, texts_of};
 use super::sequence::{TablaSession, with_session};
 use std::ffi::c_char;
-use tabla::RerankOptions;
-use tabla::error::bail;
+use tabla::bail;
+use tabla::embed::RerankOptions;
 
 /// Writes the log-probability (natural logarithm) of each token from index `from` on, given all
 /// tokens before it: `tokens_count - from` values. The first token has no context, so `from` is at
@@ -78,10 +78,9 @@ pub unsafe extern "C" fn tabla_session_rerank(
         // SAFETY: guaranteed by the caller.
         let documents = unsafe { slice_of(documents, documents_count, "documents") }?;
         let floats = FloatBuffer::new(out, capacity, count);
-        let options = RerankOptions {
-            query,
-            instruction: Some(instruction).filter(|text| !text.is_empty()),
-        };
+        let options = RerankOptions::default()
+            .query(query)
+            .instruction(Some(instruction).filter(|text| !text.is_empty()));
         with_session(session, |session| {
             let fill = |buffer: &mut [f32]| {
                 // SAFETY: guaranteed by the caller.

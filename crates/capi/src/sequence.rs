@@ -3,8 +3,7 @@
 use super::answer_piece::PieceBuffer;
 use super::exclusive::Exclusive;
 use super::handles::{self, HandleType, resolve};
-use tabla::error::{Result, bail};
-use tabla::{AnswerState, Cancel, Model, Session};
+use tabla::{Cancel, Generation, Model, Result, Session, StartError, Stats, bail};
 
 /// A sequence of tokens on a model, with its KV cache. Opaque.
 pub struct TablaSession {
@@ -16,9 +15,10 @@ pub struct TablaSession {
 
 /// State of a session that one call at a time accesses.
 pub(super) struct SessionState {
-    pub(super) session: Session,
+    /// The session; `None` while an answer owns it.
+    session: Option<Session>,
     /// The answer in progress that is read piece by piece.
-    pub(super) answer: Option<AnswerState>,
+    pub(super) answer: Option<Generation>,
     /// Memory that the last piece points to.
     pub(super) buffer: PieceBuffer,
 }
@@ -28,7 +28,7 @@ impl TablaSession {
         Self {
             cancel: session.canceller(),
             state: Exclusive::new(SessionState {
-                session,
+                session: Some(session),
                 answer: None,
                 buffer: PieceBuffer::default(),
             }),
@@ -48,6 +48,46 @@ impl TablaSession {
             bail!(Cancelled, "the session was freed during the call");
         }
         Ok(())
+    }
+}
+
+impl SessionState {
+    /// Returns the session. Fails if an answer is in progress.
+    pub(super) fn idle(&mut self) -> Result<&mut Session> {
+        match &mut self.session {
+            Some(session) => Ok(session),
+            None => bail!(
+                State,
+                "an answer is in progress: read it to its end, or end it with tabla_session_end"
+            ),
+        }
+    }
+
+    /// Starts an answer by a call that takes the session.
+    pub(super) fn start<T>(
+        &mut self,
+        start: impl FnOnce(Session) -> Result<(T, Generation), Box<StartError<Session>>>,
+    ) -> Result<T> {
+        self.idle()?;
+        let session = self.session.take().expect("it is idle");
+        match start(session) {
+            Ok((value, answer)) => {
+                self.answer = Some(answer);
+                Ok(value)
+            }
+            Err(failed) => {
+                self.session = Some(failed.session);
+                Err(failed.error)
+            }
+        }
+    }
+
+    /// Ends the answer and returns its statistics; `None` if no answer is in progress.
+    pub(super) fn end(&mut self) -> Option<Stats> {
+        let answer = self.answer.take()?;
+        let stats = answer.stats();
+        self.session = Some(answer.into_session());
+        Some(stats)
     }
 }
 
@@ -73,14 +113,8 @@ pub(super) fn enter_idle<T>(
     call: impl FnOnce(&mut SessionState) -> Result<T>,
 ) -> Result<T> {
     enter(handle, |inner| {
-        if inner.answer.is_some() {
-            bail!(
-                State,
-                "an answer is in progress: read it to its end, or end it with tabla_session_end"
-            );
-        }
         // Earlier cancellations were meant for earlier calls.
-        inner.session.clear_cancel();
+        inner.idle()?.clear_cancel();
         call(inner)
     })
 }
@@ -90,7 +124,7 @@ pub(super) fn with_session<T>(
     handle: *const TablaSession,
     call: impl FnOnce(&mut Session) -> Result<T>,
 ) -> Result<T> {
-    enter_idle(handle, |inner| call(&mut inner.session))
+    enter_idle(handle, |inner| call(inner.idle()?))
 }
 
 /// Cancels the current call on a session, from any thread.

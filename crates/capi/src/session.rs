@@ -8,8 +8,7 @@ use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
 use super::sequence::{TablaModel, TablaSession, cancel, free, with_session};
 use std::ffi::c_char;
 use std::path::PathBuf;
-use tabla::Session;
-use tabla::error::{Error, ErrorKind, Result, bail};
+use tabla::{Error, ErrorKind, Result, Session, bail};
 
 /// Logits after the last token only: `tabla_session_logits`.
 pub const TABLA_LOGITS_LAST: i32 = 0;
@@ -258,16 +257,17 @@ unsafe fn file_of(path: *const c_char) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tabla::{DeviceChoice, LoadOptions, Source};
+
+    use tabla::load::{DeviceChoice, LoadOptions};
+    use tabla::{Model, Source};
 
     #[test]
     fn panic_poisons_only_its_session() {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            context: 16,
-            ..LoadOptions::default()
-        };
-        let model = tabla::load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
+        let options = LoadOptions::default().device(DeviceChoice::Cpu).context(16);
+        let model = Model::builder(Source::BuiltIn)
+            .options(options)
+            .load()
+            .expect("model loads");
         let new_session = || insert(Session::new(model.clone())).expect("handle table is not full");
         let (bad, good) = (new_session(), new_session());
         let call = |handle| tabla_session_truncate(handle, 0);

@@ -14,23 +14,23 @@ use super::session::{
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use tabla::device::Replay;
-use tabla::error::ErrorKind;
 use tabla::exec::gpu::Device;
-use tabla::load;
-use tabla::{DeviceChoice, LoadOptions, Source, devices};
+use tabla::load::{DeviceChoice, LoadOptions, devices};
+use tabla::{ErrorKind, Model, Source};
 
 const LOST: i32 = ErrorKind::DeviceLost as i32;
 
 /// Loads a model on its own GPU device, and returns both.
 fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
-    let options = LoadOptions {
-        device: DeviceChoice::Gpu,
-        replay,
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Gpu)
+        .replay(replay)
         // Longer than the number of tokens that the model generates ahead of the callback.
-        context: 1024,
-        ..LoadOptions::default()
-    };
-    let model = load(&Source::BuiltIn, &options, &mut |_| {}).expect("model loads");
+        .context(1024);
+    let model = Model::builder(Source::BuiltIn)
+        .options(options)
+        .load()
+        .expect("model loads");
     let gpu = model.gpu().expect("model is on a GPU");
     (
         TablaModel::insert(model).expect("handle table is not full"),

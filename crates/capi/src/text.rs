@@ -6,7 +6,7 @@ use super::handles::resolve;
 use super::pointers::{copy_out, out_of, slice_of};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
-use tabla::error::bail;
+use tabla::bail;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
 /// Adds the special tokens at the start or end of a text, such as BOS: `tabla_model_tokenize`.
@@ -42,13 +42,12 @@ pub unsafe extern "C" fn tabla_model_tokenize(
         if flags & !(TABLA_TOKENIZE_ADD_SPECIAL | TABLA_TOKENIZE_PARSE_SPECIAL) != 0 {
             bail!(Argument, "unknown bits in flags {flags:#x}");
         }
-        let encode = EncodeOptions {
-            add_special: flags & TABLA_TOKENIZE_ADD_SPECIAL != 0,
-            specials: match flags & TABLA_TOKENIZE_PARSE_SPECIAL {
+        let encode = EncodeOptions::default()
+            .add_special(flags & TABLA_TOKENIZE_ADD_SPECIAL != 0)
+            .specials(match flags & TABLA_TOKENIZE_PARSE_SPECIAL {
                 0 => SpecialTokens::Text,
                 _ => SpecialTokens::Tokens,
-            },
-        };
+            });
         let ids = resolve(model)?.model().tokenizer().encode(text, encode)?;
         // SAFETY: guaranteed by the caller.
         unsafe { copy_out(&ids, tokens, capacity) }?;

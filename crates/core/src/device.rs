@@ -87,7 +87,8 @@ pub struct ProblemSize {
     /// Rows and columns of the weight; without a weight, 1 and the columns of the activations.
     pub shape: [u32; 2],
     /// Whether the command processes more than one token.
-    pub many: bool,
+    #[serde(rename = "many")]
+    pub multiple_tokens: bool,
 }
 
 /// Fastest measured kernel for commands of one operation, storage type and problem size.
@@ -179,9 +180,9 @@ pub struct Profile {
     /// Maximum number of storage buffers per kernel.
     pub bindings_max: u32,
     /// Kernel variants that the device supports; empty on a CPU.
-    pub forms: Vec<KernelVariant>,
+    pub variants: Vec<KernelVariant>,
     /// Tuned kernels, which override the preferred variant.
-    pub choices: Vec<TunedKernel>,
+    pub tuned_kernels: Vec<TunedKernel>,
     /// Fusion of small single-token commands.
     pub fusion: Fusion,
     /// Number of positions per part of split attention for few tokens; 0 disables splitting.
@@ -213,8 +214,8 @@ impl Profile {
                 dtype.bytes(elements).unwrap_or_default()
             },
             bindings_max: 8,
-            forms: Vec::new(),
-            choices: Vec::new(),
+            variants: Vec::new(),
+            tuned_kernels: Vec::new(),
             chunk_tokens: 8,
             fusion: Fusion::None,
             attention_part: 0,

@@ -6,5 +6,6 @@ pub mod dtype;
 pub mod error;
 pub mod exec;
 pub mod op;
+pub mod options;
 pub mod plan;
 pub mod scales;

@@ -41,7 +41,7 @@ pub mod internals {
 
 use link::Target;
 use memory::Operand;
-pub use options::Options;
+pub use options::LinkOptions;
 pub use peak::{Peak, peak, read};
 use pool::Pool;
 use simd::Isa;
@@ -76,13 +76,13 @@ const BURST_TOKENS: u32 = 32;
 /// # Errors
 ///
 /// The errors of [`Level::best`]; `Argument` for too many threads.
-pub fn profile(options: &Options) -> Result<Profile> {
+pub fn profile(options: &LinkOptions) -> Result<Profile> {
     let threads =
-        u32::try_from(options.threads()?).expect("the number of threads is far below 2^32");
+        u32::try_from(options.thread_count()?).expect("the number of threads is far below 2^32");
     Ok(Profile {
         kind: DeviceKind::Cpu,
         name: name(),
-        backend: options.level()?.name().to_string(),
+        backend: options.level_or_best()?.name().to_string(),
         driver: String::new(),
         threads,
         cache_bytes: cache_bytes(),
@@ -93,8 +93,8 @@ pub fn profile(options: &Options) -> Result<Profile> {
             dtype.bytes(elements).unwrap_or_default()
         },
         bindings_max: 8,
-        forms: Vec::new(),
-        choices: Vec::new(),
+        variants: Vec::new(),
+        tuned_kernels: Vec::new(),
         fusion: Fusion::None,
         attention_part: 0,
         chunk_tokens: CHUNK_TOKENS,
@@ -109,7 +109,7 @@ pub fn profile(options: &Options) -> Result<Profile> {
 ///
 /// `Argument` and `Unsupported` for options that this machine does not support, `Memory` if buffers
 /// or threads cannot be allocated, `Internal` for inconsistent tables.
-pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
+pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>> {
     let mut options = *options;
     if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
         options.threads = 1;
@@ -118,7 +118,7 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
     let linked = link::link(program, target)?;
     Ok(Box::new(Cpu {
         profile: profile(&options)?,
-        places: linked.places,
+        buffers: linked.buffers,
         copies: Copies::default(),
         copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
         timings: Vec::new(),
@@ -128,21 +128,21 @@ pub fn link(program: Program, options: &Options) -> Result<Box<dyn Executor>> {
 }
 
 /// Returns the number of bytes that the weights of a program take if linked with
-/// [`packed`](Options::packed).
+/// [`packed`](LinkOptions::packed).
 ///
 /// # Errors
 ///
 /// The errors of [`link`].
-pub fn packed_bytes(program: &Program, options: &Options) -> Result<u64> {
+pub fn packed_bytes(program: &Program, options: &LinkOptions) -> Result<u64> {
     link::packed_bytes(program, target(options)?)
 }
 
-fn target(options: &Options) -> Result<Target> {
+fn target(options: &LinkOptions) -> Result<Target> {
     Ok(Target {
-        isa: Isa::of(options.level()?)?,
+        isa: Isa::of(options.level_or_best()?)?,
         precision: options.precision,
         packed: options.packed,
-        threads: options.threads()?,
+        threads: options.thread_count()?,
     })
 }
 
@@ -157,7 +157,7 @@ fn token_bytes(program: &Program) -> u64 {
 #[derive(Debug)]
 struct Cpu {
     profile: Profile,
-    places: BTreeMap<BufferId, Operand>,
+    buffers: BTreeMap<BufferId, Operand>,
     copies: Copies,
     /// Buffers of pending copies, one after the other.
     copied: Vec<u8>,
@@ -170,17 +170,17 @@ struct Cpu {
 
 /// Bytes of a buffer; only valid while no command runs.
 fn span_of<'a>(
-    places: &BTreeMap<BufferId, Operand>,
+    buffers: &BTreeMap<BufferId, Operand>,
     pool: &'a mut Pool,
     span: Span,
 ) -> Result<&'a mut [u8]> {
     let Span {
-        place,
+        buffer,
         offset,
         bytes: len,
     } = span;
-    let Some(operand) = places.get(&place) else {
-        bail!(Argument, "unknown buffer {place:?}");
+    let Some(operand) = buffers.get(&buffer) else {
+        bail!(Argument, "unknown buffer {buffer:?}");
     };
     let bytes = pool.memory(*operand);
     let all = bytes.len();
@@ -191,7 +191,7 @@ fn span_of<'a>(
         Some(bytes) => Ok(bytes),
         None => bail!(
             Argument,
-            "{place:?}: {len} bytes at offset {offset} exceed its {all} bytes"
+            "{buffer:?}: {len} bytes at offset {offset} exceed its {all} bytes"
         ),
     }
 }
@@ -226,23 +226,23 @@ impl Executor for Cpu {
         self.pool.run(table, &cmds, times, timings)
     }
 
-    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
-        let span = Span::new(place, offset, bytes.len());
-        span_of(&self.places, &mut self.pool, span)?.copy_from_slice(bytes);
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
+        let span = Span::new(buffer, offset, bytes.len());
+        span_of(&self.buffers, &mut self.pool, span)?.copy_from_slice(bytes);
         Ok(())
     }
 
-    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let span = Span::new(place, offset, bytes.len());
-        bytes.copy_from_slice(span_of(&self.places, &mut self.pool, span)?);
+    fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let span = Span::new(buffer, offset, bytes.len());
+        bytes.copy_from_slice(span_of(&self.buffers, &mut self.pool, span)?);
         Ok(())
     }
 
-    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         check_disjoint(from, to, bytes)?;
         let (first, last) = (from.min(to), from.max(to));
-        let span = Span::new(place, first, (last - first).saturating_add(bytes));
-        let both = span_of(&self.places, &mut self.pool, span)?;
+        let span = Span::new(buffer, first, (last - first).saturating_add(bytes));
+        let both = span_of(&self.buffers, &mut self.pool, span)?;
         both.copy_within(from - first..from - first + bytes, to - first);
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Executor for Cpu {
         let (copying, slot) = self.copies.begin(spans)?;
         let mut at = slot * COPY_BYTES_MAX;
         for span in spans {
-            let bytes = span_of(&self.places, &mut self.pool, *span)?;
+            let bytes = span_of(&self.buffers, &mut self.pool, *span)?;
             self.copied[at..at + span.bytes].copy_from_slice(bytes);
             at += span.bytes;
         }
@@ -277,7 +277,7 @@ impl Executor for Cpu {
         self.timed_since = None;
     }
 
-    fn laps(&self, table: usize) -> &[CommandTiming] {
+    fn command_timings(&self, table: usize) -> &[CommandTiming] {
         self.timings.get(table).map_or(&[], Vec::as_slice)
     }
 }

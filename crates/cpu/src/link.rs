@@ -39,7 +39,7 @@ pub(super) struct LinkedProgram {
     /// Tables for the thread pool.
     pub(super) tables: LinkedTables,
     /// Buffers that the host may read and write.
-    pub(super) places: BTreeMap<BufferId, Operand>,
+    pub(super) buffers: BTreeMap<BufferId, Operand>,
 }
 
 /// Links every table of a program.
@@ -48,14 +48,14 @@ pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
     let layout = ArenaLayout::new(&program, &launches, target)?;
     let mut arena = Arena::new(layout.bytes)?;
     let mut operands = BTreeMap::new();
-    for (place, range) in &layout.places {
-        if let Some(bytes) = tensor(&program, *place) {
+    for (buffer, range) in &layout.buffers {
+        if let Some(bytes) = tensor(&program, *buffer) {
             arena.fill(range, bytes);
         }
-        if let BufferId::Weight(index, _) = *place {
+        if let BufferId::Weight(index, _) = *buffer {
             program.tensors.release(index, 0..range.len());
         }
-        operands.insert(*place, arena.operand(range.clone()));
+        operands.insert(*buffer, arena.operand(range.clone()));
     }
     let packed = PackedWeights::new(&program, &pack_specs(&program, &launches)?, target.threads)?;
     let memory = Buffers {
@@ -65,8 +65,8 @@ pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
         quantized: arena.operand(layout.quantized.clone()),
         parts: arena.operand(layout.parts.clone()),
     };
-    let mut places = memory.operands.clone();
-    places.retain(|place, _| !matches!(place, BufferId::Weight(..) | BufferId::Constant(_)));
+    let mut buffers = memory.operands.clone();
+    buffers.retain(|buffer, _| !matches!(buffer, BufferId::Weight(..) | BufferId::Constant(_)));
 
     let mut tables = Vec::with_capacity(launches.len());
     for (table, launches) in program.tables.iter().zip(launches) {
@@ -76,7 +76,7 @@ pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
         tables,
         _keep: Box::new((arena, memory.packed, program)),
     };
-    Ok(LinkedProgram { tables, places })
+    Ok(LinkedProgram { tables, buffers })
 }
 
 /// Bytes of the packed weights of a program.
@@ -149,7 +149,7 @@ fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u3
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[WEIGHT]);
-            let (Some(pack), BufferId::Weight(index, _)) = (launch.pack, slot.place) else {
+            let (Some(pack), BufferId::Weight(index, _)) = (launch.pack, slot.buffer) else {
                 continue;
             };
             tensor_bytes(program, slot)?;
@@ -166,15 +166,15 @@ fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u3
 
 /// Scales of a command's weights, if they are separate tensors.
 fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
-    match table.slot(cmd.slots()[WEIGHT]).place {
+    match table.slot(cmd.slots()[WEIGHT]).buffer {
         BufferId::Weight(index, _) => program.tensors.scales(index),
         _ => None,
     }
 }
 
 /// Bytes of a tensor.
-fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
-    match place {
+fn tensor(program: &Program, buffer: BufferId) -> Option<&[u8]> {
+    match buffer {
         BufferId::Weight(i, _) => Some(program.tensors.weight(i)),
         BufferId::Constant(i) => Some(program.tensors.constant(i)),
         _ => None,
@@ -183,7 +183,7 @@ fn tensor(program: &Program, place: BufferId) -> Option<&[u8]> {
 
 /// Bytes of a slot's tensor, cut to the size of the slot.
 fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
-    let Some(bytes) = tensor(program, slot.place) else {
+    let Some(bytes) = tensor(program, slot.buffer) else {
         return Ok(None);
     };
     let expected = usize::try_from(slot.bytes()).ok();
@@ -205,7 +205,7 @@ type ByteRange = std::ops::Range<usize>;
 #[derive(Default)]
 struct ArenaLayout {
     bytes: usize,
-    places: BTreeMap<BufferId, ByteRange>,
+    buffers: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
     scratch: ByteRange,
     /// int8 or bf16 activations, which several commands may read.
@@ -224,7 +224,7 @@ impl ArenaLayout {
             slots.map(|slot| table.slot(*slot))
         });
         for slot in used {
-            let least = match (slot.place, tensor_bytes(program, slot)?) {
+            let least = match (slot.buffer, tensor_bytes(program, slot)?) {
                 (BufferId::State, _) => state_bytes(1) as u64,
                 // Tensors are used in place unless f32 values are misaligned. If matrices are
                 // packed, vectors are copied too: each would keep a huge page of the file resident.
@@ -236,13 +236,13 @@ impl ArenaLayout {
                 }
                 _ => 0,
             };
-            let size = sizes.entry(slot.place).or_default();
+            let size = sizes.entry(slot.buffer).or_default();
             *size = slot.bytes().max(least).max(*size);
         }
         let mut layout = Self::default();
-        for (place, bytes) in sizes {
+        for (buffer, bytes) in sizes {
             let range = layout.take(bytes)?;
-            layout.places.insert(place, range);
+            layout.buffers.insert(buffer, range);
         }
         let all = || launches.iter().flatten();
         let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
@@ -294,7 +294,7 @@ fn steps(
         first.push(steps.len());
         let mut step = step(program, table, cmd, (&launch, memory)).context(label(table, cmd))?;
         if let Some(shape) = launch.quantize {
-            let x = table.slot(cmd.slots()[ACTIVATIONS]).place;
+            let x = table.slot(cmd.slots()[ACTIVATIONS]).buffer;
             let mut before = quantize_step(&mut step, shape, memory, target.isa);
             match last_quantized {
                 Some(m) if (m.x, m.shape) == (x, shape) => before.computed_by = Some(m.cmd),
@@ -308,7 +308,7 @@ fn steps(
         step.barrier = hazards.needs_barrier(&step);
         let written = cmd.slots().iter().zip(cmd.kernel.op.operands());
         let mut written = written.filter(|(_, o)| o.access != Access::Read);
-        if last_quantized.is_some_and(|m| written.any(|(s, _)| table.slot(*s).place == m.x)) {
+        if last_quantized.is_some_and(|m| written.any(|(s, _)| table.slot(*s).buffer == m.x)) {
             last_quantized = None;
         }
         let join = launch.join.map(|join| join.step(&step));
@@ -363,7 +363,7 @@ fn step(
     let mut count = 0;
     for (slot, operand) in cmd.slots().iter().zip(cmd.kernel.op.operands()) {
         let info = table.slot(*slot);
-        operands[count] = match memory.operands.get(&info.place) {
+        operands[count] = match memory.operands.get(&info.buffer) {
             Some(memory) => *memory,
             None => match tensor_bytes(program, info)? {
                 Some(bytes) => Operand::of(bytes),
@@ -371,7 +371,7 @@ fn step(
             },
         };
         if operand.access != Access::Read {
-            if tensor(program, info.place).is_some() {
+            if tensor(program, info.buffer).is_some() {
                 bail!(Internal, "command writes to the tensor {}", info.name);
             }
             writes |= 1 << count;
@@ -379,7 +379,7 @@ fn step(
         count += 1;
     }
     let mut reader = launch.reader;
-    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).place {
+    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).buffer {
         match (launch.pack, memory.packed.panels(index)) {
             (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
             (Some(_), None) => bail!(Internal, "weight {index} is not packed"),

@@ -20,8 +20,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::state::{ROWS_OFFSET, Row, Sampler, State};
+use tabla_core::exec::state::ROWS_OFFSET;
 use tabla_core::op::operands::WEIGHT;
+use tabla_core::op::params::{Row, Sampler, State};
 use tabla_core::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use tabla_quant::{Matrix, Scales};
 
@@ -144,19 +145,19 @@ impl Operand {
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 
-    /// Returns `live` of the step state, which this operand must be.
+    /// Returns the number of active rows in the step state, which this operand must be.
     ///
     /// # Safety
     ///
     /// The operand must be the step state, and no other thread may write it.
-    pub(super) unsafe fn live(self) -> usize {
+    pub(super) unsafe fn active_rows(self) -> usize {
         assert!(
             self.bytes >= ROWS_OFFSET,
             "operand is smaller than the step state"
         );
         // SAFETY: it is the state by the contract, `ALIGN`ed by link, and no thread writes it.
         let state = unsafe { &*self.at.cast::<State>() };
-        state.live as usize
+        state.active_rows as usize
     }
 }
 
@@ -218,7 +219,7 @@ impl Bound {
 pub(super) struct Args<'a> {
     bound: &'a Bound,
     part: Part,
-    live: usize,
+    active_rows: usize,
     opened: u32,
 }
 
@@ -229,11 +230,11 @@ impl<'a> Args<'a> {
     ///
     /// Only parts of the same step may run at a time if steps share written memory, the parts of a
     /// step must be disjoint, and each part must be passed once per run of the step.
-    pub(super) unsafe fn new(bound: &'a Bound, part: Part, live: usize) -> Self {
+    pub(super) unsafe fn new(bound: &'a Bound, part: Part, active_rows: usize) -> Self {
         Self {
             bound,
             part,
-            live,
+            active_rows,
             opened: 0,
         }
     }
@@ -249,8 +250,8 @@ impl<'a> Args<'a> {
     }
 
     /// Number of active rows.
-    pub(super) fn live(&self) -> usize {
-        self.live
+    pub(super) fn active_rows(&self) -> usize {
+        self.active_rows
     }
 
     /// Units of this thread.

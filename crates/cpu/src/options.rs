@@ -4,30 +4,32 @@ use super::simd::Level;
 use tabla_core::device::Precision;
 use tabla_core::error::{Result, bail};
 
-/// Options for linking tables to the CPU.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Number of threads that replay a table. Default 0: one thread per core available to the
-    /// process, or a single thread if a token is less work than the barriers.
-    pub threads: u32,
-    /// Instruction set; default [`Level::best`].
-    pub level: Option<Level>,
-    /// Whether activations may be quantized to int8 for products with quantized weights.
-    pub precision: Precision,
-    /// Whether weights are packed into panels while linking, in memory of their own, if their type
-    /// supports it; otherwise they are used in place.
-    pub packed: bool,
+tabla_core::options! {
+    /// Options for linking tables to the CPU.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct LinkOptions {
+        /// Number of threads that replay a table. Default 0: one thread per core available to the
+        /// process, or a single thread if a token is less work than the barriers.
+        pub threads: u32,
+        /// Instruction set; default [`Level::best`].
+        pub level: Option<Level>,
+        /// Whether activations may be quantized to int8 for products with quantized weights.
+        pub precision: Precision,
+        /// Whether weights are packed into panels while linking, in memory of their own, if their type
+        /// supports it; otherwise they are used in place.
+        pub packed: bool,
+    }
 }
 
 /// Maximum number of threads; more than the cores of any machine.
 const THREADS_MAX: usize = 1024;
 
-impl Options {
-    pub(super) fn level(&self) -> Result<Level> {
+impl LinkOptions {
+    pub(super) fn level_or_best(&self) -> Result<Level> {
         self.level.map_or_else(Level::best, Ok)
     }
 
-    pub(super) fn threads(&self) -> Result<usize> {
+    pub(super) fn thread_count(&self) -> Result<usize> {
         let threads = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n as usize,

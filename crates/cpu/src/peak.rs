@@ -1,6 +1,6 @@
 //! Measures the peak arithmetic rate and memory bandwidth of this machine.
 
-use super::options::Options;
+use super::options::LinkOptions;
 use super::simd::Level;
 use super::simd::rows::{AHEAD, ROWS, Word, unroll};
 use super::simd::{Isa, Probe, Simd};
@@ -34,8 +34,8 @@ const SUMS: usize = 12;
 /// # Errors
 ///
 /// The errors of [`profile`](super::profile).
-pub fn peak(options: &Options) -> Result<Peak> {
-    let (isa, threads) = (Isa::of(options.level()?)?, options.threads()?);
+pub fn peak(options: &LinkOptions) -> Result<Peak> {
+    let (isa, threads) = (Isa::of(options.level_or_best()?)?, options.thread_count()?);
     let float = rate(|| isa.probe(FloatProbe), threads);
     let tiles = isa.probe_tiles();
     Ok(Peak {

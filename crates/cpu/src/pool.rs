@@ -250,7 +250,7 @@ impl Shared {
     /// that write the state.
     fn publish_live(&self, table: &Steps, replay: u32) {
         // SAFETY: it is the state, and its only writer is this thread.
-        let live = unsafe { table.state.live() };
+        let live = unsafe { table.state.active_rows() };
         self.job.live(replay).store(live, Ordering::Relaxed);
     }
 

@@ -1,7 +1,7 @@
 //! Enumeration and selection of adapters, and opening of devices.
 
 use super::device::{Device, Failure, ready};
-use super::options::Options;
+use super::options::DeviceOptions;
 use super::{recorded, self_test, upload, variants};
 use std::sync::Arc;
 use tabla_core::device::{
@@ -32,7 +32,7 @@ const ATTENTION_PART: u32 = 256;
 /// Maximum number of decode steps in one submission.
 const BURST_TOKENS: u32 = 32;
 
-/// Returns the adapters of this machine; the order is that of the indices in [`Options::adapter`].
+/// Returns the adapters of this machine; the order is that of the indices in [`DeviceOptions::adapter`].
 pub fn adapters() -> Vec<AdapterFacts> {
     enumerate().iter().map(facts).collect()
 }
@@ -45,7 +45,7 @@ pub fn adapters() -> Vec<AdapterFacts> {
 /// `Argument` if no adapter matches the name, `Unsupported` if the named adapter is a software
 /// adapter or lacks required features, or if recorded replay is requested but not supported;
 /// `Device` for errors of the driver.
-pub fn open(options: &Options) -> Result<Option<Device>> {
+pub fn open(options: &DeviceOptions) -> Result<Option<Device>> {
     let adapters = enumerate();
     let adapter = match &options.adapter {
         Some(name) => Some(named(&adapters, name, options)?),
@@ -56,9 +56,9 @@ pub fn open(options: &Options) -> Result<Option<Device>> {
 
 /// Opens a device and self-tests its experimental kernel variants. If a variant fails, disables it
 /// and opens a new device, because the failure may have lost the first one.
-fn open_tested(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+fn open_tested(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
     let device = request(adapter, options)?;
-    let variants = &device.profile.forms;
+    let variants = &device.profile.variants;
     let experimental = variants.iter().filter(|v| variants::is_experimental(**v));
     for &failed in experimental {
         if let Err(error) = self_test::check_gemm(&device, failed) {
@@ -68,7 +68,7 @@ fn open_tested(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
             let options = options.clone();
             return open_tested(
                 adapter,
-                &Options {
+                &DeviceOptions {
                     variants,
                     ..options
                 },
@@ -160,7 +160,7 @@ fn missing(adapter: &wgpu::Adapter) -> Vec<String> {
     missing
 }
 
-fn best<'a>(adapters: &'a [wgpu::Adapter], options: &Options) -> Option<&'a wgpu::Adapter> {
+fn best<'a>(adapters: &'a [wgpu::Adapter], options: &DeviceOptions) -> Option<&'a wgpu::Adapter> {
     let suitable = adapters
         .iter()
         .filter(|a| (options.allow_software || !is_software(a)) && missing(a).is_empty());
@@ -176,7 +176,7 @@ fn best<'a>(adapters: &'a [wgpu::Adapter], options: &Options) -> Option<&'a wgpu
 fn named<'a>(
     adapters: &'a [wgpu::Adapter],
     name: &str,
-    options: &Options,
+    options: &DeviceOptions,
 ) -> Result<&'a wgpu::Adapter> {
     let part = name.to_lowercase();
     let adapter = match name.parse::<usize>() {
@@ -206,7 +206,7 @@ fn named<'a>(
     Ok(adapter)
 }
 
-fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
+fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
     let variants = variants::available(adapter, options);
     let limits = limits(adapter, options);
     let descriptor = wgpu::DeviceDescriptor {
@@ -256,7 +256,7 @@ fn request(adapter: &wgpu::Adapter, options: &Options) -> Result<Device> {
 }
 
 /// Returns the features for timing commands, or none if unsupported or disabled.
-fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+fn timestamps(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Features {
     let features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
     if options.features == GpuFeatures::All && adapter.features().contains(features) {
         features
@@ -266,7 +266,7 @@ fn timestamps(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
 }
 
 /// Returns the feature for wgpu's pipeline cache, or none if unsupported or disabled.
-fn pipeline_cache(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features {
+fn pipeline_cache(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Features {
     if options.features == GpuFeatures::All && options.kernel_folder.is_some() {
         adapter.features() & wgpu::Features::PIPELINE_CACHE
     } else {
@@ -274,7 +274,7 @@ fn pipeline_cache(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Features 
     }
 }
 
-fn limits(adapter: &wgpu::Adapter, options: &Options) -> wgpu::Limits {
+fn limits(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
     if options.features == GpuFeatures::All {
         return adapter.limits();
     }
@@ -302,8 +302,8 @@ fn profile(
             .min(limits.max_buffer_size),
         weight_bytes: upload::weight_bytes,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
-        forms: variants,
-        choices: Vec::new(),
+        variants,
+        tuned_kernels: Vec::new(),
         // With fusion, every workgroup recomputes the norm: only tuning can enable it.
         fusion: Fusion::None,
         attention_part: ATTENTION_PART,

@@ -38,7 +38,7 @@ impl Arena {
     /// `TooLarge` for a buffer over the device's limit, `Memory` if the allocation fails.
     pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
         let mut total = 0;
-        let entries = table::places(tables)
+        let entries = table::buffers(tables)
             .into_values()
             .map(|slot| entry(device, slot, &mut total));
         Ok(Self {
@@ -97,8 +97,8 @@ impl Arena {
     /// `Argument` if a span is not.
     pub(super) fn check_copy(&self, spans: &[Span]) -> Result<()> {
         spans.iter().try_for_each(|span| {
-            self.range(span.place, span.offset, span.bytes)?;
-            check_words(span.place, span.offset, span.bytes)
+            self.range(span.buffer, span.offset, span.bytes)?;
+            check_words(span.buffer, span.offset, span.bytes)
         })
     }
 
@@ -125,7 +125,7 @@ fn check_words(id: BufferId, offset: usize, bytes: usize) -> Result<()> {
 
 /// Returns the size of a slot and the size of its padded buffer, in bytes.
 pub(super) fn sizes(slot: &SlotInfo, profile: &Profile) -> [u64; 2] {
-    let bytes = match slot.place {
+    let bytes = match slot.buffer {
         BufferId::Weight(..) => (profile.weight_bytes)(slot.dtype, slot.rows, slot.cols),
         _ => slot.bytes(),
     };
@@ -166,7 +166,7 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
     }
     *total += size;
     Ok(Entry {
-        id: slot.place,
+        id: slot.buffer,
         slot: slot.clone(),
         bytes,
         buffer,

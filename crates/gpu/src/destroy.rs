@@ -1,10 +1,10 @@
-//! Destruction of a device, for tests of device loss.
+//! Destruction of a device.
 
 use super::device::Device;
 use super::recorded;
 
 impl Device {
-    /// Destroys the device, with the effect of a driver reset. For tests of device loss.
+    /// Destroys the device, with the effect of a driver reset: all models on it fail with `DeviceLost`.
     pub fn destroy(&self) {
         let guard = self.queue_lock.lock();
         if self.recorded {

@@ -40,6 +40,6 @@ pub use adapter::{adapters, open};
 pub use device::Device;
 pub use link::link;
 pub use memory::planned_bytes;
-pub use options::Options;
+pub use options::DeviceOptions;
 pub use pipelines::shaders;
 pub use probe::Probe;

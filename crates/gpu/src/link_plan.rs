@@ -60,7 +60,7 @@ impl LinkPlan {
         let mut command = |table: &Table, cmd: &DispatchCmd| {
             let index = kernels.binary_search(&cmd.kernel);
             let pipeline = index.expect("`kernels` has all kernels of the tables");
-            let buffers = cmd.slots().iter().map(|&s| table.slot(s).place).collect();
+            let buffers = cmd.slots().iter().map(|&s| table.slot(s).buffer).collect();
             let count = known.len();
             let bindings = Bindings { pipeline, buffers };
             let group = *known.entry(bindings).or_insert(count);

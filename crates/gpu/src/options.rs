@@ -3,22 +3,24 @@
 use std::path::PathBuf;
 use tabla_core::device::{GpuFeatures, KernelVariant, Replay};
 
-/// Options for [`open`](super::open).
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Part of the adapter's name, case-insensitive, or its index in [`adapters`](super::adapters).
-    /// Default: the best adapter.
-    pub adapter: Option<String>,
-    /// Allows software adapters (lavapipe, WARP).
-    pub allow_software: bool,
-    /// Folder with the layout of `shaders/`, whose files override the built-in ones.
-    pub shader_folder: Option<PathBuf>,
-    /// Optional device features to enable.
-    pub features: GpuFeatures,
-    /// Kernel variants to use if the device supports them. Default: all.
-    pub variants: Option<Vec<KernelVariant>>,
-    /// Replay mode of tables.
-    pub replay: Replay,
-    /// Folder of the pipeline cache, which stores compiled kernels between loads.
-    pub kernel_folder: Option<PathBuf>,
+tabla_core::options! {
+    /// Options for [`open`](super::open).
+    #[derive(Clone, Debug, Default)]
+    pub struct DeviceOptions {
+        /// Part of the adapter's name, case-insensitive, or its index in [`adapters`](super::adapters).
+        /// Default: the best adapter.
+        pub adapter: Option<String>,
+        /// Allows software adapters (lavapipe, WARP).
+        pub allow_software: bool,
+        /// Folder with the layout of `shaders/`, whose files override the built-in ones.
+        pub shader_folder: Option<PathBuf>,
+        /// Optional device features to enable.
+        pub features: GpuFeatures,
+        /// Kernel variants to use if the device supports them. Default: all.
+        pub variants: Option<Vec<KernelVariant>>,
+        /// Replay mode of tables.
+        pub replay: Replay,
+        /// Folder of the pipeline cache, which stores compiled kernels between loads.
+        pub kernel_folder: Option<PathBuf>,
+    }
 }

@@ -99,7 +99,7 @@ fn kernel_spec(kernel: KernelId) -> KernelSpec<'static> {
     KernelSpec {
         stem: kernel.op.name(),
         dtype: kernel.dtype.map(DType::name),
-        form: kernel.form.map(KernelVariant::name),
+        variant: kernel.variant.map(KernelVariant::name),
     }
 }
 

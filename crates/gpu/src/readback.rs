@@ -80,7 +80,7 @@ impl Readback {
     ) -> Result<()> {
         arena.check_copy(spans)?;
         let sources = spans.iter().filter_map(|span| {
-            let entry = arena.find(span.place)?;
+            let entry = arena.find(span.buffer)?;
             Some((&entry.buffer, span.offset as u64, span.bytes as u64))
         });
         self.copies[index].fill(device, sources)

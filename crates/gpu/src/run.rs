@@ -5,7 +5,6 @@ use super::clock::EncodedTimer;
 use super::device::Device;
 use super::link_plan::{Command, in_table};
 use super::readback::Readback;
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -94,10 +93,6 @@ impl Executor for EncodedExecutor {
         Some(self.arena.upload)
     }
 
-    fn device(&self) -> Option<&dyn Any> {
-        Some(&self.device)
-    }
-
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         self.device.check()?;
         for range in cmds.ranges() {
@@ -119,27 +114,27 @@ impl Executor for EncodedExecutor {
         self.device.check()
     }
 
-    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         self.device.check()?;
-        let entry = self.arena.writable(place, offset, bytes.len())?;
+        let entry = self.arena.writable(buffer, offset, bytes.len())?;
         self.device
             .queue
             .write_buffer(&entry.buffer, offset as u64, bytes);
         self.device.check()
     }
 
-    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.device.check()?;
-        let entry = self.arena.range(place, offset, bytes.len())?;
+        let entry = self.arena.range(buffer, offset, bytes.len())?;
         self.readback
             .read(&self.device, &entry.buffer, offset as u64, bytes)
     }
 
-    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         self.device.check()?;
         check_disjoint(from, to, bytes)?;
-        self.arena.writable(place, to, bytes)?;
-        let entry = self.arena.writable(place, from, bytes)?;
+        self.arena.writable(buffer, to, bytes)?;
+        let entry = self.arena.writable(buffer, from, bytes)?;
         // WebGPU does not copy within one buffer.
         let temporary = self.device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: None,
@@ -183,7 +178,7 @@ impl Executor for EncodedExecutor {
         self.timer.iter_mut().for_each(|timer| timer.timings.end());
     }
 
-    fn laps(&self, table: usize) -> &[CommandTiming] {
+    fn command_timings(&self, table: usize) -> &[CommandTiming] {
         self.timer
             .as_ref()
             .map_or(&[], |timer| timer.timings.of(table))

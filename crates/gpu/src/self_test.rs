@@ -38,7 +38,7 @@ pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> 
     device.kernel_folder = None;
     let mut executor = link(device, program)?;
     let state = State {
-        live: TOKENS,
+        active_rows: TOKENS,
         ..State::default()
     };
     executor.write(BufferId::State, 0, bytemuck::bytes_of(&state))?;
@@ -81,12 +81,12 @@ fn small(count: u32, step: u32) -> impl Iterator<Item = f32> {
 
 /// Returns a table with one gemm.
 fn table(variant: KernelVariant) -> Table {
-    let slot = |name: &str, dtype, [rows, cols]: [u32; 2], place| SlotInfo {
+    let slot = |name: &str, dtype, [rows, cols]: [u32; 2], buffer| SlotInfo {
         name: name.to_string(),
         dtype,
         rows,
         cols,
-        place,
+        buffer,
     };
     let small = |bytes: usize| u32::try_from(bytes).expect("a small struct");
     let words = |bytes: usize| small(bytes / size_of::<u32>());
@@ -155,16 +155,16 @@ impl Tensors for Matrix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, open};
+    use crate::{DeviceOptions, open};
     use tabla_core::error::ErrorKind;
 
     #[test]
     fn detects_a_wrong_product() {
         let folder = std::env::temp_dir().join(format!("tabla-self-test-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("create the folder");
-        let options = Options {
+        let options = DeviceOptions {
             allow_software: true,
-            ..Options::default()
+            ..DeviceOptions::default()
         };
         let Some(device) = open(&options).expect("open the device") else {
             // The kernel tests report that there is no adapter.
@@ -176,7 +176,7 @@ mod tests {
         let wrong = correct.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
         assert_ne!(wrong, correct);
         std::fs::write(folder.join("gemm.wgsl"), wrong).expect("write the shader");
-        let options = Options {
+        let options = DeviceOptions {
             shader_folder: Some(folder.clone()),
             ..options
         };

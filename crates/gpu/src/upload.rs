@@ -278,7 +278,7 @@ mod tests {
             dtype,
             rows,
             cols,
-            place: BufferId::Weight(0, 0),
+            buffer: BufferId::Weight(0, 0),
         }
     }
 

@@ -4,7 +4,7 @@
     reason = "wgpu enables experimental features only through an unsafe function"
 )]
 
-use super::options::Options;
+use super::options::DeviceOptions;
 use tabla_core::device::{GpuFeatures, KernelVariant};
 
 /// Features required by kernels with cooperative matrices.
@@ -29,7 +29,7 @@ pub(super) fn is_experimental(variant: KernelVariant) -> bool {
 }
 
 /// Returns the variants that the options allow and the adapter supports.
-pub(super) fn available(adapter: &wgpu::Adapter, options: &Options) -> Vec<KernelVariant> {
+pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec<KernelVariant> {
     let allowed = |variant: &KernelVariant| {
         let variants = options.variants.as_ref();
         variants.is_none_or(|variants| variants.contains(variant))

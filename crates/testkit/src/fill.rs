@@ -5,8 +5,8 @@
 )]
 
 use tabla_core::dtype::DType;
-use tabla_core::exec::state::Bias;
 use tabla_core::op::pages::Pages;
+use tabla_core::op::params::Bias;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SlotInfo};
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix, Scales, Visit, q8_0};
 
@@ -259,7 +259,7 @@ fn floats(random: &mut Random, float: DType, count: usize) -> Vec<u8> {
 
 /// Returns whether a slot is a `q8_0` KV cache.
 pub fn of_codes(slot: &SlotInfo) -> bool {
-    slot.dtype == DType::Q8_0 && matches!(slot.place, BufferId::Keys(_) | BufferId::Values(_))
+    slot.dtype == DType::Q8_0 && matches!(slot.buffer, BufferId::Keys(_) | BufferId::Values(_))
 }
 
 /// Decodes the bytes of a slot.

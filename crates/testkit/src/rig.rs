@@ -8,11 +8,12 @@ use std::sync::Arc;
 use tabla_core::device::{Fusion, Profile};
 use tabla_core::dtype::DType;
 use tabla_core::error::Result;
-use tabla_core::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, Shape};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::pages::Pages;
+use tabla_core::op::params::{Row, Sampler, State};
 use tabla_core::op::table::{BufferId, SlotInfo, Table};
 use tabla_core::plan;
 use tabla_quant::Scales;
@@ -141,7 +142,7 @@ pub fn tensors(case: &Case) -> Filled {
 /// Returns the step state of a case.
 pub fn state(case: &Case) -> Vec<u8> {
     let state = State {
-        live: case.live,
+        active_rows: case.live,
         context: case.context,
         ..State::default()
     };
@@ -228,7 +229,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
         after: BTreeMap::new(),
     };
     for (name, _, slot) in &operands {
-        let bytes = match slot.place {
+        let bytes = match slot.buffer {
             BufferId::Weight(i, _) => {
                 let weight = &tensors.weights[i as usize];
                 outcome.weights.insert(name, weight.numbers());
@@ -236,7 +237,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
             }
             BufferId::Constant(i) => tensors.constant(i).to_vec(),
             _ => {
-                let mut bytes = match slot.place {
+                let mut bytes = match slot.buffer {
                     BufferId::State => state(case),
                     BufferId::Samplers => samplers(case, slot),
                     BufferId::Biases => biases(slot.rows),
@@ -257,7 +258,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
                 }
                 set(name, &mut bytes);
                 executor
-                    .write(slot.place, 0, &bytes)
+                    .write(slot.buffer, 0, &bytes)
                     .expect("the range is in bounds");
                 bytes
             }
@@ -272,7 +273,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
         if access != Access::Read {
             let mut bytes = vec![0; outcome.before[name].len()];
             executor
-                .read(slot.place, 0, &mut bytes)
+                .read(slot.buffer, 0, &mut bytes)
                 .expect("the range is in bounds");
             outcome.after.insert(name, bytes);
         }
@@ -312,7 +313,7 @@ pub fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8
     move |name, bytes| match name {
         "state" => {
             let (state, rows) = bytes.split_at_mut(ROWS_OFFSET);
-            bytemuck::from_bytes_mut::<State>(state).live = 1;
+            bytemuck::from_bytes_mut::<State>(state).active_rows = 1;
             let rows: &mut [Row] = bytemuck::cast_slice_mut(rows);
             rows[0] = all.rows()[t];
         }

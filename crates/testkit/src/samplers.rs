@@ -7,11 +7,12 @@ use crate::formulas::samplers::{keeps, probabilities};
 use crate::rig::{Device, Outcome, run_case};
 use std::sync::Arc;
 use tabla_core::dtype::DType;
-use tabla_core::exec::state::{Bias, LogProbs, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, LogitRows, Shape};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
+use tabla_core::op::params::{Bias, LogProbs, Row, Sampler, State};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Table};
 
@@ -314,14 +315,14 @@ impl Stages {
         let rows = (0..SEQUENCES).flat_map(|_| 0..BIASES_MAX);
         let biases: Vec<Bias> = rows.map(bias).collect();
         let breakers = vec![1u32; (SEQUENCES * VOCAB.div_ceil(32)) as usize];
-        for (place, bytes) in [
+        for (buffer, bytes) in [
             (BufferId::History, bytemuck::cast_slice(&history)),
             (BufferId::Biases, bytemuck::cast_slice(&biases)),
             (BufferId::Breakers, bytemuck::cast_slice(&breakers)),
         ] {
-            if table.slots.iter().any(|slot| slot.place == place) {
+            if table.slots.iter().any(|slot| slot.buffer == buffer) {
                 executor
-                    .write(place, 0, bytes)
+                    .write(buffer, 0, bytes)
                     .expect("the range is in bounds");
             }
         }
@@ -337,19 +338,19 @@ impl Stages {
         logits: &[f32],
     ) -> Vec<u32> {
         let state = State {
-            live: u32::try_from(rows.len()).expect("few rows"),
+            active_rows: u32::try_from(rows.len()).expect("few rows"),
             context: CONTEXT,
             ..State::default()
         };
         let mut bytes = bytemuck::bytes_of(&state).to_vec();
         bytes.extend_from_slice(bytemuck::cast_slice(rows));
-        for (place, bytes) in [
+        for (buffer, bytes) in [
             (BufferId::State, &bytes[..]),
             (BufferId::Samplers, bytemuck::cast_slice(samplers)),
             (BufferId::Scores, bytemuck::cast_slice(logits)),
         ] {
             self.executor
-                .write(place, 0, bytes)
+                .write(buffer, 0, bytes)
                 .expect("the range is in bounds");
         }
         let stage = self.table.stages[stage as usize].clone();

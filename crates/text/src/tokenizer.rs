@@ -22,14 +22,16 @@ pub enum SpecialTokens {
     Tokens,
 }
 
-/// Options of [`Tokenizer::encode`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EncodeOptions {
-    /// Whether to add BOS and EOS as the vocabulary specifies. Default false.
-    pub add_special: bool,
-    /// How control tokens in the text, such as `<|im_end|>`, are encoded. User-defined tokens are
-    /// always parsed as tokens.
-    pub specials: SpecialTokens,
+tabla_core::options! {
+    /// Options of [`Tokenizer::encode`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct EncodeOptions {
+        /// Whether to add BOS and EOS as the vocabulary specifies. Default false.
+        pub add_special: bool,
+        /// How control tokens in the text, such as `<|im_end|>`, are encoded. User-defined tokens are
+        /// always parsed as tokens.
+        pub specials: SpecialTokens,
+    }
 }
 
 impl EncodeOptions {
@@ -40,13 +42,15 @@ impl EncodeOptions {
     };
 }
 
-/// Options of [`Tokenizer::decode`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DecodeOptions {
-    /// Whether the ids start a text, so that the space that encoding prepended is removed.
-    pub from_start: bool,
-    /// Whether control tokens are omitted or included as text.
-    pub specials: SpecialTokens,
+tabla_core::options! {
+    /// Options of [`Tokenizer::decode`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct DecodeOptions {
+        /// Whether the ids start a text, so that the space that encoding prepended is removed.
+        pub from_start: bool,
+        /// Whether control tokens are omitted or included as text.
+        pub specials: SpecialTokens,
+    }
 }
 
 /// Unescapes the text between special tokens.

@@ -68,7 +68,7 @@ fn main(
 ) {
     let head = unit_of(group, groups);
     let begin = group.y * TOKENS;
-    let all = min(begin + TOKENS, min(params.tokens, state.live));
+    let all = min(begin + TOKENS, min(params.tokens, state.active_rows));
     if (begin >= all || head >= params.heads) {
         return;
     }

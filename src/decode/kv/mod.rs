@@ -8,7 +8,8 @@ mod pool;
 mod prefixes;
 pub(super) mod saved;
 
-use crate::op::pages::{PAGE, Pages};
+use crate::op::pages::Pages;
+use crate::op::params::PAGE;
 pub(super) use pool::PagePair;
 use pool::{Page, Pool, Pools};
 use prefixes::{PrefixPath, PrefixTree};

@@ -5,7 +5,7 @@
 //! so the last node of the list is a leaf and is evicted first.
 
 use super::pool::{PagePair, Pool, Pools};
-use crate::op::pages::PAGE;
+use crate::op::params::PAGE;
 
 /// Number of positions of a page.
 const POSITIONS: usize = PAGE as usize;

@@ -6,7 +6,7 @@ use crate::decode::model::Model;
 use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::{Result, bail};
 use crate::model::Facts;
-use crate::op::pages::PAGE;
+use crate::op::params::PAGE;
 
 /// Magic number.
 const MAGIC: &[u8; 8] = b"TABLASES";

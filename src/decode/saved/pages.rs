@@ -6,7 +6,7 @@ use crate::decode::kv::saved::WindowPages;
 use crate::decode::model::Model;
 use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::Result;
-use crate::op::pages::PAGE;
+use crate::op::params::PAGE;
 use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Rows {
 /// Keys or values of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    place: BufferId,
+    buffer: BufferId,
     pub(super) rows: Rows,
     /// Maximum bytes per position of all cache types.
     pub(super) bytes_max: usize,
@@ -61,7 +61,7 @@ impl CacheLayout {
                 let (bytes, windowed) = engine.linked.page_layout(slot)?;
                 let bytes = bytes / POSITIONS;
                 Some(Stream {
-                    place: slot.place,
+                    buffer: slot.buffer,
                     rows: Rows { bytes, windowed },
                     bytes_max: slot.cols as usize * ELEMENT_MAX,
                 })
@@ -173,7 +173,7 @@ impl StoredPages {
             for (stream, count) in this.parts(&page) {
                 let (own, remaining) = rest.split_at_mut(count);
                 let offset = offset(&stream, pages);
-                engine.linked.executor.read(stream.place, offset, own)?;
+                engine.linked.executor.read(stream.buffer, offset, own)?;
                 rest = remaining;
             }
             Ok(Some(bytes))
@@ -212,7 +212,7 @@ impl StoredPages {
         for (stream, count) in self.parts(page) {
             let (own, remaining) = rest.split_at(count);
             let offset = offset(&stream, pages);
-            engine.linked.executor.write(stream.place, offset, own)?;
+            engine.linked.executor.write(stream.buffer, offset, own)?;
             rest = remaining;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Tests of scheduler iterations: which requests are computed in which order.
 
 use super::{Scheduler, WAITING_MAX};
+use crate::cancel::Cancel;
 use crate::decode::burst::Burst;
-use crate::decode::cancel::Cancel;
 use crate::decode::engine::Engine;
 use crate::decode::output_queue::{OutputEvent, OutputQueue, UNREAD_MAX};
 use crate::decode::output_request::OutputRequest;
@@ -13,7 +13,8 @@ use crate::decode::sampling::Sampling;
 use crate::decode::sampling_request::SamplingRequest;
 use crate::decode::sequence::Sequence;
 use crate::error::ErrorKind;
-use crate::load::{DeviceChoice, LoadOptions, Source, load};
+use crate::load::source::Source;
+use crate::load::{DeviceChoice, LoadOptions, load};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

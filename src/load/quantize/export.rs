@@ -30,14 +30,16 @@ const COPIED_FILES: [&str; 6] = [
     "special_tokens_map.json",
 ];
 
-/// Options of [`export`](crate::export()).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ExportOptions {
-    /// Storage type of all tensors: `F32`, `F16` or `Bf16`. `None` keeps these types and converts
-    /// others to F16.
-    pub dtype: Option<DType>,
-    /// Number of threads; 0 uses every core.
-    pub threads: u32,
+tabla_core::options! {
+    /// Options of [`export`](crate::tools::export()).
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct ExportOptions {
+        /// Storage type of all tensors: `F32`, `F16` or `Bf16`. `None` keeps these types and converts
+        /// others to F16.
+        pub dtype: Option<DType>,
+        /// Number of threads; 0 uses every core.
+        pub threads: u32,
+    }
 }
 
 /// Exports the model of `source` as a new Hugging Face folder at `path`.
@@ -47,7 +49,7 @@ pub struct ExportOptions {
 ///
 /// # Errors
 ///
-/// As [`quantize`](crate::quantize()); `Unsupported` for a tensor or hyperparameter that Hugging Face
+/// As [`quantize`](crate::tools::quantize()); `Unsupported` for a tensor or hyperparameter that Hugging Face
 /// formats cannot represent.
 pub fn export(
     source: &Source,

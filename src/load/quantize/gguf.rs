@@ -16,28 +16,40 @@ use crate::quant;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Options of [`quantize`](crate::quantize()).
-#[expect(
-    missing_debug_implementations,
-    reason = "a function has no debug representation"
-)]
-pub struct QuantizeOptions<'a> {
-    /// Quantization mix, which sets the type of each tensor. `None` keeps the types that GGUF
-    /// supports and converts others to F16.
-    pub mix: Option<&'static QuantMix>,
-    /// Type of the output projection; overrides the mix.
-    pub output: Option<DType>,
-    /// Type of the token embedding; overrides the mix.
-    pub embedding: Option<DType>,
-    /// Returns the type of the matrix with this name to override the mix.
-    pub choose: &'a dyn Fn(&str) -> Option<DType>,
-    /// Importance matrix: weights of quantization errors, per column.
-    pub importance: Option<&'a Importance>,
-    /// Number of threads; 0 uses every core.
-    pub threads: u32,
+tabla_core::options! {
+    /// Options of [`quantize`](crate::tools::quantize()).
+    pub struct QuantizeOptions<'a> {
+        /// Quantization mix, which sets the type of each tensor. `None` keeps the types that GGUF
+        /// supports and converts others to F16.
+        pub mix: Option<&'static QuantMix>,
+        /// Type of the output projection; overrides the mix.
+        pub output: Option<DType>,
+        /// Type of the token embedding; overrides the mix.
+        pub embedding: Option<DType>,
+        /// Returns the type of the matrix with this name to override the mix.
+        pub choose: &'a dyn Fn(&str) -> Option<DType>,
+        /// Importance matrix: weights of quantization errors, per column.
+        pub importance: Option<&'a Importance>,
+        /// Number of threads; 0 uses every core.
+        pub threads: u32,
+    }
 }
 
-/// Result of [`quantize`](crate::quantize()) and [`export`](crate::export()).
+impl Default for QuantizeOptions<'_> {
+    /// Keeps the types that GGUF supports.
+    fn default() -> Self {
+        Self {
+            mix: None,
+            output: None,
+            embedding: None,
+            choose: &|_| None,
+            importance: None,
+            threads: 0,
+        }
+    }
+}
+
+/// Result of [`quantize`](crate::tools::quantize()) and [`export`](crate::tools::export()).
 #[derive(Clone, Debug)]
 pub struct ConversionReport {
     /// The written tensors.
@@ -92,7 +104,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 ///
 /// # Errors
 ///
-/// As [`open_directory`](crate::open_directory); `Argument` for a type without an encoder, and if
+/// As [`open_directory`](crate::tools::open_directory); `Argument` for a type without an encoder, and if
 /// `path` is a file of the source; `Format` for a value that is not finite; `Io` if writing fails;
 /// `Cancelled` if `progress` cancels.
 pub fn quantize(

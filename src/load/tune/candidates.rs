@@ -86,10 +86,10 @@ fn last(build: &Build, table: &Table) -> Vec<Range<u32>> {
 /// Builds tables with the base kernels, then with each kernel variant alone. Commands are submitted
 /// one by one, because overlapping commands cannot be timed separately.
 fn variants(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Candidate>> {
-    let all = build.profile.forms.clone();
+    let all = build.profile.variants.clone();
     let mut candidates = Vec::new();
     for some in std::iter::once(&[][..]).chain(all.chunks(1)) {
-        build.profile.forms = some.to_vec();
+        build.profile.variants = some.to_vec();
         let default = build.profile.fusion;
         let decode = fused_tables(build, &[Fusion::None, Fusion::Fused])?;
         let prefill = (default, build.chunk_table()?);
@@ -102,7 +102,7 @@ fn variants(build: &mut Build, tables: &mut Vec<Table>) -> Result<Vec<Candidate>
             });
         }
     }
-    build.profile.forms = all;
+    build.profile.variants = all;
     Ok(candidates)
 }
 

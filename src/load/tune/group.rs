@@ -31,7 +31,7 @@ impl CommandGroup {
         self.times.last().map_or(Duration::ZERO, |(_, time)| *time)
     }
 
-    pub(super) fn choice(&self) -> TunedKernel {
+    pub(super) fn tuned_kernel(&self) -> TunedKernel {
         TunedKernel {
             kernel: self.selected.name(),
             extent: self.size,
@@ -99,17 +99,20 @@ fn select(groups: &mut [CommandGroup], defaults: &BTreeSet<Key>) {
         let base = group.times.first();
         base.is_some_and(|(kernel, _)| defaults.contains(&(*kernel, group.size)))
     };
-    let table_time = |many: bool| -> Duration {
-        let some = groups.iter().filter(|group| group.size.many == many);
+    let table_time = |multiple_tokens: bool| -> Duration {
+        let some = groups
+            .iter()
+            .filter(|group| group.size.multiple_tokens == multiple_tokens);
         let some = some.filter(in_default_table);
         some.map(CommandGroup::default_time).sum()
     };
-    let min_savings = [false, true].map(|many| table_time(many) / MIN_TABLE_SAVING);
+    let min_savings =
+        [false, true].map(|multiple_tokens| table_time(multiple_tokens) / MIN_TABLE_SAVING);
     for group in groups {
         group.selected = best(
             &group.times,
             group.selected,
-            min_savings[usize::from(group.size.many)],
+            min_savings[usize::from(group.size.multiple_tokens)],
         );
     }
 }

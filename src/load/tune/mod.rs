@@ -54,7 +54,7 @@ pub struct TuneReport {
 #[derive(Clone, Copy, Debug)]
 pub struct Speedup {
     /// Whether this is the prefill table, with many tokens, or the decode table, with one.
-    pub many: bool,
+    pub multiple_tokens: bool,
     /// Time per token with the defaults.
     pub default: Duration,
     /// Time per token with the selected kernels and parameters.
@@ -70,9 +70,9 @@ impl Speedup {
     /// Restores the defaults for this kind of table.
     fn revert(&self, tuning: &mut Tuning, default: &Tuning) {
         tuning
-            .choices
-            .retain(|choice| choice.extent.many != self.many);
-        if self.many {
+            .tuned_kernels
+            .retain(|kernel| kernel.extent.multiple_tokens != self.multiple_tokens);
+        if self.multiple_tokens {
             tuning.chunk_tokens = default.chunk_tokens;
         } else {
             tuning.fusion = default.fusion;
@@ -83,12 +83,12 @@ impl Speedup {
 
 /// Measures the fastest kernels and parameters of a model on a GPU. `report` receives the number of
 /// finished rounds and the maximum number of rounds. [`Tuning::write`] stores the result for
-/// [`load`](crate::load()).
+/// [`ModelBuilder::load`](crate::ModelBuilder::load).
 ///
 /// # Errors
 ///
 /// `Unsupported` on a CPU, which has no candidate kernels, and on a GPU without timestamp queries;
-/// otherwise as [`load`](crate::load()).
+/// otherwise as [`ModelBuilder::load`](crate::ModelBuilder::load).
 pub fn tune(
     source: &Source,
     options: &LoadOptions,
@@ -109,7 +109,7 @@ pub fn tune(
     let mut build = inspect::prepare(source, &untuned, profile)?;
     let default = Tuning::default_for(&build.profile, &build.catalog, options.precision);
     let (tables, mut candidates) = Candidates::plan(&mut build, options)?;
-    let cold = build.facts(&tables).token_bytes >= COLD_BYTES;
+    let cold = build.facts(&tables, None).token_bytes >= COLD_BYTES;
     let mut rounds = 0;
     let mut done = || {
         rounds += 1;
@@ -125,7 +125,7 @@ pub fn tune(
     // The device has memory for one program.
     drop(runner);
     let mut tuning = Tuning {
-        choices: groups.iter().map(CommandGroup::choice).collect(),
+        tuned_kernels: groups.iter().map(CommandGroup::tuned_kernel).collect(),
         fusion: best(&fusions, default.fusion, Duration::ZERO),
         attention_part: best(&attention_parts, default.attention_part, Duration::ZERO),
         chunk_tokens: best(&chunks, default.chunk_tokens, Duration::ZERO),
@@ -171,7 +171,7 @@ fn speedups(
         .flat_map(|(default, tuned)| [&mut **default, &mut **tuned]);
     runner.rounds(all.collect(), done)?;
     let speedup = |(default, tuned): &(&mut Candidate, &mut Candidate)| Speedup {
-        many: runner.tables[default.table].tokens > 1,
+        multiple_tokens: runner.tables[default.table].tokens > 1,
         default: runner.token_time(default, |_| true),
         tuned: runner.token_time(tuned, |_| true),
     };

@@ -2,13 +2,13 @@
 
 use super::candidates::{Candidate, passes};
 use crate::error::{Context, Result};
-use crate::exec::state::Row;
 use crate::exec::{Executor, Program};
 use crate::load::build::Build;
 use crate::load::compare;
 use crate::load::device::SelectedDevice;
 use crate::model::TableId;
 use crate::op::list::Op;
+use crate::op::params::Row;
 use crate::op::table::{BufferId, Table};
 use std::ops::Range;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Runner {
             self.pass((candidate.table, candidate.step), pass.clone())?;
         }
         self.executor.end_timing();
-        let timings = self.executor.laps(candidate.table).iter();
+        let timings = self.executor.command_timings(candidate.table).iter();
         Ok(timings.map(|timing| timing.took).collect())
     }
 

@@ -1,15 +1,15 @@
 //! Tests of RoPE and attention against their formulas in f64.
 
 use super::fixture::{
-    Fixture, UNTOUCHED, Weight, assert_close, decode, floats, live, shape, weight, wide,
+    Fixture, UNTOUCHED, Weight, active_rows, assert_close, decode, floats, shape, weight, wide,
     with_untouched,
 };
 use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::exec::state::State;
 use tabla::op::builder::{Heads, Rope, Shape};
 use tabla::op::pages::Pages;
+use tabla::op::params::State;
 use tabla::quant::{self, q8_0};
 use tabla_testkit::fill::row_of_codes;
 
@@ -106,7 +106,7 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
     });
     let state = State {
         context: position + 2,
-        ..live(3)
+        ..active_rows(3)
     };
     let positions = [position, position + 1, position + 2, position];
     fixture.state(state, &positions.map(|position| (0, position)));
@@ -213,7 +213,7 @@ fn attention_case(
     let d = at.head_dim as usize;
     let positions = [position, position + 1, position + 2];
     fixture.state(
-        live(3),
+        active_rows(3),
         &[(0, position), (0, position + 1), (0, position + 2), (0, 0)],
     );
     let q = floats(12, 4 * 6 * d);
@@ -229,7 +229,7 @@ fn attention_case(
         .collect();
     let mut fill = |name, seed| {
         // Rows outside of all windows may contain NaN.
-        let (place, _) = fixture.place(name);
+        let (buffer, _) = fixture.buffer(name);
         let all = fixture.cached(name).len();
         let mut values = vec![f32::NAN; all];
         for seen in positions.map(seen) {
@@ -238,7 +238,7 @@ fn attention_case(
             }
         }
         let bytes = stored(cache, &values, 2 * d);
-        fixture.executor.write(place, 0, &bytes).unwrap();
+        fixture.executor.write(buffer, 0, &bytes).unwrap();
         fixture.cached(name)
     };
     let (k, v) = (fill("k.0", 1000), fill("v.0", 5000));
@@ -307,7 +307,7 @@ pub(super) fn rope(device: &Device) -> f64 {
                 b.rope(3, head_dim, rope, x);
             });
             let positions = [position, 2 * position, 5, 7];
-            fixture.state(live(3), &positions.map(|position| (0, position)));
+            fixture.state(active_rows(3), &positions.map(|position| (0, position)));
             let x = floats(15, 4 * 3 * head_dim as usize);
             fixture.put("x", &x);
             fixture.run();
@@ -356,7 +356,7 @@ fn self_attention_case(device: &Device, head_dim: u32, reach: u32, lengths: &[u3
     });
     let mut state: Vec<(u32, u32)> = rows.iter().map(|&(_, position)| (0, position)).collect();
     state.push((0, rows[rows.len() - 1].1 + 1));
-    fixture.state(live(tokens - 1), &state);
+    fixture.state(active_rows(tokens - 1), &state);
     let (d, n) = (head_dim as usize, tokens as usize);
     let q = floats(16, n * 6 * d);
     // Inactive rows may contain NaN.

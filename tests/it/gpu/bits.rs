@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::{self, Level, Options};
+use tabla::exec::cpu::{self, Level, LinkOptions};
 use tabla::exec::gpu::{self, Device};
 use tabla::op::builder::LogitRows;
 use tabla::op::list::Op;
@@ -15,12 +15,11 @@ use super::fixture::{floats, random};
 
 /// Returns a CPU at a level.
 pub(super) fn cpu(level: Level, precision: Precision, threads: u32) -> Runner {
-    let options = Options {
-        threads,
-        level: Some(level),
-        precision,
-        packed: true,
-    };
+    let options = LinkOptions::default()
+        .threads(threads)
+        .level(level)
+        .precision(precision)
+        .packed(true);
     Runner {
         name: format!("{options:?}"),
         profile: cpu::profile(&options).expect("an available level"),

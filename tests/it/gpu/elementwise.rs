@@ -1,7 +1,7 @@
 //! Tests of elementwise operations and norms against their formulas in f64.
 
 use super::fixture::{
-    Fixture, UNTOUCHED, Weight, assert_close, decode, floats, live, shape, weight, wide,
+    Fixture, UNTOUCHED, Weight, active_rows, assert_close, decode, floats, shape, weight, wide,
 };
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
@@ -21,7 +21,7 @@ fn check(
     (out, mut expected): (&str, Vec<f64>),
 ) -> f64 {
     let mut fixture = Fixture::new(device, shape(3), weights.to_vec(), emit);
-    fixture.state(live(2), &[(0, 5), (0, 6), (0, 7)]);
+    fixture.state(active_rows(2), &[(0, 5), (0, 6), (0, 7)]);
     let mut last = vec![UNTOUCHED; expected.len() / 2];
     fixture.put(out, &vec![UNTOUCHED; ROWS * last.len()]);
     for (name, values) in inputs {

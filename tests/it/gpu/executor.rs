@@ -1,34 +1,34 @@
 //! Tests of the executor: bursts, reads and writes, errors, device loss.
 
-use super::fixture::{Fixture, TestWeights, floats, live, shape};
+use super::fixture::{Fixture, TestWeights, active_rows, floats, shape};
 use super::sampling::{greedy, sampler};
 use super::types::matrix;
 use super::{device, devices, software};
-use crate::scratch::Folder;
+use crate::temp_folder::Folder;
 use std::sync::Arc;
 use tabla::dtype::DType;
-use tabla::error::ErrorKind;
-use tabla::exec::gpu::{self, Device, Options};
-use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, Sampler};
+use tabla::exec::gpu::{self, Device, DeviceOptions};
+use tabla::exec::state::{FULL, ROWS_OFFSET, SAMPLER_OFF};
 use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
 use tabla::op::builder::{Activation, Builder};
+use tabla::op::params::{Row, Sampler};
 use tabla::op::table::BufferId;
-use tabla::plan;
+use tabla::{ErrorKind, plan};
 
 #[test]
 fn a_lost_device_is_a_permanent_error() {
     for device in devices(&software(), 1) {
         let mut fixture = greedy(&device, &[0.0, 3.0, 1.0]);
-        fixture.state(live(1), &[(0, 0)]);
+        fixture.state(active_rows(1), &[(0, 0)]);
         // Pending when the device is destroyed.
         fixture.executor.run(0, (0..2).into(), 400).unwrap();
         let copy = fixture
             .executor
             .copy(&[Span::new(BufferId::State, 0, 4)])
             .unwrap();
-        fixture.state(live(1), &[(0, 0)]);
+        fixture.state(active_rows(1), &[(0, 0)]);
         device.destroy();
-        let lost = |result: tabla::error::Result<()>| {
+        let lost = |result: tabla::Result<()>| {
             assert_eq!(
                 result.expect_err("device loss").kind(),
                 ErrorKind::DeviceLost
@@ -63,7 +63,7 @@ fn loss_by_another_thread_is_an_error_and_a_new_device_works() {
             let mut token = || {
                 fixture
                     .executor
-                    .write(BufferId::State, 0, bytemuck::bytes_of(&live(1)))?;
+                    .write(BufferId::State, 0, bytemuck::bytes_of(&active_rows(1)))?;
                 fixture.executor.run(0, (0..2).into(), 4)?;
                 fixture.executor.read(BufferId::State, 0, &mut bytes)
             };
@@ -103,10 +103,7 @@ fn ranges_over_the_cache_limit_are_recorded_again() {
 #[test]
 fn pipeline_cache_files_are_reused() {
     let scratch = Folder::new("kernels");
-    let options = Options {
-        kernel_folder: Some(scratch.0.join("cache")),
-        ..software()
-    };
+    let options = software().kernel_folder(scratch.0.join("cache"));
     let files = || {
         let folder = std::fs::read_dir(scratch.0.join("cache"))
             .into_iter()
@@ -152,11 +149,11 @@ fn opens_adapters_by_index_and_name() {
     let first = &adapters[0];
     assert!(first.lacks.is_empty(), "{first:?}");
     let by = |adapter: &str, allow_software| {
-        gpu::open(&Options {
-            adapter: Some(adapter.to_string()),
-            allow_software,
-            ..Options::default()
-        })
+        gpu::open(
+            &DeviceOptions::default()
+                .adapter(adapter.to_string())
+                .allow_software(allow_software),
+        )
     };
     assert!(by("0", true).expect("open the adapter").is_some());
     assert!(
@@ -174,7 +171,7 @@ fn opens_adapters_by_index_and_name() {
 
 pub(super) fn burst(device: &Device) -> f64 {
     let mut fixture = greedy(device, &[0.0, 3.0, 1.0]);
-    fixture.state(live(1), &[(0, 505)]);
+    fixture.state(active_rows(1), &[(0, 505)]);
     fixture.executor.run(0, (0..2).into(), 4).unwrap();
     let (state, row) = fixture.state_now();
     assert_eq!((state.step, row.position, row.done), (4, 509, 0));
@@ -190,7 +187,7 @@ pub(super) fn burst(device: &Device) -> f64 {
 /// it is taken.
 pub(super) fn copies(device: &Device) -> f64 {
     let mut fixture = greedy(device, &[0.0, 3.0, 1.0]);
-    fixture.state(live(1), &[(7, 100)]);
+    fixture.state(active_rows(1), &[(7, 100)]);
     let rows = Span::new(BufferId::State, ROWS_OFFSET, size_of::<Row>());
     let history = Span::new(BufferId::History, 4 * 100, 4 * 8);
     let mut pending = Vec::new();
@@ -256,7 +253,7 @@ pub(super) fn no_active_rows(device: &Device) -> f64 {
         ..SAMPLER_OFF
     };
     fixture.sampler(0, &sampler);
-    let state = live(0);
+    let state = active_rows(0);
     fixture.state(state, &[(5, 6)]);
     fixture.run();
     assert_eq!(fixture.get("s"), x);
@@ -273,11 +270,11 @@ pub(super) fn read_write(device: &Device) -> f64 {
     let x = floats(19, 500_000);
     fixture.put("x", &x);
     assert_eq!(fixture.get("x"), x, "larger than the staging buffer");
-    let (place, bytes) = fixture.place("x");
+    let (buffer, bytes) = fixture.buffer("x");
     let all: &[u8] = bytemuck::cast_slice(&x);
     for (at, n) in [(0, 1), (3, 2), (5, 1_500_001), (bytes - 1, 1), (7, 0)] {
         let mut out = vec![0; n];
-        fixture.executor.read(place, at, &mut out).unwrap();
+        fixture.executor.read(buffer, at, &mut out).unwrap();
         assert_eq!(out, all[at..at + n], "{n} at {at}");
     }
     let mut moved = all.to_vec();
@@ -286,22 +283,22 @@ pub(super) fn read_write(device: &Device) -> f64 {
         (8000, 40, 400),
         (100, 100 + 1_000_000, 999_900),
     ] {
-        fixture.executor.duplicate(place, from, to, n).unwrap();
+        fixture.executor.duplicate(buffer, from, to, n).unwrap();
         moved.copy_within(from..from + n, to);
     }
     assert!(fixture.bytes("x") == moved, "copies within the buffer");
-    let argument = |result: tabla::error::Result<()>| {
+    let argument = |result: tabla::Result<()>| {
         assert_eq!(
             result.expect_err("invalid argument").kind(),
             ErrorKind::Argument
         );
     };
-    argument(fixture.executor.read(place, bytes, &mut [0]));
-    argument(fixture.executor.read(place, usize::MAX, &mut [0]));
-    argument(fixture.executor.duplicate(place, 0, 8, 12));
-    argument(fixture.executor.duplicate(place, 0, bytes - 4, 8));
-    argument(fixture.executor.write(place, 2, &[0; 4]));
-    argument(fixture.executor.write(place, 4, &[0; 3]));
+    argument(fixture.executor.read(buffer, bytes, &mut [0]));
+    argument(fixture.executor.read(buffer, usize::MAX, &mut [0]));
+    argument(fixture.executor.duplicate(buffer, 0, 8, 12));
+    argument(fixture.executor.duplicate(buffer, 0, bytes - 4, 8));
+    argument(fixture.executor.write(buffer, 2, &[0; 4]));
+    argument(fixture.executor.write(buffer, 4, &[0; 3]));
     argument(fixture.executor.write(BufferId::Keys(3), 0, &[0; 4]));
     argument(fixture.executor.run(1, (0..1).into(), 1));
     argument(fixture.executor.run(0, (0..2).into(), 1));
@@ -356,15 +353,15 @@ fn allocations_match_the_planned_bytes() {
             all.retain(|actual| actual != known);
         }
         let named = |name: &str| fixture.table.slots.iter().any(|slot| slot.name == name);
-        let (places, others): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| named(name));
+        let (buffers, others): (Vec<_>, Vec<_>) = all.iter().partition(|(name, _)| named(name));
         let own = others.iter().filter(|(name, _)| name.contains("internal"));
         let readback = others.iter().filter(|(name, _)| name == "readback");
         assert_eq!(own.count() + readback.count(), others.len(), "{others:?}");
-        assert_eq!(places.len(), tabla::op::table::places(tables).len());
-        let places: u64 = places.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(buffers.len(), tabla::op::table::buffers(tables).len());
+        let buffers: u64 = buffers.iter().map(|(_, bytes)| bytes).sum();
         let rest = planned - (1 << 20) - (COPIES_MAX * COPY_BYTES_MAX) as u64;
         let rounded = rest + ROUNDED * all.len() as u64;
-        assert!((rest..=rounded).contains(&places), "{places} of {rest}");
+        assert!((rest..=rounded).contains(&buffers), "{buffers} of {rest}");
         drop(fixture);
         let after = device.allocations().expect("Vulkan reports allocations");
         let sum = |all: &[(String, u64)]| all.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -382,10 +379,7 @@ fn custom_shaders_override_built_in_ones() {
     let source = include_str!("../../../shaders/glu.wgsl");
     let open = |text: String| {
         std::fs::write(folder.join("glu.wgsl"), text).unwrap();
-        let options = Options {
-            shader_folder: Some(folder.clone()),
-            ..software()
-        };
+        let options = software().shader_folder(folder.clone());
         gpu::open(&options).unwrap().expect("an adapter")
     };
     let device = open(source.replace("* up[at]", "+ up[at]"));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device};
-use tabla::exec::state::{ROWS_OFFSET, Row, SAMPLER_OFF, Sampler, State};
+use tabla::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
-use tabla::op::pages::{PAGE, Pages};
+use tabla::op::pages::Pages;
+use tabla::op::params::{PAGE, Row, Sampler, State};
 use tabla::op::table::{BufferId, Table};
 use tabla::plan;
 use tabla::quant::Scales;
@@ -120,27 +121,30 @@ impl Fixture {
             .table
             .slots
             .iter()
-            .any(|s| s.place == BufferId::Pages)
+            .any(|s| s.buffer == BufferId::Pages)
         {
             let bytes = bytemuck::cast_slice(&fixture.own_pages);
             fixture.executor.write(BufferId::Pages, 0, bytes).unwrap();
         }
-        fixture.state(live(shape.tokens), &vec![(0, 0); shape.tokens as usize]);
+        fixture.state(
+            active_rows(shape.tokens),
+            &vec![(0, 0); shape.tokens as usize],
+        );
         if fixture
             .table
             .slots
             .iter()
-            .any(|s| s.place == BufferId::Samplers)
+            .any(|s| s.buffer == BufferId::Samplers)
         {
             (0..shape.sequences).for_each(|sequence| fixture.sampler(sequence, &SAMPLER_OFF));
         }
         fixture
     }
 
-    pub(super) fn place(&self, name: &str) -> (BufferId, usize) {
+    pub(super) fn buffer(&self, name: &str) -> (BufferId, usize) {
         let slot = self.table.slots.iter().find(|s| s.name == name);
         let slot = slot.unwrap_or_else(|| panic!("{name} in {:?}", self.table.slots));
-        (slot.place, usize::try_from(slot.bytes()).unwrap())
+        (slot.buffer, usize::try_from(slot.bytes()).unwrap())
     }
 
     /// Returns the cache row of a position of the first sequence in a layer with this window.
@@ -151,15 +155,15 @@ impl Fixture {
     }
 
     pub(super) fn put(&mut self, name: &str, values: &[f32]) {
-        let (place, _) = self.place(name);
+        let (buffer, _) = self.buffer(name);
         let bytes = bytemuck::cast_slice(values);
-        self.executor.write(place, 0, bytes).unwrap();
+        self.executor.write(buffer, 0, bytes).unwrap();
     }
 
     pub(super) fn bytes(&mut self, name: &str) -> Vec<u8> {
-        let (place, bytes) = self.place(name);
+        let (buffer, bytes) = self.buffer(name);
         let mut out = vec![0; bytes];
-        self.executor.read(place, 0, &mut out).unwrap();
+        self.executor.read(buffer, 0, &mut out).unwrap();
         out
     }
 
@@ -225,9 +229,9 @@ impl Fixture {
     }
 }
 
-pub(super) fn live(live: u32) -> State {
+pub(super) fn active_rows(active_rows: u32) -> State {
     State {
-        live,
+        active_rows,
         context: 512,
         ..State::default()
     }

@@ -1,7 +1,8 @@
 //! Tests of the operations of a forward pass against their formulas in f64.
 
 use super::fixture::{
-    Fixture, UNTOUCHED, assert_close, decode, floats, live, shape, weight, wide, with_untouched,
+    Fixture, UNTOUCHED, active_rows, assert_close, decode, floats, shape, weight, wide,
+    with_untouched,
 };
 use tabla::device::Profile;
 use tabla::dtype::DType;
@@ -38,7 +39,7 @@ pub(super) fn embed(device: &Device) -> f64 {
                 let w = b.weight("w", 5, cols);
                 b.embed(w);
             });
-            fixture.state(live(3), &[(4, 0), (9, 0), (1, 0), (2, 0)]);
+            fixture.state(active_rows(3), &[(4, 0), (9, 0), (1, 0), (2, 0)]);
             fixture.put("h", &vec![UNTOUCHED; 4 * cols as usize]);
             fixture.run();
             let rows = decode(dtype, &w.bytes);
@@ -62,7 +63,7 @@ pub(super) fn rms_norm(device: &Device) -> f64 {
         });
         let (n, dim) = ((3 * groups * dim) as usize, dim as usize);
         let (x, w) = (floats(1, n), decode(DType::F32, &w.bytes));
-        fixture.state(live(2), &[(0, 0); 3]);
+        fixture.state(active_rows(2), &[(0, 0); 3]);
         fixture.put("x", &x);
         fixture.put("n", &vec![UNTOUCHED; n]);
         fixture.run();
@@ -93,7 +94,7 @@ fn mat(device: &Device, dtype: DType, [rows, cols]: [u32; 2], [tokens, alive]: [
         b.mat("y", w, x);
         b.mat_add(w, x, sum);
     });
-    fixture.state(live(alive), &vec![(0, 0); tokens as usize]);
+    fixture.state(active_rows(alive), &vec![(0, 0); tokens as usize]);
     let (r, c) = (rows as usize, cols as usize);
     let (x, n) = (floats(2, c * tokens as usize), r * tokens as usize);
     fixture.put("x", &x);
@@ -149,7 +150,7 @@ pub(super) fn gemv_tail(device: &Device) -> f64 {
             });
             let x = fixture.table.cmds[2].slots()[ACTIVATIONS];
             assert_eq!(fixture.table.slot(x).cols, cols);
-            let reused = |s: &&SlotInfo| s.place == fixture.table.slot(x).place && s.cols == 64;
+            let reused = |s: &&SlotInfo| s.buffer == fixture.table.slot(x).buffer && s.cols == 64;
             assert!(
                 fixture.table.slots.iter().any(|s| reused(&s)),
                 "{}",
@@ -201,7 +202,7 @@ pub(super) fn gemm_bits(device: &Device) -> f64 {
     });
     let x = floats(3, (tokens * cols) as usize);
     let mut alone = |first: u32, alive: u32| {
-        fixture.state(live(alive), &[]);
+        fixture.state(active_rows(alive), &[]);
         fixture.put("x", &x[(first * cols) as usize..]);
         fixture.run();
         fixture.get("y")[..(alive * rows) as usize].to_vec()
@@ -293,7 +294,7 @@ pub(super) fn add_bias(device: &Device) -> f64 {
         b.add_bias(w, y);
     });
     let y = floats(5, 900);
-    fixture.state(live(2), &[(0, 0); 3]);
+    fixture.state(active_rows(2), &[(0, 0); 3]);
     fixture.put("y", &y);
     fixture.run();
     let bias = decode(DType::F32, &w.bytes);
@@ -309,7 +310,7 @@ pub(super) fn last_row(device: &Device) -> f64 {
     });
     let h = floats(8, 1200);
     fixture.put("h", &h);
-    fixture.state(live(3), &[]);
+    fixture.state(active_rows(3), &[]);
     fixture.run();
     assert_close("last_row", &fixture.get("last"), &wide(&h[600..900]), 0.0)
 }

@@ -1,33 +1,28 @@
 //! Tests of device loss during work: it is a permanent error, and a newly loaded model works.
 
 use crate::common::{golden, greedy, replays};
+use std::ops::ControlFlow;
 use std::time::Duration;
+use tabla::embed::{EmbedOptions, Pooling};
 use tabla::exec::gpu::Device;
+use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{
-    EmbedOptions, ErrorKind, Flow, GenerateOptions, LoadOptions, Model, Pooling, Result, Sampling,
-    Session, Source,
-};
+use tabla::{ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
 
-const MEAN: EmbedOptions<'_> = EmbedOptions {
-    pooling: Some(Pooling::Mean),
-    dimensions: 0,
-    normalize: None,
-    prompt: None,
-    truncate: false,
-};
+fn mean() -> EmbedOptions<'static> {
+    EmbedOptions::default().pooling(Pooling::Mean)
+}
 
 /// Loads a small model on a new device.
 fn load(options: &LoadOptions) -> (Model, Device) {
     let source = Source::Path(golden("arch/llama_bias/model.gguf"));
-    let options = LoadOptions {
-        context: 128,
-        sequences: 3,
-        chunk_tokens: 16,
-        embeddings: true,
-        ..options.clone()
-    };
-    let model = tabla::load(&source, &options, &mut |_| {}).unwrap();
+    let options = options
+        .clone()
+        .context(128)
+        .sequences(3)
+        .chunk_tokens(16)
+        .embeddings(true);
+    let model = Model::builder(source).options(options).load().unwrap();
     let gpu = model.gpu().unwrap();
     (model, gpu)
 }
@@ -51,12 +46,12 @@ fn lost<T>(result: Result<T>) {
 /// Destroys the device at the second token; returns the number of received tokens.
 fn lose_at_second_token(session: &mut Session, gpu: &Device, generate: &GenerateOptions) -> u32 {
     let mut received = 0;
-    lost(session.generate(generate, &mut |_| {
+    lost(session.generate_with(generate, |_| {
         received += 1;
         if received == 2 {
             gpu.destroy();
         }
-        Flow::Continue
+        ControlFlow::Continue(())
     }));
     received
 }
@@ -65,7 +60,7 @@ fn lose_at_second_token(session: &mut Session, gpu: &Device, generate: &Generate
 fn all_lost(session: &mut Session) {
     let (vocab, known) = (session.facts().vocab as usize, session.tokens().len());
     let more = greedy(4);
-    lost(session.generate(&more, &mut |_| Flow::Continue));
+    lost(session.generate_with(&more, |_| ControlFlow::Continue(())));
     lost(session.step(&Sampling::GREEDY));
     lost(session.draw(&Sampling::GREEDY));
     assert_eq!(session.tokens().len(), known, "no token was added");
@@ -77,7 +72,7 @@ fn all_lost(session: &mut Session) {
     lost(session.prefill(&[5, 6], &mut |_, _| {}));
     session.reset();
     let mut row = vec![0.0; session.facts().dim as usize];
-    lost(session.embed(&["once"], &MEAN, &mut row, &mut |_, _| {}));
+    lost(session.embed(&["once"], &mean(), &mut row, &mut |_, _| {}));
 }
 
 #[test]
@@ -85,17 +80,14 @@ fn device_loss_ends_a_generation() {
     for options in replays() {
         let mut reference = prefilled(load(&options).0);
         reference
-            .generate(&greedy(110), &mut |_| Flow::Continue)
+            .generate_with(&greedy(110), |_| ControlFlow::Continue(()))
             .unwrap();
         // With longer bursts, another burst is pending while tokens of the first are received.
         for burst in [1, 4] {
             let (model, gpu) = load(&options);
             let mut session = prefilled(model);
             // Longer than the number of tokens that the model generates ahead.
-            let generate = GenerateOptions {
-                burst,
-                ..greedy(110)
-            };
+            let generate = greedy(110).burst(burst);
             let received = lose_at_second_token(&mut session, &gpu, &generate);
             // The received tokens are kept.
             assert!(
@@ -108,7 +100,7 @@ fn device_loss_ends_a_generation() {
             drop(session);
             let mut reloaded = prefilled(load(&options).0);
             reloaded
-                .generate(&generate, &mut |_| Flow::Continue)
+                .generate_with(&generate, |_| ControlFlow::Continue(()))
                 .unwrap();
             assert_eq!(reloaded.tokens(), reference.tokens(), "bursts of {burst}");
         }
@@ -123,11 +115,7 @@ fn device_loss_is_reported_in_any_thread_order() {
         for round in 0..20 {
             let (model, gpu) = load(&options);
             let mut session = prefilled(model);
-            let generate = GenerateOptions {
-                burst: 1 + 3 * (round % 2),
-                ignore_stops: true,
-                ..greedy(80)
-            };
+            let generate = greedy(80).burst(1 + 3 * (round % 2)).ignore_stops(true);
             lose_at_second_token(&mut session, &gpu, &generate);
         }
     }
@@ -138,16 +126,13 @@ fn device_loss_by_another_thread_ends_a_generation() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = prefilled(model);
-        let endless = GenerateOptions {
-            overflow: tabla::Overflow::Shift { keep: 4 },
-            ..greedy(0)
-        };
+        let endless = greedy(0).overflow(tabla::Overflow::Shift { keep: 4 });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
                 gpu.destroy();
             });
-            lost(session.generate(&endless, &mut |_| Flow::Continue));
+            lost(session.generate_with(&endless, |_| ControlFlow::Continue(())));
         });
         all_lost(&mut session);
     }
@@ -164,7 +149,7 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
         let mut session = Session::new(model);
         let mut rows = vec![0.0; 2 * session.facts().dim as usize];
         let texts = ["once", "upon a time"];
-        lost(session.embed(&texts, &MEAN, &mut rows, &mut |_, _| gpu.destroy()));
+        lost(session.embed(&texts, &mean(), &mut rows, &mut |_, _| gpu.destroy()));
 
         let (model, gpu) = load(&options);
         let session = || {
@@ -176,15 +161,15 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
         let generate = greedy(0);
         let mut answers: Vec<_> = sessions
             .iter_mut()
-            .map(|s| s.answer(&generate).unwrap())
+            .map(|s| s.generate(&generate).unwrap())
             .collect();
         answers
             .iter_mut()
-            .for_each(|a| assert!(a.next().unwrap().is_some()));
+            .for_each(|a| assert!(a.next_piece().unwrap().is_some()));
         gpu.destroy();
         for answer in &mut answers {
             let error = loop {
-                match answer.next() {
+                match answer.next_piece() {
                     Ok(piece) => assert!(piece.is_some(), "ends with an error"),
                     Err(error) => break error,
                 }

@@ -41,9 +41,9 @@ use samplers::{
 };
 use sampling::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
 use std::io::Write as _;
+use tabla::ErrorKind;
 use tabla::device::{GpuFeatures, KernelVariant, Replay};
-use tabla::error::ErrorKind;
-use tabla::exec::gpu::{self, Device, Options};
+use tabla::exec::gpu::{self, Device, DeviceOptions};
 use types::{types, types_shortly};
 
 /// A check returns its maximum error, relative to the largest element of the result.
@@ -119,18 +119,14 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// Returns options for any adapter, with the kernel variants that compute in f32.
-fn software() -> Options {
-    Options {
-        allow_software: true,
-        variants: Some(
-            KernelVariant::ALL
-                .iter()
-                .copied()
-                .filter(|f| f.exact())
-                .collect(),
-        ),
-        ..Options::default()
-    }
+fn software() -> DeviceOptions {
+    DeviceOptions::default().allow_software(true).variants(
+        KernelVariant::ALL
+            .iter()
+            .copied()
+            .filter(|f| f.exact())
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn log(line: std::fmt::Arguments<'_>) {
@@ -138,10 +134,10 @@ fn log(line: std::fmt::Arguments<'_>) {
 }
 
 /// Opens a device per replay mode that the adapter supports; empty, with a message, without an adapter.
-fn devices(options: &Options, cases: usize) -> Vec<Device> {
+fn devices(options: &DeviceOptions, cases: usize) -> Vec<Device> {
     let open = |replay| {
         let options = options.clone();
-        gpu::open(&Options { replay, ..options })
+        gpu::open(&options.replay(replay))
     };
     let Some(encoded) = open(Replay::Encoded).expect("open the device") else {
         let required = std::env::var("TABLA_REQUIRE_GPU").is_ok_and(|v| v == "1");
@@ -166,7 +162,7 @@ fn device(cases: usize) -> Option<Device> {
 /// Runs checks on all devices; the errors must be the same with every replay mode.
 fn run_checks(devices: &[Device], checks: &[(&str, Check)]) {
     for profile in devices.iter().map(Device::profile) {
-        log(format_args!("{profile}, variants {:?}", profile.forms));
+        log(format_args!("{profile}, variants {:?}", profile.variants));
     }
     for (name, check) in checks {
         let errors: Vec<f64> = devices.iter().map(check).collect();
@@ -192,14 +188,10 @@ fn kernels_match_their_formulas() {
 
 #[test]
 fn base_kernels_run_within_webgpu_limits() {
-    let options = Options {
-        features: GpuFeatures::Baseline,
-        variants: Some(vec![]),
-        ..software()
-    };
+    let options = software().features(GpuFeatures::Baseline).variants(vec![]);
     let devices = devices(&options, 0);
     for profile in devices.iter().map(Device::profile) {
-        assert_eq!(profile.forms, []);
+        assert_eq!(profile.variants, []);
         assert_eq!(
             (profile.binding_bytes_max, profile.bindings_max),
             (128 << 20, 8)
@@ -231,15 +223,12 @@ fn each_kernel_variant_matches_its_formula() {
     let all = all.profile();
     for &variant in KernelVariant::ALL.iter().filter(|f| f.exact()) {
         let alone = vec![variant];
-        if !all.forms.contains(&variant) {
+        if !all.variants.contains(&variant) {
             log(format_args!(
                 "{variant:?}: SKIPPED, not supported by the adapter"
             ));
-        } else if all.forms != alone {
-            let options = Options {
-                variants: Some(alone),
-                ..software()
-            };
+        } else if all.variants != alone {
+            let options = software().variants(alone);
             let device = devices(&options, 0).pop().expect("the same adapter");
             let attention = |(name, _): &&(&str, Check)| name.starts_with("atten");
             let checks = CHECKS
@@ -259,14 +248,11 @@ fn inexact_variants_match_f32_on_representable_activations() {
         .copied()
         .filter(|variant| !variant.exact());
     for variant in inexact {
-        let options = Options {
-            variants: Some(vec![variant]),
-            ..software()
-        };
+        let options = software().variants(vec![variant]);
         let Some(device) = devices(&options, 5).pop() else {
             return;
         };
-        if device.profile().forms != [variant] {
+        if device.profile().variants != [variant] {
             log(format_args!(
                 "{variant:?}: SKIPPED, not supported by the adapter"
             ));

@@ -1,7 +1,7 @@
 //! Tests of the memory bandwidth probe.
 
 use super::{device, log};
-use tabla::error::ErrorKind;
+use tabla::ErrorKind;
 use tabla::exec::gpu::Probe;
 
 #[test]

@@ -1,11 +1,12 @@
 //! Tests of the sampling operations against their formulas in f64.
 
-use super::fixture::{Fixture, assert_close, floats, live, random, shape, wide};
+use super::fixture::{Fixture, active_rows, assert_close, floats, random, shape, wide};
 use tabla::exec::gpu::Device;
-use tabla::exec::state::{FULL, ROWS_OFFSET, Row, SAMPLER_OFF, STOPPED, Sampler, State};
+use tabla::exec::state::{FULL, ROWS_OFFSET, SAMPLER_OFF, STOPPED};
 use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
+use tabla::op::params::{Row, Sampler, State};
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::BufferId;
 
@@ -39,7 +40,7 @@ pub(super) fn filtered(
     };
     change(&mut sampler);
     fixture.sampler(0, &sampler);
-    fixture.state(live(1), &[(0, 3)]);
+    fixture.state(active_rows(1), &[(0, 3)]);
     fixture.run_op(op);
     [wide(&x), wide(&fixture.get("s"))]
 }
@@ -172,7 +173,7 @@ pub(super) fn rows(device: &Device) -> f64 {
         let bytes = bytemuck::cast_slice(&history);
         fixture.executor.write(BufferId::History, 0, bytes).unwrap();
         (0..7).for_each(|sequence| fixture.sampler(sequence, &sampler(sequence)));
-        fixture.rows(live(tokens), rows);
+        fixture.rows(active_rows(tokens), rows);
         fixture.run();
         let ids: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("ids"));
         (fixture.get("s"), ids)
@@ -244,7 +245,7 @@ pub(super) fn penalize(device: &Device) -> f64 {
             ..SAMPLER_OFF
         };
         fixture.sampler(0, &sampler);
-        fixture.state(live(1), &[(0, position)]);
+        fixture.state(active_rows(1), &[(0, position)]);
         fixture.run_op(Op::Penalize);
         let end = position as usize + 1;
         let recent = &history[end - end.min(last as usize).min(1024)..end];
@@ -279,11 +280,11 @@ pub(super) fn argmax(device: &Device) -> f64 {
     ];
     for (x, expected) in picks {
         let mut fixture = greedy(device, x);
-        fixture.state(live(1), &[(9, 6)]);
+        fixture.state(active_rows(1), &[(9, 6)]);
         fixture.run();
         let (state, row) = fixture.state_now();
         assert_eq!((row.token, row.position), (expected, 7), "{x:?}");
-        assert_eq!((state.live, state.step, row.done), (1, 1, 0));
+        assert_eq!((state.active_rows, state.step, row.done), (1, 1, 0));
         let history: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("history"));
         assert_eq!(history[7], expected);
     }
@@ -291,7 +292,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
     let mut sampler = SAMPLER_OFF;
     (sampler.stops[1], sampler.stop_count) = (300, 1);
     fixture.sampler(0, &sampler);
-    fixture.state(live(1), &[(0, 0)]);
+    fixture.state(active_rows(1), &[(0, 0)]);
     fixture.run();
     assert_eq!(
         fixture.state_now().1.done,
@@ -300,15 +301,15 @@ pub(super) fn argmax(device: &Device) -> f64 {
     );
     sampler.stop_count = 2;
     fixture.sampler(0, &sampler);
-    fixture.state(live(1), &[(0, 0)]);
+    fixture.state(active_rows(1), &[(0, 0)]);
     fixture.run();
     let (state, row) = fixture.state_now();
-    assert_eq!((row.done, state.live), (STOPPED, 0));
+    assert_eq!((row.done, state.active_rows), (STOPPED, 0));
     fixture.sampler(0, &SAMPLER_OFF);
-    fixture.state(live(1), &[(0, 511)]);
+    fixture.state(active_rows(1), &[(0, 511)]);
     fixture.run();
     let (state, row) = fixture.state_now();
-    assert_eq!((row.done, state.live, row.position), (FULL, 0, 512));
+    assert_eq!((row.done, state.active_rows, row.position), (FULL, 0, 512));
     0.0
 }
 
@@ -355,9 +356,9 @@ pub(super) fn advance(device: &Device) -> f64 {
     fixture.put("scores", &logits);
     let rows: Vec<Row> = (0..tokens).map(|t| elsewhere(t, tokens)).collect();
     let state = State {
-        live: LIVE,
+        active_rows: LIVE,
         context: 8,
-        ..live(1)
+        ..active_rows(1)
     };
     for t in 0..tokens {
         let next = u32::from(!STOPPING.contains(&t));
@@ -390,13 +391,17 @@ pub(super) fn advance(device: &Device) -> f64 {
         };
         let next = (expected[t], before.position + 1, done);
         assert_eq!((row.token, row.position, row.done), next, "row {t}");
-        assert_eq!(at < actual.live as usize, done == 0, "row {t} is at {at}");
+        assert_eq!(
+            at < actual.active_rows as usize,
+            done == 0,
+            "row {t} is at {at}"
+        );
         ended += u32::from(done != 0);
         if row.position < 8 {
             history[row.sequence as usize * 8 + row.position as usize] = expected[t];
         }
     }
-    assert_eq!((actual.live, actual.step), (LIVE - ended, 1));
+    assert_eq!((actual.active_rows, actual.step), (LIVE - ended, 1));
     let history: &[u8] = bytemuck::cast_slice(&history);
     assert_eq!(fixture.bytes("history"), history);
     0.0

@@ -1,6 +1,6 @@
 //! Tests that weights over the binding limit of a device, which are split, give the same bits.
 
-use super::fixture::{Fixture, Weight, floats, live, shape};
+use super::fixture::{Fixture, Weight, active_rows, floats, shape};
 use super::types::matrix;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
@@ -130,7 +130,7 @@ fn results(
         _ => (Op::Gemm, Op::GemmAdd, Op::GroupedGemm),
     };
     let ids: Vec<_> = (0..tokens).map(|t| (3 * t % (ROWS + 9), 5 * t)).collect();
-    fixture.state(live(tokens), &ids);
+    fixture.state(active_rows(tokens), &ids);
     let mut results = Vec::new();
     for (op, name, set) in [
         (one, "y", &[("x", COLS)][..]),

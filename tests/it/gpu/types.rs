@@ -1,7 +1,7 @@
 //! Tests of weights of every storage type with kernels, against decode-then-multiply in f64.
 
 use super::fixture::{
-    Fixture, UNTOUCHED, Weight, assert_close, integers, live, shape, wide, with_untouched,
+    Fixture, UNTOUCHED, Weight, active_rows, assert_close, integers, shape, wide, with_untouched,
 };
 use half::f16;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ fn product(
     let adds = matches!(fixture.table.cmds[at].kernel.op, Op::GemvAdd | Op::GemmAdd);
     let before = if adds { f64::from(UNTOUCHED) } else { 0.0 };
     let x = integers(at as u64, cols, tokens);
-    fixture.state(live(alive), &[]);
+    fixture.state(active_rows(alive), &[]);
     fixture.put(x_name, &x);
     fixture.put(y_name, &vec![UNTOUCHED; rows * tokens]);
     fixture.executor.run(0, (at..at + 1).into(), 1).unwrap();
@@ -183,7 +183,7 @@ fn of_experts(device: &Device, m: &Numbers) -> f64 {
         let (routes, _) = b.route(router, k, false);
         b.experts("y", w, x, routes);
     });
-    fixture.state(live(alive), &[]);
+    fixture.state(active_rows(alive), &[]);
     let ids: Vec<u32> = (0..tokens * k)
         .map(|i| [0, 0, 2, 0, EXPERTS][i as usize % 5])
         .collect();
@@ -258,7 +258,7 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
     .enumerate()
     {
         // Commands share memory, so all inputs are rewritten.
-        fixture.state(live(1), &[]);
+        fixture.state(active_rows(1), &[]);
         match at {
             0 => fixture.put("x", &x),
             _ => [("gate", &factors), ("up", &x)]
@@ -280,7 +280,7 @@ fn fused_products(device: &Device, m: &Numbers) -> f64 {
 fn look_up(fixture: &mut Fixture, m: &Numbers, tokens: u32) -> f64 {
     let (rows, cols) = (m.weight.rows, m.weight.cols as usize);
     let ids: Vec<_> = (0..tokens).map(|t| ((5 * t + 3) % (rows + 1), 0)).collect();
-    fixture.state(live(tokens), &ids);
+    fixture.state(active_rows(tokens), &ids);
     fixture.run_op(Op::Embed);
     let zeros = vec![0.0; cols];
     let row = |&(id, _): &(u32, u32)| {

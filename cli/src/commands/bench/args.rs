@@ -2,7 +2,7 @@
 
 use crate::args::{DeviceArgs, ModelArg};
 use clap::{Args, ValueEnum};
-use tabla::SEQUENCES_MAX;
+use tabla::load::SEQUENCES_MAX;
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]

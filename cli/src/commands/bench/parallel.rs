@@ -7,7 +7,7 @@ use crate::commands::common::probe::Probe;
 use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::time::Instant;
-use tabla::op::pages::PAGE;
+use tabla::op::params::PAGE;
 use tabla::{GenerateOptions, Sampling, Session};
 
 /// Runs the tests of `-npl`; repetitions take turns, as for one sequence.
@@ -84,19 +84,19 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
         |sessions: &[Session]| sessions.iter().map(Session::computed_tokens).sum::<u64>();
     let before = computed(sessions);
     let start = Instant::now();
-    let options = GenerateOptions {
-        sampling: Sampling::GREEDY,
-        max_tokens: test.generate,
-        ignore_stops: true,
-        ..GenerateOptions::default()
-    };
-    let answers = sessions.iter_mut().map(|session| session.answer(&options));
+    let options = GenerateOptions::default()
+        .sampling(Sampling::GREEDY)
+        .max_tokens(test.generate)
+        .ignore_stops(true);
+    let answers = sessions
+        .iter_mut()
+        .map(|session| session.generate(&options));
     let mut answers = answers.collect::<tabla::Result<Vec<_>>>()?;
     // Takes one token of each sequence in turn, as the scheduler computes them in one batch.
     while !answers.is_empty() {
         let mut active = Vec::with_capacity(answers.len());
         for mut answer in answers {
-            if answer.next()?.is_some() {
+            if answer.next_piece()?.is_some() {
                 active.push(answer);
             }
         }

@@ -14,8 +14,9 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use serde_json::{Map, Value, json};
 use std::time::{Instant, SystemTime};
+use tabla::device::{DeviceKind, Profile};
 use tabla::exec::cpu::{self, Peak};
-use tabla::{DeviceKind, Facts, GenerateOptions, Profile, Sampling, Session, Source};
+use tabla::{Facts, GenerateOptions, Sampling, Session, Source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut tests = Test::all(args);
@@ -200,13 +201,11 @@ impl Test {
             let seconds = start.elapsed().as_secs_f64();
             return Ok((seconds, None, session.computed_tokens()));
         }
-        let generate = GenerateOptions {
-            sampling: Sampling::GREEDY,
-            max_tokens: self.generate,
-            ignore_stops: true,
-            ..GenerateOptions::default()
-        };
-        let stats = session.generate(&generate, &mut |_| tabla::Flow::Continue)?;
+        let generate = GenerateOptions::default()
+            .sampling(Sampling::GREEDY)
+            .max_tokens(self.generate)
+            .ignore_stops(true);
+        let stats = session.generate_with(&generate, |_| std::ops::ControlFlow::Continue(()))?;
         if stats.tokens != self.generate {
             let (generated, expected) = (stats.tokens, self.generate);
             return Err(Failure::new(format!(

@@ -22,7 +22,7 @@ use reply::Reply;
 use serde_json::{Map, Value};
 use std::path::Path;
 use tabla::text::{BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice};
-use tabla::{Finish, GenerateOptions, LoadOptions, Overflow, Session};
+use tabla::{Finish, GenerateOptions, Overflow, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -72,11 +72,11 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         terminal::note
     };
     let source = args.model.source(report_line)?;
-    let options = LoadOptions {
-        samplers: args.sampling.samplers(),
-        steps: args.speculation.steps(),
-        ..args.device.options(args.context.tokens())?
-    };
+    let options = args
+        .device
+        .options(args.context.tokens())?
+        .samplers(args.sampling.samplers())
+        .steps(args.speculation.steps());
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
         loaded.print_notes(&source);
@@ -90,13 +90,13 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
-        generate: GenerateOptions {
-            max_tokens: u32::try_from(args.n_predict).unwrap_or(0),
-            overflow: args.overflow.overflow(),
-            grammar,
-            speculate,
-            ..args.sampling.generate()
-        },
+        generate: args
+            .sampling
+            .generate()
+            .max_tokens(u32::try_from(args.n_predict).unwrap_or(0))
+            .overflow(args.overflow.overflow())
+            .grammar(grammar)
+            .speculate(speculate),
         messages: Messages::default(),
         report_line,
     };
@@ -137,10 +137,9 @@ fn template(option: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
         }
         None => None,
     };
-    let choice = TemplateChoice {
-        template: text.as_deref().or(option),
-        tools: false,
-    };
+    let choice = TemplateChoice::default()
+        .template(text.as_deref().or(option))
+        .tools(false);
     Ok(templates.choose(&choice, session.tokenizer())?)
 }
 
@@ -221,10 +220,7 @@ impl Chat<'_> {
                 self.messages = Messages::load(&path)?;
                 if self.messages.has_turns() {
                     // Messages that the template rejects are an error now, not with the next message.
-                    let conversation = Conversation {
-                        add_generation_prompt: false,
-                        ..self.conversation()
-                    };
+                    let conversation = self.conversation().add_generation_prompt(false);
                     self.template.render(&conversation)?;
                 }
                 self.report_file("loaded", &path);
@@ -245,10 +241,7 @@ impl Chat<'_> {
 
     /// Returns the input of the template.
     fn conversation(&self) -> Conversation<'_> {
-        Conversation {
-            variables: self.variables,
-            ..Conversation::new(self.messages.all())
-        }
+        Conversation::new(self.messages.all()).variables(self.variables)
     }
 
     /// Generates a response to the last message. Tokens that the session has already computed for a
@@ -278,7 +271,7 @@ impl Chat<'_> {
         let mut reply = Reply::new(&self.format, model.tokenizer(), &prompt);
         let stats = self
             .session
-            .generate(&self.generate, &mut |piece| reply.push(piece));
+            .generate_with(&self.generate, |piece| reply.push(piece));
         let (answer, stats) = reply.finish(stats)?;
         self.messages.push_assistant(&answer);
         Ok(stats.finish)

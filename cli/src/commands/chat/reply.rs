@@ -3,8 +3,9 @@
 use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
 use crate::output::terminal::{self, DIM, PLAIN};
+use std::ops::ControlFlow;
 use tabla::text::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, Tokenizer};
-use tabla::{Flow, Piece, Stats};
+use tabla::{Piece, Stats};
 
 /// Escape sequence and blank line between dim reasoning and content.
 const REASONING_END: &str = "\x1b[0m\n\n";
@@ -47,7 +48,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Writes a generated piece.
-    pub(super) fn push(&mut self, piece: Piece<'_>) -> Flow {
+    pub(super) fn push(&mut self, piece: Piece<'_>) -> ControlFlow<()> {
         let format = self.stream.format();
         let text = format.token_text(self.tokenizer, piece.token, piece.text);
         let parts = self.stream.push(&text);
@@ -58,7 +59,7 @@ impl<'a> Reply<'a> {
         self.write_parts(parts)
     }
 
-    fn write_parts(&mut self, parts: Vec<MessageDelta>) -> Flow {
+    fn write_parts(&mut self, parts: Vec<MessageDelta>) -> ControlFlow<()> {
         for part in &parts {
             let (text, style) = match part {
                 MessageDelta::Content(text) => (text, Style::Content),
@@ -72,15 +73,15 @@ impl<'a> Reply<'a> {
                 _ => "",
             };
             self.style = style;
-            if self.writer.write_escape(escape) == Flow::Stop
-                || self.writer.write_text(text) == Flow::Stop
+            if self.writer.write_escape(escape) == ControlFlow::Break(())
+                || self.writer.write_text(text) == ControlFlow::Break(())
             {
                 self.collect(parts);
-                return Flow::Stop;
+                return ControlFlow::Break(());
             }
         }
         self.collect(parts);
-        Flow::Continue
+        ControlFlow::Continue(())
     }
 
     fn collect(&mut self, parts: Vec<MessageDelta>) {
@@ -99,13 +100,14 @@ impl<'a> Reply<'a> {
         stats: tabla::Result<Stats>,
     ) -> Result<(AssistantMessage, Stats), Failure> {
         let parts = self.stream.finish();
+        // `finish` of the writer returns a failure of these writes.
         if self.style == Style::Raw {
             self.collect(parts);
         } else {
-            self.write_parts(parts);
+            let _ = self.write_parts(parts);
         }
         if self.style == Style::Reasoning {
-            self.writer.write_escape(PLAIN);
+            let _ = self.writer.write_escape(PLAIN);
         }
         let stats = self.writer.finish(stats)?;
         if !terminal::stdout_is_terminal() {

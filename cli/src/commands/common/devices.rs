@@ -1,7 +1,8 @@
 //! The device of a loaded model.
 
+use tabla::device::{DeviceKind, Profile};
 use tabla::exec::cpu;
-use tabla::{DeviceKind, LoadOptions, Profile};
+use tabla::load::LoadOptions;
 
 /// Returns the backend name of llama-bench.
 pub(crate) fn backend(profile: &Profile) -> String {
@@ -15,11 +16,9 @@ pub(crate) fn backend(profile: &Profile) -> String {
 }
 
 /// Returns the options of the CPU that a model was loaded to.
-pub(crate) fn cpu_options(options: &LoadOptions, profile: &Profile) -> cpu::Options {
-    cpu::Options {
-        threads: profile.threads,
-        level: options.level,
-        precision: options.precision,
-        ..cpu::Options::default()
-    }
+pub(crate) fn cpu_options(options: &LoadOptions, profile: &Profile) -> cpu::LinkOptions {
+    cpu::LinkOptions::default()
+        .threads(profile.threads)
+        .level(options.level)
+        .precision(options.precision)
 }

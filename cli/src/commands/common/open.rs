@@ -5,7 +5,9 @@ use crate::output::Failure;
 use crate::output::terminal::{self, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tabla::{Facts, LoadOptions, Model, Profile, STAGES, Source, SpeculateOptions, Tuned};
+use tabla::device::Profile;
+use tabla::load::{LoadOptions, STAGES};
+use tabla::{Facts, Model, Source, SpeculateOptions, Tuned};
 
 /// A loaded model.
 pub(crate) struct LoadedModel {
@@ -18,9 +20,12 @@ pub(crate) struct LoadedModel {
 pub(crate) fn model(source: &Source, options: &LoadOptions) -> Result<LoadedModel, Failure> {
     let start = Instant::now();
     let bar = Progress::new(&format!("loading {}", source_name(source)), STAGES.into());
-    let model = tabla::load(source, options, &mut |progress| {
-        bar.set_position(progress.ended.into());
-    })?;
+    let model = Model::builder(source.clone())
+        .options(options.clone())
+        .on_progress(|progress| {
+            bar.set_position(progress.ended.into());
+        })
+        .load()?;
     drop(bar);
     let profile = model.profile().clone();
     Ok(LoadedModel {

@@ -5,9 +5,11 @@ use crate::output::Failure;
 use crate::output::terminal;
 use memmap2::MmapMut;
 use std::time::Instant;
+use tabla::ErrorKind;
+use tabla::device::{DeviceKind, Profile};
 use tabla::exec::cpu::{self, Level};
 use tabla::exec::gpu;
-use tabla::{DeviceKind, ErrorKind, LoadOptions, Profile};
+use tabla::load::LoadOptions;
 
 /// Minimum size of the buffer in bytes.
 const BUFFER_BYTES_MIN: u64 = 512 << 20;
@@ -36,12 +38,12 @@ impl Probe {
         let memory = match profile.kind {
             DeviceKind::Cpu => Memory::Cpu(Buffer::new(profile.threads, profile.cache_bytes)?),
             DeviceKind::Gpu => {
-                let device = gpu::open(&gpu::Options {
-                    adapter: options.adapter.clone(),
-                    allow_software: true,
-                    variants: Some(Vec::new()),
-                    ..gpu::Options::default()
-                })?;
+                let device = gpu::open(
+                    &gpu::DeviceOptions::default()
+                        .adapter(options.adapter.clone())
+                        .allow_software(true)
+                        .variants(Vec::new()),
+                )?;
                 let device =
                     device.ok_or_else(|| Failure::new("the GPU is no longer available"))?;
                 match gpu::Probe::new(&device) {

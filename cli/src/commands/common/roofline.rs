@@ -4,13 +4,14 @@
 use crate::output::Failure;
 use crate::output::terminal;
 use serde_json::{Value, json};
+use tabla::Session;
+use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::CommandTiming;
 use tabla::exec::cpu::Peak;
 use tabla::op::list::Op;
 use tabla::op::operands::WEIGHT;
 use tabla::op::table::{BufferId, DispatchCmd, Table};
-use tabla::{Precision, Session};
 
 /// Tokens that a session computed while it was timed, and the context depth at their start.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,7 @@ impl Arithmetic {
     /// Returns int8 for quantized weights and bf16 for BF16 weights; f32 with exact precision.
     fn of(table: &Table, cmd: &DispatchCmd, precision: Precision) -> Self {
         let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
-        let mut weights = slots.filter(|info| matches!(info.place, BufferId::Weight(..)));
+        let mut weights = slots.filter(|info| matches!(info.buffer, BufferId::Weight(..)));
         let fast = precision == Precision::Fast;
         match (cmd.kernel.op, weights.next().map(|info| info.dtype)) {
             (Op::BitMat | Op::BitMatAdd, _) => Self::Int8,
@@ -280,7 +281,7 @@ pub(crate) fn work(
         depth + (tokens + 1.0) / 2.0,
     );
     let slots = || cmd.slots().iter().map(|slot| table.slot(*slot));
-    let cached = || slots().filter(|s| matches!(s.place, BufferId::Keys(_) | BufferId::Values(_)));
+    let cached = || slots().filter(|s| matches!(s.buffer, BufferId::Keys(_) | BufferId::Values(_)));
     let cost = table.cost(cmd);
     let row_bytes = |bytes: u64, rows: u32| bytes as f64 / f64::from(rows.max(1));
     let bytes: f64 = match cmd.kernel.op {
@@ -296,12 +297,12 @@ pub(crate) fn work(
         }
         _ => {
             let others =
-                slots().filter(|s| !matches!(s.place, BufferId::Weight(..) | BufferId::State));
+                slots().filter(|s| !matches!(s.buffer, BufferId::Weight(..) | BufferId::State));
             cost.bytes as f64 - others.map(|s| s.bytes() as f64).sum::<f64>()
         }
     };
     // Commands with a row per token skip unused rows.
-    let rows = slots().any(|s| matches!(s.place, BufferId::Scratch(_)) && s.rows == table.tokens);
+    let rows = slots().any(|s| matches!(s.buffer, BufferId::Scratch(_)) && s.rows == table.tokens);
     let mut share = if rows {
         active / f64::from(table.tokens)
     } else {

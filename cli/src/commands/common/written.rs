@@ -6,8 +6,9 @@ use crate::output::terminal::{self, Progress};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::Path;
+use tabla::Source;
 use tabla::dtype::DType;
-use tabla::{ConversionReport, QuantMix, Source, TensorReport};
+use tabla::tools::{ConversionReport, QuantMix, TensorReport};
 
 /// Runs `work` with a progress bar, until Ctrl-C.
 pub(crate) fn with_bar<T>(

@@ -9,7 +9,6 @@ use crate::error::{Result, bail};
 use crate::op::table::{BufferId, Cmds, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +63,7 @@ pub struct Upload {
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Buffer.
-    pub place: BufferId,
+    pub buffer: BufferId,
     /// Offset of the first byte.
     pub offset: usize,
     /// Number of bytes.
@@ -73,9 +72,9 @@ pub struct Span {
 
 impl Span {
     /// Creates the range of `bytes` bytes at `offset`.
-    pub fn new(place: BufferId, offset: usize, bytes: usize) -> Self {
+    pub fn new(buffer: BufferId, offset: usize, bytes: usize) -> Self {
         Self {
-            place,
+            buffer,
             offset,
             bytes,
         }
@@ -174,12 +173,6 @@ pub trait Executor: Send {
         None
     }
 
-    /// Returns the underlying device object, for tests of device loss.
-    #[doc(hidden)]
-    fn device(&self) -> Option<&dyn Any> {
-        None
-    }
-
     /// Replays `cmds` of a table `times` times, without waiting for the device.
     ///
     /// # Errors
@@ -192,14 +185,14 @@ pub trait Executor: Send {
     /// # Errors
     ///
     /// `Argument` for a buffer that no table uses or a range out of bounds.
-    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()>;
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()>;
 
     /// Reads bytes of a buffer, ordered after the last run.
     ///
     /// # Errors
     ///
     /// Those of `write`, and `Device` or `DeviceLost`.
-    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Copies bytes within a buffer, ordered after the last run and before the next one. The ranges
     /// must not overlap.
@@ -207,7 +200,7 @@ pub trait Executor: Send {
     /// # Errors
     ///
     /// Those of `write`, and `Argument` for overlapping ranges.
-    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()>;
+    fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()>;
 
     /// Starts a copy of the concatenated spans to the host, ordered after the last run, without
     /// waiting for it.
@@ -236,5 +229,5 @@ pub trait Executor: Send {
     fn end_timing(&mut self);
 
     /// Returns the timings of the commands of a table; empty if timing was never started.
-    fn laps(&self, table: usize) -> &[CommandTiming];
+    fn command_timings(&self, table: usize) -> &[CommandTiming];
 }

@@ -1,6 +1,6 @@
-//! Host view of the step state: `State` as the shaders declare it, followed by the rows.
+//! Layout of the step state: [`State`] as the shaders declare it, followed by the rows.
 
-pub use crate::op::params::{Bias, LogProbs, Row, Sampler, State};
+use crate::op::params::{Row, Sampler, State};
 use crate::op::sampling::for_each_sampling_parameter;
 
 /// [`Row::done`]: the row is active.

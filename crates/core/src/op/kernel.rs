@@ -1,6 +1,6 @@
 //! Kernel identifiers and tile sizes.
 
-pub use super::kernel_row::Kernels;
+use super::kernel_row::Kernels;
 use super::list::Op;
 use super::params::KERNELS;
 use crate::device::KernelVariant;
@@ -14,31 +14,35 @@ pub struct KernelId {
     /// Storage type, if the operation has one kernel per type.
     pub dtype: Option<DType>,
     /// Kernel variant; `None` for the default kernel.
-    pub form: Option<KernelVariant>,
+    pub variant: Option<KernelVariant>,
 }
 
 impl KernelId {
     /// Returns the kernels of an operation for a storage type: the default, then the variants in
-    /// `forms`, the preferred last.
+    /// `variants`, the preferred last.
     pub fn all(
         op: Op,
         dtype: Option<DType>,
-        forms: &[KernelVariant],
+        variants: &[KernelVariant],
     ) -> impl DoubleEndedIterator<Item = Self> {
         let rows = KERNELS.iter().filter(move |row| row.has(op, dtype));
-        let form = move |row: &Kernels| match row.form {
+        let variant = move |row: &Kernels| match row.variant {
             None => Some(None),
-            Some(name) => forms.iter().find(|f| f.name() == name).copied().map(Some),
+            Some(name) => variants
+                .iter()
+                .find(|f| f.name() == name)
+                .copied()
+                .map(Some),
         };
-        rows.filter_map(form)
-            .map(move |form| Self { op, dtype, form })
+        rows.filter_map(variant)
+            .map(move |variant| Self { op, dtype, variant })
     }
 
     /// Returns the storage types that an operation has kernels for; empty if one kernel serves all.
     pub fn dtypes(op: Op) -> impl Iterator<Item = DType> {
         let plain = KERNELS
             .iter()
-            .filter(move |row| row.op == op && row.form.is_none());
+            .filter(move |row| row.op == op && row.variant.is_none());
         plain.flat_map(|row| row.dtypes.iter().filter_map(|name| DType::from_name(name)))
     }
 
@@ -47,7 +51,7 @@ impl KernelId {
         let mut name = self.op.name().to_string();
         for (mark, part) in [
             ('_', self.dtype.map(DType::name)),
-            ('.', self.form.map(KernelVariant::name)),
+            ('.', self.variant.map(KernelVariant::name)),
         ] {
             if let Some(part) = part {
                 name.push(mark);
@@ -63,10 +67,10 @@ impl KernelId {
     ///
     /// If the kernel does not exist.
     pub fn tile(self) -> [u32; 2] {
-        let form = self.form.map(KernelVariant::name);
+        let variant = self.variant.map(KernelVariant::name);
         let row = KERNELS
             .iter()
-            .find(|row| row.has(self.op, self.dtype) && row.form == form);
+            .find(|row| row.has(self.op, self.dtype) && row.variant == variant);
         let row = row.unwrap_or_else(|| panic!("kernel {} does not exist", self.name()));
         [row.units, row.tokens]
     }
@@ -79,7 +83,7 @@ mod tests {
     #[test]
     fn all_operations_have_default_kernels() {
         for op in Op::ALL {
-            let plain = |row: &&Kernels| row.op == *op && row.form.is_none();
+            let plain = |row: &&Kernels| row.op == *op && row.variant.is_none();
             let row = KERNELS.iter().find(plain);
             let row = row.unwrap_or_else(|| panic!("{} has no shader", op.name()));
             for name in row.dtypes {
@@ -93,16 +97,18 @@ mod tests {
         let rank = |name: &str| {
             let known = KernelVariant::ALL
                 .iter()
-                .position(|form| form.name() == name);
+                .position(|variant| variant.name() == name);
             known.unwrap_or_else(|| panic!("unknown kernel variant {name}"))
         };
         for pair in KERNELS.windows(2).filter(|pair| pair[0].op == pair[1].op) {
-            let [a, b] = [&pair[0], &pair[1]].map(|row| row.form.map(rank));
+            let [a, b] = [&pair[0], &pair[1]].map(|row| row.variant.map(rank));
             assert!(a <= b, "{}: {:?} before {:?}", pair[0].op.name(), a, b);
         }
-        for form in KernelVariant::ALL {
-            let listed = KERNELS.iter().any(|row| row.form == Some(form.name()));
-            assert!(listed, "{}", form.name());
+        for variant in KernelVariant::ALL {
+            let listed = KERNELS
+                .iter()
+                .any(|row| row.variant == Some(variant.name()));
+            assert!(listed, "{}", variant.name());
         }
     }
 }

@@ -11,7 +11,7 @@ pub struct Kernels {
     pub op: Op,
     /// [`KernelVariant::name`](crate::device::KernelVariant::name); `None` for the default kernels,
     /// which run on every device.
-    pub form: Option<&'static str>,
+    pub variant: Option<&'static str>,
     /// [`DType::name`] of each storage type; empty if one kernel serves all.
     pub dtypes: &'static [&'static str],
     /// Work units (rows or elements) per workgroup.

@@ -6,7 +6,7 @@
 //! indices and `docs/OPS.md` are generated from the list; CPU kernels are selected by a match on
 //! the enum.
 //!
-//! Shapes: activations have `tokens` rows, of which the first `state.live` are active; W is `[rows,
+//! Shapes: activations have `tokens` rows, of which the first `state.active_rows` are active; W is `[rows,
 //! cols]`, row-major, in any storage type. All other operands are f32 unless noted.
 
 /// Passes all rows of the list to the macro `$each`.
@@ -100,7 +100,7 @@ macro_rules! for_each_op {
             GroupedGemm = grouped_gemm(w: read, x: read, tiles: read, y: write, state: read);
             /// `y[t, i] += sum_s w[t, s] x[t, s, i]`
             Combine = combine(x: read, w: read, y: update, state: read);
-            /// `y[0, :] = x[live - 1, :]`
+            /// `y[0, :] = x[active_rows - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
             /// `y[t, i] = x[t, i] + bias(i)`; -inf if `i` is a stop token and the position is
             /// before `stop_from`

@@ -37,7 +37,7 @@ impl Table {
     /// Returns the cost of a command.
     pub fn cost(&self, cmd: &DispatchCmd) -> Cost {
         let size = |slot: Slot| self.slot(slot).bytes();
-        let state = |slot: &Slot| self.slot(*slot).place == BufferId::State;
+        let state = |slot: &Slot| self.slot(*slot).buffer == BufferId::State;
         let counted = cmd.slots().iter().filter(|s| !state(s));
         let all: u64 = counted.map(|&s| size(s)).sum();
         let elements = |slot: usize| {
@@ -175,7 +175,7 @@ impl Table {
     pub fn line(&self, at: usize) -> String {
         let cmd = &self.cmds[at];
         let slots = cmd.slots().iter().map(|slot| self.slot(*slot));
-        let weights = slots.filter(|info| matches!(info.place, BufferId::Weight(..)));
+        let weights = slots.filter(|info| matches!(info.buffer, BufferId::Weight(..)));
         let shapes: Vec<String> = weights
             .map(|info| format!("{}x{}", info.rows, info.cols))
             .collect();
@@ -208,7 +208,7 @@ impl Table {
                 "name": info.name,
                 "dtype": info.dtype.name(),
                 "shape": [info.rows, info.cols],
-                "place": place(info.place),
+                "place": buffer_name(info.buffer),
                 "bytes": info.bytes(),
             })
         });
@@ -234,7 +234,9 @@ impl Table {
         let operands = cmd.kernel.op.operands().iter().zip(cmd.slots());
         let read = operands.filter(|(o, _)| o.access == Access::Read);
         let names = read.map(|(_, slot)| self.slot(*slot));
-        let names = names.filter(|info| info.place != BufferId::State).map(name);
+        let names = names
+            .filter(|info| info.buffer != BufferId::State)
+            .map(name);
         names.collect::<Vec<_>>().join(", ")
     }
 
@@ -251,8 +253,8 @@ impl Table {
 }
 
 /// Returns the name of a buffer: `scratch 2`.
-fn place(place: BufferId) -> String {
-    match place {
+fn buffer_name(buffer: BufferId) -> String {
+    match buffer {
         BufferId::Weight(n, 0) => format!("weight {n}"),
         BufferId::Weight(n, first) => format!("weight {n} from row {first}"),
         BufferId::Constant(n) => format!("constant {n}"),
@@ -275,7 +277,7 @@ fn place(place: BufferId) -> String {
 
 /// Returns the name of a slot; for scratch slots with the buffer number.
 fn name(info: &SlotInfo) -> String {
-    match info.place {
+    match info.buffer {
         BufferId::Scratch(n) => format!("{}@{n}", info.name),
         _ => info.name.clone(),
     }

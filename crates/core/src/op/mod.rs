@@ -1,7 +1,7 @@
 //! Operations, tables of commands, and their listing.
 
 pub mod builder;
-pub mod kernel;
+mod kernel;
 mod kernel_row;
 pub mod list;
 pub mod listing;

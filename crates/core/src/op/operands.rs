@@ -51,8 +51,8 @@ for_each_op!(operands);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::kernel::KernelId;
     use crate::op::list::Op;
+    use crate::op::table::KernelId;
 
     fn names(op: Op) -> Vec<&'static str> {
         op.operands().iter().map(|operand| operand.name).collect()

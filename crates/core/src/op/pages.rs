@@ -1,6 +1,6 @@
 //! Layout of the paged KV cache.
 
-pub use super::params::PAGE;
+use super::params::PAGE;
 
 /// Layout of the KV cache in pages of [`PAGE`] positions.
 ///

@@ -98,7 +98,7 @@ pub struct SlotInfo {
     /// Number of elements per row.
     pub cols: u32,
     /// Buffer that backs the slot.
-    pub place: BufferId,
+    pub buffer: BufferId,
 }
 
 impl SlotInfo {
@@ -237,13 +237,13 @@ impl Table {
 
     /// Returns the problem size of a command with these operands.
     pub fn extent(&self, slots: &[Slot]) -> ProblemSize {
-        let is_weight = |info: &&SlotInfo| matches!(info.place, BufferId::Weight(..));
+        let is_weight = |info: &&SlotInfo| matches!(info.buffer, BufferId::Weight(..));
         let infos = || slots.iter().map(|slot| self.slot(*slot));
         let x = infos().find(|info| !is_weight(info));
         let weight = infos().find(is_weight).map(|w| [w.rows, w.cols]);
         ProblemSize {
             shape: weight.unwrap_or([1, x.map_or(0, |x| x.cols)]),
-            many: x.is_some_and(|x| x.rows > 1),
+            multiple_tokens: x.is_some_and(|x| x.rows > 1),
         }
     }
 
@@ -255,23 +255,23 @@ impl Table {
 
     /// Returns the size of all scratch buffers in bytes.
     pub fn arena_bytes(&self) -> u64 {
-        let places = places(std::slice::from_ref(self)).into_values();
-        let scratch = places.filter(|slot| matches!(slot.place, BufferId::Scratch(_)));
+        let buffers = buffers(std::slice::from_ref(self)).into_values();
+        let scratch = buffers.filter(|slot| matches!(slot.buffer, BufferId::Scratch(_)));
         scratch.map(SlotInfo::bytes).sum()
     }
 }
 
 /// Returns the buffers that the commands of these tables use, each with its largest slot.
-pub fn places(tables: &[Table]) -> BTreeMap<BufferId, &SlotInfo> {
-    let mut places: BTreeMap<BufferId, &SlotInfo> = BTreeMap::new();
+pub fn buffers(tables: &[Table]) -> BTreeMap<BufferId, &SlotInfo> {
+    let mut buffers: BTreeMap<BufferId, &SlotInfo> = BTreeMap::new();
     for table in tables {
         for slot in table.cmds.iter().flat_map(DispatchCmd::slots) {
             let slot = table.slot(*slot);
-            let largest = places.entry(slot.place).or_insert(slot);
+            let largest = buffers.entry(slot.buffer).or_insert(slot);
             if slot.bytes() > largest.bytes() {
                 *largest = slot;
             }
         }
     }
-    places
+    buffers
 }

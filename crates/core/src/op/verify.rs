@@ -102,12 +102,12 @@ fn check_command(
                 profile.binding_bytes_max
             );
         }
-        let scratch = matches!(info.place, BufferId::Scratch(_));
-        if scratch && operand.access != Access::Write && !written.contains(&info.place) {
+        let scratch = matches!(info.buffer, BufferId::Scratch(_));
+        if scratch && operand.access != Access::Write && !written.contains(&info.buffer) {
             bail!(Internal, "{} is read before it is written", info.name);
         }
         let twice = operands.iter().zip(cmd.slots()).filter(|(other, s)| {
-            table.slot(**s).place == info.place
+            table.slot(**s).buffer == info.buffer
                 && (other.access != Access::Read || operand.access != Access::Read)
         });
         if twice.count() > 1 {
@@ -117,7 +117,7 @@ fn check_command(
                 info.name
             );
         }
-        if matches!(info.place, BufferId::Weight(..) | BufferId::Constant(_))
+        if matches!(info.buffer, BufferId::Weight(..) | BufferId::Constant(_))
             && operand.access != Access::Read
         {
             bail!(
@@ -129,7 +129,7 @@ fn check_command(
     }
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
         if operand.access != Access::Read {
-            written.insert(table.slot(*slot).place);
+            written.insert(table.slot(*slot).buffer);
         }
     }
     Ok(())

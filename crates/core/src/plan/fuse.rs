@@ -54,8 +54,9 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
         _ => ([glu::AT.gate, glu::AT.up], glu::AT.y),
     };
     let ([a, b], to) = (read.map(|i| node.slots[i]), node.slots[y]);
-    let place = draft.slots[usize::from(to.0)].place;
-    if !matches!(place, BufferId::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to) {
+    let buffer = draft.slots[usize::from(to.0)].buffer;
+    if !matches!(buffer, BufferId::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to)
+    {
         return None;
     }
     let mut changed = false;

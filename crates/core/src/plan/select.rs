@@ -47,8 +47,8 @@ fn stages(
 }
 
 /// Returns whether a kernel variant supports the shape of a command.
-fn suits(form: KernelVariant, node: &Node) -> bool {
-    match (form, node.op) {
+fn suits(variant: KernelVariant, node: &Node) -> bool {
+    match (variant, node.op) {
         (KernelVariant::Tile, Op::Attention) => {
             let p: attention::Params = bytemuck::pod_read_unaligned(&node.params);
             p.tokens > 1 && p.head_dim.is_multiple_of(8) && p.head_dim <= 512
@@ -61,18 +61,21 @@ fn suits(form: KernelVariant, node: &Node) -> bool {
 /// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
 /// the kernel of the preferred variant.
 fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
-    let forms = profile.forms.iter().filter(|form| suits(**form, node));
-    let forms: Vec<KernelVariant> = forms.copied().collect();
-    let all = || KernelId::all(node.op, node.dtype, &forms);
+    let variants = profile
+        .variants
+        .iter()
+        .filter(|variant| suits(**variant, node));
+    let variants: Vec<KernelVariant> = variants.copied().collect();
+    let all = || KernelId::all(node.op, node.dtype, &variants);
     let extent = table.extent(&node.slots);
     // Tuning does not measure decode batches; they use the same variants as one token.
     let measured = table.tokens == 1 || table.tokens > FEW_TOKENS;
-    let choices = profile
-        .choices
+    let tuned = profile
+        .tuned_kernels
         .iter()
-        .filter(|choice| measured && choice.extent == extent);
-    let choices: Vec<&TunedKernel> = choices.collect();
-    let chosen = |kernel: &KernelId| choices.iter().any(|c| c.kernel == kernel.name());
+        .filter(|kernel| measured && kernel.extent == extent);
+    let tuned: Vec<&TunedKernel> = tuned.collect();
+    let chosen = |kernel: &KernelId| tuned.iter().any(|c| c.kernel == kernel.name());
     all().find(chosen).or_else(|| all().next_back())
 }
 
@@ -169,14 +172,17 @@ mod tests {
     }
 
     /// Returns a device with these kernel variants and tuned kernels.
-    fn tuned(forms: &[KernelVariant], choices: &[(&str, [u32; 2], bool)]) -> Profile {
-        let choice = |&(kernel, shape, many): &(&str, _, _)| TunedKernel {
+    fn tuned(variants: &[KernelVariant], kernels: &[(&str, [u32; 2], bool)]) -> Profile {
+        let tuned_kernel = |&(kernel, shape, many): &(&str, _, _)| TunedKernel {
             kernel: kernel.to_string(),
-            extent: ProblemSize { shape, many },
+            extent: ProblemSize {
+                shape,
+                multiple_tokens: many,
+            },
         };
         Profile {
-            forms: forms.to_vec(),
-            choices: choices.iter().map(choice).collect(),
+            variants: variants.to_vec(),
+            tuned_kernels: kernels.iter().map(tuned_kernel).collect(),
             ..Profile::plain()
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn assign_buffers(draft: &mut Draft) {
         });
         buffers[buffer] = (last, buffers[buffer].1.max(bytes));
         let number = u32::try_from(buffer).expect("fewer buffers than slots");
-        draft.slots[i].place = BufferId::Scratch(number);
+        draft.slots[i].buffer = BufferId::Scratch(number);
     }
 }
 
@@ -38,7 +38,7 @@ fn live_ranges(draft: &Draft) -> Vec<Option<(usize, usize)>> {
     for (at, node) in draft.nodes.iter().enumerate() {
         for slot in &node.slots {
             let i = usize::from(slot.0);
-            if matches!(draft.slots[i].place, BufferId::Scratch(_)) {
+            if matches!(draft.slots[i].buffer, BufferId::Scratch(_)) {
                 let range = ranges[i].get_or_insert((at, at));
                 range.1 = at;
             }
@@ -97,7 +97,7 @@ mod tests {
         }
         let mut draft = b.finish().expect("the weights fit");
         assign_buffers(&mut draft);
-        let mut buffers: Vec<_> = draft.slots.iter().map(|s| s.place).collect();
+        let mut buffers: Vec<_> = draft.slots.iter().map(|s| s.buffer).collect();
         buffers.retain(|p| matches!(p, BufferId::Scratch(_)));
         assert_eq!(buffers.len(), 6);
         buffers.sort();

@@ -60,7 +60,7 @@ fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Sl
         _ => return None,
     };
     let info = |slot: &Slot| &draft.slots[usize::from(slot.0)];
-    let weight = |slot: &Slot| matches!(info(slot).place, BufferId::Weight(..));
+    let weight = |slot: &Slot| matches!(info(slot).buffer, BufferId::Weight(..));
     let slot = *node.slots.iter().find(|slot| weight(slot))?;
     let w = info(&slot);
     let fits = |rows| (profile.weight_bytes)(w.dtype, rows, w.cols) <= profile.binding_bytes_max;
@@ -83,7 +83,7 @@ fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Sl
 /// Splits a slot into parts of `rows` rows; the slot itself becomes the first part.
 fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
     let whole = draft.slots[usize::from(slot.0)].clone();
-    let BufferId::Weight(index, _) = whole.place else {
+    let BufferId::Weight(index, _) = whole.buffer else {
         bail!(
             Internal,
             "{}: cannot split a slot that is not a weight",
@@ -96,7 +96,7 @@ fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
         let info = SlotInfo {
             name: format!("{}[{first}..{}]", whole.name, first + rows),
             rows,
-            place: BufferId::Weight(index, first),
+            buffer: BufferId::Weight(index, first),
             ..whole.clone()
         };
         let slot = if first == 0 {

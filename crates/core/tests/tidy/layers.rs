@@ -106,10 +106,12 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
             found.push((at, "the crate root via super".to_string()));
         }
     }
-    // The exported macro belongs to the list of operations.
+    // Exported macros are at the crate root, and belong to the module that declares them.
     for (_, path) in &mut found {
-        if path == "for_each_op" {
-            *path = "op::for_each_op".to_string();
+        match path.as_str() {
+            "for_each_op" => *path = "op::for_each_op".to_string(),
+            "setters" => *path = "options::setters".to_string(),
+            _ => {}
         }
     }
     found

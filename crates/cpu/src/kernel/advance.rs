@@ -4,9 +4,10 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::exec::state::{FULL, ROWS_OFFSET, Row, STOPPED, Sampler, State};
+use tabla_core::exec::state::{FULL, ROWS_OFFSET, STOPPED};
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
+use tabla_core::op::params::{Row, Sampler, State};
 
 struct Advance;
 
@@ -14,7 +15,7 @@ impl Kernel for Advance {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let ids = bytemuck::cast_slice(args.bytes(AT.ids));
-        let live = args.live();
+        let live = args.active_rows();
         let samplers = args.samplers(AT.samplers);
         let mut history = args.open::<u32>(AT.history);
         let mut state = args.open::<u8>(AT.state);
@@ -57,7 +58,7 @@ pub fn advance(
             rows.swap(t, end);
         }
     }
-    state.live = u32::try_from(end).expect("at most the previous number");
+    state.active_rows = u32::try_from(end).expect("at most the previous number");
     state.step = state.step.wrapping_add(1);
 }
 

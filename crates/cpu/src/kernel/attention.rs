@@ -14,8 +14,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::state::Row;
 use tabla_core::op::operands::attention::{AT, COUNT};
+use tabla_core::op::params::Row;
 use tabla_core::op::params::attention::Params;
 
 /// Positions that a token sees: the last `window` positions, up to its own.
@@ -56,7 +56,7 @@ impl<C: CacheType> Kernel for Attention<C> {
         let sets = kv_heads / unit_kv_heads;
         let [width, size] = [head, attend::partial_len(head)].map(|n| unit_kv_heads * heads * n);
         let tile = attend::tile_tokens(heads);
-        let (q, live) = (args.f32s(AT.q), args.live());
+        let (q, live) = (args.f32s(AT.q), args.active_rows());
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));

@@ -4,8 +4,8 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::exec::state::Bias;
 use tabla_core::op::operands::bias::AT;
+use tabla_core::op::params::Bias;
 use tabla_core::op::params::bias::Params;
 
 /// Logits per unit.

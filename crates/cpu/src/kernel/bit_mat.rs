@@ -32,7 +32,7 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
         let (q, d): (&[i8], _) = (bytemuck::cast_slice(args.bytes(AT.q)), args.f32s(AT.d));
         let m = args.matrix(rows, cols);
         let unpack = args.unpack();
-        let (range, live) = (args.range(), args.live());
+        let (range, live) = (args.range(), args.active_rows());
         let mut y = args.open::<f32>(AT.y);
         let mut scratch = args.open::<i8>(COUNT);
         let mut chunk = Chunk::ZERO;

@@ -26,7 +26,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
         let (q, d) = (args.bytes(AT.q), args.f32s(AT.d));
         let bytes = digits::panel_bytes(p.cols as usize);
         let w = args.bytes(AT.w);
-        let (range, live) = (args.range(), args.live());
+        let (range, live) = (args.range(), args.active_rows());
         let mut y = args.open::<f32>(AT.y);
         let mut starts = args.open::<i32>(COUNT);
         let starts = starts.whole();

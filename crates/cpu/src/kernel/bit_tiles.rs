@@ -34,7 +34,7 @@ struct BitTiles<const ADD: bool>;
 impl<const ADD: bool> TileKernel for BitTiles<ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
-        let live = args.live();
+        let live = args.active_rows();
         let vectors = Avx512::from(s);
         if live <= GEMV_TOKENS_MAX as usize {
             return BitPanels::<ADD>::run(vectors, args);

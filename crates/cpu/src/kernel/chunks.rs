@@ -105,8 +105,8 @@ impl Kernel for ChunkMatmul {
         let m = args.matrix(rows, cols);
         let decode = args.decode();
         let mut chunk = [0.0; CHUNK];
-        for start in (0..args.live()).step_by(TOKENS) {
-            let tokens = TOKENS.min(args.live() - start);
+        for start in (0..args.active_rows()).step_by(TOKENS) {
+            let tokens = TOKENS.min(args.active_rows() - start);
             for r in range.clone() {
                 let mut acc = [s.splat(0.0); TOKENS];
                 for first in (0..cols).step_by(CHUNK) {

@@ -228,7 +228,7 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
             panels_at_once,
             ..
         } = args.codes();
-        let live = args.live();
+        let live = args.active_rows();
         let x = ActivationTiles::new(args.bytes(COUNT + 1), quantized);
         let mut scratch = args.open::<u8>(COUNT);
         let mut scratch = Scratch::open(scratch.whole(), panels_at_once, weights.buffer_bytes());
@@ -338,7 +338,7 @@ fn gemm_tile<S: Simd, C: Formats>(
     x: ActivationTiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let live = args.live();
+    let live = args.active_rows();
     #[cfg(target_arch = "x86_64")]
     let &QuantizedMatmul { amx, quantized, .. } = args.codes();
     for columns in column_spans(args.matmul().cols, COLUMNS) {

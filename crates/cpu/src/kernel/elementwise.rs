@@ -218,7 +218,7 @@ impl Kernel for LastRow {
         use operands::last_row::AT;
         let p: params::last_row::Params = args.params();
         let dim = p.dim as usize;
-        let x = &args.f32s(AT.x)[(args.live() - 1) * dim..][..dim];
+        let x = &args.f32s(AT.x)[(args.active_rows() - 1) * dim..][..dim];
         args.open::<f32>(AT.y).whole()[..dim].copy_from_slice(x);
     }
 }

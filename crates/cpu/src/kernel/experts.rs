@@ -26,7 +26,7 @@ impl Kernel for Experts {
         let p: Params = args.params();
         let matmul = ExpertMatmul::of(&args, [p.rows, p.cols, p.experts], [p.k, p.per_expert]);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
-        let ids = &ids[..args.live() * p.k as usize];
+        let ids = &ids[..args.active_rows() * p.k as usize];
         let mut y = args.open::<f32>(AT.y);
         let mut scratch = args.open::<u32>(COUNT);
         let order = &mut scratch.whole()[..ids.len()];

@@ -5,8 +5,8 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
-use tabla_core::exec::state::{Row, Sampler};
 use tabla_core::op::operands::top_k::{AT, COUNT};
+use tabla_core::op::params::{Row, Sampler};
 
 /// Shape of the rows: the first fields of every sampler's `Params`.
 #[repr(C)]

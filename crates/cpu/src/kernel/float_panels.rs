@@ -40,7 +40,7 @@ impl TileKernel for FloatPanels {
         let &MatmulShape {
             rows, cols, write, ..
         } = args.matmul();
-        let (live, range) = (args.live(), args.range());
+        let (live, range) = (args.active_rows(), args.range());
         let (w, x) = (args.bytes(AT.w), args.bytes(COUNT));
         let panel_bytes = FLOATS.panel_bytes(cols);
         let mut y = PanelOutput {

@@ -69,7 +69,7 @@ impl TileKernel for ArrangeBf16 {
         for unit in args.units() {
             let tile = out.unit(unit, shape.tile_bytes());
             let first = unit * shape.tile as usize;
-            let tokens = first..args.live().min(first + shape.tile as usize);
+            let tokens = first..args.active_rows().min(first + shape.tile as usize);
             if shape.tile == 1 || shape.format == ActivationFormat::Bf16Rows as u32 {
                 let lanes = shape.tile as usize;
                 for (lane, t) in tokens.enumerate() {
@@ -186,7 +186,7 @@ impl TileKernel for FloatTiles {
             lanes: if args.tokens() == 1 { 1 } else { TILE },
         };
         // A single pair of tiles stays in cache and is processed along all columns.
-        let single_pass = args.live() <= PAIR;
+        let single_pass = args.active_rows() <= PAIR;
         let span_steps = if single_pass {
             m.steps()
         } else {
@@ -194,8 +194,8 @@ impl TileKernel for FloatTiles {
         };
         let block = (ACTIVATIONS_BYTES / (span_steps * BLOCK_BYTES * 2)).max(1) * PAIR;
         let mut rest = [[0; ROW_BYTES]; PAIR];
-        for first in (0..args.live()).step_by(block) {
-            let tokens = first..args.live().min(first + block);
+        for first in (0..args.active_rows()).step_by(block) {
+            let tokens = first..args.active_rows().min(first + block);
             for step in (0..m.steps()).step_by(span_steps) {
                 let steps = step..m.steps().min(step + span_steps);
                 for r in range.clone().step_by(PAIR) {

@@ -79,7 +79,7 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
             cols,
             of: PhantomData,
         };
-        let (x, range, live) = (args.f32s(AT.x), args.range(), args.live());
+        let (x, range, live) = (args.f32s(AT.x), args.range(), args.active_rows());
         if live <= GEMV_TOKENS_MAX {
             let x = convert::<ROUND>(&x[..live * cols], scratch);
             gemv(s, (&w, range), (x, live), &mut sums);

@@ -68,7 +68,7 @@ struct Fused<X>(PhantomData<X>);
 impl<X: FusedInput> Kernel for Fused<X> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        if args.live() == 0 {
+        if args.active_rows() == 0 {
             return;
         }
         let &MatmulShape {

@@ -15,7 +15,7 @@ impl Kernel for GroupByExpert {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
-        let ids = &ids[..args.live() * p.k as usize];
+        let ids = &ids[..args.active_rows() * p.k as usize];
         let mut tiles = args.open::<u32>(AT.tiles);
         let mut scratch = args.open::<u32>(COUNT);
         let order = &mut scratch.whole()[..ids.len()];

@@ -6,8 +6,8 @@ use super::softmax::Softmax;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::exec::state::LogProbs;
 use tabla_core::op::operands::log_probs::{AT, COUNT};
+use tabla_core::op::params::LogProbs;
 use tabla_core::op::params::log_probs::Params;
 
 struct LogProbsKernel;
@@ -18,7 +18,11 @@ impl Kernel for LogProbsKernel {
         let p: Params = args.params();
         let x = args.f32s(AT.x);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
-        let (samplers, rows, live) = (args.samplers(AT.samplers), args.rows(AT.state), args.live());
+        let (samplers, rows, live) = (
+            args.samplers(AT.samplers),
+            args.rows(AT.state),
+            args.active_rows(),
+        );
         let mut scratch = args.open::<f32>(COUNT);
         let mut out = args.open::<LogProbs>(AT.log_probs);
         let (scratch, out) = (scratch.whole(), out.whole());

@@ -5,8 +5,8 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use std::f32::consts::LN_2;
-use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::mirostat_mu::AT;
+use tabla_core::op::params::Sampler;
 use tabla_core::op::params::mirostat_mu::Params;
 
 struct MirostatMu;
@@ -17,7 +17,7 @@ impl Kernel for MirostatMu {
         let p: Params = args.params();
         let x = args.f32s(AT.x);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
-        let (rows, live) = (args.rows(AT.state), args.live());
+        let (rows, live) = (args.rows(AT.state), args.active_rows());
         let mut samplers = args.open::<Sampler>(AT.samplers);
         let samplers = samplers.whole();
         let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);

@@ -1,6 +1,6 @@
 //! Page tables: the cache rows of a sequence's positions.
 
-use tabla_core::op::pages::PAGE;
+use tabla_core::op::params::PAGE;
 
 /// Positions per page.
 const POSITIONS: usize = PAGE as usize;

@@ -4,8 +4,8 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::exec::state::Sampler;
 use tabla_core::op::operands::penalize::AT;
+use tabla_core::op::params::Sampler;
 use tabla_core::op::params::penalize::Params;
 use tabla_core::op::sampling;
 

@@ -121,11 +121,11 @@ impl Kernel for Quantize {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let shape: ActivationShape = args.params();
         let (cols, n) = (shape.cols as usize, shape.tile as usize);
-        let width = width(args.live(), n);
+        let width = width(args.active_rows(), n);
         let x = args.f32s(QUANTIZE_X);
         let mut out = args.open::<u8>(QUANTIZE_OUT);
         for tile in args.units() {
-            let tokens = tile * n..args.live().min((tile + 1) * n);
+            let tokens = tile * n..args.active_rows().min((tile + 1) * n);
             let tile = out.unit(tile, shape.tile_bytes());
             // Missing tokens are multiplied too; zeros avoid slow subnormal numbers.
             for out in tile.chunks_exact_mut(width * TOKEN_BYTES) {

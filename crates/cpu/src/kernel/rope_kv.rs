@@ -88,7 +88,7 @@ impl<C: CacheElement> Kernel for RopeKv<C> {
             half_split: p.half_split != 0,
             magnitude: p.magnitude,
         };
-        for (t, row) in rows[..args.live()].iter().enumerate() {
+        for (t, row) in rows[..args.active_rows()].iter().enumerate() {
             if row.position >= context {
                 continue;
             }
@@ -145,7 +145,7 @@ impl Kernel for RopeKvCodes {
             magnitude: p.magnitude,
         };
         let mut rotated = [0.0; HEAD_MAX];
-        for (t, row) in rows[..args.live()].iter().enumerate() {
+        for (t, row) in rows[..args.active_rows()].iter().enumerate() {
             if row.position >= context {
                 continue;
             }

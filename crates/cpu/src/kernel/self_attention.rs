@@ -9,8 +9,8 @@ use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use std::ops::Range;
 use tabla_core::error::Result;
-use tabla_core::exec::state::Row;
 use tabla_core::op::operands::self_attention::{AT, COUNT};
+use tabla_core::op::params::Row;
 use tabla_core::op::params::self_attention::Params;
 
 struct SelfAttention;
@@ -25,7 +25,7 @@ impl Kernel for SelfAttention {
         let tile = attend::tile_tokens(heads);
         let q = args.f32s(AT.q);
         let [k, v] = [args.bytes(AT.k), args.bytes(AT.v)];
-        let rows = &args.rows(AT.state)[..args.live()];
+        let rows = &args.rows(AT.state)[..args.active_rows()];
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         for unit in args.units() {

@@ -7,7 +7,7 @@ use crate::simd::{Simd, math};
 use half::f16;
 use std::marker::PhantomData;
 use std::ops::Range;
-use tabla_core::op::pages::PAGE;
+use tabla_core::op::params::PAGE;
 use tabla_quant::q8_0;
 
 /// Storage type of keys and values in the cache.

@@ -1,6 +1,7 @@
 //! Functions inside kernels, on inputs computed by hand.
 
-use tabla_core::exec::state::{FULL, LogProbs, Row, SAMPLER_OFF, STOPPED, Sampler, State};
+use tabla_core::exec::state::{FULL, SAMPLER_OFF, STOPPED};
+use tabla_core::op::params::{LogProbs, Row, Sampler, State};
 use tabla_cpu::internals::{
     BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, log_probs,
     quantize_block, repetitions, sigma, sort_by_expert, threshold,
@@ -15,7 +16,7 @@ fn finished_rows_move_to_the_end() {
     };
     let mut rows = [row(2, 1), row(0, 0), row(3, 3), row(1, 2)];
     let mut state = State {
-        live: 4,
+        active_rows: 4,
         context: 4,
         ..State::default()
     };
@@ -39,7 +40,7 @@ fn finished_rows_move_to_the_end() {
             (2, 9, 2, STOPPED)
         ]
     );
-    assert_eq!((state.live, state.step), (2, 1));
+    assert_eq!((state.active_rows, state.step), (2, 1));
     assert_eq!(history, [0, 5, 0, 0, 0, 0, 0, 7, 0, 0, 9, 0, 0, 0, 0, 0]);
 
     (samplers[0].stops[0], samplers[0].stop_count) = (9, 1);
@@ -55,7 +56,7 @@ fn finished_rows_move_to_the_end() {
             (2, 9, 2, STOPPED)
         ]
     );
-    assert_eq!((state.live, state.step), (0, 2));
+    assert_eq!((state.active_rows, state.step), (0, 2));
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn stop_token_at_last_position_stops() {
         ..Row::default()
     }];
     let mut state = State {
-        live: 1,
+        active_rows: 1,
         context: 4,
         ..State::default()
     };

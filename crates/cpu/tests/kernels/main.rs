@@ -13,12 +13,11 @@ use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::ErrorKind;
 use tabla_core::exec::Program;
-use tabla_core::exec::state::{ROWS_OFFSET, Row, State};
+use tabla_core::exec::state::ROWS_OFFSET;
 use tabla_core::op::list::Op;
-use tabla_core::op::pages::PAGE;
-use tabla_core::op::params::attention;
+use tabla_core::op::params::{PAGE, Row, State, attention};
 use tabla_core::op::table::BufferId;
-use tabla_cpu::{Level, Options};
+use tabla_cpu::{Level, LinkOptions};
 use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
@@ -26,15 +25,16 @@ use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, t
 
 /// A CPU device at a level.
 fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
-    cpu_of(Options {
-        threads,
-        level: Some(level),
-        precision,
-        packed: true,
-    })
+    cpu_of(
+        LinkOptions::default()
+            .threads(threads)
+            .level(level)
+            .precision(precision)
+            .packed(true),
+    )
 }
 
-fn cpu_of(options: Options) -> Device {
+fn cpu_of(options: LinkOptions) -> Device {
     Device {
         name: format!("{options:?}"),
         profile: tabla_cpu::profile(&options).expect("an available level"),
@@ -150,16 +150,12 @@ fn attention_is_independent_of_tiling() {
 #[test]
 fn result_is_independent_of_packing() {
     for level in Level::available() {
-        let options = Options {
-            threads: 1,
-            level: Some(level),
-            precision: Precision::Fast,
-            packed: true,
-        };
-        let mapped = cpu_of(Options {
-            packed: false,
-            ..options
-        });
+        let options = LinkOptions::default()
+            .threads(1)
+            .level(level)
+            .precision(Precision::Fast)
+            .packed(true);
+        let mapped = cpu_of(options.packed(false));
         for_each_case(|op, case| {
             let packed = run_case(op, case, &cpu_of(options), &unchanged);
             let found = run_case(op, case, &mapped, &unchanged);
@@ -291,7 +287,7 @@ fn burst_ends_when_all_rows_are_finished() {
         let row: Row = bytemuck::pod_read_unaligned(&bytes[ROWS_OFFSET..]);
         // From position 3 of 8: tokens at 4, 5, 6, 7, and one beyond the context.
         assert_eq!(
-            (found.step, found.live, row.done, row.position),
+            (found.step, found.active_rows, row.done, row.position),
             (5, 0, 2, 8)
         );
     }

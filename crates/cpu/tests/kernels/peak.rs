@@ -1,6 +1,6 @@
 //! Peak rates and memory reads at every level.
 
-use tabla_cpu::{Level, Options, peak, read};
+use tabla_cpu::{Level, LinkOptions, peak, read};
 
 #[test]
 fn reads_every_byte() {
@@ -19,11 +19,7 @@ fn reads_every_byte() {
 #[test]
 fn every_level_has_a_peak_rate() {
     for level in Level::available() {
-        let options = Options {
-            threads: 2,
-            level: Some(level),
-            ..Options::default()
-        };
+        let options = LinkOptions::default().threads(2).level(level);
         let peak = peak(&options).expect("an available level");
         assert!(
             peak.int8 > 0.0 && peak.float > 0.0 && peak.bf16 > 0.0,

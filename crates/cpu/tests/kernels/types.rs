@@ -4,13 +4,14 @@ use crate::{cpu, cpu_of};
 use std::sync::Arc;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
-use tabla_core::exec::state::{ROWS_OFFSET, Row, State, state_bytes};
+use tabla_core::exec::state::{ROWS_OFFSET, state_bytes};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla_core::op::pages::Pages;
+use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::BufferId;
 use tabla_core::plan;
-use tabla_cpu::{Level, Options, packed_bytes};
+use tabla_cpu::{Level, LinkOptions, packed_bytes};
 use tabla_quant::Scales;
 use tabla_testkit::fill::{Filling, Random};
 use tabla_testkit::rig::Device;
@@ -148,7 +149,7 @@ impl LinkedCommand {
     fn new(device: &Device, program: Program, (output, cols): (&str, u32)) -> Self {
         let place = |name: &str| {
             let mut slots = program.tables[0].slots.iter();
-            slots.find(|slot| slot.name == name).map(|slot| slot.place)
+            slots.find(|slot| slot.name == name).map(|slot| slot.buffer)
         };
         let (from, to) = (place("x"), place(output).expect("the builder named it"));
         Self {
@@ -163,7 +164,7 @@ impl LinkedCommand {
     fn run(&mut self, (tokens, x): (&[u32], &[f32])) -> Vec<f32> {
         let mut state = vec![0; state_bytes(tokens.len())];
         let live = State {
-            live: u32::try_from(tokens.len()).expect("few"),
+            active_rows: u32::try_from(tokens.len()).expect("few"),
             ..State::default()
         };
         let rows = tokens.iter().map(|&token| Row {
@@ -312,12 +313,13 @@ fn result_is_independent_of_active_rows() {
         let x = input(TOKENS * cols);
         for level in Level::available() {
             for packed in [true, false] {
-                let device = cpu_of(Options {
-                    threads: 2,
-                    level: Some(level),
-                    precision: Precision::Fast,
-                    packed,
-                });
+                let device = cpu_of(
+                    LinkOptions::default()
+                        .threads(2)
+                        .level(level)
+                        .precision(Precision::Fast)
+                        .packed(packed),
+                );
                 let tokens = |tokens| {
                     let program = program(&device, &matrix, tokens, |b| multiply(b, ROWS, cols));
                     LinkedCommand::new(&device, program, ("y", ROWS))
@@ -368,14 +370,13 @@ fn packed_affine_codes_match_mapped_ones() {
                     let x = input(TOKENS * cols);
                     let (row, wide) = (rows as usize, cols as usize);
                     for level in Level::available() {
-                        let options = Options {
-                            threads: 2,
-                            level: Some(level),
-                            precision: Precision::Fast,
-                            packed: true,
-                        };
+                        let options = LinkOptions::default()
+                            .threads(2)
+                            .level(level)
+                            .precision(Precision::Fast)
+                            .packed(true);
                         let [packed, mapped] =
-                            [true, false].map(|packed| cpu_of(Options { packed, ..options }));
+                            [true, false].map(|packed| cpu_of(options.packed(packed)));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
                         // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.

@@ -25,7 +25,6 @@ pub(super) use context::{check_support, wait_idle};
 use kernels::{Buffers, Kernels, Layouts};
 use record::Recordings;
 use ring::{BufferRange, Ring};
-use std::any::Any;
 use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
@@ -93,10 +92,6 @@ impl Executor for RecordedExecutor {
         Some(self.arena.upload)
     }
 
-    fn device(&self) -> Option<&dyn Any> {
-        Some(&self.context.device)
-    }
-
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let guard = self.context.lock()?;
         if let Some(timer) = self.timer.as_mut().filter(|t| t.timings.enabled()) {
@@ -130,27 +125,27 @@ impl Executor for RecordedExecutor {
         self.ring.submit(&self.context, &recorded[..count], times)
     }
 
-    fn write(&mut self, place: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, buffer: BufferId, offset: usize, bytes: &[u8]) -> Result<()> {
         let _guard = self.context.lock()?;
-        let entry = self.arena.writable(place, offset, bytes.len())?;
+        let entry = self.arena.writable(buffer, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.id];
         self.ring
             .write(&self.context, (buffer, offset as u64), bytes)
     }
 
-    fn read(&mut self, place: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buffer: BufferId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let _guard = self.context.lock()?;
-        let entry = self.arena.range(place, offset, bytes.len())?;
+        let entry = self.arena.range(buffer, offset, bytes.len())?;
         let (buffer, _) = self.buffers[&entry.id];
         self.ring
             .read(&self.context, (buffer, offset as u64), bytes)
     }
 
-    fn duplicate(&mut self, place: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
+    fn duplicate(&mut self, buffer: BufferId, from: usize, to: usize, bytes: usize) -> Result<()> {
         let _guard = self.context.lock()?;
         check_disjoint(from, to, bytes)?;
-        self.arena.writable(place, to, bytes)?;
-        let entry = self.arena.writable(place, from, bytes)?;
+        self.arena.writable(buffer, to, bytes)?;
+        let entry = self.arena.writable(buffer, from, bytes)?;
         let (buffer, _) = self.buffers[&entry.id];
         let source = BufferRange {
             buffer,
@@ -165,7 +160,7 @@ impl Executor for RecordedExecutor {
         self.arena.check_copy(spans)?;
         let (copying, index) = self.copies.begin(spans)?;
         let sources = spans.iter().map(|span| BufferRange {
-            buffer: self.buffers[&span.place].0,
+            buffer: self.buffers[&span.buffer].0,
             offset: span.offset as u64,
             bytes: span.bytes,
         });
@@ -193,7 +188,7 @@ impl Executor for RecordedExecutor {
         self.timer.iter_mut().for_each(|timer| timer.timings.end());
     }
 
-    fn laps(&self, table: usize) -> &[CommandTiming] {
+    fn command_timings(&self, table: usize) -> &[CommandTiming] {
         self.timer
             .as_ref()
             .map_or(&[], |timer| timer.timings.of(table))

@@ -188,7 +188,7 @@ impl Recorder<'_> {
 /// Returns the buffers of a command, and whether it writes them.
 fn operands(table: &Table, cmd: &DispatchCmd) -> impl Iterator<Item = (BufferId, bool)> + Clone {
     let slots = cmd.slots().iter().zip(cmd.kernel.op.operands());
-    slots.map(|(&slot, o)| (table.slot(slot).place, o.access != Access::Read))
+    slots.map(|(&slot, o)| (table.slot(slot).buffer, o.access != Access::Read))
 }
 
 /// Buffers accessed since the last barrier, and whether they were written.

@@ -1,8 +1,8 @@
 //! Cases of samplers and of log-probabilities.
 
 use crate::case::{Case, PLAIN};
-use tabla_core::exec::state::Sampler;
 use tabla_core::op::builder::LogitRows;
+use tabla_core::op::params::Sampler;
 use tabla_core::op::sampler::SamplerKind;
 
 /// Case of a sampler over rows of `$vocab` logits.

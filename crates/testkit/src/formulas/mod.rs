@@ -18,9 +18,8 @@ use products::{
 };
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use tabla_core::dtype::DType;
-use tabla_core::exec::state::Row;
 use tabla_core::op::list::Op;
-use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
+use tabla_core::op::params::{self, Row, attention, rope, rope_kv, self_attention};
 
 /// Returns the expected results of an operation; empty for operations with separate tests.
 pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
@@ -208,7 +207,7 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
 
 /// Returns the cache row of a position in the sequence of `row`.
 fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
-    let page = tabla_core::op::pages::PAGE as usize;
+    let page = params::PAGE as usize;
     let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
     let at = row.sequence as usize * stride + first + position / page % ring;
     let entry = &o.before["pages"][4 * at..][..4];

@@ -4,8 +4,8 @@ use super::common::{rows, wide};
 use crate::rig::Outcome;
 use std::collections::HashMap;
 use tabla_core::exec::philox::{chance, philox};
-use tabla_core::exec::state::{Bias, Row, Sampler};
 use tabla_core::op::list::Op;
+use tabla_core::op::params::{Bias, Row, Sampler};
 use tabla_core::op::table::BIASES_MAX;
 
 /// Returns the row and the sampler of each active row.

@@ -14,14 +14,16 @@ const TOOL_USE: &str = "tool_use";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatTemplates(Vec<(String, String)>);
 
-/// Selects a chat template.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TemplateChoice<'a> {
-    /// Name of one of the model's templates, name of a built-in template, or template source.
-    /// `None` selects the model's default template.
-    pub template: Option<&'a str>,
-    /// Whether the conversation has tools. Some models have a separate template for tool use.
-    pub tools: bool,
+tabla_core::options! {
+    /// Selects a chat template.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct TemplateChoice<'a> {
+        /// Name of one of the model's templates, name of a built-in template, or template source.
+        /// `None` selects the model's default template.
+        pub template: Option<&'a str>,
+        /// Whether the conversation has tools. Some models have a separate template for tool use.
+        pub tools: bool,
+    }
 }
 
 impl ChatTemplates {

@@ -27,21 +27,23 @@ const RESERVED: &[&str] = &[
     source::ONE,
 ];
 
-/// Input of a chat template.
-#[derive(Clone, Copy, Debug)]
-pub struct Conversation<'a> {
-    /// Messages in the format of OpenAI's chat completions: `role`, `content`, `tool_calls` etc.
-    pub messages: &'a [Json],
-    /// Tool definitions in the same format. If empty, the template variable is `none`.
-    pub tools: &'a [Json],
-    /// Documents for retrieval-augmented generation, each with `title` and `text`.
-    pub documents: &'a [Json],
-    /// Whether the text ends with the start of an assistant message. Default true.
-    pub add_generation_prompt: bool,
-    /// Additional template variables, for example `enable_thinking`.
-    pub variables: Option<&'a Map<String, Json>>,
-    /// Time for `strftime_now`, in UTC.
-    pub now: SystemTime,
+tabla_core::options! {
+    /// Input of a chat template.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Conversation<'a> {
+        /// Messages in the format of OpenAI's chat completions: `role`, `content`, `tool_calls` etc.
+        pub messages: &'a [Json],
+        /// Tool definitions in the same format. If empty, the template variable is `none`.
+        pub tools: &'a [Json],
+        /// Documents for retrieval-augmented generation, each with `title` and `text`.
+        pub documents: &'a [Json],
+        /// Whether the text ends with the start of an assistant message. Default true.
+        pub add_generation_prompt: bool,
+        /// Additional template variables, for example `enable_thinking`.
+        pub variables: Option<&'a Map<String, Json>>,
+        /// Time for `strftime_now`, in UTC.
+        pub now: SystemTime,
+    }
 }
 
 impl<'a> Conversation<'a> {

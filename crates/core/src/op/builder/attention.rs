@@ -5,8 +5,8 @@ use super::operand::X;
 use super::shape::{FEW_TOKENS, Shape};
 use crate::dtype::DType;
 use crate::op::list::Op;
-use crate::op::pages::PAGE;
 use crate::op::params;
+use crate::op::params::PAGE;
 use crate::op::table::{BufferId, Slot};
 
 /// Heads of an attention layer.
@@ -202,8 +202,8 @@ impl Builder<'_> {
     /// Returns the slot of the `RoPE` frequencies.
     fn freqs(&mut self, rope: Rope) -> Slot {
         let name = format!("rope_freqs.{}", rope.index);
-        let place = BufferId::Constant(rope.index);
-        self.place(&name, DType::F32, [1, rope.dim / 2], place)
+        let buffer = BufferId::Constant(rope.index);
+        self.buffer_slot(&name, DType::F32, [1, rope.dim / 2], buffer)
     }
 
     /// Returns the key and value cache of a layer, `[pages PAGE, kv_heads head_dim]`, and the page
@@ -219,13 +219,13 @@ impl Builder<'_> {
         let shape = [rows, at.kv_heads * at.head_dim];
         let layer = at.layer;
         let caches = [
-            self.place(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer)),
-            self.place(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
+            self.buffer_slot(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer)),
+            self.buffer_slot(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
         ];
         let table = [sequences, pages.stride()];
         (
             caches,
-            self.place("pages", DType::U32, table, BufferId::Pages),
+            self.buffer_slot("pages", DType::U32, table, BufferId::Pages),
         )
     }
 

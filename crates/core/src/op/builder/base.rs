@@ -46,7 +46,7 @@ impl<'a> Builder<'a> {
             |bytes: usize| u32::try_from(bytes / size_of::<u32>()).expect("the struct is small");
         let [head, row] = [size_of::<params::State>(), size_of::<params::Row>()].map(words);
         let words = head + row * shape.tokens;
-        b.state = b.place("state", DType::U32, [1, words], BufferId::State);
+        b.state = b.buffer_slot("state", DType::U32, [1, words], BufferId::State);
         b
     }
 
@@ -79,7 +79,7 @@ impl<'a> Builder<'a> {
         }
         let (index, dtype) = info.map_or((0, DType::F32), |w| (w.index, w.dtype));
         let scale = info.and_then(|w| w.scale);
-        let slot = self.place(name, dtype, [rows, cols], BufferId::Weight(index, 0));
+        let slot = self.buffer_slot(name, dtype, [rows, cols], BufferId::Weight(index, 0));
         W {
             slot,
             dtype,
@@ -133,26 +133,26 @@ impl<'a> Builder<'a> {
 
     /// Creates a scratch slot of any type.
     pub(super) fn scratch_of(&mut self, dtype: DType, name: &str, [rows, cols]: [u32; 2]) -> Slot {
-        let place = BufferId::Scratch(self.scratch);
+        let buffer = BufferId::Scratch(self.scratch);
         self.scratch += 1;
         self.push(SlotInfo {
             name: name.to_string(),
             dtype,
             rows,
             cols,
-            place,
+            buffer,
         })
     }
 
     /// Returns the slot of a buffer; creates it on first use.
-    pub(super) fn place(
+    pub(super) fn buffer_slot(
         &mut self,
         name: &str,
         dtype: DType,
         [rows, cols]: [u32; 2],
-        place: BufferId,
+        buffer: BufferId,
     ) -> Slot {
-        if let Some(i) = self.draft.slots.iter().position(|s| s.place == place) {
+        if let Some(i) = self.draft.slots.iter().position(|s| s.buffer == buffer) {
             return Slot(u16::try_from(i).expect("push checks the number of slots"));
         }
         self.push(SlotInfo {
@@ -160,7 +160,7 @@ impl<'a> Builder<'a> {
             dtype,
             rows,
             cols,
-            place,
+            buffer,
         })
     }
 
@@ -182,7 +182,7 @@ impl<'a> Builder<'a> {
     ) {
         debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
         let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
-        let weight = infos.find(|s| matches!(s.place, BufferId::Weight(..)));
+        let weight = infos.find(|s| matches!(s.buffer, BufferId::Weight(..)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
         let mut written = slots.iter().zip(op.operands());
         if written

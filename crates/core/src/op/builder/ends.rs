@@ -62,7 +62,7 @@ impl Builder<'_> {
     pub fn ends_with(&mut self, x: X) -> bool {
         let ends = self.shape.logits == LogitRows::None;
         if ends {
-            self.draft.slots[usize::from(x.slot.0)].place = BufferId::Hidden;
+            self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
         }
         ends
     }
@@ -82,13 +82,13 @@ impl Builder<'_> {
 
     /// Returns the slot of the logits of the last row, or of all rows.
     fn logits_slot(&mut self, vocab: u32) -> X {
-        let (name, tokens, place) = match self.shape.logits {
+        let (name, tokens, buffer) = match self.shape.logits {
             LogitRows::Last => ("logits", 1, BufferId::Logits),
             // Not reached by tables without logits.
             LogitRows::All | LogitRows::None => ("scores", self.shape.tokens, BufferId::Scores),
         };
         X {
-            slot: self.place(name, DType::F32, [tokens, vocab], place),
+            slot: self.buffer_slot(name, DType::F32, [tokens, vocab], buffer),
             tokens,
             cols: vocab,
         }
@@ -164,7 +164,7 @@ impl Builder<'_> {
     /// Returns a scratch copy of the logits, or `x` if it is already scratch.
     fn scratch_copy(&mut self, x: X) -> X {
         let scratch = matches!(
-            self.draft.slots[usize::from(x.slot.0)].place,
+            self.draft.slots[usize::from(x.slot.0)].buffer,
             BufferId::Scratch(_)
         );
         if scratch {
@@ -189,7 +189,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
-        let masks = self.place("masks", DType::U32, shape, BufferId::Masks);
+        let masks = self.buffer_slot("masks", DType::U32, shape, BufferId::Masks);
         let slots = [masks, x.slot, self.samplers(), self.state];
         let params = params::mask::Params {
             tokens,
@@ -203,7 +203,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = words_of::<params::Bias>();
         let shape = [self.shape.sequences, BIASES_MAX * words];
-        let biases = self.place("biases", DType::U32, shape, BufferId::Biases);
+        let biases = self.buffer_slot("biases", DType::U32, shape, BufferId::Biases);
         let y = self.scratch("s", tokens, vocab);
         let slots = [x.slot, biases, y.slot, self.samplers(), self.state];
         let params = params::bias::Params {
@@ -229,7 +229,7 @@ impl Builder<'_> {
         let (tokens, vocab) = (x.tokens, x.cols);
         let words = vocab.div_ceil(u32::BITS);
         let shape = [self.shape.sequences, words];
-        let breakers = self.place("breakers", DType::U32, shape, BufferId::Breakers);
+        let breakers = self.buffer_slot("breakers", DType::U32, shape, BufferId::Breakers);
         let y = self.scratch("s", tokens, vocab);
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [x.slot, history, breakers, y.slot, samplers, self.state];
@@ -266,16 +266,16 @@ impl Builder<'_> {
 
     fn samplers(&mut self) -> Slot {
         let shape = [self.shape.sequences, words_of::<params::Sampler>()];
-        self.place("samplers", DType::U32, shape, BufferId::Samplers)
+        self.buffer_slot("samplers", DType::U32, shape, BufferId::Samplers)
     }
 
     fn log_probs(&mut self) -> Slot {
         let shape = [self.shape.sequences, words_of::<params::LogProbs>()];
-        self.place("log_probs", DType::U32, shape, BufferId::LogProbs)
+        self.buffer_slot("log_probs", DType::U32, shape, BufferId::LogProbs)
     }
 
     fn history(&mut self) -> Slot {
-        self.place(
+        self.buffer_slot(
             "history",
             DType::U32,
             [self.shape.sequences, self.shape.context],

@@ -1,4 +1,4 @@
-//! Streaming generation: sampled tokens become text.
+//! State of a generation: sampled tokens become text.
 
 use super::burst::Burst;
 use super::drafter::Drafter;
@@ -8,115 +8,20 @@ use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
 use super::output_queue::OutputEvent;
 use super::output_request::OutputRequest;
-use super::outputs::{DraftStats, Finish, Flow, LogProb, Piece, Stats};
+use super::outputs::{DraftStats, Finish, LogProb, Piece, Stats};
 use super::rows::BURST_MAX;
 use super::sampling::sampling_stage;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
-use crate::error::{Result, bail};
-use crate::exec::state::LogProbs;
+use crate::error::Result;
+use crate::op::params::LogProbs;
 use crate::text::{StopStrings, Utf8Stream};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-impl Session {
-    /// Generates text after the sequence and passes every piece to `each`.
-    ///
-    /// # Errors
-    ///
-    /// `State` for an empty sequence, `Argument` for options out of range, `Device` and
-    /// `DeviceLost`.
-    pub fn generate(
-        &mut self,
-        options: &GenerateOptions,
-        each: &mut dyn FnMut(Piece<'_>) -> Flow,
-    ) -> Result<Stats> {
-        let mut answer = self.answer(options)?;
-        while let Some(piece) = answer.next()? {
-            if each(piece) == Flow::Stop {
-                answer.stop()?;
-                break;
-            }
-        }
-        Ok(answer.stats())
-    }
-
-    /// Starts a generation after the sequence. The model continues while the caller processes the
-    /// pieces, so several sessions generate at the same time, on one thread or on many.
-    ///
-    /// # Errors
-    ///
-    /// See [`Session::generate`].
-    pub fn answer(&mut self, options: &GenerateOptions) -> Result<Answer<'_>> {
-        let mut state = AnswerState::prepare(self, options)?;
-        state.begin(self)?;
-        Ok(Answer {
-            session: self,
-            state,
-        })
-    }
-
-    /// Discards the older half of the tokens after the first `keep`.
-    fn shift_context(&mut self, keep: u32) {
-        let context = self.facts().context as usize;
-        let begins = self.tokens().first().copied() == self.tokenizer().bos();
-        let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
-        self.shift(keep, (context - keep).div_ceil(2));
-    }
-}
-
-/// A running generation of a [`Session`], returned by [`Session::answer`].
-///
-/// Dropping an answer ends the generation. The tokens returned so far stay in the session.
-#[derive(Debug)]
-pub struct Answer<'s> {
-    session: &'s mut Session,
-    state: AnswerState,
-}
-
-impl Answer<'_> {
-    /// Waits for the next piece. Returns `None` after the last one.
-    ///
-    /// # Errors
-    ///
-    /// `Device` and `DeviceLost`. The generation has ended then.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an `Iterator` cannot return borrowed items"
-    )]
-    pub fn next(&mut self) -> Result<Option<Piece<'_>>> {
-        let has_piece = self.state.next(self.session)?;
-        Ok(has_piece.then(|| self.state.piece()))
-    }
-
-    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
-    /// others.
-    ///
-    /// # Errors
-    ///
-    /// See [`Answer::next`].
-    pub fn stop(&mut self) -> Result<()> {
-        self.state.stop(self.session)
-    }
-
-    /// Returns the statistics so far.
-    pub fn stats(&self) -> Stats {
-        self.state.stats(self.session)
-    }
-}
-
-impl Drop for Answer<'_> {
-    fn drop(&mut self) {
-        if !self.state.has_ended() {
-            // Drop cannot return an error.
-            let _ = self.stop();
-        }
-    }
-}
-
 /// State of a generation, stored separately from its session. Every call takes the session.
 #[derive(Debug)]
-pub struct AnswerState {
+pub(super) struct GenerationState {
     options: GenerateOptions,
     logit_biases: LogitBiases,
     /// Token of the last piece, its log-probability, and the likeliest tokens.
@@ -143,37 +48,24 @@ pub struct AnswerState {
     grammar_state: Option<Box<GrammarState>>,
 }
 
-impl AnswerState {
-    /// Checks the options and creates the state of a generation.
+impl GenerationState {
+    /// Starts a generation.
     ///
     /// # Errors
     ///
-    /// See [`Session::generate`], except for the sequence.
-    pub fn prepare(session: &Session, options: &GenerateOptions) -> Result<Self> {
-        options.check()?;
-        options.speculate.check(&session.model)?;
-        let own_stops = session.tokenizer().stops();
-        let own_stops = if options.ignore_stops { &[] } else { own_stops };
-        let stops = [&options.stop_tokens, own_stops].concat();
-        let (count, max) = (stops.len(), GenerateOptions::STOPS_MAX);
-        if count > max {
-            bail!(
-                Argument,
-                "expected at most {max} stop tokens including the model's own, got {count}"
-            );
-        }
+    /// See [`Session::generate`].
+    pub(super) fn start(session: &mut Session, options: &GenerateOptions) -> Result<Self> {
+        let mut state = Self::new(session, options)?;
+        session.check_sequence()?;
+        options.speculate.assign_roles(&session.model)?;
+        state.started = Instant::now();
+        state.hand_over(session)?;
+        Ok(state)
+    }
+
+    fn new(session: &Session, options: &GenerateOptions) -> Result<Self> {
+        options.check(&session.model)?;
         let vocab = session.facts().vocab;
-        if let Some(bad) = options.stop_tokens.iter().find(|token| **token >= vocab) {
-            bail!(
-                Argument,
-                "stop token {bad} is outside the vocabulary of {vocab}"
-            );
-        }
-        if let Some(grammar) = &options.grammar
-            && !grammar.is_for(session.tokenizer())
-        {
-            bail!(Argument, "the grammar was compiled for another model");
-        }
         let grammar_state = options
             .grammar
             .as_ref()
@@ -184,7 +76,7 @@ impl AnswerState {
             token: 0,
             log_prob: None,
             likeliest: Vec::new(),
-            stops,
+            stops: options.all_stop_tokens(session.tokenizer()),
             stream: Utf8Stream::new(session.tokenizer().piece_bytes_max()),
             stop_strings: StopStrings::new(&options.stop),
             options: options.clone(),
@@ -201,18 +93,6 @@ impl AnswerState {
             submitting: Duration::ZERO,
             draft: DraftStats::default(),
         })
-    }
-
-    /// Starts the generation.
-    ///
-    /// # Errors
-    ///
-    /// `State` if the sequence is empty, or if the draft model is a target model already.
-    pub fn begin(&mut self, session: &mut Session) -> Result<()> {
-        session.check_sequence()?;
-        self.options.speculate.assign_roles(&session.model)?;
-        self.started = Instant::now();
-        self.hand_over(session)
     }
 
     /// Sends the sequence to the model's thread.
@@ -251,13 +131,13 @@ impl AnswerState {
         (facts.speculates && !single_row).then(drafter).flatten()
     }
 
-    /// Waits for the next piece, which [`AnswerState::piece`] then returns. Returns whether there
+    /// Waits for the next piece, which [`GenerationState::piece`] then returns. Returns whether there
     /// is one.
     ///
     /// # Errors
     ///
     /// `Device` and `DeviceLost`. The generation has ended then.
-    pub fn next(&mut self, session: &mut Session) -> Result<bool> {
+    pub(super) fn next(&mut self, session: &mut Session) -> Result<bool> {
         while !self.check_ended(session)? {
             let event = session.next_event(None);
             if self.handle_event(session, event)? {
@@ -267,11 +147,11 @@ impl AnswerState {
         Ok(self.flush(session))
     }
 
-    /// Polls for the next piece; see [`AnswerState::next`].
+    /// Polls for the next piece; see [`GenerationState::next`].
     ///
     /// # Errors
     ///
-    /// See [`AnswerState::next`].
+    /// See [`GenerationState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
         while !self.check_ended(session)? {
             let Some(event) = session.try_next_event() else {
@@ -326,7 +206,7 @@ impl AnswerState {
     }
 
     /// Returns the current piece.
-    pub fn piece(&self) -> Piece<'_> {
+    pub(super) fn piece(&self) -> Piece<'_> {
         Piece {
             token: self.token,
             text: self.stop_strings.text(),
@@ -378,8 +258,8 @@ impl AnswerState {
     ///
     /// # Errors
     ///
-    /// See [`Answer::next`].
-    pub fn stop(&mut self, session: &mut Session) -> Result<()> {
+    /// See [`GenerationState::next`].
+    pub(super) fn stop(&mut self, session: &mut Session) -> Result<()> {
         self.end_early(session, Finish::Callback)
     }
 
@@ -400,12 +280,12 @@ impl AnswerState {
     }
 
     /// Returns whether the generation has ended.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.finish.is_some()
     }
 
     /// Returns the statistics so far.
-    pub fn stats(&self, session: &Session) -> Stats {
+    pub(super) fn stats(&self, session: &Session) -> Stats {
         let done = self.has_ended();
         Stats {
             tokens: u32::try_from(self.sampled).unwrap_or(u32::MAX),

@@ -1,0 +1,188 @@
+//! A running generation, which borrows or owns its session.
+
+use super::generate::GenerateOptions;
+use super::generation_state::GenerationState;
+use super::outputs::{OwnedPiece, Piece, Stats};
+use super::session::Session;
+use crate::error::{Error, Result};
+use std::borrow::BorrowMut;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::task::Poll;
+
+impl Session {
+    /// Starts a generation after the sequence. The model continues while the caller processes the
+    /// pieces, so several sessions generate at the same time, on one thread or on many.
+    ///
+    /// # Errors
+    ///
+    /// `State` for an empty sequence, or if the draft model is a target model already; `Argument`
+    /// for options out of range; `Device` and `DeviceLost`.
+    pub fn generate(&mut self, options: &GenerateOptions) -> Result<Generation<&mut Self>> {
+        Generation::new(self, options).map_err(|e| e.error)
+    }
+
+    /// Generates text after the sequence and passes every piece to `each`, until it breaks.
+    ///
+    /// # Errors
+    ///
+    /// See [`Session::generate`].
+    pub fn generate_with(
+        &mut self,
+        options: &GenerateOptions,
+        mut each: impl FnMut(Piece<'_>) -> ControlFlow<()>,
+    ) -> Result<Stats> {
+        let mut generation = self.generate(options)?;
+        while let Some(piece) = generation.next_piece()? {
+            if each(piece).is_break() {
+                generation.stop()?;
+                break;
+            }
+        }
+        Ok(generation.stats())
+    }
+
+    /// Discards the older half of the tokens after the first `keep`.
+    pub(super) fn shift_context(&mut self, keep: u32) {
+        let context = self.facts().context as usize;
+        let begins = self.tokens().first().copied() == self.tokenizer().bos();
+        let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
+        self.shift(keep, (context - keep).div_ceil(2));
+    }
+}
+
+/// A running generation of a [`Session`], from [`Session::generate`] (borrows the session) or
+/// [`Generation::new`] (owns the session).
+///
+/// It is an iterator of [`OwnedPiece`]. [`next_piece`](Self::next_piece) returns the same pieces
+/// without allocating memory. Dropping a generation ends it. The tokens returned so far stay in the
+/// session.
+#[derive(Debug)]
+pub struct Generation<S: BorrowMut<Session> = Session> {
+    /// `None` after `into_session`.
+    session: Option<S>,
+    state: GenerationState,
+}
+
+/// The error of a generation that did not start, and its session.
+#[derive(Debug)]
+pub struct StartError<S> {
+    /// The error.
+    pub error: Error,
+    /// The session, unchanged.
+    pub session: S,
+}
+
+impl<S> fmt::Display for StartError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<S: fmt::Debug> std::error::Error for StartError<S> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl<S: BorrowMut<Session>> Generation<S> {
+    /// Starts a generation after the sequence of `session`, as [`Session::generate`] does.
+    ///
+    /// # Errors
+    ///
+    /// See [`Session::generate`].
+    pub fn new(mut session: S, options: &GenerateOptions) -> Result<Self, Box<StartError<S>>> {
+        match GenerationState::start(session.borrow_mut(), options) {
+            Ok(state) => Ok(Self {
+                session: Some(session),
+                state,
+            }),
+            Err(error) => Err(Box::new(StartError { error, session })),
+        }
+    }
+
+    /// Waits for the next piece. Returns `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// `Device` and `DeviceLost`. The generation has ended then.
+    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>> {
+        let (state, session) = self.parts();
+        let has_piece = state.next(session)?;
+        Ok(has_piece.then(|| self.piece()))
+    }
+
+    /// Polls for the next piece, which [`piece`](Self::piece) then returns. Returns whether there is
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// See [`Generation::next_piece`].
+    pub(super) fn poll(&mut self) -> Poll<Result<bool>> {
+        let (state, session) = self.parts();
+        state.poll(session)
+    }
+
+    /// Returns the current piece.
+    pub(super) fn piece(&self) -> Piece<'_> {
+        self.state.piece()
+    }
+
+    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// See [`Generation::next_piece`].
+    pub fn stop(&mut self) -> Result<()> {
+        let (state, session) = self.parts();
+        state.stop(session)
+    }
+
+    /// Returns the statistics so far.
+    pub fn stats(&self) -> Stats {
+        let session = self.session.as_ref().expect(HAS_SESSION);
+        self.state.stats(session.borrow())
+    }
+
+    /// Ends the generation and returns its session.
+    pub fn into_session(mut self) -> S {
+        self.end();
+        self.session.take().expect(HAS_SESSION)
+    }
+
+    fn parts(&mut self) -> (&mut GenerationState, &mut Session) {
+        let session = self.session.as_mut().expect(HAS_SESSION);
+        (&mut self.state, session.borrow_mut())
+    }
+
+    /// Ends the generation if it runs. Ignores an error, which the next call on the session returns
+    /// again.
+    fn end(&mut self) {
+        if !self.state.has_ended() {
+            let _ = self.stop();
+        }
+    }
+}
+
+/// Why a generation has a session.
+const HAS_SESSION: &str = "only `into_session` takes the session, and it consumes the generation";
+
+impl<S: BorrowMut<Session>> Iterator for Generation<S> {
+    type Item = Result<OwnedPiece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let piece = self.next_piece().transpose()?;
+        Some(piece.map(Piece::into_owned))
+    }
+}
+
+impl<S: BorrowMut<Session>> Drop for Generation<S> {
+    fn drop(&mut self) {
+        // An owned session requests the end when it is dropped. Its sequence is not needed again.
+        let is_borrowed = !std::mem::needs_drop::<S>();
+        if is_borrowed && self.session.is_some() {
+            self.end();
+        }
+    }
+}
