@@ -1,4 +1,4 @@
-"""Runs language, embedding and speech models from GGUF and safetensors files.
+"""Runs language, embedding and reranking models from GGUF and safetensors files.
 
 >>> import tabla
 >>> with tabla.Model.load() as model:  # the small built-in story model

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from ._answer import Answer, Piece, join_pieces, next_piece
-from ._c import Struct, numbers
+from ._c import Struct, count, numbers
 from ._errors import BusyError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
@@ -73,7 +73,7 @@ class Batch(Handle, Iterator[Piece]):
 
     def cancel(self, index: int | None = None) -> None:
         """Cancels an answer, or all of them, from any thread."""
-        for number in list(self._seeds) if index is None else [index]:
+        for number in list(self._seeds) if index is None else [count(index, "index")]:
             lib.tabla_batch_cancel(self._pointer_or_null, number)
 
     def _cancel(self) -> None:

@@ -20,8 +20,13 @@ C_NAMES = {
 }
 """Fields of C structs by their Python names. Other fields have the same name in both."""
 
+PYTHON_NAMES = {c: python for python, c in C_NAMES.items()}
+"""The reverse of `C_NAMES`."""
+
+_FUNCTIONS = {"tabla_session_end": "Session.end", "tabla_batch_add": "Batch.add"}
+
 # A field without an underscore can also be a word of the message.
-_PYTHON_NAMES = {c: python for python, c in C_NAMES.items() if "_" in c}
+_IN_MESSAGES = {c: python for c, python in {**PYTHON_NAMES, **_FUNCTIONS}.items() if "_" in c}
 
 
 def c_name(name: str) -> str:
@@ -30,5 +35,5 @@ def c_name(name: str) -> str:
 
 
 def with_python_names(message: str) -> str:
-    """Replaces names of C fields in an error message."""
-    return re.sub(r"\w+", lambda word: _PYTHON_NAMES.get(word[0], word[0]), message)
+    """Replaces names of C fields and functions in an error message."""
+    return re.sub(r"\w+", lambda word: _IN_MESSAGES.get(word[0], word[0]), message)

@@ -12,6 +12,7 @@ from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
 from ._model_handle import ModelHandle
+from ._names import PYTHON_NAMES
 from ._native import ffi, lib
 
 
@@ -151,7 +152,8 @@ def unexpected(name: str, caller: str, names: type) -> str:
     message = f"{caller}() got an unexpected keyword argument {name!r}"
     if name in Ignored.__annotations__:
         return f"{message}; only chat and complete accept it"
-    close = [ALIASES[name]] if name in ALIASES else difflib.get_close_matches(name, names.__annotations__, 1)
+    same = ALIASES.get(name) or PYTHON_NAMES.get(name)
+    close = [same] if same in names.__annotations__ else difflib.get_close_matches(name, names.__annotations__, 1)
     return f"{message}; did you mean {close[0]!r}?" if close else message
 
 

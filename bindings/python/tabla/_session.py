@@ -15,7 +15,7 @@ from ._answer import Answer
 from ._c import CData, Floats, Struct, call_for_array, choice, count, floats, numbers, text
 from ._c import path as c_path
 from ._c import texts as c_texts
-from ._errors import StateError, check
+from ._errors import ArgumentError, StateError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
@@ -146,7 +146,9 @@ class Session(Handle):
         change."""
         tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
         array = numbers("uint32_t", tokens, "prompt")
-        shape = (max(0, len(array) - count(start, "start")),)
+        if not 1 <= count(start, "start") < len(array):
+            raise ArgumentError(f"start must be at least 1 and less than the {len(array)} tokens, got {start}")
+        shape = (len(array) - start,)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
@@ -194,7 +196,8 @@ class Session(Handle):
     def _begin(self, prompt: Prompt | None, options: Struct, stream: Stream) -> None:
         """Starts the answer of a stream. On failure the sequence is unchanged."""
         begin = lib.tabla_session_begin
-        if isinstance(prompt, str) and "\0" in prompt:  # a C string would end there
+        # A C string would end at a NUL, and an empty one adds no BOS token.
+        if isinstance(prompt, str) and (not prompt or "\0" in prompt):
             prompt = self.model.tokenize(prompt, add_special=not self.tokens)
         if prompt is None:
             check(begin(self._pointer, ffi.NULL, options.c))
@@ -240,6 +243,8 @@ class Session(Handle):
 
 
 def _checked(out: Floats, shape: tuple[int, ...]) -> Floats:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
     if out.dtype != np.float32 or out.shape != shape or not out.flags.c_contiguous:
         raise ValueError(f"out must be contiguous float32 {shape}, got {out.dtype} {out.shape}")
     return out

@@ -164,7 +164,7 @@ def test_closing_a_stream_cancels_it(model: tabla.Model) -> None:
     session = model.session()
     with session.stream(PROMPT, **ENDLESS) as stream:
         first = [next(stream), next(stream)]
-        with pytest.raises(tabla.StateError, match="in progress"):
+        with pytest.raises(tabla.StateError, match="in progress.*Session.end"):
             session.prefill("more")
     stream.close()
     assert list(stream) == []
@@ -319,3 +319,11 @@ def test_generate_many_with_more_prompts_than_batch_limit(model: tabla.Model) ->
     answers = model.generate_many([[0]] * 520, max_tokens=1, seed=0)
     assert len(answers) == 520
     assert len({answer.text for answer in answers}) == 1
+
+
+def test_empty_prompt_starts_with_bos(model: tabla.Model) -> None:
+    answer = model.generate("", max_tokens=4, seed=1)
+    assert model.generate_many([""], max_tokens=4, seed=1)[0].tokens == answer.tokens
+    with model.session() as session:
+        assert session.generate("", max_tokens=4, seed=1).tokens == answer.tokens
+        assert session.tokens == [*model.tokenize(""), *answer.tokens]

@@ -114,6 +114,7 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
         "repeat_penalty": "repetition_penalty",
         "repeat_last": "repeat_last_n",
         "dry_breakers": "dry_sequence_breakers",
+        "dry_last": "dry_penalty_last_n",
         "stop_tokens": "stop_token_ids",
         "ignore_stops": "ignore_eos",
         "draft": "draft_model",

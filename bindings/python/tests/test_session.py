@@ -146,8 +146,9 @@ def test_scores_match_the_logits(model: tabla.Model) -> None:
     expected = [logprobs[at, token] for at, token in enumerate(tokens[1:])]
     np.testing.assert_allclose(model.score(tokens), expected, atol=1e-3)
     np.testing.assert_array_equal(model.score(PROMPT, start=3), model.score(tokens)[2:])
-    with pytest.raises(tabla.ArgumentError):
-        model.score(tokens, start=0)
+    for start in (0, len(tokens)):
+        with pytest.raises(tabla.ArgumentError, match="^start must be"):
+            model.score(tokens, start=start)
 
 
 def test_sessions_are_saved_and_loaded(model: tabla.Model, tmp_path: Path) -> None:
