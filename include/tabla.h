@@ -416,7 +416,7 @@ TablaStatus tabla_model_table(const struct TablaModel *model,
 
 /* ===== Tokenize ===== */
 
-/** No token: the text of the piece was held back until the end of the answer. */
+/** No token: a model without a BOS or EOS token, or a piece that is not a token. */
 #define TABLA_NO_TOKEN (UINT32_MAX)
 
 /** Adds the special tokens at the start or end of a text, such as BOS: `tabla_model_tokenize`. */
@@ -698,9 +698,9 @@ TablaStatus tabla_prefill(struct TablaModel *model, const uint32_t *tokens, size
 
 /**
  * Returns the default session of a model, which `tabla_generate`, `tabla_prefill` and
- * `tabla_embed` use. All functions of sessions accept it, except `tabla_session_free`: the model
- * owns it, and `tabla_free_model` frees it. Returns NULL on failure; `tabla_last_error` has the
- * reason.
+ * `tabla_embed` use; every call returns the same handle. All functions of sessions accept it,
+ * except `tabla_session_free`: the model owns it, and `tabla_free_model` frees it. Returns NULL on
+ * failure; `tabla_last_error` has the reason.
  */
 struct TablaSession *tabla_model_session(struct TablaModel *model);
 
@@ -798,8 +798,8 @@ TablaStatus tabla_session_logits(struct TablaSession *session,
 
 /**
  * Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
- * NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
- * NULL.
+ * NULL prompt continues from the sequence as it is. NULL options are the defaults. `callback` and
+ * `stats` may be NULL.
  *
  * `prompt` is NULL or a C string; `options` is NULL or points to a struct with `struct_size`
  * set; `stats` likewise.

@@ -150,8 +150,8 @@ pub(super) unsafe fn generate(
 }
 
 /// Appends a prompt to the sequence, runs the model on it, and generates an answer. An empty or
-/// NULL prompt continues from the sequence as it is. NULL options are the defaults. `stats` may be
-/// NULL.
+/// NULL prompt continues from the sequence as it is. NULL options are the defaults. `callback` and
+/// `stats` may be NULL.
 ///
 /// # Safety
 ///

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::time::Duration;
 use tabla::{Error, Finish, Piece, Stats};
 
-/// No token: the text of the piece was held back until the end of the answer.
+/// No token: a model without a BOS or EOS token, or a piece that is not a token.
 pub const TABLA_NO_TOKEN: u32 = u32::MAX;
 
 /// The answer has not ended: `TablaPiece.finish`.

@@ -16,9 +16,9 @@ pub const TABLA_LOGITS_LAST: i32 = 0;
 pub const TABLA_LOGITS_ALL: i32 = 1;
 
 /// Returns the default session of a model, which `tabla_generate`, `tabla_prefill` and
-/// `tabla_embed` use. All functions of sessions accept it, except `tabla_session_free`: the model
-/// owns it, and `tabla_free_model` frees it. Returns NULL on failure; `tabla_last_error` has the
-/// reason.
+/// `tabla_embed` use; every call returns the same handle. All functions of sessions accept it,
+/// except `tabla_session_free`: the model owns it, and `tabla_free_model` frees it. Returns NULL on
+/// failure; `tabla_last_error` has the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabla_model_session(model: *mut TablaModel) -> *mut TablaSession {
     guard_value(|| Ok(resolve(model)?.session())).unwrap_or(std::ptr::null_mut())
