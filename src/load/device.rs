@@ -57,7 +57,7 @@ impl SelectedDevice {
                     .features(options.gpu_features)
                     .variants(allowed_variants(options.precision))
                     .replay(options.replay)
-                    .kernel_folder(options.kernel_folder.clone());
+                    .pipeline_cache_folder(options.pipeline_cache_folder.clone());
                 match gpu::open(&gpu_options) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
                     Ok(None) if required => bail!(Device, "no GPU adapter found"),

@@ -85,7 +85,7 @@ macro_rules! load_options {
             /// sums.
             pub tuning_folder: Option<PathBuf>,
             /// Folder of the GPU pipeline cache, if the driver supports one. `None` disables the cache.
-            pub kernel_folder: Option<PathBuf>,
+            pub pipeline_cache_folder: Option<PathBuf>,
             /// Maximum number of tokens of a prefill chunk. 0 uses the default of the device.
             pub chunk_tokens: u32,
             /// Instruction set of the CPU. `None` uses `TABLA_CPU` if set, otherwise the best

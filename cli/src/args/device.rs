@@ -139,7 +139,7 @@ impl DeviceArgs {
                 ReplayArg::Encoded => Replay::Encoded,
                 ReplayArg::Recorded => Replay::Recorded,
             })
-            .kernel_folder(cache_folders::kernels())
+            .pipeline_cache_folder(cache_folders::kernels())
             // Tunings apply to the embedded shaders only.
             .tuning_folder(if self.no_tuning || self.shaders.is_some() {
                 None

@@ -223,7 +223,7 @@ impl TablaLoadOptions {
             .i2s_layout(layout_of(layout)?)
             .shader_folder(shaders)
             .tuning_folder(tunings)
-            .kernel_folder(kernels)
+            .pipeline_cache_folder(kernels)
             .chunk_tokens(self.chunk_tokens)
             .embeddings(self.embeddings != 0)
             .head_type(choose("head_type", self.head_type, &HEADS)?)

@@ -19,7 +19,7 @@ pub struct Device {
     pub(super) queue: wgpu::Queue,
     pub(super) failure: Arc<Failure>,
     pub(super) shader_folder: Option<PathBuf>,
-    pub(super) kernel_folder: Option<PathBuf>,
+    pub(super) pipeline_cache_folder: Option<PathBuf>,
     /// PCI vendor and device ids of the adapter.
     pub(super) pci: [u32; 2],
     /// Whether tables are replayed from recorded command buffers.

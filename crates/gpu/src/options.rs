@@ -21,6 +21,6 @@ tabla_core::options! {
         /// Replay mode of tables.
         pub replay: Replay,
         /// Folder of the pipeline cache, which stores compiled kernels between loads.
-        pub kernel_folder: Option<PathBuf>,
+        pub pipeline_cache_folder: Option<PathBuf>,
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> 
         )),
     };
     let mut device = device.clone();
-    device.kernel_folder = None;
+    device.pipeline_cache_folder = None;
     let mut executor = link(device, program)?;
     let state = State {
         active_rows: TOKENS,

@@ -103,7 +103,7 @@ fn ranges_over_the_cache_limit_are_recorded_again() {
 #[test]
 fn pipeline_cache_files_are_reused() {
     let scratch = Folder::new("kernels");
-    let options = software().kernel_folder(scratch.0.join("cache"));
+    let options = software().pipeline_cache_folder(scratch.0.join("cache"));
     let files = || {
         let folder = std::fs::read_dir(scratch.0.join("cache"))
             .into_iter()
