@@ -46,7 +46,7 @@ public struct Finish: RawRepresentable, Hashable, Sendable {
     /// The context is full.
     public static let context = Finish(rawValue: TABLA_FINISH_CONTEXT)
     /// The reader stopped reading.
-    public static let left = Finish(rawValue: TABLA_FINISH_CALLBACK)
+    public static let ended = Finish(rawValue: TABLA_FINISH_CALLBACK)
     /// `Session.cancel` was called.
     public static let cancelled = Finish(rawValue: TABLA_FINISH_CANCELLED)
     /// An error.

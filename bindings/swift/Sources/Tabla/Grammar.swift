@@ -20,7 +20,7 @@ public final class Grammar: Sendable {
         /// Text of a grammar in GBNF, the syntax of llama.cpp.
         case gbnf(String)
         /// A call of one of the chat's tools: of the named function, or of any.
-        case call(ChatOptions, function: String?)
+        case toolCall(ChatOptions, function: String?)
     }
 
     /// Compiles a grammar for a model's vocabulary, which takes at most several seconds.
@@ -41,7 +41,7 @@ extension Grammar.Source {
         case .regex(let text): try new(TABLA_GRAMMAR_REGEX, text)
         case .lark(let text): try new(TABLA_GRAMMAR_LARK, text)
         case .gbnf(let text): try new(TABLA_GRAMMAR_GBNF, text)
-        case .call(let chat, let function):
+        case .toolCall(let chat, let function):
             try chat.withC { chat in
                 try withCString(function) { tabla_grammar_new_tool_call(model, chat, $0) }
             }

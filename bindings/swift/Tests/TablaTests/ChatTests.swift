@@ -86,7 +86,7 @@ final class ChatTests: XCTestCase {
         chat.template = template
         chat.tools = tools
         var options = greedy(200)
-        options.grammar = try await Grammar(model, .call(chat, function: "fly"))
+        options.grammar = try await Grammar(model, .toolCall(chat, function: "fly"))
         var messages: [Message] = [.user("Fly the kite.")]
         let answer = try await session.respond(to: messages, chat: chat, options: options)
         let call = try XCTUnwrap(answer.toolCalls?.first)
@@ -99,7 +99,7 @@ final class ChatTests: XCTestCase {
         XCTAssertTrue(text.contains("<tool_call>fly</tool_call>"), text)
         XCTAssertTrue(text.contains("tool: It flies."), text)
         await assertFails(.argument, "swim") { [chat] in
-            _ = try await Grammar(model, .call(chat, function: "swim"))
+            _ = try await Grammar(model, .toolCall(chat, function: "swim"))
         }
     }
 
