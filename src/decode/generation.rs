@@ -55,8 +55,10 @@ impl Session {
 /// [`Generation::new`] (owns the session).
 ///
 /// It is an iterator of [`OwnedPiece`]. [`next_piece`](Self::next_piece) returns the same pieces
-/// without allocating memory. Dropping a generation ends it. The tokens returned so far stay in the
-/// session.
+/// without allocating memory. An error ends the generation: no piece follows it.
+///
+/// Dropping a generation ends it. A borrowed session keeps the tokens returned so far;
+/// [`into_session`](Self::into_session) returns an owned one, which is dropped otherwise.
 #[derive(Debug)]
 pub struct Generation<S: BorrowMut<Session> = Session> {
     /// `None` after `into_session`.
@@ -90,7 +92,7 @@ impl<S: BorrowMut<Session>> Generation<S> {
     ///
     /// # Errors
     ///
-    /// See [`Session::generate`].
+    /// See [`Session::generate`]. [`StartError`] returns the session.
     pub fn new(mut session: S, options: &GenerateOptions) -> Result<Self, Box<StartError<S>>> {
         match GenerationState::start(session.borrow_mut(), options) {
             Ok(state) => Ok(Self {
@@ -128,8 +130,8 @@ impl<S: BorrowMut<Session>> Generation<S> {
         self.state.piece()
     }
 
-    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
-    /// others.
+    /// Ends the generation if it runs. The sequence keeps the tokens of the pieces returned so far,
+    /// and no others. [`next_piece`](Self::next_piece) then returns only text that was held back.
     ///
     /// # Errors
     ///
@@ -159,9 +161,7 @@ impl<S: BorrowMut<Session>> Generation<S> {
     /// Ends the generation if it runs. Ignores an error, which the next call on the session returns
     /// again.
     fn end(&mut self) {
-        if !self.state.has_ended() {
-            let _ = self.stop();
-        }
+        let _ = self.stop();
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct GenerationState {
     returned: usize,
     /// Finish reason, once the model has ended.
     finish: Option<Finish>,
-    /// Whether the held-back text was returned.
+    /// Whether the held-back text was returned, or is dropped after an error.
     is_flushed: bool,
     started: Instant,
     took: Duration,
@@ -236,6 +236,7 @@ impl GenerationState {
         self.took = self.started.elapsed();
         let failed = |e| {
             self.finish = Some(Finish::Cancelled);
+            self.is_flushed = true;
             e
         };
         let finish = end.finish.map_err(failed)?;
@@ -253,14 +254,17 @@ impl GenerationState {
         Ok(())
     }
 
-    /// Ends the generation. The sequence keeps the tokens of the pieces returned so far, and no
-    /// others.
+    /// Ends the generation if it runs. The sequence keeps the tokens of the pieces returned so far,
+    /// and no others.
     ///
     /// # Errors
     ///
     /// See [`GenerationState::next`].
     pub(super) fn stop(&mut self, session: &mut Session) -> Result<()> {
-        self.end_early(session, Finish::Callback)
+        match self.has_ended() {
+            true => Ok(()),
+            false => self.end_early(session, Finish::Callback),
+        }
     }
 
     fn end_early(&mut self, session: &mut Session, finish: Finish) -> Result<()> {

@@ -23,6 +23,12 @@ impl From<PathBuf> for Source {
     }
 }
 
+impl From<String> for Source {
+    fn from(path: String) -> Self {
+        Self::Path(path.into())
+    }
+}
+
 impl<P: AsRef<Path> + ?Sized> From<&P> for Source {
     fn from(path: &P) -> Self {
         Self::Path(path.as_ref().to_path_buf())

@@ -34,6 +34,8 @@ fn iterator_and_callback_return_the_same_pieces() {
     }
     assert_eq!(generation.stats().finish, Finish::Length);
     assert!(generation.next().is_none(), "the generation has ended");
+    generation.stop().expect("it has ended");
+    assert_eq!(generation.stats().finish, Finish::Length);
     drop(generation);
     assert_eq!(expected.len(), TOKENS as usize);
 

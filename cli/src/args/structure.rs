@@ -90,7 +90,7 @@ pub(crate) struct SpeculationArgs {
 }
 
 impl SpeculationArgs {
-    /// Returns wide step tables, which verify draft tokens, if speculation is enabled.
+    /// Returns multi-row step tables, which verify draft tokens, if speculation is enabled.
     pub(crate) fn steps(&self) -> StepTables {
         match self.lookup || self.model_draft.is_some() {
             true => StepTables::MultiRow,
