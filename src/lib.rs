@@ -23,7 +23,7 @@
 //! ```
 //!
 //! [`Model::load`] loads a model with the default options, [`Model::builder`] with others. A
-//! [`Session`] is one sequence of tokens, which every call extends; models have no default session.
+//! [`Session`] is one sequence of tokens, which prefill and generation extend.
 //! [`Generation::next_piece`] returns the pieces of a generation without allocating memory.
 //! [`Batch`] generates for many prompts on one thread. [`Cancel`] cancels a session, or loading, from
 //! any thread.
