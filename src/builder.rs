@@ -36,7 +36,20 @@ impl Model {
     }
 }
 
-/// Loads a model with options, returned by [`Model::builder`].
+/// Builder that loads a model with options, returned by [`Model::builder`]. It has a setter for
+/// each field of [`LoadOptions`].
+///
+/// Cancel loading from another thread:
+///
+/// ```
+/// use tabla::{Cancel, Model, Source};
+///
+/// let cancel = Cancel::new();
+/// let handle = cancel.clone(); // for another thread, which calls handle.cancel()
+/// # drop(handle);
+/// let model = Model::builder(Source::BuiltIn).threads(2).cancel(cancel).load()?;
+/// # Ok::<(), tabla::Error>(())
+/// ```
 pub struct ModelBuilder<'a> {
     source: Source,
     options: LoadOptions,
@@ -46,14 +59,14 @@ pub struct ModelBuilder<'a> {
 impl<'a> ModelBuilder<'a> {
     load_options! { tabla_core::setters, [options] }
 
-    /// Replaces all options.
+    /// Replaces all options, including those that were set before.
     #[must_use]
     pub fn options(mut self, options: LoadOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets a callback that receives the progress of loading, once for each stage that has ended.
+    /// Sets a callback that is called after each loading stage.
     #[must_use]
     pub fn on_progress(mut self, report: impl FnMut(&Progress) + 'a) -> Self {
         self.on_progress = Box::new(report);

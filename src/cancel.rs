@@ -4,6 +4,10 @@ use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 
 /// Handle that cancels a session, or loading, from any thread. Clones share the cancellation.
+///
+/// A cancelled generation ends without an error, with [`Finish::Cancelled`](crate::Finish::Cancelled).
+/// All other operations return an error of kind [`Cancelled`](crate::ErrorKind::Cancelled). Either
+/// clears the cancellation, so that the session can be used again.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<AtomicU8>);
 
@@ -34,7 +38,7 @@ impl Cancel {
         self.0.fetch_max(CANCELLED, Ordering::Relaxed);
     }
 
-    /// Cancels all current and future operations.
+    /// Cancels the current operation and all later ones. This cannot be undone.
     pub fn close(&self) {
         self.0.fetch_max(CLOSED, Ordering::Relaxed);
     }
@@ -44,7 +48,7 @@ impl Cancel {
         self.0.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns whether a cancellation is pending.
+    /// Returns whether a cancellation is pending, or the handle is closed.
     pub fn is_pending(&self) -> bool {
         self.0.load(Ordering::Relaxed) != NONE
     }

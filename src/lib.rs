@@ -22,9 +22,11 @@
 //! # Ok::<(), tabla::Error>(())
 //! ```
 //!
-//! [`Model::load`] loads a model with the default options, and a [`Session`] is one sequence of its
-//! tokens. [`Generation::next_piece`] returns the pieces of a generation without allocating memory.
-//! [`Batch`] generates for many prompts on one thread.
+//! [`Model::load`] loads a model with the default options, [`Model::builder`] with others. A
+//! [`Session`] is one sequence of tokens, which prefill and generation extend.
+//! [`Generation::next_piece`] returns the pieces of a generation without allocating memory.
+//! [`Batch`] generates for many prompts on one thread. [`Cancel`] cancels a session, or loading, from
+//! any thread.
 //!
 //! | module | content |
 //! |---|---|

@@ -11,13 +11,14 @@ use std::ops::ControlFlow;
 use std::task::Poll;
 
 impl Session {
-    /// Starts a generation after the sequence. The model continues while the caller processes the
-    /// pieces, so several sessions generate at the same time, on one thread or on many.
+    /// Starts a generation, which appends tokens to the sequence. The model continues while the
+    /// caller processes the pieces, so several sessions generate at the same time, on one thread or
+    /// on many.
     ///
     /// # Errors
     ///
-    /// `State` for an empty sequence, or if the draft model is a target model already; `Argument`
-    /// for options out of range; `Device` and `DeviceLost`.
+    /// `State` for an empty sequence, and if one model is used both as a draft model and as a target
+    /// model; `Argument` for options out of range; `Device` and `DeviceLost`.
     pub fn generate(&mut self, options: &GenerateOptions) -> Result<Generation<&mut Self>> {
         Generation::new(self, options).map_err(|e| e.error)
     }
@@ -54,8 +55,12 @@ impl Session {
 /// A running generation of a [`Session`], from [`Session::generate`] (borrows the session) or
 /// [`Generation::new`] (owns the session).
 ///
-/// It is an iterator of [`OwnedPiece`]. [`next_piece`](Self::next_piece) returns the same pieces
+/// It is an iterator of [`OwnedPiece`]; iterate over `&mut generation` to call
+/// [`stats`](Self::stats) afterwards. [`next_piece`](Self::next_piece) returns the same pieces
 /// without allocating memory. An error ends the generation: no piece follows it.
+///
+/// [`Session::canceller`] cancels a generation from another thread. It then returns no more tokens,
+/// and its finish reason is [`Finish::Cancelled`](crate::Finish::Cancelled), not an error.
 ///
 /// Dropping a generation ends it. A borrowed session keeps the tokens returned so far;
 /// [`into_session`](Self::into_session) returns an owned one, which is dropped otherwise.

@@ -67,7 +67,8 @@ pub enum Finish {
     Length,
     /// The context is full.
     Context,
-    /// The caller ended the generation: [`Generation::stop`](crate::Generation::stop).
+    /// The caller ended the generation, with [`Generation::stop`](crate::Generation::stop) or by
+    /// breaking from the callback of [`Session::generate_with`](crate::Session::generate_with).
     Callback,
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,

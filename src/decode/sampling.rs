@@ -14,11 +14,14 @@ macro_rules! sampling {
     })+) => {
         /// Sampling parameters: how the next token is chosen from the logits. Fields are in the
         /// default order of the samplers; `docs/sampling.md` defines each.
+        ///
+        /// The default has `top_k` 40, `top_p` 0.95, `min_p` 0.05, `temperature` 0.8 and `seed` 0;
+        /// all other samplers are off. Set a random [`seed`](Self::seed) for different outputs.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct Sampling {
             $($(#[doc = $doc])+ pub $name: $type,)+
-            /// Key of the counter-based random numbers: the same seed draws the same tokens.
+            /// Key of the counter-based random numbers, default 0: the same seed draws the same tokens.
             pub seed: u64,
         }
 

@@ -19,8 +19,9 @@ use crate::text::Tokenizer;
 /// Source of draft tokens for speculative decoding. Speculation changes the speed, never the
 /// output; it is paused automatically while it is slower than single steps.
 ///
-/// A GPU requires a model that was loaded with [`StepTables::MultiRow`](crate::load::StepTables);
-/// otherwise speculation is disabled. It is also disabled with Mirostat, a grammar or
+/// A GPU requires a model that was loaded with
+/// [`StepTables::MultiRow`](crate::load::StepTables::MultiRow); otherwise speculation is
+/// disabled. It is also disabled with Mirostat, a grammar or
 /// [log-probabilities](crate::GenerateOptions::log_probs).
 #[derive(Clone, Debug, Default)]
 pub enum SpeculateOptions {

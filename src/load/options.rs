@@ -56,29 +56,31 @@ pub enum StepTables {
 macro_rules! load_options {
     ($each:path, $($start:tt)*) => {
         $each! { $($start)* {
-            /// The device that runs the model.
+            /// The device that runs the model. Default: [`Auto`](crate::load::DeviceChoice::Auto).
             pub device: DeviceChoice,
             /// Number of CPU threads. 0 uses every core.
             pub threads: u32,
             /// Context length: positions of the KV cache per sequence. 0 uses the trained context
             /// length, at most [`CONTEXT_DEFAULT`](crate::load::CONTEXT_DEFAULT).
             pub context: u32,
-            /// Number of sequences of the KV cache, which are decoded in one batch. 0 means 1; at most
+            /// Number of sequences that the KV cache holds at once; requests of further sessions are
+            /// queued. Sequences are decoded in batches of at most 32. 0 means 1; at most
             /// [`SEQUENCES_MAX`](crate::load::SEQUENCES_MAX).
             pub sequences: u32,
-            /// Numerical precision of the computation.
+            /// Numerical precision of the computation. Default:
+            /// [`Fast`](crate::device::Precision::Fast).
             pub precision: Precision,
-            /// Memory layout of weights on a CPU.
+            /// Memory layout of weights on a CPU. Default: [`Auto`](crate::load::WeightMemory::Auto).
             pub weights: WeightMemory,
             /// GPU adapter: a part of its name, or its index in [`devices`](crate::load::devices).
             /// `None` uses the best one. If the adapter is not found, loading fails and does not fall
             /// back to the CPU.
             pub adapter: Option<String>,
-            /// GPU features to use.
+            /// GPU features to use. Default: [`All`](crate::device::GpuFeatures::All).
             pub gpu_features: GpuFeatures,
-            /// How a GPU submits the commands of a table.
+            /// Method by which a GPU replays a table. Default: [`Auto`](crate::device::Replay::Auto).
             pub replay: Replay,
-            /// Folder of shaders that override the embedded ones.
+            /// Folder of shaders that override the embedded ones. `None` uses only the embedded ones.
             pub shader_folder: Option<PathBuf>,
             /// Folder of tunings written by [`Tuning::write`](crate::tools::Tuning::write). A GPU uses
             /// the tuning of this model and adapter if there is one, which may change the order of
@@ -94,9 +96,10 @@ macro_rules! load_options {
             /// The sampler chain, in order. Samplers that are not listed are disabled. `None` uses
             /// [`SamplerKind::DEFAULT`].
             pub samplers: Option<Vec<SamplerKind>>,
-            /// Whether a decoder also computes embeddings. Encoders always do.
+            /// Whether a decoder also computes embeddings, default false. Encoders always do.
             pub embeddings: bool,
-            /// Layout of tensors of type `I2_S`. Files do not record it.
+            /// Layout of tensors of type `I2_S`, which files do not record. Default:
+            /// [`Blocks128`](crate::quant::i2_s::Layout::Blocks128).
             pub i2s_layout: i2_s::Layout,
             /// Storage type of [`HEAD_TYPES`](crate::load::HEAD_TYPES) to requantize the output
             /// projection (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own
@@ -105,7 +108,8 @@ macro_rules! load_options {
             /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::load::CACHE_TYPES). `None`
             /// uses f16, or f32 if [`precision`](Self::precision) is exact.
             pub cache_type: Option<DType>,
-            /// Tables that decode a single sequence.
+            /// Step tables that decode a single sequence on a GPU. Default:
+            /// [`SingleRow`](crate::load::StepTables::SingleRow).
             pub steps: StepTables,
             /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with
             /// the same prefix. They are added to the pages of the sequences, in pages of 64 positions,
@@ -113,7 +117,7 @@ macro_rules! load_options {
             /// pages that are free. 0 disables the prefix cache; continuing a session then recomputes
             /// it.
             pub prefix_bytes: Option<u64>,
-            /// Cancels loading from any thread, before its next stage.
+            /// Handle that cancels loading from any thread, before its next stage. Keep a clone of it.
             pub cancel: Option<Cancel>,
         } }
     };
@@ -122,7 +126,8 @@ pub(crate) use load_options;
 
 load_options! {
     tabla_core::options,
-    /// Options of [`Model::builder`](crate::Model::builder).
+    /// Options of loading a model; [`Model::builder`](crate::Model::builder) has a setter for each.
+    /// The default of every number is 0 and of every `Option` is `None`.
     #[derive(Clone, Debug, Default)]
     pub struct LoadOptions
 }

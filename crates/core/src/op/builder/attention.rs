@@ -127,7 +127,7 @@ impl Builder<'_> {
     }
 
     /// Emits split attention, for few tokens and many positions: parts of `part` positions are
-    /// processed in parallel. `part` is increased if necessary to have at most [`PARTS_MAX`] parts.
+    /// processed in parallel. `part` is increased if necessary to have at most 64 parts.
     #[expect(
         clippy::too_many_arguments,
         reason = "those of attention, and the part size"
