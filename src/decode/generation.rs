@@ -97,7 +97,8 @@ impl<S: BorrowMut<Session>> Generation<S> {
     ///
     /// # Errors
     ///
-    /// See [`Session::generate`]. [`StartError`] returns the session.
+    /// See [`Session::generate`]. [`StartError`] returns the session; `map_err(|e| e.error)` converts
+    /// it to an [`Error`].
     pub fn new(mut session: S, options: &GenerateOptions) -> Result<Self, Box<StartError<S>>> {
         match GenerationState::start(session.borrow_mut(), options) {
             Ok(state) => Ok(Self {
