@@ -10,7 +10,6 @@ from . import _html
 from ._c import CData, Struct
 from ._errors import TablaError, check, failure
 from ._handle import Handle
-from ._names import c_name
 from ._native import ffi, lib
 
 FINISH_REASONS = {
@@ -142,7 +141,7 @@ def next_piece(
             return Piece("", index=c.request, seed=seed, finish_reason=reason, error=error)
         c_stats = Struct("TablaStats").c
         check(stats(pointer, c_stats))
-        values = Stats(**{f.name: getattr(c_stats, c_name(f.name)) for f in fields(Stats)})
+        values = Stats(**{f.name: getattr(c_stats, f.name) for f in fields(Stats)})
         return Piece("", index=c.request, seed=seed, finish_reason=reason, stats=values)
 
 
