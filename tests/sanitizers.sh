@@ -31,5 +31,6 @@ check() {
 }
 echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
-check smoke "$version" "$target/no-model.gguf" "$target/session"
+check smoke "$version" "$target/no-model.gguf"
+check sessions "$target/session"
 check random 4000 1

@@ -1,5 +1,5 @@
 /*
- * Tests of smoke.c: chats, parsers and forced tool calls.
+ * Tests of sessions.c: chats, parsers and forced tool calls.
  */
 #ifndef CHATS_H
 #define CHATS_H

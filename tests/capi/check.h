@@ -1,5 +1,5 @@
 /*
- * Helpers of smoke.c: checks, load options, the model and its prompt.
+ * Helpers of smoke.c and sessions.c: checks, load options, the model and its prompt.
  */
 #ifndef CHECK_H
 #define CHECK_H

@@ -1,5 +1,5 @@
 /*
- * Tests of smoke.c: embeddings and context shift.
+ * Tests of sessions.c: embeddings and context shift.
  */
 #ifndef EMBEDDINGS_H
 #define EMBEDDINGS_H

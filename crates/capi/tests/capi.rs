@@ -1,5 +1,6 @@
-//! Tests of the C ABI with C programs: `tests/capi/smoke.c` with both libraries, random calls from
-//! several threads (`tests/capi/random.c`), and the examples of `bindings/c`.
+//! Tests of the C ABI with C programs: `tests/capi/smoke.c` and `tests/capi/sessions.c` with both
+//! libraries, random calls from several threads (`tests/capi/random.c`), and the examples of
+//! `bindings/c`.
 //!
 //! Skipped with a message without a C compiler or valgrind. With `TABLA_REQUIRE_VALGRIND=1`, a
 //! missing valgrind is a failure. Linux only: other systems have other native libraries and symbol
@@ -17,15 +18,17 @@ const STRICT: &[&str] = &["-Wall", "-Wextra", "-pedantic", "-Werror"];
 const NATIVE: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
 #[test]
-fn smoke_test_with_the_dynamic_library() {
-    smoke("dynamic", dynamic);
+fn contract_holds() {
+    let no_model = scratch("contract").join("no-model.gguf");
+    std::fs::write(&no_model, "This is no model.").expect("target folder is writable");
+    let version = env!("CARGO_PKG_VERSION").as_ref();
+    checks("smoke", &[version, no_model.as_os_str()]);
 }
 
 #[test]
-fn smoke_test_with_the_static_library() {
-    smoke("static", |libraries| {
-        vec![libraries.join("libtabla.a").display().to_string()]
-    });
+fn chats_and_sessions_behave_as_documented() {
+    let saved = scratch("sessions").join("session");
+    checks("sessions", &[saved.as_os_str()]);
 }
 
 #[test]
@@ -144,26 +147,23 @@ fn programs_of_the_documentation_run() {
     );
 }
 
-/// Compiles and runs the smoke test. With the shared library, also runs it under valgrind.
-fn smoke(kind: &str, link: impl Fn(&Path) -> Vec<String>) {
-    let Some(program) = compile(&tested("smoke"), "c99", kind, &link(&libraries())) else {
-        return;
-    };
-    let scratch = program.parent().expect("program has a parent folder");
-    let no_model = scratch.join("no-model.gguf");
-    std::fs::write(&no_model, "This is no model.").expect("target folder is writable");
-    let saved = scratch.join("session");
-    let version = env!("CARGO_PKG_VERSION").as_ref();
-    let arguments = [version, no_model.as_os_str(), saved.as_os_str()];
-    let out = run(on_cpu(Command::new(&program)).args(arguments));
-    assert!(
-        text(&out.stdout).ends_with(" checks passed, 0 failed\n") && out.stderr.is_empty(),
-        "the library prints: {}{}",
-        text(&out.stdout),
-        text(&out.stderr)
-    );
-    if kind == "dynamic" {
-        under_valgrind(&program, &arguments);
+/// Runs a program of checks with the static library, and with the shared one also under valgrind.
+fn checks(name: &str, arguments: &[&OsStr]) {
+    let archive = vec![libraries().join("libtabla.a").display().to_string()];
+    for (kind, link) in [("static", archive), ("dynamic", dynamic(&libraries()))] {
+        let Some(program) = compile(&tested(name), "c99", kind, &link) else {
+            return;
+        };
+        let out = run(on_cpu(Command::new(&program)).args(arguments));
+        assert!(
+            text(&out.stdout).ends_with(" checks passed, 0 failed\n") && out.stderr.is_empty(),
+            "the library prints: {}{}",
+            text(&out.stdout),
+            text(&out.stderr)
+        );
+        if kind == "dynamic" {
+            under_valgrind(&program, arguments);
+        }
     }
 }
 
@@ -188,9 +188,7 @@ fn compile(source: &Path, standard: &str, kind: &str, link: &[String]) -> Option
         skip("no C compiler: the C ABI was not tested");
         return None;
     };
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
-    std::fs::create_dir_all(&scratch).expect("target folder is writable");
-    let program = scratch.join(source.file_stem().expect("source file has a name"));
+    let program = scratch(kind).join(source.file_stem().expect("source file has a name"));
     let mut command = Command::new(compiler);
     command.args(STRICT).args(["-O1", "-g"]);
     command.arg(format!("-std={standard}"));
@@ -199,6 +197,13 @@ fn compile(source: &Path, standard: &str, kind: &str, link: &[String]) -> Option
     command.arg("-o").arg(&program);
     run(command.args(link).args(NATIVE));
     Some(program)
+}
+
+/// A folder for programs and their files.
+fn scratch(kind: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{kind}"));
+    std::fs::create_dir_all(&folder).expect("target folder is writable");
+    folder
 }
 
 /// Disables GPU drivers, so that the program runs on the CPU and leaks are not those of drivers.

@@ -1,10 +1,12 @@
 /*
- * Tests of smoke.c: sessions, pieces, batches, grammars, scores, options and the log.
+ * Tests of chats, sessions, pieces, batches, grammars, scores, embeddings and all options. Prints the
+ * number of passed checks, and a line for each failed one.
+ *
+ *     sessions <file to write>
  */
-#ifndef SESSIONS_H
-#define SESSIONS_H
-
+#include "chats.h"
 #include "check.h"
+#include "embeddings.h"
 
 #include <math.h>
 
@@ -470,76 +472,18 @@ static void sessions(TablaModel *model, const char *path) {
     CHECK(tabla_session_new(freed) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
-/* Every other function rejects this handle. */
-static void rejects_session_handle(void *handle) {
-    TablaSession *session = handle;
-    TablaStats stats;
-    TablaPiece piece;
-    const char *texts[1] = {"a"};
-    uint32_t token = 77;
-    size_t count = 4711;
-    float row[1] = {0.5f};
-
-    stats.struct_size = sizeof stats;
-    piece.struct_size = sizeof piece;
-    FAILS(tabla_embed(handle, texts, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
-    CHECK(tabla_session_new(handle) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    CHECK(tabla_session_load(handle, "f") == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    CHECK(tabla_grammar_new(handle, 0, NULL) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    FAILS(tabla_grammar_free(handle), TABLA_ERROR_HANDLE);
-    CHECK(tabla_session_fork(session) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_save(session, "f"), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_free(session), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_cancel(session), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_tokens(session, &token, 1, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_prefill(session, &token, 1), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_step(session, NULL, &token), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_logits(session, 0, row, 1, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_embed(session, texts, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_score(session, &token, 2, 1, NULL, 0, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_rerank(session, "a", NULL, texts, 1, row, 1, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_generate(session, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_begin(session, "a", NULL), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_end(session), TABLA_ERROR_HANDLE);
-    FAILS(tabla_session_stats(session, &stats), TABLA_ERROR_HANDLE);
-    CHECK(tabla_batch_new(handle) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_add(handle, &token, 1, NULL, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_next(handle, &piece), TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_pending(handle, &count), TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_stats(handle, &stats), TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_cancel(handle, 0), TABLA_ERROR_HANDLE);
-    FAILS(tabla_batch_free(handle), TABLA_ERROR_HANDLE);
-    CHECK(token == 77 && count == 4711 && row[0] == 0.5f);
+int main(int argc, char **argv) {
+    TablaModel *model;
+    if (argc != 2) {
+        return 2;
+    }
+    model = load();
+    conversations(model);
+    parsers(model);
+    forced_calls(model);
+    embeddings();
+    sessions(model, argv[1]);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    printf("%d checks passed, %d failed\n", passed, failed);
+    return failed != 0;
 }
-
-struct log {
-    int lines, bad;
-};
-
-static void log_line(int32_t level, const char *message, void *user_data) {
-    struct log *log = user_data;
-    log->lines++;
-    log->bad += level < TABLA_LOG_ERROR || level > TABLA_LOG_DEBUG || message[0] == '\0';
-    log->bad += tabla_log_set_callback(TABLA_LOG_OFF, NULL, NULL) != TABLA_ERROR_REENTRANT;
-}
-
-/* Loading logs its stages to the callback, if the level includes them. */
-static void logs(void) {
-    struct log log = {0, 0};
-    int lines;
-    FAILS(tabla_log_set_callback(9, log_line, &log), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_log_set_callback(TABLA_LOG_DEBUG, log_line, &log) == TABLA_OK);
-    CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(log.lines >= 18 && log.bad == 0);
-    lines = log.lines;
-    CHECK(tabla_log_set_callback(TABLA_LOG_WARN, log_line, &log) == TABLA_OK);
-    CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(tabla_log_set_callback(TABLA_LOG_DEBUG, NULL, &log) == TABLA_OK);
-    CHECK(tabla_free_model(load()) == TABLA_OK);
-    CHECK(log.lines == lines);
-}
-
-#endif
