@@ -61,7 +61,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("gemv_norm", gemv_norm),
     ("gemv_glu, stored and added", gemv_glu),
     ("gemm", gemm),
-    ("weights of every type", types),
     ("gemm, same bits in any batch", gemm_bits),
     ("grids with a z dimension", wide_grid),
     ("bit_quantize", bit_quantize),
@@ -75,10 +74,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("rope", rope),
-    ("attention", attention),
-    ("attention, every case", attention_cases),
-    ("attend_part", attend_part),
-    ("attend_join", attend_join),
     ("glu", glu),
     ("activate", activate),
     ("add", add),
@@ -100,7 +95,6 @@ const CHECKS: &[(&str, Check)] = &[
     ("mirostat", mirostat),
     ("mirostat_mu", mirostat_mu),
     ("log_probs", log_probs),
-    ("samplers over odd logits", odd_logits),
     ("sampling stages", tails),
     ("sampler orders", orders),
     ("top_k", top_k),
@@ -116,6 +110,20 @@ const CHECKS: &[(&str, Check)] = &[
     ("no active rows", no_active_rows),
     ("read and write", read_write),
     ("too large", too_large),
+];
+
+/// The operations with more than one exact kernel variant besides the base kernel.
+const ATTENTION: &[(&str, Check)] = &[
+    ("attention", attention),
+    ("attention, every case", attention_cases),
+    ("attend_part", attend_part),
+    ("attend_join", attend_join),
+];
+
+/// Checks that take long with base kernels.
+const LONG: &[(&str, Check)] = &[
+    ("weights of every type", types),
+    ("samplers over odd logits", odd_logits),
 ];
 
 /// Returns options for any adapter, with the kernel variants that compute in f32.
@@ -183,7 +191,9 @@ fn kernels_match_their_formulas() {
     } else {
         devices.len().saturating_sub(1)
     };
-    run_checks(&devices[first..], CHECKS);
+    for checks in [CHECKS, ATTENTION, LONG] {
+        run_checks(&devices[first..], checks);
+    }
 }
 
 #[test]
@@ -197,24 +207,19 @@ fn base_kernels_run_within_webgpu_limits() {
             (128 << 20, 8)
         );
     }
-    // The other tests use recorded replay, and more tokens and logits.
-    let checks: Vec<(&str, Check)> = CHECKS
-        .iter()
-        .copied()
-        .filter(|(name, _)| exhaustive() || *name != "samplers over odd logits")
-        .map(|(name, check)| match name {
-            "weights of every type" if !exhaustive() => (name, types_shortly as Check),
-            _ => (name, check),
-        })
-        .collect();
-    if let Some(device) = devices.first() {
-        run_checks(std::slice::from_ref(device), &checks);
+    let long: &[(&str, Check)] = if exhaustive() {
+        LONG
+    } else {
+        &[("weights of every type", types_shortly)]
+    };
+    // The other tests use recorded replay.
+    for checks in [CHECKS, ATTENTION, long] {
+        run_checks(&devices[..devices.len().min(1)], checks);
     }
 }
 
 /// A device with all variants runs only the best one of each kernel; this tests the others, with one
-/// replay mode. Only attention has more than one exact variant besides the base kernel, so the other
-/// operations run only in an exhaustive run.
+/// replay mode. Operations other than attention run only in an exhaustive run.
 #[test]
 fn each_kernel_variant_matches_its_formula() {
     let Some(all) = device(CHECKS.len()) else {
@@ -230,12 +235,13 @@ fn each_kernel_variant_matches_its_formula() {
         } else if all.variants != alone {
             let options = software().variants(alone);
             let device = devices(&options, 0).pop().expect("the same adapter");
-            let attention = |(name, _): &&(&str, Check)| name.starts_with("atten");
-            let checks = CHECKS
-                .iter()
-                .filter(|check| exhaustive() || attention(check));
-            let checks: Vec<_> = checks.copied().collect();
-            run_checks(&[device], &checks);
+            let rest = if exhaustive() {
+                [CHECKS, LONG].concat()
+            } else {
+                vec![]
+            };
+            run_checks(std::slice::from_ref(&device), ATTENTION);
+            run_checks(&[device], &rest);
         }
     }
 }
