@@ -399,8 +399,8 @@ fn sampling(name: &str, threads: u32, stage: fn(&mut Builder<'_>, u32)) {
         top_p: 0.95,
         top_k: 40,
         min_p: 0.05,
-        repeat_penalty: 1.1,
-        repeat_last: 64,
+        repetition_penalty: 1.1,
+        repeat_last_n: 64,
         ..SAMPLER_OFF
     };
     let bytes = bytemuck::bytes_of(&sampler);

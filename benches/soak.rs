@@ -47,7 +47,7 @@ fn main() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
         .sequences(SEQUENCES)
-        .context(512);
+        .max_context(512);
     let load = |options: &LoadOptions| {
         Model::builder(source.clone())
             .options(options.clone())
@@ -90,7 +90,7 @@ fn run_session(model: &Model, draft: &Model, path: &Path, random: &mut Random, c
         if random.below(8) == 0 {
             session.canceller().cancel();
         }
-        match session.prefill(&prompt, &mut |_, _| {}) {
+        match session.prefill(&prompt) {
             Ok(()) => {}
             Err(e) if matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::TooLarge) => {}
             Err(e) => panic!("{e}"),
@@ -190,12 +190,12 @@ fn resident() -> Option<u64> {
 fn use_every_slot(model: &Model) {
     let options = GenerateOptions::default()
         .sampling(Sampling::GREEDY)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let mut sessions: Vec<Session> = (0..SEQUENCES)
         .map(|_| Session::new(model.clone()))
         .collect();
     let answers = sessions.iter_mut().zip(1..).map(|(session, id)| {
-        session.prefill(&[id], &mut |_, _| {}).expect("prefill");
+        session.prefill(&[id]).expect("prefill");
         session.generate(&options).expect("start the answer")
     });
     let mut answers: Vec<_> = answers.collect();

@@ -16,7 +16,7 @@ fn main() {
     let (tokens, rounds) = (number(1, 256_u32), number(2, 7_u32));
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(tokens + 256);
+        .max_context(tokens + 256);
     let open = |path: Option<&String>| {
         let source = path.map_or(Source::BuiltIn, |path| Source::Path(PathBuf::from(path)));
         Model::builder(source)
@@ -62,7 +62,7 @@ fn main() {
                         .logit_bias(logit_bias.clone())
                         .speculate(speculate.clone())
                         .max_tokens(tokens)
-                        .ignore_stops(true);
+                        .ignore_eos(true);
                     let (rate, drafts) = run(&model, &options);
                     rates.push(rate);
                     count += drafts;
@@ -85,7 +85,7 @@ fn main() {
 fn run(model: &Model, options: &GenerateOptions) -> (f64, tabla::DraftStats) {
     let mut session = Session::new(model.clone());
     let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
-    session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
+    session.prefill(&prompt).expect("prefill");
     let stats = session
         .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
         .expect("generate");

@@ -168,14 +168,14 @@ typedef struct TablaParser TablaParser;
 /** Copies weights to memory in a layout for faster decoding. */
 #define TABLA_WEIGHTS_PACKED (2)
 
-/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`. */
-#define TABLA_HEAD_AS_STORED (0)
+/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.lm_head_type`. */
+#define TABLA_LM_HEAD_AS_STORED (0)
 
 /** Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes. */
-#define TABLA_HEAD_Q8_0 (1)
+#define TABLA_LM_HEAD_Q8_0 (1)
 
 /** Quantizes the output projection to `q6_k`, which is smaller than `q8_0`. */
-#define TABLA_HEAD_Q6_K (2)
+#define TABLA_LM_HEAD_Q6_K (2)
 
 /** KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`. */
 #define TABLA_CACHE_DEFAULT (0)
@@ -226,8 +226,8 @@ typedef struct TablaLoadOptions {
     TablaProgressCallback progress;
     /** Passed to `progress`. */
     void *user_data;
-    /** `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
-    int32_t head_type;
+    /** `TABLA_LM_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
+    int32_t lm_head_type;
     /** Not 0: a model that generates text also supports embeddings. Encoder models always do. */
     uint32_t embeddings;
     /**
@@ -243,7 +243,7 @@ typedef struct TablaLoadOptions {
      * Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
      * decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
      */
-    uint32_t multi_row_steps;
+    uint32_t gpu_speculation;
     /**
      * Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
      * values of freed sequences for prompts with the same prefix. 0: no additional memory, only
@@ -368,7 +368,7 @@ typedef struct TablaModelInfo {
      */
     uint32_t embedding_dim;
     /** Maximum length of a text to embed, in tokens. */
-    uint32_t embedding_length;
+    uint32_t embedding_max_tokens;
     /** Not 0: the model is an encoder, which only computes embeddings. */
     uint32_t is_encoder;
     /** Maximum number of sequences that are computed at the same time. */
@@ -485,7 +485,7 @@ TablaStatus tabla_model_stop_tokens(const struct TablaModel *model,
 /** Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens. */
 #define TABLA_SPECULATE_LOOKUP (1)
 
-/** Draft model: drafts tokens with the model `TablaGenerateOptions.draft`. */
+/** Draft model: drafts tokens with the model `TablaGenerateOptions.draft_model`. */
 #define TABLA_SPECULATE_DRAFT (2)
 
 /** A value that is added to the logit of a token. */
@@ -515,16 +515,16 @@ typedef struct TablaGenerateOptions {
     float top_p;
     /** Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05. */
     float min_p;
-    /** Penalty of tokens among the last `repeat_last`; 1: off. Default 1. */
-    float repeat_penalty;
+    /** Penalty of tokens among the last `repeat_last_n`; 1: off. Default 1. */
+    float repetition_penalty;
     /** Number of recent tokens that the penalties apply to, at most 1024. Default 64. */
-    uint32_t repeat_last;
+    uint32_t repeat_last_n;
     /** Seed of the random numbers; the same seed gives the same tokens. Default 0. */
     uint64_t seed;
     /** Number of tokens in one submission to the device; 0: adaptive. Default 0. */
     uint32_t burst;
     /** Not 0: stop tokens do not end the answer. Default 0. */
-    uint32_t ignore_stops;
+    uint32_t ignore_eos;
     /**
      * Not 0: when the context is full, discards the older half of the sequence, recomputes the
      * rest and continues. Default 0.
@@ -534,21 +534,21 @@ typedef struct TablaGenerateOptions {
      * Number of tokens at the start of the sequence that a context shift keeps, at most half of
      * the context. Default 0.
      */
-    uint32_t keep;
+    uint32_t n_keep;
     /** Minimum number of tokens before a stop token is allowed. Default 0. */
     uint32_t min_tokens;
     /**
      * Number of likeliest tokens to return with log-probabilities for each position, at most 20;
      * 0: only the sampled token; less than 0: none. Default -1.
      */
-    int32_t log_probs;
+    int32_t logprobs;
     /**
      * Amount subtracted from the logit of a token for each occurrence among the last
-     * `repeat_last`. Default 0: off.
+     * `repeat_last_n`. Default 0: off.
      */
     float frequency_penalty;
     /**
-     * Amount subtracted once from the logit of a token that occurs among the last `repeat_last`.
+     * Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`.
      * Default 0: off.
      */
     float presence_penalty;
@@ -580,7 +580,7 @@ typedef struct TablaGenerateOptions {
     /** Length of the longest repetition without a DRY penalty, in tokens. Default 2. */
     uint32_t dry_allowed_length;
     /** Number of recent tokens that DRY searches for repetitions. Default: all. */
-    uint32_t dry_last;
+    uint32_t dry_penalty_last_n;
     /** Target surprise of a token in bits (Mirostat 2). Default 0: off. */
     float mirostat_tau;
     /** Learning rate of Mirostat. Default 0.1. */
@@ -590,7 +590,7 @@ typedef struct TablaGenerateOptions {
     /** Must be 0. */
     uint32_t reserved;
     /** Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL. */
-    const struct TablaModel *draft;
+    const struct TablaModel *draft_model;
     /** Grammar that constrains the answer, or NULL. */
     const struct TablaGrammar *grammar;
     /**
@@ -601,17 +601,17 @@ typedef struct TablaGenerateOptions {
     /** Number of stop strings. */
     size_t stop_count;
     /** Additional stop tokens, at most 32 together with the model's own. */
-    const uint32_t *stop_tokens;
+    const uint32_t *stop_token_ids;
     /** Number of additional stop tokens. */
-    size_t stop_tokens_count;
+    size_t stop_token_ids_count;
     /** Logit biases, at most 512. */
     const struct TablaLogitBias *logit_bias;
     /** Number of logit biases. */
     size_t logit_bias_count;
     /** Strings that end a repetition for DRY. NULL: line break, `:`, `"` and `*`. */
-    const char *const *dry_breakers;
+    const char *const *dry_sequence_breakers;
     /** Number of DRY breakers. */
-    size_t dry_breakers_count;
+    size_t dry_sequence_breakers_count;
 } TablaGenerateOptions;
 
 /**
@@ -820,16 +820,16 @@ TablaStatus tabla_session_generate(struct TablaSession *session,
 TablaStatus tabla_session_cancel(const struct TablaSession *session);
 
 /** Log-probability of a token, before logit biases and samplers. */
-typedef struct TablaLogProb {
+typedef struct TablaLogprob {
     /** Token id. */
     uint32_t token;
     /** Natural logarithm of the probability. */
-    float log_prob;
-} TablaLogProb;
+    float logprob;
+} TablaLogprob;
 
 /**
  * A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
- * except `top_log_probs` if there are no tokens, and are valid until the next call on the session
+ * except `top_logprobs` if there are no tokens, and are valid until the next call on the session
  * or batch.
  */
 typedef struct TablaPiece {
@@ -852,12 +852,12 @@ typedef struct TablaPiece {
      * text, except the error message of `TABLA_FINISH_FAILED`.
      */
     int32_t finish;
-    /** Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it. */
-    float log_prob;
+    /** Log-probability of the token (natural logarithm); NaN unless `logprobs` requests it. */
+    float logprob;
     /** Log-probabilities of the likeliest tokens at this position, in descending order. */
-    const struct TablaLogProb *top_log_probs;
-    /** Number of elements of `top_log_probs`. */
-    size_t top_log_probs_count;
+    const struct TablaLogprob *top_logprobs;
+    /** Number of elements of `top_logprobs`. */
+    size_t top_logprobs_count;
     /** Number of the request in its batch, from `tabla_batch_add`; otherwise 0. */
     size_t request;
     /** Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0. */
@@ -1008,7 +1008,7 @@ typedef struct TablaChatOptions {
      * JSON object of additional template variables, for example `{"enable_thinking": false}`, or
      * NULL.
      */
-    const char *variables;
+    const char *chat_template_kwargs;
 } TablaChatOptions;
 
 /**
@@ -1166,7 +1166,7 @@ typedef struct TablaEmbedOptions {
      * Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
      * default, if there is one.
      */
-    const char *prompt;
+    const char *prompt_name;
 } TablaEmbedOptions;
 
 /**

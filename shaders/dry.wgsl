@@ -3,7 +3,7 @@
 //
 // x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers:
 // [sequences, words], one bit per token: whether it ends a repetition.  A repetition is a suffix of
-// the history that also occurs earlier in its last dry_last tokens; its length is limited to 1024.
+// the history that also occurs earlier in its last dry_penalty_last_n tokens; its length is limited to 1024.
 // One workgroup per token.
 
 #import state
@@ -67,7 +67,7 @@ fn main(
         return;
     }
     let known = min(row.position + 1u, state.context);
-    let seen = min(samplers[row.sequence].dry_last, known);
+    let seen = min(samplers[row.sequence].dry_penalty_last_n, known);
     // The last token; the one `k` before it is `history[last - k]`.
     let last = row.sequence * state.context + known - 1u;
     if (lane == 0u) {

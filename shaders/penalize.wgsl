@@ -2,7 +2,7 @@
 // the history
 //
 // x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  n =
-// min(repeat_last, 1024, position + 1); repeated(x) = x / repeat if x > 0, otherwise x repeat.  One
+// min(repeat_last_n, 1024, position + 1); repeated(x) = x / repeat if x > 0, otherwise x repeat.  One
 // lane per element; the lanes of a workgroup count its penalized elements together.
 
 #import grid
@@ -40,7 +40,7 @@ fn main(
     let row = state.row[token];
     let first_token = row.sequence * state.context;
     let count = row.position + 1u;
-    let last = min(min(samplers[row.sequence].repeat_last, LAST_MAX), count);
+    let last = min(min(samplers[row.sequence].repeat_last_n, LAST_MAX), count);
     for (var j = lane; j < last; j += WG) {
         let element = history[first_token + count - 1u - j] - first;
         if (element < UNITS) {
@@ -56,7 +56,7 @@ fn main(
     var v = x[at];
     let times = atomicLoad(&counts[lane]);
     if (times != 0u) {
-        let repeat = samplers[row.sequence].repeat_penalty;
+        let repeat = samplers[row.sequence].repetition_penalty;
         v = select(v * repeat, v / repeat, v > 0.0);
         let frequency = samplers[row.sequence].frequency_penalty;
         v -= f32(times) * frequency + samplers[row.sequence].presence_penalty;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::exec::cpu::Level;
 use crate::load::source::Source;
 use crate::load::{
-    self, DeviceChoice, LoadOptions, Progress, StepTables, WeightMemory, load_options,
+    self, DeviceChoice, GpuSpeculation, LoadOptions, Progress, WeightMemory, load_options,
 };
 use crate::op::sampler::SamplerKind;
 use crate::quant::i2_s;

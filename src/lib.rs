@@ -7,12 +7,12 @@
 //! use tabla::{GenerateOptions, Model, Sampling, Session};
 //!
 //! let model = Model::builder("model.gguf")
-//!     .context(8192)
+//!     .max_context(8192)
 //!     .on_progress(|progress| eprintln!("{}", progress.stage.name()))
 //!     .load()?;
 //! let mut session = Session::new(model);
 //! let prompt = session.tokenizer().encode("Once upon a time", EncodeOptions::PROMPT)?;
-//! session.prefill(&prompt, &mut |_, _| {})?;
+//! session.prefill(&prompt)?;
 //! let options = GenerateOptions::default()
 //!     .max_tokens(64)
 //!     .sampling(Sampling::default().seed(7));
@@ -47,7 +47,6 @@ mod model;
 mod output;
 mod sync;
 
-use tabla_core::error;
 pub use tabla_core::{device, dtype, op, plan};
 pub use tabla_format as format;
 pub use tabla_quant as quant;
@@ -56,12 +55,19 @@ pub use tabla_text as text;
 pub use builder::ModelBuilder;
 pub use cancel::Cancel;
 pub use decode::{
-    Batch, BatchEvent, BatchPiece, DraftStats, Finish, GenerateOptions, Generation, LogProb, Model,
-    Overflow, OwnedPiece, Piece, Sampling, Session, SpeculateOptions, StartError, Stats,
+    AsSession, Batch, BatchEvent, BatchPiece, DraftStats, Finish, GenerateOptions, Generation,
+    Logprob, Model, Overflow, OwnedPiece, Piece, Sampling, Session, SpeculateOptions, StartError,
+    Stats,
 };
-pub use error::{Context, Error, ErrorKind, Result, bail};
 pub use load::source::Source;
 pub use model::{Facts, TableId, Tuned};
+pub use tabla_core::error::{Error, ErrorKind, Result};
+
+/// Creation of errors: a macro that returns an [`Error`], and a trait that adds context to one.
+pub mod error {
+    pub use tabla_core::error::{Context, bail};
+    pub(crate) use tabla_core::error::{Error, ErrorKind, Result};
+}
 
 /// Embeddings and reranking: [`Session::embed`] and [`Session::rerank`].
 pub mod embed {
@@ -83,6 +89,21 @@ pub mod tools {
     pub use crate::load::tune::{CommandGroup, Speedup, TuneReport, tune};
     pub use crate::load::tuning::Tuning;
 }
+
+/// Handles can move to other threads.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    const fn is_sync<T: Sync>() {}
+    is_send::<Model>();
+    is_sync::<Model>();
+    is_send::<Session>();
+    is_send::<Generation>();
+    is_send::<Batch>();
+    is_send::<Cancel>();
+    is_sync::<Cancel>();
+    is_send::<text::CompiledGrammar>();
+    is_sync::<text::CompiledGrammar>();
+};
 
 /// The examples of the documentation, which the documentation tests compile.
 #[cfg(doctest)]

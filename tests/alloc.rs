@@ -151,8 +151,8 @@ const SAMPLED: Sampling = Sampling::GREEDY
     .top_k(40)
     .top_p(0.95)
     .min_p(0.05)
-    .repeat_penalty(1.1)
-    .repeat_last(64)
+    .repetition_penalty(1.1)
+    .repeat_last_n(64)
     .seed(1);
 
 /// Samplers of the full sampling stage, and Mirostat.
@@ -186,7 +186,7 @@ fn generating_a_token_does_not_allocate() {
     let [full, mirostat] = FULL;
     for sampling in [Sampling::GREEDY, SAMPLED, full, mirostat] {
         session.reset();
-        session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
+        session.prefill(&prompt).expect("prefill");
         let count = allocations(|| {
             for _ in 0..256 {
                 session.step(&sampling).expect("a token");
@@ -195,7 +195,7 @@ fn generating_a_token_does_not_allocate() {
         assert_eq!(count, 0, "{sampling:?}: 256 steps");
 
         session.reset();
-        let prefill = allocations(|| session.prefill(&prompt, &mut |_, _| {}).expect("prefill"));
+        let prefill = allocations(|| session.prefill(&prompt).expect("prefill"));
         assert_eq!(prefill, 0, "prefill");
 
         let mut bytes = 0;
@@ -209,16 +209,16 @@ fn generating_a_token_does_not_allocate() {
             bytes += piece.text.len();
             ControlFlow::Continue(())
         };
-        for (speculate, log_probs, limit) in cases {
+        for (speculate, logprobs, limit) in cases {
             // An answer allocates its buffers once, independent of the number of tokens; some are
             // reused by the next answer.
             let [_, few, many] = [1, 8, 256].map(|max_tokens| {
                 let generate = GenerateOptions::default()
                     .sampling(sampling)
                     .max_tokens(max_tokens)
-                    .ignore_stops(true)
+                    .ignore_eos(true)
                     .speculate(speculate.clone())
-                    .log_probs(log_probs);
+                    .logprobs(logprobs);
                 session.truncate(prompt.len());
                 allocations(|| {
                     session
@@ -226,7 +226,7 @@ fn generating_a_token_does_not_allocate() {
                         .expect("generate");
                 })
             });
-            let what = format!("{sampling:?}, {speculate:?}, log-probabilities {log_probs:?}");
+            let what = format!("{sampling:?}, {speculate:?}, log-probabilities {logprobs:?}");
             assert_eq!(few, many, "{what}: allocations of 8 and of 256 tokens");
             assert!(few <= limit, "{what}: {few} allocations of an answer");
         }
@@ -243,7 +243,7 @@ fn generating_a_token_does_not_allocate() {
 
 /// Batches of every width: sequences that finish one after another.
 fn check_batches(prompt: &[u32], options: &LoadOptions) {
-    let options = options.clone().sequences(20).context(128);
+    let options = options.clone().sequences(20).max_context(128);
     let model = Model::builder(Source::BuiltIn)
         .options(options)
         .load()
@@ -252,10 +252,10 @@ fn check_batches(prompt: &[u32], options: &LoadOptions) {
     let mut sessions: Vec<Session> = sessions.collect();
     let generate = GenerateOptions::default()
         .sampling(Sampling::GREEDY)
-        .ignore_stops(true);
+        .ignore_eos(true);
     for (i, session) in sessions.iter_mut().enumerate() {
         let prompt = &prompt[..=i % prompt.len()];
-        session.prefill(prompt, &mut |_, _| {}).expect("prefill");
+        session.prefill(prompt).expect("prefill");
     }
     let answers = sessions
         .iter_mut()
@@ -293,7 +293,7 @@ fn golden(name: &str) -> Source {
 /// Generates more tokens than every window, and shifts the context.
 fn check_architecture(name: &str, options: &LoadOptions) {
     let source = golden(name);
-    let options = options.clone().context(96).chunk_tokens(8);
+    let options = options.clone().max_context(96).chunk_tokens(8);
     let model = Model::builder(source.clone())
         .options(options)
         .load()
@@ -302,7 +302,7 @@ fn check_architecture(name: &str, options: &LoadOptions) {
     let prompt = [5, 6, 7, 8];
     for sampling in [Sampling::GREEDY, SAMPLED] {
         session.reset();
-        session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
+        session.prefill(&prompt).expect("prefill");
         let count = allocations(|| {
             for _ in 0..64 {
                 session.step(&sampling).expect("a token");
@@ -356,14 +356,12 @@ fn soak() {
     };
     for replay in modes.iter().copied() {
         let mut session = gpu_session(&golden("llama"), replay);
-        session
-            .prefill(&[5, 6, 7, 8], &mut |_, _| {})
-            .expect("prefill");
+        session.prefill(&[5, 6, 7, 8]).expect("prefill");
         let generate = GenerateOptions::default()
             .sampling(SAMPLED)
             .max_tokens(tokens)
-            .ignore_stops(true)
-            .overflow(Overflow::Shift { keep: 4 });
+            .ignore_eos(true)
+            .overflow(Overflow::Shift { n_keep: 4 });
         let (mut received, mut warm) = (0, None);
         let stats = session.generate_with(&generate, |_| {
             received += 1;
@@ -396,7 +394,7 @@ fn gpu_session(source: &Source, replay: Replay) -> Session {
     let options = LoadOptions::default()
         .device(DeviceChoice::Gpu)
         .replay(replay)
-        .context(512);
+        .max_context(512);
     Session::new(
         Model::builder(source.clone())
             .options(options)
@@ -407,7 +405,7 @@ fn gpu_session(source: &Source, replay: Replay) -> Session {
 
 fn check_encoded(source: &Source, prompt: &[u32]) {
     let mut session = gpu_session(source, Replay::Encoded);
-    session.prefill(prompt, &mut |_, _| {}).expect("prefill");
+    session.prefill(prompt).expect("prefill");
     for sampling in [Sampling::GREEDY, SAMPLED] {
         for _ in 0..4 {
             session.step(&sampling).expect("a token");
@@ -431,7 +429,7 @@ fn check_recorded(source: &Source, prompt: &[u32]) {
     for sampling in [Sampling::GREEDY, SAMPLED] {
         let steps = |session: &mut Session| {
             session.reset();
-            session.prefill(prompt, &mut |_, _| {}).expect("prefill");
+            session.prefill(prompt).expect("prefill");
             for _ in 0..16 {
                 session.step(&sampling).expect("a token");
             }
@@ -440,7 +438,7 @@ fn check_recorded(source: &Source, prompt: &[u32]) {
             let generate = GenerateOptions::default()
                 .sampling(sampling)
                 .max_tokens(max_tokens)
-                .ignore_stops(true);
+                .ignore_eos(true);
             let stats = session.generate_with(&generate, |_| ControlFlow::Continue(()));
             assert_eq!(stats.expect("generate").tokens, max_tokens);
         };

@@ -41,7 +41,7 @@ mod engine {
 mod op {
     pub(crate) mod params {
         #[derive(Debug)]
-        pub(crate) struct LogProbs;
+        pub(crate) struct Logprobs;
     }
 }
 

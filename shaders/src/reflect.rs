@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 pub const PATH: &str = "crates/core/src/op/params.rs";
 
 /// Structs shared by several shaders.
-const SHARED: [&str; 5] = ["Bias", "LogProbs", "Row", "Sampler", "State"];
+const SHARED: [&str; 5] = ["Bias", "Logprobs", "Row", "Sampler", "State"];
 
 const HEAD: &str = "\
 //! Kernel parameters, the step state and the list of kernels, as declared in the shaders.

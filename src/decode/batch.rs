@@ -27,15 +27,16 @@ pub struct Batch {
 /// A running generation.
 #[derive(Debug)]
 struct Pending {
-    number: usize,
+    request: usize,
     generation: Generation,
 }
 
 /// Output of one prompt of a [`Batch`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct BatchPiece<'a> {
     /// Number of the prompt, from 0 in the order of [`Batch::add`].
-    pub number: usize,
+    pub request: usize,
     /// The output.
     pub event: BatchEvent<'a>,
 }
@@ -91,10 +92,13 @@ impl Batch {
         session.append(prompt)?;
         let cancel = session.canceller();
         let generation = Generation::new(session, options).map_err(|e| e.error)?;
-        let number = self.added;
+        let request = self.added;
         self.added += 1;
-        self.pending.push(Pending { number, generation });
-        Ok((number, cancel))
+        self.pending.push(Pending {
+            request,
+            generation,
+        });
+        Ok((request, cancel))
     }
 
     /// Returns the number of pending prompts.
@@ -110,7 +114,7 @@ impl Batch {
     )]
     pub fn next(&mut self) -> Option<BatchPiece<'_>> {
         let (at, ready) = self.wait()?;
-        let number = self.pending[at].number;
+        let request = self.pending[at].request;
         let event = match ready {
             Ok(true) => {
                 self.next = at + 1;
@@ -126,7 +130,7 @@ impl Batch {
                 BatchEvent::Failed(error)
             }
         };
-        Some(BatchPiece { number, event })
+        Some(BatchPiece { request, event })
     }
 
     /// Waits until a generation is ready. Returns its index and whether it has a piece.

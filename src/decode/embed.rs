@@ -21,7 +21,7 @@ tabla_core::options! {
         pub normalize: Option<bool>,
         /// Name of the prompt to prepend to every text, `""` for none; `None`: the default prompt of
         /// the model, if there is one.
-        pub prompt: Option<&'a str>,
+        pub prompt_name: Option<&'a str>,
         /// Whether to truncate texts over the length limit. Otherwise they are an error.
         pub truncate: bool,
     }
@@ -60,8 +60,8 @@ impl Session {
     }
 
     /// Returns the maximum length of a text in tokens, including special tokens.
-    pub fn embedding_length(&self) -> usize {
-        self.model.embedding_length() as usize
+    pub fn embedding_max_tokens(&self) -> u32 {
+        self.model.embedding_max_tokens()
     }
 
     /// Computes the embeddings of texts and writes them to `out`, `[texts, dim]`, where `dim` is
@@ -77,8 +77,8 @@ impl Session {
         out: &mut [f32],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        let prompt = self.prompt(options.prompt)?.to_string();
-        let limit = self.embedding_length();
+        let prompt = self.prompt(options.prompt_name)?.to_string();
+        let limit = self.embedding_max_tokens() as usize;
         let tokenizer = self.model.tokenizer();
         let mut tokens = Vec::with_capacity(texts.len());
         for (at, text) in texts.iter().enumerate() {
@@ -231,7 +231,10 @@ impl Session {
 
     /// Checks every text against the length limit and the vocabulary.
     fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
-        let (limit, vocab) = (self.embedding_length(), self.model.facts().vocab);
+        let (limit, vocab) = (
+            self.embedding_max_tokens() as usize,
+            self.model.facts().vocab,
+        );
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
             if text.is_empty() {

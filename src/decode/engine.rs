@@ -219,7 +219,7 @@ impl Engine {
                 let rows = self.linked.tables[table].tokens as usize;
                 (table, request.cached..len.min(request.cached + rows))
             }
-            OutputRequest::AllLogits(_) | OutputRequest::LogProbs(_)
+            OutputRequest::AllLogits(_) | OutputRequest::Logprobs(_)
                 if request.cached >= request.output.recompute_from() =>
             {
                 let run = request.cached..len.min(request.cached + self.max_rows());
@@ -296,7 +296,7 @@ impl Engine {
             OutputRequest::AllLogits(out) => {
                 (buffer, 0, &mut out[run.start * vocab..run.end * vocab])
             }
-            OutputRequest::LogProbs(targets) if run.start >= targets.first => {
+            OutputRequest::Logprobs(targets) if run.start >= targets.first => {
                 (buffer, 0, targets.logits_buffer(run.len(), vocab))
             }
             OutputRequest::Logits(out) if last && buffer == BufferId::Scores => {
@@ -308,7 +308,7 @@ impl Engine {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
         let offset = first * bytes.len();
         self.linked.executor.read(buffer, offset, bytes)?;
-        if let OutputRequest::LogProbs(targets) = &mut request.output {
+        if let OutputRequest::Logprobs(targets) = &mut request.output {
             targets.compute(run, vocab);
         }
         Ok(())
@@ -345,7 +345,7 @@ impl Engine {
     pub(super) fn sample_first(&mut self, request: &mut Request) -> Result<PendingTokens> {
         let start = Instant::now();
         let stage = request.stage();
-        let log_probs = request.log_probs_mode();
+        let logprobs = request.logprobs_mode();
         let row = row_of(request, request.cached - 1);
         write_rows(&mut self.linked, &mut self.state, [row].into_iter())?;
         let table = self.linked.table_index(TableId::Step)?;
@@ -359,7 +359,7 @@ impl Engine {
             Submission {
                 stage,
                 steps,
-                log_probs,
+                logprobs,
             },
         )?;
         request.submitting += start.elapsed();

@@ -25,10 +25,10 @@ tabla_core::options! {
         /// applies, 32 on a CPU.
         pub burst: u32,
         /// Whether to ignore the model's own stop tokens.
-        pub ignore_stops: bool,
+        pub ignore_eos: bool,
         /// Additional stop tokens. Together with the model's own, at most
         /// [`GenerateOptions::STOPS_MAX`].
-        pub stop_tokens: Vec<u32>,
+        pub stop_token_ids: Vec<u32>,
         /// Stop strings: text that ends the generation and is not part of the output. At most
         /// [`GenerateOptions::STOP_STRINGS_MAX`] strings of [`GenerateOptions::STOP_STRING_BYTES_MAX`]
         /// bytes.
@@ -40,7 +40,7 @@ tabla_core::options! {
         /// Grammar that constrains the output, from
         /// [`Model::compile_grammar`](crate::Model::compile_grammar). Generation ends where the grammar
         /// allows no further token. Tokens that the grammar forces are appended without sampling,
-        /// unless `log_probs` is set.
+        /// unless `logprobs` is set.
         pub grammar: Option<Arc<CompiledGrammar>>,
         /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
         /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
@@ -48,12 +48,12 @@ tabla_core::options! {
         /// Minimum number of tokens before a stop token is allowed.
         pub min_tokens: u32,
         /// DRY sequence breakers: a token that contains one of these strings ends a repetition. The
-        /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_BREAKERS`].
-        pub dry_breakers: Option<Vec<String>>,
+        /// limits are those of stop strings. `None`: [`GenerateOptions::DRY_SEQUENCE_BREAKERS`].
+        pub dry_sequence_breakers: Option<Vec<String>>,
         /// Number of likeliest tokens to return with the log-probability of each generated token, at
-        /// most [`GenerateOptions::LOG_PROBS_MAX`]; `None`: no log-probabilities. Bursts are then
+        /// most [`GenerateOptions::LOGPROBS_MAX`]; `None`: no log-probabilities. Bursts are then
         /// single steps.
-        pub log_probs: Option<u32>,
+        pub logprobs: Option<u32>,
     }
 }
 
@@ -67,10 +67,10 @@ impl GenerateOptions {
 
     /// Maximum number of tokens with a bias.
     pub const BIASES_MAX: u32 = BIASES_MAX;
-    /// Maximum of [`GenerateOptions::log_probs`].
-    pub const LOG_PROBS_MAX: u32 = 20;
+    /// Maximum of [`GenerateOptions::logprobs`].
+    pub const LOGPROBS_MAX: u32 = 20;
     /// Default DRY sequence breakers, the same as in llama.cpp.
-    pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
+    pub const DRY_SEQUENCE_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
     /// Checks every option, as [`Session::generate`](crate::Session::generate) does before it starts.
     ///
@@ -79,16 +79,16 @@ impl GenerateOptions {
     /// `Argument`, with the option, its value and the limit.
     pub fn check(&self, model: &Model) -> Result<()> {
         self.sampling.check()?;
-        let (count, max) = (self.log_probs.unwrap_or(0), Self::LOG_PROBS_MAX);
+        let (count, max) = (self.logprobs.unwrap_or(0), Self::LOGPROBS_MAX);
         if count > max {
-            bail!(Argument, "log_probs must be at most {max}, got {count}");
+            bail!(Argument, "logprobs must be at most {max}, got {count}");
         }
-        let (count, max) = (self.stop_tokens.len(), Self::STOPS_MAX);
+        let (count, max) = (self.stop_token_ids.len(), Self::STOPS_MAX);
         if count > max {
             bail!(Argument, "expected at most {max} stop tokens, got {count}");
         }
         check_texts("stop string", &self.stop)?;
-        let breakers = self.dry_breakers.as_deref();
+        let breakers = self.dry_sequence_breakers.as_deref();
         check_texts("DRY breaker", breakers.unwrap_or(&[]))?;
         self.speculate.check(model)?;
         let count = self.all_stop_tokens(model.tokenizer()).len();
@@ -99,7 +99,7 @@ impl GenerateOptions {
             );
         }
         let vocab = model.facts().vocab;
-        if let Some(bad) = self.stop_tokens.iter().find(|token| **token >= vocab) {
+        if let Some(bad) = self.stop_token_ids.iter().find(|token| **token >= vocab) {
             bail!(
                 Argument,
                 "stop token {bad} is outside the vocabulary of {vocab}"
@@ -115,19 +115,19 @@ impl GenerateOptions {
 
     /// Returns the additional stop tokens and the model's own.
     pub(super) fn all_stop_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
-        let own_stops = if self.ignore_stops {
+        let own_stops = if self.ignore_eos {
             &[]
         } else {
             tokenizer.stops()
         };
-        [&self.stop_tokens, own_stops].concat()
+        [&self.stop_token_ids, own_stops].concat()
     }
 
     /// Creates the logit biases and DRY sequence breakers.
     pub(super) fn logit_biases(&self, tokenizer: &Tokenizer, vocab: u32) -> Result<LogitBiases> {
-        let breakers = match &self.dry_breakers {
+        let breakers = match &self.dry_sequence_breakers {
             _ if self.sampling.dry_multiplier == 0.0 => Vec::new(),
-            None => breaker_bits(tokenizer, vocab, &Self::DRY_BREAKERS),
+            None => breaker_bits(tokenizer, vocab, &Self::DRY_SEQUENCE_BREAKERS),
             Some(breakers) => breaker_bits(tokenizer, vocab, breakers),
         };
         LogitBiases::new(vocab, &self.logit_bias, breakers)
@@ -151,7 +151,7 @@ impl GenerateOptions {
         Sampler {
             bias_count: count,
             stop_from,
-            log_probs: u32::from(self.log_probs.is_some()),
+            logprobs: u32::from(self.logprobs.is_some()),
             masked: u32::from(self.grammar.is_some()),
             ..self.sampling.sampler(stops)
         }
@@ -179,6 +179,7 @@ fn check_texts(what: &str, texts: &[String]) -> Result<()> {
 
 /// Behavior when the context is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overflow {
     /// Ends the generation.
     #[default]
@@ -188,6 +189,6 @@ pub enum Overflow {
     Shift {
         /// Number of tokens to keep at the start, at most half of the context. A BOS token at the
         /// start is always kept.
-        keep: u32,
+        n_keep: u32,
     },
 }

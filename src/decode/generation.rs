@@ -44,10 +44,10 @@ impl Session {
     }
 
     /// Discards the older half of the tokens after the first `keep`.
-    pub(super) fn shift_context(&mut self, keep: u32) {
+    pub(super) fn shift_context(&mut self, n_keep: u32) {
         let context = self.facts().context as usize;
         let begins = self.tokens().first().copied() == self.tokenizer().bos();
-        let keep = (keep as usize).max(usize::from(begins)).min(context / 2);
+        let keep = (n_keep as usize).max(usize::from(begins)).min(context / 2);
         self.shift(keep, (context - keep).div_ceil(2));
     }
 }
@@ -65,10 +65,33 @@ impl Session {
 /// Dropping a generation ends it. A borrowed session keeps the tokens returned so far;
 /// [`into_session`](Self::into_session) returns an owned one, which is dropped otherwise.
 #[derive(Debug)]
-pub struct Generation<S: BorrowMut<Session> = Session> {
+pub struct Generation<S: AsSession = Session> {
     /// `None` after `into_session`.
     session: Option<S>,
     state: GenerationState,
+}
+
+/// A session or a mutable reference to one: the types that a [`Generation`] can contain.
+pub trait AsSession: BorrowMut<Session> + sealed::Sealed {}
+
+impl AsSession for Session {}
+impl AsSession for &mut Session {}
+
+mod sealed {
+    use super::Session;
+
+    /// Prevents implementations of [`AsSession`](super::AsSession) in other crates.
+    pub trait Sealed {
+        const IS_BORROWED: bool;
+    }
+
+    impl Sealed for Session {
+        const IS_BORROWED: bool = false;
+    }
+
+    impl Sealed for &mut Session {
+        const IS_BORROWED: bool = true;
+    }
 }
 
 /// The error of a generation that did not start, and its session.
@@ -92,7 +115,7 @@ impl<S: fmt::Debug> std::error::Error for StartError<S> {
     }
 }
 
-impl<S: BorrowMut<Session>> Generation<S> {
+impl<S: AsSession> Generation<S> {
     /// Starts a generation after the sequence of `session`, as [`Session::generate`] does.
     ///
     /// # Errors
@@ -174,7 +197,7 @@ impl<S: BorrowMut<Session>> Generation<S> {
 /// Why a generation has a session.
 const HAS_SESSION: &str = "only `into_session` takes the session, and it consumes the generation";
 
-impl<S: BorrowMut<Session>> Iterator for Generation<S> {
+impl<S: AsSession> Iterator for Generation<S> {
     type Item = Result<OwnedPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -183,11 +206,10 @@ impl<S: BorrowMut<Session>> Iterator for Generation<S> {
     }
 }
 
-impl<S: BorrowMut<Session>> Drop for Generation<S> {
+impl<S: AsSession> Drop for Generation<S> {
     fn drop(&mut self) {
         // An owned session requests the end when it is dropped. Its sequence is not needed again.
-        let is_borrowed = !std::mem::needs_drop::<S>();
-        if is_borrowed && self.session.is_some() {
+        if S::IS_BORROWED && self.session.is_some() {
             self.end();
         }
     }

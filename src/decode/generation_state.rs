@@ -8,13 +8,13 @@ use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
 use super::output_queue::OutputEvent;
 use super::output_request::OutputRequest;
-use super::outputs::{DraftStats, Finish, LogProb, Piece, Stats};
+use super::outputs::{DraftStats, Finish, Logprob, Piece, Stats};
 use super::rows::BURST_MAX;
 use super::sampling::sampling_stage;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
 use crate::error::Result;
-use crate::op::params::LogProbs;
+use crate::op::params::Logprobs;
 use crate::text::{StopStrings, Utf8Stream};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 pub(super) struct GenerationState {
     options: GenerateOptions,
     logit_biases: LogitBiases,
-    /// Token of the last piece, its log-probability, and the likeliest tokens.
+    /// Token of the last piece, its log-probability, and the top_logprobs tokens.
     token: u32,
-    log_prob: Option<f32>,
-    likeliest: Vec<LogProb>,
+    logprob: Option<f32>,
+    top_logprobs: Vec<Logprob>,
     stops: Vec<u32>,
     stream: Utf8Stream,
     stop_strings: StopStrings,
@@ -74,8 +74,8 @@ impl GenerationState {
             grammar_state,
             logit_biases: options.logit_biases(session.tokenizer(), vocab)?,
             token: 0,
-            log_prob: None,
-            likeliest: Vec::new(),
+            logprob: None,
+            top_logprobs: Vec::new(),
             stops: options.all_stop_tokens(session.tokenizer()),
             stream: Utf8Stream::new(session.tokenizer().piece_bytes_max()),
             stop_strings: StopStrings::new(&options.stop),
@@ -121,13 +121,13 @@ impl GenerationState {
         let GenerateOptions {
             speculate,
             sampling,
-            log_probs,
+            logprobs,
             grammar,
             ..
         } = &self.options;
         let facts = session.facts();
         let drafter = || speculate.drafter(sampling, facts.context as usize);
-        let single_row = grammar.is_some() || log_probs.is_some() || sampling.mirostat_tau > 0.0;
+        let single_row = grammar.is_some() || logprobs.is_some() || sampling.mirostat_tau > 0.0;
         (facts.speculates && !single_row).then(drafter).flatten()
     }
 
@@ -175,10 +175,10 @@ impl GenerationState {
 
     /// Handles an output event. Returns whether there is a new piece.
     fn handle_event(&mut self, session: &mut Session, event: OutputEvent) -> Result<bool> {
-        let (token, log_probs) = match event {
+        let (token, logprobs) = match event {
             OutputEvent::Progress(_) => return Ok(false),
             OutputEvent::End(end) => return self.end(session, end).map(|()| false),
-            OutputEvent::Token(token, log_probs) => (token, log_probs),
+            OutputEvent::Token(token, logprobs) => (token, logprobs),
         };
         self.sampled += 1;
         self.returned += 1;
@@ -191,7 +191,7 @@ impl GenerationState {
             self.end_early(session, Finish::Stop)?;
         }
         self.token = token;
-        self.set_log_probs(log_probs.as_ref());
+        self.set_logprobs(logprobs.as_ref());
         Ok(true)
     }
 
@@ -201,7 +201,7 @@ impl GenerationState {
             return false;
         }
         self.token = session.tokens().last().copied().unwrap_or_default();
-        self.set_log_probs(None);
+        self.set_logprobs(None);
         !self.stop_strings.flush(self.stream.flush()).is_empty()
     }
 
@@ -210,21 +210,21 @@ impl GenerationState {
         Piece {
             token: self.token,
             text: self.stop_strings.text(),
-            log_prob: self.log_prob,
-            likeliest: &self.likeliest,
+            logprob: self.logprob,
+            top_logprobs: &self.top_logprobs,
             is_flush: self.is_flushed,
         }
     }
 
     /// Stores the log-probabilities that were requested.
-    fn set_log_probs(&mut self, log_probs: Option<&LogProbs>) {
-        self.likeliest.clear();
-        self.log_prob = log_probs.map(|log_probs| log_probs.log_prob);
-        let Some(log_probs) = log_probs else { return };
-        let count = self.options.log_probs.unwrap_or(0).min(log_probs.count);
-        let pairs = log_probs.tokens.iter().zip(&log_probs.log_probs);
-        let pairs = pairs.map(|(&token, &log_prob)| LogProb { token, log_prob });
-        self.likeliest.extend(pairs.take(count as usize));
+    fn set_logprobs(&mut self, logprobs: Option<&Logprobs>) {
+        self.top_logprobs.clear();
+        self.logprob = logprobs.map(|logprobs| logprobs.logprob);
+        let Some(logprobs) = logprobs else { return };
+        let count = self.options.logprobs.unwrap_or(0).min(logprobs.count);
+        let pairs = logprobs.tokens.iter().zip(&logprobs.logprobs);
+        let pairs = pairs.map(|(&token, &logprob)| Logprob { token, logprob });
+        self.top_logprobs.extend(pairs.take(count as usize));
     }
 
     /// Takes the sequence back. Starts again after a context shift if the context was full.
@@ -235,7 +235,7 @@ impl GenerationState {
         self.grammar_state = end.grammar_state.take();
         self.took = self.started.elapsed();
         let failed = |e| {
-            self.finish = Some(Finish::Cancelled);
+            self.finish = Some(Finish::Failed);
             self.is_flushed = true;
             e
         };
@@ -244,10 +244,10 @@ impl GenerationState {
         if finish == Finish::Cancelled {
             session.clear_cancel();
         }
-        if let (Finish::Context, Overflow::Shift { keep }) = (finish, self.options.overflow)
+        if let (Finish::Context, Overflow::Shift { n_keep }) = (finish, self.options.overflow)
             && self.sampled < self.limit
         {
-            session.shift_context(keep);
+            session.shift_context(n_keep);
             return self.hand_over(session);
         }
         self.finish = Some(finish);
@@ -300,7 +300,7 @@ impl GenerationState {
             },
             submitting: session.profile().asynchronous.then_some(self.submitting),
             draft: self.draft,
-            finish: self.finish.unwrap_or(Finish::Callback),
+            finish: self.finish,
         }
     }
 }

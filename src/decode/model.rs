@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// Returns the maximum length of a text for embeddings in tokens, including special tokens.
-    pub fn embedding_length(&self) -> u32 {
+    pub fn embedding_max_tokens(&self) -> u32 {
         let context = self.facts().context;
         let length = self.embedding().length;
         length.map_or(context, |length| length.min(context))

@@ -2,7 +2,7 @@
 
 use super::end::End;
 use super::notifier::Notifier;
-use crate::op::params::LogProbs;
+use crate::op::params::Logprobs;
 use crate::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct OutputQueue {
 struct OutputState {
     tokens: VecDeque<u32>,
     /// Log-probabilities of each token, if requested.
-    log_probs: VecDeque<LogProbs>,
+    logprobs: VecDeque<Logprobs>,
     /// Number of tokens in the KV cache.
     cached: usize,
     end: Option<End>,
@@ -35,7 +35,7 @@ struct OutputState {
 #[derive(Debug)]
 pub(super) enum OutputEvent {
     /// A sampled token and its log-probabilities, if requested.
-    Token(u32, Option<LogProbs>),
+    Token(u32, Option<Logprobs>),
     /// Number of tokens in the KV cache.
     Progress(usize),
     /// The request has ended.
@@ -48,7 +48,7 @@ impl OutputQueue {
         Self {
             state: Mutex::new(OutputState {
                 tokens: VecDeque::with_capacity(UNREAD_MAX),
-                log_probs: VecDeque::new(),
+                logprobs: VecDeque::new(),
                 cached: 0,
                 end: None,
                 stop_requested: false,
@@ -62,15 +62,15 @@ impl OutputQueue {
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
         state.tokens.clear();
-        state.log_probs.clear();
+        state.logprobs.clear();
         state.cached = 0;
         state.end = None;
         state.stop_requested = false;
     }
 
     /// Reserves memory for the log-probabilities of all queued tokens.
-    pub(super) fn reserve_log_probs(&self) {
-        self.state.lock().log_probs.reserve(UNREAD_MAX);
+    pub(super) fn reserve_logprobs(&self) {
+        self.state.lock().logprobs.reserve(UNREAD_MAX);
     }
 
     /// Requests the end of the output.
@@ -90,10 +90,10 @@ impl OutputQueue {
 
     /// Pushes tokens, at most [`OutputQueue::room`]. With log-probabilities, tokens are pushed one
     /// by one.
-    pub(super) fn push_tokens(&self, tokens: &[u32], log_probs: Option<LogProbs>) {
+    pub(super) fn push_tokens(&self, tokens: &[u32], logprobs: Option<Logprobs>) {
         let mut state = self.state.lock();
         state.tokens.extend(tokens);
-        state.log_probs.extend(log_probs);
+        state.logprobs.extend(logprobs);
         drop(state);
         self.notify();
     }
@@ -139,7 +139,7 @@ impl OutputQueue {
 impl OutputState {
     fn next(&mut self, cached: Option<usize>) -> Option<OutputEvent> {
         if let Some(token) = self.tokens.pop_front() {
-            return Some(OutputEvent::Token(token, self.log_probs.pop_front()));
+            return Some(OutputEvent::Token(token, self.logprobs.pop_front()));
         }
         if cached.is_some_and(|cached| self.cached != cached) {
             return Some(OutputEvent::Progress(self.cached));

@@ -12,7 +12,7 @@ pub(super) enum OutputRequest {
     /// Logits after every token, `[tokens, vocab]`.
     AllLogits(Vec<f32>),
     /// Log-probabilities of given tokens.
-    LogProbs(TargetLogProbs),
+    Logprobs(TargetLogprobs),
     /// Hidden states of the last layer after its norm, `[tokens, dim]`.
     Hidden(Vec<f32>),
 }
@@ -25,7 +25,7 @@ impl OutputRequest {
         match self {
             Self::Nothing | Self::Logits(_) => usize::MAX,
             Self::AllLogits(_) | Self::Hidden(_) => 0,
-            Self::LogProbs(targets) => targets.first,
+            Self::Logprobs(targets) => targets.first,
         }
     }
 
@@ -34,24 +34,24 @@ impl OutputRequest {
         match self {
             Self::Nothing => Vec::new(),
             Self::Logits(values) | Self::AllLogits(values) | Self::Hidden(values) => values,
-            Self::LogProbs(targets) => targets.log_probs,
+            Self::Logprobs(targets) => targets.logprobs,
         }
     }
 }
 
 /// Target tokens and their log-probabilities.
 #[derive(Debug)]
-pub(super) struct TargetLogProbs {
+pub(super) struct TargetLogprobs {
     /// Index of the token before the first target token.
     pub(super) first: usize,
     pub(super) tokens: Vec<u32>,
     /// Logits of one pass, `[rows, vocab]`.
     pub(super) logits: Vec<f32>,
     /// Log-probability of each target token.
-    pub(super) log_probs: Vec<f32>,
+    pub(super) logprobs: Vec<f32>,
 }
 
-impl TargetLogProbs {
+impl TargetLogprobs {
     /// Returns the buffer for the logits of `rows` rows.
     pub(super) fn logits_buffer(&mut self, rows: usize, vocab: usize) -> &mut [f32] {
         &mut self.logits[..rows * vocab]
@@ -62,8 +62,8 @@ impl TargetLogProbs {
         let range = rows.start - self.first..rows.end - self.first;
         let tokens = &self.tokens[range.clone()];
         let logits = self.logits.chunks_exact(vocab);
-        for ((log_prob, token), row) in self.log_probs[range].iter_mut().zip(tokens).zip(logits) {
-            *log_prob = log_softmax(row, *token as usize);
+        for ((logprob, token), row) in self.logprobs[range].iter_mut().zip(tokens).zip(logits) {
+            *logprob = log_softmax(row, *token as usize);
         }
     }
 }
@@ -74,8 +74,8 @@ fn log_softmax(x: &[f32], i: usize) -> f32 {
     let largest = f64::from(largest);
     let sum: f64 = x.iter().map(|x| (f64::from(*x) - largest).exp()).sum();
     #[expect(clippy::cast_possible_truncation, reason = "log-probabilities are f32")]
-    let log_prob = (f64::from(x[i]) - largest - sum.ln()) as f32;
-    log_prob
+    let logprob = (f64::from(x[i]) - largest - sum.ln()) as f32;
+    logprob
 }
 
 #[cfg(test)]

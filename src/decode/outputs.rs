@@ -5,6 +5,7 @@ use std::time::Duration;
 /// Text of one generated token. If the output ends with an incomplete character or with text that
 /// was held back for a stop string, a final piece repeats the last token with that text.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Piece<'a> {
     /// Token ID.
     pub token: u32,
@@ -12,10 +13,10 @@ pub struct Piece<'a> {
     /// have started.
     pub text: &'a str,
     /// Log-probability of the token, if
-    /// [`GenerateOptions::log_probs`](crate::GenerateOptions::log_probs) is set.
-    pub log_prob: Option<f32>,
+    /// [`GenerateOptions::logprobs`](crate::GenerateOptions::logprobs) is set.
+    pub logprob: Option<f32>,
     /// Likeliest tokens at this position, in descending order.
-    pub likeliest: &'a [LogProb],
+    pub top_logprobs: &'a [Logprob],
     /// Whether this is the final piece with held-back text, whose token was already returned.
     pub is_flush: bool,
 }
@@ -26,8 +27,8 @@ impl Piece<'_> {
         OwnedPiece {
             token: self.token,
             text: self.text.to_owned(),
-            log_prob: self.log_prob,
-            likeliest: self.likeliest.to_vec(),
+            logprob: self.logprob,
+            top_logprobs: self.top_logprobs.to_vec(),
             is_flush: self.is_flush,
         }
     }
@@ -35,30 +36,33 @@ impl Piece<'_> {
 
 /// A copy of a [`Piece`], as the iterator of a [`Generation`](crate::Generation) returns it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct OwnedPiece {
     /// Same as [`Piece::token`].
     pub token: u32,
     /// Same as [`Piece::text`].
     pub text: String,
-    /// Same as [`Piece::log_prob`].
-    pub log_prob: Option<f32>,
-    /// Same as [`Piece::likeliest`].
-    pub likeliest: Vec<LogProb>,
+    /// Same as [`Piece::logprob`].
+    pub logprob: Option<f32>,
+    /// Same as [`Piece::top_logprobs`].
+    pub top_logprobs: Vec<Logprob>,
     /// Same as [`Piece::is_flush`].
     pub is_flush: bool,
 }
 
 /// Log-probability (natural logarithm) of a token, before biases and samplers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogProb {
+#[non_exhaustive]
+pub struct Logprob {
     /// Token ID.
     pub token: u32,
     /// Log-probability.
-    pub log_prob: f32,
+    pub logprob: f32,
 }
 
 /// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Finish {
     /// A stop token, a stop string, or the end of the grammar. The stop token or string is in the
     /// sequence but not in the text.
@@ -72,10 +76,13 @@ pub enum Finish {
     Callback,
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,
+    /// An error, which the generation returned.
+    Failed,
 }
 
 /// Statistics of a generation.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Stats {
     /// Number of generated tokens.
     pub tokens: u32,
@@ -86,12 +93,13 @@ pub struct Stats {
     pub submitting: Option<Duration>,
     /// Draft tokens of speculative decoding.
     pub draft: DraftStats,
-    /// Finish reason.
-    pub finish: Finish,
+    /// Finish reason; `None` while the generation runs.
+    pub finish: Option<Finish>,
 }
 
 /// Statistics of draft tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DraftStats {
     /// Number of draft tokens that were checked.
     pub drafted: u32,

@@ -5,12 +5,12 @@ use super::end::End;
 use super::output_queue::{OutputQueue, UNREAD_MAX};
 use super::output_request::OutputRequest;
 use super::outputs::Finish;
-use super::sampling_request::{LogProbsMode, SamplingRequest};
+use super::sampling_request::{LogprobsMode, SamplingRequest};
 use super::sequence::Sequence;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{RUNNING, STOPPED};
-use crate::op::params::LogProbs;
+use crate::op::params::Logprobs;
 use crate::op::table::SamplingStage;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,9 +95,9 @@ impl Request {
     }
 
     /// Returns whether its steps output log-probabilities.
-    pub(super) fn log_probs_mode(&self) -> LogProbsMode {
+    pub(super) fn logprobs_mode(&self) -> LogprobsMode {
         let sampling = self.sampling.as_ref();
-        sampling.map_or(LogProbsMode::Off, SamplingRequest::log_probs_mode)
+        sampling.map_or(LogprobsMode::Off, SamplingRequest::logprobs_mode)
     }
 
     /// Returns the drafter.
@@ -113,11 +113,11 @@ impl Request {
     }
 
     /// Sends the tokens after the first `before` to the session.
-    pub(super) fn deliver(&mut self, before: usize, log_probs: Option<LogProbs>) {
+    pub(super) fn deliver(&mut self, before: usize, logprobs: Option<Logprobs>) {
         self.cached = self.sequence.len() - 1;
         self.sampled += self.sequence.len() - before;
         self.output_queue
-            .push_tokens(&self.sequence.tokens()[before..], log_probs);
+            .push_tokens(&self.sequence.tokens()[before..], logprobs);
     }
 
     /// Advances the grammar by the last sampled token and, unless the sequence is `done`, appends
@@ -137,7 +137,7 @@ impl Request {
             return Ok(done);
         };
         // Log-probabilities exist only for sampled tokens, so forced tokens are sampled then.
-        let with_log_probs = sampling.log_probs_mode() == LogProbsMode::On;
+        let with_logprobs = sampling.logprobs_mode() == LogprobsMode::On;
         let Some(grammar_state) = &mut sampling.grammar_state else {
             return Ok(done);
         };
@@ -152,7 +152,7 @@ impl Request {
             return Ok(done);
         }
         let max = remaining.min(room).min(context.saturating_sub(len));
-        let forced = grammar_state.accept_forced(if with_log_probs { 0 } else { max })?;
+        let forced = grammar_state.accept_forced(if with_logprobs { 0 } else { max })?;
         let stops = &sampling.sampler.stops[..sampling.sampler.stop_count as usize];
         let stop = forced.iter().position(|token| stops.contains(token));
         let forced = &forced[..stop.map_or(forced.len(), |at| at + 1)];

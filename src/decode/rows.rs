@@ -1,11 +1,11 @@
 //! Transfers between host and device: rows of tokens to the device, sampled tokens to the host.
 
-use super::sampling_request::{LogProbsMode, SamplingRequest};
+use super::sampling_request::{LogprobsMode, SamplingRequest};
 use crate::error::Result;
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
-use crate::op::params::{Bias, LogProbs, Row, Sampler, State};
+use crate::op::params::{Bias, Logprobs, Row, Sampler, State};
 use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage};
 
 /// Consecutive tokens of a sequence.
@@ -95,7 +95,7 @@ pub(super) struct Submission {
     pub(super) stage: SamplingStage,
     /// Number of steps. 1 with log-probabilities, whose buffer only stores one step.
     pub(super) steps: u32,
-    pub(super) log_probs: LogProbsMode,
+    pub(super) logprobs: LogprobsMode,
 }
 
 /// Tokens that a submitted burst samples, before they are read.
@@ -105,13 +105,13 @@ pub(super) struct PendingTokens {
     /// Number of tokens per row.
     steps: usize,
     /// Number of rows with log-probabilities: all or 0.
-    log_probs: usize,
+    logprobs: usize,
 }
 
 /// Maximum number of steps of a burst. The tokens of all rows must fit one copy.
 pub(super) const BURST_MAX: u32 = 60;
 const _: () = assert!(token_bytes(STEP_ROWS_MAX as usize, BURST_MAX as usize) <= COPY_BYTES_MAX);
-const _: () = assert!(bytes_with_log_probs(STEP_ROWS_MAX as usize) <= COPY_BYTES_MAX);
+const _: () = assert!(bytes_with_logprobs(STEP_ROWS_MAX as usize) <= COPY_BYTES_MAX);
 
 /// Returns the size of `rows` rows with `steps` tokens each, in bytes.
 const fn token_bytes(rows: usize, steps: usize) -> usize {
@@ -119,8 +119,8 @@ const fn token_bytes(rows: usize, steps: usize) -> usize {
 }
 
 /// Returns the size of `rows` rows with one token and its log-probabilities each, in bytes.
-const fn bytes_with_log_probs(rows: usize) -> usize {
-    token_bytes(rows, 1) + rows * size_of::<LogProbs>()
+const fn bytes_with_logprobs(rows: usize) -> usize {
+    token_bytes(rows, 1) + rows * size_of::<Logprobs>()
 }
 
 impl PendingTokens {
@@ -142,18 +142,18 @@ impl PendingTokens {
             rows += 1;
         }
         spans[0].bytes = rows * size_of::<Row>();
-        let mut log_probs = 0;
-        let sequences = sequences.filter(|_| submission.log_probs == LogProbsMode::On);
+        let mut logprobs = 0;
+        let sequences = sequences.filter(|_| submission.logprobs == LogprobsMode::On);
         for (span, (sequence, _)) in spans[1 + rows..].iter_mut().zip(sequences) {
-            let bytes = size_of::<LogProbs>();
-            *span = Span::new(BufferId::LogProbs, sequence as usize * bytes, bytes);
-            log_probs += 1;
+            let bytes = size_of::<Logprobs>();
+            *span = Span::new(BufferId::Logprobs, sequence as usize * bytes, bytes);
+            logprobs += 1;
         }
         Ok(Self {
-            copying: model.executor.copy(&spans[..=rows + log_probs])?,
+            copying: model.executor.copy(&spans[..=rows + logprobs])?,
             rows,
             steps,
-            log_probs,
+            logprobs,
         })
     }
 
@@ -163,17 +163,17 @@ impl PendingTokens {
             copying,
             rows,
             steps,
-            log_probs,
+            logprobs,
         } = self;
         let mut bytes = [0; COPY_BYTES_MAX];
-        let copied = token_bytes(rows, steps) + log_probs * size_of::<LogProbs>();
+        let copied = token_bytes(rows, steps) + logprobs * size_of::<Logprobs>();
         let copied = &mut bytes[..copied];
         model.executor.take(copying, copied)?;
         Ok(SampledTokens {
             bytes,
             rows,
             steps,
-            log_probs,
+            logprobs,
             context: model.facts.context as usize,
         })
     }
@@ -190,7 +190,7 @@ pub(super) struct SampledTokens {
     bytes: [u8; COPY_BYTES_MAX],
     rows: usize,
     steps: usize,
-    log_probs: usize,
+    logprobs: usize,
     context: usize,
 }
 
@@ -228,12 +228,12 @@ impl SampledTokens {
     }
 
     /// Returns the log-probabilities of the sequence at `index`, if requested.
-    pub(super) fn log_probs(&self, index: usize) -> Option<LogProbs> {
-        let log_probs = &self.bytes[token_bytes(self.rows, self.steps)..];
-        let mut log_probs = log_probs
-            .chunks_exact(size_of::<LogProbs>())
-            .take(self.log_probs);
-        log_probs.nth(index).map(bytemuck::pod_read_unaligned)
+    pub(super) fn logprobs(&self, index: usize) -> Option<Logprobs> {
+        let logprobs = &self.bytes[token_bytes(self.rows, self.steps)..];
+        let mut logprobs = logprobs
+            .chunks_exact(size_of::<Logprobs>())
+            .take(self.logprobs);
+        logprobs.nth(index).map(bytemuck::pod_read_unaligned)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Result, bail};
 use crate::exec::state::{SAMPLER_OFF, STOPS_MAX};
 use crate::op::params::Sampler;
-use crate::op::sampling::{REPEAT_LAST_MAX, Role, for_each_sampling_parameter};
+use crate::op::sampling::{REPEAT_LAST_N_MAX, Role, for_each_sampling_parameter};
 use crate::op::table::SamplingStage;
 use std::fmt::Display;
 
@@ -103,8 +103,8 @@ fn in_range<T: PartialOrd + Display + Copy>(name: &str, value: T, min: T, max: T
 const TEMPERATURE_MIN: f32 = 1e-20;
 
 impl Sampling {
-    /// Maximum of [`Sampling::repeat_last`], in tokens.
-    pub const REPEAT_LAST_MAX: u32 = REPEAT_LAST_MAX;
+    /// Maximum of [`Sampling::repeat_last_n`], in tokens.
+    pub const REPEAT_LAST_N_MAX: u32 = REPEAT_LAST_N_MAX;
 
     /// Returns the parameters that have an effect. With temperature 0 no sampler removes the
     /// likeliest token, and Mirostat replaces all samplers that remove tokens.
@@ -139,7 +139,7 @@ impl Sampling {
 
 /// Returns the smallest sampling stage that supports this sampler.
 pub(super) fn sampling_stage(s: &Sampler) -> SamplingStage {
-    let full = s.log_probs != 0 || s.masked != 0 || s.bias_count > 0 || s.stop_from > 0;
+    let full = s.logprobs != 0 || s.masked != 0 || s.bias_count > 0 || s.stop_from > 0;
     if full {
         SamplingStage::Full
     } else {
@@ -182,7 +182,7 @@ mod tests {
             sampling_stage(&sampler)
         };
         assert_eq!(of(|_| {}), Greedy);
-        assert_eq!(of(|s| s.log_probs = 1), Full);
+        assert_eq!(of(|s| s.logprobs = 1), Full);
         assert_eq!(of(|s| s.bias_count = 1), Full);
         assert_eq!(of(|s| s.stop_from = 9), Full);
     }

@@ -29,7 +29,7 @@ pub(super) struct SamplingRequest {
 
 /// Whether steps output log-probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogProbsMode {
+pub(super) enum LogprobsMode {
     Off,
     On,
 }
@@ -61,10 +61,10 @@ impl SamplingRequest {
     }
 
     /// Returns whether steps output log-probabilities.
-    pub(super) fn log_probs_mode(&self) -> LogProbsMode {
-        match self.sampler.log_probs {
-            0 => LogProbsMode::Off,
-            _ => LogProbsMode::On,
+    pub(super) fn logprobs_mode(&self) -> LogprobsMode {
+        match self.sampler.logprobs {
+            0 => LogprobsMode::Off,
+            _ => LogprobsMode::On,
         }
     }
 }

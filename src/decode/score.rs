@@ -1,6 +1,6 @@
 //! Log-probabilities of given tokens.
 
-use super::output_request::{OutputRequest, TargetLogProbs};
+use super::output_request::{OutputRequest, TargetLogprobs};
 use super::session::{Session, zeroed};
 use crate::error::{Result, bail};
 use crate::model::TableId;
@@ -53,13 +53,13 @@ impl Session {
         let steps = self.model.tables().iter();
         let steps = steps.filter(|table| table.name == TableId::Step.name());
         let rows = steps.map(|table| table.tokens as usize).max().unwrap_or(0);
-        let targets = TargetLogProbs {
+        let targets = TargetLogprobs {
             first: from - 1,
             tokens: tokens[from..].to_vec(),
             logits: zeroed(rows * vocab as usize)?,
-            log_probs: zeroed(tokens.len() - from)?,
+            logprobs: zeroed(tokens.len() - from)?,
         };
         self.detached(prefix)?
-            .compute(OutputRequest::LogProbs(targets), progress)
+            .compute(OutputRequest::Logprobs(targets), progress)
     }
 }

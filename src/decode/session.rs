@@ -9,7 +9,7 @@ use super::output_request::OutputRequest;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
 use super::sampling::Sampling;
-use super::sampling_request::{LogProbsMode, SamplingRequest};
+use super::sampling_request::{LogprobsMode, SamplingRequest};
 use super::sequence::Sequence;
 use crate::cancel::Cancel;
 use crate::device::Profile;
@@ -222,22 +222,34 @@ impl Session {
     }
 
     /// Appends tokens to the sequence and computes their KV cache, so that the next token can be
-    /// sampled. `progress` receives the number of computed tokens and the total.
+    /// sampled.
     ///
     /// # Errors
     ///
     /// `TooLarge` if the tokens exceed the context, `Argument` for a token outside the vocabulary;
     /// the sequence is unchanged then. `Cancelled` after [`Cancel::cancel`]; tokens of completed
     /// chunks stay in the sequence.
-    pub fn prefill(
+    pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
+        self.prefill_with(tokens, |_, _| {})
+    }
+
+    /// Same as [`prefill`](Self::prefill). `progress` receives the number of computed tokens and the
+    /// total after every chunk.
+    ///
+    /// # Errors
+    ///
+    /// See [`Session::prefill`].
+    pub fn prefill_with(
         &mut self,
         tokens: &[u32],
-        progress: &mut dyn FnMut(usize, usize),
+        mut progress: impl FnMut(usize, usize),
     ) -> Result<()> {
         let before = self.sequence.len();
         self.append(tokens)?;
         self.check_sequence()?;
-        let result = self.compute(OutputRequest::Nothing, progress).map(drop);
+        let result = self
+            .compute(OutputRequest::Nothing, &mut progress)
+            .map(drop);
         if result.is_err() {
             // Earlier tokens may be uncached after a shift or a truncation: keep them.
             self.truncate(before.max(self.cached));
@@ -425,9 +437,9 @@ impl Session {
         self.output_queue.clear();
         if sampling
             .as_ref()
-            .is_some_and(|p| p.log_probs_mode() == LogProbsMode::On)
+            .is_some_and(|p| p.logprobs_mode() == LogprobsMode::On)
         {
-            self.output_queue.reserve_log_probs();
+            self.output_queue.reserve_logprobs();
         }
         self.is_running = true;
         self.model.start(Request {

@@ -20,10 +20,11 @@ use crate::text::Tokenizer;
 /// output; it is paused automatically while it is slower than single steps.
 ///
 /// A GPU requires a model that was loaded with
-/// [`StepTables::MultiRow`](crate::load::StepTables::MultiRow); otherwise speculation is
+/// [`GpuSpeculation::On`](crate::load::GpuSpeculation::On); otherwise speculation is
 /// disabled. It is also disabled with Mirostat, a grammar or
-/// [log-probabilities](crate::GenerateOptions::log_probs).
+/// [log-probabilities](crate::GenerateOptions::logprobs).
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum SpeculateOptions {
     /// No speculative decoding.
     #[default]
@@ -132,7 +133,7 @@ impl DraftSource for DraftModel {
         let chunk = self.session.profile().chunk_tokens as usize;
         let unread = &tokens[same..];
         let part = &unread[..unread.len().min(chunk)];
-        let mut drafted = self.session.prefill(part, &mut |_, _| {});
+        let mut drafted = self.session.prefill(part);
         let is_prefilled = drafted.is_err() || part.len() == unread.len();
         if drafted.is_ok() && is_prefilled {
             let max_burst = self.session.profile().burst_tokens.min(BURST_MAX);

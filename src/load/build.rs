@@ -2,7 +2,7 @@
 
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
-use super::options::StepTables;
+use super::options::GpuSpeculation;
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Profile};
 use crate::error::Result;
@@ -29,7 +29,7 @@ pub(super) struct Build {
     /// Whether a decoder also gets an embedding table.
     pub(super) embeddings: bool,
     /// Tables that decode a single sequence.
-    pub(super) steps: StepTables,
+    pub(super) gpu_speculation: GpuSpeculation,
     /// Sampler chain of the decode tables.
     pub(super) samplers: Vec<SamplerKind>,
 }
@@ -41,9 +41,9 @@ impl Build {
         if self.arch.encoder {
             return Ok(Vec::new());
         }
-        let sequences = match self.steps {
-            StepTables::SingleRow => self.cache.sequences,
-            StepTables::MultiRow => self.cache.sequences.max(SCORE_TOKENS),
+        let sequences = match self.gpu_speculation {
+            GpuSpeculation::Off => self.cache.sequences,
+            GpuSpeculation::On => self.cache.sequences.max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -148,7 +148,7 @@ impl Build {
             ffn: config.ffn,
             vocab: config.vocab,
             sequences: cache.sequences,
-            speculates: self.steps == StepTables::MultiRow
+            speculates: self.gpu_speculation == GpuSpeculation::On
                 || cache.sequences > 1
                 || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,

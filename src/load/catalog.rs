@@ -2,7 +2,7 @@
 
 use super::hf;
 use super::options::LoadOptions;
-use super::quantize::{HEAD_TYPES, encode_head};
+use super::quantize::{LM_HEAD_TYPES, encode_head};
 use super::source::Opened;
 use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
@@ -98,7 +98,7 @@ impl Catalog {
             tied,
             rope_freqs: Vec::new(),
         };
-        if let Some(dtype) = options.head_type {
+        if let Some(dtype) = options.lm_head_type {
             catalog.encode_head(dtype, options.threads)?;
         }
         // The rows of the embedding are the vocabulary size; the key or the token list may be smaller.
@@ -119,8 +119,8 @@ impl Catalog {
 
     /// Requantizes the output projection (`lm_head`). A tied embedding keeps its own type.
     fn encode_head(&mut self, dtype: DType, threads: u32) -> Result<()> {
-        if !HEAD_TYPES.contains(&dtype) {
-            let known = HEAD_TYPES.map(DType::name).join(", ");
+        if !LM_HEAD_TYPES.contains(&dtype) {
+            let known = LM_HEAD_TYPES.map(DType::name).join(", ");
             bail!(
                 Argument,
                 "unsupported head type {dtype}; supported types are {known}"

@@ -71,10 +71,10 @@ pub struct Difference {
 pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     let exact = |device| LoadOptions {
         device,
-        context: if options.context == 0 {
+        max_context: if options.max_context == 0 {
             CONTEXT
         } else {
-            options.context
+            options.max_context
         },
         chunk_tokens: CHUNK,
         precision: Precision::Exact,
@@ -213,12 +213,12 @@ pub(super) fn samplers(sequences: u32) -> Vec<u8> {
         top_p: 0.95,
         min_p: 0.01,
         xtc_probability: 0.5,
-        repeat_penalty: 1.1,
+        repetition_penalty: 1.1,
         frequency_penalty: 0.1,
         presence_penalty: 0.1,
-        repeat_last: 8,
+        repeat_last_n: 8,
         dry_multiplier: 0.8,
-        dry_last: 32,
+        dry_penalty_last_n: 32,
         ..SAMPLER_OFF
     };
     bytemuck::bytes_of(&sampler).repeat(sequences as usize)

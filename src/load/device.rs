@@ -53,11 +53,11 @@ impl SelectedDevice {
                     .adapter(options.adapter.clone())
                     // Automatic selection does not use software adapters.
                     .allow_software(required)
-                    .shader_folder(options.shader_folder.clone())
+                    .shader_path(options.shader_path.clone())
                     .features(options.gpu_features)
                     .variants(allowed_variants(options.precision))
                     .replay(options.replay)
-                    .pipeline_cache_folder(options.pipeline_cache_folder.clone());
+                    .pipeline_cache_path(options.pipeline_cache_path.clone());
                 match gpu::open(&gpu_options) {
                     Ok(Some(device)) => Ok(Self::Gpu(device)),
                     Ok(None) if required => bail!(Device, "no GPU adapter found"),

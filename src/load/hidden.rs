@@ -106,7 +106,7 @@ pub fn hidden_states(
     }
     let options = LoadOptions {
         chunk_tokens: tokens,
-        context: options.context.max(tokens),
+        max_context: options.max_context.max(tokens),
         ..options.clone()
     };
     let device = SelectedDevice::choose(&options)?.check_shaders()?;

@@ -113,7 +113,7 @@ pub(super) fn prepare(
         cache,
         chunk,
         embeddings: options.embeddings,
-        steps: options.steps,
+        gpu_speculation: options.gpu_speculation,
         samplers: options.sampler_chain()?,
     })
 }

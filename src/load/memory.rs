@@ -45,7 +45,7 @@ pub(super) fn cache(
     options: &LoadOptions,
     profile: &Profile,
 ) -> Result<Cache> {
-    let context = match options.context {
+    let context = match options.max_context {
         0 => config.context.min(CONTEXT_DEFAULT),
         n if n > CONTEXT_MAX => bail!(
             TooLarge,

@@ -34,9 +34,9 @@ pub use device::devices;
 pub use memory::CACHE_TYPES;
 pub(crate) use options::load_options;
 pub use options::{
-    CONTEXT_DEFAULT, DeviceChoice, LoadOptions, SEQUENCES_MAX, StepTables, WeightMemory,
+    CONTEXT_DEFAULT, DeviceChoice, GpuSpeculation, LoadOptions, SEQUENCES_MAX, WeightMemory,
 };
-pub use quantize::HEAD_TYPES;
+pub use quantize::LM_HEAD_TYPES;
 pub use stage::{Progress, STAGES, Stage};
 
 use crate::arch::{self, Config};
@@ -98,7 +98,7 @@ pub(crate) fn load(
             cache,
             chunk,
             embeddings: options.embeddings,
-            steps: options.steps,
+            gpu_speculation: options.gpu_speculation,
             samplers: options.sampler_chain()?,
         };
         let tables = build.steps()?;

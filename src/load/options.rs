@@ -40,15 +40,16 @@ pub enum WeightMemory {
     Packed,
 }
 
-/// Tables that decode a single sequence on a GPU. On a CPU all of them compute the same bits.
+/// Whether a model on a GPU supports speculative decoding
+/// ([`SpeculateOptions`](crate::SpeculateOptions)). A CPU always supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StepTables {
-    /// The table with one row, which is the fastest.
+pub enum GpuSpeculation {
+    /// A single sequence is decoded by the table with one row, which is the fastest.
     #[default]
-    SingleRow,
-    /// The tables with at least two rows, as for several sequences. Required for speculative
-    /// decoding ([`SpeculateOptions`](crate::SpeculateOptions)).
-    MultiRow,
+    Off,
+    /// A single sequence is decoded by tables with at least two rows, as several sequences are. On a
+    /// GPU the order of sums may differ from [`Off`](Self::Off).
+    On,
 }
 
 /// Passes the fields of [`LoadOptions`] to the macro `$each`, after the tokens `$start`. The setters of
@@ -62,7 +63,7 @@ macro_rules! load_options {
             pub threads: u32,
             /// Context length: positions of the KV cache per sequence. 0 uses the trained context
             /// length, at most [`CONTEXT_DEFAULT`](crate::load::CONTEXT_DEFAULT).
-            pub context: u32,
+            pub max_context: u32,
             /// Number of sequences that the KV cache holds at once; requests of further sessions are
             /// queued. Sequences are decoded in batches of at most 32. 0 means 1; at most
             /// [`SEQUENCES_MAX`](crate::load::SEQUENCES_MAX).
@@ -81,13 +82,13 @@ macro_rules! load_options {
             /// Method by which a GPU replays a table. Default: [`Auto`](crate::device::Replay::Auto).
             pub replay: Replay,
             /// Folder of shaders that override the embedded ones. `None` uses only the embedded ones.
-            pub shader_folder: Option<PathBuf>,
+            pub shader_path: Option<PathBuf>,
             /// Folder of tunings written by [`Tuning::write`](crate::tools::Tuning::write). A GPU uses
             /// the tuning of this model and adapter if there is one, which may change the order of
             /// sums.
-            pub tuning_folder: Option<PathBuf>,
+            pub tuning_path: Option<PathBuf>,
             /// Folder of the GPU pipeline cache, if the driver supports one. `None` disables the cache.
-            pub pipeline_cache_folder: Option<PathBuf>,
+            pub pipeline_cache_path: Option<PathBuf>,
             /// Maximum number of tokens of a prefill chunk. 0 uses the default of the device.
             pub chunk_tokens: u32,
             /// Instruction set of the CPU. `None` uses `TABLA_CPU` if set, otherwise the best
@@ -101,16 +102,16 @@ macro_rules! load_options {
             /// Layout of tensors of type `I2_S`, which files do not record. Default:
             /// [`Blocks128`](crate::quant::i2_s::Layout::Blocks128).
             pub i2s_layout: i2_s::Layout,
-            /// Storage type of [`HEAD_TYPES`](crate::load::HEAD_TYPES) to requantize the output
+            /// Storage type of [`LM_HEAD_TYPES`](crate::load::LM_HEAD_TYPES) to requantize the output
             /// projection (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own
             /// type.
-            pub head_type: Option<DType>,
+            pub lm_head_type: Option<DType>,
             /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::load::CACHE_TYPES). `None`
             /// uses f16, or f32 if [`precision`](Self::precision) is exact.
             pub cache_type: Option<DType>,
             /// Step tables that decode a single sequence on a GPU. Default:
-            /// [`SingleRow`](crate::load::StepTables::SingleRow).
-            pub steps: StepTables,
+            /// [`Off`](crate::load::GpuSpeculation::Off).
+            pub gpu_speculation: GpuSpeculation,
             /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with
             /// the same prefix. They are added to the pages of the sequences, in pages of 64 positions,
             /// and the oldest prefix is evicted first. `None` adds no pages and caches prefixes in

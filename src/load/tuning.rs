@@ -163,7 +163,7 @@ pub(super) fn apply_stored(
     catalog: &Catalog,
     options: &LoadOptions,
 ) -> Tuned {
-    let Some(folder) = &options.tuning_folder else {
+    let Some(folder) = &options.tuning_path else {
         return Tuned::None;
     };
     if profile.kind == DeviceKind::Cpu {

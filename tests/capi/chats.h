@@ -67,7 +67,7 @@ static void conversations(TablaModel *model) {
     CHECK(tabla_session_begin_chat(session, HELLO, &chat, &options) == TABLA_OK);
     FAILS(tabla_session_chat(session, HELLO, &chat, &options, append, &two, NULL), TABLA_ERROR_STATE);
     while (tabla_session_next(session, &piece) == TABLA_OK && piece.finish == TABLA_FINISH_NONE) {
-        CHECK(piece.top_log_probs == NULL && piece.top_log_probs_count == 0);
+        CHECK(piece.top_logprobs == NULL && piece.top_logprobs_count == 0);
         append(piece.token, piece.text, piece.text_bytes, &three);
     }
     CHECK(piece.finish == TABLA_FINISH_LENGTH && strcmp(one.text, three.text) == 0);

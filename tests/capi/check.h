@@ -64,7 +64,7 @@ static TablaGenerateOptions greedy(uint32_t max_tokens) {
     CHECK(tabla_generate_options_init(&options, sizeof options) == TABLA_OK);
     options.temperature = 0;
     options.max_tokens = max_tokens;
-    options.ignore_stops = 1;
+    options.ignore_eos = 1;
     return options;
 }
 

@@ -67,9 +67,9 @@ static void embeddings(void) {
     FAILS(tabla_embed(model, NULL, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_embed(model, texts, 1, NULL, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_embed(model, texts, 1, &options, alone, needed, NULL), TABLA_ERROR_ARGUMENT);
-    options.prompt = "query";
+    options.prompt_name = "query";
     FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
-    options.prompt = NULL;
+    options.prompt_name = NULL;
     options.pooling = 9;
     FAILS(tabla_embed(model, texts, 1, &options, alone, needed, &sentinel), TABLA_ERROR_ARGUMENT);
     CHECK(sentinel == 4711);
@@ -87,7 +87,7 @@ static void embeddings(void) {
         CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 50);
         generate.max_tokens = 30;
         generate.context_shift = 1;
-        generate.keep = 3;
+        generate.n_keep = 3;
         CHECK(tabla_generate(model, NULL, &generate, NULL, NULL, &stats) == TABLA_OK);
         CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 30);
     }

@@ -123,15 +123,15 @@ static TablaGenerateOptions random_options(struct caller *me) {
     count(tabla_generate_options_init(&options, sizeof options));
     options.max_tokens = 1 + below(me, 4);
     options.seed = below(me, 1000);
-    options.ignore_stops = below(me, 2);
-    options.log_probs = (int32_t)below(me, 4) - 1;
+    options.ignore_eos = below(me, 2);
+    options.logprobs = (int32_t)below(me, 4) - 1;
     options.speculate = (int32_t)below(me, 2);
     if (below(me, 8) == 0) {
         options.grammar = any(me, grammars, GRAMMARS);
     }
     if (below(me, 32) == 0) {
         options.speculate = TABLA_SPECULATE_DRAFT;
-        options.draft = any(me, models, MODELS);
+        options.draft_model = any(me, models, MODELS);
     }
     if (below(me, 32) == 0) {
         options.temperature = -1;

@@ -29,7 +29,7 @@ static size_t read_answer(TablaSession *session, char *text, size_t capacity, ui
         bytes += piece.text_bytes;
         ++*tokens;
     }
-    CHECK(piece.text_bytes == 0 && isnan(piece.log_prob) && piece.top_log_probs_count == 0);
+    CHECK(piece.text_bytes == 0 && isnan(piece.logprob) && piece.top_logprobs_count == 0);
     *finish = piece.finish;
     if (text != NULL && capacity > 0) {
         text[bytes < capacity ? bytes : capacity - 1] = '\0';
@@ -132,21 +132,21 @@ static void pieces(TablaModel *model) {
     FAILS(tabla_session_begin(session, NULL, &options), TABLA_ERROR_STATE);
     FAILS(tabla_session_begin(session, "\xff", &options), TABLA_ERROR_ARGUMENT);
     /* A rejected call does not change the sequence. */
-    options.log_probs = 21;
+    options.logprobs = 21;
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_session_generate(session, PROMPT, &options, NULL, NULL, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_tokens(session, NULL, 0, &count) == TABLA_OK && count == 0);
     options.reserved = 1;
-    options.log_probs = 3;
+    options.logprobs = 3;
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     options.reserved = 0;
     CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     FAILS(tabla_session_next(session, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_session_next(session, &piece) == TABLA_OK);
-    CHECK(piece.finish == TABLA_FINISH_NONE && piece.top_log_probs_count == 3);
-    CHECK(piece.top_log_probs[0].token == piece.token);
-    CHECK(piece.top_log_probs[0].log_prob == piece.log_prob && piece.log_prob < 0);
-    CHECK(piece.top_log_probs[0].log_prob >= piece.top_log_probs[1].log_prob);
+    CHECK(piece.finish == TABLA_FINISH_NONE && piece.top_logprobs_count == 3);
+    CHECK(piece.top_logprobs[0].token == piece.token);
+    CHECK(piece.top_logprobs[0].logprob == piece.logprob && piece.logprob < 0);
+    CHECK(piece.top_logprobs[0].logprob >= piece.top_logprobs[1].logprob);
 
     /* During an answer the session rejects other calls; the default session does not. */
     FAILS(tabla_session_truncate(session, 0), TABLA_ERROR_STATE);
@@ -164,7 +164,7 @@ static void pieces(TablaModel *model) {
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_STATE);
 
     /* The text ends before the stop string, and is the same up to there. */
-    options.log_probs = -1;
+    options.logprobs = -1;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     read_answer(session, text, sizeof text, &tokens, &finish);
@@ -238,7 +238,7 @@ static void grammars(TablaModel *model) {
 
     CHECK(grammar != NULL);
     options.grammar = grammar;
-    options.ignore_stops = 0;
+    options.ignore_eos = 0;
     CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     CHECK(tabla_grammar_free(grammar) == TABLA_OK); /* the answer continues */
     read_answer(session, text, sizeof text, &tokens, &finish);
@@ -334,13 +334,13 @@ static void options_of_all_kinds(TablaModel *model) {
     CHECK(tabla_session_tokens(session, plain, 64, &count) == TABLA_OK);
     /* Speculation does not change the tokens. */
     options.speculate = TABLA_SPECULATE_DRAFT;
-    options.draft = draft;
+    options.draft_model = draft;
     CHECK(tabla_session_truncate(session, 0) == TABLA_OK);
     CHECK(tabla_session_begin(session, PROMPT, &options) == TABLA_OK);
     read_answer(session, NULL, 0, &tokens, &finish);
     CHECK(tabla_session_tokens(session, found, 64, &again) == TABLA_OK && again == count);
     CHECK(memcmp(plain, found, count * sizeof *plain) == 0);
-    options.draft = NULL;
+    options.draft_model = NULL;
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_HANDLE);
     CHECK(strstr(tabla_last_error(), "draft") != NULL);
     options.speculate = 9;

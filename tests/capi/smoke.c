@@ -108,14 +108,14 @@ static void loading(const char *version) {
 static void heads(void) {
     TablaLoadOptions options = cpu_options();
     TablaModel *model;
-    options.head_type = TABLA_HEAD_Q8_0;
+    options.lm_head_type = TABLA_LM_HEAD_Q8_0;
     model = tabla_model_load(NULL, &options);
     CHECK(model != NULL && tabla_free_model(model) == TABLA_OK);
-    options.head_type = TABLA_HEAD_Q6_K;
+    options.lm_head_type = TABLA_LM_HEAD_Q6_K;
     CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
     CHECK(strstr(tabla_last_error(), "token_embd.weight") != NULL);
-    options.head_type = 3;
+    options.lm_head_type = 3;
     CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
 }
@@ -208,14 +208,14 @@ static void chat(TablaModel *model) {
                             "{{ add_generation_prompt }}";
     options.tools = "[{}, {}]";
     options.documents = "[{\"title\": \"T\"}]";
-    options.variables = "{\"x\": 7}";
+    options.chat_template_kwargs = "{\"x\": 7}";
     options.no_generation_prompt = 1;
     CHECK(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &bytes) == TABLA_OK);
     CHECK(bytes == 8 && memcmp(text, "2T7False", 8) == 0);
-    options.variables = "{\"messages\": 7}";
+    options.chat_template_kwargs = "{\"messages\": 7}";
     FAILS(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);
-    options.variables = NULL;
+    options.chat_template_kwargs = NULL;
     options.tools = "{}";
     FAILS(tabla_model_apply_chat_template(model, "[]", &options, text, sizeof text, &sentinel),
           TABLA_ERROR_ARGUMENT);

@@ -29,7 +29,7 @@ fn load(path: &Path) -> Result<(), Error> {
         .device(DeviceChoice::Cpu)
         .level(Level::Scalar)
         .threads(1)
-        .context(32);
+        .max_context(32);
     let source = Source::Path(path.to_path_buf());
     Model::builder(source).options(options).load().map(|_| ())
 }

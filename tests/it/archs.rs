@@ -77,7 +77,7 @@ fn check(name: &str) {
             }
             let what = format!("{} on {device}", path.display());
             let options = options
-                .context(96)
+                .max_context(96)
                 .chunk_tokens(32)
                 // Samplers do not depend on the architecture.
                 .samplers(Vec::new());
@@ -146,8 +146,7 @@ fn check_rows(what: &str, s: &mut Session, golden: &Golden) {
     let vocab = golden.logits.cols;
     let rows = golden.logits.data.len() / vocab;
     let mut out = vec![0.0; golden.logits.data.len()];
-    s.prefill(&golden.tokens[..rows], &mut |_, _| {})
-        .expect("the tokens fit");
+    s.prefill(&golden.tokens[..rows]).expect("the tokens fit");
     s.logits_all(&mut out)
         .expect("the buffer has the right size");
     for (position, row) in out.chunks(vocab).enumerate() {
@@ -164,7 +163,7 @@ fn check_chunks(what: &str, s: &mut Session, golden: &Golden, chunk: usize) {
     let rows = golden.logits.data.len() / golden.logits.cols;
     s.reset();
     for (at, tokens) in golden.tokens[..rows].chunks(chunk).enumerate() {
-        s.prefill(tokens, &mut |_, _| {}).expect("the tokens fit");
+        s.prefill(tokens).expect("the tokens fit");
         s.logits(&mut out).expect("the buffer has the right size");
         let position = at * chunk + tokens.len() - 1;
         check_row(
@@ -198,7 +197,7 @@ fn check_greedy(what: &str, s: &mut Session, golden: &Golden) {
 /// Prefills in chunks of two tokens, then truncates and continues several times.
 fn check_short_chunks(path: &Path, golden: &Golden) {
     let (device, options) = devices(Precision::Exact).remove(0);
-    let options = options.context(96).chunk_tokens(2);
+    let options = options.max_context(96).chunk_tokens(2);
     let what = format!("{} on {device}, chunks of two", path.display());
     let mut s = session(path, &options);
     let rows = golden.logits.data.len() / golden.logits.cols;
@@ -206,10 +205,9 @@ fn check_short_chunks(path: &Path, golden: &Golden) {
     // Truncates, continues with other tokens, truncates again.
     for keep in [rows - 3, rows / 2, 3] {
         s.truncate(keep);
-        s.prefill(&[1, 2, 3], &mut |_, _| {})
-            .expect("the tokens fit");
+        s.prefill(&[1, 2, 3]).expect("the tokens fit");
         s.truncate(keep);
-        s.prefill(&golden.tokens[keep..rows], &mut |_, _| {})
+        s.prefill(&golden.tokens[keep..rows])
             .expect("the tokens fit");
         let mut out = vec![0.0; golden.logits.cols];
         s.logits(&mut out).expect("the buffer has the right size");
@@ -222,7 +220,7 @@ fn check_short_chunks(path: &Path, golden: &Golden) {
 #[test]
 fn learned_positions_limit_the_context() {
     let (_, options) = devices(Precision::Exact).remove(0);
-    let wide = options.context(200);
+    let wide = options.max_context(200);
     let s = session(&file("gpt2", "model.gguf"), &wide);
     assert_eq!(s.facts().context, 96);
 }

@@ -77,10 +77,11 @@ fn generate_together<'a>(
             scope.spawn(move || {
                 if !prompt.is_empty() {
                     s.reset();
-                    s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
+                    s.prefill(prompt).expect("prefill succeeds");
                 }
                 let stats = s.generate_with(generation, |_| ControlFlow::Continue(()));
-                stats.expect("generation succeeds").finish
+                let stats = stats.expect("generation succeeds");
+                stats.finish.expect("generation has ended")
             })
         };
         let threads: Vec<_> = sessions.iter_mut().zip(prompts).map(run).collect();
@@ -115,7 +116,7 @@ fn cpu(threads: u32, precision: Precision) -> LoadOptions {
         .device(DeviceChoice::Cpu)
         .threads(threads)
         .precision(precision)
-        .context(96)
+        .max_context(96)
         // Sliding windows wrap around within the prompts.
         .chunk_tokens(4)
 }
@@ -234,7 +235,7 @@ fn prefill_in_parts_matches_whole_prompt() {
     let mut sessions = sessions(&path, &options, 3);
     for (s, one) in sessions.iter_mut().zip(&all) {
         for part in one.prompt.chunks(3) {
-            s.prefill(part, &mut |_, _| {}).expect("prefill succeeds");
+            s.prefill(part).expect("prefill succeeds");
         }
     }
     generate_together(&mut sessions, std::iter::repeat(&[][..]), &greedy(PICKS));
@@ -245,7 +246,7 @@ fn prefill_in_parts_matches_whole_prompt() {
 fn stopped_sequence_does_not_affect_others() {
     for (device, base) in devices(Precision::Fast) {
         let path = golden("quant_q8_0.gguf");
-        let options = base.context(96);
+        let options = base.max_context(96);
         let all = references(&path, &options, 8, PICKS);
         let mut sessions = sessions(&path, &options, 8);
         // A token that some sequences generate early, some late, and some never.
@@ -261,7 +262,7 @@ fn stopped_sequence_does_not_affect_others() {
         let candidates = all.iter().flat_map(generated);
         let candidates = candidates.filter(|stop| ends(*stop).any(|end| end.is_none()));
         let stop = candidates.max_by_key(early).expect("a token");
-        let generation = greedy(PICKS).stop_tokens(vec![stop]);
+        let generation = greedy(PICKS).stop_token_ids(vec![stop]);
         let ended = generate_together(&mut sessions, prompts_of(&all), &generation);
         let mut stopped = 0;
         for ((i, one), end) in all.iter().enumerate().zip(ends(stop)) {
@@ -288,7 +289,7 @@ fn sequences_end_at_full_context() {
     for (device, base) in devices(Precision::Fast) {
         for name in ["quant_q4_0.gguf", "arch/gemma2/model.gguf"] {
             let path = golden(name);
-            let options = base.clone().context(32).chunk_tokens(4);
+            let options = base.clone().max_context(32).chunk_tokens(4);
             let mut s = session(&path, &options);
             let prompts = prompts(6, s.facts().vocab);
             let mut sessions = sessions(&path, &options, 6);
@@ -314,7 +315,7 @@ fn gpu_batch_matches_single_sequences() {
     }
     let options = LoadOptions::default()
         .device(DeviceChoice::Gpu)
-        .context(96)
+        .max_context(96)
         .chunk_tokens(4);
     for name in [
         "quant_q8_0.gguf",
@@ -348,7 +349,7 @@ fn number_of_sequences_does_not_change_tokens() {
     let run = |sequences| {
         let options = cpu(2, Precision::Fast).sequences(sequences);
         let mut s = session(&path, &options);
-        let sampled = greedy(PICKS).sampling(Sampling::default().repeat_penalty(1.2).seed(3));
+        let sampled = greedy(PICKS).sampling(Sampling::default().repetition_penalty(1.2).seed(3));
         [greedy(PICKS), sampled].map(|generation| picks(&mut s, &[3, 4, 5], &generation))
     };
     assert_eq!(run(0), run(4));
@@ -359,7 +360,7 @@ fn rejects_invalid_arguments() {
     let path = golden("quant_q8_0.gguf");
     let mut s = session(&path, &cpu(1, Precision::Fast));
     let vocab = s.facts().vocab;
-    let mut prefill = |tokens: &[u32]| s.prefill(tokens, &mut |_, _| {});
+    let mut prefill = |tokens: &[u32]| s.prefill(tokens);
     let kind = |done: tabla::Result<()>| done.expect_err("error").kind();
     assert_eq!(kind(prefill(&[vocab])), ErrorKind::Argument);
     assert_eq!(kind(prefill(&[])), ErrorKind::State);
@@ -368,19 +369,18 @@ fn rejects_invalid_arguments() {
     assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::State);
     assert!(s.tokens().is_empty());
-    s.prefill(&[1; 96], &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&[1; 96]).expect("prefill succeeds");
     assert_eq!(kind(s.logits(&mut row[1..])), ErrorKind::Argument);
-    let generation = greedy(1).stop_tokens(vec![0; 33]);
+    let generation = greedy(1).stop_token_ids(vec![0; 33]);
     let refused = s
         .generate_with(&generation, |_| ControlFlow::Continue(()))
         .map(drop);
     assert_eq!(kind(refused), ErrorKind::Argument);
     let stats = s.generate_with(&greedy(4), |_| ControlFlow::Continue(()));
-    assert_eq!(stats.expect("a token").finish, Finish::Context);
+    assert_eq!(stats.expect("a token").finish, Some(Finish::Context));
     assert_eq!(kind(s.logits(&mut row)), ErrorKind::State);
     assert_eq!(kind(s.step(&Sampling::GREEDY).map(drop)), ErrorKind::State);
-    assert_eq!(kind(s.prefill(&[1], &mut |_, _| {})), ErrorKind::TooLarge);
+    assert_eq!(kind(s.prefill(&[1])), ErrorKind::TooLarge);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn rejects_too_many_sequences_before_allocating() {
         let options = LoadOptions::default()
             .device(DeviceChoice::Cpu)
             .sequences(sequences)
-            .context(context);
+            .max_context(context);
         let source = Source::Path(golden("llama.gguf"));
         Model::builder(source)
             .options(options)
@@ -416,7 +416,7 @@ fn rejects_too_many_sequences_before_allocating() {
 #[test]
 fn encoder_rejects_prefill() {
     let mut s = session(&golden("arch/bert/model.gguf"), &cpu(1, Precision::Fast));
-    let error = s.prefill(&[1], &mut |_, _| {}).expect_err("an encoder");
+    let error = s.prefill(&[1]).expect_err("an encoder");
     assert_eq!(error.kind(), ErrorKind::State, "{error}");
     assert!(s.tokens().is_empty());
 }

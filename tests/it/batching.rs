@@ -57,8 +57,8 @@ fn prompt(random: &mut Random, vocab: u32, room: usize) -> Vec<u32> {
 fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
     let seed = u64::from(random.word());
     let default = Sampling::default().seed(seed);
-    let filtered = default.temperature(1.3).top_k(0).repeat_penalty(1.1);
-    let mut generation = GenerateOptions::default().ignore_stops(true);
+    let filtered = default.temperature(1.3).top_k(0).repetition_penalty(1.1);
+    let mut generation = GenerateOptions::default().ignore_eos(true);
     generation.sampling = match below(random, 7) {
         0 => Sampling::GREEDY,
         1 => default,
@@ -83,7 +83,7 @@ fn generation(random: &mut Random, vocab: u32) -> GenerateOptions {
             Sampling::GREEDY
         }
         _ => {
-            generation.log_probs = Some(5);
+            generation.logprobs = Some(5);
             filtered.typical_p(0.9).top_n_sigma(2.0).dynatemp_range(0.5)
         }
     };
@@ -139,9 +139,7 @@ fn run_random(model: &Model, seed: usize, count: usize) -> History {
         let operation = match below(&mut random, 9) {
             0..3 if room > 0 => {
                 let prompt = prompt(&mut random, vocab, room);
-                session
-                    .prefill(&prompt, &mut |_, _| {})
-                    .expect("prefill succeeds");
+                session.prefill(&prompt).expect("prefill succeeds");
                 Operation::Prefill(prompt)
             }
             3..6 if length > 0 && room > 0 => {
@@ -197,9 +195,7 @@ fn replay(model: Model, operations: &[Operation]) -> Session {
     let mut session = Session::new(model);
     for operation in operations {
         match operation {
-            Operation::Prefill(prompt) => session
-                .prefill(prompt, &mut |_, _| {})
-                .expect("prefill succeeds"),
+            Operation::Prefill(prompt) => session.prefill(prompt).expect("prefill succeeds"),
             Operation::Generate(generation, count) => {
                 let generation = GenerateOptions::clone(generation).max_tokens(*count);
                 session
@@ -256,7 +252,7 @@ fn concurrent_sessions_match_replay_on_cpu() {
             .device(DeviceChoice::Cpu)
             .threads(2)
             .sequences(5)
-            .context(context)
+            .max_context(context)
             .chunk_tokens(chunk_tokens);
         check(&golden(name), &options, 8, 14);
     }
@@ -275,7 +271,7 @@ fn concurrent_sessions_match_replay_on_gpu() {
         let options = LoadOptions::default()
             .device(DeviceChoice::Gpu)
             .sequences(sequences)
-            .context(200)
+            .max_context(200)
             .chunk_tokens(32);
         check(&golden(name), &options, 5, 8);
     }
@@ -288,27 +284,22 @@ fn forks_are_independent() {
         .device(DeviceChoice::Cpu)
         .precision(Precision::Exact)
         .sequences(2)
-        .context(200);
+        .max_context(200);
     let path = golden("quant_q8_0.gguf");
     let mut one = Session::new(load(&path, &options));
     let text: Vec<u32> = (0..100).map(|i| 3 + i * 5 % 200).collect();
-    one.prefill(&text, &mut |_, _| {})
-        .expect("prefill succeeds");
+    one.prefill(&text).expect("prefill succeeds");
     let mut two = one.fork().expect("fork succeeds");
     assert_eq!(two.tokens(), one.tokens());
-    one.prefill(&[7, 8, 9], &mut |_, _| {})
-        .expect("prefill succeeds");
-    two.prefill(&[9, 8, 7], &mut |_, _| {})
-        .expect("prefill succeeds");
+    one.prefill(&[7, 8, 9]).expect("prefill succeeds");
+    two.prefill(&[9, 8, 7]).expect("prefill succeeds");
     let [a, b] = [logits(&mut one), logits(&mut two)];
     assert_ne!(a, b);
     // Compute the logits again, and compare with sessions that were never forked.
     for (session, expected) in [(&mut one, &a), (&mut two, &b)] {
         assert_eq!(&logits(session), expected);
         let mut alone = Session::new(load(&path, &options));
-        alone
-            .prefill(session.tokens(), &mut |_, _| {})
-            .expect("prefill succeeds");
+        alone.prefill(session.tokens()).expect("prefill succeeds");
         assert_eq!(&logits(&mut alone), expected);
     }
 }
@@ -327,15 +318,13 @@ pub(crate) fn passes_of(session: &mut Session, work: impl FnOnce(&mut Session)) 
 fn cached_prefix_is_not_recomputed() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(512)
+        .max_context(512)
         .chunk_tokens(16);
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let passes = |tokens: &[u32]| {
         let mut session = Session::new(model.clone());
         passes_of(&mut session, |session| {
-            session
-                .prefill(tokens, &mut |_, _| {})
-                .expect("prefill succeeds");
+            session.prefill(tokens).expect("prefill succeeds");
         })
     };
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
@@ -353,15 +342,13 @@ fn cached_prefix_is_not_recomputed() {
 fn counts_computed_tokens() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(512)
+        .max_context(512)
         .chunk_tokens(16);
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let text: Vec<u32> = (0..200).map(|i| 3 + i * 5 % 200).collect();
     let prefill = |session: &mut Session, tokens: &[u32]| {
         let before = session.computed_tokens();
-        session
-            .prefill(tokens, &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(tokens).expect("prefill succeeds");
         session.computed_tokens() - before
     };
     let new = || Session::new(model.clone());
@@ -398,7 +385,7 @@ fn counts_computed_tokens() {
             .sampling(Sampling::GREEDY)
             .max_tokens(40)
             .logit_bias(vec![(7, 1e4)])
-            .ignore_stops(true)
+            .ignore_eos(true)
             .speculate(speculate);
         alone.truncate(150);
         alone.force(9).expect("prefill succeeds");
@@ -431,13 +418,11 @@ fn chunks_and_steps_give_same_bits_on_cpu() {
             let options = LoadOptions::default()
                 .device(DeviceChoice::Cpu)
                 .precision(precision)
-                .context(200)
+                .max_context(200)
                 .chunk_tokens(33);
             let model = || load(&golden(&format!("{name}.gguf")), &options);
             let [mut chunks, mut steps] = [Session::new(model()), Session::new(model())];
-            chunks
-                .prefill(&text, &mut |_, _| {})
-                .expect("prefill succeeds");
+            chunks.prefill(&text).expect("prefill succeeds");
             text.iter()
                 .for_each(|token| steps.force(*token).expect("prefill succeeds"));
             let [a, b] = [logits(&mut chunks), logits(&mut steps)];
@@ -461,7 +446,7 @@ fn all_paths_give_same_logits_on_gpu() {
         let options = LoadOptions::default()
             .device(DeviceChoice::Gpu)
             .sequences(sequences)
-            .context(200)
+            .max_context(200)
             .chunk_tokens(16);
         check_paths(&golden(&format!("{name}.gguf")), &options);
     }
@@ -473,15 +458,13 @@ fn generated(model: &Model, text: &[u32], burst: u32) -> Session {
         .sampling(Sampling::GREEDY)
         .max_tokens(16)
         .burst(burst)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let count = model.facts().sequences;
     let mut all: Vec<Session> = (0..count).map(|_| Session::new(model.clone())).collect();
     for (i, session) in (0..).zip(&mut all) {
         let mut text = text.to_vec();
         *text.last_mut().expect("at least one token") += i;
-        session
-            .prefill(&text, &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(&text).expect("prefill succeeds");
     }
     let answers = all
         .iter_mut()
@@ -501,9 +484,7 @@ fn check_paths(path: &Path, options: &LoadOptions) {
     let alone = options.clone().sequences(options.sequences.min(2));
     let prefilled = || {
         let mut session = Session::new(load(path, &alone));
-        session
-            .prefill(&text, &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(&text).expect("prefill succeeds");
         session
     };
     let mut steps = prefilled();
@@ -538,9 +519,7 @@ fn check_paths(path: &Path, options: &LoadOptions) {
     for first in 0..4 {
         let text: Vec<u32> = (0..190).map(|i| (first + 11 * i) % 200).collect();
         other.reset();
-        other
-            .prefill(&text, &mut |_, _| {})
-            .expect("prefill succeeds");
+        other.prefill(&text).expect("prefill succeeds");
     }
     check("evicted", &mut forced);
 }

@@ -47,7 +47,7 @@ fn check(name: &str) {
         moved.0, moved.1
     ));
     for (device, options) in devices(Precision::Exact) {
-        let options = options.context(64);
+        let options = options.max_context(64);
         let found = tabla::tools::hidden_states(&source, &options, std::slice::from_ref(&tokens))
             .expect("the model runs");
         let [found] = &found.layers[..] else {

@@ -42,13 +42,11 @@ fn compare(path: &Path, recorded: &Recorded) -> Result<(), String> {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
         .precision(Precision::Exact)
-        .context(32);
+        .max_context(32);
     let mut session = session(path, &options);
     let vocab = session.facts().vocab as usize;
     let mut logits = vec![0.0; recorded.tokens.len() * vocab];
-    session
-        .prefill(&recorded.tokens, &mut |_, _| {})
-        .expect("the tokens fit");
+    session.prefill(&recorded.tokens).expect("the tokens fit");
     session
         .logits_all(&mut logits)
         .expect("the buffer has the right size");

@@ -58,7 +58,7 @@ fn tokens() -> Vec<u32> {
 /// Returns the logits of all positions, after comparing prefill with decoding.
 fn logits(path: &Path, options: &LoadOptions, tokens: &[u32]) -> Vec<f32> {
     let mut s = session(path, options);
-    s.prefill(tokens, &mut |_, _| {}).expect("the tokens fit");
+    s.prefill(tokens).expect("the tokens fit");
     let vocab = s.facts().vocab as usize;
     let mut all = vec![0.0; tokens.len() * vocab];
     s.logits_all(&mut all)
@@ -78,8 +78,7 @@ fn by_steps(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
     let vocab = s.facts().vocab as usize;
     let mut all = vec![0.0; tokens.len() * vocab];
     for (token, row) in tokens.iter().zip(all.chunks_exact_mut(vocab)) {
-        s.prefill(&[*token], &mut |_, _| {})
-            .expect("the tokens fit");
+        s.prefill(&[*token]).expect("the tokens fit");
         s.logits(row).expect("the buffer has the right size");
     }
     all
@@ -402,7 +401,9 @@ fn rejects_a_file_truncated_at_any_length() {
 
 #[test]
 fn corrupted_configuration_and_header_do_not_panic() {
-    let options = LoadOptions::default().device(DeviceChoice::Cpu).context(64);
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .max_context(64);
     for name in ["config.json", "model.safetensors"] {
         let folder = checkpoint("mlx-mixed");
         let mut bytes = read(&folder.0.join(name));

@@ -135,9 +135,7 @@ pub(crate) fn story(options: LoadOptions) -> Session {
 /// Generates tokens after `prompt` and returns their ids.
 pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
     session.reset();
-    session
-        .prefill(prompt, &mut |_, _| {})
-        .expect("the prompt fits");
+    session.prefill(prompt).expect("the prompt fits");
     session
         .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
         .expect("generation succeeds");
@@ -149,7 +147,7 @@ pub(crate) fn greedy(max_tokens: u32) -> GenerateOptions {
     GenerateOptions::default()
         .sampling(Sampling::GREEDY)
         .max_tokens(max_tokens)
-        .ignore_stops(true)
+        .ignore_eos(true)
 }
 
 /// Returns the index and the value of the largest difference of two rows.

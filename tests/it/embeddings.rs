@@ -89,7 +89,7 @@ impl Golden {
 }
 
 fn options(options: LoadOptions) -> LoadOptions {
-    options.context(128).chunk_tokens(32).embeddings(true)
+    options.max_context(128).chunk_tokens(32).embeddings(true)
 }
 
 /// Checks every file format of a checkpoint on every device.
@@ -229,7 +229,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
         }
     }
     let long = golden.json.get("truncated");
-    if let Some(long) = long.filter(|_| s.embedding_length() == golden.length()) {
+    if let Some(long) = long.filter(|_| s.embedding_max_tokens() as usize == golden.length()) {
         let text = long["text"].as_str().expect("a text");
         let error = embed(s, text, &options).expect_err("error");
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{what}: {error}");
@@ -241,7 +241,7 @@ fn check_texts(what: &str, s: &mut Session, golden: &Golden) {
     // Only folders define prompts.
     if !s.embedding().prompts.is_empty() {
         for (name, expected) in golden.json["prompted"].as_object().expect("prompts") {
-            let options = options.prompt(name.as_str());
+            let options = options.prompt_name(name.as_str());
             let found = embed(s, texts[0].0, &options).expect("embedding succeeds");
             check_row(&format!("{what}: prompt {name}"), &found, &floats(expected));
         }
@@ -276,8 +276,7 @@ fn embedding_does_not_change_the_sequence() {
         let expected = picks(&mut s, &prompt, &greedy(12));
         let options = EmbedOptions::default().pooling(Pooling::Mean);
         s.reset();
-        s.prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&prompt).expect("prefill succeeds");
         for at in 0..12 {
             let embedding = embed_tokens(&mut s, &[vec![7; 60], vec![3, 4]], &options);
             assert!(embedding.iter().all(|x| x.is_finite()), "{name}");
@@ -357,7 +356,7 @@ fn rejects_invalid_arguments() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.message().contains(text), "{error}");
     }
-    let unknown = mean.prompt("query");
+    let unknown = mean.prompt_name("query");
     let error = embed(&mut s, "x", &unknown).expect_err("error");
     assert!(error.message().contains("define no prompts"), "{error}");
     assert!(embed(&mut s, "x", &mean).is_ok());
@@ -372,12 +371,12 @@ fn rejects_invalid_arguments() {
 fn selects_prompt_by_name() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("nomic").path("hf"), &options(with));
-    let unknown = EmbedOptions::default().prompt("question");
+    let unknown = EmbedOptions::default().prompt_name("question");
     let error = embed(&mut s, "the sun", &unknown).expect_err("error");
     for name in ["\"question\"", "search_query", "search_document"] {
         assert!(error.message().contains(name), "{error}");
     }
-    let none = EmbedOptions::default().prompt("");
+    let none = EmbedOptions::default().prompt_name("");
     let without = embed(&mut s, "the sun", &EmbedOptions::default()).expect("embedding succeeds");
     assert_eq!(
         embed(&mut s, "the sun", &none).expect("embedding succeeds"),
@@ -398,7 +397,7 @@ fn embedding_requires_embedding_table() {
 fn encoder_rejects_prefill() {
     let (_, with) = devices(Precision::Exact).remove(0);
     let mut s = session(&Golden::read("bert").path("model.gguf"), &with);
-    let error = s.prefill(&[1, 2], &mut |_, _| {}).expect_err("error");
+    let error = s.prefill(&[1, 2]).expect_err("error");
     assert_eq!(error.kind(), ErrorKind::State);
     assert!(error.message().contains("encoder"), "{error}");
 }

@@ -108,7 +108,7 @@ fn flipped_header_bits_do_not_panic() {
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
     let file = Scratch::new("flipped.gguf", b"");
-    let options = LoadOptions::default().context(64);
+    let options = LoadOptions::default().max_context(64);
     // The prime step limits the number of loads, but covers all fields and bits.
     for at in (0..header * 8).step_by(37) {
         bytes[at / 8] ^= 1 << (at % 8);
@@ -188,7 +188,7 @@ fn rejects_a_context_that_does_not_fit_into_memory() {
     let with = |context| {
         let options = LoadOptions::default()
             .device(DeviceChoice::Cpu)
-            .context(context);
+            .max_context(context);
         Model::builder(Source::BuiltIn)
             .options(options)
             .load()

@@ -15,7 +15,7 @@ fn prompted(session: &mut Session) {
     let prompt = session.tokenizer().encode("One day", EncodeOptions::PROMPT);
     let prompt = prompt.expect("a prompt");
     session.reset();
-    session.prefill(&prompt, &mut |_, _| {}).expect("prefill");
+    session.prefill(&prompt).expect("prefill");
 }
 
 fn cpu() -> LoadOptions {
@@ -25,17 +25,17 @@ fn cpu() -> LoadOptions {
 #[test]
 fn iterator_and_callback_return_the_same_pieces() {
     let mut session = story(cpu());
-    let options = greedy(TOKENS).log_probs(2);
+    let options = greedy(TOKENS).logprobs(2);
     prompted(&mut session);
     let mut expected: Vec<OwnedPiece> = Vec::new();
     let mut generation = session.generate(&options).expect("a generation");
     while let Some(piece) = generation.next_piece().expect("a piece") {
         expected.push(piece.into_owned());
     }
-    assert_eq!(generation.stats().finish, Finish::Length);
+    assert_eq!(generation.stats().finish, Some(Finish::Length));
     assert!(generation.next().is_none(), "the generation has ended");
     generation.stop().expect("it has ended");
-    assert_eq!(generation.stats().finish, Finish::Length);
+    assert_eq!(generation.stats().finish, Some(Finish::Length));
     drop(generation);
     assert_eq!(expected.len(), TOKENS as usize);
 
@@ -54,7 +54,7 @@ fn iterator_and_callback_return_the_same_pieces() {
             ControlFlow::Continue(())
         }
     });
-    assert_eq!(stats.expect("statistics").finish, Finish::Callback);
+    assert_eq!(stats.expect("statistics").finish, Some(Finish::Callback));
     assert_eq!(found, expected[..3]);
 }
 
@@ -84,7 +84,7 @@ fn rejected_generation_returns_its_session() {
     session = empty.session;
     prompted(&mut session);
     let tokens = session.tokens().to_vec();
-    let invalid = GenerateOptions::default().log_probs(GenerateOptions::LOG_PROBS_MAX + 1);
+    let invalid = GenerateOptions::default().logprobs(GenerateOptions::LOGPROBS_MAX + 1);
     assert!(invalid.check(session.model()).is_err());
     let rejected = Generation::new(session, &invalid).expect_err("out of range");
     assert_eq!(rejected.to_string(), rejected.error.to_string());
@@ -115,7 +115,7 @@ fn builder_loads_with_options_and_can_be_cancelled() {
     let mut stages = 0;
     let model = Model::builder(&path)
         .device(DeviceChoice::Cpu)
-        .context(64)
+        .max_context(64)
         .on_progress(|progress| stages = progress.ended)
         .load()
         .expect("the model loads");

@@ -10,8 +10,7 @@ use tabla::{ErrorKind, Model, Session, Source};
 /// Computes the logits after these tokens.
 fn logits(s: &mut Session, tokens: &[u32]) -> Vec<f32> {
     let cached = s.tokens().len();
-    s.prefill(&tokens[cached..], &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&tokens[cached..]).expect("prefill succeeds");
     let mut out = vec![0.0; s.facts().vocab as usize];
     s.logits(&mut out).expect("logits are available");
     out
@@ -24,7 +23,10 @@ fn sliding_window_cache_matches_full_cache() {
     for name in ["gemma2", "gemma3", "gemma4"] {
         for (device, options) in devices(Precision::Exact) {
             let of = |chunk_tokens| {
-                let options = options.clone().context(CONTEXT).chunk_tokens(chunk_tokens);
+                let options = options
+                    .clone()
+                    .max_context(CONTEXT)
+                    .chunk_tokens(chunk_tokens);
                 session(&golden("arch").join(name).join("model.gguf"), &options)
             };
             // With a chunk as long as the context, the cache keeps every position.
@@ -55,7 +57,7 @@ fn sliding_window_cache_matches_full_cache() {
 /// root mean square difference over the standard deviation.
 fn relative_error(path: &Path, options: &LoadOptions, tokens: &[u32]) -> f32 {
     let of = |cache_type| {
-        let options = options.clone().context(160).cache_type(cache_type);
+        let options = options.clone().max_context(160).cache_type(cache_type);
         session(path, &options)
     };
     let [mut coded, mut plain] = [DType::Q8_0, DType::F16].map(of);

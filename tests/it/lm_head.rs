@@ -19,23 +19,21 @@ fn arch(name: &str) -> PathBuf {
     golden("arch").join(name)
 }
 
-fn with_lm_head(options: &LoadOptions, head_type: DType) -> LoadOptions {
-    options.clone().head_type(head_type)
+fn with_lm_head(options: &LoadOptions, lm_head_type: DType) -> LoadOptions {
+    options.clone().lm_head_type(lm_head_type)
 }
 
 fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
-    session
-        .prefill(&TOKENS, &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(&TOKENS).expect("prefill succeeds");
     let mut logits = vec![0.0; session.facts().vocab as usize];
     session.logits(&mut logits).expect("logits are available");
     logits
 }
 
-fn refusal(path: &Path, head_type: DType) -> (ErrorKind, String) {
+fn refusal(path: &Path, lm_head_type: DType) -> (ErrorKind, String) {
     let cpu = devices(Precision::Fast).remove(0).1;
-    let options = with_lm_head(&cpu, head_type);
+    let options = with_lm_head(&cpu, lm_head_type);
     let error = Model::builder(path).options(options).load();
     let error = error.expect_err("error");
     (error.kind(), error.to_string())

@@ -55,8 +55,7 @@ fn check_rows(name: &str, s: &mut Session, golden: &Golden) {
     let vocab = golden.logits.cols;
     let rows = golden.logits.data.len() / vocab;
     let mut out = vec![0.0; golden.logits.data.len()];
-    s.prefill(&golden.tokens[..rows], &mut |_, _| {})
-        .expect("the tokens fit");
+    s.prefill(&golden.tokens[..rows]).expect("the tokens fit");
     s.logits_all(&mut out)
         .expect("the buffer has the right size");
     let (at, difference) = worst(&out, &golden.logits.data);
@@ -125,7 +124,7 @@ fn cached_decode_equals_recomputation() {
     for file in ["llama.gguf", "qwen2.gguf", "qwen3.gguf", "quant_q8_0.gguf"] {
         let tokens = read(file.strip_suffix(".gguf").expect("a suffix")).tokens;
         for (device, options) in devices(Precision::Fast) {
-            let options = options.context(64);
+            let options = options.max_context(64);
             let mut cached = session(&golden(file), &options);
             let mut whole = session(&golden(file), &options);
             let vocab = cached.facts().vocab as usize;
@@ -136,9 +135,7 @@ fn cached_decode_equals_recomputation() {
                     .logits(&mut a)
                     .expect("the buffer has the right size");
                 whole.reset();
-                whole
-                    .prefill(&tokens[..=position], &mut |_, _| {})
-                    .expect("the tokens fit");
+                whole.prefill(&tokens[..=position]).expect("the tokens fit");
                 whole.logits(&mut b).expect("the buffer has the right size");
                 let dot = |a: &[f32], b: &[f32]| -> f64 {
                     a.iter()

@@ -71,7 +71,7 @@ fn check(model: &str, reference: &str) {
 fn check_top(s: &mut Session, prompt: &[u32], top: &Value) {
     let Some(top) = top.as_array() else { return };
     s.reset();
-    s.prefill(prompt, &mut |_, _| {}).expect("the tokens fit");
+    s.prefill(prompt).expect("the tokens fit");
     let mut logits = vec![0.0; s.facts().vocab as usize];
     s.logits(&mut logits)
         .expect("the buffer has the right size");

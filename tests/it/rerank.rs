@@ -64,7 +64,7 @@ fn rejects_models_without_reranking() {
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::Unsupported));
     let path = golden("reranker/hf");
     let options = LoadOptions::default()
-        .context(128)
+        .max_context(128)
         .device(tabla::load::DeviceChoice::Cpu);
     let mut s = session(&path, &options);
     assert_eq!(kind(&mut s, &by), Err(ErrorKind::TooLarge));

@@ -47,10 +47,10 @@ fn cutoff(logits: &[f64], share: f64, distance: impl Fn(f64, f64) -> f64) -> f64
 }
 
 fn penalize(logits: &mut [f64], s: &Sampling) {
-    let recent = &PROMPT[PROMPT.len().saturating_sub(s.repeat_last as usize)..];
+    let recent = &PROMPT[PROMPT.len().saturating_sub(s.repeat_last_n as usize)..];
     for token in recent {
         let x = &mut logits[*token as usize];
-        let repeat = f64::from(s.repeat_penalty);
+        let repeat = f64::from(s.repetition_penalty);
         *x = if *x > 0.0 { *x / repeat } else { *x * repeat };
         *x -= f64::from(s.frequency_penalty) + f64::from(s.presence_penalty);
     }
@@ -123,8 +123,7 @@ fn tempered(mut x: Vec<f64>, s: &Sampling) -> Vec<f64> {
 /// freedom.
 fn chi_square(s: &mut Session, sampling: &Sampling, draws: u32) -> (f64, usize) {
     s.reset();
-    s.prefill(&PROMPT, &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&PROMPT).expect("prefill succeeds");
     let mut logits = vec![0.0; s.facts().vocab as usize];
     s.logits(&mut logits).expect("logits are available");
     let expected = expected(&logits, sampling);
@@ -177,10 +176,10 @@ const SAMPLED: [Sampling; 4] = [
 
 /// Samplings for the `full` stage, or with penalties.
 const FULL: [Sampling; 4] = [
-    OFF.repeat_penalty(1.4)
+    OFF.repetition_penalty(1.4)
         .frequency_penalty(-0.5)
         .presence_penalty(0.2)
-        .repeat_last(2)
+        .repeat_last_n(2)
         .dynatemp_range(0.5)
         .dynatemp_exponent(1.5),
     OFF.top_n_sigma(2.0).typical_p(0.7).temperature(1.2),
@@ -248,7 +247,7 @@ fn logit_bias_bans_and_forces_and_min_tokens_delays_stop() {
 
         let early = |min_tokens| {
             greedy(12)
-                .stop_tokens(vec![plain[0], plain[1], plain[2]])
+                .stop_token_ids(vec![plain[0], plain[1], plain[2]])
                 .min_tokens(min_tokens)
                 .max_tokens(12)
         };
@@ -270,12 +269,12 @@ fn dry_prevents_repetition() {
     for (_, options) in devices(Precision::Fast) {
         let mut s = session(&golden("quant_f16.gguf"), &options);
         let repetition: Vec<u32> = [5, 6, 7, 8].repeat(6);
-        let with = |dry_multiplier: f32, dry_breakers: &[&str]| {
+        let with = |dry_multiplier: f32, dry_sequence_breakers: &[&str]| {
             greedy(1)
                 .sampling(Sampling::GREEDY.dry_multiplier(dry_multiplier))
                 .logit_bias(vec![(5, 20.0)])
-                .dry_breakers(
-                    dry_breakers
+                .dry_sequence_breakers(
+                    dry_sequence_breakers
                         .iter()
                         .map(ToString::to_string)
                         .collect::<Vec<_>>(),
@@ -311,8 +310,8 @@ fn omitted_samplers_have_no_effect() {
             .min_p(1.0)
             .dry_multiplier(5.0)
             .typical_p(0.1)
-            .repeat_penalty(2.0)
-            .repeat_last(64),
+            .repetition_penalty(2.0)
+            .repeat_last_n(64),
     );
     let expected = picks(&mut s, &PROMPT, &plain);
     assert_eq!(picks(&mut s, &PROMPT, &all), expected);

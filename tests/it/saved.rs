@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::device::{Precision, Replay};
 use tabla::dtype::DType;
-use tabla::load::{DeviceChoice, LoadOptions, StepTables, WeightMemory};
+use tabla::load::{DeviceChoice, GpuSpeculation, LoadOptions, WeightMemory};
 use tabla::{ErrorKind, GenerateOptions, Model, Sampling, Session, Source};
 
 fn load(name: &str, options: &LoadOptions) -> Model {
@@ -21,7 +21,7 @@ fn cpu(context: u32) -> LoadOptions {
     LoadOptions::default()
         .device(DeviceChoice::Cpu)
         .threads(1)
-        .context(context)
+        .max_context(context)
         .chunk_tokens(16)
 }
 
@@ -31,9 +31,7 @@ fn text(count: u32) -> Vec<u32> {
 
 fn prefilled(model: &Model, tokens: &[u32]) -> Session {
     let mut session = Session::new(model.clone());
-    session
-        .prefill(tokens, &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(tokens).expect("prefill succeeds");
     session
 }
 
@@ -53,9 +51,7 @@ fn logits(session: &mut Session) -> Vec<u32> {
 fn missing_passes(session: &Session) -> u32 {
     let mut session = session.fork().expect("fork succeeds");
     session.time_commands().expect("commands can be timed");
-    session
-        .prefill(&[], &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(&[]).expect("prefill succeeds");
     session.end_timing().expect("model is running");
     let timings = session.command_timings().expect("model is running");
     timings.iter().map(|(_, timings)| timings[0].runs).sum()
@@ -65,9 +61,7 @@ fn missing_passes(session: &Session) -> u32 {
 fn used_session(model: &Model) -> Session {
     let mut session = prefilled(model, &text(150));
     generate(&mut session, &greedy(21));
-    session
-        .prefill(&[7, 8, 9], &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(&[7, 8, 9]).expect("prefill succeeds");
     let sampling = Sampling::default().seed(5);
     generate(&mut session, &greedy(6).sampling(sampling));
     session
@@ -89,11 +83,9 @@ fn check_round_trip(name: &str, options: &LoadOptions) {
     assert_eq!(missing_passes(&others[1]), 1, "{name}");
     // A fork of the loaded session.
     let mut fork = others[1].fork().expect("fork succeeds");
-    fork.prefill(&[4, 5], &mut |_, _| {})
-        .expect("prefill succeeds");
+    fork.prefill(&[4, 5]).expect("prefill succeeds");
     let mut here = session.fork().expect("fork succeeds");
-    here.prefill(&[4, 5], &mut |_, _| {})
-        .expect("prefill succeeds");
+    here.prefill(&[4, 5]).expect("prefill succeeds");
     assert_eq!(logits(&mut fork), logits(&mut here), "{name}: a fork");
 
     let expected = logits(&mut session);
@@ -195,8 +187,8 @@ fn gpu_cache_requires_same_tables() {
     session.save(&path).expect("save succeeds");
     let changes: [Change; 7] = [
         (|_| {}, 0),
-        (|o| o.context = 200, 0),
-        (|o| o.steps = StepTables::MultiRow, 4),
+        (|o| o.max_context = 200, 0),
+        (|o| o.gpu_speculation = GpuSpeculation::On, 4),
         (|o| o.sequences = 2, 4),
         (|o| o.chunk_tokens = 32, 2),
         (|o| o.replay = Replay::Encoded, 4),
@@ -219,9 +211,7 @@ fn saves_empty_and_full_sessions() {
     empty.save(&path).expect("save succeeds");
     let mut other = Session::load(model.clone(), &path).expect("load succeeds");
     assert!(other.tokens().is_empty());
-    other
-        .prefill(&text(128), &mut |_, _| {})
-        .expect("prefill succeeds");
+    other.prefill(&text(128)).expect("prefill succeeds");
     other.step(&Sampling::GREEDY).expect("a token");
     // One token is past the context. The existing file is replaced.
     assert_eq!(other.tokens().len(), 129);
@@ -303,7 +293,9 @@ fn digest_identifies_the_model() {
         cpu(300)
             .precision(Precision::Exact)
             .weights(WeightMemory::Mapped),
-        cpu(64).head_type(DType::Q8_0).weights(WeightMemory::Packed),
+        cpu(64)
+            .lm_head_type(DType::Q8_0)
+            .weights(WeightMemory::Packed),
     ];
     for options in others {
         assert_eq!(of("quant_q4_0.gguf", &options), plain);

@@ -21,7 +21,7 @@ fn tokens(s: &Session) -> Vec<u32> {
 fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
     let vocab = s.facts().vocab as usize;
     s.reset();
-    s.prefill(tokens, &mut |_, _| {}).expect("prefill succeeds");
+    s.prefill(tokens).expect("prefill succeeds");
     let mut logits = vec![0.0; tokens.len() * vocab];
     s.logits_all(&mut logits).expect("logits are available");
     let rows = logits.chunks_exact(vocab).zip(&tokens[1..]);
@@ -109,8 +109,7 @@ fn scoring_does_not_change_the_sequence() {
     let generate = GenerateOptions::default().max_tokens(12);
     let expected = picks(&mut s, &tokens[..20], &generate);
     s.reset();
-    s.prefill(&tokens[..20], &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&tokens[..20]).expect("prefill succeeds");
     s.score(&tokens, 10, &mut |_, _| {})
         .expect("prefill succeeds");
     s.generate_with(&generate, |_| std::ops::ControlFlow::Continue(()))
@@ -120,7 +119,7 @@ fn scoring_does_not_change_the_sequence() {
 
 #[test]
 fn rejects_invalid_arguments() {
-    let mut s = story(LoadOptions::default().context(64));
+    let mut s = story(LoadOptions::default().max_context(64));
     let vocab = s.facts().vocab;
     let mut kind = |tokens: &[u32], from| {
         let scores = s.score(tokens, from, &mut |_, _| {});

@@ -14,8 +14,8 @@ const SAMPLING: Sampling = Sampling::GREEDY
     .top_k(50)
     .top_p(0.95)
     .min_p(0.01)
-    .repeat_penalty(1.1)
-    .repeat_last(32)
+    .repetition_penalty(1.1)
+    .repeat_last_n(32)
     .seed(7);
 
 fn sampled(burst: u32) -> GenerateOptions {
@@ -23,7 +23,7 @@ fn sampled(burst: u32) -> GenerateOptions {
         .sampling(SAMPLING)
         .max_tokens(64)
         .burst(burst)
-        .ignore_stops(true)
+        .ignore_eos(true)
 }
 
 fn prompt(s: &Session) -> Vec<u32> {
@@ -130,7 +130,7 @@ fn encoded_and_recorded_replay_give_same_bits() {
 fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
     let options = gpu
         .clone()
-        .context(128)
+        .max_context(128)
         // Experts are grouped for more than 16 tokens.
         .chunk_tokens(20)
         .sequences(4);
@@ -154,8 +154,7 @@ fn trace(name: &str, gpu: &LoadOptions) -> Vec<u32> {
     let mut sessions: Vec<Session> = (0..4).map(|_| Session::new(model.clone())).collect();
     for (i, s) in (0..).zip(&mut sessions) {
         let prompt: Vec<u32> = (5..8 + 9 * i).collect();
-        s.prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&prompt).expect("prefill succeeds");
     }
     let generation = greedy(12);
     let answers = sessions
@@ -174,8 +173,7 @@ fn steps_match_generation() {
     let prompt = prompt(&s);
     let expected = picks(&mut s, &prompt, &sampled(0));
     s.reset();
-    s.prefill(&prompt, &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&prompt).expect("prefill succeeds");
     let steps: Vec<u32> = (0..64)
         .map(|_| s.step(&SAMPLING).expect("a token"))
         .collect();
@@ -189,7 +187,7 @@ fn prefill_in_parts_matches_whole_prompt() {
     let expected = picks(&mut s, &prompt, &greedy(16));
     s.reset();
     for part in prompt.chunks(5) {
-        s.prefill(part, &mut |_, _| {}).expect("prefill succeeds");
+        s.prefill(part).expect("prefill succeeds");
     }
     s.generate_with(&greedy(16), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
@@ -202,8 +200,7 @@ fn generation_continues_after_stop() {
     let prompt = prompt(&s);
     let expected = picks(&mut s, &prompt, &greedy(40));
     s.reset();
-    s.prefill(&prompt, &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&prompt).expect("prefill succeeds");
     // Tokens after a stop in the middle of a burst must be discarded.
     let mut seen = 0;
     let options = greedy(40).burst(8);
@@ -217,7 +214,7 @@ fn generation_continues_after_stop() {
             }
         })
         .expect("generation succeeds");
-    assert_eq!((stats.finish, stats.tokens), (Finish::Callback, 11));
+    assert_eq!((stats.finish, stats.tokens), (Some(Finish::Callback), 11));
     s.generate_with(&greedy(29), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     assert_eq!(&s.tokens()[prompt.len()..], expected);
@@ -230,8 +227,7 @@ fn stop_strings_end_generation_and_are_not_output() {
     let prompt = prompt(&s);
     let mut answer = |stop: &[&str]| {
         s.reset();
-        s.prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&prompt).expect("prefill succeeds");
         let generation = greedy(60).stop(stop.iter().map(ToString::to_string).collect());
         let mut text = String::new();
         let stats = s.generate_with(&generation, |piece| {
@@ -246,7 +242,11 @@ fn stop_strings_end_generation_and_are_not_output() {
         let stop = &whole[range];
         let end = whole.find(stop).expect("substring");
         let (text, finish, tokens_so_far) = answer(&["no such text", stop]);
-        assert_eq!((&*text, finish), (&whole[..end], Finish::Stop), "{stop:?}");
+        assert_eq!(
+            (&*text, finish),
+            (&whole[..end], Some(Finish::Stop)),
+            "{stop:?}"
+        );
         assert!(
             tokens.starts_with(&tokens_so_far) && tokens_so_far.len() < tokens.len(),
             "{stop:?}"
@@ -255,7 +255,7 @@ fn stop_strings_end_generation_and_are_not_output() {
     // A partial stop string is output at the end.
     let last = whole.chars().next_back().expect("text is not empty");
     let (text, finish, _) = answer(&[&format!("{last}{last}{last}")]);
-    assert_eq!((&*text, finish), (&*whole, Finish::Length));
+    assert_eq!((&*text, finish), (&*whole, Some(Finish::Length)));
     let mut kind = |stop: Vec<String>| {
         let generation = greedy(1).stop(stop);
         let refused = s.generate_with(&generation, |_| ControlFlow::Continue(()));
@@ -272,12 +272,12 @@ fn stop_strings_end_generation_and_are_not_output() {
 
 #[test]
 fn cancellation_ends_generation_and_prefill() {
-    let mut s = story(LoadOptions::default().chunk_tokens(4).context(2000));
+    let mut s = story(LoadOptions::default().chunk_tokens(4).max_context(2000));
     let prompt = prompt(&s).repeat(100);
     let prompt = &prompt[..1000];
     let cancel = s.canceller();
     let error = s
-        .prefill(prompt, &mut |_, _| cancel.cancel())
+        .prefill_with(prompt, |_, _| cancel.cancel())
         .expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     let done = s.tokens().len();
@@ -288,15 +288,14 @@ fn cancellation_ends_generation_and_prefill() {
     assert_eq!(s.tokens(), &prompt[..done]);
     // A progress report of a later chunk may have cancelled again.
     s.clear_cancel();
-    s.prefill(&prompt[done..], &mut |_, _| {})
-        .expect("generation continues");
+    s.prefill(&prompt[done..]).expect("generation continues");
     let stats = s
         .generate_with(&greedy(900), |_| {
             cancel.cancel();
             ControlFlow::Continue(())
         })
         .expect("cancelled generation succeeds");
-    assert_eq!(stats.finish, Finish::Cancelled);
+    assert_eq!(stats.finish, Some(Finish::Cancelled));
     assert!(stats.tokens < 900);
 }
 
@@ -306,18 +305,18 @@ fn cancellation_is_pending_until_handled_or_cleared() {
     let prompt = prompt(&s);
     let cancel = s.canceller();
     // The cancellation arrives during the last chunk, so the next generation must not start.
-    s.prefill(&prompt, &mut |_, _| cancel.cancel())
+    s.prefill_with(&prompt, |_, _| cancel.cancel())
         .expect("prefill succeeds");
     let stats = s
         .generate_with(&greedy(8), |_| ControlFlow::Continue(()))
         .expect("cancelled generation succeeds");
-    assert_eq!((stats.finish, stats.tokens), (Finish::Cancelled, 0));
+    assert_eq!((stats.finish, stats.tokens), (Some(Finish::Cancelled), 0));
     cancel.cancel();
     s.clear_cancel();
     let stats = s
         .generate_with(&greedy(8), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
-    assert_eq!((stats.finish, stats.tokens), (Finish::Length, 8));
+    assert_eq!((stats.finish, stats.tokens), (Some(Finish::Length), 8));
 }
 
 #[test]
@@ -332,18 +331,17 @@ fn temperature_near_zero_is_greedy() {
 
 #[test]
 fn context_limits_prefill_and_generation() {
-    let mut s = story(LoadOptions::default().context(24));
+    let mut s = story(LoadOptions::default().max_context(24));
     let prompt: Vec<u32> = prompt(&s)[..20].to_vec();
-    s.prefill(&prompt, &mut |_, _| {})
-        .expect("prefill succeeds");
-    let error = s.prefill(&[5; 5], &mut |_, _| {}).expect_err("25 tokens");
+    s.prefill(&prompt).expect("prefill succeeds");
+    let error = s.prefill(&[5; 5]).expect_err("25 tokens");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(s.tokens(), prompt, "failed prefill changed the sequence");
     let stats = s
         .generate_with(&greedy(100), |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     // 24 positions hold 24 tokens, and the 25th is sampled from the logits of the last one.
-    assert_eq!((stats.finish, stats.tokens), (Finish::Context, 5));
+    assert_eq!((stats.finish, stats.tokens), (Some(Finish::Context), 5));
     let error = s.step(&Sampling::GREEDY).expect_err("full");
     assert_eq!(error.kind(), ErrorKind::State);
 }
@@ -355,8 +353,7 @@ fn stop_token_ends_generation() {
     let options = GenerateOptions::default()
         .sampling(Sampling::GREEDY)
         .max_tokens(450);
-    s.prefill(&prompt, &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&prompt).expect("prefill succeeds");
     let mut text = String::new();
     let stats = s
         .generate_with(&options, |piece| {
@@ -364,7 +361,7 @@ fn stop_token_ends_generation() {
             ControlFlow::Continue(())
         })
         .expect("generation succeeds");
-    assert_eq!(stats.finish, Finish::Stop, "no stop token: {text}");
+    assert_eq!(stats.finish, Some(Finish::Stop), "no stop token: {text}");
     let last = *s.tokens().last().expect("a token");
     assert!(s.tokenizer().stops().contains(&last));
     assert!(!text.contains("<|"), "stop token in the text: {text}");
@@ -379,21 +376,18 @@ fn rejects_invalid_arguments() {
         Err(ErrorKind::State)
     );
     assert_eq!(
-        s.prefill(&[u32::MAX], &mut |_, _| {}).map_err(kind),
+        s.prefill(&[u32::MAX]).map_err(kind),
         Err(ErrorKind::Argument)
     );
-    assert_eq!(
-        s.prefill(&[], &mut |_, _| {}).map_err(kind),
-        Err(ErrorKind::State)
-    );
-    s.prefill(&[1], &mut |_, _| {}).expect("a token");
+    assert_eq!(s.prefill(&[]).map_err(kind), Err(ErrorKind::State));
+    s.prefill(&[1]).expect("a token");
     for bad in [
         SAMPLING.temperature(f32::NAN),
         SAMPLING.temperature(-1.0),
         SAMPLING.top_p(1.5),
         SAMPLING.min_p(-0.1),
-        SAMPLING.repeat_penalty(0.0),
-        SAMPLING.repeat_last(5000),
+        SAMPLING.repetition_penalty(0.0),
+        SAMPLING.repeat_last_n(5000),
     ] {
         assert_eq!(
             s.step(&bad).map_err(kind),
@@ -423,8 +417,7 @@ fn times_every_command() {
         let model = Model::builder(Source::BuiltIn).options(options).load();
         let mut s = Session::new(model.expect("model loads"));
         let prompt = prompt(&s);
-        s.prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&prompt).expect("prefill succeeds");
         s.time_commands().expect("commands can be timed");
         let begun = Instant::now();
         let stats = s

@@ -20,8 +20,8 @@ const SAMPLED: Sampling = Sampling::GREEDY
     .top_k(60)
     .top_p(0.95)
     .min_p(0.0)
-    .repeat_penalty(1.2)
-    .repeat_last(24)
+    .repetition_penalty(1.2)
+    .repeat_last_n(24)
     .seed(3);
 
 fn model(name: &str) -> PathBuf {
@@ -29,13 +29,13 @@ fn model(name: &str) -> PathBuf {
 }
 
 fn small(options: LoadOptions) -> LoadOptions {
-    options.context(CONTEXT).chunk_tokens(CHUNK)
+    options.max_context(CONTEXT).chunk_tokens(CHUNK)
 }
 
 fn shifting(sampling: Sampling, max_tokens: u32, keep: u32) -> GenerateOptions {
     greedy(max_tokens)
         .sampling(sampling)
-        .overflow(Overflow::Shift { keep })
+        .overflow(Overflow::Shift { n_keep: keep })
 }
 
 /// Arbitrary tokens that exist in every test vocabulary.
@@ -70,14 +70,14 @@ fn restarted(s: &mut Session, prompt: &[u32], options: &GenerateOptions, keep: u
 fn shifted(s: &mut Session, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
     let mut pieces = Vec::new();
     s.reset();
-    s.prefill(prompt, &mut |_, _| {}).expect("prefill succeeds");
+    s.prefill(prompt).expect("prefill succeeds");
     let stats = s
         .generate_with(options, |piece| {
             pieces.push(piece.token);
             ControlFlow::Continue(())
         })
         .expect("generation succeeds");
-    assert_eq!(stats.finish, Finish::Length);
+    assert_eq!(stats.finish, Some(Finish::Length));
     assert_eq!(stats.tokens, options.max_tokens);
     // A final piece may repeat the last token with held-back text.
     pieces.truncate(options.max_tokens as usize);
@@ -94,9 +94,7 @@ fn logits(s: &mut Session) -> Vec<f32> {
 /// Computes the logits of `tokens` in a fresh session.
 fn fresh_logits(fresh: &mut Session, tokens: &[u32]) -> Vec<f32> {
     fresh.reset();
-    fresh
-        .prefill(tokens, &mut |_, _| {})
-        .expect("prefill succeeds");
+    fresh.prefill(tokens).expect("prefill succeeds");
     logits(fresh)
 }
 
@@ -141,8 +139,7 @@ fn shift_gives_same_bits_as_fresh_session() {
             let mut fresh = session(&model(name), &options);
             for (keep, count) in [(0, 7), (6, 1), (6, 20), (39, 1), (0, 39)] {
                 s.reset();
-                s.prefill(&text(CONTEXT), &mut |_, _| {})
-                    .expect("prefill succeeds");
+                s.prefill(&text(CONTEXT)).expect("prefill succeeds");
                 s.shift(keep, count);
                 let mut rest = text(CONTEXT);
                 rest.drain(keep..keep + count);
@@ -162,15 +159,15 @@ fn shift_gives_same_bits_as_fresh_session() {
 fn smallest_contexts_can_shift() {
     for context in [1, 2, 3] {
         let (_, options) = devices(Precision::Exact).remove(0);
-        let options = options.context(context);
+        let options = options.max_context(context);
         let mut s = session(&model("gemma3"), &options);
         for keep in [0, 1, 5] {
             s.reset();
-            s.prefill(&[7], &mut |_, _| {}).expect("prefill succeeds");
+            s.prefill(&[7]).expect("prefill succeeds");
             let stats = s
                 .generate_with(&shifting(SAMPLED, 12, keep), |_| ControlFlow::Continue(()))
                 .expect("generation succeeds");
-            assert_eq!((stats.finish, stats.tokens), (Finish::Length, 12));
+            assert_eq!((stats.finish, stats.tokens), (Some(Finish::Length), 12));
         }
     }
 }
@@ -179,8 +176,7 @@ fn smallest_contexts_can_shift() {
 fn counts_tokens_when_callback_stops_after_shift() {
     let (_, options) = devices(Precision::Exact).remove(0);
     let mut s = session(&model("llama"), &small(options));
-    s.prefill(&text(CONTEXT), &mut |_, _| {})
-        .expect("prefill succeeds");
+    s.prefill(&text(CONTEXT)).expect("prefill succeeds");
     for stop in [1, 2, 3, 30] {
         let mut pieces = 0;
         let stats = s
@@ -193,7 +189,7 @@ fn counts_tokens_when_callback_stops_after_shift() {
                 }
             })
             .expect("generation succeeds");
-        assert_eq!((stats.finish, stats.tokens), (Finish::Callback, stop));
+        assert_eq!((stats.finish, stats.tokens), (Some(Finish::Callback), stop));
     }
 }
 
@@ -244,14 +240,13 @@ fn random_operation(s: &mut Session, random: &mut Random) -> String {
     match random.below(9) {
         0 | 1 if room > 0 => {
             let count = 1 + random.below(room as u64);
-            s.prefill(&random.tokens(count), &mut |_, _| {})
-                .expect("prefill succeeds");
+            s.prefill(&random.tokens(count)).expect("prefill succeeds");
             format!("prefill {count}")
         }
         2 if room > 0 => {
             let tokens = random.tokens(room);
             let (cancel, at) = (s.canceller(), random.below(room as u64));
-            let result = s.prefill(&tokens, &mut |done, _| {
+            let result = s.prefill_with(&tokens, |done, _| {
                 if done > at {
                     cancel.cancel();
                 }
@@ -335,14 +330,13 @@ fn cancellation_during_shift_keeps_tokens() {
         let options = small(options);
         let mut s = session(&model(name), &options);
         let mut fresh = session(&model(name), &options);
-        s.prefill(&text(CONTEXT), &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&text(CONTEXT)).expect("prefill succeeds");
         s.shift(2, 9);
         let mut rest = text(CONTEXT);
         rest.drain(2..11);
         // The model may already be at a later chunk when the cancellation arrives.
         let (cancel, tokens_after) = (s.canceller(), [11, 12, 13]);
-        let done = s.prefill(&tokens_after, &mut |_, _| cancel.cancel());
+        let done = s.prefill_with(&tokens_after, |_, _| cancel.cancel());
         let kept = s.tokens().len() - rest.len();
         match done {
             Ok(()) => assert_eq!(kept, tokens_after.len()),
@@ -359,8 +353,7 @@ fn cancellation_during_shift_keeps_tokens() {
 
         // Cancel from another thread at random times.
         s.reset();
-        s.prefill(&text(20), &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&text(20)).expect("prefill succeeds");
         let cancel = s.canceller();
         let (mut cancelled, mut generated) = (0, 0);
         std::thread::scope(|scope| {
@@ -382,8 +375,8 @@ fn cancellation_during_shift_keeps_tokens() {
                     })
                     .expect("cancelled generation succeeds");
                 pieces.truncate(stats.tokens as usize);
-                assert!(pieces.len() < 50 || stats.finish == Finish::Length);
-                cancelled += u32::from(stats.finish == Finish::Cancelled);
+                assert!(pieces.len() < 50 || stats.finish == Some(Finish::Length));
+                cancelled += u32::from(stats.finish == Some(Finish::Cancelled));
                 generated += pieces.len();
                 // Only whole shifts remove tokens, so the sequence ends with the received tokens.
                 let all: Vec<u32> = before.iter().chain(&pieces).copied().collect();
@@ -409,7 +402,7 @@ fn encoder_rejects_generation() {
     let (_, options) = devices(Precision::Exact).remove(0);
     let mut s = session(&model("bert"), &options);
     let kind = |e: tabla::Error| e.kind();
-    let refused = s.prefill(&[5, 6, 7], &mut |_, _| {});
+    let refused = s.prefill(&[5, 6, 7]);
     assert_eq!(refused.map_err(kind), Err(ErrorKind::State));
     let generate = shifting(Sampling::GREEDY, 4, 0);
     let refused = s.generate_with(&generate, |_| ControlFlow::Continue(()));
@@ -430,8 +423,7 @@ fn shift_keeps_bos_token() {
             .encode(text, EncodeOptions::PROMPT)
             .expect("text");
         assert_eq!(prompt.first().copied(), s.tokenizer().bos());
-        s.prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        s.prefill(&prompt).expect("prefill succeeds");
         let stats = s.generate_with(&shifting(Sampling::GREEDY, 80, keep), |_| {
             ControlFlow::Continue(())
         });

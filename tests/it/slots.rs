@@ -33,7 +33,7 @@ fn preempted_requests_resume_identically_on_gpu() {
 fn check_round_robin(device: DeviceChoice) {
     let options = LoadOptions::default()
         .device(device)
-        .context(300)
+        .max_context(300)
         .sequences(2);
     let generation = |seed| {
         GenerateOptions::default()
@@ -43,16 +43,14 @@ fn check_round_robin(device: DeviceChoice) {
                     .mirostat_tau(if seed % 2 == 1 { 4.0 } else { 0.0 }),
             )
             .max_tokens(200)
-            .ignore_stops(true)
+            .ignore_eos(true)
     };
     let path = golden("quant_q8_0.gguf");
     let model = load(&path, &options);
     let begun = |model: &Model, seed: u64| {
         let mut session = Session::new(model.clone());
         let prompt = [3, 4, 5 + u32::try_from(seed).expect("small")];
-        session
-            .prefill(&prompt, &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(&prompt).expect("prefill succeeds");
         session
     };
     let mut sessions: Vec<Session> = (0..5).map(|seed| begun(&model, seed)).collect();
@@ -81,12 +79,12 @@ fn check_round_robin(device: DeviceChoice) {
 fn leaked_answer_does_not_block_the_model() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(300);
+        .max_context(300);
     let model = load(&golden("quant_q8_0.gguf"), &options);
     let generation = GenerateOptions::default()
         .sampling(Sampling::GREEDY)
         .max_tokens(100)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let endless = generation
         .clone()
         .sampling(Sampling::default().mirostat_tau(5.0))
@@ -94,9 +92,7 @@ fn leaked_answer_does_not_block_the_model() {
     let mut leaking = Session::new(model.clone());
     let mut tokens = Vec::new();
     for _ in 0..2 {
-        leaking
-            .prefill(&[5; 8], &mut |_, _| {})
-            .expect("prefill succeeds");
+        leaking.prefill(&[5; 8]).expect("prefill succeeds");
         let mut answer = leaking.generate(&generation).expect("generation succeeds");
         answer
             .next()
@@ -106,14 +102,11 @@ fn leaked_answer_does_not_block_the_model() {
     }
     // Leak an answer and drop its session.
     let mut gone = Session::new(model.clone());
-    gone.prefill(&[5; 8], &mut |_, _| {})
-        .expect("prefill succeeds");
+    gone.prefill(&[5; 8]).expect("prefill succeeds");
     std::mem::forget(gone.generate(&endless).expect("generation succeeds"));
     drop(gone);
     for session in [&mut leaking, &mut Session::new(model)] {
-        session
-            .prefill(&[7; 8], &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(&[7; 8]).expect("prefill succeeds");
         session
             .generate_with(&generation, |_| ControlFlow::Continue(()))
             .expect("generation succeeds");
@@ -128,7 +121,7 @@ fn leaked_answer_does_not_block_the_model() {
 fn batch_matches_single_sessions() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(300)
+        .max_context(300)
         .sequences(2)
         .chunk_tokens(16);
     let path = golden("quant_q8_0.gguf");
@@ -141,7 +134,7 @@ fn batch_matches_single_sessions() {
                     .mirostat_tau(if number.is_multiple_of(3) { 5.0 } else { 0.0 }),
             )
             .max_tokens(20 + 15 * number)
-            .ignore_stops(true)
+            .ignore_eos(true)
     };
     let prompt = |number: u32| -> Vec<u32> { (0..10 + 20 * number).map(|i| 3 + i % 50).collect() };
     let mut batch = Batch::new(model);
@@ -164,7 +157,7 @@ fn batch_matches_single_sessions() {
     assert_eq!(long.kind(), ErrorKind::TooLarge);
     let (mut texts, mut sessions) = (vec![String::new(); 7], Vec::new());
     while let Some(piece) = batch.next() {
-        let number = piece.number;
+        let number = piece.request;
         match piece.event {
             BatchEvent::Piece(piece) => texts[number].push_str(piece.text),
             BatchEvent::End(stats, session) => sessions.push((number, stats, session)),
@@ -176,13 +169,11 @@ fn batch_matches_single_sessions() {
     for (number, stats, session) in sessions {
         let at = u32::try_from(number).expect("small");
         if at == cancelled {
-            assert_eq!(stats.finish, Finish::Cancelled);
+            assert_eq!(stats.finish, Some(Finish::Cancelled));
             continue;
         }
         let mut other = Session::new(alone.clone());
-        other
-            .prefill(&prompt(at), &mut |_, _| {})
-            .expect("prefill succeeds");
+        other.prefill(&prompt(at)).expect("prefill succeeds");
         let mut text = String::new();
         let own = other.generate_with(&generation(at), |piece| {
             text.push_str(piece.text);

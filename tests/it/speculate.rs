@@ -3,7 +3,7 @@
 use crate::common::{golden, has_gpu};
 use std::ops::ControlFlow;
 use std::path::Path;
-use tabla::load::{DeviceChoice, LoadOptions, StepTables};
+use tabla::load::{DeviceChoice, GpuSpeculation, LoadOptions};
 use tabla::text::EncodeOptions;
 use tabla::{
     DraftStats, GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions,
@@ -25,9 +25,7 @@ fn answer(
     generation: &GenerateOptions,
 ) -> (Vec<u32>, String, Vec<u32>, DraftStats) {
     let mut session = Session::new(model.clone());
-    session
-        .prefill(prompt, &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(prompt).expect("prefill succeeds");
     let mut text = String::new();
     let each = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
@@ -65,21 +63,21 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 }
 
 fn option_sets() -> Vec<GenerateOptions> {
-    let plain = GenerateOptions::default().max_tokens(40).ignore_stops(true);
+    let plain = GenerateOptions::default().max_tokens(40).ignore_eos(true);
     let of = |sampling| plain.clone().sampling(sampling);
     let seeded = |seed| Sampling::default().seed(seed);
     vec![
         of(Sampling::GREEDY),
         of(seeded(3)),
         // Favors repetition.
-        of(Sampling::GREEDY.repeat_penalty(0.2).repeat_last(64)),
-        of(seeded(4).repeat_penalty(1.3).temperature(1.5)),
-        of(seeded(5)).stop_tokens((0..12).collect()),
+        of(Sampling::GREEDY.repetition_penalty(0.2).repeat_last_n(64)),
+        of(seeded(4).repetition_penalty(1.3).temperature(1.5)),
+        of(seeded(5)).stop_token_ids((0..12).collect()),
         // Until the context is full, and past it.
         of(Sampling::GREEDY).max_tokens(0),
         of(seeded(6))
             .max_tokens(100)
-            .overflow(Overflow::Shift { keep: 4 }),
+            .overflow(Overflow::Shift { n_keep: 4 }),
         of(Sampling::GREEDY).max_tokens(2),
     ]
 }
@@ -112,9 +110,9 @@ fn options(device: DeviceChoice) -> LoadOptions {
     LoadOptions::default()
         .device(device)
         .threads(2)
-        .context(96)
+        .max_context(96)
         .chunk_tokens(32)
-        .steps(StepTables::MultiRow)
+        .gpu_speculation(GpuSpeculation::On)
 }
 
 #[test]
@@ -151,7 +149,7 @@ fn lookup_drafts_repetitions() {
         .sampling(Sampling::GREEDY)
         .logit_bias(vec![(5, 1e4)])
         .max_tokens(60)
-        .ignore_stops(true)
+        .ignore_eos(true)
         .speculate(SpeculateOptions::Lookup);
     let drafts = answer(&model, &prompt.expect("valid text"), &generation).3;
     assert!(drafts.accepted > 0, "{drafts:?}");
@@ -175,7 +173,7 @@ fn draft_model_prefills_long_prompt() {
     let generation = GenerateOptions::default()
         .speculate(SpeculateOptions::Draft(draft))
         .max_tokens(12)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let drafts = answer(&model, &prompt, &generation).3;
     assert!(drafts.drafted > 0, "{drafts:?}");
 }
@@ -186,14 +184,12 @@ fn busy_draft_model_drafts_nothing() {
     let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
     let draft = load(&golden("quant_q4_0.gguf"), &options(DeviceChoice::Cpu));
     let mut other = Session::new(draft.clone());
-    other
-        .prefill(&[5], &mut |_, _| {})
-        .expect("prefill succeeds");
+    other.prefill(&[5]).expect("prefill succeeds");
     // The unread request keeps its slot.
     let endless = GenerateOptions::default()
         .sampling(Sampling::default().mirostat_tau(5.0))
         .max_tokens(100)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let mut unread = other.generate(&endless).expect("generation succeeds");
     unread
         .next()
@@ -202,7 +198,7 @@ fn busy_draft_model_drafts_nothing() {
     let generation = GenerateOptions::default()
         .speculate(SpeculateOptions::Draft(draft))
         .max_tokens(20)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let (tokens, _, _, drafts) = answer(&model, &[5], &generation);
     assert_eq!((tokens.len(), drafts), (21, DraftStats::default()));
     unread.stop().expect("thread ends");
@@ -221,7 +217,7 @@ fn speculation_does_not_change_tokens_on_gpu() {
     let drafts = check(&model, &SpeculateOptions::Lookup);
     assert!(drafts.drafted > 0, "{drafts:?}");
     // Without multi-row tables there are no drafts.
-    let plain = options(DeviceChoice::Gpu).steps(StepTables::SingleRow);
+    let plain = options(DeviceChoice::Gpu).gpu_speculation(GpuSpeculation::Off);
     let model = load(&golden("quant_q8_0.gguf"), &plain);
     let generation = GenerateOptions::default()
         .speculate(SpeculateOptions::Lookup)
@@ -240,9 +236,7 @@ fn rejects_draft_model_with_other_vocabulary() {
         .options(options(DeviceChoice::Cpu))
         .load();
     let mut session = Session::new(model);
-    session
-        .prefill(&[5], &mut |_, _| {})
-        .expect("prefill succeeds");
+    session.prefill(&[5]).expect("prefill succeeds");
     let generation = GenerateOptions::default()
         .speculate(SpeculateOptions::Draft(built_in.expect("the model loads")));
     let error = session
@@ -262,9 +256,7 @@ fn rejects_model_that_is_both_draft_and_target() {
     });
     let with = |model: &Model, draft: &Model| {
         let mut session = Session::new(model.clone());
-        session
-            .prefill(&[5], &mut |_, _| {})
-            .expect("prefill succeeds");
+        session.prefill(&[5]).expect("prefill succeeds");
         let generation = GenerateOptions::default()
             .speculate(SpeculateOptions::Draft(draft.clone()))
             .max_tokens(3);

@@ -6,7 +6,9 @@ use tabla::op::sampler::SamplerKind;
 use tabla::{ErrorKind, Model, Source};
 
 fn on_cpu() -> LoadOptions {
-    LoadOptions::default().device(DeviceChoice::Cpu).context(64)
+    LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .max_context(64)
 }
 
 /// Loads a model and returns the progress reports and the stage names of its facts.

@@ -22,7 +22,7 @@ fn load_options(device: DeviceChoice, sequences: u32) -> LoadOptions {
         .device(device)
         .sequences(sequences)
         .threads(2)
-        .context(512)
+        .max_context(512)
 }
 
 /// Generates and returns the text, the tokens and the finish reason.
@@ -32,9 +32,7 @@ fn generate(model: &Model, options: &GenerateOptions) -> (String, Vec<u32>, Fini
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT);
     let prompt = prompt.expect("text");
-    session
-        .prefill(&prompt, &mut |_, _| {})
-        .expect("the prompt fits");
+    session.prefill(&prompt).expect("the prompt fits");
     let mut text = String::new();
     let on_piece = |piece: tabla::Piece<'_>| {
         text.push_str(piece.text);
@@ -45,7 +43,8 @@ fn generate(model: &Model, options: &GenerateOptions) -> (String, Vec<u32>, Fini
         .expect("generation succeeds");
     let tokens = session.tokens()[prompt.len()..].to_vec();
     assert_eq!(stats.tokens as usize, tokens.len());
-    (text, tokens, stats.finish)
+    let finish = stats.finish.expect("generation has ended");
+    (text, tokens, finish)
 }
 
 /// Options for random output with a grammar. A bias makes closing and end tokens more likely.
@@ -133,8 +132,8 @@ fn forced_tokens_are_generated() {
     let (text, _, finish) = generate(&model, &limited);
     assert_eq!((text.as_str(), finish), ("a text that has ", Finish::Stop));
     // Forced tokens have log-probabilities too.
-    let with_log_probs = options.log_probs(2);
-    assert_eq!(generate(&model, &with_log_probs).0, words);
+    let with_logprobs = options.logprobs(2);
+    assert_eq!(generate(&model, &with_logprobs).0, words);
 }
 
 /// Concurrent requests generate the same tokens as single ones, on all devices.
@@ -193,7 +192,7 @@ fn forced_tokens_are_part_of_the_history() {
     let fresh = load(&load_options(DeviceChoice::Cpu, 1));
     let request = |model: &Model| {
         GenerateOptions::default()
-            .sampling(Sampling::GREEDY.frequency_penalty(20.0).repeat_last(64))
+            .sampling(Sampling::GREEDY.frequency_penalty(20.0).repeat_last_n(64))
             .grammar(compile(
                 model,
                 &Grammar::Regex("one way alone, then [a-h]{40}".to_string()),
@@ -202,9 +201,7 @@ fn forced_tokens_are_part_of_the_history() {
     };
     let mut other = Session::new(model.clone());
     let long: Vec<u32> = (0..200).map(|i| 260 + i % 30).collect();
-    other
-        .prefill(&long, &mut |_, _| {})
-        .expect("the prompt fits");
+    other.prefill(&long).expect("the prompt fits");
     assert_eq!(
         generate(&model, &request(&model)),
         generate(&fresh, &request(&fresh))
@@ -217,9 +214,7 @@ fn rejects_grammars_of_other_models_and_empty_masks() {
     let other = load(&load_options(DeviceChoice::Cpu, 1));
     let grammar = compile(&other, &Grammar::Regex("[0-9]+".to_string()));
     let mut session = Session::new(model.clone());
-    session
-        .prefill(&[5], &mut |_, _| {})
-        .expect("the prompt fits");
+    session.prefill(&[5]).expect("the prompt fits");
     let options = GenerateOptions::default().grammar(grammar);
     let error = session.generate(&options).expect_err("of another model");
     assert_eq!(

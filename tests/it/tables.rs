@@ -8,7 +8,7 @@ use tabla::load::{DeviceChoice, LoadOptions};
 fn check(name: &str) {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
-        .context(64)
+        .max_context(64)
         .sequences(2);
     let source = Source::Path(golden(&format!("{name}.gguf")));
     let tables = tabla::tools::compile(&source, &options).expect("the model compiles");

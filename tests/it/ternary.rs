@@ -54,9 +54,7 @@ fn rearranged(file: &[u8], place: impl Fn(usize, usize) -> (usize, usize)) -> Ve
 
 fn logits(path: &Path, options: &LoadOptions) -> Vec<f32> {
     let mut session = session(path, options);
-    session
-        .prefill(&[1, 5, 9, 30], &mut |_, _| {})
-        .expect("the prompt fits");
+    session.prefill(&[1, 5, 9, 30]).expect("the prompt fits");
     let mut logits = vec![0.0; session.facts().vocab as usize];
     session.logits(&mut logits).expect("logits are available");
     logits

@@ -14,7 +14,7 @@ use tabla::{ErrorKind, Model, Source, Tuned};
 fn gpu(context: u32) -> LoadOptions {
     LoadOptions::default()
         .device(DeviceChoice::Gpu)
-        .context(context)
+        .max_context(context)
 }
 
 /// Returns a kernel for each group.
@@ -102,7 +102,7 @@ fn tables_use_the_tuning() {
     for source in &sources {
         let folder = Folder::new("tunings");
         let TuneReport { groups, tuning, .. } = measure(source, &gpu(64));
-        let options = gpu(64).tuning_folder(folder.0.clone());
+        let options = gpu(64).tuning_path(folder.0.clone());
         let tuned = || {
             let model = Model::builder(source.clone())
                 .options(options.clone())
@@ -155,7 +155,7 @@ fn exact_choices(path: &Path) {
     let logits = |options: &LoadOptions| {
         let mut s = session(path, options);
         let prompt: Vec<u32> = (3..40).collect();
-        s.prefill(&prompt, &mut |_, _| {}).expect("the prompt fits");
+        s.prefill(&prompt).expect("the prompt fits");
         s.force(7).expect("the token fits");
         let mut logits = vec![0.0; s.facts().vocab as usize];
         s.logits(&mut logits).expect("logits are available");
@@ -171,7 +171,7 @@ fn exact_choices(path: &Path) {
             choice.kernel.push_str(form);
         }
         let written = report.tuning.write(&folder.0).expect("writes the tuning");
-        let options = exact.clone().tuning_folder(folder.0.clone());
+        let options = exact.clone().tuning_path(folder.0.clone());
         let (tuned, by) = logits(&options);
         assert_eq!(by, Tuned::Applied(written));
         if !form.is_empty() {
@@ -227,7 +227,7 @@ fn tunes_parameters_with_several_candidates() {
         ..report.tuning
     };
     tuning.write(&folder.0).expect("writes the tuning");
-    let options = gpu(200).tuning_folder(folder.0.clone());
+    let options = gpu(200).tuning_path(folder.0.clone());
     let model = Model::builder(source.clone())
         .options(options.clone())
         .load()

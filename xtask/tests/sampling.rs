@@ -29,16 +29,6 @@ fn states_default(description: &str, row: &Parameter) -> bool {
     })
 }
 
-/// Returns the name of a parameter in Python: the inverse of `C_NAMES` in `_names.py`.
-fn python_name(row: &Parameter) -> &'static str {
-    match row.name {
-        "repeat_penalty" => "repetition_penalty",
-        "repeat_last" => "repeat_last_n",
-        "dry_last" => "dry_penalty_last_n",
-        name => name,
-    }
-}
-
 #[test]
 fn c_options_have_all_sampling_parameters() {
     let path = "include/tabla.h";
@@ -62,7 +52,7 @@ fn python_options_have_all_sampling_parameters() {
     let path = "bindings/python/tabla/_options.py";
     let options = text(path);
     for row in parameters() {
-        let name = python_name(&row);
+        let name = row.name;
         let line = format!("\n    {name}: {} | None\n", type_of(&row, "float", "int"));
         let Some((_, after)) = options.split_once(&line) else {
             panic!("{path}: GenerateOptions has no field `{}`", line.trim());

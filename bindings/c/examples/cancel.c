@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     alarm(argc > 1 ? (unsigned)atoi(argv[1]) : 10);
 
     tabla_generate_options_init(&options, sizeof options);
-    options.ignore_stops = 1;
+    options.ignore_eos = 1;
     options.context_shift = 1; /* the answer does not end by itself */
     stats.struct_size = sizeof stats;
     if (tabla_session_generate(session, "Once upon a time", &options, show, NULL, &stats) != TABLA_OK) {

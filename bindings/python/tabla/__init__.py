@@ -6,7 +6,7 @@
 """
 
 from ._aio import AsyncStream
-from ._answer import Answer, LogProb, Piece, Stats
+from ._answer import Answer, Logprob, Piece, Stats
 from ._batch import Batch
 from ._chat import ChatRequest, Messages
 from ._complete import CompleteRequest, Prompts
@@ -68,7 +68,7 @@ __all__ = [
     "IoError",
     "LoadOptions",
     "LoadStage",
-    "LogProb",
+    "Logprob",
     "Messages",
     "Model",
     "ModelInfo",

@@ -23,7 +23,7 @@ FINISH_REASONS = {
 
 
 @dataclass(frozen=True)
-class LogProb:
+class Logprob:
     """Log-probability of a token, before logit biases and samplers."""
 
     token: int
@@ -63,7 +63,7 @@ class Piece:
     """Token id; `None` for text that was held back to the end, and for the end."""
     logprob: float | None = None
     """Log-probability of the token (natural logarithm), if `logprobs` is set."""
-    top_logprobs: tuple[LogProb, ...] = ()
+    top_logprobs: tuple[Logprob, ...] = ()
     """Likeliest tokens at this position, in descending order of probability."""
     index: int = 0
     """Index of the answer in its batch."""
@@ -146,12 +146,12 @@ def next_piece(
 
 
 def _token(c: CData, seed: int) -> Piece:
-    token, logprob, count = c.token, c.log_prob, c.top_log_probs_count
+    token, logprob, count = c.token, c.logprob, c.top_logprobs_count
     return Piece(
         ffi.unpack(c.text, c.text_bytes).decode(),
         None if token == lib.TABLA_NO_TOKEN else token,
         None if math.isnan(logprob) else logprob,
-        tuple(LogProb(top.token, top.log_prob) for top in c.top_log_probs[0:count]) if count else (),
+        tuple(Logprob(top.token, top.logprob) for top in c.top_logprobs[0:count]) if count else (),
         c.request,
         seed,
     )

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._errors import ArgumentError, check
-from ._names import c_name
 from ._native import ffi, lib
 
 CData = Any
@@ -117,7 +116,7 @@ _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDic
 
 
 class Struct:
-    """A C struct with a `struct_size` field. Methods take the Python names of its other fields. Keeps the
+    """A C struct with a `struct_size` field. Keeps the
     objects that its pointers refer to alive as long as `c`."""
 
     def __init__(self, ctype: str) -> None:
@@ -128,11 +127,11 @@ class Struct:
     def put(self, name: str, value: object) -> None:
         """Sets a field; errors contain its name."""
         try:
-            setattr(self.c, c_name(name), value)
+            setattr(self.c, name, value)
         except TypeError as error:
             raise TypeError(f"{name}={value!r}: {error}") from None
         except OverflowError as error:
-            ctype = dict(ffi.typeof(self.c).item.fields)[c_name(name)].type
+            ctype = dict(ffi.typeof(self.c).item.fields)[name].type
             if ctype.cname not in INTEGERS:
                 raise ArgumentError(f"{name}={value!r}: {error}") from None
             least, most = INTEGERS[ctype.cname]
@@ -141,7 +140,7 @@ class Struct:
     def point(self, name: str, to: CData) -> None:
         """Sets a pointer field."""
         self._references.append(to)
-        setattr(self.c, c_name(name), to)
+        setattr(self.c, name, to)
 
     def point_to_texts(self, name: str, values: Sequence[str]) -> None:
         """Sets a field to an array of C strings, and the `_count` field to their number."""
@@ -152,7 +151,7 @@ class Struct:
     def point_to_array(self, name: str, array: CData) -> None:
         """Sets a field to an array, and the `_count` field to its length."""
         self.point(name, array)
-        setattr(self.c, f"{c_name(name)}_count", len(array))
+        setattr(self.c, f"{name}_count", len(array))
 
 
 def choice(name: str, value: str, prefix: str, choices: Sequence[str]) -> int:

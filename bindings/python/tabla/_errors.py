@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ._names import with_python_names
 from ._native import ffi, lib
 
 
@@ -129,6 +128,9 @@ class ForkedError(TablaError):
     code = 19
 
 
+_PYTHON_FUNCTIONS = {"tabla_session_end": "Session.end", "tabla_batch_add": "Batch.add"}
+"""Functions of the C ABI in error messages."""
+
 CLASSES = {cls.code: cls for cls in TablaError.__subclasses__()}
 
 
@@ -136,7 +138,9 @@ def failure(status: int, message: str | None = None) -> TablaError:
     """Returns the exception for a status. The default message is that of the last call that failed on this thread."""
     if message is None:
         message = ffi.string(lib.tabla_last_error()).decode()
-    return CLASSES.get(status, TablaError)(with_python_names(message))
+    for c, python in _PYTHON_FUNCTIONS.items():
+        message = message.replace(c, python)
+    return CLASSES.get(status, TablaError)(message)
 
 
 def check(status: int) -> None:

@@ -40,7 +40,7 @@ class ModelInfo:
     """End-of-sequence token, if there is one."""
     embedding_dim: int
     """Number of dimensions of an embedding; 0 if embeddings are not enabled."""
-    embedding_length: int
+    embedding_max_tokens: int
     """Maximum length of a text to embed, in tokens."""
     is_encoder: bool
     """Whether the model is an encoder, which only computes embeddings."""

@@ -51,7 +51,7 @@ class LoadOptions(TypedDict, total=False):
     weights: str | None
     """Location of weights on a CPU: `"mapped"` uses the file, `"packed"` copies them to a faster layout, or
     `"auto"`."""
-    head_type: str | None
+    lm_head_type: str | None
     """Type to quantize the output projection (lm_head) to: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
     chunk_tokens: int | None
     """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
@@ -77,7 +77,7 @@ CHOICES = {
     "device": ("TABLA_DEVICE", ("auto", "cpu", "gpu")),
     "precision": ("TABLA_PRECISION", ("fast", "exact")),
     "weights": ("TABLA_WEIGHTS", ("auto", "mapped", "packed")),
-    "head_type": ("TABLA_HEAD", ("as_stored", "q8_0", "q6_k")),
+    "lm_head_type": ("TABLA_LM_HEAD", ("as_stored", "q8_0", "q6_k")),
     "cache_type": ("TABLA_CACHE", ("default", "f16", "f32", "q8_0")),
 }
 

@@ -12,7 +12,6 @@ from ._errors import ArgumentError, check
 from ._grammar import Grammar
 from ._handle import Handle
 from ._model_handle import ModelHandle
-from ._names import PYTHON_NAMES
 from ._native import ffi, lib
 
 
@@ -152,7 +151,7 @@ def unexpected(name: str, caller: str, names: type) -> str:
     message = f"{caller}() got an unexpected keyword argument {name!r}"
     if name in Ignored.__annotations__:
         return f"{message}; only chat and complete accept it"
-    same = ALIASES.get(name) or PYTHON_NAMES.get(name)
+    same = ALIASES.get(name)
     close = [same] if same in names.__annotations__ else difflib.get_close_matches(name, names.__annotations__, 1)
     return f"{message}; did you mean {close[0]!r}?" if close else message
 
@@ -211,11 +210,11 @@ def _speculate(options: Struct, method: int) -> None:
     options.put("speculate", method)
 
 
-def _put_log_probs(options: Struct, name: str, value: bool | int) -> None:
+def _put_logprobs(options: Struct, name: str, value: bool | int) -> None:
     if value is not False:
         number = 0 if value is True else count(value, name)
         # `logprobs=True` and `top_logprobs` can be in any order.
-        options.put("logprobs", max(options.c.log_probs, number))
+        options.put("logprobs", max(options.c.logprobs, number))
 
 
 PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
@@ -226,8 +225,8 @@ PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
     "grammar": _put_handle,
     "prompt_lookup": _put_prompt_lookup,
     "draft_model": _put_draft_model,
-    "logprobs": _put_log_probs,
-    "top_logprobs": _put_log_probs,
+    "logprobs": _put_logprobs,
+    "top_logprobs": _put_logprobs,
 }
 """Setters of options that are not a field with the same name and value."""
 

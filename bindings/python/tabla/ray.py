@@ -29,7 +29,7 @@ from ._ray_tasks import Options, Outcome, Row, find_task
 UNUSABLE = (DeviceLostError, PoisonedError)
 """Errors after which the model must be loaded again. They are not caused by the rows."""
 
-CHANGES_ROWS = ("precision", "max_context", "cache_type", "head_type", "samplers", "i2s_layout")
+CHANGES_ROWS = ("precision", "max_context", "cache_type", "lm_head_type", "samplers", "i2s_layout")
 """Load options that change the results. The others depend on the machine."""
 
 DEATHS = 3

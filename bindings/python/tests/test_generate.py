@@ -115,7 +115,7 @@ def test_pieces_are_frozen(model: tabla.Model) -> None:
         piece.text = ""  # type: ignore[misc]
 
 
-def test_log_probs_match_the_logits(model: tabla.Model) -> None:
+def test_logprobs_match_the_logits(model: tabla.Model) -> None:
     import numpy as np
 
     answer = model.generate(PROMPT, max_tokens=3, seed=0, logprobs=2)

@@ -84,7 +84,7 @@ def test_load_options_are_applied() -> None:
         max_context=64,
         prefix_bytes=0,
         weights="mapped",
-        head_type="q8_0",
+        lm_head_type="q8_0",
         sequences=2,
         samplers="top_k;temperature",
         adapter=None,

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tabla
 from tabla import _c, _chat, _complete, _options
-from tabla._names import C_NAMES, c_name
 from tabla._native import ffi, lib
 
 INTERNAL = {"struct_size", "reserved", "progress", "user_data"}
@@ -26,29 +25,22 @@ def test_every_c_option_has_an_argument() -> None:
         ("TablaLoadOptions", tabla.LoadOptions),
         ("TablaEmbedOptions", tabla.EmbedOptions),
     ):
-        names = {c_name(name) for name in arguments.__annotations__}
+        names = set(arguments.__annotations__)
         fields = {field for field, _ in ffi.typeof(ctype).fields} - INTERNAL
         fields -= {f"{field}_count" for field in fields}
         # `prompt_lookup` and `draft_model` select the method of speculative decoding.
         assert fields - names <= {"speculate"}, ctype
 
 
-def test_every_renamed_option_is_an_argument() -> None:
-    options = (_options.GenerateOptions, tabla.LoadOptions, tabla.EmbedOptions, tabla.ChatOptions)
-    names = {name for arguments in options for name in arguments.__annotations__}
-    names |= {field.name for field in dataclasses.fields(tabla.Stats)}
-    assert set(C_NAMES) <= names
-
-
 def test_options_keep_referenced_memory_alive() -> None:
     options = _c.Struct("TablaEmbedOptions")
     prompt = _c.text("query", "prompt")
     alive = weakref.ref(prompt)
-    options.point("prompt", prompt)
+    options.point("prompt_name", prompt)
     c = options.c
     del options, prompt
     gc.collect()
-    assert alive() is not None and ffi.string(c.prompt) == b"query"
+    assert alive() is not None and ffi.string(c.prompt_name) == b"query"
     del c
     gc.collect()
     assert alive() is None
@@ -75,15 +67,15 @@ def test_arguments_set_their_fields(model: tabla.Model) -> None:
     c = _options.generate_options(_options.checked(given, "generate")).c
     assert (c.max_tokens, c.temperature, c.seed, c.top_k) == (7, 0, 2**64 - 1, 40)
     assert [ffi.string(c.stop[0]), c.stop_count] == [b"\n", 1]
-    assert list(c.stop_tokens[0 : c.stop_tokens_count]) == [1, 2]
+    assert list(c.stop_token_ids[0 : c.stop_token_ids_count]) == [1, 2]
     biases = [(c.logit_bias[n].token, c.logit_bias[n].bias) for n in range(c.logit_bias_count)]
     assert biases == [(5, -100), (6, float("-inf"))]
-    assert (c.log_probs, c.speculate, c.ignore_stops) == (3, 1, 1)
-    assert [ffi.string(c.dry_breakers[n]) for n in range(c.dry_breakers_count)] == [b"a", b"b", b"c"]
+    assert (c.logprobs, c.speculate, c.ignore_eos) == (3, 1, 1)
+    assert [ffi.string(c.dry_sequence_breakers[n]) for n in range(c.dry_sequence_breakers_count)] == [b"a", b"b", b"c"]
     assert c.grammar == grammar._pointer
-    assert c.repeat_penalty == 1.5
+    assert c.repetition_penalty == 1.5
     off = _options.generate_options({"prompt_lookup": False, "draft_model": model}).c
-    assert (off.speculate, off.draft) == (lib.TABLA_SPECULATE_DRAFT, model._pointer)
+    assert (off.speculate, off.draft_model) == (lib.TABLA_SPECULATE_DRAFT, model._pointer)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,7 @@ def test_both_forms_of_logprobs_are_supported(
     for names in (("logprobs", "top_logprobs"), ("top_logprobs", "logprobs")):
         values = {"logprobs": logprobs, "top_logprobs": top}
         arguments = _options.checked({name: values[name] for name in names}, "chat", _chat.ChatRequest)
-        assert _options.generate_options(arguments).c.log_probs == expected
+        assert _options.generate_options(arguments).c.logprobs == expected
 
 
 def test_typos_are_type_errors(model: tabla.Model) -> None:
@@ -113,10 +105,7 @@ def test_typos_are_type_errors(model: tabla.Model) -> None:
     for old, new in {
         "repeat_penalty": "repetition_penalty",
         "repeat_last": "repeat_last_n",
-        "dry_breakers": "dry_sequence_breakers",
-        "dry_last": "dry_penalty_last_n",
         "stop_tokens": "stop_token_ids",
-        "ignore_stops": "ignore_eos",
         "draft": "draft_model",
         "max_new_tokens": "max_tokens",
     }.items():

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::dtype::DType;
-use tabla::load::{CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, WeightMemory};
+use tabla::load::{CACHE_TYPES, DeviceChoice, LM_HEAD_TYPES, LoadOptions, WeightMemory};
 use tabla::quant::i2_s::Layout;
 
 /// The device, and how it runs a model.
@@ -47,8 +47,8 @@ pub(crate) struct DeviceArgs {
     #[arg(help_heading = "Device", long, value_name = "auto|128|64|1x4", default_value = "auto", hide_default_value = true, value_parser = i2s_layout)]
     i2s_layout: Layout,
     /// Requantize the output projection (lm_head) while loading, to read fewer bytes per token
-    #[arg(help_heading = "Device", long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&HEAD_TYPES, name))]
-    head_type: Option<DType>,
+    #[arg(help_heading = "Device", long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&LM_HEAD_TYPES, name))]
+    lm_head_type: Option<DType>,
     /// Type of the KV cache. q8_0 needs a head size that is a multiple of 64 [default: f16, or f32 with
     /// --precision exact]
     #[arg(help_heading = "Device", long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
@@ -119,7 +119,7 @@ impl DeviceArgs {
                 DeviceArg::Gpu => DeviceChoice::Gpu,
             })
             .threads(self.threads.unwrap_or(0))
-            .context(context)
+            .max_context(context)
             .precision(match self.precision {
                 PrecisionArg::Fast => Precision::Fast,
                 PrecisionArg::Exact => Precision::Exact,
@@ -139,16 +139,16 @@ impl DeviceArgs {
                 ReplayArg::Encoded => Replay::Encoded,
                 ReplayArg::Recorded => Replay::Recorded,
             })
-            .pipeline_cache_folder(cache_folders::kernels())
+            .pipeline_cache_path(cache_folders::kernels())
             // Tunings apply to the embedded shaders only.
-            .tuning_folder(if self.no_tuning || self.shaders.is_some() {
+            .tuning_path(if self.no_tuning || self.shaders.is_some() {
                 None
             } else {
                 cache_folders::tunings()
             })
-            .shader_folder(self.shaders.clone())
+            .shader_path(self.shaders.clone())
             .i2s_layout(self.i2s_layout)
-            .head_type(self.head_type)
+            .lm_head_type(self.lm_head_type)
             .cache_type(self.cache_type))
     }
 }

@@ -27,7 +27,7 @@ impl OverflowArgs {
     /// Returns the library's option.
     pub(crate) fn overflow(&self) -> Overflow {
         if self.context_shift {
-            Overflow::Shift { keep: self.keep }
+            Overflow::Shift { n_keep: self.keep }
         } else {
             Overflow::Stop
         }
@@ -52,7 +52,7 @@ pub(crate) struct SamplingArgs {
     min_p: f32,
     /// Repetition penalty: positive logits of recent tokens are divided by X, negative ones multiplied; 1:
     /// off
-    #[arg(long, value_name = "X", default_value_t = Sampling::default().repeat_penalty, value_parser = in_range("repeat-penalty"))]
+    #[arg(long, value_name = "X", default_value_t = Sampling::default().repetition_penalty, value_parser = in_range("repeat-penalty"))]
     repeat_penalty: f32,
     /// Frequency penalty: X is subtracted from the logit of a token for each recent occurrence; 0: off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().frequency_penalty, allow_negative_numbers = true, value_parser = in_range("frequency-penalty"))]
@@ -61,7 +61,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "X", default_value_t = Sampling::default().presence_penalty, allow_negative_numbers = true, value_parser = in_range("presence-penalty"))]
     presence_penalty: f32,
     /// Number of last tokens to penalize
-    #[arg(long, value_name = "N", default_value_t = Sampling::default().repeat_last, value_parser = clap::value_parser!(u32).range(..=i64::from(Sampling::REPEAT_LAST_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = Sampling::default().repeat_last_n, value_parser = clap::value_parser!(u32).range(..=i64::from(Sampling::REPEAT_LAST_N_MAX)))]
     repeat_last_n: u32,
     /// DRY: penalty of a token that extends a repetition; 0: off
     #[arg(long, value_name = "X", default_value_t = Sampling::default().dry_multiplier, value_parser = in_range("dry-multiplier"))]
@@ -128,7 +128,7 @@ impl SamplingArgs {
         GenerateOptions::default()
             .sampling(self.sampling())
             .logit_bias(self.logit_bias.clone())
-            .dry_breakers(match self.dry_sequence_breaker.as_slice() {
+            .dry_sequence_breakers(match self.dry_sequence_breaker.as_slice() {
                 [] => None,
                 [none] if none == "none" => Some(Vec::new()),
                 breakers => Some(breakers.to_vec()),
@@ -137,15 +137,15 @@ impl SamplingArgs {
 
     fn sampling(&self) -> Sampling {
         Sampling::default()
-            .repeat_penalty(self.repeat_penalty)
+            .repetition_penalty(self.repeat_penalty)
             .frequency_penalty(self.frequency_penalty)
             .presence_penalty(self.presence_penalty)
-            .repeat_last(self.repeat_last_n)
+            .repeat_last_n(self.repeat_last_n)
             .dry_multiplier(self.dry_multiplier)
             .dry_base(self.dry_base)
             .dry_allowed_length(self.dry_allowed_length)
             // -1: the context size.
-            .dry_last(u32::try_from(self.dry_penalty_last_n).unwrap_or(u32::MAX))
+            .dry_penalty_last_n(u32::try_from(self.dry_penalty_last_n).unwrap_or(u32::MAX))
             .top_n_sigma(self.top_n_sigma.max(0.0))
             .top_k(self.top_k)
             .typical_p(self.typical)

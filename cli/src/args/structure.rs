@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tabla::Model;
-use tabla::load::StepTables;
+use tabla::load::GpuSpeculation;
 use tabla::text::{CompiledGrammar, Grammar};
 
 /// Constraints on the generated text.
@@ -91,10 +91,10 @@ pub(crate) struct SpeculationArgs {
 
 impl SpeculationArgs {
     /// Returns multi-row step tables, which verify draft tokens, if speculation is enabled.
-    pub(crate) fn steps(&self) -> StepTables {
+    pub(crate) fn on_gpu(&self) -> GpuSpeculation {
         match self.lookup || self.model_draft.is_some() {
-            true => StepTables::MultiRow,
-            false => StepTables::SingleRow,
+            true => GpuSpeculation::On,
+            false => GpuSpeculation::Off,
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         .pooling(args.pooling)
         .dimensions(args.dimensions)
         .normalize(args.no_normalize.then_some(false))
-        .prompt(args.prompt_name.as_deref())
+        .prompt_name(args.prompt_name.as_deref())
         .truncate(args.truncate);
 
     let mut session = Session::new(loaded.model);

@@ -187,10 +187,10 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, log_prob: f64) {
+    fn add(&mut self, logprob: f64) {
         self.count += 1;
-        self.sum -= log_prob;
-        self.squares += log_prob * log_prob;
+        self.sum -= logprob;
+        self.squares += logprob * logprob;
     }
 
     /// Mean of `-ln p`.

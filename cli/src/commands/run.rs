@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .device
         .options(args.context.tokens())?
         .samplers(args.sampling.samplers())
-        .steps(args.speculation.steps());
+        .gpu_speculation(args.speculation.on_gpu());
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         report.print(args);
     }
     match report.stats.finish {
-        Finish::Cancelled => Err(Failure::Interrupted),
+        Some(Finish::Cancelled) => Err(Failure::Interrupted),
         _ => Ok(()),
     }
 }
@@ -142,7 +142,7 @@ impl RunArgs {
             .sampling
             .generate()
             .max_tokens(u32::try_from(self.n_predict).unwrap_or(0))
-            .ignore_stops(self.ignore_eos)
+            .ignore_eos(self.ignore_eos)
             .overflow(self.overflow.overflow())
             .grammar(self.structure.grammar(model)?)
             .speculate(open::speculate(&self.speculation, options)?))
@@ -198,10 +198,10 @@ impl Report<'_> {
         let prompt_rate = rate(self.prompt.len(), self.prefill);
         let rate = rate(tokens as usize, self.stats.took);
         let finish = match self.stats.finish {
-            Finish::Stop => "end of text",
-            Finish::Length => "limit -n",
-            Finish::Context => "context full",
-            Finish::Callback | Finish::Cancelled => "interrupted",
+            Some(Finish::Stop) => "end of text",
+            Some(Finish::Length) => "limit -n",
+            Some(Finish::Context) => "context full",
+            _ => "interrupted",
         };
         let seed = if self.sampling.temperature == 0.0 {
             "unused at temperature 0".to_string()
@@ -246,10 +246,10 @@ impl Report<'_> {
     fn json(&self) -> Value {
         let facts = self.session.facts();
         let finish = match self.stats.finish {
-            Finish::Stop => "stop",
-            Finish::Length => "length",
-            Finish::Context => "context",
-            Finish::Callback | Finish::Cancelled => "cancelled",
+            Some(Finish::Stop) => "stop",
+            Some(Finish::Length) => "length",
+            Some(Finish::Context) => "context",
+            _ => "cancelled",
         };
         let upload = facts
             .upload

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     terminal::catch_interrupt(session.canceller())?;
 
     // Warm-up: one-time work at the first token is not part of the trace.
-    session.prefill(&tokens, &mut |_, _| {})?;
+    session.prefill(&tokens)?;
     session.step(&Sampling::GREEDY)?;
     session.reset();
     // The warm-up ran the same tokens.
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
         let count = part.len();
         let load = load(depth, count)?;
         trace.record(&mut session, &format!("prefill {count}"), load, |session| {
-            session.prefill(part, &mut |_, _| {})
+            session.prefill(part)
         })?;
         depth += count;
     }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         print(&measured)?;
     }
     // The results take minutes, so they are printed before the file is written, which can fail.
-    let path = match &options.tuning_folder {
+    let path = match &options.tuning_path {
         Some(folder) => Some(measured.tuning.write(folder)?),
         None => None,
     };

@@ -118,7 +118,7 @@ impl AnswerWriter {
         terminal::flush()?;
         let mut stats = stats?;
         if terminal::interrupted() {
-            stats.finish = Finish::Cancelled;
+            stats.finish = Some(Finish::Cancelled);
         }
         Ok(stats)
     }

@@ -292,6 +292,10 @@ fn ctrl_c_stops_the_response_and_then_the_program() {
         "-q",
         "--chat-template",
         PLAIN,
+        // The response has no end: no stop token and no full context.
+        "--context-shift",
+        "-l",
+        "0-inf",
     ];
     let Some(mut terminal) = Terminal::new(&args) else {
         return;

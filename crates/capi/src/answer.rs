@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::{
-    PieceBuffer, TABLA_FINISH_FAILED, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
+    PieceBuffer, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
 };
 use super::chat_options::Chat;
 use super::generate::{TablaGenerateOptions, options_of};
@@ -11,12 +11,12 @@ use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
 use super::sequence::{SessionState, TablaModel, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;
-use std::borrow::BorrowMut;
 use std::ffi::{c_char, c_void};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use tabla::error::bail;
 use tabla::text::{EncodeOptions, SpecialTokens};
-use tabla::{GenerateOptions, Generation, Piece, Result, Session, StartError, bail};
+use tabla::{AsSession, GenerateOptions, Generation, Piece, Result, Session, StartError};
 
 /// The caller's token callback.
 pub(super) struct Caller {
@@ -84,7 +84,7 @@ impl Prompt<'_> {
                 (tokens, shared)
             }
         };
-        session.prefill(&tokens[shared..], &mut |_, _| {})?;
+        session.prefill(&tokens[shared..])?;
         Ok((tokens.len(), start.elapsed()))
     }
 }
@@ -93,7 +93,7 @@ impl Prompt<'_> {
 type Started<S> = Result<((usize, Duration), Generation<S>), Box<StartError<S>>>;
 
 /// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence.
-fn begin<S: BorrowMut<Session>>(
+fn begin<S: AsSession>(
     mut session: S,
     prompt: &Prompt<'_>,
     options: &GenerateOptions,
@@ -280,9 +280,6 @@ fn next(inner: &mut SessionState) -> Result<TablaPiece> {
         Ok(None) => {}
         Err(e) => {
             close(inner);
-            if let Some(stats) = &mut inner.buffer.stats {
-                stats.finish = TABLA_FINISH_FAILED;
-            }
             return Err(e);
         }
     }

@@ -39,15 +39,15 @@ pub type TablaTokenCallback = Option<
 /// Log-probability of a token, before logit biases and samplers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct TablaLogProb {
+pub struct TablaLogprob {
     /// Token id.
     pub token: u32,
     /// Natural logarithm of the probability.
-    pub log_prob: f32,
+    pub logprob: f32,
 }
 
 /// A piece of an answer: one token. Set `struct_size` before the call. Pointers are not NULL,
-/// except `top_log_probs` if there are no tokens, and are valid until the next call on the session
+/// except `top_logprobs` if there are no tokens, and are valid until the next call on the session
 /// or batch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +65,12 @@ pub struct TablaPiece {
     /// `TABLA_FINISH_NONE`, or the reason why the answer ended. The piece has then no token and no
     /// text, except the error message of `TABLA_FINISH_FAILED`.
     pub finish: i32,
-    /// Log-probability of the token (natural logarithm); NaN unless `log_probs` requests it.
-    pub log_prob: f32,
+    /// Log-probability of the token (natural logarithm); NaN unless `logprobs` requests it.
+    pub logprob: f32,
     /// Log-probabilities of the likeliest tokens at this position, in descending order.
-    pub top_log_probs: *const TablaLogProb,
-    /// Number of elements of `top_log_probs`.
-    pub top_log_probs_count: usize,
+    pub top_logprobs: *const TablaLogprob,
+    /// Number of elements of `top_logprobs`.
+    pub top_logprobs_count: usize,
     /// Number of the request in its batch, from `tabla_batch_add`; otherwise 0.
     pub request: usize,
     /// Error code of an answer in a batch with `TABLA_FINISH_FAILED`; otherwise 0.
@@ -103,7 +103,7 @@ pub struct TablaStats {
 #[derive(Default)]
 pub(super) struct PieceBuffer {
     text: Vec<u8>,
-    top_log_probs: Vec<TablaLogProb>,
+    top_logprobs: Vec<TablaLogprob>,
     /// Number of prompt tokens of the answer in progress, and the duration of prefill.
     pub(super) prompt: (usize, Duration),
     /// Statistics of the last answer.
@@ -114,12 +114,12 @@ impl PieceBuffer {
     /// Converts a piece. Its pointers are valid until the buffer changes.
     pub(super) fn piece(&mut self, piece: &Piece<'_>) -> TablaPiece {
         self.set_text(piece.text);
-        self.top_log_probs.clear();
-        let likeliest = piece.likeliest.iter();
-        self.top_log_probs
-            .extend(likeliest.map(|likely| TablaLogProb {
+        self.top_logprobs.clear();
+        let likeliest = piece.top_logprobs.iter();
+        self.top_logprobs
+            .extend(likeliest.map(|likely| TablaLogprob {
                 token: likely.token,
-                log_prob: likely.log_prob,
+                logprob: likely.logprob,
             }));
         TablaPiece {
             token: match piece.is_flush {
@@ -128,12 +128,12 @@ impl PieceBuffer {
             },
             text: self.text.as_ptr().cast(),
             text_bytes: piece.text.len(),
-            log_prob: piece.log_prob.unwrap_or(f32::NAN),
-            top_log_probs: match self.top_log_probs.is_empty() {
+            logprob: piece.logprob.unwrap_or(f32::NAN),
+            top_logprobs: match self.top_logprobs.is_empty() {
                 true => std::ptr::null(),
-                false => self.top_log_probs.as_ptr(),
+                false => self.top_logprobs.as_ptr(),
             },
-            top_log_probs_count: self.top_log_probs.len(),
+            top_logprobs_count: self.top_logprobs.len(),
             ..TablaPiece::END
         }
     }
@@ -165,9 +165,9 @@ impl TablaPiece {
         text: c"".as_ptr(),
         text_bytes: 0,
         finish: TABLA_FINISH_NONE,
-        log_prob: f32::NAN,
-        top_log_probs: std::ptr::null(),
-        top_log_probs_count: 0,
+        logprob: f32::NAN,
+        top_logprobs: std::ptr::null(),
+        top_logprobs_count: 0,
         request: 0,
         status: 0,
     };
@@ -206,7 +206,7 @@ impl TablaStats {
             prompt_ms: prompt.1.as_secs_f64() * 1e3,
             predicted_ms: stats.took.as_secs_f64() * 1e3,
             tokens: stats.tokens,
-            finish: finish_code(stats.finish),
+            finish: stats.finish.map_or(TABLA_FINISH_NONE, finish_code),
             drafted_tokens: stats.draft.drafted,
             accepted_tokens: stats.draft.accepted,
         }
@@ -220,5 +220,6 @@ fn finish_code(finish: Finish) -> i32 {
         Finish::Context => TABLA_FINISH_CONTEXT,
         Finish::Callback => TABLA_FINISH_CALLBACK,
         Finish::Cancelled => TABLA_FINISH_CANCELLED,
+        _ => TABLA_FINISH_FAILED,
     }
 }

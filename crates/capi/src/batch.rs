@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tabla::{Batch, BatchEvent, Cancel, Error, ErrorKind, Result, bail};
+use tabla::error::bail;
+use tabla::{Batch, BatchEvent, Cancel, Error, ErrorKind, Result};
 
 /// Answers to many prompts. Opaque.
 pub struct TablaBatch {
@@ -138,7 +139,7 @@ fn next(inner: &mut BatchState) -> Result<TablaPiece> {
             "no answer is in progress: add one with tabla_batch_add"
         );
     };
-    let request = next.number;
+    let request = next.request;
     let piece = match next.event {
         BatchEvent::Piece(piece) => inner.buffer.piece(&piece),
         BatchEvent::End(stats, _) => {

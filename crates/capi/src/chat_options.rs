@@ -4,8 +4,9 @@
 use super::pointers::{read_sized, text_of};
 use serde_json::{Map, Value as Json};
 use std::ffi::c_char;
+use tabla::error::bail;
 use tabla::text::{ChatFormat, ChatTemplate, Conversation, TemplateChoice};
-use tabla::{Model, Result, bail};
+use tabla::{Model, Result};
 
 /// Options of rendering a conversation. Zeros are the defaults.
 #[repr(C)]
@@ -24,7 +25,7 @@ pub struct TablaChatOptions {
     pub documents: *const c_char,
     /// JSON object of additional template variables, for example `{"enable_thinking": false}`, or
     /// NULL.
-    pub variables: *const c_char,
+    pub chat_template_kwargs: *const c_char,
 }
 
 impl TablaChatOptions {
@@ -35,7 +36,7 @@ impl TablaChatOptions {
         chat_template: std::ptr::null(),
         tools: std::ptr::null(),
         documents: std::ptr::null(),
-        variables: std::ptr::null(),
+        chat_template_kwargs: std::ptr::null(),
     };
 }
 
@@ -61,13 +62,13 @@ impl Chat {
         // SAFETY: guaranteed by the caller.
         let documents = unsafe { text_of(options.documents, "documents") }?;
         // SAFETY: guaranteed by the caller.
-        let variables = unsafe { text_of(options.variables, "variables") }?;
+        let variables = unsafe { text_of(options.chat_template_kwargs, "chat_template_kwargs") }?;
         // SAFETY: guaranteed by the caller.
         let template = unsafe { text_of(options.chat_template, "chat_template") }?;
         Ok(Self {
             tools: list(tools, "tools")?,
             documents: list(documents, "documents")?,
-            variables: map(variables, "variables")?,
+            variables: map(variables, "chat_template_kwargs")?,
             template: Some(template.to_string()).filter(|template| !template.is_empty()),
             add_generation_prompt: options.no_generation_prompt == 0,
         })

@@ -8,7 +8,8 @@ use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::embed::EmbedOptions;
 use tabla::embed::Pooling;
-use tabla::{Error, ErrorKind, Result, bail};
+use tabla::error::bail;
+use tabla::{Error, ErrorKind, Result};
 
 /// Pooling of the model's configuration: `TablaEmbedOptions.pooling`.
 pub const TABLA_POOLING_MODEL: i32 = 0;
@@ -41,7 +42,7 @@ pub struct TablaEmbedOptions {
     pub reserved: u32,
     /// Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
     /// default, if there is one.
-    pub prompt: *const c_char,
+    pub prompt_name: *const c_char,
 }
 
 impl TablaEmbedOptions {
@@ -53,7 +54,7 @@ impl TablaEmbedOptions {
         normalize: 0,
         truncate: 0,
         reserved: 0,
-        prompt: std::ptr::null(),
+        prompt_name: std::ptr::null(),
     };
 }
 
@@ -139,17 +140,17 @@ unsafe fn embed(
             options.reserved
         );
     }
-    let prompt = if options.prompt.is_null() {
+    let prompt_name = if options.prompt_name.is_null() {
         None
     } else {
         // SAFETY: guaranteed by the caller.
-        Some(unsafe { text_of(options.prompt, "prompt") }?)
+        Some(unsafe { text_of(options.prompt_name, "prompt_name") }?)
     };
     let embed_options = EmbedOptions::default()
         .pooling(choose("pooling", options.pooling, &POOLINGS)?)
         .dimensions(options.dimensions)
         .normalize((options.normalize != 0).then_some(options.normalize > 0))
-        .prompt(prompt)
+        .prompt_name(prompt_name)
         .truncate(options.truncate != 0);
     with_session(session, |session| {
         let dim = session.embedding_dim(&embed_options)?;

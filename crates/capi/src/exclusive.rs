@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use tabla::{Result, bail};
+use tabla::Result;
+use tabla::error::bail;
 
 /// Object that one call at a time accesses. A second call is an error and does not wait.
 pub(super) struct Exclusive<T> {

@@ -8,9 +8,10 @@ use super::pointers::{Choice, choose, copy_out, out_of, size_of_struct, text_of,
 use super::sequence::TablaModel;
 use serde_json::Value;
 use std::ffi::{CStr, c_char};
+use tabla::error::bail;
 use tabla::load::devices;
 use tabla::op::table::Table;
-use tabla::{Model, TableId, bail};
+use tabla::{Model, TableId};
 
 /// Version of this ABI. It increases when programs must be recompiled.
 pub const TABLA_ABI_VERSION: u32 = 1;
@@ -65,7 +66,7 @@ pub struct TablaModelInfo {
     /// loaded.
     pub embedding_dim: u32,
     /// Maximum length of a text to embed, in tokens.
-    pub embedding_length: u32,
+    pub embedding_max_tokens: u32,
     /// Not 0: the model is an encoder, which only computes embeddings.
     pub is_encoder: u32,
     /// Maximum number of sequences that are computed at the same time.
@@ -236,7 +237,7 @@ impl TablaModelInfo {
             bos_token: tokenizer.bos().unwrap_or(TABLA_NO_TOKEN),
             eos_token: tokenizer.eos().unwrap_or(TABLA_NO_TOKEN),
             embedding_dim: if embeds { facts.dim } else { 0 },
-            embedding_length: model.embedding_length(),
+            embedding_max_tokens: model.embedding_max_tokens(),
             is_encoder: u32::from(model.is_encoder()),
             sequences: facts.sequences,
         }

@@ -7,14 +7,15 @@ use super::handles::resolve;
 use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_sized};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
+use tabla::error::{Context, bail};
 use tabla::op::sampling::for_each_sampling_parameter;
-use tabla::{Context, GenerateOptions, Overflow, Result, Sampling, SpeculateOptions, bail};
+use tabla::{GenerateOptions, Overflow, Result, Sampling, SpeculateOptions};
 
 /// No speculative decoding: `TablaGenerateOptions.speculate`.
 pub const TABLA_SPECULATE_OFF: i32 = 0;
 /// Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
 pub const TABLA_SPECULATE_LOOKUP: i32 = 1;
-/// Draft model: drafts tokens with the model `TablaGenerateOptions.draft`.
+/// Draft model: drafts tokens with the model `TablaGenerateOptions.draft_model`.
 pub const TABLA_SPECULATE_DRAFT: i32 = 2;
 
 /// A value that is added to the logit of a token.
@@ -46,31 +47,31 @@ pub struct TablaGenerateOptions {
     pub top_p: f32,
     /// Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05.
     pub min_p: f32,
-    /// Penalty of tokens among the last `repeat_last`; 1: off. Default 1.
-    pub repeat_penalty: f32,
+    /// Penalty of tokens among the last `repeat_last_n`; 1: off. Default 1.
+    pub repetition_penalty: f32,
     /// Number of recent tokens that the penalties apply to, at most 1024. Default 64.
-    pub repeat_last: u32,
+    pub repeat_last_n: u32,
     /// Seed of the random numbers; the same seed gives the same tokens. Default 0.
     pub seed: u64,
     /// Number of tokens in one submission to the device; 0: adaptive. Default 0.
     pub burst: u32,
     /// Not 0: stop tokens do not end the answer. Default 0.
-    pub ignore_stops: u32,
+    pub ignore_eos: u32,
     /// Not 0: when the context is full, discards the older half of the sequence, recomputes the
     /// rest and continues. Default 0.
     pub context_shift: u32,
     /// Number of tokens at the start of the sequence that a context shift keeps, at most half of
     /// the context. Default 0.
-    pub keep: u32,
+    pub n_keep: u32,
     /// Minimum number of tokens before a stop token is allowed. Default 0.
     pub min_tokens: u32,
     /// Number of likeliest tokens to return with log-probabilities for each position, at most 20;
     /// 0: only the sampled token; less than 0: none. Default -1.
-    pub log_probs: i32,
+    pub logprobs: i32,
     /// Amount subtracted from the logit of a token for each occurrence among the last
-    /// `repeat_last`. Default 0: off.
+    /// `repeat_last_n`. Default 0: off.
     pub frequency_penalty: f32,
-    /// Amount subtracted once from the logit of a token that occurs among the last `repeat_last`.
+    /// Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`.
     /// Default 0: off.
     pub presence_penalty: f32,
     /// Probability mass of the most typical tokens that are kept (locally typical sampling).
@@ -95,7 +96,7 @@ pub struct TablaGenerateOptions {
     /// Length of the longest repetition without a DRY penalty, in tokens. Default 2.
     pub dry_allowed_length: u32,
     /// Number of recent tokens that DRY searches for repetitions. Default: all.
-    pub dry_last: u32,
+    pub dry_penalty_last_n: u32,
     /// Target surprise of a token in bits (Mirostat 2). Default 0: off.
     pub mirostat_tau: f32,
     /// Learning rate of Mirostat. Default 0.1.
@@ -105,7 +106,7 @@ pub struct TablaGenerateOptions {
     /// Must be 0.
     pub reserved: u32,
     /// Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL.
-    pub draft: *const TablaModel,
+    pub draft_model: *const TablaModel,
     /// Grammar that constrains the answer, or NULL.
     pub grammar: *const TablaGrammar,
     /// Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
@@ -114,17 +115,17 @@ pub struct TablaGenerateOptions {
     /// Number of stop strings.
     pub stop_count: usize,
     /// Additional stop tokens, at most 32 together with the model's own.
-    pub stop_tokens: *const u32,
+    pub stop_token_ids: *const u32,
     /// Number of additional stop tokens.
-    pub stop_tokens_count: usize,
+    pub stop_token_ids_count: usize,
     /// Logit biases, at most 512.
     pub logit_bias: *const TablaLogitBias,
     /// Number of logit biases.
     pub logit_bias_count: usize,
     /// Strings that end a repetition for DRY. NULL: line break, `:`, `"` and `*`.
-    pub dry_breakers: *const *const c_char,
+    pub dry_sequence_breakers: *const *const c_char,
     /// Number of DRY breakers.
-    pub dry_breakers_count: usize,
+    pub dry_sequence_breakers_count: usize,
 }
 
 macro_rules! sampling_options {
@@ -145,23 +146,23 @@ macro_rules! sampling_options {
                     struct_size: Self::SIZE,
                     max_tokens: defaults.max_tokens,
                     burst: defaults.burst,
-                    ignore_stops: u32::from(defaults.ignore_stops),
+                    ignore_eos: u32::from(defaults.ignore_eos),
                     context_shift: 0,
-                    keep: 0,
+                    n_keep: 0,
                     min_tokens: defaults.min_tokens,
-                    log_probs: -1,
+                    logprobs: -1,
                     speculate: TABLA_SPECULATE_OFF,
                     reserved: 0,
-                    draft: std::ptr::null(),
+                    draft_model: std::ptr::null(),
                     grammar: std::ptr::null(),
                     stop: std::ptr::null(),
                     stop_count: 0,
-                    stop_tokens: std::ptr::null(),
-                    stop_tokens_count: 0,
+                    stop_token_ids: std::ptr::null(),
+                    stop_token_ids_count: 0,
                     logit_bias: std::ptr::null(),
                     logit_bias_count: 0,
-                    dry_breakers: std::ptr::null(),
-                    dry_breakers_count: 0,
+                    dry_sequence_breakers: std::ptr::null(),
+                    dry_sequence_breakers_count: 0,
                 }
             }
         }
@@ -183,8 +184,13 @@ impl TablaGenerateOptions {
             bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
         // SAFETY: guaranteed by the caller.
-        let stop_tokens =
-            unsafe { slice_of(self.stop_tokens, self.stop_tokens_count, "stop_tokens") }?;
+        let stop_token_ids = unsafe {
+            slice_of(
+                self.stop_token_ids,
+                self.stop_token_ids_count,
+                "stop_token_ids",
+            )
+        }?;
         // SAFETY: guaranteed by the caller.
         let stop = unsafe { strings_of(self.stop, self.stop_count, "stop") }?;
         // SAFETY: guaranteed by the caller.
@@ -198,14 +204,16 @@ impl TablaGenerateOptions {
             .sampling(self.sampling())
             .max_tokens(self.max_tokens)
             .burst(self.burst)
-            .ignore_stops(self.ignore_stops != 0)
-            .stop_tokens(
-                check_count(stop_tokens, GenerateOptions::STOPS_MAX, "stop_tokens")?.to_vec(),
+            .ignore_eos(self.ignore_eos != 0)
+            .stop_token_ids(
+                check_count(stop_token_ids, GenerateOptions::STOPS_MAX, "stop_token_ids")?.to_vec(),
             )
             .stop(stop)
             .overflow(match self.context_shift {
                 0 => Overflow::Stop,
-                _ => Overflow::Shift { keep: self.keep },
+                _ => Overflow::Shift {
+                    n_keep: self.n_keep,
+                },
             })
             .speculate(self.speculate()?)
             .grammar(match self.grammar.is_null() {
@@ -214,24 +222,28 @@ impl TablaGenerateOptions {
             })
             .logit_bias(logit_bias.iter().map(|b| (b.token, b.bias)).collect())
             .min_tokens(self.min_tokens)
-            .dry_breakers(match self.dry_breakers.is_null() {
+            .dry_sequence_breakers(match self.dry_sequence_breakers.is_null() {
                 true => None,
                 false => {
-                    let (from, count) = (self.dry_breakers, self.dry_breakers_count);
+                    let (from, count) =
+                        (self.dry_sequence_breakers, self.dry_sequence_breakers_count);
                     // SAFETY: guaranteed by the caller.
-                    Some(unsafe { strings_of(from, count, "dry_breakers") }?)
+                    Some(unsafe { strings_of(from, count, "dry_sequence_breakers") }?)
                 }
             })
-            .log_probs(u32::try_from(self.log_probs).ok()))
+            .logprobs(u32::try_from(self.logprobs).ok()))
     }
 
     fn speculate(&self) -> Result<SpeculateOptions> {
         Ok(match self.speculate {
             TABLA_SPECULATE_OFF => SpeculateOptions::Off,
             TABLA_SPECULATE_LOOKUP => SpeculateOptions::Lookup,
-            TABLA_SPECULATE_DRAFT => {
-                SpeculateOptions::Draft(resolve(self.draft).context("draft")?.model().clone())
-            }
+            TABLA_SPECULATE_DRAFT => SpeculateOptions::Draft(
+                resolve(self.draft_model)
+                    .context("draft_model")?
+                    .model()
+                    .clone(),
+            ),
             other => bail!(
                 Argument,
                 "invalid speculate {other}: expected one of 0 (off), 1 (lookup), 2 (draft)"

@@ -8,8 +8,9 @@ use super::pointers::text_of;
 use super::sequence::TablaModel;
 use std::ffi::c_char;
 use std::sync::Arc;
+use tabla::error::bail;
 use tabla::text::{CompiledGrammar, Grammar};
-use tabla::{Error, ErrorKind, Result, bail};
+use tabla::{Error, ErrorKind, Result};
 
 /// Any JSON object: `tabla_grammar_new`.
 pub const TABLA_GRAMMAR_JSON_OBJECT: i32 = 0;

@@ -6,7 +6,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tabla::{Error, ErrorKind, Result, bail};
+use tabla::error::bail;
+use tabla::{Error, ErrorKind, Result};
 
 /// Status of a call: 0, or one of the `TablaError` codes.
 pub type TablaStatus = i32;

@@ -4,7 +4,8 @@
 use parking_lot::RwLock;
 use std::any::Any;
 use std::sync::Arc;
-use tabla::{Error, ErrorKind, Result, bail};
+use tabla::error::bail;
+use tabla::{Error, ErrorKind, Result};
 
 /// A type that is exposed to C through handles.
 pub(super) trait HandleType: Send + Sync + Sized + 'static {

@@ -8,12 +8,14 @@ use super::sequence::TablaModel;
 use std::ffi::{CString, c_char, c_void};
 use tabla::device::{GpuFeatures, Precision};
 use tabla::dtype::DType;
+use tabla::error::bail;
 use tabla::load::{
-    CACHE_TYPES, DeviceChoice, HEAD_TYPES, LoadOptions, Progress, STAGES, StepTables, WeightMemory,
+    CACHE_TYPES, DeviceChoice, GpuSpeculation, LM_HEAD_TYPES, LoadOptions, Progress, STAGES,
+    WeightMemory,
 };
 use tabla::op::sampler::SamplerKind;
 use tabla::quant::i2_s::Layout;
-use tabla::{Cancel, Model, Result, Source, bail};
+use tabla::{Cancel, Model, Result, Source};
 
 /// Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`.
 pub const TABLA_DEVICE_AUTO: i32 = 0;
@@ -34,12 +36,12 @@ pub const TABLA_WEIGHTS_MAPPED: i32 = 1;
 /// Copies weights to memory in a layout for faster decoding.
 pub const TABLA_WEIGHTS_PACKED: i32 = 2;
 
-/// Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.head_type`.
-pub const TABLA_HEAD_AS_STORED: i32 = 0;
+/// Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.lm_head_type`.
+pub const TABLA_LM_HEAD_AS_STORED: i32 = 0;
 /// Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes.
-pub const TABLA_HEAD_Q8_0: i32 = 1;
+pub const TABLA_LM_HEAD_Q8_0: i32 = 1;
 /// Quantizes the output projection to `q6_k`, which is smaller than `q8_0`.
-pub const TABLA_HEAD_Q6_K: i32 = 2;
+pub const TABLA_LM_HEAD_Q6_K: i32 = 2;
 
 /// KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`.
 pub const TABLA_CACHE_DEFAULT: i32 = 0;
@@ -89,8 +91,8 @@ pub struct TablaLoadOptions {
     pub progress: TablaProgressCallback,
     /// Passed to `progress`.
     pub user_data: *mut c_void,
-    /// `TABLA_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`.
-    pub head_type: i32,
+    /// `TABLA_LM_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`.
+    pub lm_head_type: i32,
     /// Not 0: a model that generates text also supports embeddings. Encoder models always do.
     pub embeddings: u32,
     /// Maximum number of sequences that are computed at the same time, each of `max_context`
@@ -102,7 +104,7 @@ pub struct TablaLoadOptions {
     pub chunk_tokens: u32,
     /// Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
     /// decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
-    pub multi_row_steps: u32,
+    pub gpu_speculation: u32,
     /// Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
     /// values of freed sequences for prompts with the same prefix. 0: no additional memory, only
     /// cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
@@ -144,9 +146,9 @@ const WEIGHTS: [Choice<WeightMemory>; 3] = [
 ];
 
 const HEADS: [Choice<Option<DType>>; 3] = [
-    (TABLA_HEAD_AS_STORED, "as stored", None),
-    (TABLA_HEAD_Q8_0, "q8_0", Some(HEAD_TYPES[0])),
-    (TABLA_HEAD_Q6_K, "q6_k", Some(HEAD_TYPES[1])),
+    (TABLA_LM_HEAD_AS_STORED, "as stored", None),
+    (TABLA_LM_HEAD_Q8_0, "q8_0", Some(LM_HEAD_TYPES[0])),
+    (TABLA_LM_HEAD_Q6_K, "q6_k", Some(LM_HEAD_TYPES[1])),
 ];
 
 const CACHES: [Choice<Option<DType>>; 4] = [
@@ -170,12 +172,12 @@ impl TablaLoadOptions {
         shader_path: std::ptr::null(),
         progress: None,
         user_data: std::ptr::null_mut(),
-        head_type: TABLA_HEAD_AS_STORED,
+        lm_head_type: TABLA_LM_HEAD_AS_STORED,
         embeddings: 0,
         sequences: 0,
         cache_type: TABLA_CACHE_DEFAULT,
         chunk_tokens: 0,
-        multi_row_steps: 0,
+        gpu_speculation: 0,
         prefix_bytes: 0,
         adapter: std::ptr::null(),
         tuning_path: std::ptr::null(),
@@ -207,7 +209,7 @@ impl TablaLoadOptions {
         Ok(LoadOptions::default()
             .device(choose("device", self.device, &DEVICES)?)
             .threads(self.threads)
-            .context(self.max_context)
+            .max_context(self.max_context)
             .sequences(self.sequences)
             .precision(choose("precision", self.precision, &PRECISIONS)?)
             .weights(choose("weights", self.weights, &WEIGHTS)?)
@@ -221,16 +223,16 @@ impl TablaLoadOptions {
                 false => Some(SamplerKind::chain(samplers)?),
             })
             .i2s_layout(layout_of(layout)?)
-            .shader_folder(shaders)
-            .tuning_folder(tunings)
-            .pipeline_cache_folder(kernels)
+            .shader_path(shaders)
+            .tuning_path(tunings)
+            .pipeline_cache_path(kernels)
             .chunk_tokens(self.chunk_tokens)
             .embeddings(self.embeddings != 0)
-            .head_type(choose("head_type", self.head_type, &HEADS)?)
+            .lm_head_type(choose("lm_head_type", self.lm_head_type, &HEADS)?)
             .cache_type(choose("cache_type", self.cache_type, &CACHES)?)
-            .steps(match self.multi_row_steps {
-                0 => StepTables::SingleRow,
-                _ => StepTables::MultiRow,
+            .gpu_speculation(match self.gpu_speculation {
+                0 => GpuSpeculation::Off,
+                _ => GpuSpeculation::On,
             })
             .prefix_bytes(match self.prefix_bytes {
                 0 => None,

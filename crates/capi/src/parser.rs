@@ -11,8 +11,9 @@ use super::sequence::TablaModel;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char};
+use tabla::error::bail;
 use tabla::text::{ChatParser, MessageDelta};
-use tabla::{Model, Result, bail};
+use tabla::{Model, Result};
 
 /// A streaming parser of answers. Opaque.
 pub struct TablaParser {

@@ -4,7 +4,8 @@
 use std::ffi::{CStr, c_char};
 use std::fmt::Display;
 use std::path::PathBuf;
-use tabla::{Result, bail};
+use tabla::Result;
+use tabla::error::bail;
 
 /// Maximum `struct_size`, in bytes. A larger value means that the field was not initialized.
 pub(super) const STRUCT_BYTES_MAX: usize = 4096;

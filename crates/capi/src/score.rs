@@ -5,8 +5,9 @@ use super::guard::{TablaStatus, guard};
 use super::pointers::{FloatBuffer, slice_of, text_of, texts_of};
 use super::sequence::{TablaSession, with_session};
 use std::ffi::c_char;
-use tabla::bail;
+
 use tabla::embed::RerankOptions;
+use tabla::error::bail;
 
 /// Writes the log-probability (natural logarithm) of each token from index `from` on, given all
 /// tokens before it: `tokens_count - from` values. The first token has no context, so `from` is at

@@ -3,7 +3,8 @@
 use super::answer_piece::PieceBuffer;
 use super::exclusive::Exclusive;
 use super::handles::{self, HandleType, resolve};
-use tabla::{Cancel, Generation, Model, Result, Session, StartError, Stats, bail};
+use tabla::error::bail;
+use tabla::{Cancel, Generation, Model, Result, Session, StartError, Stats};
 
 /// A sequence of tokens on a model, with its KV cache. Opaque.
 pub struct TablaSession {

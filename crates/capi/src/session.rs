@@ -8,7 +8,8 @@ use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
 use super::sequence::{TablaModel, TablaSession, cancel, free, with_session};
 use std::ffi::c_char;
 use std::path::PathBuf;
-use tabla::{Error, ErrorKind, Result, Session, bail};
+use tabla::error::bail;
+use tabla::{Error, ErrorKind, Result, Session};
 
 /// Logits after the last token only: `tabla_session_logits`.
 pub const TABLA_LOGITS_LAST: i32 = 0;
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn tabla_prefill(
 unsafe fn prefill(session: *const TablaSession, tokens: *const u32, count: usize) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let tokens = unsafe { slice_of(tokens, count, "tokens") }?;
-    with_session(session, |session| session.prefill(tokens, &mut |_, _| {}))
+    with_session(session, |session| session.prefill(tokens))
 }
 
 /// Samples the next token, appends it to the sequence and writes it to `token`. Only the sampling
@@ -263,7 +264,9 @@ mod tests {
 
     #[test]
     fn panic_poisons_only_its_session() {
-        let options = LoadOptions::default().device(DeviceChoice::Cpu).context(16);
+        let options = LoadOptions::default()
+            .device(DeviceChoice::Cpu)
+            .max_context(16);
         let model = Model::builder(Source::BuiltIn)
             .options(options)
             .load()

@@ -26,7 +26,7 @@ fn loaded(replay: Replay) -> (*mut TablaModel, Device) {
         .device(DeviceChoice::Gpu)
         .replay(replay)
         // Longer than the number of tokens that the model generates ahead of the callback.
-        .context(1024);
+        .max_context(1024);
     let model = Model::builder(Source::BuiltIn)
         .options(options)
         .load()

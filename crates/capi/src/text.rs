@@ -6,7 +6,8 @@ use super::handles::resolve;
 use super::pointers::{copy_out, out_of, slice_of};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
-use tabla::bail;
+
+use tabla::error::bail;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
 /// Adds the special tokens at the start or end of a text, such as BOS: `tabla_model_tokenize`.

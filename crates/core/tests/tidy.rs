@@ -139,9 +139,6 @@ const PROSE: &[(&str, &str)] = &[
     (concat!("Gues", "ser"), "Drafter"),
 ];
 
-/// Files whose older sections keep their wording.
-const OLD_PROSE: &[&str] = &["docs/performance.md"];
-
 /// Functions of the C ABI that cannot panic, or that only call a guarded function.
 const UNGUARDED: &[&str] = &[
     "tabla_last_error",
@@ -303,9 +300,6 @@ fn check(rule: fn(&[File]) -> Vec<String>) {
 fn prose(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in files {
-        if OLD_PROSE.contains(&file.path.as_str()) {
-            continue;
-        }
         let mut at = 0;
         for line in file.text.split_inclusive('\n') {
             for (word, instead) in PROSE.iter().filter(|(word, _)| has_word(line, word)) {

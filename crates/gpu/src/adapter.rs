@@ -246,8 +246,8 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
         wgpu,
         queue,
         failure,
-        shader_folder: options.shader_folder.clone(),
-        pipeline_cache_folder: options.pipeline_cache_folder.clone(),
+        shader_path: options.shader_path.clone(),
+        pipeline_cache_path: options.pipeline_cache_path.clone(),
         pci: [info.vendor, info.device],
         recorded,
         poll_lock: Arc::default(),
@@ -267,7 +267,7 @@ fn timestamps(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Feature
 
 /// Returns the feature for wgpu's pipeline cache, or none if unsupported or disabled.
 fn pipeline_cache(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Features {
-    if options.features == GpuFeatures::All && options.pipeline_cache_folder.is_some() {
+    if options.features == GpuFeatures::All && options.pipeline_cache_path.is_some() {
         adapter.features() & wgpu::Features::PIPELINE_CACHE
     } else {
         wgpu::Features::empty()

@@ -18,8 +18,8 @@ pub struct Device {
     pub(super) wgpu: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) failure: Arc<Failure>,
-    pub(super) shader_folder: Option<PathBuf>,
-    pub(super) pipeline_cache_folder: Option<PathBuf>,
+    pub(super) shader_path: Option<PathBuf>,
+    pub(super) pipeline_cache_path: Option<PathBuf>,
     /// PCI vendor and device ids of the adapter.
     pub(super) pci: [u32; 2],
     /// Whether tables are replayed from recorded command buffers.

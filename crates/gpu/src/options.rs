@@ -13,7 +13,7 @@ tabla_core::options! {
         /// Allows software adapters (lavapipe, WARP).
         pub allow_software: bool,
         /// Folder with the layout of `shaders/`, whose files override the built-in ones.
-        pub shader_folder: Option<PathBuf>,
+        pub shader_path: Option<PathBuf>,
         /// Optional device features to enable.
         pub features: GpuFeatures,
         /// Kernel variants to use if the device supports them. Default: all.
@@ -21,6 +21,6 @@ tabla_core::options! {
         /// Replay mode of tables.
         pub replay: Replay,
         /// Folder of the pipeline cache, which stores compiled kernels between loads.
-        pub pipeline_cache_folder: Option<PathBuf>,
+        pub pipeline_cache_path: Option<PathBuf>,
     }
 }

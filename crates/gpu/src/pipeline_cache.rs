@@ -33,7 +33,7 @@ impl PipelineCacheFile {
     /// Reads the file of a device. Without a folder or a file the data is empty; for an invalid
     /// file it is empty too, with a warning.
     pub(super) fn read(device: &Device) -> Self {
-        let folder = device.pipeline_cache_folder.as_deref();
+        let folder = device.pipeline_cache_path.as_deref();
         let path = folder.map(|folder| folder.join(file_name(device)));
         let bytes = path
             .as_deref()

@@ -34,7 +34,7 @@ pub(super) struct Pipeline {
 ///
 /// `Format` for a custom shader that wgpu rejects or that changes the interface.
 pub fn shaders(device: &Device) -> Result<()> {
-    let Some(folder) = &device.shader_folder else {
+    let Some(folder) = &device.shader_path else {
         return Ok(());
     };
     for &op in Op::ALL {
@@ -154,7 +154,7 @@ fn custom_source(device: &Device, folder: &Path, kernel: KernelId) -> Result<Ker
 }
 
 fn kernel_source(device: &Device, kernel: KernelId) -> Result<KernelSource> {
-    match &device.shader_folder {
+    match &device.shader_path {
         Some(folder) => custom_source(device, folder, kernel),
         None => Ok(built_in(kernel)),
     }

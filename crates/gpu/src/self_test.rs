@@ -35,7 +35,7 @@ pub(super) fn check_gemm(device: &Device, variant: KernelVariant) -> Result<()> 
         )),
     };
     let mut device = device.clone();
-    device.pipeline_cache_folder = None;
+    device.pipeline_cache_path = None;
     let mut executor = link(device, program)?;
     let state = State {
         active_rows: TOKENS,
@@ -177,7 +177,7 @@ mod tests {
         assert_ne!(wrong, correct);
         std::fs::write(folder.join("gemm.wgsl"), wrong).expect("write the shader");
         let options = DeviceOptions {
-            shader_folder: Some(folder.clone()),
+            shader_path: Some(folder.clone()),
             ..options
         };
         let device = open(&options)

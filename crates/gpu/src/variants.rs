@@ -44,7 +44,7 @@ pub(super) fn available(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Vec
                 KernelVariant::Subgroup | KernelVariant::Tile | KernelVariant::Int8 => true,
                 // The use of cooperative matrices in custom shaders is unchecked.
                 KernelVariant::Matrix8 | KernelVariant::Matrix16
-                    if options.shader_folder.is_some() =>
+                    if options.shader_path.is_some() =>
                 {
                     false
                 }

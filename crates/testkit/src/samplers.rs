@@ -12,7 +12,7 @@ use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, LogitRows, Shape};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
-use tabla_core::op::params::{Bias, LogProbs, Row, Sampler, State};
+use tabla_core::op::params::{Bias, Logprobs, Row, Sampler, State};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Table};
 
@@ -206,7 +206,7 @@ pub fn mirostat_mu(device: &Device) {
 }
 
 /// Checks the log-probabilities of the sampled token and of the most likely tokens, in order.
-pub fn log_probs(device: &Device) {
+pub fn logprobs(device: &Device) {
     let few = over(|b| b.full_stage(7, SamplerKind::DEFAULT));
     for (case, id) in [
         (&CASES[0], 0u32),
@@ -214,14 +214,14 @@ pub fn log_probs(device: &Device) {
         (&CASES[2], 500),
         (&CASES[3], 149_999),
     ] {
-        let outcome = run_case(Op::LogProbs, case, device, &|name, bytes| match name {
+        let outcome = run_case(Op::Logprobs, case, device, &|name, bytes| match name {
             "x" => {
                 let x = logits(bytes.len() / size_of::<f32>());
                 bytes.copy_from_slice(bytemuck::cast_slice(&x));
             }
             "samplers" => {
                 let sampler = Sampler {
-                    log_probs: 1,
+                    logprobs: 1,
                     ..SAMPLER_OFF
                 };
                 bytes.copy_from_slice(bytemuck::bytes_of(&sampler));
@@ -233,7 +233,7 @@ pub fn log_probs(device: &Device) {
         let (p, _) = probabilities(&x);
         let mut order: Vec<usize> = (0..x.len()).filter(|i| !x[*i].is_nan()).collect();
         order.sort_by(|a, b| x[*b].total_cmp(&x[*a]).then(a.cmp(b)));
-        let actual = results_as::<LogProbs>(&outcome, "log_probs")[0];
+        let actual = results_as::<Logprobs>(&outcome, "logprobs")[0];
         let what = format!("{} logits on {}", x.len(), device.name);
         let close = |actual: f32, i: usize| {
             let expected = p[i].ln();
@@ -244,12 +244,12 @@ pub fn log_probs(device: &Device) {
             );
         };
         assert_eq!(actual.token, id, "{what}");
-        close(actual.log_prob, id as usize);
+        close(actual.logprob, id as usize);
         let count = order.len().min(actual.tokens.len());
         assert_eq!(actual.count as usize, count, "{what}");
         for (at, i) in order.into_iter().enumerate().take(count) {
             assert_eq!(actual.tokens[at] as usize, i, "{what}: {at}");
-            close(actual.log_probs[at], i);
+            close(actual.logprobs[at], i);
         }
     }
 }
@@ -384,10 +384,10 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
         1 => (plain, SamplingStage::Sampled),
         2 => {
             let penalized = Sampler {
-                repeat_penalty: 1.3,
+                repetition_penalty: 1.3,
                 frequency_penalty: 0.2,
                 presence_penalty: -0.1,
-                repeat_last: 20,
+                repeat_last_n: 20,
                 ..plain
             };
             (penalized, SamplingStage::Sampled)
@@ -406,7 +406,7 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
                 mirostat_tau: 3.0,
                 mirostat_mu: 6.0,
                 bias_count: 30,
-                log_probs: 1,
+                logprobs: 1,
                 ..plain
             };
             (mirostat, SamplingStage::Full)
@@ -415,7 +415,7 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
             let dry = Sampler {
                 dry_multiplier: 2.0,
                 dry_allowed: 1,
-                dry_last: CONTEXT,
+                dry_penalty_last_n: CONTEXT,
                 dynatemp_range: 0.7,
                 ..plain
             };

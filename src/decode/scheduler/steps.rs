@@ -8,7 +8,7 @@ use crate::decode::grammar_state::MaskWorker;
 use crate::decode::outputs::Finish;
 use crate::decode::request::Request;
 use crate::decode::rows::Submission;
-use crate::decode::sampling_request::{LogProbsMode, SamplingRequest};
+use crate::decode::sampling_request::{LogprobsMode, SamplingRequest};
 use crate::error::Result;
 use crate::exec::state::{FULL, RUNNING, STOPPED};
 use crate::op::table::SamplingStage;
@@ -153,12 +153,12 @@ impl Scheduler {
                 .filter_map(|request| request.sampling.as_ref())
         };
         let stage = sampling_requests().map(|sampling| sampling.stage).max();
-        let log_probs = match batch
+        let logprobs = match batch
             .clone()
-            .any(|request| request.log_probs_mode() == LogProbsMode::On)
+            .any(|request| request.logprobs_mode() == LogprobsMode::On)
         {
-            true => LogProbsMode::On,
-            false => LogProbsMode::Off,
+            true => LogprobsMode::On,
+            false => LogprobsMode::Off,
         };
         let uses_grammar = sampling_requests().any(SamplingRequest::uses_grammar);
         let room = batch.clone().map(|request| {
@@ -171,8 +171,8 @@ impl Scheduler {
             .min()
             .unwrap_or(1);
         let max_burst = self.engine.max_burst();
-        let steps = match log_probs {
-            LogProbsMode::Off if self.is_prefill_idle() && !uses_grammar => {
+        let steps = match logprobs {
+            LogprobsMode::Off if self.is_prefill_idle() && !uses_grammar => {
                 preferred.min(max_burst).min(cooldown)
             }
             _ => 1,
@@ -180,7 +180,7 @@ impl Scheduler {
         Submission {
             stage: stage.unwrap_or(SamplingStage::Greedy),
             steps: steps.min(room),
-            log_probs,
+            logprobs,
         }
     }
 
@@ -346,10 +346,10 @@ impl Scheduler {
                 // A step computes the token before the sampled one.
                 request.computed += request.sequence.len() - before;
             }
-            let has_log_probs =
-                request.log_probs_mode() == LogProbsMode::On && request.sequence.len() > before;
-            let log_probs = sampled.log_probs(at).filter(|_| has_log_probs);
-            request.deliver(before, log_probs);
+            let has_logprobs =
+                request.logprobs_mode() == LogprobsMode::On && request.sequence.len() > before;
+            let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
+            request.deliver(before, logprobs);
             let context = self.engine.linked.facts.context as usize;
             match request.advance_grammar(done, context) {
                 Ok(done) => self.end_if_done(index, done),

@@ -10,7 +10,7 @@ use crate::load::weight::{Data, Weight};
 use crate::quant::Matrix;
 
 /// Storage types that the output projection can be requantized to, with almost no loss of quality.
-pub const HEAD_TYPES: [DType; 2] = [DType::Q8_0, DType::Q6K];
+pub const LM_HEAD_TYPES: [DType; 2] = [DType::Q8_0, DType::Q6K];
 
 /// Encodes a matrix as type `to` with `thread_count` threads (0: every core).
 ///

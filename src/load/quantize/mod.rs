@@ -10,6 +10,6 @@ mod source_tensor;
 
 pub use export::{ExportOptions, export};
 pub use gguf::{ConversionReport, QuantizeOptions, TensorReport, quantize};
-pub use head::HEAD_TYPES;
+pub use head::LM_HEAD_TYPES;
 pub(super) use head::encode_head;
 pub use mix::{QUANT_MIXES, QuantMix};

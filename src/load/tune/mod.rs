@@ -103,7 +103,7 @@ pub fn tune(
         bail!(Unsupported, "tuning requires a GPU, got {profile}{why}");
     }
     let untuned = LoadOptions {
-        tuning_folder: None,
+        tuning_path: None,
         ..options.clone()
     };
     let mut build = inspect::prepare(source, &untuned, profile)?;

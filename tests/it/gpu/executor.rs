@@ -103,7 +103,7 @@ fn ranges_over_the_cache_limit_are_recorded_again() {
 #[test]
 fn pipeline_cache_files_are_reused() {
     let scratch = Folder::new("kernels");
-    let options = software().pipeline_cache_folder(scratch.0.join("cache"));
+    let options = software().pipeline_cache_path(scratch.0.join("cache"));
     let files = || {
         let folder = std::fs::read_dir(scratch.0.join("cache"))
             .into_iter()
@@ -379,7 +379,7 @@ fn custom_shaders_override_built_in_ones() {
     let source = include_str!("../../../shaders/glu.wgsl");
     let open = |text: String| {
         std::fs::write(folder.join("glu.wgsl"), text).unwrap();
-        let options = software().shader_folder(folder.clone());
+        let options = software().shader_path(folder.clone());
         gpu::open(&options).unwrap().expect("an adapter")
     };
     let device = open(source.replace("* up[at]", "+ up[at]"));

@@ -18,7 +18,7 @@ fn load(options: &LoadOptions) -> (Model, Device) {
     let source = Source::Path(golden("arch/llama_bias/model.gguf"));
     let options = options
         .clone()
-        .context(128)
+        .max_context(128)
         .sequences(3)
         .chunk_tokens(16)
         .embeddings(true);
@@ -33,7 +33,7 @@ fn prefilled(model: Model) -> Session {
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT)
         .unwrap();
-    session.prefill(&prompt, &mut |_, _| {}).unwrap();
+    session.prefill(&prompt).unwrap();
     session
 }
 
@@ -66,10 +66,10 @@ fn all_lost(session: &mut Session) {
     assert_eq!(session.tokens().len(), known, "no token was added");
     lost(session.logits(&mut vec![0.0; vocab]));
     lost(session.logits_all(&mut vec![0.0; known * vocab]));
-    lost(session.prefill(&[5, 6], &mut |_, _| {}));
+    lost(session.prefill(&[5, 6]));
     lost(session.force(7));
     session.reset();
-    lost(session.prefill(&[5, 6], &mut |_, _| {}));
+    lost(session.prefill(&[5, 6]));
     session.reset();
     let mut row = vec![0.0; session.facts().dim as usize];
     lost(session.embed(&["once"], &mean(), &mut row, &mut |_, _| {}));
@@ -115,7 +115,7 @@ fn device_loss_is_reported_in_any_thread_order() {
         for round in 0..20 {
             let (model, gpu) = load(&options);
             let mut session = prefilled(model);
-            let generate = greedy(80).burst(1 + 3 * (round % 2)).ignore_stops(true);
+            let generate = greedy(80).burst(1 + 3 * (round % 2)).ignore_eos(true);
             lose_at_second_token(&mut session, &gpu, &generate);
         }
     }
@@ -126,7 +126,7 @@ fn device_loss_by_another_thread_ends_a_generation() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = prefilled(model);
-        let endless = greedy(0).overflow(tabla::Overflow::Shift { keep: 4 });
+        let endless = greedy(0).overflow(tabla::Overflow::Shift { n_keep: 4 });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
@@ -143,7 +143,7 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
     for options in replays() {
         let (model, gpu) = load(&options);
         let mut session = Session::new(model);
-        lost(session.prefill(&[5; 128], &mut |_, _| gpu.destroy()));
+        lost(session.prefill_with(&[5; 128], |_, _| gpu.destroy()));
 
         let (model, gpu) = load(&options);
         let mut session = Session::new(model);
@@ -154,7 +154,7 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
         let (model, gpu) = load(&options);
         let session = || {
             let mut session = Session::new(model.clone());
-            session.prefill(&[5, 6, 7], &mut |_, _| {}).unwrap();
+            session.prefill(&[5, 6, 7]).unwrap();
             session
         };
         let mut sessions = [session(), session(), session()];

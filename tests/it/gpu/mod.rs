@@ -36,7 +36,7 @@ use forward::{
     wide_grid,
 };
 use samplers::{
-    bias, dry, dynamic_temper, log_probs, mask, mirostat, mirostat_mu, odd_logits, orders,
+    bias, dry, dynamic_temper, logprobs, mask, mirostat, mirostat_mu, odd_logits, orders,
     penalties, tails, top_n_sigma, typical, xtc,
 };
 use sampling::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
@@ -94,7 +94,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("dynamic_temper", dynamic_temper),
     ("mirostat", mirostat),
     ("mirostat_mu", mirostat_mu),
-    ("log_probs", log_probs),
+    ("logprobs", logprobs),
     ("sampling stages", tails),
     ("sampler orders", orders),
     ("top_k", top_k),

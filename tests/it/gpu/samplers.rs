@@ -56,8 +56,8 @@ pub(super) fn mirostat_mu(device: &Device) -> f64 {
     check_all(device, samplers::mirostat_mu)
 }
 
-pub(super) fn log_probs(device: &Device) -> f64 {
-    check_all(device, samplers::log_probs)
+pub(super) fn logprobs(device: &Device) -> f64 {
+    check_all(device, samplers::logprobs)
 }
 
 pub(super) fn tails(device: &Device) -> f64 {

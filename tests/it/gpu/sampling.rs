@@ -143,8 +143,8 @@ pub(super) fn rows(device: &Device) -> f64 {
         top_k: [0, 40, 200][sequence as usize % 3],
         top_p: [1.0, 0.9][sequence as usize % 2],
         min_p: [0.0, 0.02][sequence as usize / 2 % 2],
-        repeat_penalty: 1.0 + sequence as f32 / 8.0,
-        repeat_last: 10 * sequence,
+        repetition_penalty: 1.0 + sequence as f32 / 8.0,
+        repeat_last_n: 10 * sequence,
         ..SAMPLER_OFF
     };
     let row = |t: u32| Row {
@@ -240,8 +240,8 @@ pub(super) fn penalize(device: &Device) -> f64 {
         let bytes = bytemuck::cast_slice(&history);
         fixture.executor.write(BufferId::History, 0, bytes).unwrap();
         let sampler = Sampler {
-            repeat_penalty: 1.3,
-            repeat_last: last,
+            repetition_penalty: 1.3,
+            repeat_last_n: last,
             ..SAMPLER_OFF
         };
         fixture.sampler(0, &sampler);

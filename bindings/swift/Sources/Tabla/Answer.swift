@@ -11,27 +11,27 @@ public struct Piece: Sendable {
     public let text: String
     /// Reason why the answer ended, in its last piece, which has no text.
     public let finish: Finish?
-    /// Log-probability of the token (natural logarithm), if `GenerateOptions.logProbs` requests it.
-    public let logProb: Float?
+    /// Log-probability of the token (natural logarithm), if `GenerateOptions.logprobs` requests it.
+    public let logprob: Float?
     /// Log-probabilities of the likeliest tokens at this position, in descending order.
-    public let topLogProbs: [LogProb]
+    public let topLogprobs: [Logprob]
 
     init(_ c: TablaPiece) {
         token = c.token == TABLA_NO_TOKEN ? nil : c.token
         text = String(UnsafeBufferPointer(start: c.text, count: c.text_bytes))
         finish = c.finish == TABLA_FINISH_NONE ? nil : Finish(rawValue: c.finish)
-        logProb = c.log_prob.isNaN ? nil : c.log_prob
-        topLogProbs = UnsafeBufferPointer(start: c.top_log_probs, count: c.top_log_probs_count).map {
-            LogProb(token: $0.token, logProb: $0.log_prob)
+        logprob = c.logprob.isNaN ? nil : c.logprob
+        topLogprobs = UnsafeBufferPointer(start: c.top_logprobs, count: c.top_logprobs_count).map {
+            Logprob(token: $0.token, logprob: $0.logprob)
         }
     }
 }
 
 /// Log-probability of a token, before logit biases and samplers.
-public struct LogProb: Sendable {
+public struct Logprob: Sendable {
     public let token: UInt32
     /// Natural logarithm of the probability.
-    public let logProb: Float
+    public let logprob: Float
 }
 
 /// Reason why an answer ended.

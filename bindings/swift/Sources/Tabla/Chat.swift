@@ -12,7 +12,7 @@ public struct ChatOptions: Sendable {
     /// JSON array of documents.
     public var documents: String?
     /// JSON object of additional template variables, for example `{"enable_thinking": false}`.
-    public var variables: String?
+    public var chatTemplateKwargs: String?
     /// Append the start of the assistant's answer.
     public var generationPrompt = true
 
@@ -23,11 +23,11 @@ public struct ChatOptions: Sendable {
         var c = TablaChatOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
         c.no_generation_prompt = generationPrompt ? 0 : 1
-        return try withCStrings([template, tools, documents, variables]) { texts in
+        return try withCStrings([template, tools, documents, chatTemplateKwargs]) { texts in
             c.chat_template = texts[0]
             c.tools = texts[1]
             c.documents = texts[2]
-            c.variables = texts[3]
+            c.chat_template_kwargs = texts[3]
             return try body(&c)
         }
     }

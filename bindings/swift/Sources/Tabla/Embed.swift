@@ -15,7 +15,7 @@ public struct EmbedOptions: Sendable {
     public var truncate = false
     /// Name of the model's prompt to prepend to every text, `""` for none; nil: the model's
     /// default.
-    public var prompt: String?
+    public var promptName: String?
 
     public init() {}
 
@@ -41,8 +41,8 @@ public struct EmbedOptions: Sendable {
         c.dimensions = dimensions
         c.normalize = normalize.map { $0 ? 1 : -1 } ?? 0
         c.truncate = truncate ? 1 : 0
-        return try withCString(prompt) {
-            c.prompt = $0
+        return try withCString(promptName) {
+            c.prompt_name = $0
             return try body(&c)
         }
     }

@@ -35,13 +35,13 @@ public struct GenerateOptions: @unchecked Sendable {
     public var topNSigma: Float { get { c.top_n_sigma } set { c.top_n_sigma = newValue } }
     /// Seed of the random numbers; the same seed gives the same tokens.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
-    /// Penalty of tokens among the last `repeatLast`; 1: off.
-    public var repeatPenalty: Float { get { c.repeat_penalty } set { c.repeat_penalty = newValue } }
+    /// Penalty of tokens among the last `repeatLastN`; 1: off.
+    public var repetitionPenalty: Float { get { c.repetition_penalty } set { c.repetition_penalty = newValue } }
     /// Number of recent tokens that the penalties apply to, at most 1024.
-    public var repeatLast: UInt32 { get { c.repeat_last } set { c.repeat_last = newValue } }
-    /// Amount subtracted from the logit of a token for each occurrence among the last `repeatLast`.
+    public var repeatLastN: UInt32 { get { c.repeat_last_n } set { c.repeat_last_n = newValue } }
+    /// Amount subtracted from the logit of a token for each occurrence among the last `repeatLastN`.
     public var frequencyPenalty: Float { get { c.frequency_penalty } set { c.frequency_penalty = newValue } }
-    /// Amount subtracted once from the logit of a token that occurs among the last `repeatLast`.
+    /// Amount subtracted once from the logit of a token that occurs among the last `repeatLastN`.
     public var presencePenalty: Float { get { c.presence_penalty } set { c.presence_penalty = newValue } }
     /// Maximum change of the temperature with the entropy, in both directions; 0: off.
     public var dynatempRange: Float { get { c.dynatemp_range } set { c.dynatemp_range = newValue } }
@@ -59,9 +59,9 @@ public struct GenerateOptions: @unchecked Sendable {
     /// Length of the longest repetition without a DRY penalty, in tokens.
     public var dryAllowedLength: UInt32 { get { c.dry_allowed_length } set { c.dry_allowed_length = newValue } }
     /// Number of recent tokens that DRY searches for repetitions.
-    public var dryLast: UInt32 { get { c.dry_last } set { c.dry_last = newValue } }
+    public var dryPenaltyLastN: UInt32 { get { c.dry_penalty_last_n } set { c.dry_penalty_last_n = newValue } }
     /// Strings that end a repetition for DRY; nil: line break, `:`, `"` and `*`.
-    public var dryBreakers: [String]?
+    public var drySequenceBreakers: [String]?
     /// Target surprise of a token in bits (Mirostat 2); 0: off.
     public var mirostatTau: Float { get { c.mirostat_tau } set { c.mirostat_tau = newValue } }
     /// Learning rate of Mirostat.
@@ -70,20 +70,20 @@ public struct GenerateOptions: @unchecked Sendable {
     public var logitBias: [UInt32: Float] = [:]
     /// Number of likeliest tokens in each `Piece`, at most 20; 0: only the log-probability of its
     /// token; less than 0: none.
-    public var logProbs: Int32 { get { c.log_probs } set { c.log_probs = newValue } }
+    public var logprobs: Int32 { get { c.logprobs } set { c.logprobs = newValue } }
     /// Stop strings, which end the answer: at most 64, of at most 1024 bytes each. They are not
     /// part of the text.
     public var stop: [String] = []
     /// Additional stop tokens, at most 32 together with the model's own.
-    public var stopTokens: [UInt32] = []
+    public var stopTokenIDs: [UInt32] = []
     /// Do not end the answer at a stop token.
-    public var ignoreStops: Bool { get { c.ignore_stops != 0 } set { c.ignore_stops = newValue ? 1 : 0 } }
+    public var ignoreEOS: Bool { get { c.ignore_eos != 0 } set { c.ignore_eos = newValue ? 1 : 0 } }
     /// When the context is full, discard the older half of the sequence instead of ending the
     /// answer.
     public var contextShift: Bool { get { c.context_shift != 0 } set { c.context_shift = newValue ? 1 : 0 } }
     /// Number of tokens at the start of the sequence that a context shift keeps, at most half of
     /// the context.
-    public var keep: UInt32 { get { c.keep } set { c.keep = newValue } }
+    public var nKeep: UInt32 { get { c.n_keep } set { c.n_keep = newValue } }
     /// Number of tokens in one submission to the device; 0: adaptive.
     public var burst: UInt32 { get { c.burst } set { c.burst = newValue } }
     /// Speculative decoding. It changes the speed and not the tokens.
@@ -108,21 +108,21 @@ public struct GenerateOptions: @unchecked Sendable {
         case .lookup: c.speculate = TABLA_SPECULATE_LOOKUP
         case .draft(let model):
             c.speculate = TABLA_SPECULATE_DRAFT
-            c.draft = model.handle.pointer
+            c.draft_model = model.handle.pointer
         }
         c.grammar = grammar?.handle.pointer
-        let breakers = dryBreakers ?? []
+        let breakers = drySequenceBreakers ?? []
         let biases = logitBias.map { TablaLogitBias(token: $0.key, bias: $0.value) }
         return try withExtendedLifetime(self) {
             try withCStrings(stop + breakers) { texts in
-                try stopTokens.withUnsafeBufferPointer { tokens in
+                try stopTokenIDs.withUnsafeBufferPointer { tokens in
                     try biases.withUnsafeBufferPointer { biases in
                         (c.stop, c.stop_count) = (texts.baseAddress, stop.count)
-                        if dryBreakers != nil {
-                            c.dry_breakers = texts.baseAddress.map { $0 + stop.count }
-                            c.dry_breakers_count = breakers.count
+                        if drySequenceBreakers != nil {
+                            c.dry_sequence_breakers = texts.baseAddress.map { $0 + stop.count }
+                            c.dry_sequence_breakers_count = breakers.count
                         }
-                        (c.stop_tokens, c.stop_tokens_count) = (tokens.baseAddress, tokens.count)
+                        (c.stop_token_ids, c.stop_token_ids_count) = (tokens.baseAddress, tokens.count)
                         (c.logit_bias, c.logit_bias_count) = (biases.baseAddress, biases.count)
                         return try body(&c)
                     }

@@ -15,7 +15,7 @@ public struct LoadOptions: Sendable {
     /// Location of weights on a CPU.
     public var weights = Weights.auto
     /// Type of the output projection (lm_head).
-    public var headType = HeadType.asStored
+    public var lmHeadType = LmHeadType.asStored
     /// Type of the KV cache.
     public var cacheType = CacheType.byPrecision
     /// Enable embeddings for a model that generates text. Encoder models always support them.
@@ -27,7 +27,7 @@ public struct LoadOptions: Sendable {
     public var chunkTokens: UInt32 = 0
     /// Enable speculative decoding on a GPU: `GenerateOptions.speculation`. A CPU always supports
     /// it.
-    public var multiRowSteps = false
+    public var gpuSpeculation = false
     /// Additional KV cache memory for the prefix cache, in bytes; nil: no additional memory, only
     /// cache pages that active sequences do not use; 0: no prefix cache.
     public var prefixBytes: UInt64?
@@ -59,12 +59,12 @@ public struct LoadOptions: Sendable {
         c.threads = threads
         c.max_context = maxContext
         c.weights = weights.rawValue
-        c.head_type = headType.rawValue
+        c.lm_head_type = lmHeadType.rawValue
         c.cache_type = cacheType.rawValue
         c.embeddings = embeddings ? 1 : 0
         c.sequences = sequences
         c.chunk_tokens = chunkTokens
-        c.multi_row_steps = multiRowSteps ? 1 : 0
+        c.gpu_speculation = gpuSpeculation ? 1 : 0
         // In C, 0 is the default, and TABLA_PREFIX_NONE, the largest number, disables the prefix cache.
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
         c.gpu_baseline = gpuBaseline ? 1 : 0
@@ -113,13 +113,13 @@ public struct LoadOptions: Sendable {
         public static let packed = Weights(rawValue: TABLA_WEIGHTS_PACKED)
     }
 
-    public struct HeadType: RawRepresentable, Hashable, Sendable {
+    public struct LmHeadType: RawRepresentable, Hashable, Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        public static let asStored = HeadType(rawValue: TABLA_HEAD_AS_STORED)
-        public static let q8_0 = HeadType(rawValue: TABLA_HEAD_Q8_0)
-        public static let q6_K = HeadType(rawValue: TABLA_HEAD_Q6_K)
+        public static let asStored = LmHeadType(rawValue: TABLA_LM_HEAD_AS_STORED)
+        public static let q8_0 = LmHeadType(rawValue: TABLA_LM_HEAD_Q8_0)
+        public static let q6_K = LmHeadType(rawValue: TABLA_LM_HEAD_Q6_K)
     }
 
     public struct CacheType: RawRepresentable, Hashable, Sendable {

@@ -102,7 +102,7 @@ public final class Model: Sendable {
     }
 
     /// Returns the stop tokens, which end an answer.
-    public func stopTokens() throws -> [UInt32] {
+    public func stopTokenIDs() throws -> [UInt32] {
         try callForArray { tabla_model_stop_tokens(handle.pointer, $0, $1, $2) }
     }
 
@@ -180,7 +180,7 @@ public struct Facts: Sendable {
     /// Number of dimensions of an embedding; 0 if embeddings are not enabled.
     public var embeddingDim: Int { Int(c.embedding_dim) }
     /// Maximum length of a text to embed, in tokens.
-    public var embeddingLength: Int { Int(c.embedding_length) }
+    public var embeddingMaxTokens: Int { Int(c.embedding_max_tokens) }
     /// Whether the model is an encoder, which only computes embeddings.
     public var isEncoder: Bool { c.is_encoder != 0 }
 }

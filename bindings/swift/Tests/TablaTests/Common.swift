@@ -25,7 +25,7 @@ func greedy(_ maxTokens: UInt32) -> GenerateOptions {
 /// Options of an answer that does not end by itself.
 var endless: GenerateOptions {
     var options = GenerateOptions()
-    options.ignoreStops = true
+    options.ignoreEOS = true
     options.contextShift = true
     options.maxTokens = 0
     return options

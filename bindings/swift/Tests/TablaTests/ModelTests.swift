@@ -65,7 +65,7 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(try model.tokenize(""), [])
         let whole = try model.tokenize(text, addSpecial: true)
         XCTAssertEqual(whole, [try XCTUnwrap(model.facts.bosToken)] + tokens)
-        XCTAssertTrue(try model.stopTokens().contains(XCTUnwrap(model.facts.eosToken)))
+        XCTAssertTrue(try model.stopTokenIDs().contains(XCTUnwrap(model.facts.eosToken)))
         await assertFails(.argument, "vocabulary") { _ = try model.bytes(of: .max) }
     }
 

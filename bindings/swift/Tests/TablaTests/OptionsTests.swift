@@ -11,9 +11,9 @@ final class OptionsTests: XCTestCase {
         let options = GenerateOptions()
         XCTAssertEqual(options.temperature, 0.8)
         XCTAssertEqual(options.topK, 40)
-        XCTAssertEqual(options.logProbs, -1)
-        XCTAssertEqual(options.dryLast, .max)
-        XCTAssertFalse(options.ignoreStops)
+        XCTAssertEqual(options.logprobs, -1)
+        XCTAssertEqual(options.dryPenaltyLastN, .max)
+        XCTAssertFalse(options.ignoreEOS)
     }
 
     func testSameSeedGivesSameText() async throws {
@@ -53,32 +53,32 @@ final class OptionsTests: XCTestCase {
         XCTAssertFalse(plain.hasPrefix(banned))
 
         options = greedy(24)
-        options.stopTokens = [first]
+        options.stopTokenIDs = [first]
         let none = try await Session(model).generate(prompt, options: options)
         XCTAssertEqual(none, "")
 
-        options.stopTokens = []
+        options.stopTokenIDs = []
         options.dryMultiplier = 2
-        options.dryBreakers = []
+        options.drySequenceBreakers = []
         _ = try await Session(model).generate(prompt, options: options)
-        options.dryBreakers = ["a\0b"]
+        options.drySequenceBreakers = ["a\0b"]
         await assertFails(.argument, "NUL") { [options, prompt] in
             _ = try await Session(model).generate(prompt, options: options)
         }
     }
 
-    func testLogProbs() async throws {
+    func testLogprobs() async throws {
         let session = try Session(try await storyModel())
         var options = greedy(8)
-        options.logProbs = 3
+        options.logprobs = 3
         for try await piece in session.stream(prompt, options: options) where piece.finish == nil {
-            XCTAssertEqual(piece.topLogProbs.count, 3)
-            XCTAssertEqual(piece.topLogProbs.first?.token, piece.token)
-            XCTAssertEqual(piece.topLogProbs.first?.logProb, piece.logProb)
+            XCTAssertEqual(piece.topLogprobs.count, 3)
+            XCTAssertEqual(piece.topLogprobs.first?.token, piece.token)
+            XCTAssertEqual(piece.topLogprobs.first?.logprob, piece.logprob)
         }
         for try await piece in session.stream(options: greedy(2)) {
-            XCTAssertNil(piece.logProb)
-            XCTAssertTrue(piece.topLogProbs.isEmpty)
+            XCTAssertNil(piece.logprob)
+            XCTAssertTrue(piece.topLogprobs.isEmpty)
         }
     }
 
@@ -142,7 +142,7 @@ final class OptionsTests: XCTestCase {
         options.dimensions = 4
         let short = try await session.embed(["the sun"], options: options)
         XCTAssertEqual(short.map(\.count), [4])
-        options.prompt = "no such prompt"
+        options.promptName = "no such prompt"
         await assertFails(.argument, "no such prompt") { [options] in
             _ = try await session.embed(["the sun"], options: options)
         }

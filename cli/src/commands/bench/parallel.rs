@@ -76,7 +76,7 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
         let mut prompt = tokens(test.depth.max(1), vocab, first.into());
         prompt[0] = first % vocab;
         session.reset();
-        session.prefill(&prompt, &mut |_, _| {})?;
+        session.prefill(&prompt)?;
         // The sampled token is pending, so that one token is computed per generated token.
         session.step(&Sampling::GREEDY)?;
     }
@@ -87,7 +87,7 @@ fn measure(test: &Test, sessions: &mut [Session]) -> Result<(f64, u64), Failure>
     let options = GenerateOptions::default()
         .sampling(Sampling::GREEDY)
         .max_tokens(test.generate)
-        .ignore_stops(true);
+        .ignore_eos(true);
     let answers = sessions
         .iter_mut()
         .map(|session| session.generate(&options));

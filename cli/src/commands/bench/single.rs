@@ -179,7 +179,7 @@ impl Test {
         if context.is_empty() {
             return Ok(());
         }
-        session.prefill(&context[common..], &mut |_, _| {})?;
+        session.prefill(&context[common..])?;
         if self.generate > 0 {
             // The sampled token is pending, so that one token is computed per generated token.
             session.step(&Sampling::GREEDY)?;
@@ -197,14 +197,14 @@ impl Test {
             let tokens = tokens(self.prompt, vocab, seed);
             let start = Instant::now();
             // Includes the logits of the last token: prefill waits for the device.
-            session.prefill(&tokens, &mut |_, _| {})?;
+            session.prefill(&tokens)?;
             let seconds = start.elapsed().as_secs_f64();
             return Ok((seconds, None, session.computed_tokens()));
         }
         let generate = GenerateOptions::default()
             .sampling(Sampling::GREEDY)
             .max_tokens(self.generate)
-            .ignore_stops(true);
+            .ignore_eos(true);
         let stats = session.generate_with(&generate, |_| std::ops::ControlFlow::Continue(()))?;
         if stats.tokens != self.generate {
             let (generated, expected) = (stats.tokens, self.generate);

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         .device
         .options(args.context.tokens())?
         .samplers(args.sampling.samplers())
-        .steps(args.speculation.steps());
+        .gpu_speculation(args.speculation.on_gpu());
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
         loaded.print_notes(&source);
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if let Some(text) = &args.prompt {
         chat.messages.push_user(text);
         return match chat.respond()? {
-            Finish::Cancelled => Err(Failure::Interrupted),
+            Some(Finish::Cancelled) => Err(Failure::Interrupted),
             _ => Ok(()),
         };
     }
@@ -246,7 +246,7 @@ impl Chat<'_> {
 
     /// Generates a response to the last message. Tokens that the session has already computed for a
     /// common prefix are reused.
-    fn respond(&mut self) -> Result<Finish, Failure> {
+    fn respond(&mut self) -> Result<Option<Finish>, Failure> {
         // A cancellation that arrived after the previous response ended must not stop this one.
         self.session.clear_cancel();
         terminal::catch_interrupt(self.session.canceller())?;
@@ -255,10 +255,10 @@ impl Chat<'_> {
         let prompt = self.template.render(&conversation)?;
         let mut ids = self.template.encode(&conversation, model.tokenizer())?;
         let context = model.facts().context;
-        if let Overflow::Shift { keep } = self.generate.overflow {
+        if let Overflow::Shift { n_keep } = self.generate.overflow {
             // As in a context shift, a BOS token is kept.
             let starts_with_bos = ids.first().copied() == model.tokenizer().bos();
-            let keep = (keep as usize).max(usize::from(starts_with_bos));
+            let keep = (n_keep as usize).max(usize::from(starts_with_bos));
             shift(&mut ids, keep, context as usize);
         }
         check_length(&ids, context)?;

@@ -27,7 +27,7 @@ macro_rules! sampler_off {
             seed_lo: 0,
             seed_hi: 0,
             mirostat_mu: 0.0,
-            log_probs: 0,
+            logprobs: 0,
             masked: 0,
             bias_count: 0,
             stop_from: 0,

@@ -108,7 +108,7 @@ macro_rules! for_each_op {
             /// `y[t, i] = -inf` if bit `i` of the mask of the sequence is 0
             Mask = mask(masks: read, y: update, samplers: read, state: read);
             /// `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence` if `i` is among the
-            /// last `repeat_last` tokens of the history;
+            /// last `repeat_last_n` tokens of the history;
             /// `repeated(x) = x / repeat` if `x > 0`, otherwise `x repeat`
             Penalize = penalize(x: read, history: read, y: write, samplers: read, state: read);
             /// `y[t, i] = x[t, i] - multiplier base^(n(i) - allowed)` if `n(i) >= allowed`: `n(i)`
@@ -147,9 +147,9 @@ macro_rules! for_each_op {
             /// `mu[sequence[t]] -= eta (-log2(softmax(x[t, :])[ids[t]]) - tau)`; mu is stored in
             /// `samplers`
             MirostatMu = mirostat_mu(x: read, ids: read, samplers: update, state: read);
-            /// `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest,
+            /// `logprobs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest,
             /// ties by lowest id
-            LogProbs = log_probs(x: read, ids: read, log_probs: write, samplers: read, state: read);
+            Logprobs = logprobs(x: read, ids: read, logprobs: write, samplers: read, state: read);
             /// `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`;
             /// finished rows are moved after the active rows
             Advance = advance(ids: read, history: update, samplers: read, state: update);

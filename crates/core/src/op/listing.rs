@@ -268,7 +268,7 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::Biases => "biases".to_string(),
         BufferId::Masks => "masks".to_string(),
         BufferId::Breakers => "breakers".to_string(),
-        BufferId::LogProbs => "log_probs".to_string(),
+        BufferId::Logprobs => "logprobs".to_string(),
         BufferId::Logits => "logits".to_string(),
         BufferId::Scores => "scores".to_string(),
         BufferId::Hidden => "hidden".to_string(),

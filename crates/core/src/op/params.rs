@@ -14,15 +14,15 @@ pub struct Bias {
     pub token: u32,
     pub bias: f32,
 }
-/// `LogProbs` as declared in the shaders.
+/// `Logprobs` as declared in the shaders.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct LogProbs {
+pub struct Logprobs {
     pub token: u32,
-    pub log_prob: f32,
+    pub logprob: f32,
     pub count: u32,
     pub tokens: [u32; 20],
-    pub log_probs: [f32; 20],
+    pub logprobs: [f32; 20],
 }
 /// `Row` as declared in the shaders.
 #[repr(C)]
@@ -49,18 +49,18 @@ pub struct Sampler {
     pub min_p: f32,
     pub xtc_probability: f32,
     pub xtc_threshold: f32,
-    pub repeat_penalty: f32,
+    pub repetition_penalty: f32,
     pub frequency_penalty: f32,
     pub presence_penalty: f32,
-    pub repeat_last: u32,
+    pub repeat_last_n: u32,
     pub dry_multiplier: f32,
     pub dry_base: f32,
     pub dry_allowed: u32,
-    pub dry_last: u32,
+    pub dry_penalty_last_n: u32,
     pub mirostat_tau: f32,
     pub mirostat_eta: f32,
     pub mirostat_mu: f32,
-    pub log_probs: u32,
+    pub logprobs: u32,
     pub masked: u32,
     pub bias_count: u32,
     pub stop_from: u32,
@@ -495,8 +495,8 @@ pub struct Params {
     pub eps: f32,
 }
 }
-/// Parameters of `log_probs`.
-pub mod log_probs {
+/// Parameters of `logprobs`.
+pub mod logprobs {
     use bytemuck::{Pod, Zeroable};
 /// `Params` as declared in the shaders.
 #[repr(C)]
@@ -813,7 +813,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::LastRow, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::LayerNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::LayerNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
-    Kernels { op: Op::LogProbs, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::Logprobs, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Mask, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::MinP, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::MinP, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -882,7 +882,7 @@ pub fn bytes(op: Op) -> usize {
         Op::Gumbel => size_of::<gumbel::Params>(),
         Op::LastRow => size_of::<last_row::Params>(),
         Op::LayerNorm => size_of::<layer_norm::Params>(),
-        Op::LogProbs => size_of::<log_probs::Params>(),
+        Op::Logprobs => size_of::<logprobs::Params>(),
         Op::Mask => size_of::<mask::Params>(),
         Op::MinP => size_of::<min_p::Params>(),
         Op::Mirostat => size_of::<mirostat::Params>(),

@@ -21,14 +21,14 @@ macro_rules! for_each_sampling_parameter {
         $each! {
             /// Divisor of positive logits of recent tokens, factor of negative ones; 1: off (CTRL,
             /// arXiv 1909.05858).
-            repeat_penalty: f32 { off: 1.0, default: 1.0, range: [0.01, 100.0], role: Logits, stage: Sampled, option: "repeat-penalty", sampler: repeat_penalty }
+            repetition_penalty: f32 { off: 1.0, default: 1.0, range: [0.01, 100.0], role: Logits, stage: Sampled, option: "repeat-penalty", sampler: repetition_penalty }
             /// Amount subtracted from the logit of a recent token for each of its occurrences; 0: off.
             frequency_penalty: f32 { off: 0.0, default: 0.0, range: [-100.0, 100.0], role: Logits, stage: Sampled, option: "frequency-penalty", sampler: frequency_penalty }
             /// Amount subtracted once from the logit of a recent token; 0: off.
             presence_penalty: f32 { off: 0.0, default: 0.0, range: [-100.0, 100.0], role: Logits, stage: Sampled, option: "presence-penalty", sampler: presence_penalty }
             /// Number of recent tokens that these penalties apply to, at most
-            /// [`Sampling::REPEAT_LAST_MAX`].
-            repeat_last: u32 { off: 0, default: 64, range: [0, $crate::op::sampling::REPEAT_LAST_MAX], role: Detail, stage: Greedy, option: "repeat-last-n", sampler: repeat_last }
+            /// [`Sampling::REPEAT_LAST_N_MAX`].
+            repeat_last_n: u32 { off: 0, default: 64, range: [0, $crate::op::sampling::REPEAT_LAST_N_MAX], role: Detail, stage: Greedy, option: "repeat-last-n", sampler: repeat_last_n }
             /// Amount subtracted from the logit of a token that continues a repetition, times
             /// [`Sampling::dry_base`] for each token over [`Sampling::dry_allowed_length`]; 0: off
             /// (DRY, by p-e-w).
@@ -39,7 +39,7 @@ macro_rules! for_each_sampling_parameter {
             dry_allowed_length: u32 { off: 2, default: 2, range: [0, u32::MAX], role: Detail, stage: Greedy, option: "dry-allowed-length", sampler: dry_allowed }
             /// Number of recent tokens that DRY searches for repetitions; a number over the context
             /// length is the whole context.
-            dry_last: u32 { off: u32::MAX, default: u32::MAX, range: [0, u32::MAX], role: Detail, stage: Greedy, option: "dry-penalty-last-n", sampler: dry_last }
+            dry_penalty_last_n: u32 { off: u32::MAX, default: u32::MAX, range: [0, u32::MAX], role: Detail, stage: Greedy, option: "dry-penalty-last-n", sampler: dry_penalty_last_n }
             /// Distance from the largest logit at which tokens are removed, in standard deviations;
             /// 0: off (top-n-sigma, arXiv 2411.07641).
             top_n_sigma: f32 { off: 0.0, default: 0.0, range: [0.0, 100.0], role: Filter, stage: Full, option: "top-n-sigma", sampler: top_n_sigma }
@@ -77,8 +77,8 @@ macro_rules! for_each_sampling_parameter {
 
 pub use for_each_sampling_parameter;
 
-/// Maximum of `repeat_last`, in tokens.
-pub const REPEAT_LAST_MAX: u32 = 1024;
+/// Maximum of `repeat_last_n`, in tokens.
+pub const REPEAT_LAST_N_MAX: u32 = 1024;
 
 /// Role of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

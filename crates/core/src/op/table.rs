@@ -75,7 +75,7 @@ pub enum BufferId {
     /// Tokens that the grammar of each sequence allows: one bit per token.
     Masks,
     /// Log-probabilities of tokens, per sequence.
-    LogProbs,
+    Logprobs,
     /// Logits of the row that the next token is sampled from.
     Logits,
     /// Logits of all rows of a table with several rows.

@@ -37,7 +37,7 @@ impl Kernel for Dry {
                 continue;
             }
             let known = context.min((row.position as usize).saturating_add(1));
-            let seen = known.min(sampler.dry_last as usize);
+            let seen = known.min(sampler.dry_penalty_last_n as usize);
             let seen = &history[sequence * context..][known - seen..known];
             let breakers = &breakers[sequence * words..][..words];
             let rate = math::ln(sampler.dry_base);

@@ -37,7 +37,7 @@ mod group_by_expert;
 mod grouped_gemm;
 mod gumbel;
 mod launch;
-mod log_probs;
+mod logprobs;
 mod mask;
 mod matmul;
 mod matmul_output;
@@ -65,7 +65,7 @@ pub(super) mod internals {
     pub use super::experts::sort as sort_by_expert;
     pub use super::filter::{BINS, by_size};
     pub use super::filters::{sigma, threshold};
-    pub use super::log_probs::log_probs;
+    pub use super::logprobs::logprobs;
     pub use super::quantize::quantize_block;
     pub use super::route::largest;
     pub use super::softmax::Softmax;
@@ -130,7 +130,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Gumbel => gumbel::link(request),
         Op::Argmax => argmax::link(request),
         Op::MirostatMu => mirostat_mu::link(request),
-        Op::LogProbs => log_probs::link(request),
+        Op::Logprobs => logprobs::link(request),
         Op::Advance => advance::link(request),
     })
 }

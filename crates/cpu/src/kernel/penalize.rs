@@ -10,7 +10,7 @@ use tabla_core::op::params::penalize::Params;
 use tabla_core::op::sampling;
 
 /// Maximum number of history tokens considered.
-const REPEAT_LAST_MAX: usize = sampling::REPEAT_LAST_MAX as usize;
+const REPEAT_LAST_N_MAX: usize = sampling::REPEAT_LAST_N_MAX as usize;
 
 /// Logits per unit.
 const SEGMENT: usize = 1024;
@@ -41,7 +41,9 @@ impl Kernel for Penalize {
             y.copy_from_slice(x);
             let history = &history[row.sequence as usize * context..][..context];
             let known = context.min((row.position as usize).saturating_add(1));
-            let last = known.min(REPEAT_LAST_MAX).min(sampler.repeat_last as usize);
+            let last = known
+                .min(REPEAT_LAST_N_MAX)
+                .min(sampler.repeat_last_n as usize);
             let recent = &history[known - last..known];
             for token in recent {
                 let Some(i) = (*token as usize).checked_sub(start) else {
@@ -61,7 +63,7 @@ impl Kernel for Penalize {
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "a count of the last few tokens")]
 fn penalized(sampler: &Sampler, x: f32, count: usize) -> f32 {
-    let repeat = sampler.repeat_penalty;
+    let repeat = sampler.repetition_penalty;
     let repeated = if x > 0.0 { x / repeat } else { x * repeat };
     repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
 }

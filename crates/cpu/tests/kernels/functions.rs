@@ -1,9 +1,9 @@
 //! Functions inside kernels, on inputs computed by hand.
 
 use tabla_core::exec::state::{FULL, SAMPLER_OFF, STOPPED};
-use tabla_core::op::params::{LogProbs, Row, Sampler, State};
+use tabla_core::op::params::{Logprobs, Row, Sampler, State};
 use tabla_cpu::internals::{
-    BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, log_probs,
+    BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, logprobs,
     quantize_block, repetitions, sigma, sort_by_expert, threshold,
 };
 
@@ -140,22 +140,22 @@ fn sorts_pairs_by_expert() {
     assert_eq!(order, [1, 5, 0, 3, 2, 4]);
 }
 
-fn found(x: &[f32], id: u32) -> LogProbs {
-    log_probs(x, id, &mut vec![0.0; x.len()])
+fn found(x: &[f32], id: u32) -> Logprobs {
+    logprobs(x, id, &mut vec![0.0; x.len()])
 }
 
 #[test]
-fn log_probs_are_sorted_with_lowest_id_first_on_ties() {
+fn logprobs_are_sorted_with_lowest_id_first_on_ties() {
     let third = -(3f32.ln());
     let few = found(&[5.0, f32::NAN, 5.0, f32::NEG_INFINITY, 5.0], 2);
     assert_eq!((few.token, few.count), (2, 4));
     assert_eq!(few.tokens[..4], [0, 2, 4, 3]);
-    assert!((few.log_prob - third).abs() < 1e-6);
-    assert!((few.log_probs[2] - third).abs() < 1e-6);
-    assert_eq!(few.log_probs[3], f32::NEG_INFINITY);
+    assert!((few.logprob - third).abs() < 1e-6);
+    assert!((few.logprobs[2] - third).abs() < 1e-6);
+    assert_eq!(few.logprobs[3], f32::NEG_INFINITY);
 
     let one = found(&[-7.0], 0);
-    assert_eq!((one.count, one.tokens[0], one.log_prob), (1, 0, 0.0));
+    assert_eq!((one.count, one.tokens[0], one.logprob), (1, 0, 0.0));
 
     let many: Vec<f32> = (0..1000u16).map(|i| f32::from(i % 100)).collect();
     let many = found(&many, 0);

@@ -4,7 +4,7 @@ use crate::cpu;
 use tabla_core::device::Precision;
 use tabla_cpu::Level;
 use tabla_testkit::rig::Device;
-use tabla_testkit::samplers::{log_probs, mirostat_mu, odd_logits, orders, stages};
+use tabla_testkit::samplers::{logprobs, mirostat_mu, odd_logits, orders, stages};
 
 fn cpus() -> Vec<Device> {
     let levels = Level::available().into_iter();
@@ -17,10 +17,10 @@ fn filters_match_definitions_on_odd_logits() {
 }
 
 #[test]
-fn device_updates_mirostat_and_log_probs() {
+fn device_updates_mirostat_and_logprobs() {
     for device in cpus() {
         mirostat_mu(&device);
-        log_probs(&device);
+        logprobs(&device);
     }
 }
 

@@ -65,7 +65,7 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::Gumbel => samplers::GUMBEL,
         Op::Argmax => ends::ARGMAX,
         Op::MirostatMu => samplers::MIROSTAT_MU,
-        Op::LogProbs => samplers::LOG_PROBS,
+        Op::Logprobs => samplers::LOGPROBS,
         Op::Advance => ends::ADVANCE,
     }
 }

@@ -87,7 +87,7 @@ macro_rules! penalize_case {
             logits: LogitRows::All,
             emit: |b| b.sampled_stage($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
-                s.repeat_last = $last;
+                s.repeat_last_n = $last;
                 let set: fn(&mut Sampler) = $sampler;
                 set(s);
             },
@@ -99,17 +99,17 @@ macro_rules! penalize_case {
 /// Off, less than the history, more, more than the limit, by count, all at once, rows; histories
 /// have repeated tokens.
 pub(super) const PENALIZE: &[Case] = &[
-    penalize_case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repeat_penalty = 1.5),
+    penalize_case!("one", 1, 1/1 at 0 of 1, 8, |s| s.repetition_penalty = 1.5),
     penalize_case!("off", 37, 1/1 at 5 of 8, 0, |_| {}),
-    penalize_case!("the last three", 37, 1/1 at 6 of 16, 3, |s| s.repeat_penalty = 1.3),
-    penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repeat_penalty = 1.3),
-    penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repeat_penalty = 1.1),
+    penalize_case!("the last three", 37, 1/1 at 6 of 16, 3, |s| s.repetition_penalty = 1.3),
+    penalize_case!("longer than the history", 131, 1/1 at 6 of 16, 100, |s| s.repetition_penalty = 1.3),
+    penalize_case!("longer than the limit", 5003, 1/1 at 1500 of 2048, 2000, |s| s.repetition_penalty = 1.1),
     penalize_case!("by count", 131, 1/1 at 90 of 128, 64, |s| s.frequency_penalty = 0.25),
     penalize_case!("presence penalty", 131, 1/1 at 90 of 128, 64, |s| s.presence_penalty = -0.5),
     penalize_case!("all at once", 1031, 1/1 at 90 of 128, 80, |s| {
-        (s.repeat_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
+        (s.repetition_penalty, s.frequency_penalty, s.presence_penalty) = (0.8, -0.1, 0.7);
     }),
-    penalize_case!("rows", 131, 5/4 at 6 of 16, 5, |s| (s.repeat_penalty, s.frequency_penalty) = (1.3, 0.1)),
+    penalize_case!("rows", 131, 5/4 at 6 of 16, 5, |s| (s.repetition_penalty, s.frequency_penalty) = (1.3, 0.1)),
 ];
 
 macro_rules! dry_case {
@@ -126,7 +126,7 @@ macro_rules! dry_case {
             emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
             sampler: |s| {
                 (s.dry_multiplier, s.dry_base) = ($multiplier, $base);
-                (s.dry_allowed, s.dry_last) = ($allowed, $last);
+                (s.dry_allowed, s.dry_penalty_last_n) = ($allowed, $last);
             },
             ..PLAIN
         }
@@ -320,8 +320,8 @@ pub(super) const MIROSTAT_MU: &[Case] = &[
     mirostat_mu_case!("rows", 5 / 4, 3.0),
 ];
 
-macro_rules! log_probs_case {
-    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $log_probs:literal) => {
+macro_rules! logprobs_case {
+    ($name:literal, $vocab:literal, $tokens:literal/$live:literal, $logprobs:literal) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -329,16 +329,16 @@ macro_rules! log_probs_case {
             sequence: 1,
             logits: LogitRows::All,
             emit: |b| b.full_stage($vocab, SamplerKind::DEFAULT),
-            sampler: |s| s.log_probs = $log_probs,
+            sampler: |s| s.logprobs = $logprobs,
             ..PLAIN
         }
     };
 }
 
 /// Off, fewer tokens than entries, many, rows; random ids are below 50.
-pub(super) const LOG_PROBS: &[Case] = &[
-    log_probs_case!("off", 101, 1 / 1, 0),
-    log_probs_case!("vocabulary of 50", 50, 1 / 1, 1),
-    log_probs_case!("many", 5003, 1 / 1, 1),
-    log_probs_case!("rows", 131, 5 / 4, 1),
+pub(super) const LOGPROBS: &[Case] = &[
+    logprobs_case!("off", 101, 1 / 1, 0),
+    logprobs_case!("vocabulary of 50", 50, 1 / 1, 1),
+    logprobs_case!("many", 5003, 1 / 1, 1),
+    logprobs_case!("rows", 131, 5 / 4, 1),
 ];

@@ -75,7 +75,7 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::SelfAttention => vec![("y", self_attention(o, live))],
         Op::Argmax => vec![("ids", argmax(o, live))],
         Op::Advance => vec![("history", advance(o, live))],
-        Op::Gumbel | Op::MirostatMu | Op::LogProbs => Vec::new(),
+        Op::Gumbel | Op::MirostatMu | Op::Logprobs => Vec::new(),
     }
 }
 

@@ -25,10 +25,10 @@ pub(super) fn penalize(o: &Outcome, live: usize) -> Vec<f32> {
         let (row, sampler) = rows_and_samplers[t];
         let history = &history[row.sequence as usize * context..][..context];
         let known = context.min(row.position as usize + 1);
-        let last = known.min(1024).min(sampler.repeat_last as usize);
+        let last = known.min(1024).min(sampler.repeat_last_n as usize);
         let penalised = &history[known - last..known];
         let count = penalised.iter().filter(|token| **token == i as u32).count();
-        let (x, penalty) = (wide(x[t * vocab + i]), wide(sampler.repeat_penalty));
+        let (x, penalty) = (wide(x[t * vocab + i]), wide(sampler.repetition_penalty));
         let taken = count as f64 * wide(sampler.frequency_penalty) + wide(sampler.presence_penalty);
         match count > 0 {
             true if x > 0.0 => x / penalty - taken,
@@ -124,7 +124,9 @@ pub(super) fn dry(o: &Outcome, live: usize) -> Vec<f32> {
     let longest = |row: &Row, sampler: &Sampler| {
         let sequence = row.sequence as usize;
         let text = &history[sequence * context..][..row.position as usize + 1];
-        let text = &text[text.len().saturating_sub(sampler.dry_last as usize)..];
+        let text = &text[text
+            .len()
+            .saturating_sub(sampler.dry_penalty_last_n as usize)..];
         let mut longest: HashMap<usize, usize> = HashMap::new();
         for next in 1..text.len() {
             let same = (0..next).take_while(|k| {

@@ -137,12 +137,12 @@ impl Builder<'_> {
             tokens: logits.tokens,
             vocab,
         };
-        let (samplers, log_probs) = (self.samplers(), self.log_probs());
+        let (samplers, logprobs) = (self.samplers(), self.logprobs());
         let work = [1, logits.tokens];
         let slots = [filtered.slot, ids, samplers, self.state];
         self.emit((Op::MirostatMu, None), &slots, &params, work);
-        let slots = [logits.slot, ids, log_probs, samplers, self.state];
-        self.emit((Op::LogProbs, None), &slots, &params, work);
+        let slots = [logits.slot, ids, logprobs, samplers, self.state];
+        self.emit((Op::Logprobs, None), &slots, &params, work);
         self.advance(ids, logits.tokens);
     }
 
@@ -269,9 +269,9 @@ impl Builder<'_> {
         self.buffer_slot("samplers", DType::U32, shape, BufferId::Samplers)
     }
 
-    fn log_probs(&mut self) -> Slot {
-        let shape = [self.shape.sequences, words_of::<params::LogProbs>()];
-        self.buffer_slot("log_probs", DType::U32, shape, BufferId::LogProbs)
+    fn logprobs(&mut self) -> Slot {
+        let shape = [self.shape.sequences, words_of::<params::Logprobs>()];
+        self.buffer_slot("logprobs", DType::U32, shape, BufferId::Logprobs)
     }
 
     fn history(&mut self) -> Slot {

@@ -1,4 +1,4 @@
-//! `log_probs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest logits, lowest
+//! `logprobs[sequence[t]] = ln softmax(x[t, :])` of `ids[t]` and of the 20 largest logits, lowest
 //! id first on ties
 
 use super::filters;
@@ -6,13 +6,13 @@ use super::softmax::Softmax;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::op::operands::log_probs::{AT, COUNT};
-use tabla_core::op::params::LogProbs;
-use tabla_core::op::params::log_probs::Params;
+use tabla_core::op::operands::logprobs::{AT, COUNT};
+use tabla_core::op::params::Logprobs;
+use tabla_core::op::params::logprobs::Params;
 
-struct LogProbsKernel;
+struct LogprobsKernel;
 
-impl Kernel for LogProbsKernel {
+impl Kernel for LogprobsKernel {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -24,13 +24,13 @@ impl Kernel for LogProbsKernel {
             args.active_rows(),
         );
         let mut scratch = args.open::<f32>(COUNT);
-        let mut out = args.open::<LogProbs>(AT.log_probs);
+        let mut out = args.open::<Logprobs>(AT.logprobs);
         let (scratch, out) = (scratch.whole(), out.whole());
         let picked = x.chunks_exact(p.vocab as usize).zip(ids).zip(rows);
         for ((x, id), row) in picked.take(live) {
             let sequence = row.sequence as usize;
-            if samplers[sequence].log_probs != 0 {
-                out[sequence] = log_probs(x, *id, scratch);
+            if samplers[sequence].logprobs != 0 {
+                out[sequence] = logprobs(x, *id, scratch);
             }
         }
     }
@@ -38,12 +38,12 @@ impl Kernel for LogProbsKernel {
 
 /// Log-probabilities of a row; NaN if the largest logit is infinite.
 #[inline(always)]
-pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
+pub fn logprobs(x: &[f32], id: u32, scratch: &mut [f32]) -> Logprobs {
     let all = Softmax::of(x).map_or(f32::NAN, Softmax::log_sum);
-    let mut result = LogProbs {
+    let mut result = Logprobs {
         token: id,
-        log_prob: x[id as usize] - all,
-        ..LogProbs::default()
+        logprob: x[id as usize] - all,
+        ..Logprobs::default()
     };
     let capacity = result.tokens.len();
     let least = filters::threshold(x, capacity.min(x.len()), scratch);
@@ -51,16 +51,16 @@ pub fn log_probs(x: &[f32], id: u32, scratch: &mut [f32]) -> LogProbs {
     let least = least.unwrap_or(f32::NEG_INFINITY);
     let mut count = 0;
     for (id, x) in (0..).zip(x).filter(|(_, x)| **x >= least) {
-        let larger = |at: &usize| x > &result.log_probs[*at];
+        let larger = |at: &usize| x > &result.logprobs[*at];
         let at = (0..count).find(larger).unwrap_or(count);
         if at < capacity {
             count = capacity.min(count + 1);
             result.tokens[at..count].rotate_right(1);
-            result.log_probs[at..count].rotate_right(1);
-            (result.tokens[at], result.log_probs[at]) = (id, *x);
+            result.logprobs[at..count].rotate_right(1);
+            (result.tokens[at], result.logprobs[at]) = (id, *x);
         }
     }
-    result.log_probs[..count].iter_mut().for_each(|x| *x -= all);
+    result.logprobs[..count].iter_mut().for_each(|x| *x -= all);
     result.count = u32::try_from(count).expect("at most 20");
     result
 }
@@ -70,6 +70,6 @@ pub(super) fn link(request: &Request<'_>) -> Launch {
     Launch {
         tokens: p.tokens as usize,
         scratch: p.vocab as usize * size_of::<f32>(),
-        ..request.single_thread::<LogProbsKernel>()
+        ..request.single_thread::<LogprobsKernel>()
     }
 }

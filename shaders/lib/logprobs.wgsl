@@ -2,10 +2,10 @@
 
 const LARGEST = 20u;
 
-struct LogProbs {
+struct Logprobs {
     token: u32,           // the sampled token
-    log_prob: f32,
+    logprob: f32,
     count: u32,           // number of valid entries below
     tokens: array<u32, LARGEST>,
-    log_probs: array<f32, LARGEST>,
+    logprobs: array<f32, LARGEST>,
 }

@@ -1,12 +1,12 @@
-// log_probs[sequence[t]] = ln softmax(x[t, :]) of ids[t] and of the 20 largest, ties by lowest id
+// logprobs[sequence[t]] = ln softmax(x[t, :]) of ids[t] and of the 20 largest, ties by lowest id
 //
-// x: [tokens, vocab] f32.  ids: [tokens].  log_probs: [sequences], written if `log_probs` of the
+// x: [tokens, vocab] f32.  ids: [tokens].  logprobs: [sequences], written if `logprobs` of the
 // sampler is set.  One workgroup per token, which finds the largest values one by one.
 
 #import state
 #import sampler
 #import softmax
-#import log_probs
+#import logprobs
 
 const WG = 256u;
 const UNITS = 1u;
@@ -15,7 +15,7 @@ struct Params { tokens: u32, vocab: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
-@group(0) @binding(2) var<storage, read_write> log_probs: array<LogProbs>;
+@group(0) @binding(2) var<storage, read_write> logprobs: array<Logprobs>;
 @group(0) @binding(3) var<storage, read> samplers: array<Sampler>;
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
@@ -41,7 +41,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
         return;
     }
     let sequence = state.row[group.y].sequence;
-    if (samplers[sequence].log_probs == 0u) {
+    if (samplers[sequence].logprobs == 0u) {
         return;
     }
     base = group.y * params.vocab;
@@ -78,14 +78,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
         last_id = best_id[0];
         workgroupBarrier();
         if (lane.index == 0u && last_id != 0xffffffffu) {
-            log_probs[sequence].tokens[round] = last_id;
-            log_probs[sequence].log_probs[round] = last - all;
+            logprobs[sequence].tokens[round] = last_id;
+            logprobs[sequence].logprobs[round] = last - all;
             count = round + 1u;
         }
     }
     if (lane.index == 0u) {
-        log_probs[sequence].token = ids[group.y];
-        log_probs[sequence].log_prob = logit(ids[group.y]) - all;
-        log_probs[sequence].count = count;
+        logprobs[sequence].token = ids[group.y];
+        logprobs[sequence].logprob = logit(ids[group.y]) - all;
+        logprobs[sequence].count = count;
     }
 }
