@@ -27,6 +27,7 @@ static void embeddings(void) {
     FAILS(tabla_embed(model, texts, 3, &options, NULL, 0, &sentinel), TABLA_ERROR_STATE);
     CHECK(tabla_free_model(model) == TABLA_OK);
     loading.embeddings = 1;
+    loading.max_context = 16;
     model = tabla_model_load(NULL, &loading);
     session = tabla_model_session(model);
     info.struct_size = sizeof info;
@@ -80,16 +81,16 @@ static void embeddings(void) {
     CHECK(reset(model) == TABLA_OK);
     CHECK(tabla_prefill(model, tokens, 3) == TABLA_OK);
     {
-        TablaGenerateOptions generate = greedy(50);
+        TablaGenerateOptions generate = greedy(20);
         TablaStats stats;
         stats.struct_size = sizeof stats;
         CHECK(tabla_generate(model, NULL, &generate, NULL, NULL, &stats) == TABLA_OK);
-        CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 50);
-        generate.max_tokens = 30;
+        CHECK(stats.finish == TABLA_FINISH_CONTEXT && stats.tokens < 20);
+        generate.max_tokens = 10;
         generate.context_shift = 1;
         generate.n_keep = 3;
         CHECK(tabla_generate(model, NULL, &generate, NULL, NULL, &stats) == TABLA_OK);
-        CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 30);
+        CHECK(stats.finish == TABLA_FINISH_LENGTH && stats.tokens == 10);
     }
     CHECK(tabla_free_model(model) == TABLA_OK);
 }
