@@ -351,7 +351,7 @@ def commands(run):
             whole = 1e6 / median(median(r["samples"]) for r in runs)
             submitting = median(r["submit_us_per_token"] for r in runs)
             rows.append([record["model"], f"{whole:.1f}", f"{inside:.1f}", f"{whole - inside:.1f}", f"{submitting:.1f}"])
-    heads = ["model", "token, µs", "its commands, timed individually, µs", "the rest, µs", "submission, concurrent with the GPU, µs"]
+    heads = ["model", "token, µs", "its commands, timed individually, µs", "remainder, µs", "submission, concurrent with the GPU, µs"]
     return table(heads, rows) + "\n" + text, numbers
 
 

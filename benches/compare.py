@@ -33,7 +33,7 @@ TESTS = ["decode", "prefill", "batch", "cold", "commands"]
 COLD_PROMPT = "The little fox wished for a red kite and asked the old owl for help."
 COLD_CONTEXT = 512
 BATCH_PROMPT = 16
-# Groups of commands below this share of a test's time are summed up as "the rest".
+# Groups of commands below this share of a test's time are summed up as "other commands".
 SHARE_MIN = 0.01
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -331,7 +331,7 @@ def rates_table(report, test):
                 row.append(number(report.value(test, model, name, report.tabla, "submit_us_per_token")))
             row += [over(own, report.value(test, model, name, peer)) for peer in report.peers]
             rows.append(row + [number(report.ratio(test, model, name))] * bool(report.peers))
-    heads = ["model", "test", report.tabla] + ["GB/s of weights", "probe", "share"] * decode + ["submission per token, µs"] * gpu
+    heads = ["model", "test", report.tabla] + ["weights, GB/s", "probe, GB/s", "share"] * decode + ["submission per token, µs"] * gpu
     return table(heads + report.peers + ["ratio to the best"] * bool(report.peers), rows) if rows else ""
 
 
@@ -407,7 +407,7 @@ def roofline_table(test):
                      number(g["bytes"] / tokens / 1e6), number(bytes_ / 1e9), f"{bytes_ / test['memory_bytes_per_second'] * 100:.0f} %",
                      number(operations / 1e9), f"{operations / peak * 100:.0f} % of {g['arithmetic']}" if peak else "–"])
     rest = whole - sum(g["seconds"] for g in named)
-    rows.append(["the rest", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
+    rows.append(["other commands", number(rest / tokens * 1e6), f"{rest / whole * 100:.0f} %", "", "", "", "", ""])
     heads = [f"{test['test']}, per token", "µs", "time", "MB", "GB/s", "of the probe", "GFLOP/s", "of the peak"]
     return table(heads, rows)
 
@@ -415,16 +415,16 @@ def roofline_table(test):
 def section(report, plots):
     """Returns the Markdown of the whole section."""
     raw = report.raw
-    text = f"## {raw['date']}, compared on the {report.device.upper()}, commit {raw['commit']}\n\n"
+    text = f"## {report.device.upper()} benchmarks, commit {raw['commit']} ({raw['date']})\n\n"
     text += f"Machine: {raw['machine']}; {raw['threads']} threads; load average at the start of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
     text += f"Measured by `benches/compare.py`: medians of {raw['rounds']} rounds of {raw['repetitions']} repetitions; the programs alternate.\n"
     text += f"{raw['note']}\n" if raw["note"] else ""
     for name in report.programs:
         text += f"{name}: {raw['versions'][name]}.\n"
     parts = [
-        ("Decode, tokens per second, batch 1, at depth `d`; × is Tabla divided by the peer", rates_table(report, "decode")),
-        ("Prefill, tokens per second; × is Tabla divided by the peer", rates_table(report, "prefill")),
-        ("Batched decode by number of sequences, total tokens per second, and the ratio to the first column", batch_table(report)),
+        ("Decode, tok/s, batch size 1, at depth `d`; × is Tabla divided by the peer", rates_table(report, "decode")),
+        ("Prefill, tok/s; × is Tabla divided by the peer", rates_table(report, "prefill")),
+        ("Batched decode by number of sequences, total tok/s, and the ratio to the first column", batch_table(report)),
         (f"New process to its first token, prompt of one sentence, context of {COLD_CONTEXT}, warm page cache; peak resident memory, including mapped files", cold_table(report)),
     ]
     for title, part in parts:
@@ -442,12 +442,21 @@ def section(report, plots):
 
 
 def insert(path, text):
-    """Inserts a section before the others; replaces one with the same heading."""
-    page = path.read_text() if path.exists() else "# Performance\n\n"
+    """Inserts a section before the others, or replaces the one with the same heading, and updates the table of contents."""
+    page = path.read_text() if path.exists() else "# Performance\n\nMeasurements:\n\n"
     head, *sections = page.split("\n## ")
     heading = text.split("\n", 1)[0].removeprefix("## ")
     others = [s for s in sections if s.split("\n", 1)[0] != heading]
-    path.write_text("\n## ".join([head.rstrip() + "\n", text.removeprefix("## ").rstrip() + "\n", *others]))
+    sections = [text.removeprefix("## ").rstrip() + "\n", *others]
+    headings = [s.split("\n", 1)[0] for s in sections]
+    contents = "".join(f"- [{heading}](#{anchor(heading)})\n" for heading in headings)
+    head = re.sub(r"(?<=\nMeasurements:\n\n)(- .*\n)*", lambda _: contents, head.rstrip() + "\n", count=1)
+    path.write_text("\n## ".join([head, *sections]))
+
+
+def anchor(heading):
+    """Returns the anchor that GitHub gives to a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 # ------------------------------------------------------------------- plots
