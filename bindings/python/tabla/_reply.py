@@ -70,7 +70,7 @@ class Reply(ABC, Generic[Whole, Chunk]):
             self._add_usage("prompt_tokens", len(prompt))
             for choice in range(n):
                 # Each choice has its own seed.
-                self.batch._add(prompt, generate_options({**arguments, "seed": seed + choice}))
+                self.batch._add(prompt, generate_options({**arguments, "seed": (seed + choice) % 2**64}))
 
     @abstractmethod
     def first(self) -> list[Object]:

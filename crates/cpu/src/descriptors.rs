@@ -113,8 +113,6 @@ pub(crate) struct QuantizedMatmul {
     pub(crate) weights: Weights,
     /// Layout of the int8 activations.
     pub(crate) quantized: ActivationShape,
-    /// Number of panels that a gemm tile processes together.
-    pub(crate) panels_at_once: usize,
     /// Proof of AMX if tiles compute the product.
     #[cfg(target_arch = "x86_64")]
     pub(crate) amx: Option<Amx>,

@@ -8,7 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
 use super::decoded_span::{DecodedSpan, load_sums};
-use super::quantize::{self, ActivationBlock, ActivationTiles};
+use super::quantize::{self, ActivationBlock, ActivationTiles, StoredBlock};
 use super::weight_decode::{COLUMNS, PanelColumns, decode_span, load_block};
 use super::{Launch, Request};
 use crate::descriptors::{
@@ -17,8 +17,8 @@ use crate::descriptors::{
 use crate::memory::Args;
 use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
 use crate::panel::{
-    self, AffineWidth, Codes, Format, Formats, Kind, Pack, PanelBlock, QK, Sink, StoredCodes,
-    StoredScales, WORDS,
+    self, AffineWidth, Codes, Format, Formats, Kind, Pack, PanelBlock, QK, Sink, Sinks,
+    StoredCodes, StoredScales, WORDS,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Kernel, Simd, Task, Unpack};
@@ -28,8 +28,9 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Panels whose codes stay in the L2 cache while all tokens are processed, so that each tile of
-/// tokens is loaded into L1 once for all of them.
+/// Panels that are processed together. Their codes stay in the L2 cache while all tokens are processed,
+/// so that each tile of tokens is loaded into L1 once for all of them; for a single tile, the format of
+/// the weights is selected once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
@@ -98,32 +99,61 @@ fn multiply_group<
 }
 
 /// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
-struct GemvSink<'a, S: Rows, C, X, const T: usize, const N: usize, const F: usize> {
+struct GemvSink<'a, S: Rows, C, const T: usize, const N: usize, const F: usize> {
     s: S,
-    x: X,
+    x: std::slice::Iter<'a, StoredBlock<N>>,
     sums: [S::Floats; T],
     to: &'a mut [Column; T],
     codes: PhantomData<C>,
 }
 
-impl<'x, S, C, X, const T: usize, const N: usize, const F: usize> Sink<S>
-    for GemvSink<'_, S, C, X, T, N, F>
-where
-    S: Rows,
-    C: Codes,
-    X: Iterator<Item = ActivationBlock<'x, N>>,
+impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sink<S>
+    for GemvSink<'_, S, C, T, N, F>
 {
     #[inline(always)]
     fn push(&mut self, block: PanelBlock<S>) {
         let Some(x) = self.x.next() else {
             unreachable!("there is a block of activations for every block of weights");
         };
-        multiply::<S, C, T, N, F>(self.s, &block, x, &mut self.sums);
+        multiply::<S, C, T, N, F>(self.s, &block, ActivationBlock(x), &mut self.sums);
     }
 
     #[inline(always)]
     fn finish(self) {
         unroll!(t < T => { self.s.put_column(&mut self.to[t], self.sums[t]); });
+    }
+}
+
+/// Sinks of a gemv tile.
+struct GemvSinks<'a, S, C, const T: usize, const N: usize, const F: usize> {
+    s: S,
+    x: &'a [StoredBlock<N>],
+    /// Whether the sums of earlier columns are added.
+    continues: bool,
+    sums: &'a mut [Column],
+    sums_per_panel: usize,
+    codes: PhantomData<C>,
+}
+
+impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sinks<S>
+    for GemvSinks<'_, S, C, T, N, F>
+{
+    type Sink<'a>
+        = GemvSink<'a, S, C, T, N, F>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn sink(&mut self, index: usize) -> Self::Sink<'_> {
+        let to = self.sums[index * self.sums_per_panel + F..].first_chunk_mut();
+        let to = to.expect("one sum per token");
+        GemvSink {
+            s: self.s,
+            x: self.x.iter(),
+            sums: load_sums::<S, T>(self.s, &*to, self.continues),
+            to,
+            codes: PhantomData,
+        }
     }
 }
 
@@ -160,6 +190,32 @@ impl<S: Rows, C: Codes> Sink<S> for StoreSink<'_, S, C> {
     fn finish(self) {}
 }
 
+/// Sinks of a gemm tile.
+struct StoreSinks<'a, S, C> {
+    s: S,
+    spans: &'a mut [DecodedSpan],
+    kind: PhantomData<C>,
+}
+
+impl<S: Rows, C: Codes> Sinks<S> for StoreSinks<'_, S, C> {
+    type Sink<'a>
+        = StoreSink<'a, S, C>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn sink(&mut self, index: usize) -> Self::Sink<'_> {
+        let span = &mut self.spans[index];
+        StoreSink {
+            s: self.s,
+            codes: span.codes.iter_mut(),
+            scales: span.scales.iter_mut(),
+            mins: span.mins.iter_mut(),
+            kind: PhantomData,
+        }
+    }
+}
+
 /// Working memory of a thread.
 struct Scratch<'a> {
     /// Blocks of the panels that are processed together.
@@ -170,13 +226,13 @@ struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    fn bytes(tokens: usize, panels: usize, buffer: usize) -> usize {
-        panels * (size_of::<DecodedSpan>() + tokens * size_of::<Column>()) + buffer
+    fn bytes(tokens: usize, buffer: usize) -> usize {
+        PANELS * (size_of::<DecodedSpan>() + tokens * size_of::<Column>()) + buffer
     }
 
-    fn open(bytes: &'a mut [u8], panels: usize, buffer: usize) -> Self {
+    fn open(bytes: &'a mut [u8], buffer: usize) -> Self {
         let (bytes, buffer) = bytes.split_at_mut(bytes.len() - buffer);
-        let (spans, sums) = bytes.split_at_mut(panels * size_of::<DecodedSpan>());
+        let (spans, sums) = bytes.split_at_mut(PANELS * size_of::<DecodedSpan>());
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
         Self {
             spans: bytemuck::cast_slice_mut(spans),
@@ -199,7 +255,7 @@ struct GemmTile<'a, C, const T: usize, const N: usize> {
 impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_, C, T, N> {
     #[inline(always)]
     fn run(self, s: S) {
-        let mut sums = load_sums::<S, T>(s, self.sums, self.blocks.start);
+        let mut sums = load_sums::<S, T>(s, self.sums, self.blocks.start > 0);
         let DecodedSpan {
             codes,
             scales,
@@ -221,20 +277,23 @@ struct CodeMatmul<C>(PhantomData<C>);
 impl<C: Formats> Kernel for CodeMatmul<C> {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let &MatmulShape { rows, write, .. } = args.matmul();
+        let &MatmulShape {
+            rows, cols, write, ..
+        } = args.matmul();
         let &QuantizedMatmul {
-            weights,
-            quantized,
-            panels_at_once,
-            ..
+            weights, quantized, ..
         } = args.codes();
         let live = args.active_rows();
         let x = ActivationTiles::new(args.bytes(COUNT + 1), quantized);
         let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), panels_at_once, weights.buffer_bytes());
+        let mut scratch = Scratch::open(scratch.whole(), weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
-        // A single tile stays in cache, so panels are processed one by one.
-        let panels_at_once = if live > S::TOKENS { panels_at_once } else { 1 };
+        let width = quantize::width(live, S::TOKENS);
+        let panels_at_once = match live > S::TOKENS || cols <= span_columns(weights, width) {
+            true => PANELS,
+            // Weights are read in the order of memory, all columns of a panel before the next one.
+            false => 1,
+        };
         #[cfg(target_arch = "x86_64")]
         let reads_twice = args.codes().amx.is_none();
         #[cfg(not(target_arch = "x86_64"))]
@@ -242,24 +301,26 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
         let range = args.range();
         for first in range.clone().step_by(panels_at_once) {
             let panels = first..range.end.min(first + panels_at_once);
-            match quantize::width(live, S::TOKENS) {
+            match width {
                 _ if live > S::TOKENS => {
                     gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch);
                 }
-                1 => gemv_tile::<S, C, 1, 1, 0>(s, &args, first, x, &mut scratch),
-                2 => gemv_tile::<S, C, 2, 2, 0>(s, &args, first, x, &mut scratch),
-                4 => gemv_tile::<S, C, 4, 4, 0>(s, &args, first, x, &mut scratch),
+                1 => gemv_tile::<S, C, 1, 1, 0>(s, &args, panels.clone(), x, &mut scratch),
+                2 => gemv_tile::<S, C, 2, 2, 0>(s, &args, panels.clone(), x, &mut scratch),
+                4 => gemv_tile::<S, C, 4, 4, 0>(s, &args, panels.clone(), x, &mut scratch),
                 // Conditions on the level are evaluated at instantiation.
                 8 if const { S::TOKENS >= 8 } => {
-                    gemv_tile::<S, C, 8, 8, 0>(s, &args, first, x, &mut scratch);
+                    gemv_tile::<S, C, 8, 8, 0>(s, &args, panels.clone(), x, &mut scratch);
                 }
                 // Sums and codes need more registers than there are, so the panel is read twice;
                 // the second time it is in cache.
                 16 if const { S::TOKENS >= 16 } && reads_twice => {
-                    gemv_tile::<S, C, 8, 16, 0>(s, &args, first, x, &mut scratch);
+                    gemv_tile::<S, C, 8, 16, 0>(s, &args, panels.clone(), x, &mut scratch);
                     match live {
-                        ..=12 => gemv_tile::<S, C, 4, 16, 8>(s, &args, first, x, &mut scratch),
-                        _ => gemv_tile::<S, C, 8, 16, 8>(s, &args, first, x, &mut scratch),
+                        ..=12 => {
+                            gemv_tile::<S, C, 4, 16, 8>(s, &args, panels.clone(), x, &mut scratch)
+                        }
+                        _ => gemv_tile::<S, C, 8, 16, 8>(s, &args, panels.clone(), x, &mut scratch),
                     }
                 }
                 _ => gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch),
@@ -280,7 +341,19 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
 
 /// Sums per panel: tokens rounded up to whole tiles.
 fn sums_per_panel<S: Rows>(live: usize) -> usize {
-    live.next_multiple_of(S::TOKENS)
+    match live {
+        1 => 1,
+        _ => live.next_multiple_of(S::TOKENS),
+    }
+}
+
+/// Columns of a span of a gemv tile with `tokens` tokens. With fewer tokens, more columns of a tile fit
+/// the L1 cache.
+fn span_columns(weights: Weights, tokens: usize) -> usize {
+    match weights {
+        Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / tokens),
+        Weights::Mapped(_) | Weights::Chunks => COLUMNS,
+    }
 }
 
 /// Divides the columns of a row into spans of `step`.
@@ -289,39 +362,30 @@ fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> 
     (0..cols).step_by(step).map(span)
 }
 
-/// Computes the sums of a panel for `T` tokens of the only tile, of `N` tokens, starting at token
+/// Computes the sums of some panels for `T` tokens of the only tile, of `N` tokens, starting at token
 /// `F`.
 #[inline(always)]
 fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
     args: &Args<'_>,
-    panel: usize,
+    panels: Range<usize>,
     x: ActivationTiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
-    let sums = scratch.sums[F..].first_chunk_mut();
-    let sums = sums.expect("one per token");
-    // With fewer tokens, more columns of a tile fit the L1 cache.
-    let step = match args.codes().weights {
-        Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / N),
-        Weights::Mapped(_) | Weights::Chunks => COLUMNS,
-    };
+    let step = span_columns(args.codes().weights, N);
     for columns in column_spans(args.matmul().cols, step) {
         let blocks = columns.start / QK..columns.end / QK;
-        let sink = GemvSink::<S, C, _, T, N, F> {
+        let sinks = GemvSinks::<S, C, T, N, F> {
             s,
-            sums: load_sums::<S, T>(s, &*sums, blocks.start),
-            x: x.blocks::<N>(0, blocks),
-            to: sums,
+            continues: blocks.start > 0,
+            x: x.stored::<N>(0, blocks),
+            sums: scratch.sums,
+            sums_per_panel: sums_per_panel::<S>(args.active_rows()),
             codes: PhantomData,
         };
-        decode_span::<C, S, _>(
-            s,
-            args,
-            PanelColumns { panel, columns },
-            scratch.buffer,
-            sink,
-        );
+        let panels = panels.clone();
+        let at = PanelColumns { panels, columns };
+        decode_span::<C, S, _>(s, args, at, scratch.buffer, sinks);
     }
 }
 
@@ -342,25 +406,22 @@ fn gemm_tile<S: Simd, C: Formats>(
     #[cfg(target_arch = "x86_64")]
     let &QuantizedMatmul { amx, quantized, .. } = args.codes();
     for columns in column_spans(args.matmul().cols, COLUMNS) {
-        for (panel, span) in panels.clone().zip(scratch.spans.iter_mut()) {
-            let sink = StoreSink::<S, C> {
+        for (index, panel) in panels.clone().enumerate() {
+            let spans = &mut scratch.spans[index..=index];
+            let sinks = StoreSinks::<S, C> {
                 s,
-                codes: span.codes.iter_mut(),
-                scales: span.scales.iter_mut(),
-                mins: span.mins.iter_mut(),
+                spans,
                 kind: PhantomData,
             };
-            let columns = columns.clone();
-            decode_span::<C, S, _>(
-                s,
-                args,
-                PanelColumns { panel, columns },
-                scratch.buffer,
-                sink,
-            );
+            let at = PanelColumns {
+                panels: panel..panel + 1,
+                columns: columns.clone(),
+            };
+            decode_span::<C, S, _>(s, args, at, scratch.buffer, sinks);
             #[cfg(target_arch = "x86_64")]
             if amx.is_some() {
                 let offset = quantized.offset.to_le_bytes()[0];
+                let span = &mut scratch.spans[index];
                 s.outlined(code_tiles::SubtractOffset { span, offset });
             }
         }
@@ -516,14 +577,12 @@ fn launch<C: Formats>(
         format: ActivationFormat::Int8 as u32,
     };
     let sums_per_panel = tokens.next_multiple_of(tile) as usize;
-    let panels_at_once = if tokens > tile { PANELS } else { 1 };
     Launch {
-        scratch: Scratch::bytes(sums_per_panel, panels_at_once, weights.buffer_bytes()),
+        scratch: Scratch::bytes(sums_per_panel, weights.buffer_bytes()),
         quantize: Some(quantized),
         codes: Some(QuantizedMatmul {
             weights,
             quantized,
-            panels_at_once,
             #[cfg(target_arch = "x86_64")]
             amx: isa.amx(),
         }),

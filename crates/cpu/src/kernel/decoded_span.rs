@@ -17,15 +17,15 @@ pub(super) struct DecodedSpan {
     pub(super) mins: [StoredScales; BLOCKS],
 }
 
-/// Loads the sums so far; zeros before the first block of columns.
+/// Loads the sums so far; zeros if no columns were processed.
 #[inline(always)]
 pub(super) fn load_sums<S: Rows, const T: usize>(
     s: S,
     sums: &[Column],
-    first: usize,
+    continues: bool,
 ) -> [S::Floats; T] {
     let mut loaded = [s.splat_float(0.0); T];
-    if first > 0 {
+    if continues {
         unroll!(t < T => { loaded[t] = s.column(&sums[t]); });
     }
     loaded

@@ -30,9 +30,12 @@ pub(crate) fn entry(shape: ActivationShape, isa: Isa) -> Entry {
     isa.entry::<Quantize>()
 }
 
+/// A block of a tile of `N` tokens, as stored.
+pub(super) type StoredBlock<const N: usize> = [[u32; N]; TOKEN_WORDS];
+
 /// A block of a tile of `N` tokens.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ActivationBlock<'a, const N: usize>(&'a [[u32; N]; TOKEN_WORDS]);
+pub(super) struct ActivationBlock<'a, const N: usize>(pub(super) &'a StoredBlock<N>);
 
 impl<'a, const N: usize> ActivationBlock<'a, N> {
     /// int8 values of each token.
@@ -94,9 +97,18 @@ impl<'a> ActivationTiles<'a> {
         tile: usize,
         blocks: Range<usize>,
     ) -> impl Iterator<Item = ActivationBlock<'a, N>> {
+        self.stored::<N>(tile, blocks).iter().map(ActivationBlock)
+    }
+
+    /// Same as [`blocks`](Self::blocks), as stored.
+    #[inline(always)]
+    pub(super) fn stored<const N: usize>(
+        self,
+        tile: usize,
+        blocks: Range<usize>,
+    ) -> &'a [StoredBlock<N>] {
         let tokens = self.words[tile * self.tile_words..].as_chunks::<N>().0;
-        let all = tokens.as_chunks::<TOKEN_WORDS>().0;
-        all[blocks].iter().map(ActivationBlock)
+        &tokens.as_chunks::<TOKEN_WORDS>().0[blocks]
     }
 }
 

@@ -5,7 +5,7 @@ use crate::descriptors::{MatmulShape, Weights};
 use crate::memory::Args;
 use crate::panel::affine;
 use crate::panel::{
-    self, AffineWidth, Codes, Format, Formats, KindVisitor, Panel, PanelBlock, QK, Sink,
+    self, AffineWidth, Codes, Format, Formats, KindVisitor, Panel, PanelBlock, QK, Sink, Sinks,
     StoredCodes, StoredScales, WORDS,
 };
 use crate::simd::rows::{ROWS, Rows};
@@ -18,17 +18,15 @@ use tabla_quant::{CHUNK, Chunk};
 /// Columns of a panel decoded at a time: their codes and a tile of tokens fit the L1 cache.
 pub(super) const COLUMNS: usize = 512;
 
-/// Columns of a panel of a matrix.
+/// Columns of some panels of a matrix.
 pub(super) struct PanelColumns {
-    pub(super) panel: usize,
+    pub(super) panels: Range<usize>,
     pub(super) columns: Range<usize>,
 }
 
-impl PanelColumns {
-    /// Rows of the panel.
-    fn rows(&self, rows: usize) -> Range<usize> {
-        self.panel * ROWS..rows.min((self.panel + 1) * ROWS)
-    }
+/// Rows of a panel of a matrix with this number of rows.
+fn panel_rows(panel: usize, rows: usize) -> Range<usize> {
+    panel * ROWS..rows.min((panel + 1) * ROWS)
 }
 
 impl Weights {
@@ -50,22 +48,22 @@ impl Weights {
     }
 }
 
-/// Decodes some columns of a panel, at most [`COLUMNS`]. Kernels are compiled per kind of codes;
-/// the format of the weights is selected here, once per span of columns.
+/// Decodes some columns of panels: at most [`COLUMNS`] columns of mapped weights. Kernels are compiled
+/// per kind of codes; the format of the weights is selected here, once per call.
 #[inline(always)]
-pub(super) fn decode_span<C: Formats, S: Simd, K: Sink<S>>(
+pub(super) fn decode_span<C: Formats, S: Simd, K: Sinks<S>>(
     s: S,
     args: &Args<'_>,
     at: PanelColumns,
     buffer: &mut [u8],
-    sink: K,
+    sinks: K,
 ) {
     let task = DecodeTask {
         s,
         args,
         at,
         buffer,
-        sink,
+        sinks,
     };
     match args.codes().weights {
         Weights::Packed(dtype) | Weights::Mapped(dtype) | Weights::Groups(dtype, _)
@@ -74,11 +72,11 @@ pub(super) fn decode_span<C: Formats, S: Simd, K: Sink<S>>(
             C::visit(dtype, task);
         }
         Weights::Chunks if const { C::MAX == 128 } => {
-            let DecodeTask { at, sink, .. } = task;
+            let DecodeTask { at, sinks, .. } = task;
             s.outlined(DecodeChunks::<C, K> {
                 args,
                 at,
-                sink,
+                sinks,
                 codes: PhantomData,
             });
         }
@@ -86,16 +84,16 @@ pub(super) fn decode_span<C: Formats, S: Simd, K: Sink<S>>(
     }
 }
 
-/// Columns to decode and the consumer of their blocks.
+/// Columns to decode and the consumers of their blocks.
 struct DecodeTask<'a, 'b, S, K> {
     s: S,
     args: &'a Args<'b>,
     at: PanelColumns,
     buffer: &'a mut [u8],
-    sink: K,
+    sinks: K,
 }
 
-impl<C, S: Simd, K: Sink<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
+impl<C, S: Simd, K: Sinks<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
     type Out = ();
 
     #[inline(always)]
@@ -105,29 +103,33 @@ impl<C, S: Simd, K: Sink<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
             args,
             at,
             buffer,
-            sink,
+            mut sinks,
         } = self;
         let layout = const { &F::LAYOUT };
-        let (panel, columns) = if let Weights::Mapped(_) = args.codes().weights {
-            let buffer = &mut buffer[..layout.panel_bytes(at.columns.len())];
-            s.outlined(PackRows::<F> {
-                args,
-                at: &at,
-                buffer,
+        let is_mapped = matches!(args.codes().weights, Weights::Mapped(_));
+        let (w, cols) = (args.bytes(AT.w), args.matmul().cols);
+        for (index, panel) in at.panels.enumerate() {
+            let (panel, columns) = if is_mapped {
+                let count = at.columns.len();
+                let buffer = &mut buffer[..layout.panel_bytes(count)];
+                s.outlined(PackRows::<F> {
+                    args,
+                    panel,
+                    columns: at.columns.clone(),
+                    buffer,
+                    format: PhantomData,
+                });
+                (layout.open(buffer, count), 0..count)
+            } else {
+                (layout.open_at(w, panel, cols), at.columns.clone())
+            };
+            s.outlined(DecodePanel::<F, _> {
+                panel,
+                columns,
+                sink: sinks.sink(index),
                 format: PhantomData,
             });
-            let count = at.columns.len();
-            (layout.open(buffer, count), 0..count)
-        } else {
-            let cols = args.matmul().cols;
-            (layout.open_at(args.bytes(AT.w), at.panel, cols), at.columns)
-        };
-        s.outlined(DecodePanel::<F, K> {
-            panel,
-            columns,
-            sink,
-            format: PhantomData,
-        });
+        }
     }
 
     fn other(self) {
@@ -137,19 +139,25 @@ impl<C, S: Simd, K: Sink<S>> KindVisitor<C> for DecodeTask<'_, '_, S, K> {
     #[inline(always)]
     fn groups<W: AffineWidth<Codes = C>>(self) {
         let Self {
-            s, args, at, sink, ..
+            s,
+            args,
+            at,
+            mut sinks,
+            ..
         } = self;
         let Weights::Groups(_, groups) = args.codes().weights else {
             unreachable!("packed affine codes have groups");
         };
         let bytes = groups.panel_bytes(args.matmul().cols);
-        s.outlined(affine::DecodeGroups::<W, K> {
-            groups,
-            panel: &args.bytes(AT.w)[at.panel * bytes..][..bytes],
-            columns: at.columns,
-            sink,
-            width: PhantomData,
-        });
+        for (index, panel) in at.panels.enumerate() {
+            s.outlined(affine::DecodeGroups::<W, _> {
+                groups,
+                panel: &args.bytes(AT.w)[panel * bytes..][..bytes],
+                columns: at.columns.clone(),
+                sink: sinks.sink(index),
+                width: PhantomData,
+            });
+        }
     }
 }
 
@@ -169,10 +177,11 @@ impl<F: Format, S: Simd, K: Sink<S>> Task<S> for DecodePanel<'_, F, K> {
     }
 }
 
-/// Packs columns of rows from the file layout.
+/// Packs columns of the rows of a panel from the file layout.
 struct PackRows<'a, 'b, F> {
     args: &'a Args<'b>,
-    at: &'a PanelColumns,
+    panel: usize,
+    columns: Range<usize>,
     buffer: &'a mut [u8],
     format: PhantomData<F>,
 }
@@ -181,19 +190,23 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self {
-            args, at, buffer, ..
+            args,
+            panel,
+            columns,
+            buffer,
+            ..
         } = self;
         let (layout, shape) = (const { &F::LAYOUT }, args.matmul());
         let (w, row_bytes) = (args.bytes(AT.w), layout.row_bytes(shape.cols));
-        let part = layout.row_bytes(at.columns.start)..layout.row_bytes(at.columns.end);
+        let part = layout.row_bytes(columns.start)..layout.row_bytes(columns.end);
         let mut rows = [&w[..0]; ROWS];
-        let count = at.rows(shape.rows).len();
-        for (row, r) in rows.iter_mut().zip(at.rows(shape.rows)) {
+        let count = panel_rows(panel, shape.rows).len();
+        for (row, r) in rows.iter_mut().zip(panel_rows(panel, shape.rows)) {
             *row = &w[r * row_bytes..][part.clone()];
         }
         // The hardware prefetcher does not follow sixteen short runs, so prefetch the next ones:
         // the columns that follow, or those of the next panel.
-        let next = if at.columns.end < shape.cols {
+        let next = if columns.end < shape.cols {
             part.len()
         } else {
             ROWS * row_bytes - part.start
@@ -211,16 +224,19 @@ impl<F: Format, S: Simd> Task<S> for PackRows<'_, '_, F> {
 struct DecodeChunks<'a, 'b, C, K> {
     args: &'a Args<'b>,
     at: PanelColumns,
-    sink: K,
+    sinks: K,
     codes: PhantomData<C>,
 }
 
-impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
+impl<C: Codes, S: Simd, K: Sinks<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
     #[inline(always)]
     fn run(self, s: S) {
         const BLOCKS: usize = CHUNK / QK;
         let Self {
-            args, at, mut sink, ..
+            args,
+            at,
+            mut sinks,
+            ..
         } = self;
         let unpack = args.unpack();
         let &MatmulShape { rows, cols, .. } = args.matmul();
@@ -228,30 +244,33 @@ impl<C: Codes, S: Simd, K: Sink<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
         let mut chunk = Chunk::ZERO;
         let mut codes = [[[0u8; 4 * ROWS]; WORDS]; BLOCKS];
         let mut numbers = [[[[0.0; ROWS]; 2]; BLOCKS]; 2];
-        for first in at.columns.clone().step_by(CHUNK) {
-            for (lane, r) in at.rows(rows).enumerate() {
-                unpack(&m, r, first, &mut chunk);
-                let words = codes.as_flattened_mut().iter_mut();
-                for (word, four) in words.zip(chunk.q.as_chunks::<4>().0) {
-                    word.as_chunks_mut::<4>().0[lane] = bytemuck::cast(*four);
-                }
-                for (numbers, groups) in numbers.iter_mut().zip([&chunk.scale, &chunk.min]) {
-                    for (column, group) in numbers.as_flattened_mut().iter_mut().zip(groups) {
-                        column[lane] = *group;
+        for (index, panel) in at.panels.enumerate() {
+            let mut sink = sinks.sink(index);
+            for first in at.columns.clone().step_by(CHUNK) {
+                for (lane, r) in panel_rows(panel, rows).enumerate() {
+                    unpack(&m, r, first, &mut chunk);
+                    let words = codes.as_flattened_mut().iter_mut();
+                    for (word, four) in words.zip(chunk.q.as_chunks::<4>().0) {
+                        word.as_chunks_mut::<4>().0[lane] = bytemuck::cast(*four);
+                    }
+                    for (numbers, groups) in numbers.iter_mut().zip([&chunk.scale, &chunk.min]) {
+                        for (column, group) in numbers.as_flattened_mut().iter_mut().zip(groups) {
+                            column[lane] = *group;
+                        }
                     }
                 }
-            }
-            let count = (at.columns.end - first).min(CHUNK) / QK;
-            let [scales, mins] = &numbers;
-            for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
-                let mut block = load_block::<S, C>(s, codes, scale, min);
-                for code in &mut block.codes {
-                    *code = s.offset_signed(*code);
+                let count = (at.columns.end - first).min(CHUNK) / QK;
+                let [scales, mins] = &numbers;
+                for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
+                    let mut block = load_block::<S, C>(s, codes, scale, min);
+                    for code in &mut block.codes {
+                        *code = s.offset_signed(*code);
+                    }
+                    sink.push(block);
                 }
-                sink.push(block);
             }
+            sink.finish();
         }
-        sink.finish();
     }
 }
 

@@ -95,6 +95,17 @@ pub trait Sink<S: Rows> {
     fn finish(self);
 }
 
+/// Consumers of the blocks of several panels, one for each.
+pub(crate) trait Sinks<S: Rows> {
+    /// Consumer of the blocks of one panel.
+    type Sink<'a>: Sink<S>
+    where
+        Self: 'a;
+
+    /// Returns the consumer for the panel at this index.
+    fn sink(&mut self, index: usize) -> Self::Sink<'_>;
+}
+
 /// Moves bits of each byte from bit `from` to bit `to`; `mask` has as many ones. It is a shift and
 /// an `and`, so neighbouring bits do not matter.
 #[inline(always)]

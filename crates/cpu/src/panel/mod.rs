@@ -14,7 +14,7 @@ mod super_blocks;
 use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
 pub use format::Format;
-pub(super) use format::{AffineWidth, Codes, Formats, Kind, KindVisitor, Sink};
+pub(super) use format::{AffineWidth, Codes, Formats, Kind, KindVisitor, Sink, Sinks};
 pub(super) use format::{PanelBlock, decode_columns};
 #[cfg(target_arch = "x86_64")]
 pub use layout::FLOATS;
