@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(super) struct GenerationState {
     options: GenerateOptions,
     logit_biases: LogitBiases,
-    /// Token of the last piece, its log-probability, and the top_logprobs tokens.
+    /// Token of the last piece, its log-probability, and the likeliest tokens.
     token: u32,
     logprob: Option<f32>,
     top_logprobs: Vec<Logprob>,

@@ -73,7 +73,7 @@ fn add<'x, C: Codes>(
 ) {
     let s = Avx512::from(tiles);
     let (columns, halves) = const { (columns::<C>(), QK / columns::<C>()) };
-    let mut sums = load_sums::<_, TILE>(s, to, first > 0);
+    let mut sums = load_sums::<_, TILE>(s, to, first);
     let DecodedSpan {
         codes,
         scales,

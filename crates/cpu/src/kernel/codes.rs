@@ -128,8 +128,8 @@ impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sink<S>
 struct GemvSinks<'a, S, C, const T: usize, const N: usize, const F: usize> {
     s: S,
     x: &'a [StoredBlock<N>],
-    /// Whether the sums of earlier columns are added.
-    continues: bool,
+    /// First block of columns.
+    first: usize,
     sums: &'a mut [Column],
     sums_per_panel: usize,
     codes: PhantomData<C>,
@@ -150,7 +150,7 @@ impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sinks<S>
         GemvSink {
             s: self.s,
             x: self.x.iter(),
-            sums: load_sums::<S, T>(self.s, &*to, self.continues),
+            sums: load_sums::<S, T>(self.s, &*to, self.first),
             to,
             codes: PhantomData,
         }
@@ -255,7 +255,7 @@ struct GemmTile<'a, C, const T: usize, const N: usize> {
 impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_, C, T, N> {
     #[inline(always)]
     fn run(self, s: S) {
-        let mut sums = load_sums::<S, T>(s, self.sums, self.blocks.start > 0);
+        let mut sums = load_sums::<S, T>(s, self.sums, self.blocks.start);
         let DecodedSpan {
             codes,
             scales,
@@ -318,7 +318,7 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
                     gemv_tile::<S, C, 8, 16, 0>(s, &args, panels.clone(), x, &mut scratch);
                     match live {
                         ..=12 => {
-                            gemv_tile::<S, C, 4, 16, 8>(s, &args, panels.clone(), x, &mut scratch)
+                            gemv_tile::<S, C, 4, 16, 8>(s, &args, panels.clone(), x, &mut scratch);
                         }
                         _ => gemv_tile::<S, C, 8, 16, 8>(s, &args, panels.clone(), x, &mut scratch),
                     }
@@ -377,7 +377,7 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
         let blocks = columns.start / QK..columns.end / QK;
         let sinks = GemvSinks::<S, C, T, N, F> {
             s,
-            continues: blocks.start > 0,
+            first: blocks.start,
             x: x.stored::<N>(0, blocks),
             sums: scratch.sums,
             sums_per_panel: sums_per_panel::<S>(args.active_rows()),

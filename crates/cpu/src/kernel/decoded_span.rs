@@ -17,15 +17,15 @@ pub(super) struct DecodedSpan {
     pub(super) mins: [StoredScales; BLOCKS],
 }
 
-/// Loads the sums so far; zeros if no columns were processed.
+/// Loads the sums so far; zeros before the first block of columns.
 #[inline(always)]
 pub(super) fn load_sums<S: Rows, const T: usize>(
     s: S,
     sums: &[Column],
-    continues: bool,
+    first: usize,
 ) -> [S::Floats; T] {
     let mut loaded = [s.splat_float(0.0); T];
-    if continues {
+    if first > 0 {
         unroll!(t < T => { loaded[t] = s.column(&sums[t]); });
     }
     loaded
