@@ -240,8 +240,8 @@ typedef struct TablaLoadOptions {
     /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. */
     uint32_t chunk_tokens;
     /**
-     * Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
-     * decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
+     * Not 0: enables speculative decoding on a GPU: `TablaGenerateOptions.speculate`. A CPU always
+     * supports it.
      */
     uint32_t gpu_speculation;
     /**
@@ -358,7 +358,7 @@ typedef struct TablaModelInfo {
     /** Beginning-of-sequence token, or `TABLA_NO_TOKEN`. */
     uint32_t bos_token;
     /**
-     * End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_tokens` returns all tokens
+     * End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_token_ids` returns all tokens
      * that end an answer.
      */
     uint32_t eos_token;
@@ -472,10 +472,10 @@ TablaStatus tabla_model_token_bytes(const struct TablaModel *model,
  *
  * `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
  */
-TablaStatus tabla_model_stop_tokens(const struct TablaModel *model,
-                                    uint32_t *tokens,
-                                    size_t capacity,
-                                    size_t *count);
+TablaStatus tabla_model_stop_token_ids(const struct TablaModel *model,
+                                       uint32_t *tokens,
+                                       size_t capacity,
+                                       size_t *count);
 
 /* ===== Generate with the default session of a model ===== */
 
@@ -621,7 +621,7 @@ typedef struct TablaGenerateOptions {
  */
 TablaStatus tabla_generate_options_init(struct TablaGenerateOptions *options, size_t size);
 
-/** The answer has not ended: `TablaPiece.finish`. */
+/** The answer has not ended: `TablaPiece.finish`, `TablaStats.finish`. */
 #define TABLA_FINISH_NONE (-1)
 
 /** Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`. */
@@ -654,7 +654,7 @@ typedef struct TablaStats {
     double predicted_ms;
     /** Number of generated tokens. */
     uint32_t tokens;
-    /** Finish reason: `TABLA_FINISH_STOP`, ... */
+    /** Finish reason: `TABLA_FINISH_STOP`, ...; `TABLA_FINISH_NONE` while the answer runs. */
     int32_t finish;
     /** Number of draft tokens of speculative decoding. */
     uint32_t drafted_tokens;

@@ -3,7 +3,8 @@
 //
 // x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  breakers:
 // [sequences, words], one bit per token: whether it ends a repetition.  A repetition is a suffix of
-// the history that also occurs earlier in its last dry_penalty_last_n tokens; its length is limited to 1024.
+// the history that also occurs earlier in its last dry_penalty_last_n tokens; its length is limited to
+// 1024.
 // One workgroup per token.
 
 #import state

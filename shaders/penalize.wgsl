@@ -2,8 +2,8 @@
 // the history
 //
 // x, y: [tokens, vocab] f32.  history: [sequences, context], token by position.  n =
-// min(repeat_last_n, 1024, position + 1); repeated(x) = x / repeat if x > 0, otherwise x repeat.  One
-// lane per element; the lanes of a workgroup count its penalized elements together.
+// min(repeat_last_n, 1024, position + 1); repeated(x) = x / repeat if x > 0, otherwise x repeat.
+// One lane per element; the lanes of a workgroup count its penalized elements together.
 
 #import grid
 #import state

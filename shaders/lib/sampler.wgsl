@@ -19,15 +19,15 @@ struct Sampler {
     repetition_penalty: f32,
     frequency_penalty: f32,
     presence_penalty: f32,
-    repeat_last_n: u32,        // number of recent tokens that are penalized
+    repeat_last_n: u32,      // number of recent tokens that are penalized
     dry_multiplier: f32,
     dry_base: f32,
     dry_allowed: u32,        // longest repetition without a penalty
-    dry_penalty_last_n: u32,           // number of recent tokens that DRY searches
+    dry_penalty_last_n: u32, // number of recent tokens that DRY searches
     mirostat_tau: f32,
     mirostat_eta: f32,
     mirostat_mu: f32,        // updated by the device for each token
-    logprobs: u32,          // 1: write log-probabilities
+    logprobs: u32,           // 1: write log-probabilities
     masked: u32,             // 1: apply the mask
     bias_count: u32,
     stop_from: u32,          // first position at which a stop token is allowed

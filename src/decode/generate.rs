@@ -184,7 +184,7 @@ pub enum Overflow {
     /// Ends the generation.
     #[default]
     Stop,
-    /// Context shift: discards the older half of the sequence after its first `keep` tokens, and
+    /// Context shift: discards the older half of the sequence after its first `n_keep` tokens, and
     /// recomputes the rest at its new positions.
     Shift {
         /// Number of tokens to keep at the start, at most half of the context. A BOS token at the

@@ -43,7 +43,7 @@ impl Session {
         Ok(generation.stats())
     }
 
-    /// Discards the older half of the tokens after the first `keep`.
+    /// Discards the older half of the tokens after the first `n_keep`.
     pub(super) fn shift_context(&mut self, n_keep: u32) {
         let context = self.facts().context as usize;
         let begins = self.tokens().first().copied() == self.tokenizer().bos();

@@ -234,12 +234,7 @@ impl GenerationState {
         self.draft += end.draft;
         self.grammar_state = end.grammar_state.take();
         self.took = self.started.elapsed();
-        let failed = |e| {
-            self.finish = Some(Finish::Failed);
-            self.is_flushed = true;
-            e
-        };
-        let finish = end.finish.map_err(failed)?;
+        let finish = end.finish.inspect_err(|_| self.fail())?;
         let finish = finish.unwrap_or(Finish::Length);
         if finish == Finish::Cancelled {
             session.clear_cancel();
@@ -248,10 +243,16 @@ impl GenerationState {
             && self.sampled < self.limit
         {
             session.shift_context(n_keep);
-            return self.hand_over(session);
+            return self.hand_over(session).inspect_err(|_| self.fail());
         }
         self.finish = Some(finish);
         Ok(())
+    }
+
+    /// Ends the generation after an error.
+    fn fail(&mut self) {
+        self.finish = Some(Finish::Failed);
+        self.is_flushed = true;
     }
 
     /// Ends the generation if it runs. The sequence keeps the tokens of the pieces returned so far,
@@ -279,7 +280,9 @@ impl GenerationState {
             }
         }
         session.truncate(self.returned);
-        self.finish = Some(finish);
+        if ended.is_ok() {
+            self.finish = Some(finish);
+        }
         ended
     }
 

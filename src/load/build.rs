@@ -28,7 +28,7 @@ pub(super) struct Build {
     pub(super) chunk: u32,
     /// Whether a decoder also gets an embedding table.
     pub(super) embeddings: bool,
-    /// Tables that decode a single sequence.
+    /// Whether a GPU gets tables for several tokens of one sequence.
     pub(super) gpu_speculation: GpuSpeculation,
     /// Sampler chain of the decode tables.
     pub(super) samplers: Vec<SamplerKind>,

@@ -123,13 +123,13 @@ impl Catalog {
             let known = LM_HEAD_TYPES.map(DType::name).join(", ");
             bail!(
                 Argument,
-                "unsupported head type {dtype}; supported types are {known}"
+                "unsupported lm_head type {dtype}; supported types are {known}"
             );
         }
         if self.arch.encoder {
             bail!(
                 Argument,
-                "head type {dtype}: {} models have no output projection",
+                "lm_head type {dtype}: {} models have no output projection",
                 self.arch.name
             );
         }

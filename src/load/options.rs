@@ -109,7 +109,7 @@ macro_rules! load_options {
             /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::load::CACHE_TYPES). `None`
             /// uses f16, or f32 if [`precision`](Self::precision) is exact.
             pub cache_type: Option<DType>,
-            /// Step tables that decode a single sequence on a GPU. Default:
+            /// Whether a model on a GPU supports speculative decoding. Default:
             /// [`Off`](crate::load::GpuSpeculation::Off).
             pub gpu_speculation: GpuSpeculation,
             /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with

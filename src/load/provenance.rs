@@ -29,7 +29,7 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
     lines.push(format!("frequencies {}", short(ropes)));
     if profile.kind == DeviceKind::Gpu {
         // On a CPU, the bits do not depend on the chunk size or the number of rows.
-        let gpu_speculation = if facts.speculates { "on" } else { "off" };
+        let speculates = if facts.speculates { "on" } else { "off" };
         let kernels = format!("{:?} {:?}", profile.variants, profile.tuned_kernels);
         let sources = shader_sources()
             .iter()
@@ -42,7 +42,7 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
             format!("fusion {}", profile.fusion.name()),
             format!("attention {}", profile.attention_part),
             format!("chunk {}", build.chunk),
-            format!("gpu speculation {gpu_speculation}"),
+            format!("speculates {speculates}"),
         ]);
         if let Some(folder) = &options.shader_path {
             lines.push(format!("shaders {}", folder.display()));

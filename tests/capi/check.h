@@ -1,11 +1,13 @@
 /*
- * Helpers of smoke.c and sessions.c: checks, load options, the model and its prompt.
+ * Helpers of smoke.c and sessions.c: checks, load options, the model and its prompt. Include after
+ * `#define _POSIX_C_SOURCE 200809L`.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include "tabla.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +78,17 @@ static size_t encode_prompt(TablaModel *model, uint32_t tokens[64]) {
           TABLA_OK);
     CHECK(count > 0 && count <= 64);
     return count;
+}
+
+/* Reads the signal handlers, which the library does not change. */
+static void signals(void (*handlers[9])(int)) {
+    const int all[9] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
+    int i;
+    for (i = 0; i < 9; i++) {
+        struct sigaction action;
+        CHECK(sigaction(all[i], NULL, &action) == 0);
+        handlers[i] = action.sa_handler;
+    }
 }
 
 #endif

@@ -34,6 +34,7 @@ static void embeddings(void) {
     CHECK(tabla_model_info(model, &info) == TABLA_OK);
     CHECK(tabla_embed(model, texts, 3, &options, NULL, 0, &needed) == TABLA_OK);
     CHECK(needed == (size_t)3 * info.dim && info.embedding_dim == info.dim);
+    CHECK(info.embedding_max_tokens == 16);
     rows = malloc(needed * sizeof *rows);
     alone = malloc(needed * sizeof *alone);
     if (rows == NULL || alone == NULL) {

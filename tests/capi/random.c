@@ -226,7 +226,7 @@ static void one_call(struct caller *me) {
             converse(me, session);
         }
         break;
-    case 46: count(tabla_model_stop_tokens(model, tokens, below(me, 3), &written)); break;
+    case 46: count(tabla_model_stop_token_ids(model, tokens, below(me, 3), &written)); break;
     case 40:
         if (below(me, 4) == 0) {
             replace(me, &batches[below(me, BATCHES)], tabla_batch_new(model), free_batch);

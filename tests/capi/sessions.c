@@ -4,9 +4,12 @@
  *
  *     sessions <file to write>
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include "chats.h"
 #include "check.h"
 #include "embeddings.h"
+#include "handles.h"
 
 #include <math.h>
 
@@ -342,7 +345,7 @@ static void options_of_all_kinds(TablaModel *model) {
     CHECK(memcmp(plain, found, count * sizeof *plain) == 0);
     options.draft_model = NULL;
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_HANDLE);
-    CHECK(strstr(tabla_last_error(), "draft") != NULL);
+    CHECK(strstr(tabla_last_error(), "draft_model") != NULL);
     options.speculate = 9;
     FAILS(tabla_session_begin(session, PROMPT, &options), TABLA_ERROR_ARGUMENT);
     options.speculate = TABLA_SPECULATE_OFF;
@@ -472,17 +475,41 @@ static void sessions(TablaModel *model, const char *path) {
     CHECK(tabla_session_new(freed) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
 }
 
+/* Every function rejects handles of freed objects. */
+static void freed_handles(void) {
+    TablaModel *model = load();
+    TablaSession *session = tabla_session_new(model);
+    TablaBatch *batch = tabla_batch_new(model);
+    TablaGrammar *grammar = tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "a+");
+
+    CHECK(session != NULL && batch != NULL && grammar != NULL);
+    CHECK(tabla_session_free(session) == TABLA_OK);
+    CHECK(tabla_batch_free(batch) == TABLA_OK);
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK);
+    CHECK(tabla_free_model(model) == TABLA_OK);
+    rejects_session_handle(session);
+    rejects_session_handle(batch);
+    rejects_session_handle(grammar);
+    rejects_handle(model);
+}
+
 int main(int argc, char **argv) {
+    void (*before[9])(int);
+    void (*after[9])(int);
     TablaModel *model;
     if (argc != 2) {
         return 2;
     }
+    signals(before);
     model = load();
     conversations(model);
     parsers(model);
     forced_calls(model);
     embeddings();
     sessions(model, argv[1]);
+    freed_handles();
+    signals(after);
+    CHECK(memcmp(before, after, sizeof before) == 0);
     CHECK(tabla_free_model(model) == TABLA_OK);
     printf("%d checks passed, %d failed\n", passed, failed);
     return failed != 0;

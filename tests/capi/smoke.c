@@ -105,7 +105,7 @@ static void loading(const char *version) {
 }
 
 /* The output projection of the story model is q8_0; its rows are not a multiple of q6_k blocks. */
-static void heads(void) {
+static void lm_heads(void) {
     TablaLoadOptions options = cpu_options();
     TablaModel *model;
     options.lm_head_type = TABLA_LM_HEAD_Q8_0;
@@ -424,6 +424,29 @@ static void generating(TablaModel *model, enum action action) {
     CHECK(reset(model) == TABLA_OK);
 }
 
+static void handles(TablaModel *second) {
+    int local = 0;
+    void *memory = malloc(64);
+    TablaModel *first = load();
+    TablaModel *third;
+
+    CHECK(first != second);
+    rejects_handle(NULL);
+    rejects_handle((TablaModel *)(void *)&local);
+    rejects_handle((TablaModel *)memory);
+    rejects_handle((TablaModel *)(uintptr_t)1000001);
+    rejects_handle((TablaModel *)(uintptr_t)-1);
+    CHECK(tabla_free_model(first) == TABLA_OK);
+    rejects_handle(first);
+    third = load(); /* reuses the entry of the first */
+    CHECK(third != first && third != second);
+    rejects_handle(first);
+    CHECK(reset(second) == TABLA_OK && reset(third) == TABLA_OK);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_free_model(third) == TABLA_OK);
+    free(memory);
+}
+
 struct log {
     int lines, bad;
 };
@@ -517,17 +540,6 @@ static void forking(TablaModel *model) {
     CHECK(reset(model) == TABLA_OK);
 }
 
-/* Reads the signal handlers, which the library does not change. */
-static void signals(void (*handlers[9])(int)) {
-    const int all[9] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE, SIGUSR1};
-    int i;
-    for (i = 0; i < 9; i++) {
-        struct sigaction action;
-        CHECK(sigaction(all[i], NULL, &action) == 0);
-        handlers[i] = action.sa_handler;
-    }
-}
-
 int main(int argc, char **argv) {
     void (*before[9])(int);
     void (*after[9])(int);
@@ -538,7 +550,7 @@ int main(int argc, char **argv) {
     signals(before);
     threads(); /* before a model is loaded */
     loading(argv[1]);
-    heads();
+    lm_heads();
     bad_files(argv[2]);
     sizes();
     model = load();

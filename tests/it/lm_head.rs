@@ -222,7 +222,7 @@ fn rejects_unsupported_types() {
         assert_eq!(kind, ErrorKind::Argument, "{text}");
         assert!(
             text.ends_with(&format!(
-                "unsupported head type {dtype}; supported types are q8_0, q6_k"
+                "unsupported lm_head type {dtype}; supported types are q8_0, q6_k"
             )),
             "{text}"
         );

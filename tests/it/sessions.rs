@@ -418,8 +418,8 @@ fn times_every_command() {
         let mut s = Session::new(model.expect("model loads"));
         let prompt = prompt(&s);
         s.prefill(&prompt).expect("prefill succeeds");
-        s.time_commands().expect("commands can be timed");
         let begun = Instant::now();
+        s.time_commands().expect("commands can be timed");
         let stats = s
             .generate_with(&sampled(0), |_| ControlFlow::Continue(()))
             .expect("generation succeeds");

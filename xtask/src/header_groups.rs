@@ -56,7 +56,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "tabla_model_tokenize",
             "tabla_model_detokenize",
             "tabla_model_token_bytes",
-            "tabla_model_stop_tokens",
+            "tabla_model_stop_token_ids",
         ],
     ),
     (

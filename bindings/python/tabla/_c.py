@@ -116,8 +116,7 @@ _POINTED_TO: weakref.WeakKeyDictionary[CData, list[object]] = weakref.WeakKeyDic
 
 
 class Struct:
-    """A C struct with a `struct_size` field. Keeps the
-    objects that its pointers refer to alive as long as `c`."""
+    """A C struct with a `struct_size` field. Keeps the objects that its pointers refer to alive as long as `c`."""
 
     def __init__(self, ctype: str) -> None:
         self.c: CData = ffi.new(f"{ctype} *")

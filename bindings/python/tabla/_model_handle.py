@@ -50,7 +50,7 @@ class ModelHandle(Handle):
 
     def stop_token_ids(self) -> list[int]:
         """Returns the token ids that end an answer."""
-        return list(call_for_array("uint32_t", lib.tabla_model_stop_tokens, self._pointer))
+        return list(call_for_array("uint32_t", lib.tabla_model_stop_token_ids, self._pointer))
 
     @property
     def digest(self) -> bytes:

@@ -90,8 +90,8 @@ pub(crate) struct SpeculationArgs {
 }
 
 impl SpeculationArgs {
-    /// Returns multi-row step tables, which verify draft tokens, if speculation is enabled.
-    pub(crate) fn on_gpu(&self) -> GpuSpeculation {
+    /// Returns whether to enable speculative decoding on a GPU.
+    pub(crate) fn gpu_speculation(&self) -> GpuSpeculation {
         match self.lookup || self.model_draft.is_some() {
             true => GpuSpeculation::On,
             false => GpuSpeculation::Off,

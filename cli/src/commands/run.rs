@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .device
         .options(args.context.tokens())?
         .samplers(args.sampling.samplers())
-        .gpu_speculation(args.speculation.on_gpu());
+        .gpu_speculation(args.speculation.gpu_speculation());
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let loaded = open::model(&source, &options)?;
     if !args.quiet {

@@ -8,7 +8,7 @@ use tabla::{Error, Finish, Piece, Stats};
 /// No token: a model without a BOS or EOS token, or a piece that is not a token.
 pub const TABLA_NO_TOKEN: u32 = u32::MAX;
 
-/// The answer has not ended: `TablaPiece.finish`.
+/// The answer has not ended: `TablaPiece.finish`, `TablaStats.finish`.
 pub const TABLA_FINISH_NONE: i32 = -1;
 /// Finish reason: a stop token, a stop string, or the end of the grammar. `TablaStats.finish`.
 pub const TABLA_FINISH_STOP: i32 = 0;
@@ -91,7 +91,7 @@ pub struct TablaStats {
     pub predicted_ms: f64,
     /// Number of generated tokens.
     pub tokens: u32,
-    /// Finish reason: `TABLA_FINISH_STOP`, ...
+    /// Finish reason: `TABLA_FINISH_STOP`, ...; `TABLA_FINISH_NONE` while the answer runs.
     pub finish: i32,
     /// Number of draft tokens of speculative decoding.
     pub drafted_tokens: u32,

@@ -59,7 +59,7 @@ pub struct TablaModelInfo {
     pub device: [c_char; 96],
     /// Beginning-of-sequence token, or `TABLA_NO_TOKEN`.
     pub bos_token: u32,
-    /// End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_tokens` returns all tokens
+    /// End-of-sequence token, or `TABLA_NO_TOKEN`. `tabla_model_stop_token_ids` returns all tokens
     /// that end an answer.
     pub eos_token: u32,
     /// Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was

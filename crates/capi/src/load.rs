@@ -102,8 +102,8 @@ pub struct TablaLoadOptions {
     pub cache_type: i32,
     /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device.
     pub chunk_tokens: u32,
-    /// Not 0: a GPU uses tables for several tokens when it decodes one sequence, which speculative
-    /// decoding requires: `TablaGenerateOptions.speculate`. A CPU always supports it.
+    /// Not 0: enables speculative decoding on a GPU: `TablaGenerateOptions.speculate`. A CPU always
+    /// supports it.
     pub gpu_speculation: u32,
     /// Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
     /// values of freed sequences for prompts with the same prefix. 0: no additional memory, only
@@ -145,7 +145,7 @@ const WEIGHTS: [Choice<WeightMemory>; 3] = [
     (TABLA_WEIGHTS_PACKED, "packed", WeightMemory::Packed),
 ];
 
-const HEADS: [Choice<Option<DType>>; 3] = [
+const LM_HEADS: [Choice<Option<DType>>; 3] = [
     (TABLA_LM_HEAD_AS_STORED, "as stored", None),
     (TABLA_LM_HEAD_Q8_0, "q8_0", Some(LM_HEAD_TYPES[0])),
     (TABLA_LM_HEAD_Q6_K, "q6_k", Some(LM_HEAD_TYPES[1])),
@@ -228,7 +228,7 @@ impl TablaLoadOptions {
             .pipeline_cache_path(kernels)
             .chunk_tokens(self.chunk_tokens)
             .embeddings(self.embeddings != 0)
-            .lm_head_type(choose("lm_head_type", self.lm_head_type, &HEADS)?)
+            .lm_head_type(choose("lm_head_type", self.lm_head_type, &LM_HEADS)?)
             .cache_type(choose("cache_type", self.cache_type, &CACHES)?)
             .gpu_speculation(match self.gpu_speculation {
                 0 => GpuSpeculation::Off,

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn tabla_model_token_bytes(
 ///
 /// `tokens` is NULL or points to space for `capacity` ids; `count` points to a `size_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tabla_model_stop_tokens(
+pub unsafe extern "C" fn tabla_model_stop_token_ids(
     model: *const TablaModel,
     tokens: *mut u32,
     capacity: usize,

@@ -7,7 +7,7 @@ use tabla::embed::{EmbedOptions, Pooling};
 use tabla::exec::gpu::Device;
 use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{ErrorKind, GenerateOptions, Model, Result, Sampling, Session, Source};
+use tabla::{ErrorKind, Finish, GenerateOptions, Model, Result, Sampling, Session, Source};
 
 fn mean() -> EmbedOptions<'static> {
     EmbedOptions::default().pooling(Pooling::Mean)
@@ -167,7 +167,14 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
             .iter_mut()
             .for_each(|a| assert!(a.next_piece().unwrap().is_some()));
         gpu.destroy();
-        for answer in &mut answers {
+        let (stopped, read) = answers.split_first_mut().unwrap();
+        let finish = match stopped.stop() {
+            Ok(()) => Finish::Callback,
+            Err(_) => Finish::Failed,
+        };
+        assert_eq!(stopped.stats().finish, Some(finish));
+        for answer in read {
+            assert_eq!(answer.stats().finish, None, "it runs");
             let error = loop {
                 match answer.next_piece() {
                     Ok(piece) => assert!(piece.is_some(), "ends with an error"),
@@ -175,6 +182,7 @@ fn device_loss_ends_prompts_embeddings_and_batches() {
                 }
             };
             lost::<()>(Err(error));
+            assert_eq!(answer.stats().finish, Some(Finish::Failed));
         }
         drop(answers);
         sessions.iter_mut().for_each(all_lost);

@@ -65,7 +65,8 @@ public struct Stats: Sendable {
     public var tokens: Int { Int(c.tokens) }
     /// Duration of decoding, in milliseconds.
     public var predictedMilliseconds: Double { c.predicted_ms }
-    public var finish: Finish { Finish(rawValue: c.finish) }
+    /// Finish reason; nil while the answer runs.
+    public var finish: Finish? { c.finish == TABLA_FINISH_NONE ? nil : Finish(rawValue: c.finish) }
     /// Number of draft tokens of speculative decoding.
     public var draftedTokens: Int { Int(c.drafted_tokens) }
     /// Number of accepted draft tokens.

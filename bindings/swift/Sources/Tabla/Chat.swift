@@ -6,7 +6,7 @@ import Foundation
 /// Options of rendering a conversation.
 public struct ChatOptions: Sendable {
     /// Name or source of a chat template; nil: the model's own. Do not accept it from users.
-    public var template: String?
+    public var chatTemplate: String?
     /// JSON array of tools.
     public var tools: String?
     /// JSON array of documents.
@@ -23,7 +23,7 @@ public struct ChatOptions: Sendable {
         var c = TablaChatOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
         c.no_generation_prompt = generationPrompt ? 0 : 1
-        return try withCStrings([template, tools, documents, chatTemplateKwargs]) { texts in
+        return try withCStrings([chatTemplate, tools, documents, chatTemplateKwargs]) { texts in
             c.chat_template = texts[0]
             c.tools = texts[1]
             c.documents = texts[2]

@@ -15,7 +15,7 @@ public struct LoadOptions: Sendable {
     /// Location of weights on a CPU.
     public var weights = Weights.auto
     /// Type of the output projection (lm_head).
-    public var lmHeadType = LmHeadType.asStored
+    public var lmHeadType = LMHeadType.asStored
     /// Type of the KV cache.
     public var cacheType = CacheType.byPrecision
     /// Enable embeddings for a model that generates text. Encoder models always support them.
@@ -113,13 +113,13 @@ public struct LoadOptions: Sendable {
         public static let packed = Weights(rawValue: TABLA_WEIGHTS_PACKED)
     }
 
-    public struct LmHeadType: RawRepresentable, Hashable, Sendable {
+    public struct LMHeadType: RawRepresentable, Hashable, Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        public static let asStored = LmHeadType(rawValue: TABLA_LM_HEAD_AS_STORED)
-        public static let q8_0 = LmHeadType(rawValue: TABLA_LM_HEAD_Q8_0)
-        public static let q6_K = LmHeadType(rawValue: TABLA_LM_HEAD_Q6_K)
+        public static let asStored = LMHeadType(rawValue: TABLA_LM_HEAD_AS_STORED)
+        public static let q8_0 = LMHeadType(rawValue: TABLA_LM_HEAD_Q8_0)
+        public static let q6_K = LMHeadType(rawValue: TABLA_LM_HEAD_Q6_K)
     }
 
     public struct CacheType: RawRepresentable, Hashable, Sendable {

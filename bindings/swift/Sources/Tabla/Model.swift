@@ -103,7 +103,7 @@ public final class Model: Sendable {
 
     /// Returns the stop tokens, which end an answer.
     public func stopTokenIDs() throws -> [UInt32] {
-        try callForArray { tabla_model_stop_tokens(handle.pointer, $0, $1, $2) }
+        try callForArray { tabla_model_stop_token_ids(handle.pointer, $0, $1, $2) }
     }
 
     /// Returns a dispatch table in the format of `tabla table`: "step", "batch" or "embed"; nil:

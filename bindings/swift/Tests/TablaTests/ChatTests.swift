@@ -44,7 +44,7 @@ final class ChatTests: XCTestCase {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()
-        chat.template = "vicuna"
+        chat.chatTemplate = "vicuna"
         var messages: [Message] = [.system("Tell stories."), .user("A fox </s> \"laughed\".")]
         let text = try model.applyChatTemplate(messages, chat: chat)
         XCTAssertTrue(text.contains("A fox </s> \"laughed\"."), text)
@@ -70,7 +70,7 @@ final class ChatTests: XCTestCase {
     func testReasoningIsSeparatedFromContent() async throws {
         let model = try await storyModel()
         var chat = ChatOptions()
-        chat.template = template
+        chat.chatTemplate = template
         var options = greedy(32)
         options.grammar = try await Grammar(model, .gbnf(#"root ::= "<think>fox</think>kite""#))
         let answer = try await Session(model).respond(to: [.user("Go.")], chat: chat, options: options)
@@ -83,7 +83,7 @@ final class ChatTests: XCTestCase {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()
-        chat.template = template
+        chat.chatTemplate = template
         chat.tools = tools
         var options = greedy(200)
         options.grammar = try await Grammar(model, .toolCall(chat, function: "fly"))
@@ -107,11 +107,11 @@ final class ChatTests: XCTestCase {
         let model = try await storyModel()
         let session = try Session(model)
         var chat = ChatOptions()
-        chat.template = "{{ raise_exception('no kites today') }}"
+        chat.chatTemplate = "{{ raise_exception('no kites today') }}"
         await assertFails(.argument, "no kites today") { [chat] in
             _ = try await session.respond(to: [.user("Fly.")], chat: chat)
         }
-        chat.template = "vicuna"
+        chat.chatTemplate = "vicuna"
         chat.tools = "no JSON"
         await assertFails(.argument, "tools") { [chat] in
             _ = try model.tokenize([.user("Fly.")], chat: chat)

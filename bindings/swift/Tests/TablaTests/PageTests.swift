@@ -8,7 +8,7 @@ final class PageTests: XCTestCase {
     func testChat() async throws {
         let model = try await storyModel()
         var chat = ChatOptions()
-        chat.template = "vicuna"
+        chat.chatTemplate = "vicuna"
         var options = GenerateOptions()
         options.maxTokens = 16
 

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         .device
         .options(args.context.tokens())?
         .samplers(args.sampling.samplers())
-        .gpu_speculation(args.speculation.on_gpu());
+        .gpu_speculation(args.speculation.gpu_speculation());
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
         loaded.print_notes(&source);

@@ -28,9 +28,9 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
-/// Panels that are processed together. Their codes stay in the L2 cache while all tokens are processed,
-/// so that each tile of tokens is loaded into L1 once for all of them; for a single tile, the format of
-/// the weights is selected once for all of them.
+/// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
+/// processed, so that each tile of tokens is loaded into L1 once for all of them. For a single tile,
+/// the format of the weights is selected once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
@@ -339,7 +339,8 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
     }
 }
 
-/// Sums per panel: tokens rounded up to whole tiles.
+/// Returns the number of sums per panel: 1 for one token, otherwise the tokens rounded up to whole
+/// tiles. [`launch`] reserves at least as many.
 fn sums_per_panel<S: Rows>(live: usize) -> usize {
     match live {
         1 => 1,
@@ -347,8 +348,8 @@ fn sums_per_panel<S: Rows>(live: usize) -> usize {
     }
 }
 
-/// Columns of a span of a gemv tile with `tokens` tokens. With fewer tokens, more columns of a tile fit
-/// the L1 cache.
+/// Returns the number of columns of a span of a gemv tile with `tokens` tokens. With fewer tokens,
+/// more columns of a tile fit the L1 cache.
 fn span_columns(weights: Weights, tokens: usize) -> usize {
     match weights {
         Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / tokens),
@@ -362,8 +363,8 @@ fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> 
     (0..cols).step_by(step).map(span)
 }
 
-/// Computes the sums of some panels for `T` tokens of the only tile, of `N` tokens, starting at token
-/// `F`.
+/// Computes the sums of some panels for `T` tokens of the only tile, of `N` tokens, starting at
+/// token `F`.
 #[inline(always)]
 fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,

@@ -100,7 +100,7 @@ impl<'a> ActivationTiles<'a> {
         self.stored::<N>(tile, blocks).iter().map(ActivationBlock)
     }
 
-    /// Same as [`blocks`](Self::blocks), as stored.
+    /// Returns the blocks of a tile in their stored form.
     #[inline(always)]
     pub(super) fn stored<const N: usize>(
         self,

@@ -48,8 +48,9 @@ impl Weights {
     }
 }
 
-/// Decodes some columns of panels: at most [`COLUMNS`] columns of mapped weights. Kernels are compiled
-/// per kind of codes; the format of the weights is selected here, once per call.
+/// Decodes some columns of panels: at most [`COLUMNS`] columns of mapped weights, and at most as many
+/// as a sink holds. Kernels are compiled per kind of codes; the format of the weights is selected
+/// here, once per call.
 #[inline(always)]
 pub(super) fn decode_span<C: Formats, S: Simd, K: Sinks<S>>(
     s: S,

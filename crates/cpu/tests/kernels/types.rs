@@ -302,9 +302,11 @@ fn result_is_independent_of_active_rows() {
         DType::Bf16,
         DType::F16,
     ];
-    for dtype in types {
-        // More columns than are decoded at once.
-        let cols = 768;
+    // Columns that are decoded at once, with several panels, and more columns, panel by panel.
+    for (dtype, cols) in types
+        .into_iter()
+        .flat_map(|dtype| [(dtype, 512), (dtype, 768)])
+    {
         let matrix = Arc::new(WeightMatrix {
             dtype,
             shape: [ROWS, cols],
@@ -331,7 +333,11 @@ fn result_is_independent_of_active_rows() {
                 for live in [37, 1, 16, 2, 24, 5, 4, 9, 17, 3, 8] {
                     let y = together.run((&vec![0; live], &x[..live * cols as usize]));
                     let expected = &each[..live * ROWS as usize];
-                    assert!(y == expected, "{dtype}, {live} live, on {}", device.name);
+                    assert!(
+                        y == expected,
+                        "{dtype}, {cols} columns, {live} live, on {}",
+                        device.name
+                    );
                 }
             }
         }

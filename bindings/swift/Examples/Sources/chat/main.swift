@@ -9,7 +9,7 @@ do {
     let model = try await Model.load(path)
     let session = try Session(model)
     var chat = ChatOptions()
-    chat.template = path == nil ? "vicuna" : nil
+    chat.chatTemplate = path == nil ? "vicuna" : nil
     var options = GenerateOptions()
     options.maxTokens = 200
 
