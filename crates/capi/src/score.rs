@@ -5,7 +5,6 @@ use super::guard::{TablaStatus, guard};
 use super::pointers::{FloatBuffer, slice_of, text_of, texts_of};
 use super::sequence::{TablaSession, with_session};
 use std::ffi::c_char;
-
 use tabla::embed::RerankOptions;
 use tabla::error::bail;
 

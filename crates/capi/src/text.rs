@@ -6,7 +6,6 @@ use super::handles::resolve;
 use super::pointers::{copy_out, out_of, slice_of};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
-
 use tabla::error::bail;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
 
