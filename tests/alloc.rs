@@ -5,11 +5,12 @@
 #![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tabla::device::Replay;
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::EncodeOptions;
@@ -49,13 +50,13 @@ const FRAMES: usize = 64;
 /// Return addresses of the calls that led to an allocation, innermost first.
 type Trace = [usize; FRAMES];
 
-thread_local! {
-    /// Whether this thread's allocations are traced.
-    static TRACING: Cell<bool> = const { Cell::new(false) };
-    static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(Vec::new()) };
-}
+/// Whether the allocations of all threads are traced.
+static TRACING: AtomicBool = AtomicBool::new(false);
+static TRACES: Mutex<Vec<Trace>> = Mutex::new(Vec::new());
 
 thread_local! {
+    /// Whether this thread makes a trace, which allocates too.
+    static IN_TRACE: Cell<bool> = const { Cell::new(false) };
     /// Its address identifies the thread.
     static THREAD_ID: u8 = const { 0 };
 }
@@ -78,8 +79,7 @@ fn count() {
         return;
     }
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    // Disabled while tracing, which allocates too.
-    if TRACING.replace(false) {
+    if TRACING.load(Ordering::SeqCst) && !IN_TRACE.replace(true) {
         let mut trace = [0; FRAMES];
         let mut depth = 0;
         backtrace::trace(|frame| {
@@ -87,18 +87,18 @@ fn count() {
             depth += 1;
             depth < FRAMES
         });
-        TRACES.with_borrow_mut(|traces| traces.push(trace));
-        TRACING.set(true);
+        TRACES.lock().expect("no panic in a trace").push(trace);
+        IN_TRACE.set(false);
     }
 }
 
-/// Returns the origins of the library's own allocations on this thread while `work` runs, and the
-/// number of all allocations.
+/// Returns the origins of the library's own allocations while `work` runs, and the number of all
+/// allocations, in all threads.
 fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
-    TRACING.set(true);
+    TRACING.store(true, Ordering::SeqCst);
     work();
-    TRACING.set(false);
-    let traces = TRACES.take();
+    TRACING.store(false, Ordering::SeqCst);
+    let traces = std::mem::take(&mut *TRACES.lock().expect("no panic in a trace"));
     let mut names = HashMap::new();
     let own = traces
         .iter()
@@ -106,17 +106,32 @@ fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
     (own.collect(), traces.len())
 }
 
-/// Returns the source line of the library that allocated; `None` for allocations of the GPU crates.
-/// Crates are identified by source files, because line tables have function names without crates.
+/// Parts of the names of files and functions of the GPU crates. The last one is a function of the library
+/// that contains wgpu's generic `map_async`, which boxes its callback.
+const GPU_CRATES: &[&str] = &[
+    "/naga-",
+    "/ash-",
+    "/gpu-",
+    "wgpu",
+    "naga::",
+    "ash::",
+    "gpu_allocator::",
+    "tabla_gpu::readback::Readback::copy",
+];
+
+/// Returns the source line or function of the library that allocated; `None` for allocations of the
+/// GPU crates. Crates are identified by source files if there are line tables, whose function names have
+/// no crates, and otherwise by function names.
 fn own_origin(trace: &Trace, files: &mut HashMap<usize, Vec<String>>) -> Option<String> {
     for ip in trace.iter().filter(|ip| **ip != 0) {
         for line in files.entry(*ip).or_insert_with(|| resolve(*ip)) {
-            let gpu_crates = ["/wgpu", "/naga-", "/ash-", "/gpu-"];
-            if gpu_crates.iter().any(|name| line.contains(name)) {
+            if GPU_CRATES.iter().any(|name| line.contains(name)) {
                 return None;
             }
             let ignored = ["/registry/", "/rustc/", "library/", "tests/alloc.rs"];
-            if !ignored.iter().any(|part| line.contains(part)) {
+            let is_file = line.contains(".rs:");
+            if is_file && !ignored.iter().any(|part| line.contains(part)) || line.contains("tabla")
+            {
                 return Some(line.clone());
             }
         }
@@ -124,16 +139,15 @@ fn own_origin(trace: &Trace, files: &mut HashMap<usize, Vec<String>>) -> Option<
     Some("unknown origin".to_string())
 }
 
-/// Returns the source lines of an address, inlined ones first.
+/// Returns the source lines of an address, inlined ones first, or its function without line tables.
 fn resolve(ip: usize) -> Vec<String> {
     let mut lines = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(ip), |symbol| {
         if let Some(file) = symbol.filename() {
-            lines.push(format!(
-                "{}:{}",
-                file.display(),
-                symbol.lineno().unwrap_or(0)
-            ));
+            let line = symbol.lineno().unwrap_or(0);
+            lines.push(format!("{}:{line}", file.display()));
+        } else if let Some(name) = symbol.name() {
+            lines.push(name.to_string());
         }
     });
     lines
@@ -233,7 +247,6 @@ fn generating_a_token_does_not_allocate() {
         assert!(bytes > 256, "{bytes} bytes of text");
     }
     println!("0 allocations per token on the CPU over 256 tokens, greedy and sampled");
-    check_gpu(&Source::BuiltIn, &prompt);
     check_batches(&prompt, &options);
     for name in ARCHITECTURES {
         check_architecture(name, &options);
@@ -281,8 +294,8 @@ fn check_batches(prompt: &[u32], options: &LoadOptions) {
     println!("0 allocations per token with 20 sequences on the CPU");
 }
 
-/// Models with sliding windows, experts, ternary weights, and layers that share a KV cache.
-const ARCHITECTURES: [&str; 4] = ["gemma3", "qwen3moe", "bitnet", "gemma4"];
+/// Models with dense layers, sliding windows, experts, ternary weights, and layers that share a KV cache.
+const ARCHITECTURES: [&str; 5] = ["llama", "gemma3", "qwen3moe", "bitnet", "gemma4"];
 
 /// Returns a golden model with few layers.
 fn golden(name: &str) -> Source {
@@ -352,7 +365,7 @@ fn soak() {
     let (tokens, modes): (u32, &[Replay]) = if exhaustive {
         (10_000, &[Replay::Auto, Replay::Encoded])
     } else {
-        (4_000, &[Replay::Auto])
+        (3_000, &[Replay::Auto])
     };
     for replay in modes.iter().copied() {
         let mut session = gpu_session(&golden("llama"), replay);
@@ -418,7 +431,10 @@ fn check_encoded(source: &Source, prompt: &[u32]) {
             "{sampling:?}: own allocations:\n{}",
             own.join("\n")
         );
-        assert!(all <= WGPU_PER_TOKEN_MAX, "{all} allocations");
+        assert!(
+            (1..=WGPU_PER_TOKEN_MAX).contains(&all),
+            "{all} allocations of wgpu"
+        );
         println!("0 own allocations and {all} of wgpu per token, encoded replay");
     }
 }

@@ -4,6 +4,7 @@ use super::device::{Device, Failure, ready};
 use super::options::DeviceOptions;
 use super::{recorded, self_test, upload, variants};
 use std::sync::Arc;
+use std::time::Duration;
 use tabla_core::device::{
     AdapterFacts, DeviceKind, Fusion, GpuFeatures, KernelVariant, Profile, Replay,
 };
@@ -249,6 +250,13 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
         shader_path: options.shader_path.clone(),
         pipeline_cache_path: options.pipeline_cache_path.clone(),
         pci: [info.vendor, info.device],
+        // Waking up takes longer than the remaining time of most tokens. But a thread that spins
+        // takes a core from a software adapter.
+        spin: if is_software(adapter) {
+            Duration::ZERO
+        } else {
+            Duration::from_millis(1)
+        },
         recorded,
         poll_lock: Arc::default(),
         queue_lock: Arc::default(),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 use tabla_core::device::Profile;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
@@ -22,6 +23,8 @@ pub struct Device {
     pub(super) pipeline_cache_path: Option<PathBuf>,
     /// PCI vendor and device ids of the adapter.
     pub(super) pci: [u32; 2],
+    /// Duration of spinning on a result before the thread sleeps.
+    pub(super) spin: Duration,
     /// Whether tables are replayed from recorded command buffers.
     pub(super) recorded: bool,
     /// Serializes access to the queue, which wgpu and recorded replay share.

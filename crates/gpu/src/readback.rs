@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::device::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
 
@@ -12,9 +12,6 @@ use tabla_core::exec::{COPIES_MAX, COPY_BYTES_MAX, Span};
 pub(super) const READ_BYTES: usize = 1 << 20;
 /// Total size of the readback buffers in bytes: one read and all asynchronous copies.
 pub(super) const READBACK_BYTES: usize = READ_BYTES + COPIES_MAX * COPY_BYTES_MAX;
-/// Duration of spinning before the thread sleeps: waking up takes longer than the remaining time
-/// of most tokens.
-const SPIN: Duration = Duration::from_millis(1);
 
 const MAPPING: u32 = 0;
 const MAPPED: u32 = 1;
@@ -163,7 +160,7 @@ impl Staging {
         result
     }
 
-    /// Waits for the mapping: spins for at most `SPIN`, then sleeps.
+    /// Waits for the mapping: spins for at most the device's `spin`, then sleeps.
     fn wait(&self, device: &Device) -> Result<()> {
         let start = Instant::now();
         let mut poll = wgpu::PollType::Poll;
@@ -186,7 +183,7 @@ impl Staging {
                 };
             }
             let waited = start.elapsed();
-            if waited > SPIN {
+            if waited >= device.spin {
                 poll = wgpu::PollType::Wait {
                     submission_index: self.filled_by.clone(),
                     timeout: None,

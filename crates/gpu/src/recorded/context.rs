@@ -8,14 +8,11 @@ use ash::vk;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan;
 
-/// Duration of spinning on a fence before the thread sleeps: waking up takes longer than the
-/// remaining time of most tokens.
-const SPIN: Duration = Duration::from_millis(1);
 /// Interval of checks for device loss while sleeping, in nanoseconds.
 const SLEEP: u64 = 1_000_000_000;
 
@@ -225,10 +222,10 @@ impl Context {
         self.check("submission", submitted)
     }
 
-    /// Waits for a submitted fence: spins for at most `SPIN`, then sleeps.
+    /// Waits for a submitted fence: spins for at most the device's `spin`, then sleeps.
     pub(super) fn wait(&self, fence: vk::Fence) -> Result<()> {
         let start = Instant::now();
-        while start.elapsed() < SPIN {
+        while start.elapsed() < self.device.spin {
             // SAFETY: the fence belongs to this device.
             let status = unsafe { self.raw.get_fence_status(fence) };
             if self.check("fence", status)? {
