@@ -126,6 +126,15 @@ const LONG: &[(&str, Check)] = &[
     ("samplers over odd logits", odd_logits),
 ];
 
+/// Returns the checks of `LONG` that run with other kernels than the best ones.
+fn long_checks() -> &'static [(&'static str, Check)] {
+    if exhaustive() {
+        LONG
+    } else {
+        &[("weights of every type", types_shortly)]
+    }
+}
+
 /// Returns options for any adapter, with the kernel variants that compute in f32.
 fn software() -> DeviceOptions {
     DeviceOptions::default().allow_software(true).variants(
@@ -207,13 +216,8 @@ fn base_kernels_run_within_webgpu_limits() {
             (128 << 20, 8)
         );
     }
-    let long: &[(&str, Check)] = if exhaustive() {
-        LONG
-    } else {
-        &[("weights of every type", types_shortly)]
-    };
     // The other tests use recorded replay.
-    for checks in [CHECKS, ATTENTION, long] {
+    for checks in [CHECKS, ATTENTION, long_checks()] {
         run_checks(&devices[..devices.len().min(1)], checks);
     }
 }
@@ -266,7 +270,7 @@ fn inexact_variants_match_f32_on_representable_activations() {
         }
         let checks: [(&str, Check); 5] = [
             ("small activations", small),
-            ("weights of every type", types_shortly),
+            long_checks()[0],
             ("gemm, same bits in any batch", gemm_bits),
             ("experts", batch_invariance),
             ("NaN", nan_stays),

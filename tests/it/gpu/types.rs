@@ -29,23 +29,48 @@ const ADDED: usize = 3;
 const EXPERTS: u32 = 3;
 const EXPERT_ROWS: u32 = 76;
 
+/// Types of `types_shortly` with fused products and experts: every kind of block and of scales. The
+/// other types differ from them only in the function that decodes a block, which products test.
+const FUSED: [DType; 11] = [
+    DType::F32,
+    DType::Bf16,
+    DType::Q4_0,
+    DType::Q8_0,
+    DType::Q4K,
+    DType::Iq3Xxs,
+    DType::Affine4,
+    DType::E2m1,
+    DType::E4m3,
+    DType::I2S,
+    DType::Ternary,
+];
+
+/// Checks all operations with weights of every type.
 pub(super) fn types(device: &Device) -> f64 {
-    types_with(device, TOKENS)
+    let of_type = |dtype| {
+        let matrices = matrices(dtype);
+        products(device, &matrices, 1)
+            .max(products(device, &matrices, TOKENS))
+            .max(fused_and_experts(device, &matrices))
+    };
+    KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-/// As `types`, with fewer tokens: two tiles.
+/// As `types`, with fewer tokens: two tiles; fused products and experts only with the types of `FUSED`.
 pub(super) fn types_shortly(device: &Device) -> f64 {
-    types_with(device, 67)
+    let of_type = |dtype| {
+        let matrices = matrices(dtype);
+        let error = products(device, &matrices, 1).max(products(device, &matrices, 67));
+        if FUSED.contains(&dtype) {
+            error.max(fused_and_experts(device, &matrices))
+        } else {
+            error
+        }
+    };
+    KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-fn types_with(device: &Device, tokens: u32) -> f64 {
-    let dtypes = KernelId::dtypes(Op::Embed);
-    dtypes
-        .map(|d| of_type(device, d, tokens))
-        .fold(0.0, f64::max)
-}
-
-fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
+fn matrices(dtype: DType) -> Vec<Numbers> {
     // Columns: whole tiles of every kernel, and partial tiles if the type allows them.
     let cols = match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::E4m3 => [512, 77],
@@ -57,20 +82,21 @@ fn of_type(device: &Device, dtype: DType, tokens: u32) -> f64 {
         DType::Ternary | DType::I2S => 4,
         _ => 1,
     };
-    let matrices: Vec<Numbers> = SHAPES
+    SHAPES
         .iter()
         .zip(cols.iter().cycle())
         .map(|((name, rows, _), &cols)| {
             matrix(name, dtype, rows.next_multiple_of(rows_least), cols)
         })
-        .collect();
-    let one = products(device, &matrices, 1);
-    let many = products(device, &matrices, tokens);
+        .collect()
+}
+
+fn fused_and_experts(device: &Device, matrices: &[Numbers]) -> f64 {
     let fused = matrices.iter().filter(|m| m.weight.cols % 4 == 0);
     let fused = fused.map(|m| fused_products(device, m));
-    let experts = matrix("experts", dtype, EXPERTS * EXPERT_ROWS, cols[1]);
-    let experts = of_experts(device, &experts);
-    fused.fold(one.max(many).max(experts), f64::max)
+    let Weight { dtype, cols, .. } = matrices[1].weight;
+    let experts = matrix("experts", dtype, EXPERTS * EXPERT_ROWS, cols);
+    fused.fold(of_experts(device, &experts), f64::max)
 }
 
 /// A matrix and its numbers.
