@@ -1,5 +1,5 @@
-//! CPU benchmarks: gemv against the memory bandwidth, gemm against the arithmetic peak, and decode
-//! and prefill of a whole model.
+//! CPU benchmarks: gemv with weights in cache and against the memory bandwidth, gemm against the
+//! arithmetic peak, and decode and prefill of a whole model.
 //!
 //! Every result is printed with a bandwidth or peak measured next to it, because both change within
 //! minutes on shared machines. Arguments: number of threads, then name filters.
@@ -25,6 +25,7 @@ use tabla::op::params::{Row, Sampler, State};
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::{BufferId, Table};
 use tabla::{plan, quant};
+use tabla_testkit::fill::Filling;
 
 /// Duration of a measurement.
 const MEASURED: Duration = Duration::from_millis(600);
@@ -43,7 +44,10 @@ fn main() {
             DType::Q4_0,
             DType::Q4_1,
             DType::Q4K,
+            DType::Q5K,
             DType::Q6K,
+            DType::Iq4Xs,
+            DType::Mxfp4,
             DType::Tq2_0,
             DType::F16,
             DType::Bf16,
@@ -58,6 +62,7 @@ fn main() {
                         .level(level)
                         .precision(precision)
                         .packed(true);
+                    cached_gemv(&name, dtype, &options);
                     gemv(&name, dtype, &options);
                     gemm(&name, dtype, &options);
                 }
@@ -89,11 +94,14 @@ struct Model {
 impl Model {
     fn add(&mut self, name: &str, dtype: DType, rows: u32, cols: u32) {
         let index = u32::try_from(self.tensors.len()).expect("a few hundred");
-        let row: Vec<f32> = (0..cols)
-            .map(|i| (i * 37 % 101) as f32 * 0.002 - 0.1)
-            .collect();
         let mut bytes = Vec::new();
-        quant::encode_row(dtype, &row, &mut bytes);
+        if let Some(encode) = quant::encoder(dtype) {
+            let number = |i| (i * 37 % 101) as f32 * 0.002 - 0.1;
+            let row: Vec<f32> = (0..cols).map(number).collect();
+            encode(&row, None, &mut bytes);
+        } else {
+            bytes = Filling::random(name, dtype, [1, cols]).bytes;
+        }
         let info = WeightInfo {
             index,
             dtype,
@@ -230,6 +238,36 @@ fn probe(bytes: &[u8], options: &LinkOptions) -> [f64; 2] {
     times.map(|t| bytes.len() as f64 / t / 1e9)
 }
 
+/// Measures gemv with one thread and weights in the L2 cache: the limit of the instructions, which
+/// does not depend on the memory and the load of the machine.
+fn cached_gemv(name: &str, dtype: DType, options: &LinkOptions) {
+    const WEIGHT_BYTES: usize = 256 << 10;
+    const COMMANDS: usize = 64;
+    let cols = 2048;
+    let facts = dtype.facts();
+    let row_bytes = cols as usize / facts.block * facts.bytes;
+    // Whole panels of 16 rows.
+    let rows = u32::try_from(WEIGHT_BYTES / row_bytes / 16 * 16).expect("a few hundred");
+    let options = options.clone().threads(1);
+    let mut model = Model::default();
+    model.add("w", dtype, rows, cols);
+    let table = compile(&model, 1, &options, |b| {
+        let w = b.weight("w", rows, cols);
+        let x = b.input("x", cols);
+        for i in 0..COMMANDS {
+            b.mat(&format!("y {i}"), w, x);
+        }
+    });
+    let bytes = COMMANDS * rows as usize * row_bytes;
+    let mut executor = link(&Arc::new(model), table, &options);
+    start(&mut *executor, 1, 0);
+    let times = time(|| executor.run(0, (0..COMMANDS).into(), 1).expect("run"));
+    let [best, median] = times.map(|t| bytes as f64 / t / 1e9);
+    println!(
+        "gemv {name:24} {median:6.1} GB/s (best {best:5.1}) with weights in the L2 cache of a core"
+    );
+}
+
 fn gemv(name: &str, dtype: DType, options: &LinkOptions) {
     let (rows, cols) = (98_304, 2048);
     let mut model = Model::default();
@@ -349,7 +387,8 @@ fn forward(b: &mut Builder<'_>) {
 fn decode(dtype: DType, threads: u32) {
     let options = LinkOptions::default()
         .threads(threads)
-        .level(Level::best().expect("an available level"));
+        .level(Level::best().expect("an available level"))
+        .packed(true);
     let model = llama(dtype);
     let single = compile(&model, 1, &options, |b| {
         forward(b);
