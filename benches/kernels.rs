@@ -248,7 +248,7 @@ fn cached_gemv(name: &str, dtype: DType, options: &LinkOptions) {
     let row_bytes = cols as usize / facts.block * facts.bytes;
     // Whole panels of 16 rows.
     let rows = u32::try_from(WEIGHT_BYTES / row_bytes / 16 * 16).expect("a few hundred");
-    let options = options.clone().threads(1);
+    let options = options.threads(1);
     let mut model = Model::default();
     model.add("w", dtype, rows, cols);
     let table = compile(&model, 1, &options, |b| {
