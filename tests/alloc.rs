@@ -106,51 +106,95 @@ fn traced(work: impl FnOnce()) -> (Vec<String>, usize) {
     (own.collect(), traces.len())
 }
 
-/// Parts of the names of files and functions of the GPU crates. The last one is a function of the library
-/// that contains wgpu's generic `map_async`, which boxes its callback.
-const GPU_CRATES: &[&str] = &[
-    "/naga-",
-    "/ash-",
-    "/gpu-",
-    "wgpu",
-    "naga::",
-    "ash::",
-    "gpu_allocator::",
-    "tabla_gpu::readback::Readback::copy",
-];
+/// The crate of a frame.
+#[derive(Clone, Copy, PartialEq)]
+enum Crate {
+    Gpu,
+    Own,
+    Other,
+}
+
+impl Crate {
+    fn of_file(path: &str) -> Self {
+        let has = |parts: &[&str]| parts.iter().any(|part| path.contains(part));
+        if has(&["/wgpu", "/naga-", "/ash-", "/gpu-"]) {
+            Self::Gpu
+        } else if has(&["/registry/", "/rustc/", "library/", "tests/alloc.rs"]) {
+            Self::Other
+        } else {
+            Self::Own
+        }
+    }
+
+    fn of_function(name: &str) -> Self {
+        // wgpu's generic `map_async`, which boxes its callback, is compiled into this function.
+        if name.starts_with("tabla_gpu::readback::Readback::copy") {
+            return Self::Gpu;
+        }
+        let path = name.trim_start_matches(['<', '&', '*']);
+        match path.split("::").next().expect("at least one part") {
+            "naga" | "ash" | "gpu_allocator" => Self::Gpu,
+            root if root.starts_with("wgpu") => Self::Gpu,
+            root if root.starts_with("tabla") => Self::Own,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Checks that functions are assigned to crates by the start of their paths.
+fn check_crates() {
+    for (name, expected) in [
+        ("wgpu_core::command::CommandEncoder::finish::h1", Crate::Gpu),
+        (
+            "<wgpu::Buffer as core::ops::drop::Drop>::drop::h1",
+            Crate::Gpu,
+        ),
+        ("ash::device::Device::new::h1", Crate::Gpu),
+        (
+            "hashbrown::raw::RawTable<T,A>::reserve_rehash::h1",
+            Crate::Other,
+        ),
+        (
+            "<tabla_gpu::run::Run as tabla_core::Executor>::run::h1",
+            Crate::Own,
+        ),
+        ("tabla::decode::engine::Engine::step::h1", Crate::Own),
+        ("alloc::vec::Vec<T,A>::reserve::h1", Crate::Other),
+    ] {
+        assert!(Crate::of_function(name) == expected, "{name}");
+    }
+}
 
 /// Returns the source line or function of the library that allocated; `None` for allocations of the
 /// GPU crates. Crates are identified by source files if there are line tables, whose function names have
 /// no crates, and otherwise by function names.
-fn own_origin(trace: &Trace, files: &mut HashMap<usize, Vec<String>>) -> Option<String> {
+fn own_origin(trace: &Trace, frames: &mut HashMap<usize, Vec<(Crate, String)>>) -> Option<String> {
     for ip in trace.iter().filter(|ip| **ip != 0) {
-        for line in files.entry(*ip).or_insert_with(|| resolve(*ip)) {
-            if GPU_CRATES.iter().any(|name| line.contains(name)) {
-                return None;
-            }
-            let ignored = ["/registry/", "/rustc/", "library/", "tests/alloc.rs"];
-            let is_file = line.contains(".rs:");
-            if is_file && !ignored.iter().any(|part| line.contains(part)) || line.contains("tabla")
-            {
-                return Some(line.clone());
+        for (of, place) in frames.entry(*ip).or_insert_with(|| resolve(*ip)) {
+            match of {
+                Crate::Gpu => return None,
+                Crate::Own => return Some(place.clone()),
+                Crate::Other => {}
             }
         }
     }
     Some("unknown origin".to_string())
 }
 
-/// Returns the source lines of an address, inlined ones first, or its function without line tables.
-fn resolve(ip: usize) -> Vec<String> {
-    let mut lines = Vec::new();
+/// Returns the source lines of an address, inlined ones first, or its function without line tables,
+/// with their crates.
+fn resolve(ip: usize) -> Vec<(Crate, String)> {
+    let mut places = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(ip), |symbol| {
         if let Some(file) = symbol.filename() {
-            let line = symbol.lineno().unwrap_or(0);
-            lines.push(format!("{}:{line}", file.display()));
+            let (path, line) = (file.display().to_string(), symbol.lineno().unwrap_or(0));
+            places.push((Crate::of_file(&path), format!("{path}:{line}")));
         } else if let Some(name) = symbol.name() {
-            lines.push(name.to_string());
+            let name = name.to_string();
+            places.push((Crate::of_function(&name), name));
         }
     });
-    lines
+    places
 }
 
 /// Returns the number of allocations of all threads while `work` runs.
@@ -182,6 +226,7 @@ const FULL: [Sampling; 2] = [
 /// A single test, so that no concurrent test is counted.
 #[test]
 fn generating_a_token_does_not_allocate() {
+    check_crates();
     let first = FIRST.load(Ordering::Relaxed);
     // With one test thread, the test runs on the main thread.
     if first != thread_id() {

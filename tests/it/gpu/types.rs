@@ -29,14 +29,16 @@ const ADDED: usize = 3;
 const EXPERTS: u32 = 3;
 const EXPERT_ROWS: u32 = 76;
 
-/// Types of `types_shortly` with fused products and experts: every kind of block and of scales. The
-/// other types differ from them only in the function that decodes a block, which products test.
-const FUSED: [DType; 11] = [
+/// Types of `types_shortly` with fused products and experts: floats, one and two planes of codes, grids,
+/// and each kind of scales. The other types differ from them in the decoding of a block, which products
+/// test.
+const FUSED: [DType; 12] = [
     DType::F32,
     DType::Bf16,
     DType::Q4_0,
     DType::Q8_0,
     DType::Q4K,
+    DType::Q6K,
     DType::Iq3Xxs,
     DType::Affine4,
     DType::E2m1,
