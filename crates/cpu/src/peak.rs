@@ -1,8 +1,9 @@
 //! Measures the peak arithmetic rate and memory bandwidth of this machine.
 
 use super::options::LinkOptions;
+use super::panel::{QK, WORDS};
 use super::simd::Level;
-use super::simd::rows::{AHEAD, ROWS, Word, unroll};
+use super::simd::rows::{AHEAD, ROWS, Word};
 use super::simd::{Isa, Probe, Simd};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -106,14 +107,23 @@ impl Probe for Int8Probe {
 
 #[inline(always)]
 fn dots<S: Simd, const N: usize>(s: S) -> u64 {
+    let (words, tokens) = (black_box([[3; _]; WORDS]), black_box([[1; QK]; N]));
+    let mut x = [&tokens[0][..]; N];
+    for (x, token) in x.iter_mut().zip(&tokens) {
+        *x = token;
+    }
     let mut sums = [s.splat_int(0); N];
     for _ in 0..ROUNDS {
         // `black_box` keeps the products in the loop at levels that accumulate later.
-        let w = [s.bytes(black_box(&[3; _]))];
-        unroll!(i < N => { sums[i] = s.dot(127, sums[i], &w, &[1; 4]); });
+        let words = black_box(&words);
+        let mut w = [s.bytes(&words[0]); WORDS];
+        for (w, word) in w.iter_mut().zip(words) {
+            *w = s.bytes(word);
+        }
+        sums = s.dots(15, sums, &w, x);
     }
     black_box(sums);
-    operations(N * 4 * ROWS)
+    operations(N * QK * ROWS)
 }
 
 /// Operations of all iterations with `products` products each.
@@ -130,15 +140,21 @@ impl Probe for ReadProbe<'_> {
     fn run<S: Simd>(self, s: S) -> u64 {
         let words: &[Word] = self.0.as_chunks().0;
         let (fours, rest) = words.as_chunks::<4>();
-        let mut all = [s.bytes(&ZEROS); 4];
-        for four in fours.iter().map(|four| &four[..]).chain([rest]) {
-            for (all, word) in all.iter_mut().zip(four) {
+        // An array would be kept in memory, which is slower than the data.
+        let [mut a, mut b, mut c, mut d] = [s.bytes(&ZEROS); 4];
+        for four in fours {
+            for word in four {
                 s.prefetch(word, AHEAD);
-                *all = s.or(*all, s.bytes(word));
             }
+            a = s.or(a, s.bytes(&four[0]));
+            b = s.or(b, s.bytes(&four[1]));
+            c = s.or(c, s.bytes(&four[2]));
+            d = s.or(d, s.bytes(&four[3]));
+        }
+        for word in rest {
+            a = s.or(a, s.bytes(word));
         }
         let mut together = ZEROS;
-        let [a, b, c, d] = all;
         s.put_bytes(&mut together, s.or(s.or(a, b), s.or(c, d)));
         let numbers = together.as_chunks().0;
         numbers

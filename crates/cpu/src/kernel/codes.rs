@@ -45,8 +45,12 @@ fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
     sums: &mut [S::Floats; T],
 ) {
     // Interleaves several tokens, as far as registers allow, to hide the latency of their products.
-    if const { S::TOKENS > 4 && T >= 4 } {
+    // With sixteen registers, four tokens fit only if a block needs one kind of sums: of pairs of
+    // products, or of single ones.
+    if const { T >= 4 && (S::TOKENS > 4 || C::MAX <= 15 || C::MAX == 128) } {
         unroll!(i < T / 4 => { multiply_group::<S, C, T, N, F, 4>(s, block, x, sums, 4 * i); });
+    } else if const { T >= 2 && S::TOKENS == 4 } {
+        unroll!(i < T / 2 => { multiply_group::<S, C, T, N, F, 2>(s, block, x, sums, 2 * i); });
     } else {
         unroll!(t < T => { multiply_group::<S, C, T, N, F, 1>(s, block, x, sums, t); });
     }
@@ -85,17 +89,30 @@ fn multiply_group<
         };
         unroll!(j < J => {
             let scale = s.mul(block.scale[h], s.splat_float(x.d()[F + first + j]));
-            sums[first + j] = s.mul_add(s.floats(ints[j]), scale, sums[first + j]);
+            let sum = sum_of::<S, J>(s, &mut sums[first + j]);
+            *sum = s.mul_add(s.floats(ints[j]), scale, *sum);
+            if C::MIN && !C::HALVES {
+                let x = s.splat_float(x.sum(h)[F + first + j]);
+                *sum = s.mul_add(block.min[h], x, *sum);
+            }
         });
     }
-    if C::MIN {
+    // Minima are added after all products of a block.
+    if C::MIN && C::HALVES {
         for h in 0..halves {
             unroll!(j < J => {
-                let sum = s.splat_float(x.sum(h)[F + first + j]);
-                sums[first + j] = s.mul_add(block.min[h], sum, sums[first + j]);
+                let x = s.splat_float(x.sum(h)[F + first + j]);
+                let sum = sum_of::<S, J>(s, &mut sums[first + j]);
+                *sum = s.mul_add(block.min[h], x, *sum);
             });
         }
     }
+}
+
+/// Sum of one of `J` tokens that are multiplied together.
+#[inline(always)]
+fn sum_of<S: Rows, const J: usize>(s: S, sum: &mut S::Floats) -> &mut S::Floats {
+    if J == 1 { sum } else { s.in_memory(sum) }
 }
 
 /// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
@@ -441,37 +458,40 @@ fn gemm_tile<S: Simd, C: Formats>(
             amx.byte_tiles(code_tiles::columns::<C>(), add);
             continue;
         }
-        for (tile, first) in (0..live).step_by(S::TOKENS).enumerate() {
+        // The weights of a panel stay in the L1 cache for several tiles.
+        for start in (0..live).step_by(TOKENS_MAX) {
             let sums = scratch.sums.chunks_exact_mut(sums_per_panel::<S>(live));
             for (span, sums) in spans.iter().zip(sums) {
-                macro_rules! tile {
-                    ($tokens:literal of $all:literal) => {
-                        s.outlined(GemmTile::<C, $tokens, $all> {
-                            span,
-                            blocks: blocks.clone(),
-                            x,
-                            tile,
-                            sums: &mut sums[first..],
-                            kind: PhantomData,
-                        })
-                    };
-                }
-                let tokens = live - first;
-                // Conditions on the level are evaluated at instantiation.
-                if const { S::TOKENS == 16 } {
-                    match tokens {
-                        ..=4 => tile!(4 of 16),
-                        5..=8 => tile!(8 of 16),
-                        _ => tile!(16 of 16),
+                for first in (start..live.min(start + TOKENS_MAX)).step_by(S::TOKENS) {
+                    macro_rules! tile {
+                        ($tokens:literal of $all:literal) => {
+                            s.outlined(GemmTile::<C, $tokens, $all> {
+                                span,
+                                blocks: blocks.clone(),
+                                x,
+                                tile: first / S::TOKENS,
+                                sums: &mut sums[first..],
+                                kind: PhantomData,
+                            })
+                        };
                     }
-                } else if const { S::TOKENS == 8 } {
-                    match tokens {
-                        ..=4 => tile!(4 of 8),
-                        _ => tile!(8 of 8),
+                    let tokens = live - first;
+                    // Conditions on the level are evaluated at instantiation.
+                    if const { S::TOKENS == 16 } {
+                        match tokens {
+                            ..=4 => tile!(4 of 16),
+                            5..=8 => tile!(8 of 16),
+                            _ => tile!(16 of 16),
+                        }
+                    } else if const { S::TOKENS == 8 } {
+                        match tokens {
+                            ..=4 => tile!(4 of 8),
+                            _ => tile!(8 of 8),
+                        }
+                    } else {
+                        const { assert!(S::TOKENS == 4 || S::TOKENS == 8 || S::TOKENS == 16) };
+                        tile!(4 of 4);
                     }
-                } else {
-                    const { assert!(S::TOKENS == 4 || S::TOKENS == 8 || S::TOKENS == 16) };
-                    tile!(4 of 4);
                 }
             }
         }

@@ -92,13 +92,13 @@ blocks! {
     |s, p, b| nibbles(s, p.words(0, b)), s.halves(p.half(1, b)), s.halves(p.half(2, b));
 
     /// Five bits, offset 16.
-    Q5_0(q5_0): 63 - 16, min false,
+    Q5_0(q5_0): 31 - 16, min false,
     [Field::new(4, 6, 4), Field::spread(2), Field::new(2, 0, 1)];
     |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
-    Q5_1(q5_1): 63 - 0, min true,
+    Q5_1(q5_1): 31 - 0, min true,
     [Field::new(4, 8, 4), Field::spread(4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
     |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
     s.halves(p.half(3, b));
@@ -112,10 +112,28 @@ blocks! {
     |s, p, b| lookup_codes(s, &iq4_nl::VALUES, p.words(0, b)), s.halves(p.half(1, b)),
     s.splat_float(0.0);
 
-    /// 4-bit floats with a power-of-two scale.
-    Mxfp4(mxfp4): 128 - 0, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
-    |s, p, b| lookup_codes(s, &mxfp4::DOUBLED, p.words(0, b)), exponent_scales(s, p.bytes(1, b)),
-    s.splat_float(0.0);
+    /// 4-bit floats with a power-of-two scale. Doubled, they are integers from -12 to 12.
+    Mxfp4(mxfp4): 31 - 12, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
+    |s, p, b| mxfp4_codes(s, p.words(0, b)), exponent_scales(s, p.bytes(1, b)), s.splat_float(0.0);
+}
+
+/// Doubled 4-bit floats plus 12.
+#[inline(always)]
+fn mxfp4_codes<S: Rows>(s: S, words: &[Word; 4]) -> [S::Bytes; WORDS] {
+    const CODES: [i8; 16] = {
+        let mut codes = mxfp4::DOUBLED;
+        let mut i = 0;
+        while i < codes.len() {
+            codes[i] += 12;
+            i += 1;
+        }
+        codes
+    };
+    let mut codes = nibbles(s, words);
+    for code in &mut codes {
+        *code = s.lookup(&CODES, *code);
+    }
+    codes
 }
 
 /// Signed bytes.

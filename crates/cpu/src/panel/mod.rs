@@ -68,10 +68,11 @@ formats! {
     } {
         Affine4: affine::Affine4Bit;
     }
-    [63, false, false] {
+    [31, false, false] {
         Q5_0: blocks::Q5_0;
+        Mxfp4: blocks::Mxfp4;
     } {}
-    [63, false, true] {
+    [31, false, true] {
         Q5_1: blocks::Q5_1;
         Q5K: super_blocks::Q5K;
     } {}
@@ -82,7 +83,6 @@ formats! {
         Q8_0: blocks::Q8_0;
         Iq4Nl: blocks::Iq4Nl;
         Iq4Xs: super_blocks::Iq4Xs;
-        Mxfp4: blocks::Mxfp4;
     } {}
     [128, false, true] {} {
         Affine8: affine::Affine8Bit;

@@ -121,7 +121,7 @@ impl Format for Q4K {
 pub(super) struct Q5K;
 
 impl Format for Q5K {
-    type Codes = Kind<63, false, true>;
+    type Codes = Kind<31, false, true>;
     const OFFSET: i32 = 0;
     const LAYOUT: Layout = layout(
         q5_k::BYTES,

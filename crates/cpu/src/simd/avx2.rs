@@ -2,9 +2,10 @@
 //!
 //! All intrinsics here need a value of [`Avx2`], which only [`enter`] and [`probe`] create.
 
-use super::rows::{Column, Half, Rows, Word};
+use super::rows::{Column, Half, Rows, Word, unroll};
 use super::stack;
 use super::vectors::{Probe, Simd, Task};
+use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
     _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
@@ -94,9 +95,47 @@ macro_rules! with {
     }};
 }
 
+/// Sixteen rows are two vectors: applies the same call to each.
+macro_rules! both {
+    ($self:ident, |$($v:ident),+| $call:expr) => {{
+        let Avx2(()) = $self;
+        [
+            {
+                $(let $v = $v[0];)+
+                // SAFETY: `self` proves the instructions that these intrinsics need.
+                unsafe { $call }
+            },
+            {
+                $(let $v = $v[1];)+
+                // SAFETY: as above.
+                unsafe { $call }
+            },
+        ]
+    }};
+}
+
 #[inline(always)]
 fn prefix<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a full vector of bytes")
+}
+
+/// Keeps LLVM from turning a chain of sums into a tree, whose parts need more registers than there
+/// are.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn in_chain(mut v: __m256i) -> __m256i {
+    // SAFETY: the assembly is empty.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
+}
+
+/// As [`in_chain`], and also keeps sums in the order of the source.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn in_order(mut v: __m256i) -> __m256i {
+    // SAFETY: the assembly is empty.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(nomem, nostack, preserves_flags)) };
+    v
 }
 
 impl Avx2 {
@@ -276,25 +315,6 @@ impl Simd for Avx2 {
     }
 }
 
-/// Sixteen rows are two vectors: applies the same call to each.
-macro_rules! both {
-    ($self:ident, |$($v:ident),+| $call:expr) => {{
-        let Avx2(()) = $self;
-        [
-            {
-                $(let $v = $v[0];)+
-                // SAFETY: `self` proves the instructions that these intrinsics need.
-                unsafe { $call }
-            },
-            {
-                $(let $v = $v[1];)+
-                // SAFETY: as above.
-                unsafe { $call }
-            },
-        ]
-    }};
-}
-
 impl Rows for Avx2 {
     type Bytes = [__m256i; 2];
     type Ints = [__m256i; 2];
@@ -369,30 +389,58 @@ impl Rows for Avx2 {
         w: &[[__m256i; 2]; N],
         x: &[u8],
     ) -> [__m256i; 2] {
-        // Number of pairs of products whose sum fits an i16.
-        let run = (32767 / (254 * usize::from(max))).max(1);
-        let mut sums = start;
-        let x = x.as_chunks::<4>().0;
-        for (h, sum) in sums.iter_mut().enumerate() {
-            for (w, x) in w.chunks(run).zip(x.chunks(run)) {
-                let mut pairs = with!(self, _mm256_setzero_si256());
-                for (w, x) in w.iter().zip(x) {
-                    let w = w[h];
-                    let x = with!(self, _mm256_set1_epi32(i32::from_le_bytes(*x)));
-                    let (w, x) = if max == 128 {
-                        with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)))
-                    } else {
-                        (w, x)
-                    };
-                    pairs = with!(self, _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w, x)));
-                }
-                *sum = with!(self, {
-                    let ints = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-                    _mm256_add_epi32(*sum, ints)
-                });
-            }
-        }
+        let [sums] = self.dots(max, [start], w, [x]);
         sums
+    }
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        max: u8,
+        mut starts: [[__m256i; 2]; J],
+        w: &[[__m256i; 2]; N],
+        x: [&[u8]; J],
+    ) -> [[__m256i; 2]; J] {
+        // Words whose pairs of products have a sum that fits an i16; for a single token at most half
+        // of them, so that there are two chains of sums.
+        let longest = if J == 1 { N.div_ceil(2) } else { N };
+        let run = (32767 / (254 * usize::from(max))).clamp(1, longest);
+        let x = x.map(|x| x.as_chunks::<4>().0);
+        let mut pairs = [[with!(self, _mm256_setzero_si256()); 2]; J];
+        unroll!(i < N => {
+            let w = w[i];
+            unroll!(j < J => {
+                let x = with!(self, _mm256_set1_epi32(i32::from_le_bytes(x[j][i])));
+                let products = both!(self, |w| if max == 128 {
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                } else {
+                    _mm256_maddubs_epi16(w, x)
+                });
+                let all = pairs[j];
+                pairs[j] = both!(self, |all, products| match i % run {
+                    0 => products,
+                    // Several tokens gain from a schedule by LLVM.
+                    _ if J > 1 => in_chain(_mm256_add_epi16(all, products)),
+                    _ => in_order(_mm256_add_epi16(all, products)),
+                });
+                if (i + 1) % run == 0 || i + 1 == N {
+                    let (sum, all) = (starts[j], pairs[j]);
+                    starts[j] = both!(self, |sum, all| {
+                        let ints = _mm256_madd_epi16(all, _mm256_set1_epi16(1));
+                        _mm256_add_epi32(sum, ints)
+                    });
+                }
+            });
+        });
+        starts
+    }
+    #[inline(always)]
+    fn in_memory<T>(self, sum: &mut T) -> &mut T {
+        let mut at: *mut T = sum;
+        // SAFETY: the assembly is empty, so the pointer is that of the reference.
+        unsafe {
+            asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags));
+            &mut *at
+        }
     }
 
     #[inline(always)]

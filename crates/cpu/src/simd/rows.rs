@@ -81,6 +81,13 @@ pub trait Rows: Copy {
         starts
     }
 
+    /// A sum of one of several tokens, kept in memory at levels with too few registers: otherwise
+    /// LLVM stores and loads the products too.
+    #[inline(always)]
+    fn in_memory<T>(self, sum: &mut T) -> &mut T {
+        sum
+    }
+
     /// The four bytes of each row as an i32, little-endian.
     fn ints(self, v: Self::Bytes) -> Self::Ints;
     /// 16-bit unsigned numbers as i32.
