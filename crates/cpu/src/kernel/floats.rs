@@ -303,14 +303,16 @@ fn gemm_tile<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]
         let w = &w[b * R * BLOCK..][..R * BLOCK];
         let x = &x[b * T * BLOCK..][..T * BLOCK];
         for i in (0..BLOCK).step_by(S::LANES) {
-            let mut v = [s.splat(0.0); R];
-            for r in 0..R {
-                v[r] = s.load(&w[r * BLOCK + i..]);
-            }
+            // The tokens stay in registers: at AVX2, three of them and twelve sums leave one for
+            // the weights.
+            let mut v = [s.splat(0.0); T];
             for t in 0..T {
-                let x = s.load(&x[t * BLOCK + i..]);
-                for r in 0..R {
-                    acc[r][t] = s.fma(v[r], x, acc[r][t]);
+                v[t] = s.load(&x[t * BLOCK + i..]);
+            }
+            for r in 0..R {
+                let w = s.load(&w[r * BLOCK + i..]);
+                for t in 0..T {
+                    acc[r][t] = s.fma(w, v[t], acc[r][t]);
                 }
             }
         }
