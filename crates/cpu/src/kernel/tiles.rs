@@ -24,6 +24,14 @@ pub(super) trait CacheType {
     /// Loads a vector of elements, from `i` on, of a row of `dim` elements that `row` starts with.
     fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
 
+    /// Loads `to.len()` elements, whole vectors, from `first` on.
+    #[inline(always)]
+    fn copy<S: Simd>(s: S, row: &[u8], dim: usize, first: usize, to: &mut [f32]) {
+        for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
+            s.store(to, Self::load(s, row, dim, first + v * S::LANES));
+        }
+    }
+
     /// Loads element `i` of the row.
     fn number(row: &[u8], dim: usize, i: usize) -> f32;
 }
@@ -54,6 +62,16 @@ impl CacheType for F16 {
     #[inline(always)]
     fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
         s.load_f16(&row[2 * i..])
+    }
+
+    /// Without the bounds checks of [`CacheType::load`], which take longer than the copy.
+    #[inline(always)]
+    fn copy<S: Simd>(s: S, row: &[u8], _: usize, first: usize, to: &mut [f32]) {
+        let row = &row[2 * first..][..2 * to.len()];
+        let vectors = row.chunks_exact(2 * S::LANES);
+        for (to, row) in to.chunks_exact_mut(S::LANES).zip(vectors) {
+            s.store(to, s.load_f16(row));
+        }
     }
 
     fn number(row: &[u8], _: usize, i: usize) -> f32 {
@@ -140,10 +158,10 @@ impl<'a, C: CacheType> Cache<'a, C> {
         }
     }
 
+    /// Bytes from the start of a row on.
     #[inline(always)]
-    fn load<S: Simd>(&self, s: S, at: usize, row: usize, i: usize) -> S::V {
-        let row = &self.bytes[row * C::row_bytes(self.dim)..];
-        C::load(s, row, self.dim, self.first + at * self.head + i)
+    fn row(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * C::row_bytes(self.dim)..]
     }
 
     /// Prefetches part of the next panel, all heads of a row together for sequential access: the
@@ -166,11 +184,15 @@ impl<'a, C: CacheType> Cache<'a, C> {
         let rows = &panel.rows;
         for first in (0..rows.len()).step_by(S::LANES) {
             self.prefetch(s, at, panel.next, first..first + S::LANES);
+            let mut lanes = [self.bytes; LANES_MAX];
+            for (j, lane) in lanes[..S::LANES].iter_mut().enumerate() {
+                *lane = self.row((rows.start + first + j).min(rows.end - 1));
+            }
             for i in (0..self.head).step_by(S::LANES) {
                 let mut v = [s.splat(0.0); LANES_MAX];
                 let v = &mut v[..S::LANES];
-                for (j, v) in v.iter_mut().enumerate() {
-                    *v = self.load(s, at, (rows.start + first + j).min(rows.end - 1), i);
+                for (v, lane) in v.iter_mut().zip(lanes) {
+                    *v = C::load(s, lane, self.dim, self.first + at * self.head + i);
                 }
                 s.transpose(v);
                 for (j, v) in v.iter().enumerate() {
@@ -186,9 +208,8 @@ impl<'a, C: CacheType> Cache<'a, C> {
         let rows = &panel.rows;
         for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
             self.prefetch(s, at, panel.next, r..r + 1);
-            for (v, to) in to.chunks_exact_mut(S::LANES).enumerate() {
-                s.store(to, self.load(s, at, rows.start + r, v * S::LANES));
-            }
+            let first = self.first + at * self.head;
+            C::copy(s, self.row(rows.start + r), self.dim, first, to);
         }
     }
 }
