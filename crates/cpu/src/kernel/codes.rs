@@ -5,6 +5,7 @@
 //! token has the same bits in a batch of any size, on any number of threads, and from packed or
 //! mapped weights.
 
+use super::block_products::multiply;
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
 use super::decoded_span::{DecodedSpan, load_sums};
@@ -18,7 +19,7 @@ use crate::memory::Args;
 use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
 use crate::panel::{
     self, AffineWidth, Codes, Format, Formats, Kind, Pack, PanelBlock, QK, Sink, Sinks,
-    StoredCodes, StoredScales, WORDS,
+    StoredCodes, StoredScales,
 };
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
 use crate::simd::{Kernel, Simd, Task, Unpack};
@@ -29,91 +30,12 @@ use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
-/// processed, so that each tile of tokens is loaded into L1 once for all of them. For a single tile,
-/// the format of the weights is selected once for all of them.
+/// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For a
+/// single tile, the format of the weights is selected once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
 const TOKENS_MAX: usize = 16;
-
-/// Adds the products of a block and `T` tokens of a tile of `N`, starting at token `F`.
-#[inline(always)]
-fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
-    s: S,
-    block: &PanelBlock<S>,
-    x: ActivationBlock<'_, N>,
-    sums: &mut [S::Floats; T],
-) {
-    // Interleaves several tokens, as far as registers allow, to hide the latency of their products.
-    // With sixteen registers, four tokens fit only if a block needs one kind of sums: of pairs of
-    // products, or of single ones.
-    if const { T >= 4 && (S::TOKENS > 4 || C::MAX <= 15 || C::MAX == 128) } {
-        unroll!(i < T / 4 => { multiply_group::<S, C, T, N, F, 4>(s, block, x, sums, 4 * i); });
-    } else if const { T >= 2 && S::TOKENS == 4 } {
-        unroll!(i < T / 2 => { multiply_group::<S, C, T, N, F, 2>(s, block, x, sums, 2 * i); });
-    } else {
-        unroll!(t < T => { multiply_group::<S, C, T, N, F, 1>(s, block, x, sums, t); });
-    }
-}
-
-/// Adds the products of a block and `J` of the tokens.
-#[inline(always)]
-fn multiply_group<
-    S: Rows,
-    C: Codes,
-    const T: usize,
-    const N: usize,
-    const F: usize,
-    const J: usize,
->(
-    s: S,
-    block: &PanelBlock<S>,
-    x: ActivationBlock<'_, N>,
-    sums: &mut [S::Floats; T],
-    first: usize,
-) {
-    const HALF: usize = WORDS / 2;
-    let halves = const { 1 + C::HALVES as usize };
-    for h in 0..halves {
-        let mut q = [&x.q()[first][..]; J];
-        let mut starts = [s.splat_int(0); J];
-        unroll!(j < J => {
-            q[j] = &x.q()[F + first + j][h * QK / halves..];
-            starts[j] = s.splat_int(x.start(h)[F + first + j]);
-        });
-        let ints = if C::HALVES {
-            let codes = block.codes[h * HALF..].first_chunk().expect("two halves");
-            s.dots::<HALF, J>(C::MAX, starts, codes, q)
-        } else {
-            s.dots::<WORDS, J>(C::MAX, starts, &block.codes, q)
-        };
-        unroll!(j < J => {
-            let scale = s.mul(block.scale[h], s.splat_float(x.d()[F + first + j]));
-            let sum = sum_of::<S, J>(s, &mut sums[first + j]);
-            *sum = s.mul_add(s.floats(ints[j]), scale, *sum);
-            if C::MIN && !C::HALVES {
-                let x = s.splat_float(x.sum(h)[F + first + j]);
-                *sum = s.mul_add(block.min[h], x, *sum);
-            }
-        });
-    }
-    // Minima are added after all products of a block.
-    if C::MIN && C::HALVES {
-        for h in 0..halves {
-            unroll!(j < J => {
-                let x = s.splat_float(x.sum(h)[F + first + j]);
-                let sum = sum_of::<S, J>(s, &mut sums[first + j]);
-                *sum = s.mul_add(block.min[h], x, *sum);
-            });
-        }
-    }
-}
-
-/// Sum of one of `J` tokens that are multiplied together.
-#[inline(always)]
-fn sum_of<S: Rows, const J: usize>(s: S, sum: &mut S::Floats) -> &mut S::Floats {
-    if J == 1 { sum } else { s.in_memory(sum) }
-}
 
 /// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
 struct GemvSink<'a, S: Rows, C, const T: usize, const N: usize, const F: usize> {

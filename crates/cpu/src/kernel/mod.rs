@@ -14,6 +14,7 @@ mod bit_panels;
 mod bit_quantize;
 #[cfg(target_arch = "x86_64")]
 mod bit_tiles;
+mod block_products;
 mod chunks;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;
