@@ -422,7 +422,7 @@ impl Rows for Avx2 {
                     _ if J > 1 => in_chain(_mm256_add_epi16(all, products)),
                     _ => in_order(_mm256_add_epi16(all, products)),
                 });
-                if (i + 1) % run == 0 || i + 1 == N {
+                if (i + 1).is_multiple_of(run) || i + 1 == N {
                     let (sum, all) = (starts[j], pairs[j]);
                     starts[j] = both!(self, |sum, all| {
                         let ints = _mm256_madd_epi16(all, _mm256_set1_epi16(1));
@@ -433,14 +433,19 @@ impl Rows for Avx2 {
         });
         starts
     }
+    #[expect(
+        clippy::pointers_in_nomem_asm_block,
+        reason = "the assembly is empty and hides only where the pointer comes from"
+    )]
     #[inline(always)]
     fn in_memory<T>(self, sum: &mut T) -> &mut T {
         let mut at: *mut T = sum;
-        // SAFETY: the assembly is empty, so the pointer is that of the reference.
+        // SAFETY: the assembly is empty.
         unsafe {
             asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags));
-            &mut *at
-        }
+        };
+        // SAFETY: it is the pointer of the reference, which is not used otherwise.
+        unsafe { &mut *at }
     }
 
     #[inline(always)]
