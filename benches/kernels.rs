@@ -1,8 +1,10 @@
 //! CPU benchmarks: gemv with weights in cache and against the memory bandwidth, gemm against the
 //! arithmetic peak, and decode and prefill of a whole model.
 //!
-//! Results that depend on the memory or on the load of the machine are printed with a bandwidth or peak
-//! measured next to them, because both change within minutes on shared machines. Arguments: number of threads, then name filters.
+//! Results that depend on the memory or on the load of the machine are printed with a bandwidth or
+//! peak measured next to them, because both change within minutes on shared machines.
+//!
+//! Arguments: number of threads, then name filters.
 #![expect(
     clippy::print_stdout,
     clippy::cast_precision_loss,
