@@ -140,7 +140,7 @@ impl Probe for ReadProbe<'_> {
     fn run<S: Simd>(self, s: S) -> u64 {
         let words: &[Word] = self.0.as_chunks().0;
         let (fours, rest) = words.as_chunks::<4>();
-        // An array would be kept in memory, which is slower than the data.
+        // At AVX2 an array would be kept in memory.
         let [mut a, mut b, mut c, mut d] = [s.bytes(&ZEROS); 4];
         for four in fours {
             for word in four {
