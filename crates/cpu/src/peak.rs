@@ -98,32 +98,35 @@ impl Probe for Int8Probe {
     fn run<S: Simd>(self, s: S) -> u64 {
         // As many accumulators as there are registers.
         if const { S::TOKENS >= SUMS } {
-            dots::<S, SUMS>(s)
+            dots::<S, { SUMS / GROUP }>(s)
         } else {
-            dots::<S, 4>(s)
+            dots::<S, 1>(s)
         }
     }
 }
 
+/// Tokens that are multiplied together, as in the kernels: the addresses of more do not fit the
+/// general registers, and loading them takes as long as the products.
+const GROUP: usize = 4;
+
 #[inline(always)]
 fn dots<S: Simd, const N: usize>(s: S) -> u64 {
-    let (words, tokens) = (black_box([[3; _]; WORDS]), black_box([[1; QK]; N]));
-    let mut x = [&tokens[0][..]; N];
-    for (x, token) in x.iter_mut().zip(&tokens) {
-        *x = token;
-    }
-    let mut sums = [s.splat_int(0); N];
+    let (words, tokens) = (black_box([[3; _]; WORDS]), black_box([[[1; QK]; GROUP]; N]));
+    let mut sums = [[s.splat_int(0); GROUP]; N];
     for _ in 0..ROUNDS {
         // `black_box` keeps the products in the loop at levels that accumulate later.
-        let words = black_box(&words);
+        let (words, tokens) = black_box((&words, &tokens));
         let mut w = [s.bytes(&words[0]); WORDS];
         for (w, word) in w.iter_mut().zip(words) {
             *w = s.bytes(word);
         }
-        sums = s.dots(15, sums, &w, x);
+        for (sums, tokens) in sums.iter_mut().zip(tokens) {
+            let [a, b, c, d] = tokens;
+            *sums = s.dots(15, *sums, &w, [&a[..], b, c, d]);
+        }
     }
     black_box(sums);
-    operations(N * QK * ROWS)
+    operations(N * GROUP * QK * ROWS)
 }
 
 /// Operations of all iterations with `products` products each.
