@@ -55,6 +55,7 @@ impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sink<S>
             unreachable!("there is a block of activations for every block of weights");
         };
         multiply::<S, C, T, N, F>(self.s, &block, ActivationBlock(x), &mut self.sums);
+        unroll!(t < T => { self.sums[t] = self.s.in_place(self.sums[t]); });
     }
 
     #[inline(always)]

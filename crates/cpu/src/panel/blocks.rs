@@ -54,7 +54,7 @@ pub(super) fn lookup_codes<S: Rows>(
 /// `name (file): maximum code, offset, minima, fields; decoding`.
 macro_rules! blocks {
     ($($(#[doc = $doc:literal])+ $name:ident($file:ident): $max:literal - $offset:literal, min $min:literal,
-       [$($field:expr),+]; |$s:ident, $panel:ident, $block:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
+       [$($field:expr),+]; |$s:ident, $fields:ident| $codes:expr, $scale:expr, $floor:expr;)+) => {
         $(
             $(#[doc = $doc])+
             pub(super) struct $name;
@@ -67,11 +67,12 @@ macro_rules! blocks {
                 #[inline(always)]
                 fn decode_block<S: Simd, K: Sink<S>>(
                     $s: S,
-                    $panel: &Panel<'_>,
-                    $block: usize,
+                    panel: &Panel<'_>,
+                    block: usize,
                     sink: &mut K,
                 ) {
-                    $panel.prefetch($s, const { &Self::LAYOUT }, $block, [0, 1]);
+                    panel.prefetch($s, const { &Self::LAYOUT }, block, [0, 1]);
+                    let $fields = panel.block(const { &Self::LAYOUT }, block);
                     let codes = $codes;
                     let scale = [$scale; 2];
                     let min = [$floor; 2];
@@ -85,36 +86,36 @@ macro_rules! blocks {
 blocks! {
     /// Nibbles, offset 8.
     Q4_0(q4_0): 15 - 8, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
-    |s, p, b| nibbles(s, p.words(0, b)), s.halves(p.half(1, b)), s.splat_float(0.0);
+    |s, b| nibbles(s, b.words(0)), s.halves(b.half(1)), s.splat_float(0.0);
 
     /// Nibbles and a minimum.
     Q4_1(q4_1): 15 - 0, min true, [Field::new(4, 4, 4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
-    |s, p, b| nibbles(s, p.words(0, b)), s.halves(p.half(1, b)), s.halves(p.half(2, b));
+    |s, b| nibbles(s, b.words(0)), s.halves(b.half(1)), s.halves(b.half(2));
 
     /// Five bits, offset 16.
     Q5_0(q5_0): 31 - 16, min false,
     [Field::new(4, 6, 4), Field::spread(2), Field::new(2, 0, 1)];
-    |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
+    |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
     Q5_1(q5_1): 31 - 0, min true,
     [Field::new(4, 8, 4), Field::spread(4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
-    |s, p, b| five_bit_codes(s, p.words(0, b), &p.words::<1>(1, b)[0]), s.halves(p.half(2, b)),
-    s.halves(p.half(3, b));
+    |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
+    s.halves(b.half(3));
 
     /// Signed bytes.
     Q8_0(q8_0): 128 - 0, min false, [Field::new(4, 2, 8), Field::new(2, 0, 1)];
-    |s, p, b| signed_bytes(s, p.words(0, b)), s.halves(p.half(1, b)), s.splat_float(0.0);
+    |s, b| signed_bytes(s, b.words(0)), s.halves(b.half(1)), s.splat_float(0.0);
 
     /// Nibbles that index a table.
     Iq4Nl(iq4_nl): 128 - 0, min false, [Field::new(4, 2, 4), Field::new(2, 0, 1)];
-    |s, p, b| lookup_codes(s, &iq4_nl::VALUES, p.words(0, b)), s.halves(p.half(1, b)),
+    |s, b| lookup_codes(s, &iq4_nl::VALUES, b.words(0)), s.halves(b.half(1)),
     s.splat_float(0.0);
 
     /// 4-bit floats with a power-of-two scale. Doubled, they are integers from -12 to 12.
     Mxfp4(mxfp4): 31 - 12, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
-    |s, p, b| mxfp4_codes(s, p.words(0, b)), exponent_scales(s, p.bytes(1, b)), s.splat_float(0.0);
+    |s, b| mxfp4_codes(s, b.words(0)), exponent_scales(s, b.bytes(1)), s.splat_float(0.0);
 }
 
 /// Doubled 4-bit floats plus 12.

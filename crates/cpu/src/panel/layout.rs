@@ -1,4 +1,8 @@
 //! Layouts: how the fields of blocks are arranged in a panel.
+//!
+//! A panel is a sequence of blocks, so it is read in the order of memory, as fast as memory allows.
+//! Fields smaller than a cache line are stored together for a group of blocks, before the other
+//! fields of the group, so that all others are aligned to cache lines.
 
 use crate::simd::rows::{AHEAD, Column, Half, ROWS, Word};
 use crate::simd::{Simd, words};
@@ -10,9 +14,6 @@ pub const QK: usize = 32;
 
 /// Words of a block: four columns of each row.
 pub(crate) const WORDS: usize = QK / 4;
-
-/// Maximum number of fields of a format.
-const FIELDS_MAX: usize = 5;
 
 /// Layout of the bytes of a block in the file.
 #[derive(Debug)]
@@ -61,16 +62,70 @@ impl Field {
         self.unit * self.count * ROWS
     }
 
-    /// Cache lines of the field in one block of a panel.
-    const fn lines(&self) -> usize {
-        self.block_bytes().div_ceil(64)
+    /// Interleaves a block of at most `ROWS` rows; missing rows stay as they are.
+    fn pack(&self, rows: &[&[u8]], out: &mut [u8]) {
+        match self.unit {
+            4 if self.spread => self.interleave::<4>(rows, out, spread),
+            4 if rows.len() == ROWS && self.count.is_multiple_of(4) => {
+                self.transpose_words(rows, out);
+            }
+            4 => self.interleave::<4>(rows, out, |word| word),
+            2 => self.interleave::<2>(rows, out, |half| half),
+            _ => self.interleave::<1>(rows, out, |byte| byte),
+        }
     }
 
-    /// Bytes of the field in a panel with `blocks` blocks, rounded up to whole cache lines.
-    fn panel_bytes(&self, blocks: usize) -> usize {
-        (self.block_bytes() * blocks).next_multiple_of(64)
+    /// Interleaves words of all rows, four rows at a time.
+    fn transpose_words(&self, rows: &[&[u8]], out: &mut [u8]) {
+        let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+        let bytes = self.at..self.at + 4 * self.count;
+        for (at, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+            let four = rows.map(|row| row[bytes.clone()].as_chunks::<4>().0);
+            for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let words = four.map(|words| words.as_chunks().0[i]);
+                for (out, column) in out.iter_mut().zip(words::transpose(words)) {
+                    out[at] = column;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn interleave<const UNIT: usize>(
+        &self,
+        rows: &[&[u8]],
+        out: &mut [u8],
+        transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
+    ) {
+        let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
+        let bytes = self.at..self.at + UNIT * self.count;
+        for (row, lane) in rows.iter().zip(0..ROWS) {
+            let units = row[bytes.clone()].as_chunks::<UNIT>().0;
+            for (out, unit) in out.iter_mut().zip(units) {
+                out[lane] = transform(*unit);
+            }
+        }
+    }
+
+    const fn size(&self) -> Size {
+        match self.block_bytes().is_multiple_of(LINE) {
+            true => Size::Lines,
+            false => Size::Small,
+        }
     }
 }
+
+/// Size of a field in one block of a panel.
+#[derive(Clone, Copy)]
+enum Size {
+    /// Less than a cache line.
+    Small,
+    /// Whole cache lines.
+    Lines,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl Layout {
     /// Bytes of `columns` columns of a row, which must be whole blocks.
@@ -78,27 +133,69 @@ impl Layout {
         columns / self.columns * self.bytes
     }
 
-    /// Bytes of a panel with this many columns, which must be whole blocks.
+    /// Bytes of a block of a panel.
+    const fn block_bytes(&self) -> usize {
+        self.bytes * ROWS
+    }
+
+    /// Blocks of a group: as few as fill whole cache lines. The last group of a panel may have fewer.
+    const fn group(&self) -> usize {
+        let mut blocks = 1;
+        while !(blocks * self.block_bytes()).is_multiple_of(LINE) {
+            blocks *= 2;
+        }
+        blocks
+    }
+
+    /// Bytes in a block of the first `fields` fields that are as small as this one, or as large.
+    const fn bytes_before(&self, fields: usize, small: Size) -> usize {
+        let (mut bytes, mut i) = (0, 0);
+        while i < fields {
+            if self.fields[i].size() as u8 == small as u8 {
+                bytes += self.fields[i].block_bytes();
+            }
+            i += 1;
+        }
+        bytes
+    }
+
+    /// Bytes of a field of block `at` in a group of `count` blocks.
+    #[inline(always)]
+    const fn field_bytes(&self, field: usize, at: usize, count: usize) -> Range<usize> {
+        let bytes = self.fields[field].block_bytes();
+        let all = self.fields.len();
+        let small = self.bytes_before(all, Size::Small) * count;
+        let first = match self.fields[field].size() {
+            Size::Small => self.bytes_before(field, Size::Small) * count + at * bytes,
+            Size::Lines => {
+                let before = self.bytes_before(field, Size::Lines);
+                small.next_multiple_of(LINE) + at * self.bytes_before(all, Size::Lines) + before
+            }
+        };
+        first..first + bytes
+    }
+
+    /// Bytes of a panel with this many columns, which must be whole blocks; rounded up to whole cache
+    /// lines.
     pub fn panel_bytes(&self, columns: usize) -> usize {
-        let blocks = columns / self.columns;
-        self.fields.iter().map(|f| f.panel_bytes(blocks)).sum()
+        (columns / self.columns * self.block_bytes()).next_multiple_of(LINE)
     }
 
     /// Interleaves at most `ROWS` rows; missing rows are filled with zeros.
     pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
-        let mut rest = panel;
-        for field in self.fields {
-            let (out, tail) = rest.split_at_mut(field.panel_bytes(blocks));
-            rest = tail;
-            match field.unit {
-                4 if field.spread => self.interleave::<4>(rows, field, out, spread),
-                4 if rows.len() == ROWS && field.count.is_multiple_of(4) => {
-                    self.transpose_words(rows, field, out);
+        let groups = panel.chunks_mut(self.group() * self.block_bytes());
+        for (first, group) in (0..blocks).step_by(self.group()).zip(groups) {
+            let count = self.group().min(blocks - first);
+            for at in 0..count {
+                let mut lanes = [&[][..]; ROWS];
+                for (lane, row) in lanes.iter_mut().zip(rows) {
+                    *lane = &row[(first + at) * self.bytes..][..self.bytes];
                 }
-                4 => self.interleave::<4>(rows, field, out, |word| word),
-                2 => self.interleave::<2>(rows, field, out, |half| half),
-                _ => self.interleave::<1>(rows, field, out, |byte| byte),
+                for (i, field) in self.fields.iter().enumerate() {
+                    let out = &mut group[self.field_bytes(i, at, count)];
+                    field.pack(&lanes[..rows.len()], out);
+                }
             }
         }
     }
@@ -114,15 +211,14 @@ impl Layout {
     ) -> &'a [u8] {
         let to = &mut to[..self.row_bytes(columns.len())];
         let bytes = self.panel_bytes(packed.cols);
-        let mut rest = &packed.bytes[row / ROWS * bytes..][..bytes];
-        for field in self.fields {
-            let (panel, tail) = rest.split_at(field.panel_bytes(packed.cols / self.columns));
-            rest = tail;
-            let blocks = panel.chunks_exact(field.block_bytes());
-            let blocks = blocks.skip(columns.start / self.columns);
-            for (to, block) in to.chunks_exact_mut(self.bytes).zip(blocks) {
+        let panel = self.open(&packed.bytes[row / ROWS * bytes..][..bytes], packed.cols);
+        let blocks = to.chunks_exact_mut(self.bytes);
+        for (to, block) in blocks.zip(columns.start / self.columns..) {
+            let block = panel.block(self, block);
+            for (i, field) in self.fields.iter().enumerate() {
                 let to = to[field.at..].chunks_exact_mut(field.unit);
-                for (to, lanes) in to.zip(block.chunks_exact(field.unit * ROWS)) {
+                let lanes = block.field(i).chunks_exact(field.unit * ROWS);
+                for (to, lanes) in to.zip(lanes) {
                     to.copy_from_slice(&lanes[row % ROWS * field.unit..][..field.unit]);
                     if let Some(word) = to.first_chunk_mut().filter(|_| field.spread) {
                         *word = gather(*word);
@@ -133,53 +229,12 @@ impl Layout {
         to
     }
 
-    /// Interleaves words of all rows, four rows at a time.
-    fn transpose_words(&self, rows: &[&[u8]], field: &Field, out: &mut [u8]) {
-        let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
-        let bytes = field.at..field.at + 4 * field.count;
-        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
-        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
-            let block = block * self.bytes;
-            for (at, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
-                let four = rows.map(|row| row[block..][bytes.clone()].as_chunks::<4>().0);
-                for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                    let words = four.map(|words| words.as_chunks().0[i]);
-                    for (out, column) in out.iter_mut().zip(words::transpose(words)) {
-                        out[at] = column;
-                    }
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn interleave<const UNIT: usize>(
-        &self,
-        rows: &[&[u8]],
-        field: &Field,
-        out: &mut [u8],
-        transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
-    ) {
-        let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
-        let bytes = field.at..field.at + UNIT * field.count;
-        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
-        for (block, out) in (0..blocks).zip(out.chunks_exact_mut(field.count)) {
-            let block = block * self.bytes;
-            for (row, lane) in rows.iter().zip(0..ROWS) {
-                let units = row[block..][bytes.clone()].as_chunks::<UNIT>().0;
-                for (out, unit) in out.iter_mut().zip(units) {
-                    out[lane] = transform(*unit);
-                }
-            }
-        }
-    }
-
-    /// Opens panel `at` of a matrix with this many columns.
+    /// Opens panel `at` of a matrix with this many columns, whose panels are read in order.
     #[inline(always)]
     pub(crate) fn open_at<'a>(&self, panels: &'a [u8], at: usize, columns: usize) -> Panel<'a> {
         let bytes = self.panel_bytes(columns);
         Panel {
-            ahead: AHEAD.div_ceil(self.bytes * ROWS),
+            ahead: AHEAD,
             ..self.open(&panels[at * bytes..][..bytes], columns)
         }
     }
@@ -187,18 +242,9 @@ impl Layout {
     /// Opens a panel with this many columns.
     #[inline(always)]
     pub(crate) fn open<'a>(&self, panel: &'a [u8], columns: usize) -> Panel<'a> {
-        let blocks = columns / self.columns;
-        let mut fields = [&panel[..0]; FIELDS_MAX];
-        let mut rest = panel;
-        for (i, field) in self.fields.iter().enumerate() {
-            let (bytes, tail) = rest.split_at(field.panel_bytes(blocks));
-            fields[i] = bytes;
-            rest = tail;
-        }
         Panel {
-            fields,
-            blocks,
-            bytes: panel.len(),
+            bytes: panel,
+            blocks: columns / self.columns,
             ahead: 0,
         }
     }
@@ -239,63 +285,100 @@ fn gather(word: [u8; 4]) -> [u8; 4] {
     u32::to_le_bytes(bits)
 }
 
-/// A panel, divided into fields.
+/// Blocks of sixteen rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<'a> {
-    fields: [&'a [u8]; FIELDS_MAX],
+    bytes: &'a [u8],
     blocks: usize,
-    bytes: usize,
-    /// Prefetch distance in blocks; 0 if the panel is in cache.
+    /// Prefetch distance in bytes; 0 if the panel is in cache.
     ahead: usize,
 }
 
 impl<'a> Panel<'a> {
-    /// Prefetches the block `ahead` blocks further on, in this panel or the next one. It is called
-    /// in several parts per block, because many prefetches at once would stall each other and all
-    /// other loads.
+    /// Prefetches a part of a block further on, in this panel or the next one. It is called in
+    /// several parts per block, because many prefetches at once would stall each other and all other
+    /// loads.
+    ///
+    /// A core drops prefetches while it waits for too many lines. That does not matter for small
+    /// blocks, because it executes several of them at a time. Lines of large blocks are prefetched
+    /// again, to the L1 cache.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(
         &self,
         s: S,
         layout: &'static Layout,
         block: usize,
-        part: [usize; 2],
+        [part, parts]: [usize; 2],
     ) {
         if self.ahead == 0 {
             return;
         }
-        let (block, panel) = match block + self.ahead.min(self.blocks) {
-            block if block < self.blocks => (block, 0),
-            block => (block - self.blocks, self.bytes),
-        };
-        let [part, parts] = part;
-        for (field, bytes) in layout.fields.iter().zip(self.fields) {
-            let (at, lines) = (panel + block * field.block_bytes(), field.lines());
-            for line in lines * part / parts..lines * (part + 1) / parts {
-                s.prefetch(bytes, at + 64 * line);
+        let first = block * layout.block_bytes() + self.ahead;
+        let lines = layout.block_bytes().div_ceil(LINE);
+        for line in lines * part / parts..lines * (part + 1) / parts {
+            let at = first + LINE * line;
+            if parts > 1 {
+                s.prefetch(self.bytes, at + AHEAD);
+                s.prefetch_l1(self.bytes, at);
+            } else {
+                s.prefetch(self.bytes, at);
             }
         }
     }
 
-    /// Word `block` of a field with `N` words per block: four bytes of each row.
+    /// Opens a block.
     #[inline(always)]
-    pub(super) fn words<const N: usize>(&self, field: usize, block: usize) -> &'a [Word; N] {
-        let words = self.fields[field].as_chunks::<{ 4 * ROWS }>().0;
-        &words.as_chunks().0[block]
-    }
-
-    /// Two bytes of each row.
-    #[inline(always)]
-    pub(super) fn half(&self, field: usize, block: usize) -> &'a Half {
-        &self.fields[field].as_chunks().0[block]
-    }
-
-    /// A byte of each row.
-    #[inline(always)]
-    pub(super) fn bytes(&self, field: usize, block: usize) -> &'a [u8; ROWS] {
-        &self.fields[field].as_chunks().0[block]
+    pub(super) fn block<'l>(&self, layout: &'l Layout, block: usize) -> Block<'a, 'l> {
+        let group = layout.group();
+        let first = block / group * group;
+        Block {
+            layout,
+            group: &self.bytes[first * layout.block_bytes()..],
+            at: block - first,
+            count: group.min(self.blocks - first),
+        }
     }
 }
+
+/// A block of a panel.
+pub(super) struct Block<'a, 'l> {
+    layout: &'l Layout,
+    /// Bytes from its group on.
+    group: &'a [u8],
+    /// Index in the group.
+    at: usize,
+    /// Blocks of the group.
+    count: usize,
+}
+
+impl<'a> Block<'a, '_> {
+    /// Bytes of a field.
+    #[inline(always)]
+    fn field(&self, field: usize) -> &'a [u8] {
+        &self.group[self.layout.field_bytes(field, self.at, self.count)]
+    }
+
+    /// A field of `N` words: four bytes of each row.
+    #[inline(always)]
+    pub(super) fn words<const N: usize>(&self, field: usize) -> &'a [Word; N] {
+        let words = self.field(field).as_chunks::<{ 4 * ROWS }>().0;
+        words.first_chunk().expect(COUNT)
+    }
+
+    /// A field of two bytes of each row.
+    #[inline(always)]
+    pub(super) fn half(&self, field: usize) -> &'a Half {
+        self.field(field).first_chunk().expect(COUNT)
+    }
+
+    /// A field of one byte of each row.
+    #[inline(always)]
+    pub(super) fn bytes(&self, field: usize) -> &'a [u8; ROWS] {
+        self.field(field).first_chunk().expect(COUNT)
+    }
+}
+
+const COUNT: &str = "the field has as many units";
 
 /// The codes of a decoded block in memory.
 pub(crate) type StoredCodes = [Word; WORDS];

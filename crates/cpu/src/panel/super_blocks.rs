@@ -104,9 +104,10 @@ impl Format for Q4K {
 
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let nibbles: &[Word; 32] = panel.words(0, block);
-        let [d, min] = [panel.half(2, block), panel.half(3, block)];
-        let scales = SixBitScales::open(s, panel.words(1, block), s.halves(d), s.halves(min));
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let nibbles: &[Word; 32] = fields.words(0);
+        let [d, min] = [fields.half(2), fields.half(3)];
+        let scales = SixBitScales::open(s, fields.words(1), s.halves(d), s.halves(min));
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
@@ -136,10 +137,11 @@ impl Format for Q5K {
 
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let nibbles: &[Word; 32] = panel.words(0, block);
-        let tops: &[Word; WORDS] = panel.words(1, block);
-        let [d, min] = [panel.half(3, block), panel.half(4, block)];
-        let scales = SixBitScales::open(s, panel.words(2, block), s.halves(d), s.halves(min));
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let nibbles: &[Word; 32] = fields.words(0);
+        let tops: &[Word; WORDS] = fields.words(1);
+        let [d, min] = [fields.half(3), fields.half(4)];
+        let scales = SixBitScales::open(s, fields.words(2), s.halves(d), s.halves(min));
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
             let words = eight_words(nibbles, J as usize / 2 * WORDS);
@@ -171,10 +173,11 @@ impl Format for Q6K {
 
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let nibbles: &[Word; 32] = panel.words(0, block);
-        let tops: &[Word; 16] = panel.words(1, block);
-        let scales: &[Word; 4] = panel.words(2, block);
-        let d = s.halves(panel.half(3, block));
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let nibbles: &[Word; 32] = fields.words(0);
+        let tops: &[Word; 16] = fields.words(1);
+        let scales: &[Word; 4] = fields.words(2);
+        let d = s.halves(fields.half(3));
         let none = s.splat_float(0.0);
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
@@ -212,10 +215,11 @@ impl Format for Iq4Xs {
 
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let nibbles: &[Word; 32] = panel.words(0, block);
-        let low = s.ints(s.bytes(&panel.words::<1>(1, block)[0]));
-        let top = s.ints_of_halves(panel.half(2, block));
-        let d = s.halves(panel.half(3, block));
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let nibbles: &[Word; 32] = fields.words(0);
+        let low = s.ints(s.bytes(&fields.words::<1>(1)[0]));
+        let top = s.ints_of_halves(fields.half(2));
+        let d = s.halves(fields.half(3));
         let none = s.splat_float(0.0);
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
@@ -239,8 +243,9 @@ impl Format for Tq2_0 {
 
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let digits: &[Word; 16] = panel.words(0, block);
-        let scale = [s.halves(panel.half(1, block)); 2];
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let digits: &[Word; 16] = fields.words(0);
+        let scale = [s.halves(fields.half(1)); 2];
         let min = [s.splat_float(0.0); 2];
         eight!(J => {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [J as usize, 8]);
@@ -270,11 +275,12 @@ impl Format for Tq1_0 {
     /// A byte is a fraction of 256: multiplying it by 3 yields the next digit as the integer part.
     #[inline(always)]
     fn decode_block<S: Simd, K: Sink<S>>(s: S, panel: &Panel<'_>, block: usize, sink: &mut K) {
-        let scale = [s.halves(panel.half(3, block)); 2];
+        let fields = panel.block(const { &Self::LAYOUT }, block);
+        let scale = [s.halves(fields.half(3)); 2];
         let min = [s.splat_float(0.0); 2];
         // 32 bytes hold five blocks, 16 bytes five half blocks, 4 bytes four eighths.
         panel.prefetch(s, const { &Self::LAYOUT }, block, [0, 1]);
-        let words: &[Word; WORDS] = panel.words(0, block);
+        let words: &[Word; WORDS] = fields.words(0);
         let mut fractions = extract(s, words, 0, 255);
         for _ in 0..5 {
             let mut codes = fractions;
@@ -284,8 +290,8 @@ impl Format for Tq1_0 {
             }
             sink.push(PanelBlock { codes, scale, min });
         }
-        let words: &[Word; 4] = panel.words(1, block);
-        let mut last = s.bytes(&panel.words::<1>(2, block)[0]);
+        let words: &[Word; 4] = fields.words(1);
+        let mut last = s.bytes(&fields.words::<1>(2)[0]);
         let mut fractions = [s.bytes(&words[0]); 4];
         for (fraction, word) in fractions.iter_mut().zip(words) {
             *fraction = s.bytes(word);

@@ -7,8 +7,8 @@ use super::stack;
 use super::vectors::{Probe, Simd, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_add_epi32, _mm_add_ps,
-    _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
+    __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1, _mm_add_epi32,
+    _mm_add_ps, _mm_add_ss, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_cvtss_f32,
     _mm_loadu_si128, _mm_movehdup_ps, _mm_movehl_ps, _mm_prefetch, _mm_shuffle_epi32,
     _mm_storeu_si128, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm256_abs_epi8, _mm256_add_epi8,
     _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
@@ -228,6 +228,13 @@ impl Simd for Avx2 {
         let at = bytes.as_ptr().wrapping_add(ahead);
         // SAFETY: a prefetch of any address is a hint and touches nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
+
+    #[inline(always)]
+    fn prefetch_l1(self, bytes: &[u8], ahead: usize) {
+        let at = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: a prefetch of any address is a hint and touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 
     #[inline(always)]

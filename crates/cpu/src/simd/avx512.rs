@@ -7,10 +7,11 @@ use super::amx::{Amx, ByteTiles};
 use super::rows::{Column, Half, Rows, Word};
 use super::stack;
 use super::vectors::{Probe, Simd, Task};
+use std::arch::asm;
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1,
-    _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_loadu_si256,
-    _mm256_storeu_si256, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512,
+    __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
+    _MM_HINT_T1, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128,
+    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512,
     _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmpge_epu8_mask,
     _mm512_cvt_roundph_ps, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
     _mm512_cvtps_ph, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -194,6 +195,13 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_l1(self, bytes: &[u8], ahead: usize) {
+        let at = bytes.as_ptr().wrapping_add(ahead);
+        // SAFETY: a prefetch of any address is a hint and touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+
+    #[inline(always)]
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32 {
         let zero = with!(self, _mm512_setzero_si512());
         let (mut raised, mut offset) = (zero, zero);
@@ -276,6 +284,19 @@ impl Simd for Avx512 {
     }
 }
 
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn in_place(v: &mut __m512) {
+    // SAFETY: the assembly is empty.
+    unsafe {
+        asm!(
+            "/* {0} */",
+            inout(zmm_reg) * v,
+            options(nomem, nostack, preserves_flags)
+        )
+    };
+}
+
 impl Rows for Avx512 {
     type Bytes = __m512i;
     type Ints = __m512i;
@@ -283,6 +304,12 @@ impl Rows for Avx512 {
 
     const SIGNED_OFFSET: i32 = 128;
     const TOKENS: usize = 16;
+
+    #[inline(always)]
+    fn in_place(self, mut sum: __m512) -> __m512 {
+        with!(self, in_place(&mut sum));
+        sum
+    }
 
     #[inline(always)]
     fn bytes(self, word: &Word) -> __m512i {

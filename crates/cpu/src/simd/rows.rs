@@ -88,6 +88,13 @@ pub trait Rows: Copy {
         sum
     }
 
+    /// The sum, computed where it is in the source: LLVM moves it behind the prefetches of later
+    /// blocks otherwise, and the core drops prefetches that come all at once.
+    #[inline(always)]
+    fn in_place(self, sum: Self::Floats) -> Self::Floats {
+        sum
+    }
+
     /// The four bytes of each row as an i32, little-endian.
     fn ints(self, v: Self::Bytes) -> Self::Ints;
     /// 16-bit unsigned numbers as i32.

@@ -56,6 +56,12 @@ pub trait Simd: Rows {
     /// loads on AMD processors.
     fn prefetch(self, bytes: &[u8], ahead: usize);
 
+    /// Like [`Simd::prefetch`], but into the L1 cache: for lines that are read soon.
+    #[inline(always)]
+    fn prefetch_l1(self, bytes: &[u8], ahead: usize) {
+        self.prefetch(bytes, ahead);
+    }
+
     /// `w . x`, exact; elements of `x` must be above -128, and the sum must fit.
     fn dot_i8(self, w: &[[i8; 64]], x: &[[i8; 64]]) -> i32;
 
