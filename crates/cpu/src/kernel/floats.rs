@@ -244,13 +244,15 @@ fn gemv_tile<S: Simd, W: FloatType, const R: usize, const T: usize>(
         let cols = col..w.cols.min(col + SPAN);
         let rows: [&[u8]; R] = std::array::from_fn(|i| w.row(r + i, cols.clone()));
         let tokens = std::array::from_fn(|i| &x[(t + i) * w.cols..][cols.clone()]);
-        // Offset of the next read: more of these rows, or the next rows.
-        let next = if cols.end < w.cols {
-            W::BYTES * SPAN / BLOCK
-        } else {
-            W::BYTES * (R * w.cols - col) / BLOCK
+        let bytes = |columns: usize| W::BYTES * columns / BLOCK;
+        let next = Next {
+            rows: (w.row(r, 0..w.cols), bytes(R * (w.cols + col))),
+            read: match cols.end < w.cols {
+                true => bytes(SPAN),
+                false => bytes(R * w.cols - col),
+            },
         };
-        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens, next));
+        sums.put(r, t, dot::<S, W, R, T>(s, rows, tokens, &next));
         sums.add = true;
     }
     sums.add = add;
@@ -320,13 +322,22 @@ fn gemm_tile<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]
     reduce(s, acc)
 }
 
-/// Computes the products of a tile along a span; the next read is `next` bytes further on.
+/// What is prefetched while a tile is read.
+struct Next<'a> {
+    /// Rows, and the offset of the next rows' part, which goes to the L2 cache in the order of memory.
+    rows: (&'a [u8], usize),
+    /// Offset of the next read, more of these rows or the next ones, which goes to the L1 cache: a
+    /// core drops prefetches while it waits for too many lines.
+    read: usize,
+}
+
+/// Computes the products of a tile along a span.
 #[inline(always)]
 fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
     s: S,
     w: [&[u8]; R],
     x: [&[f32]; T],
-    next: usize,
+    next: &Next<'_>,
 ) -> [[f32; T]; R] {
     let cols = x[0].len();
     let mut acc = [[s.splat(0.0); T]; R];
@@ -339,7 +350,13 @@ fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        prefetch_next(s, block_w, next);
+        let (rows, part) = next.rows;
+        for (r, w) in block_w.iter().enumerate() {
+            for line in (0..W::BYTES).step_by(64) {
+                s.prefetch(rows, part + (b * R + r) * W::BYTES + line);
+                s.prefetch_l1(w, next.read + line);
+            }
+        }
         acc = multiply_block::<S, W, R, T>(s, block_w, block_x, acc);
     }
     let rest = cols % BLOCK;
@@ -370,16 +387,6 @@ fn reduce<S: Simd, const R: usize, const T: usize>(s: S, acc: [[S::V; T]; R]) ->
         }
     }
     sums
-}
-
-/// Prefetches the blocks `next` bytes further on.
-#[inline(always)]
-fn prefetch_next<S: Simd, const R: usize>(s: S, w: [&[u8]; R], next: usize) {
-    for w in w {
-        for line in (0..w.len()).step_by(64) {
-            s.prefetch(w, next + line);
-        }
-    }
 }
 
 /// Adds the products of one block of columns.
