@@ -70,6 +70,12 @@ fn main() {
                 }
             }
         }
+        let name = format!("{} attention f16", level.name());
+        if selected(&name) {
+            let options = LinkOptions::default().level(level);
+            attention(&name, [1, 64, 256], &options.threads(1));
+            attention(&name, [16, 16, 4096], &options.threads(threads));
+        }
     }
     for dtype in [DType::Q4_0, DType::Q8_0] {
         if selected("decode") {
@@ -320,6 +326,43 @@ fn gemm(name: &str, dtype: DType, options: &LinkOptions) {
     );
 }
 
+/// Measures attention of one token at a depth, with the heads of Llama 3.2 1B: `commands` commands
+/// that use the caches of `layers` layers in turn.
+fn attention(name: &str, [layers, commands, depth]: [u32; 3], options: &LinkOptions) {
+    let model = Model::default();
+    let table = compile(&model, 1, options, |b| {
+        let q = b.input("q", DIM);
+        for i in 0..commands {
+            b.attention(heads(i % layers), q, 0.125, 0.0);
+        }
+    });
+    let mut executor = link(&Arc::new(model), table, options);
+    start(&mut *executor, 1, depth - 1);
+    let layer_bytes = (depth * KV) as usize * 2;
+    let numbers = Filling::random("cache", DType::F16, [depth, KV]).bytes;
+    for layer in 0..layers {
+        for cache in [BufferId::Keys(layer), BufferId::Values(layer)] {
+            executor
+                .write(cache, 0, &numbers)
+                .expect("within the limits");
+        }
+    }
+    let bytes = 2 * layer_bytes * commands as usize;
+    let memory = 2 * layer_bytes * layers as usize;
+    let [best_probe, probe] = probe(&numbers.repeat(memory / numbers.len()), options);
+    let times = time(|| {
+        executor
+            .run(0, (0..commands as usize).into(), 1)
+            .expect("run");
+    });
+    let [best, median] = times.map(|t| bytes as f64 / t / 1e9);
+    let share = median / probe * 100.0;
+    println!(
+        "{name} of {layers} layers at {depth}: {median:.1} GB/s (best {best:.1}), {share:.0} % of reading {probe:.1} (best {best_probe:.1}), {} threads",
+        options.threads
+    );
+}
+
 /// Shape of Llama 3.2 1B.
 const VOCAB: u32 = 128_256;
 const DIM: u32 = 2048;
@@ -349,18 +392,22 @@ fn llama(dtype: DType) -> Model {
     model
 }
 
+fn heads(layer: u32) -> Heads {
+    Heads {
+        layer,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        window: 0,
+    }
+}
+
 fn forward(b: &mut Builder<'_>) {
     let embd = b.weight("embd", VOCAB, DIM);
     let norm = b.vector("norm", DIM);
     let h = b.embed(embd);
     for l in 0..LAYERS {
-        let heads = Heads {
-            layer: l,
-            heads: 32,
-            kv_heads: 8,
-            head_dim: 64,
-            window: 0,
-        };
+        let heads = heads(l);
         let rope = Rope {
             index: 0,
             dim: 64,

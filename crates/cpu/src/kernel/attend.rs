@@ -96,6 +96,13 @@ pub(super) struct HeadGroup<'a, C> {
     pub(super) pages: Option<Pages<'a>>,
 }
 
+/// Keys or values that are processed together. With several tokens they stay in the L1 cache while all
+/// query rows read them. A single token reads them only a few times, and memory is read faster if few
+/// are processed before the next ones are loaded.
+fn panel_size(tokens: usize) -> usize {
+    if tokens == 1 { 2 * LANES_MAX } else { PANEL }
+}
+
 /// Floats of the partial result of a row: weighted values, not yet divided by the sum of weights,
 /// `[head]`; the maximum score, which weights are relative to; the sum of weights.
 pub(super) fn partial_len(head: usize) -> usize {
@@ -193,24 +200,27 @@ impl<C: CacheType> HeadGroup<'_, C> {
         let rows = queries.seen.len() * self.unit_kv_heads * self.heads;
         let mut scratch = AttentionScratch::of(floats, rows, self.head);
         clear(scratch.total, self.head);
+        let size = panel_size(queries.seen.len());
         for block in KvBlock::all(positions) {
             let Range { start, end } = block.clip(positions);
             // Panels are aligned, so they do not cross pages.
-            let panels = start / PANEL..end.div_ceil(PANEL);
+            let panels = start / size..end.div_ceil(size);
             let panels =
-                panels.map(|at| align_down(start).max(at * PANEL)..end.min((at + 1) * PANEL));
+                panels.map(|at| align_down(start).max(at * size)..end.min((at + 1) * size));
             for panel in panels.clone() {
-                let in_cache = self.panel(&block, &panel);
+                let in_cache = self.panel(&block, &panel, size);
+                let next = &mut self.keys.prefetch(&in_cache);
                 for at in 0..self.unit_kv_heads {
-                    self.keys.transpose(s, at, &in_cache, scratch.keys);
+                    self.keys.transpose(s, (at, &in_cache), next, scratch.keys);
                     self.score(s, queries, (at, &block, &panel), &mut scratch);
                 }
             }
             self.softmax_weights(s, queries, &block, &mut scratch);
             for panel in panels {
-                let in_cache = self.panel(&block, &panel);
+                let in_cache = self.panel(&block, &panel, size);
+                let next = &mut self.values.prefetch(&in_cache);
                 for at in 0..self.unit_kv_heads {
-                    self.values.copy(s, at, &in_cache, scratch.values);
+                    self.values.copy(s, (at, &in_cache), next, scratch.values);
                     self.add_weighted_values(s, queries, (at, &block, &panel), &mut scratch);
                 }
             }
@@ -221,12 +231,13 @@ impl<C: CacheType> HeadGroup<'_, C> {
 
     /// Cache rows of a panel of a block, and the start of the next one.
     #[inline(always)]
-    fn panel(&self, block: &KvBlock, panel: &Range<usize>) -> CachePanel {
+    fn panel(&self, block: &KvBlock, panel: &Range<usize>, size: usize) -> CachePanel {
         let row = |position| self.pages.map_or(position, |pages| pages.row(position));
         let first = row(block.first + panel.start);
         CachePanel {
             rows: first..first + panel.len(),
-            next: row((block.first + panel.end).next_multiple_of(PANEL)),
+            column: panel.start % PANEL,
+            next: row((block.first + panel.end).next_multiple_of(size)),
         }
     }
 
@@ -247,13 +258,18 @@ impl<C: CacheType> HeadGroup<'_, C> {
             let own = align_down(own.start).max(panel.start)..own.end.min(panel.end);
             if !own.is_empty() {
                 let mut q = [queries.q; N];
-                for (n, q) in q.iter_mut().enumerate() {
-                    let (token, head) = ((r + n) / self.heads, (r + n) % self.heads);
-                    let head = (at * self.heads + head) * self.head;
-                    *q = &q[token * queries.stride + head..][..self.head];
+                let (mut token, mut head) = (r / self.heads, r % self.heads);
+                for q in &mut q {
+                    let first = (at * self.heads + head) * self.head;
+                    *q = &q[token * queries.stride + first..][..self.head];
+                    head += 1;
+                    if head == self.heads {
+                        (token, head) = (token + 1, 0);
+                    }
                 }
-                let columns = own.start - panel.start..own.end - panel.start;
-                let to = &mut all[r * KV_BLOCK + panel.start..];
+                let first = panel.start % PANEL;
+                let columns = first + own.start - panel.start..first + own.end - panel.start;
+                let to = &mut all[r * KV_BLOCK + panel.start - first..];
                 scores(s, q, scratch.keys, columns, (to, KV_BLOCK));
             }
         });
@@ -315,15 +331,19 @@ impl<C: CacheType> HeadGroup<'_, C> {
         let rows = queries.seen.len() * self.heads;
         let scores = &scratch.scores[at * rows * KV_BLOCK..];
         let part = &mut scratch.part[at * rows * stride..];
-        let own = |r: usize| {
-            let own = block.clip(&queries.seen[r / self.heads]);
+        let own = |token: usize| {
+            let own = block.clip(&queries.seen[token]);
             own.start.max(panel.start)..own.end.min(panel.end)
         };
         let weights = |r: usize, seen: &Range<usize>| &scores[r * KV_BLOCK..][seen.clone()];
         let values = |seen: &Range<usize>| &scratch.values[(seen.start - panel.start) * head..];
         for_tiles!(rows, N, r => {
-            let start = (r..r + N).fold(panel.start, |at, r| at.max(own(r).start));
-            let end = (r..r + N).fold(panel.end, |at, r| at.min(own(r).end)).max(start);
+            let (first, last) = (r / self.heads, (r + N - 1) / self.heads);
+            let Range { mut start, mut end } = own(first);
+            for token in first + 1..=last {
+                (start, end) = (start.max(own(token).start), end.min(own(token).end));
+            }
+            end = end.max(start);
             for phase in 0..3 {
                 if phase == 1 {
                     let all = start..end;
@@ -335,14 +355,17 @@ impl<C: CacheType> HeadGroup<'_, C> {
                         let partials = &mut part[r * stride..][..N * stride];
                         add_weighted_values(s, tile, (values(&all), head), partials);
                     }
-                    continue;
-                }
-                for r in r..r + N {
-                    let Range { start: first, end: last } = own(r);
-                    let edge = if phase == 0 { first..last.min(start) } else { first.max(end)..last };
-                    if !edge.is_empty() {
-                        let partial = &mut part[r * stride..][..stride];
-                        add_weighted_values(s, [weights(r, &edge)], (values(&edge), head), partial);
+                } else if first < last {
+                    for r in r..r + N {
+                        let own = own(r / self.heads);
+                        let edge = match phase {
+                            0 => own.start..own.end.min(start),
+                            _ => own.start.max(end)..own.end,
+                        };
+                        if !edge.is_empty() {
+                            let partial = &mut part[r * stride..][..stride];
+                            add_weighted_values(s, [weights(r, &edge)], (values(&edge), head), partial);
+                        }
                     }
                 }
             }

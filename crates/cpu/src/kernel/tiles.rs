@@ -125,8 +125,44 @@ const LINE: usize = 64;
 /// Cache rows that are read together, within a page.
 pub(super) struct CachePanel {
     pub(super) rows: Range<usize>,
-    /// First row of the next panel.
+    /// Column of the first row in the transposed keys.
+    pub(super) column: usize,
+    /// First row of the next panel, which is prefetched.
     pub(super) next: usize,
+}
+
+/// Prefetches some heads of consecutive rows, in the order of memory because any other is slower.
+/// A core drops prefetches while it waits for too many lines, so rows are prefetched again before they
+/// are read.
+pub(super) struct Prefetch<'a> {
+    bytes: &'a [u8],
+    /// First byte of the next row.
+    row: usize,
+    /// Bytes between rows.
+    row_bytes: usize,
+    /// Bytes of the heads in a row.
+    width: usize,
+    /// Bytes of the rows between the first prefetch and the second.
+    again: usize,
+    /// Bytes read since the last row was prefetched.
+    read: usize,
+}
+
+impl Prefetch<'_> {
+    /// Prefetches as many rows as have been read, given that these bytes were read.
+    #[inline(always)]
+    fn advance<S: Simd>(&mut self, s: S, bytes: usize) {
+        self.read += bytes;
+        while self.read >= self.width {
+            let again = self.row.saturating_sub(self.again);
+            for line in (0..self.width).step_by(LINE) {
+                s.prefetch_l1(self.bytes, self.row + line);
+                s.prefetch_l1(self.bytes, again + line);
+            }
+            self.read -= self.width;
+            self.row += self.row_bytes;
+        }
+    }
 }
 
 /// Keys or values of some adjacent heads, which are read together.
@@ -158,45 +194,60 @@ impl<'a, C: CacheType> Cache<'a, C> {
         }
     }
 
-    /// Bytes from the start of a row on.
+    /// Bytes of a row.
     #[inline(always)]
     fn row(&self, row: usize) -> &'a [u8] {
-        &self.bytes[row * C::row_bytes(self.dim)..]
+        let bytes = C::row_bytes(self.dim);
+        &self.bytes[row * bytes..][..bytes]
     }
 
-    /// Prefetches part of the next panel, all heads of a row together for sequential access: the
-    /// share of the rows `part` of head `at` of this panel.
+    /// Prefetches the rows after a panel while it is read.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S, at: usize, next: usize, part: Range<usize>) {
-        let row = |r: usize| next + (at * PANEL + r) / self.heads;
-        for row in row(part.start)..row(part.end) {
-            let first = row * C::row_bytes(self.dim) + self.first * C::BYTES;
-            for byte in (0..self.heads * self.head * C::BYTES).step_by(LINE) {
-                s.prefetch(self.bytes, first + byte);
-            }
+    pub(super) fn prefetch(&self, panel: &CachePanel) -> Prefetch<'a> {
+        let row_bytes = C::row_bytes(self.dim);
+        Prefetch {
+            bytes: self.bytes,
+            row: panel.next * row_bytes + self.first * C::BYTES,
+            row_bytes,
+            width: self.heads * self.head * C::BYTES,
+            again: panel.rows.len() / 2 * row_bytes,
+            read: 0,
         }
     }
 
-    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL`. The last
-    /// row is repeated up to whole vectors.
+    /// `to[i, r] = self[rows.start + r, i]` of head `at`, where `to` has rows of `PANEL` and starts at
+    /// the panel's column. The last row is repeated up to whole vectors.
     #[inline(always)]
-    pub(super) fn transpose<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
+    pub(super) fn transpose<S: Simd>(
+        &self,
+        s: S,
+        (at, panel): (usize, &CachePanel),
+        next: &mut Prefetch<'_>,
+        to: &mut [f32],
+    ) {
         let rows = &panel.rows;
+        let (to, _) = to.as_chunks_mut::<PANEL>();
         for first in (0..rows.len()).step_by(S::LANES) {
-            self.prefetch(s, at, panel.next, first..first + S::LANES);
-            let mut lanes = [self.bytes; LANES_MAX];
-            for (j, lane) in lanes[..S::LANES].iter_mut().enumerate() {
+            let mut lanes = [self.row(rows.start); LANES_MAX];
+            for (j, lane) in lanes.iter_mut().enumerate() {
                 *lane = self.row((rows.start + first + j).min(rows.end - 1));
             }
-            for i in (0..self.head).step_by(S::LANES) {
+            let column = panel.column + first;
+            assert!(column + S::LANES <= PANEL, "the panel has this column");
+            for (i, to) in to
+                .chunks_exact_mut(S::LANES)
+                .enumerate()
+                .take(self.head / S::LANES)
+            {
+                next.advance(s, S::LANES * S::LANES * C::BYTES);
+                let i = self.first + at * self.head + i * S::LANES;
                 let mut v = [s.splat(0.0); LANES_MAX];
-                let v = &mut v[..S::LANES];
-                for (v, lane) in v.iter_mut().zip(lanes) {
-                    *v = C::load(s, lane, self.dim, self.first + at * self.head + i);
+                for j in 0..S::LANES {
+                    v[j] = C::load(s, lanes[j], self.dim, i);
                 }
-                s.transpose(v);
-                for (j, v) in v.iter().enumerate() {
-                    s.store(&mut to[(i + j) * PANEL + first..], *v);
+                s.transpose(&mut v[..S::LANES]);
+                for (v, to) in v.iter().zip(to) {
+                    s.store(&mut to[column..], *v);
                 }
             }
         }
@@ -204,12 +255,18 @@ impl<'a, C: CacheType> Cache<'a, C> {
 
     /// `to[r, :] = self[rows.start + r, :]` of head `at`.
     #[inline(always)]
-    pub(super) fn copy<S: Simd>(&self, s: S, at: usize, panel: &CachePanel, to: &mut [f32]) {
-        let rows = &panel.rows;
-        for (r, to) in (0..rows.len()).zip(to.chunks_exact_mut(self.head)) {
-            self.prefetch(s, at, panel.next, r..r + 1);
+    pub(super) fn copy<S: Simd>(
+        &self,
+        s: S,
+        (at, panel): (usize, &CachePanel),
+        next: &mut Prefetch<'_>,
+        to: &mut [f32],
+    ) {
+        let rows = panel.rows.clone();
+        for (row, to) in rows.zip(to.chunks_exact_mut(self.head)) {
+            next.advance(s, self.head * C::BYTES);
             let first = self.first + at * self.head;
-            C::copy(s, self.row(rows.start + r), self.dim, first, to);
+            C::copy(s, self.row(row), self.dim, first, to);
         }
     }
 }
@@ -285,15 +342,24 @@ fn score<S: Simd, const N: usize, const J: usize>(
     (scores, stride): (&mut [f32], usize),
 ) {
     let mut acc = [[s.splat(0.0); J]; N];
-    let keys = &keys.as_chunks::<PANEL>().0[..q[0].len()];
-    for (i, keys) in keys.iter().enumerate() {
-        let keys = &keys[at..][..J * S::LANES];
+    let count = q[0].len();
+    let mut rows = q;
+    for row in &mut rows {
+        *row = &row[..count];
+    }
+    let (keys, _) = keys.as_chunks::<PANEL>();
+    assert!(
+        keys.len() >= count && at + J * S::LANES <= PANEL,
+        "all keys are there"
+    );
+    for i in 0..count {
+        let keys = &keys[i][at..][..J * S::LANES];
         let mut k = [s.splat(0.0); J];
         for (k, keys) in k.iter_mut().zip(keys.chunks_exact(S::LANES)) {
             *k = s.load(keys);
         }
         for n in 0..N {
-            let q = s.splat(q[n][i]);
+            let q = s.splat(rows[n][i]);
             for j in 0..J {
                 acc[n][j] = s.fma(q, k[j], acc[n][j]);
             }
@@ -385,8 +451,8 @@ fn columns<S: Simd, const N: usize, const J: usize>(
     for w in &mut w {
         *w = &w[..count];
     }
-    for (r, values) in values.chunks_exact(head).enumerate().take(count) {
-        let values = &values[i..][..J * S::LANES];
+    for r in 0..count {
+        let values = &values[r * head + i..][..J * S::LANES];
         let mut v = [s.splat(0.0); J];
         for (v, values) in v.iter_mut().zip(values.chunks_exact(S::LANES)) {
             *v = s.load(values);
