@@ -317,7 +317,7 @@ impl<'a> Panel<'a> {
         let lines = layout.block_bytes().div_ceil(LINE);
         for line in lines * part / parts..lines * (part + 1) / parts {
             let at = first + LINE * line;
-            if parts > 1 {
+            if layout.block_bytes() > 8 * LINE {
                 s.prefetch(self.bytes, at + AHEAD);
                 s.prefetch_l1(self.bytes, at);
             } else {

@@ -1,7 +1,7 @@
 //! Panels: sixteen rows of a matrix, interleaved.
 //!
-//! A block format is a list of fields. A panel stores each field for all blocks of its rows,
-//! interleaved by row in units of four, two or one bytes. Packing a matrix only moves bytes, a
+//! A block format is a list of fields. A panel is a sequence of blocks, each with its fields of all
+//! rows, interleaved by row in units of four, two or one bytes. Packing a matrix only moves bytes, a
 //! panel is as large as its rows, and a kernel loads whole vectors with one row per lane.
 
 pub(super) mod affine;

@@ -286,15 +286,10 @@ impl Simd for Avx512 {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn in_place(v: &mut __m512) {
+fn in_place(mut v: __m512) -> __m512 {
     // SAFETY: the assembly is empty.
-    unsafe {
-        asm!(
-            "/* {0} */",
-            inout(zmm_reg) * v,
-            options(nomem, nostack, preserves_flags)
-        )
-    };
+    unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(nomem, nostack, preserves_flags)) };
+    v
 }
 
 impl Rows for Avx512 {
@@ -306,9 +301,8 @@ impl Rows for Avx512 {
     const TOKENS: usize = 16;
 
     #[inline(always)]
-    fn in_place(self, mut sum: __m512) -> __m512 {
-        with!(self, in_place(&mut sum));
-        sum
+    fn in_place(self, sum: __m512) -> __m512 {
+        with!(self, in_place(sum))
     }
 
     #[inline(always)]
