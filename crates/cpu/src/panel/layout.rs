@@ -62,29 +62,29 @@ impl Field {
         self.unit * self.count * ROWS
     }
 
-    /// Interleaves a block of at most `ROWS` rows; missing rows stay as they are.
-    fn pack(&self, rows: &[&[u8]], out: &mut [u8]) {
+    /// Interleaves the bytes from `at` on of at most `ROWS` rows; missing rows stay as they are.
+    fn pack(&self, rows: &[&[u8]], at: usize, out: &mut [u8]) {
         match self.unit {
-            4 if self.spread => self.interleave::<4>(rows, out, spread),
+            4 if self.spread => self.interleave::<4>(rows, at, out, spread),
             4 if rows.len() == ROWS && self.count.is_multiple_of(4) => {
-                self.transpose_words(rows, out);
+                self.transpose_words(rows, at, out);
             }
-            4 => self.interleave::<4>(rows, out, |word| word),
-            2 => self.interleave::<2>(rows, out, |half| half),
-            _ => self.interleave::<1>(rows, out, |byte| byte),
+            4 => self.interleave::<4>(rows, at, out, |word| word),
+            2 => self.interleave::<2>(rows, at, out, |half| half),
+            _ => self.interleave::<1>(rows, at, out, |byte| byte),
         }
     }
 
     /// Interleaves words of all rows, four rows at a time.
-    fn transpose_words(&self, rows: &[&[u8]], out: &mut [u8]) {
+    fn transpose_words(&self, rows: &[&[u8]], at: usize, out: &mut [u8]) {
         let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
-        let bytes = self.at..self.at + 4 * self.count;
-        for (at, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+        let bytes = at..at + 4 * self.count;
+        for (lanes, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
             let four = rows.map(|row| row[bytes.clone()].as_chunks::<4>().0);
             for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let words = four.map(|words| words.as_chunks().0[i]);
                 for (out, column) in out.iter_mut().zip(words::transpose(words)) {
-                    out[at] = column;
+                    out[lanes] = column;
                 }
             }
         }
@@ -94,11 +94,12 @@ impl Field {
     fn interleave<const UNIT: usize>(
         &self,
         rows: &[&[u8]],
+        at: usize,
         out: &mut [u8],
         transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
     ) {
         let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
-        let bytes = self.at..self.at + UNIT * self.count;
+        let bytes = at..at + UNIT * self.count;
         for (row, lane) in rows.iter().zip(0..ROWS) {
             let units = row[bytes.clone()].as_chunks::<UNIT>().0;
             for (out, unit) in out.iter_mut().zip(units) {
@@ -187,14 +188,10 @@ impl Layout {
         let groups = panel.chunks_mut(self.group() * self.block_bytes());
         for (first, group) in (0..blocks).step_by(self.group()).zip(groups) {
             let count = self.group().min(blocks - first);
-            for at in 0..count {
-                let mut lanes = [&[][..]; ROWS];
-                for (lane, row) in lanes.iter_mut().zip(rows) {
-                    *lane = &row[(first + at) * self.bytes..][..self.bytes];
-                }
-                for (i, field) in self.fields.iter().enumerate() {
+            for (i, field) in self.fields.iter().enumerate() {
+                for at in 0..count {
                     let out = &mut group[self.field_bytes(i, at, count)];
-                    field.pack(&lanes[..rows.len()], out);
+                    field.pack(rows, (first + at) * self.bytes + field.at, out);
                 }
             }
         }

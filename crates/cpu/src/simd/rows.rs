@@ -88,7 +88,7 @@ pub trait Rows: Copy {
         sum
     }
 
-    /// The sum, computed where it is in the source: LLVM moves it behind the prefetches of later
+    /// The sum, computed where it is in the source: LLVM moves it after the prefetches of later
     /// blocks otherwise, and the core drops prefetches that come all at once.
     #[inline(always)]
     fn in_place(self, sum: Self::Floats) -> Self::Floats {
