@@ -194,7 +194,7 @@ impl<'a, C: CacheType> Cache<'a, C> {
         }
     }
 
-    /// Bytes of a row.
+    /// Returns a row.
     #[inline(always)]
     fn row(&self, row: usize) -> &'a [u8] {
         let bytes = C::row_bytes(self.dim);
@@ -229,7 +229,7 @@ impl<'a, C: CacheType> Cache<'a, C> {
         let (to, _) = to.as_chunks_mut::<PANEL>();
         for first in (0..rows.len()).step_by(S::LANES) {
             let mut lanes = [self.row(rows.start); LANES_MAX];
-            for (j, lane) in lanes.iter_mut().enumerate() {
+            for (j, lane) in lanes[..S::LANES].iter_mut().enumerate() {
                 *lane = self.row((rows.start + first + j).min(rows.end - 1));
             }
             let column = panel.column + first;

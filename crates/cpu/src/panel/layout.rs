@@ -62,7 +62,7 @@ impl Field {
         self.unit * self.count * ROWS
     }
 
-    /// Interleaves the bytes from `at` on of at most `ROWS` rows; missing rows stay as they are.
+    /// Interleaves the bytes from `at` on of at most `ROWS` rows.
     fn pack(&self, rows: &[&[u8]], at: usize, out: &mut [u8]) {
         match self.unit {
             4 if self.spread => self.interleave::<4>(rows, at, out, spread),
@@ -148,11 +148,11 @@ impl Layout {
         blocks
     }
 
-    /// Bytes in a block of the first `fields` fields that are as small as this one, or as large.
-    const fn bytes_before(&self, fields: usize, small: Size) -> usize {
+    /// Bytes in one block of those of the first `fields` fields that have this size.
+    const fn bytes_before(&self, fields: usize, size: Size) -> usize {
         let (mut bytes, mut i) = (0, 0);
         while i < fields {
-            if self.fields[i].size() as u8 == small as u8 {
+            if self.fields[i].size() as u8 == size as u8 {
                 bytes += self.fields[i].block_bytes();
             }
             i += 1;
@@ -182,7 +182,7 @@ impl Layout {
         (columns / self.columns * self.block_bytes()).next_multiple_of(LINE)
     }
 
-    /// Interleaves at most `ROWS` rows; missing rows are filled with zeros.
+    /// Interleaves at most `ROWS` rows; the places of missing rows stay as they are.
     pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
         let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
         let groups = panel.chunks_mut(self.group() * self.block_bytes());
@@ -282,7 +282,7 @@ fn gather(word: [u8; 4]) -> [u8; 4] {
     u32::to_le_bytes(bits)
 }
 
-/// Blocks of sixteen rows.
+/// A panel, opened for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<'a> {
     bytes: &'a [u8],
