@@ -8,7 +8,7 @@ use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
-use crate::error::{Result, bail};
+use crate::error::{Context, Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
@@ -349,6 +349,12 @@ impl Tensors for Catalog {
 
     fn scales(&self, index: u32) -> Option<Scales<'_>> {
         self.weights[index as usize].scales(self.file())
+    }
+
+    fn read(&self, index: u32, first: usize, to: &mut [u8]) -> Result<()> {
+        let weight = &self.weights[index as usize];
+        let read = weight.codes.read(self.file(), first, to);
+        read.context(format_args!("tensor {}", weight.tensor(self.file())))
     }
 
     fn release(&self, index: u32, range: Range<usize>) {

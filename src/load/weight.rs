@@ -78,6 +78,18 @@ impl Data {
         }
     }
 
+    /// Copies the bytes from `first` on, without mapping pages of the file into memory.
+    pub(super) fn read(&self, file: &Directory, first: usize, to: &mut [u8]) -> Result<()> {
+        let first = first + self.range.as_ref().map_or(0, |own| own.start);
+        match &self.computed {
+            Some(bytes) => {
+                to.copy_from_slice(&bytes[first..][..to.len()]);
+                Ok(())
+            }
+            None => file.read(&file.tensors[self.tensor], first, to),
+        }
+    }
+
     /// Hints to the system that a byte range is unlikely to be read again.
     pub(super) fn release(&self, file: &Directory, range: Range<usize>) {
         if self.computed.is_none() {

@@ -38,9 +38,9 @@ pub(super) struct PackedWeights {
     panels: BTreeMap<u32, (Operand, Pack)>,
 }
 
-/// Bytes of the file that are packed at a time. Their pages are released afterwards, so that
-/// weights are rarely in memory twice.
-const JOB_BYTES: usize = 2 << 20;
+/// Bytes of the file that are packed at a time: those of block formats are read to a buffer, which
+/// should stay in the L2 cache.
+const JOB_BYTES: usize = 512 << 10;
 
 /// Some panels of a matrix, packed by one thread.
 struct PackJob<'a> {
@@ -67,12 +67,17 @@ impl PackedWeights {
             panels.insert(*weight, (arena.operand(range), spec.pack));
         }
         let jobs = Mutex::new(spread_jobs(jobs(specs, arena.bytes()), threads).into_iter());
+        let failed = Mutex::new(None);
         let tensors = &*program.tensors;
         std::thread::scope(|scope| {
             let work = || {
+                let mut buffer = Vec::new();
                 // Binding the guard to a name would hold the lock while the job runs.
                 while let Some(job) = next(&jobs) {
-                    job.pack(tensors);
+                    if let Err(error) = job.pack(tensors, &mut buffer) {
+                        *failed.lock() = Some(error);
+                        return;
+                    }
                 }
             };
             for _ in 1..threads {
@@ -82,6 +87,9 @@ impl PackedWeights {
             }
             work();
         });
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
         Ok(Self {
             _arena: arena,
             panels,
@@ -129,20 +137,40 @@ fn jobs<'a>(specs: &BTreeMap<u32, PackSpec>, mut rest: &'a mut [u8]) -> Vec<Pack
 }
 
 impl PackJob<'_> {
-    fn pack(self, tensors: &dyn Tensors) {
-        let PackSpec { pack, rows, cols } = self.spec;
-        let matrix = Matrix {
-            bytes: tensors.weight(self.weight),
-            scales: tensors.scales(self.weight),
-            rows,
-            cols,
-        };
-        let panels = self.out.chunks_exact_mut(self.spec.panel_bytes());
-        for (panel, out) in self.panels.clone().zip(panels) {
-            pack.pack(&matrix, panel * ROWS..rows.min((panel + 1) * ROWS), out);
+    /// Packs the panels. `buffer` may have any content.
+    fn pack(self, tensors: &dyn Tensors, buffer: &mut Vec<u8>) -> Result<()> {
+        let (weight, PackSpec { pack, rows, cols }) = (self.weight, self.spec);
+        let own = self.panels.start * ROWS..rows.min(self.panels.end * ROWS);
+        if let Pack::Blocks(layout) = pack {
+            let row_bytes = layout.row_bytes(cols);
+            buffer.resize(own.len() * row_bytes, 0);
+            tensors.read(weight, own.start * row_bytes, buffer)?;
+            let matrix = Matrix {
+                bytes: buffer,
+                scales: None,
+                rows: own.len(),
+                cols,
+            };
+            self.pack_rows(&matrix, 0..own.len());
+        } else {
+            let matrix = Matrix {
+                bytes: tensors.weight(weight),
+                scales: tensors.scales(weight),
+                rows,
+                cols,
+            };
+            let row_bytes = matrix.bytes.len() / rows.max(1);
+            self.pack_rows(&matrix, own.clone());
+            tensors.release(weight, own.start * row_bytes..own.end * row_bytes);
         }
-        let row_bytes = matrix.bytes.len() / rows.max(1);
-        let done = self.panels.start * ROWS..rows.min(self.panels.end * ROWS);
-        tensors.release(self.weight, done.start * row_bytes..done.end * row_bytes);
+        Ok(())
+    }
+
+    fn pack_rows(self, matrix: &Matrix<'_>, rows: Range<usize>) {
+        let panels = self.out.chunks_exact_mut(self.spec.panel_bytes());
+        for (first, panel) in rows.clone().step_by(ROWS).zip(panels) {
+            let end = rows.end.min(first + ROWS);
+            self.spec.pack.pack(matrix, first..end, panel);
+        }
     }
 }

@@ -57,6 +57,31 @@ impl Directory {
         range().expect("`open` checks the range of every tensor")
     }
 
+    /// Copies the bytes of a tensor from byte `first` on, without mapping them into memory. A file
+    /// that was truncated is an error, unlike for [`bytes`](Self::bytes).
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be read, `Argument` if the tensor has fewer bytes.
+    pub fn read(&self, tensor: &TensorInfo, first: usize, to: &mut [u8]) -> Result<()> {
+        let locate = || {
+            let first = u64::try_from(first).ok()?;
+            let end = first.checked_add(u64::try_from(to.len()).ok()?)?;
+            let shard = self.shards.get(tensor.shard)?;
+            let offset = tensor.offset.checked_add(first)?;
+            (end <= tensor.bytes).then_some((shard, offset))
+        };
+        let Some((shard, offset)) = locate() else {
+            bail!(
+                Argument,
+                "tensor {}: {} bytes from byte {first} on exceed its {} bytes",
+                tensor.name,
+                to.len(),
+                tensor.bytes
+            );
+        };
+        shard.bytes.read(offset, to).context(shard.path.display())
+    }
+
     /// Advises the system that a byte range of a tensor is unlikely to be read again, so that its
     /// mapped pages can be reclaimed. A later read loads them from the file.
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {

@@ -65,6 +65,24 @@ impl Bytes {
         }
     }
 
+    /// Copies the bytes from `offset` on. They are read from the file, because pages are mapped more
+    /// slowly than they are copied.
+    pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        #[cfg(unix)]
+        if let Self::Mapped { file, .. } = self {
+            use std::os::unix::fs::FileExt as _;
+            let read = file.read_exact_at(to, offset);
+            return read.map_err(|e| io("read failed", e));
+        }
+        let from = usize::try_from(offset).ok();
+        let from = from.and_then(|at| self.as_slice().get(at..)?.get(..to.len()));
+        match from {
+            Some(from) => to.copy_from_slice(from),
+            None => bail!(Io, "read failed: byte {offset} is after the end"),
+        }
+        Ok(())
+    }
+
     /// Releases the mapped pages of a byte range; a later read loads them from the file.
     pub(super) fn release(&self, range: Range<usize>) {
         #[cfg(target_os = "linux")]

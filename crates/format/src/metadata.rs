@@ -134,6 +134,13 @@ impl Metadata {
 
     /// Returns an array of integers of any type as `u32`.
     pub fn u32s(&self, key: &str) -> Result<Option<Vec<u32>>> {
+        let words = |kind| self.get(key)?.array()?.words(kind);
+        // The usual types of large arrays, such as token types, at once.
+        let words = words(ValueType::U32)
+            .or_else(|| words(ValueType::I32).filter(|words| words.iter().all(|w| w[3] < 128)));
+        if let Some(words) = words {
+            return Ok(Some(words.iter().map(|w| u32::from_le_bytes(*w)).collect()));
+        }
         self.list(key, "an integer from 0 to 4294967295", Value::integer)
     }
 
@@ -148,6 +155,9 @@ impl Metadata {
 
     /// Returns an array of `f32` or `f64` as `f32`; values may be infinite or NaN.
     pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>> {
+        if let Some(words) = self.get(key).and_then(|v| v.array()?.words(ValueType::F32)) {
+            return Ok(Some(words.iter().map(|w| f32::from_le_bytes(*w)).collect()));
+        }
         self.list(key, "an f32", Value::float)
     }
 

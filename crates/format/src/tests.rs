@@ -445,6 +445,28 @@ impl Drop for Folder {
 }
 
 #[test]
+fn reads_part_of_tensor_and_reports_truncated_file() {
+    let folder = Folder::new("read");
+    let path = folder.write("model.gguf", &bytes());
+    let file = open(&path).unwrap();
+    let tensor = file.tensor("y").unwrap();
+    let mut part = [0; 5];
+    file.read(tensor, 31, &mut part).unwrap();
+    assert_eq!(part, [1; 5]);
+    let outside = file.read(tensor, 32, &mut part).unwrap_err();
+    assert_eq!(
+        outside.message(),
+        "tensor y: 5 bytes from byte 32 on exceed its 36 bytes"
+    );
+    let options = std::fs::OpenOptions::new().write(true).open(&path);
+    options.unwrap().set_len(64).unwrap();
+    let error = file.read(tensor, 31, &mut part).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let message = error.to_string();
+    assert!(message.contains("model.gguf: read failed: "), "{message}");
+}
+
+#[test]
 fn maps_files_and_detects_changes() {
     let folder = Folder::new("mapped");
     let path = folder.write("model.bin", &bytes());

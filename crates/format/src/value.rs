@@ -214,18 +214,32 @@ impl<'a> Array<'a> {
     pub fn get(self, index: usize) -> Option<Value<'a>> {
         let item = match self.kind.size() {
             Some(size) => self.data.chunks_exact(size).nth(index)?,
-            None => {
-                let from = usize::try_from(*self.starts.get(index)?).ok()?;
-                let to = usize::try_from(*self.starts.get(index.checked_add(1)?)?).ok()?;
-                self.data.get(from.checked_add(LENGTH_BYTES)?..to)?
-            }
+            None => self.string(self.starts.get(index..)?.first_chunk()?)?,
         };
         self.kind.decode(item)
     }
 
     /// Returns all items in order.
     pub fn iter(self) -> impl Iterator<Item = Value<'a>> {
-        (0..self.len).map_while(move |i| self.get(i))
+        let size = self.kind.size();
+        let fixed = size.map(|size| self.data.chunks_exact(size));
+        let fixed = fixed.into_iter().flatten();
+        let strings = self.starts.array_windows();
+        let strings = strings.map_while(move |ends| self.string(ends));
+        let items = fixed.chain(strings);
+        items.map_while(move |item| self.kind.decode(item))
+    }
+
+    /// Returns the encoded items if they are of this type of four bytes.
+    pub(super) fn words(self, kind: ValueType) -> Option<&'a [[u8; 4]]> {
+        let words = self.data.as_chunks().0;
+        (self.kind == kind).then_some(words)
+    }
+
+    /// Returns the bytes of a string between two of `starts`.
+    fn string(self, &[from, to]: &[u32; 2]) -> Option<&'a [u8]> {
+        let from = usize::try_from(from).ok()?.checked_add(LENGTH_BYTES)?;
+        self.data.get(from..usize::try_from(to).ok()?)
     }
 
     /// Returns the encoded items.

@@ -6,7 +6,7 @@
 use super::bytelevel;
 use super::fallback::Fallback;
 use super::index::Index;
-use hashbrown::HashMap;
+use super::merges::MergeTable;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tabla_core::error::{Result, bail};
@@ -31,8 +31,8 @@ pub(super) struct Bpe {
 /// Order in which pairs are merged.
 #[derive(Debug)]
 pub(super) enum Ranking {
-    /// By position in the list of merges: rank and resulting id of each pair of ids.
-    Merges(HashMap<(u32, u32), (u32, u32)>),
+    /// By position in the list of merges.
+    Merges(MergeTable),
     /// By the score of the resulting token, indexed by id.
     Scores(Vec<f64>),
 }
@@ -213,7 +213,7 @@ impl Bpe {
         let left = symbols.get(place as usize)?;
         let right = symbols.get(left.next as usize)?;
         let (rank, id) = match &self.ranking {
-            Ranking::Merges(pairs) => *pairs.get(&(left.id, right.id))?,
+            Ranking::Merges(merges) => merges.get([left.id, right.id])?,
             Ranking::Scores(scores) => {
                 let text = word.get(left.start as usize..right.end as usize)?;
                 let id = self.index.get(text)?;
@@ -226,83 +226,6 @@ impl Bpe {
             end: right.end,
             id,
         })
-    }
-}
-
-/// Builds the ranking of a list of merges, best first. Both parts and the result must be tokens.
-///
-/// A merge with a part that `is_control` accepts is dropped, so that text never becomes a control
-/// token.
-pub(super) fn merge_ranking<'a>(
-    index: &Index,
-    merges: &[(&'a str, &'a str)],
-    is_control: impl Fn(&str) -> bool,
-) -> Result<Ranking> {
-    let mut pairs = HashMap::with_capacity(merges.len());
-    for (n, (ids, (left, right))) in ids(index, merges).zip(merges).enumerate() {
-        if let [Some(a), Some(b), Some(c)] = ids {
-            pairs.entry((a, b)).or_insert((to_u32(n), c));
-            continue;
-        }
-        let parts = [*left, right, &[*left, right].concat()];
-        let missing = parts.iter().find(|part| index.get(part).is_none());
-        if !parts.iter().any(|part| is_control(part)) {
-            bail!(
-                Tokenizer,
-                "merge {n}: {:?}: {:?} is not in the vocabulary",
-                format!("{left} {right}"),
-                missing.unwrap_or(left)
-            );
-        }
-    }
-    Ok(Ranking::Merges(pairs))
-}
-
-/// Looks up the ids of the parts and the result of each merge. Uses several threads, because there
-/// may be hundreds of thousands of merges.
-fn ids(index: &Index, merges: &[(&str, &str)]) -> impl Iterator<Item = [Option<u32>; 3]> {
-    /// Minimum number of merges per thread.
-    const CHUNK_MIN: usize = 16 << 10;
-    let lookup = |merges: &[(&str, &str)]| {
-        let mut merged = String::new();
-        let ids = merges.iter().map(|(left, right)| {
-            merged.clear();
-            merged.extend([*left, right]);
-            [left, right, merged.as_str()].map(|part| index.get(part))
-        });
-        ids.collect::<Vec<_>>()
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let chunk = merges.len().div_ceil(threads).max(CHUNK_MIN);
-    let (first, others) = merges.split_at(chunk.min(merges.len()));
-    let chunks = std::thread::scope(|scope| {
-        let spawn = |merges| {
-            let thread = std::thread::Builder::new().name("tabla-merges".to_string());
-            (merges, thread.spawn_scoped(scope, move || lookup(merges)))
-        };
-        let others: Vec<_> = others.chunks(chunk).map(spawn).collect();
-        let mut chunks = vec![lookup(first)];
-        for (merges, thread) in others {
-            // If the thread could not be spawned, look up its merges here.
-            let ids = thread.ok().and_then(|thread| thread.join().ok());
-            chunks.push(ids.unwrap_or_else(|| lookup(merges)));
-        }
-        chunks
-    });
-    chunks.into_iter().flatten()
-}
-
-/// Splits a merge at the space between its two parts.
-pub(super) fn split_merge(merge: &str) -> Result<(&str, &str)> {
-    // The left part may start with a space.
-    let after_first = merge.chars().next().map_or(0, char::len_utf8);
-    let space = merge[after_first..].find(' ').map(|at| at + after_first);
-    match space.map(|at| (&merge[..at], &merge[at + 1..])) {
-        Some(parts) => Ok(parts),
-        None => bail!(
-            Tokenizer,
-            "expected two parts with a space between them, got {merge:?}"
-        ),
     }
 }
 
@@ -342,7 +265,8 @@ mod tests {
 
     fn bpe_with_merges(tokens: &[&str], merges: &[(&str, &str)]) -> Bpe {
         let index = index(tokens);
-        let ranking = merge_ranking(&index, merges, |_| false).unwrap();
+        let merges = MergeTable::new(&index, merges, |_| false).unwrap();
+        let ranking = Ranking::Merges(merges);
         let ignore = IgnoreMerges::Never;
         let fallback = Fallback::default();
         Bpe::new(index, Alphabet::Characters, ranking, ignore, fallback)
@@ -386,14 +310,6 @@ mod tests {
             error.unwrap_err().kind(),
             tabla_core::error::ErrorKind::TooLarge
         );
-    }
-
-    #[test]
-    fn left_part_of_merge_may_start_with_space() {
-        assert_eq!(split_merge("a b").unwrap(), ("a", "b"));
-        assert_eq!(split_merge("  b").unwrap(), (" ", "b"));
-        assert_eq!(split_merge("a  b").unwrap(), ("a", " b"));
-        assert!(split_merge("ab").is_err() && split_merge("").is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod grammar;
 mod index;
 mod json;
 mod kind;
+mod merges;
 mod model;
 mod pattern;
 mod pieces;

@@ -1,9 +1,10 @@
 //! The specification of a tokenizer, common to GGUF keys and `tokenizer.json`.
 
-use super::bpe::{self, Alphabet, Bpe, IgnoreMerges, Ranking};
+use super::bpe::{Alphabet, Bpe, IgnoreMerges, Ranking};
 use super::fallback::Fallback;
 use super::index::Index;
 use super::kind::VocabKind;
+use super::merges::MergeTable;
 use super::model::Model;
 use super::pieces::{StringTable, TOKEN_BYTES_MAX, TokenType};
 use super::special::{AddedTokenOptions, SpecialTokenIndex};
@@ -139,7 +140,7 @@ impl TokenizerSpec<'_> {
     ///
     /// # Errors
     /// `Tokenizer` for merges whose parts or result are not tokens.
-    pub(super) fn model(self, specials: &SpecialTokenIndex) -> Result<Model> {
+    pub(super) fn model(&self, specials: &SpecialTokenIndex) -> Result<Model> {
         let texts = StringTable::from_strings(self.tokens.iter().map(|t| &**t), TOKEN_BYTES_MAX)?;
         let index = Index::new(texts, |id| self.token_types[id as usize].is_text());
         let fallback = |index: &Index, unknown: Unknown| Fallback {
@@ -148,28 +149,36 @@ impl TokenizerSpec<'_> {
             unk: self.unk,
             fuse: unknown != Unknown::Single,
         };
-        Ok(match self.model {
+        Ok(match &self.model {
             ModelSpec::Bpe {
                 alphabet,
                 order,
                 ignore_merges,
                 unknown,
             } => {
-                let fallback = fallback(&index, unknown);
+                let fallback = fallback(&index, *unknown);
                 let is_control =
                     |text: &str| specials.id(text).is_some() || spm::byte_of(text).is_some();
                 let ranking = match order {
-                    MergeOrder::Merges(merges) => bpe::merge_ranking(&index, &merges, is_control)?,
-                    MergeOrder::Scores(scores) => Ranking::Scores(scores),
+                    MergeOrder::Merges(merges) => {
+                        Ranking::Merges(MergeTable::new(&index, merges, is_control)?)
+                    }
+                    MergeOrder::Scores(scores) => Ranking::Scores(scores.clone()),
                 };
-                Model::Bpe(Bpe::new(index, alphabet, ranking, ignore_merges, fallback))
+                Model::Bpe(Bpe::new(
+                    index,
+                    *alphabet,
+                    ranking,
+                    *ignore_merges,
+                    fallback,
+                ))
             }
             ModelSpec::WordPiece { word_chars_max } => {
-                Model::WordPiece(WordPiece::new(index, self.unk, word_chars_max))
+                Model::WordPiece(WordPiece::new(index, self.unk, *word_chars_max))
             }
             ModelSpec::Unigram { scores, unknown } => {
-                let fallback = fallback(&index, unknown);
-                Model::Unigram(Unigram::new(index, scores, fallback))
+                let fallback = fallback(&index, *unknown);
+                Model::Unigram(Unigram::new(index, scores.clone(), fallback))
             }
         })
     }

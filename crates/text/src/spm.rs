@@ -3,6 +3,9 @@
 /// Represents a space in a token.
 pub(super) const SPACE: char = '▁';
 
+/// [`SPACE`] in UTF-8.
+const SPACE_BYTES: &[u8] = "▁".as_bytes();
+
 /// Returns the byte of a token such as `<0x0A>`.
 pub(super) fn byte_of(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
@@ -10,13 +13,16 @@ pub(super) fn byte_of(token: &str) -> Option<u8> {
     plain.then(|| u8::from_str_radix(hex, 16).ok()).flatten()
 }
 
-/// Appends the bytes of a token.
+/// Appends the bytes of a token. Works on bytes, because large vocabularies have many short tokens.
 pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
-    for (n, part) in token.split(SPACE).enumerate() {
-        if n > 0 {
-            out.push(b' ');
-        }
-        out.extend_from_slice(part.as_bytes());
+    let mut rest = token.as_bytes();
+    while let [first, others @ ..] = rest {
+        let (byte, after) = match rest.strip_prefix(SPACE_BYTES) {
+            Some(after) => (b' ', after),
+            None => (*first, others),
+        };
+        out.push(byte);
+        rest = after;
     }
 }
 

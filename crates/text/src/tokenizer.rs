@@ -132,7 +132,8 @@ impl Tokenizer {
 
     fn build(mut spec: TokenizerSpec<'_>) -> Result<Self> {
         let specials = spec.specials()?;
-        let pieces = spec.pieces()?;
+        let (pieces, model) = pieces_and_model(&spec, &specials);
+        let pieces = pieces?;
         let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
         let mut stops = eog_tokens(&specials);
         stops.extend(spec.eos.iter().chain(&spec.stops));
@@ -151,7 +152,7 @@ impl Tokenizer {
             bos: spec.bos,
             eos: spec.eos,
             add_space_prefix: spec.add_space_prefix,
-            model: spec.model(&specials)?,
+            model: model?,
             specials,
         })
     }
@@ -380,6 +381,21 @@ impl Tokenizer {
             .copied()
             .unwrap_or(TokenType::Normal)
     }
+}
+
+/// Decodes the tokens and builds the model on two threads.
+fn pieces_and_model(
+    spec: &TokenizerSpec<'_>,
+    specials: &SpecialTokenIndex,
+) -> (Result<StringTable>, Result<Model>) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("tabla-pieces".to_string());
+        let pieces = thread.spawn_scoped(scope, || spec.pieces());
+        let model = spec.model(specials);
+        // If the thread could not be started, decode the tokens here.
+        let pieces = pieces.ok().and_then(|pieces| pieces.join().ok());
+        (pieces.unwrap_or_else(|| spec.pieces()), model)
+    })
 }
 
 /// Returns the end-of-generation tokens that are detected by text.

@@ -1,8 +1,9 @@
 //! The vocabulary keys of a GGUF file, and their conversion to a tokenizer specification.
 
-use super::bpe::{self, Alphabet, IgnoreMerges};
+use super::bpe::{Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
 use super::kind::VocabKind;
+use super::merges::split_merge;
 use super::pattern::Pattern;
 use super::pieces::{TOKENS_MAX, TokenType};
 use super::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
@@ -347,10 +348,11 @@ impl<'a> Vocab<'a> {
                 unknown: Unknown::Bytes,
             },
             VocabKind::Gpt2 | VocabKind::Gemma4 => {
-                let merges =
-                    self.merges.iter().enumerate().map(|(n, merge)| {
-                        bpe::split_merge(merge).context(format_args!("merge {n}"))
-                    });
+                let merges = self
+                    .merges
+                    .iter()
+                    .enumerate()
+                    .map(|(n, merge)| split_merge(merge).context(format_args!("merge {n}")));
                 let order = MergeOrder::Merges(merges.collect::<Result<_>>()?);
                 match row {
                     Some(row) => ModelSpec::Bpe {

@@ -21,6 +21,20 @@ pub trait Tensors: Send + Sync {
     fn scales(&self, _index: u32) -> Option<Scales<'_>> {
         None
     }
+    /// Copies the bytes of [`BufferId::Weight`] `index` from byte `first` on. Unlike
+    /// [`weight`](Self::weight), it does not map pages of the file into memory.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the file cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// If the weight has fewer bytes.
+    fn read(&self, index: u32, first: usize, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(&self.weight(index)[first..][..to.len()]);
+        Ok(())
+    }
     /// Hints that these bytes of a weight were copied, so that the operating system may reclaim
     /// their pages. They remain readable.
     fn release(&self, _index: u32, _range: Range<usize>) {}

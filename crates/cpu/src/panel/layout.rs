@@ -62,31 +62,32 @@ impl Field {
         self.unit * self.count * ROWS
     }
 
-    /// Interleaves the bytes from `at` on of at most `ROWS` rows.
-    fn pack(&self, rows: &[&[u8]], at: usize, out: &mut [u8]) {
+    /// Interleaves the field of all blocks of at most `ROWS` rows.
+    fn pack(&self, rows: &[&[u8]], blocks: Places, out: &mut [u8]) {
         match self.unit {
-            4 if self.spread => self.interleave::<4>(rows, at, out, spread),
+            4 if self.spread => self.interleave::<4>(rows, blocks, out, spread),
             4 if rows.len() == ROWS && self.count.is_multiple_of(4) => {
-                self.transpose_words(rows, at, out);
+                self.transpose_words(rows, blocks, out);
             }
-            4 => self.interleave::<4>(rows, at, out, |word| word),
-            2 => self.interleave::<2>(rows, at, out, |half| half),
-            _ => self.interleave::<1>(rows, at, out, |byte| byte),
+            4 => self.interleave::<4>(rows, blocks, out, |word| word),
+            2 => self.interleave::<2>(rows, blocks, out, |half| half),
+            _ => self.interleave::<1>(rows, blocks, out, |byte| byte),
         }
     }
 
     /// Interleaves words of all rows, four rows at a time.
-    fn transpose_words(&self, rows: &[&[u8]], at: usize, out: &mut [u8]) {
-        let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
-        let bytes = at..at + 4 * self.count;
+    fn transpose_words(&self, rows: &[&[u8]], blocks: Places, out: &mut [u8]) {
         for (lanes, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
-            let four = rows.map(|row| row[bytes.clone()].as_chunks::<4>().0);
-            for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let words = four.map(|words| words.as_chunks().0[i]);
-                for (out, column) in out.iter_mut().zip(words::transpose(words)) {
-                    out[lanes] = column;
+            blocks.for_each(self, out, |from, out| {
+                let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+                let four = rows.map(|row| row[from.clone()].as_chunks::<4>().0);
+                for (i, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                    let words = four.map(|words| words.as_chunks().0[i]);
+                    for (out, column) in out.iter_mut().zip(words::transpose(words)) {
+                        out[lanes] = column;
+                    }
                 }
-            }
+            });
         }
     }
 
@@ -94,24 +95,61 @@ impl Field {
     fn interleave<const UNIT: usize>(
         &self,
         rows: &[&[u8]],
-        at: usize,
+        blocks: Places,
         out: &mut [u8],
         transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
     ) {
-        let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
-        let bytes = at..at + UNIT * self.count;
-        for (row, lane) in rows.iter().zip(0..ROWS) {
-            let units = row[bytes.clone()].as_chunks::<UNIT>().0;
-            for (out, unit) in out.iter_mut().zip(units) {
-                out[lane] = transform(*unit);
+        blocks.for_each(self, out, |from, out| {
+            let out: &mut [[[u8; UNIT]; ROWS]] = out.as_chunks_mut::<UNIT>().0.as_chunks_mut().0;
+            for (lanes, first) in out.iter_mut().zip(from.step_by(UNIT)) {
+                for (lane, row) in lanes.iter_mut().zip(rows) {
+                    let unit = row[first..].first_chunk();
+                    *lane = transform(*unit.expect("rows are whole blocks"));
+                }
             }
-        }
+        });
     }
 
     const fn size(&self) -> Size {
         match self.block_bytes().is_multiple_of(LINE) {
             true => Size::Lines,
             false => Size::Small,
+        }
+    }
+}
+
+/// Where a field of successive blocks is, in their rows and in their part of a panel.
+#[derive(Clone, Copy)]
+struct Places {
+    /// Bytes of a block in a row.
+    row_bytes: usize,
+    /// Bytes of a group in the panel.
+    group_bytes: usize,
+    /// Blocks of a group.
+    count: usize,
+    /// Offset of the first block's field in a group.
+    first: usize,
+    /// Distance between the fields of two blocks of a group.
+    step: usize,
+}
+
+impl Places {
+    /// Calls `each` with the bytes of the field in the row and in the panel, for every block.
+    #[inline(always)]
+    fn for_each(
+        self,
+        field: &Field,
+        panel: &mut [u8],
+        mut each: impl FnMut(Range<usize>, &mut [u8]),
+    ) {
+        let (bytes, to) = (field.unit * field.count, field.block_bytes());
+        let mut at = field.at;
+        for group in panel.chunks_exact_mut(self.group_bytes) {
+            for block in 0..self.count {
+                let first = self.first + block * self.step;
+                each(at..at + bytes, &mut group[first..first + to]);
+                at += self.row_bytes;
+            }
         }
     }
 }
@@ -184,16 +222,44 @@ impl Layout {
 
     /// Interleaves at most `ROWS` rows; the places of missing rows stay as they are.
     pub fn pack(&self, rows: &[&[u8]], panel: &mut [u8]) {
-        let blocks = rows.first().map_or(0, |row| row.len() / self.bytes);
-        let groups = panel.chunks_mut(self.group() * self.block_bytes());
-        for (first, group) in (0..blocks).step_by(self.group()).zip(groups) {
-            let count = self.group().min(blocks - first);
-            for (i, field) in self.fields.iter().enumerate() {
-                for at in 0..count {
-                    let out = &mut group[self.field_bytes(i, at, count)];
-                    field.pack(rows, (first + at) * self.bytes + field.at, out);
-                }
-            }
+        /// Bytes that are interleaved at a time, one field after the other: they stay in the L1
+        /// cache.
+        const TILE_BYTES: usize = 8 << 10;
+        let (group, bytes) = (self.group(), self.block_bytes());
+        let tile = (TILE_BYTES / (group * bytes)).max(1) * group;
+        let mut blocks = 0..rows.first().map_or(0, |row| row.len() / self.bytes);
+        while !blocks.is_empty() {
+            // The last group may have fewer blocks; it fills whole cache lines.
+            let count = group.min(blocks.len());
+            let part = (blocks.len() / count * count).min(tile);
+            let out = &mut panel[blocks.start * bytes..];
+            let out_bytes = (part * bytes).next_multiple_of(LINE);
+            self.pack_groups(
+                rows,
+                blocks.start..blocks.start + part,
+                count,
+                &mut out[..out_bytes],
+            );
+            blocks.start += part;
+        }
+    }
+
+    /// Interleaves these blocks of the rows, in groups of `count`.
+    fn pack_groups(&self, rows: &[&[u8]], blocks: Range<usize>, count: usize, out: &mut [u8]) {
+        let mut parts = [&[][..]; ROWS];
+        for (part, row) in parts.iter_mut().zip(rows) {
+            *part = &row[blocks.start * self.bytes..blocks.end * self.bytes];
+        }
+        for (i, field) in self.fields.iter().enumerate() {
+            let first = self.field_bytes(i, 0, count).start;
+            let places = Places {
+                row_bytes: self.bytes,
+                group_bytes: out.len() * count / blocks.len(),
+                count,
+                first,
+                step: self.field_bytes(i, 1, count).start - first,
+            };
+            field.pack(&parts[..rows.len().min(ROWS)], places, out);
         }
     }
 

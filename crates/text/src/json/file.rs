@@ -2,8 +2,9 @@
 
 use super::parse::{BoundedVec, JsonStr, MERGES_MAX, Merge, Vocabulary};
 use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
-use crate::bpe::{self, Alphabet, IgnoreMerges};
+use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
+use crate::merges::split_merge;
 use crate::pieces::{TOKENS_MAX, TokenType};
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
 use crate::special::AddedTokenOptions;
@@ -295,7 +296,7 @@ impl<'a> File<'a> {
                 let merges = merges.map(|(n, merge)| match merge {
                     Merge::Pair(left, right) => Ok((&*left.0, &*right.0)),
                     Merge::Joined(text) => {
-                        bpe::split_merge(&text.0).context(format_args!("tokenizer.json: merge {n}"))
+                        split_merge(&text.0).context(format_args!("tokenizer.json: merge {n}"))
                     }
                 });
                 let model = ModelSpec::Bpe {
