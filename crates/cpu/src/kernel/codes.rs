@@ -30,12 +30,23 @@ use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
-/// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For a
-/// single tile, the format of the weights is selected once for all of them.
+/// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For few
+/// tiles, the format of the weights is selected once for all of them.
 const PANELS: usize = 8;
 
 /// Tokens of the largest tile.
 const TOKENS_MAX: usize = 16;
+
+/// Returns the maximum number of tiles of `tokens` tokens that are multiplied by weights in
+/// registers. With more tiles, it is faster to decode the weights to memory, once for all of them.
+const fn gemv_tiles_max(weights: Weights, tokens: usize) -> usize {
+    match weights {
+        Weights::Packed(_) | Weights::Groups(..) if tokens == 16 => 4,
+        Weights::Packed(_) | Weights::Groups(..) => 2,
+        // Decoding is slow.
+        Weights::Mapped(_) | Weights::Chunks => 1,
+    }
+}
 
 /// Multiplies decoded blocks by `T` tokens of a tile of `N` while they are in registers.
 struct GemvSink<'a, S: Rows, C, const T: usize, const N: usize, const F: usize> {
@@ -229,41 +240,28 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
         let mut scratch = Scratch::open(scratch.whole(), weights.buffer_bytes());
         let mut y = args.open::<f32>(AT.y);
         let width = quantize::width(live, S::TOKENS);
-        let panels_at_once = match live > S::TOKENS || cols <= span_columns(weights, width) {
+        #[cfg(target_arch = "x86_64")]
+        let has_amx = args.codes().amx.is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_amx = false;
+        let stores = match has_amx {
+            true => width > 8,
+            false => live > gemv_tiles_max(weights, S::TOKENS) * S::TOKENS,
+        };
+        let panels_at_once = match stores || cols <= span_columns(weights, width) {
             true => PANELS,
             // Weights are read in the order of memory, all columns of a panel before the next one.
             false => 1,
         };
-        #[cfg(target_arch = "x86_64")]
-        let reads_twice = args.codes().amx.is_none();
-        #[cfg(not(target_arch = "x86_64"))]
-        let reads_twice = true;
         let range = args.range();
         for first in range.clone().step_by(panels_at_once) {
             let panels = first..range.end.min(first + panels_at_once);
-            match width {
-                _ if live > S::TOKENS => {
-                    gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch);
+            if stores {
+                gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch);
+            } else {
+                for tile in 0..live.div_ceil(S::TOKENS) {
+                    gemv_tiles::<S, C>(s, &args, (panels.clone(), tile), x, &mut scratch);
                 }
-                1 => gemv_tile::<S, C, 1, 1, 0>(s, &args, panels.clone(), x, &mut scratch),
-                2 => gemv_tile::<S, C, 2, 2, 0>(s, &args, panels.clone(), x, &mut scratch),
-                4 => gemv_tile::<S, C, 4, 4, 0>(s, &args, panels.clone(), x, &mut scratch),
-                // Conditions on the level are evaluated at instantiation.
-                8 if const { S::TOKENS >= 8 } => {
-                    gemv_tile::<S, C, 8, 8, 0>(s, &args, panels.clone(), x, &mut scratch);
-                }
-                // Sums and codes need more registers than there are, so the panel is read twice;
-                // the second time it is in cache.
-                16 if const { S::TOKENS >= 16 } && reads_twice => {
-                    gemv_tile::<S, C, 8, 16, 0>(s, &args, panels.clone(), x, &mut scratch);
-                    match live {
-                        ..=12 => {
-                            gemv_tile::<S, C, 4, 16, 8>(s, &args, panels.clone(), x, &mut scratch);
-                        }
-                        _ => gemv_tile::<S, C, 8, 16, 8>(s, &args, panels.clone(), x, &mut scratch),
-                    }
-                }
-                _ => gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch),
             }
             // Token by token: the results of a token for these panels are contiguous.
             for t in 0..live {
@@ -303,13 +301,46 @@ fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> 
     (0..cols).step_by(step).map(span)
 }
 
-/// Computes the sums of some panels for `T` tokens of the only tile, of `N` tokens, starting at
-/// token `F`.
+/// Computes the sums of some panels for the tokens of a tile. They are decoded once or twice per
+/// tile; the second time they are in cache.
+#[inline(always)]
+fn gemv_tiles<S: Simd, C: Formats>(
+    s: S,
+    args: &Args<'_>,
+    (panels, tile): (Range<usize>, usize),
+    x: ActivationTiles<'_>,
+    scratch: &mut Scratch<'_>,
+) {
+    let live = args.active_rows();
+    macro_rules! gemv {
+        ($tokens:literal of $all:literal from $first:literal) => {
+            gemv_tile::<S, C, $tokens, $all, $first>(s, args, (panels.clone(), tile), x, scratch)
+        };
+    }
+    match quantize::width(live, S::TOKENS) {
+        1 => gemv!(1 of 1 from 0),
+        2 => gemv!(2 of 2 from 0),
+        // Conditions on the level are evaluated at instantiation.
+        8 if const { S::TOKENS >= 8 } => gemv!(8 of 8 from 0),
+        // Sums and codes of sixteen tokens need more registers than there are.
+        16 if const { S::TOKENS >= 16 } => {
+            gemv!(8 of 16 from 0);
+            match live - tile * S::TOKENS {
+                ..=8 => {}
+                9..=12 => gemv!(4 of 16 from 8),
+                _ => gemv!(8 of 16 from 8),
+            }
+        }
+        _ => gemv!(4 of 4 from 0),
+    }
+}
+
+/// Computes the sums of some panels for `T` tokens of a tile of `N` tokens, starting at token `F`.
 #[inline(always)]
 fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
     args: &Args<'_>,
-    panels: Range<usize>,
+    (panels, tile): (Range<usize>, usize),
     x: ActivationTiles<'_>,
     scratch: &mut Scratch<'_>,
 ) {
@@ -319,8 +350,8 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
         let sinks = GemvSinks::<S, C, T, N, F> {
             s,
             first: blocks.start,
-            x: x.stored::<N>(0, blocks),
-            sums: scratch.sums,
+            x: x.stored::<N>(tile, blocks),
+            sums: &mut scratch.sums[N * tile..],
             sums_per_panel: sums_per_panel::<S>(args.active_rows()),
             codes: PhantomData,
         };

@@ -286,10 +286,11 @@ fn matmul_of_every_type_matches_decoded_weights() {
 }
 
 /// Alternates between more and fewer active rows, so that stale data of earlier runs would show:
-/// every tile width, whole tiles, and a partial tile after them.
+/// every tile width, whole tiles, a partial tile after them, and more tiles than are
+/// multiplied in registers.
 #[test]
 fn result_is_independent_of_active_rows() {
-    const TOKENS: u32 = 37;
+    const TOKENS: u32 = 70;
     const ROWS: u32 = 149;
     let types = [
         DType::Q4_0,
@@ -330,7 +331,7 @@ fn result_is_independent_of_active_rows() {
                 let each = x.chunks(cols as usize);
                 let each: Vec<_> = each.flat_map(|x| alone.run((&[0], x))).collect();
                 let mut together = tokens(TOKENS);
-                for live in [37, 1, 16, 2, 24, 5, 4, 9, 17, 3, 8] {
+                for live in [70, 1, 16, 2, 28, 5, 4, 9, 60, 17, 3, 8] {
                     let y = together.run((&vec![0; live], &x[..live * cols as usize]));
                     let expected = &each[..live * ROWS as usize];
                     assert!(
