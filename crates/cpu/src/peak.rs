@@ -18,7 +18,8 @@ pub struct Peak {
     pub int8: f64,
     /// Fused multiply-adds of f32.
     pub float: f64,
-    /// bf16 products with f32 accumulators: with tiles if the level has them, otherwise in f32.
+    /// bf16 products with f32 accumulators, with the instructions that the processor has for them;
+    /// without any, in f32.
     pub bf16: f64,
 }
 
@@ -38,11 +39,11 @@ const SUMS: usize = 12;
 pub fn peak(options: &LinkOptions) -> Result<Peak> {
     let (isa, threads) = (Isa::of(options.level_or_best()?)?, options.thread_count()?);
     let float = rate(|| isa.probe(FloatProbe), threads);
-    let tiles = isa.probe_tiles();
+    let bf16 = isa.probe_bf16();
     Ok(Peak {
         int8: rate(|| isa.probe(Int8Probe), threads),
         float,
-        bf16: tiles.map_or(float, |probe| rate(|| probe(ROUNDS), threads)),
+        bf16: bf16.map_or(float, |probe| rate(|| probe(ROUNDS), threads)),
     })
 }
 

@@ -8,7 +8,7 @@ use super::Request;
 use super::bit_panels::{BitPanels, write_sum};
 use crate::memory::Args;
 use crate::panel::digits;
-use crate::simd::TileKernel;
+use crate::simd::ProofKernel;
 use crate::simd::amx::{Amx, IntSumTile, ROW_BYTES, Strides, TILE, TileShape};
 use crate::simd::avx512::Avx512;
 use crate::simd::rows::{ROWS, Rows};
@@ -31,7 +31,7 @@ fn panels_at_once(cols: usize) -> usize {
 
 struct BitTiles<const ADD: bool>;
 
-impl<const ADD: bool> TileKernel for BitTiles<ADD> {
+impl<const ADD: bool> ProofKernel<Amx> for BitTiles<ADD> {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let live = args.active_rows();

@@ -9,8 +9,8 @@ use super::{Launch, Request};
 use crate::descriptors::{ActivationFormat, MatmulShape, Write};
 use crate::memory::{Args, Out};
 use crate::panel::{FLOATS, Pack};
+use crate::simd::ProofKernel;
 use crate::simd::Simd;
-use crate::simd::TileKernel;
 use crate::simd::amx::{Amx, ROW_BYTES, Strides, SumTile, TILE, TileShape};
 use crate::simd::avx512::Avx512;
 use crate::work::Split;
@@ -34,7 +34,7 @@ const STEP_BYTES: usize = TILE * ROW_BYTES;
 
 struct FloatPanels;
 
-impl TileKernel for FloatPanels {
+impl ProofKernel<Amx> for FloatPanels {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let &MatmulShape {

@@ -8,7 +8,7 @@ use crate::descriptors::{
     ActivationFormat, ActivationShape, MatmulShape, QUANTIZE_OUT, QUANTIZE_X, Write,
 };
 use crate::memory::{Args, Out};
-use crate::simd::TileKernel;
+use crate::simd::ProofKernel;
 use crate::simd::amx::{Amx, ColumnSpan, ROW_BYTES, Strides, SumTile, TILE, TileShape};
 use crate::work::Split;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(super) fn bf16_shape(matmul: MatmulShape, format: ActivationFormat) -> Activ
 /// `[columns]` for one token.
 pub(crate) struct ArrangeBf16;
 
-impl TileKernel for ArrangeBf16 {
+impl ProofKernel<Amx> for ArrangeBf16 {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let shape: ActivationShape = args.params();
@@ -167,7 +167,7 @@ impl<'a> Operands<'a> {
 
 struct FloatTiles;
 
-impl TileKernel for FloatTiles {
+impl ProofKernel<Amx> for FloatTiles {
     #[inline(always)]
     fn run(s: Amx, mut args: Args<'_>) {
         let &MatmulShape {

@@ -6,11 +6,13 @@
 //! added in order.
 
 use super::matmul_output::MatmulOutput;
+use super::row_groups::{LINE, Next, groups};
 use super::{Launch, Request};
 #[cfg(target_arch = "x86_64")]
-use super::{float_panels, float_tiles};
+use super::{bf16_products, float_panels, float_tiles};
 use crate::descriptors::{MatmulShape, Write};
 use crate::memory::Args;
+use crate::simd::math::to_bf16;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use std::marker::PhantomData;
@@ -127,16 +129,6 @@ fn token_group_sizes<S: Simd>() -> &'static [usize] {
     if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
 }
 
-/// Divides a range into groups of these sizes, largest first; the last size must be 1.
-fn groups(mut rest: Range<usize>, sizes: &[usize]) -> impl Iterator<Item = Range<usize>> {
-    std::iter::from_fn(move || {
-        let size = sizes.iter().find(|&&size| size <= rest.len())?;
-        let group = rest.start..rest.start + size;
-        rest.start = group.end;
-        Some(group)
-    })
-}
-
 /// Blocks of row `i` of `n` in a group that starts at `first`.
 fn blocks(
     packed: &mut [f32],
@@ -154,14 +146,6 @@ fn convert<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
         *to = if ROUND { to_bf16(*x) } else { *x };
     }
     to
-}
-
-/// Rounds to the nearest bf16, ties to even.
-#[inline(always)]
-fn to_bf16(x: f32) -> f32 {
-    let bits = x.to_bits();
-    let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-    if x.is_nan() { x } else { f32::from_bits(even) }
 }
 
 /// The weights, row by row.
@@ -322,15 +306,6 @@ fn gemm_tile<S: Simd, const R: usize, const T: usize>(s: S, w: &[f32], x: &[f32]
     reduce(s, acc)
 }
 
-/// What is prefetched while a tile is read.
-struct Next<'a> {
-    /// Rows, and the offset of the next rows' part, which goes to the L2 cache in the order of memory.
-    rows: (&'a [u8], usize),
-    /// Offset of the next read, more of these rows or the next ones, which goes to the L1 cache: a
-    /// core drops prefetches while it waits for too many lines.
-    read: usize,
-}
-
 /// Computes the products of a tile along a span.
 #[inline(always)]
 fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
@@ -350,11 +325,10 @@ fn dot<S: Simd, W: FloatType, const R: usize, const T: usize>(
         for x in &mut block_x {
             *x = &x[b * BLOCK..][..BLOCK];
         }
-        let (rows, part) = next.rows;
         for (r, w) in block_w.iter().enumerate() {
-            for line in (0..W::BYTES).step_by(64) {
-                s.prefetch(rows, part + (b * R + r) * W::BYTES + line);
-                s.prefetch_l1(w, next.read + line);
+            let first = (b * R + r) * W::BYTES / LINE;
+            for (line, w) in w.chunks_exact(LINE).enumerate() {
+                next.prefetch(s, w, first + line);
             }
         }
         acc = multiply_block::<S, W, R, T>(s, block_w, block_x, acc);
@@ -418,8 +392,9 @@ pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
     let fast = request.precision == Precision::Fast;
     #[cfg(target_arch = "x86_64")]
     if fast
-        && let Some(launch) =
-            float_panels::link(request, matmul).or_else(|| float_tiles::link(request, matmul))
+        && let Some(launch) = float_panels::link(request, matmul)
+            .or_else(|| float_tiles::link(request, matmul))
+            .or_else(|| bf16_products::link(request, matmul))
     {
         return Some(launch);
     }

@@ -7,6 +7,8 @@ mod attend;
 mod attend_join;
 mod attend_part;
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod bf16_products;
 mod bias;
 mod bit_mat;
 mod bit_mat_add;
@@ -51,6 +53,7 @@ mod rope;
 mod rope_kv;
 mod rotation;
 mod route;
+mod row_groups;
 mod self_attention;
 mod softmax;
 mod temper;

@@ -4,6 +4,7 @@
 //! of AMX create.
 
 use super::amx::{Amx, ByteTiles};
+use super::bf16::Bf16;
 use super::rows::{Column, Half, Rows, Word};
 use super::stack;
 use super::vectors::{Probe, Simd, Task};
@@ -111,6 +112,13 @@ impl From<&ByteTiles> for Avx512 {
 impl From<Amx> for Avx512 {
     #[inline(always)]
     fn from(_: Amx) -> Self {
+        Self(())
+    }
+}
+
+impl From<Bf16> for Avx512 {
+    #[inline(always)]
+    fn from(_: Bf16) -> Self {
         Self(())
     }
 }

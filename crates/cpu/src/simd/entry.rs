@@ -6,6 +6,8 @@ use super::amx::{self, Amx};
 use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+#[cfg(target_arch = "x86_64")]
+use super::bf16::{self, Bf16};
 use super::levels::{Isa, Proof};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
@@ -25,10 +27,10 @@ pub(crate) trait Kernel {
 }
 
 #[cfg(target_arch = "x86_64")]
-/// A kernel that uses AMX tiles.
-pub(crate) trait TileKernel {
+/// A kernel for instructions that only some processors of a level have.
+pub(crate) trait ProofKernel<P> {
     /// Runs one thread's part of the operation.
-    fn run(s: Amx, args: Args<'_>);
+    fn run(proof: P, args: Args<'_>);
 }
 
 /// A kernel and its arguments as a task of a level.
@@ -55,16 +57,16 @@ impl<K: Kernel, S: Simd> Task<S> for KernelTask<'_, K> {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl<K: TileKernel> Task<Amx> for KernelTask<'_, TileMarker<K>> {
+impl<K: ProofKernel<P>, P> Task<P> for KernelTask<'_, ProofMarker<K>> {
     #[inline(always)]
-    fn run(self, s: Amx) {
-        K::run(s, self.args);
+    fn run(self, proof: P) {
+        K::run(proof, self.args);
     }
 }
 
-/// Marker for a kernel that uses AMX tiles.
+/// Marker for a [`ProofKernel`].
 #[cfg(target_arch = "x86_64")]
-struct TileMarker<K>(PhantomData<K>);
+struct ProofMarker<K>(PhantomData<K>);
 
 impl Isa {
     /// Returns the kernel compiled for the scalar level.
@@ -101,13 +103,22 @@ impl Isa {
 
     /// Returns the kernel that uses AMX tiles, if this level has them.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn tiles<K: TileKernel>(self) -> Option<Entry> {
+    pub(crate) fn tiles<K: ProofKernel<Amx>>(self) -> Option<Entry> {
         let Proof::Amx(_) = self.0 else {
             return None;
         };
         Some(|args| {
             // SAFETY: this closure is only reached through an `Isa` that detection created.
-            unsafe { amx::enter(KernelTask::<TileMarker<K>>::new(args)) }
+            unsafe { amx::enter(KernelTask::<ProofMarker<K>>::new(args)) }
+        })
+    }
+
+    /// Returns the kernel that uses AVX-512 BF16, if the level is AVX-512 and the processor has it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn bf16<K: ProofKernel<Bf16>>(self) -> Option<Entry> {
+        self.has_bf16().then_some(|args| {
+            // SAFETY: this closure is only reached after detection.
+            unsafe { bf16::enter(KernelTask::<ProofMarker<K>>::new(args)) }
         })
     }
 }

@@ -6,6 +6,8 @@ use super::amx;
 use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 use super::rows::Rows;
@@ -220,22 +222,31 @@ impl Isa {
         }
     }
 
-    /// Returns a probe of bf16 products, if this level has tiles for them.
+    /// Returns a probe of bf16 products, if the processor has instructions for them.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
-        let Proof::Amx(_) = self.0 else {
-            return None;
-        };
-        Some(|rounds| {
-            // SAFETY: this closure is only reached through an `Isa` that detection created.
-            unsafe { amx::probe(rounds) }
+    pub(crate) fn probe_bf16(self) -> Option<fn(u32) -> u64> {
+        if let Proof::Amx(_) = self.0 {
+            return Some(|rounds| {
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { amx::probe(rounds) }
+            });
+        }
+        self.has_bf16().then_some(|rounds| {
+            // SAFETY: this closure is only reached after detection.
+            unsafe { bf16::probe(rounds) }
         })
     }
 
-    /// Other architectures have no tiles.
+    /// Kernels of other architectures multiply bf16 in f32.
     #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn probe_tiles(self) -> Option<fn(u32) -> u64> {
+    pub(crate) fn probe_bf16(self) -> Option<fn(u32) -> u64> {
         None
+    }
+
+    /// Whether the level is AVX-512 and the processor has AVX-512 BF16.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn has_bf16(self) -> bool {
+        matches!(self.0, Proof::Avx512) && is_x86_feature_detected!("avx512bf16")
     }
 
     /// Returns the proof of AMX, if this level has it.

@@ -113,6 +113,16 @@ fn exponent(bits: u32) -> f32 {
     (bits.cast_signed() >> 23) as f32
 }
 
+/// Rounds to the nearest bf16, ties to even.
+#[inline(always)]
+pub(crate) fn to_bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    // A NaN stays one when the lower half is dropped.
+    let quiet = bits | 0x0040_0000;
+    f32::from_bits(if x.is_nan() { quiet } else { even })
+}
+
 /// Lanes of [`sum`], a multiple of the lanes of every level.
 const LANES: usize = 16;
 

@@ -13,6 +13,8 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod bf16;
 mod entry;
 mod levels;
 pub(super) mod math;
@@ -26,7 +28,7 @@ mod vectors;
 pub(super) mod words;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use entry::TileKernel;
+pub(super) use entry::ProofKernel;
 pub(super) use entry::{Entry, Kernel};
 pub use levels::{Isa, Level};
 pub use scalar::Scalar;

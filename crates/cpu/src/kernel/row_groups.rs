@@ -1,0 +1,39 @@
+//! Groups of rows and tokens of products with float weights, and prefetching of rows.
+
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
+/// Divides a range into groups of these sizes, largest first; the last size must be 1.
+pub(super) fn groups(
+    mut rest: Range<usize>,
+    sizes: &[usize],
+) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let size = sizes.iter().find(|&&size| size <= rest.len())?;
+        let group = rest.start..rest.start + size;
+        rest.start = group.end;
+        Some(group)
+    })
+}
+
+/// What is prefetched while a tile is read.
+pub(super) struct Next<'a> {
+    /// Rows, and the offset of the next rows' part, which goes to the L2 cache in the order of memory.
+    pub(super) rows: (&'a [u8], usize),
+    /// Offset of the next read, more of these rows or the next ones, which goes to the L1 cache: a
+    /// core drops prefetches while it waits for too many lines.
+    pub(super) read: usize,
+}
+
+impl Next<'_> {
+    /// Prefetches a line of the next rows, and the line that is read after `w`.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Simd>(&self, s: S, w: &[u8], line: usize) {
+        let (rows, part) = self.rows;
+        s.prefetch(rows, part + LINE * line);
+        s.prefetch_l1(w, self.read);
+    }
+}
