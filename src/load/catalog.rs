@@ -8,7 +8,7 @@ use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
-use crate::error::{Context, Result, bail};
+use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
 use crate::op::builder::{WeightInfo, Weights};
@@ -353,8 +353,7 @@ impl Tensors for Catalog {
 
     fn read(&self, index: u32, first: usize, to: &mut [u8]) -> Result<()> {
         let weight = &self.weights[index as usize];
-        let read = weight.codes.read(self.file(), first, to);
-        read.context(format_args!("tensor {}", weight.tensor(self.file())))
+        weight.codes.read(self.file(), first, to)
     }
 
     fn release(&self, index: u32, range: Range<usize>) {

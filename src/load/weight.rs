@@ -80,14 +80,21 @@ impl Data {
 
     /// Copies the bytes from `first` on, without mapping pages of the file into memory.
     pub(super) fn read(&self, file: &Directory, first: usize, to: &mut [u8]) -> Result<()> {
-        let first = first + self.range.as_ref().map_or(0, |own| own.start);
-        match &self.computed {
-            Some(bytes) => {
-                to.copy_from_slice(&bytes[first..][..to.len()]);
-                Ok(())
-            }
-            None => file.read(&file.tensors[self.tensor], first, to),
+        let all = self.bytes(file);
+        let Some(bytes) = all.get(first..).and_then(|bytes| bytes.get(..to.len())) else {
+            let (name, bytes) = (&file.tensors[self.tensor].name, to.len());
+            bail!(
+                Argument,
+                "tensor {name}: {bytes} bytes from byte {first} on exceed its {} bytes",
+                all.len()
+            );
+        };
+        if self.computed.is_some() {
+            to.copy_from_slice(bytes);
+            return Ok(());
         }
+        let start = self.range.as_ref().map_or(0, |range| range.start);
+        file.read(&file.tensors[self.tensor], start + first, to)
     }
 
     /// Hints to the system that a byte range is unlikely to be read again.

@@ -38,9 +38,11 @@ pub(super) struct PackedWeights {
     panels: BTreeMap<u32, (Operand, Pack)>,
 }
 
-/// Bytes of the file that are packed at a time: those of block formats are read to a buffer, which
-/// should stay in the L2 cache.
-const JOB_BYTES: usize = 512 << 10;
+/// Bytes that are packed at a time. Block formats are read to a buffer, which should stay in the L2
+/// cache. Other weights are mapped; their pages are released afterwards, in huge pages, so that
+/// weights are rarely in memory twice.
+const READ_BYTES: usize = 512 << 10;
+const MAPPED_BYTES: usize = 2 << 20;
 
 /// Some panels of a matrix, packed by one thread.
 struct PackJob<'a> {
@@ -73,10 +75,11 @@ impl PackedWeights {
             let work = || {
                 let mut buffer = Vec::new();
                 // Binding the guard to a name would hold the lock while the job runs.
-                while let Some(job) = next(&jobs) {
+                while failed.lock().is_none()
+                    && let Some(job) = next(&jobs)
+                {
                     if let Err(error) = job.pack(tensors, &mut buffer) {
-                        *failed.lock() = Some(error);
-                        return;
+                        failed.lock().get_or_insert(error);
                     }
                 }
             };
@@ -120,7 +123,11 @@ fn jobs<'a>(specs: &BTreeMap<u32, PackSpec>, mut rest: &'a mut [u8]) -> Vec<Pack
     let mut jobs = Vec::new();
     for (weight, spec) in specs {
         let (bytes, panels) = (spec.panel_bytes(), spec.rows.div_ceil(ROWS));
-        let step = (JOB_BYTES / bytes.max(1)).max(1);
+        let job_bytes = match spec.pack {
+            Pack::Blocks(_) => READ_BYTES,
+            _ => MAPPED_BYTES,
+        };
+        let step = (job_bytes / bytes.max(1)).max(1);
         for first in (0..panels).step_by(step) {
             let range = first..panels.min(first + step);
             let (out, tail) = rest.split_at_mut(range.len() * bytes);

@@ -79,7 +79,12 @@ impl Directory {
                 tensor.bytes
             );
         };
-        shard.bytes.read(offset, to).context(shard.path.display())
+        let read = shard.bytes.read(offset, to);
+        read.context(format_args!(
+            "{}: tensor {}",
+            shard.path.display(),
+            tensor.name
+        ))
     }
 
     /// Advises the system that a byte range of a tensor is unlikely to be read again, so that its

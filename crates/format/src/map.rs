@@ -68,17 +68,18 @@ impl Bytes {
     /// Copies the bytes from `offset` on. They are read from the file, because pages are mapped more
     /// slowly than they are copied.
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let bytes = to.len();
         #[cfg(unix)]
         if let Self::Mapped { file, .. } = self {
             use std::os::unix::fs::FileExt as _;
             let read = file.read_exact_at(to, offset);
-            return read.map_err(|e| io("read failed", e));
+            let what = format_args!("reading {bytes} bytes at byte {offset} failed");
+            return read.map_err(|e| io(what, e));
         }
         let from = usize::try_from(offset).ok();
-        let from = from.and_then(|at| self.as_slice().get(at..)?.get(..to.len()));
-        match from {
+        match from.and_then(|at| self.as_slice().get(at..)?.get(..bytes)) {
             Some(from) => to.copy_from_slice(from),
-            None => bail!(Io, "read failed: byte {offset} is after the end"),
+            None => bail!(Io, "{bytes} bytes at byte {offset} are after the end"),
         }
         Ok(())
     }
@@ -191,7 +192,7 @@ fn directory<T>(path: &Path) -> Result<T> {
 }
 
 /// Returns an `Io` error from the failed operation and the error of the operating system.
-pub(super) fn io(what: &str, cause: std::io::Error) -> Error {
+pub(super) fn io(what: impl fmt::Display, cause: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("{what}: {cause}")).caused_by(cause)
 }
 

@@ -463,7 +463,11 @@ fn reads_part_of_tensor_and_reports_truncated_file() {
     let error = file.read(tensor, 31, &mut part).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     let message = error.to_string();
-    assert!(message.contains("model.gguf: read failed: "), "{message}");
+    let expected = format!(
+        "model.gguf: tensor y: reading 5 bytes at byte {}",
+        tensor.offset + 31
+    );
+    assert!(message.contains(&expected), "{message}");
 }
 
 #[test]

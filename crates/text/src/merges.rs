@@ -64,7 +64,7 @@ fn pair([left, right, _]: [u32; 3]) -> u64 {
     u64::from(left) << u32::BITS | u64::from(right)
 }
 
-/// Returns an error unless merge `rank`, which has an unknown part, has a control token.
+/// Returns an error unless merge `rank`, with an unknown part or result, has a control token.
 fn check_dropped(
     index: &Index,
     rank: u32,

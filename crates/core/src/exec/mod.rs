@@ -26,13 +26,18 @@ pub trait Tensors: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Io` if the file cannot be read.
-    ///
-    /// # Panics
-    ///
-    /// If the weight has fewer bytes.
+    /// `Io` if the file cannot be read, `Argument` if the weight has fewer bytes.
     fn read(&self, index: u32, first: usize, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.weight(index)[first..][..to.len()]);
+        let weight = self.weight(index);
+        match weight.get(first..).and_then(|bytes| bytes.get(..to.len())) {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => bail!(
+                Argument,
+                "weight {index}: {} bytes from byte {first} on exceed its {} bytes",
+                to.len(),
+                weight.len()
+            ),
+        }
         Ok(())
     }
     /// Hints that these bytes of a weight were copied, so that the operating system may reclaim

@@ -4,7 +4,7 @@
 //! sums of spans are added in order, whatever the number of tokens.
 
 use super::matmul_output::MatmulOutput;
-use super::row_groups::{Next, groups};
+use super::row_groups::{Next, column_spans, groups};
 use super::{Launch, Request};
 use crate::descriptors::{MatmulShape, Write};
 use crate::memory::Args;
@@ -47,58 +47,61 @@ impl ProofKernel<Bf16> for Bf16Matmul {
         let matmul @ &MatmulShape { cols, write, .. } = args.matmul();
         let mut sums = MatmulOutput::open(&mut args, matmul);
         let (live, range) = (args.active_rows(), args.range());
+        let x = args.f32s(AT.x);
         let mut scratch = args.open::<u8>(COUNT);
-        let x = round(&args.f32s(AT.x)[..live * cols], cols, scratch.whole());
-        let operands = Operands {
-            w: args.bytes(AT.w),
-            x,
-            cols,
+        let scratch = scratch.whole();
+        let mut tile = |operands: Operands<'_>, at: TileAt| {
+            sums.add = write == Write::Add || at.columns.start > 0;
+            s.outlined(Tile(operands, at, &mut sums));
         };
-        let adds = |columns: &Range<usize>| write == Write::Add || columns.start > 0;
-        if live <= IN_ORDER_MAX {
-            for rows in groups(range, &ROW_GROUP_SIZES) {
-                for tokens in groups(0..live, &TOKEN_GROUP_SIZES) {
-                    for columns in spans(cols) {
-                        sums.add = adds(&columns);
-                        let at = TileAt {
-                            rows: rows.clone(),
-                            tokens: tokens.clone(),
-                            columns,
-                            in_order: true,
-                        };
-                        s.outlined(Tile(operands, at, &mut sums));
+        for first in (0..live).step_by(BLOCK) {
+            let tokens = first..live.min(first + BLOCK);
+            let operands = Operands {
+                w: args.bytes(AT.w),
+                x: round(&x[first * cols..tokens.end * cols], cols, scratch),
+                first,
+                cols,
+            };
+            if live <= IN_ORDER_MAX {
+                for rows in groups(range.clone(), &ROW_GROUP_SIZES) {
+                    for tokens in groups(tokens.clone(), &TOKEN_GROUP_SIZES) {
+                        for columns in column_spans(cols, SPAN) {
+                            let (rows, tokens) = (rows.clone(), tokens.clone());
+                            tile(
+                                operands,
+                                TileAt {
+                                    rows,
+                                    tokens,
+                                    columns,
+                                    in_order: true,
+                                },
+                            );
+                        }
                     }
                 }
+                continue;
             }
-            return;
-        }
-        for first in (0..live).step_by(BLOCK) {
-            let block = first..live.min(first + BLOCK);
-            for columns in spans(cols) {
-                sums.add = adds(&columns);
+            for columns in column_spans(cols, SPAN) {
                 for panel in range.clone().step_by(PANEL) {
                     let panel = panel..range.end.min(panel + PANEL);
-                    for tokens in groups(block.clone(), &TOKEN_GROUP_SIZES) {
+                    for tokens in groups(tokens.clone(), &TOKEN_GROUP_SIZES) {
                         for rows in groups(panel.clone(), &ROW_GROUP_SIZES) {
-                            let at = TileAt {
-                                rows,
-                                tokens: tokens.clone(),
-                                columns: columns.clone(),
-                                in_order: false,
-                            };
-                            s.outlined(Tile(operands, at, &mut sums));
+                            let (tokens, columns) = (tokens.clone(), columns.clone());
+                            tile(
+                                operands,
+                                TileAt {
+                                    rows,
+                                    tokens,
+                                    columns,
+                                    in_order: false,
+                                },
+                            );
                         }
                     }
                 }
             }
         }
     }
-}
-
-/// Divides the columns into spans.
-fn spans(cols: usize) -> impl Iterator<Item = Range<usize>> {
-    let span = move |first| first..cols.min(first + SPAN);
-    (0..cols).step_by(SPAN).map(span)
 }
 
 /// Rounds activations to bf16, row by row, each padded with zeros to whole vectors.
@@ -121,8 +124,9 @@ fn round<'a>(x: &[f32], cols: usize, to: &'a mut [u8]) -> &'a [Columns] {
 #[derive(Clone, Copy)]
 struct Operands<'a> {
     w: &'a [u8],
-    /// Rounded activations.
+    /// Rounded activations of the tokens from `first` on.
     x: &'a [Columns],
+    first: usize,
     cols: usize,
 }
 
@@ -167,11 +171,11 @@ impl Task<Bf16> for Tile<'_, '_, '_> {
 impl Operands<'_> {
     #[inline(always)]
     fn products<const R: usize, const T: usize>(self, s: Bf16, at: &TileAt) -> [[f32; T]; R] {
-        let Self { w, x, cols } = self;
+        let Self { w, x, cols, .. } = self;
         let (first, steps) = (at.columns.start, at.columns.len() / STEP);
         let row = |r: usize| &w[2 * (r * cols + first)..][..2 * at.columns.len()];
         let rows: [&[u8]; R] = std::array::from_fn(|i| row(at.rows.start + i));
-        let token = |t: usize| &x[t * cols.div_ceil(STEP) + first / STEP..];
+        let token = |t: usize| &x[(t - self.first) * cols.div_ceil(STEP) + first / STEP..];
         let tokens: [&[Columns]; T] = std::array::from_fn(|i| token(at.tokens.start + i));
         let next = Next {
             rows: (&w[2 * at.rows.start * cols..], 2 * R * (cols + first)),
@@ -233,7 +237,7 @@ pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
     let entry = request.isa.bf16::<Bf16Matmul>()?;
     let steps = matmul.cols.div_ceil(STEP);
     Some(Launch {
-        scratch: matmul.tokens as usize * steps * STEP_BYTES,
+        scratch: BLOCK.min(matmul.tokens as usize) * steps * STEP_BYTES,
         ..request.launch_entry(entry, Split::Units(matmul.rows), matmul.tokens)
     })
 }

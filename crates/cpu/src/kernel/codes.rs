@@ -10,6 +10,7 @@ use super::block_products::multiply;
 use super::code_tiles;
 use super::decoded_span::{DecodedSpan, load_sums};
 use super::quantize::{self, ActivationBlock, ActivationTiles, StoredBlock};
+use super::row_groups::column_spans;
 use super::weight_decode::{COLUMNS, PanelColumns, decode_span, load_block};
 use super::{Launch, Request};
 use crate::descriptors::{
@@ -293,12 +294,6 @@ fn span_columns(weights: Weights, tokens: usize) -> usize {
         Weights::Packed(_) | Weights::Groups(..) => COLUMNS * (TOKENS_MAX / tokens),
         Weights::Mapped(_) | Weights::Chunks => COLUMNS,
     }
-}
-
-/// Divides the columns of a row into spans of `step`.
-fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
-    let span = move |first| first..cols.min(first + step);
-    (0..cols).step_by(step).map(span)
 }
 
 /// Computes the sums of some panels for the tokens of a tile. They are decoded once or twice per

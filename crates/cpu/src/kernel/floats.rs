@@ -60,8 +60,12 @@ const SPAN: usize = 1024;
 const PANEL: usize = 64;
 const TOKENS: usize = 256;
 
-/// Maximum number of tokens for which weights are used in place.
-const GEMV_TOKENS_MAX: usize = 8;
+/// Maximum number of tokens for which weights are used in place, with 16 registers or with 32.
+const GEMV_TOKENS_MAX: [usize; 2] = [8, 32];
+
+/// Maximum number of activations of more than eight tokens for which weights are used in place: they
+/// are read from the L2 cache for every group of rows.
+const GEMV_NUMBERS_MAX: usize = 192 << 10;
 
 /// Rows of a tile.
 const ROWS: usize = 4;
@@ -82,8 +86,15 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
             of: PhantomData,
         };
         let (x, range, live) = (args.f32s(AT.x), args.range(), args.active_rows());
-        if live <= GEMV_TOKENS_MAX {
-            let x = convert::<ROUND>(&x[..live * cols], scratch);
+        let few = GEMV_TOKENS_MAX[usize::from(S::LANES > 8)];
+        let fit_cache = live * cols <= GEMV_NUMBERS_MAX || live <= GEMV_TOKENS_MAX[0];
+        if live <= few && fit_cache {
+            let x = &x[..live * cols];
+            let x = if ROUND {
+                convert::<ROUND>(x, scratch)
+            } else {
+                x
+            };
             gemv(s, (&w, range), (x, live), &mut sums);
             return;
         }
@@ -127,6 +138,11 @@ const ROW_GROUP_SIZES: [usize; 2] = [ROWS, 1];
 /// registers. [`gemm_panel`] has an arm for each.
 fn token_group_sizes<S: Simd>() -> &'static [usize] {
     if S::LANES > 8 { &[6, 3, 1] } else { &[3, 1] }
+}
+
+/// Sizes of groups of tokens that are multiplied by [`ROWS`] rows in place.
+fn gemv_group_sizes<S: Simd>() -> &'static [usize] {
+    if S::LANES > 8 { &[6, 4, 2, 1] } else { &[2, 1] }
 }
 
 /// Blocks of row `i` of `n` in a group that starts at `first`.
@@ -195,17 +211,14 @@ fn gemv<S: Simd, W: FloatType>(
 ) {
     let whole = range.start + range.len() / ROWS * ROWS;
     for r in (range.start..whole).step_by(ROWS) {
-        let mut t = 0;
-        while t + 4 <= live && S::LANES > 8 {
-            gemv_tile::<S, W, ROWS, 4>(s, (w, r), (x, t), sums);
-            t += 4;
-        }
-        while t + 2 <= live {
-            gemv_tile::<S, W, ROWS, 2>(s, (w, r), (x, t), sums);
-            t += 2;
-        }
-        if t < live {
-            gemv_tile::<S, W, ROWS, 1>(s, (w, r), (x, t), sums);
+        for t in groups(0..live, gemv_group_sizes::<S>()) {
+            let (w, x) = ((w, r), (x, t.start));
+            match t.len() {
+                6 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 6>(s, w, x, sums),
+                4 if S::LANES > 8 => gemv_tile::<S, W, ROWS, 4>(s, w, x, sums),
+                2 => gemv_tile::<S, W, ROWS, 2>(s, w, x, sums),
+                _ => gemv_tile::<S, W, ROWS, 1>(s, w, x, sums),
+            }
         }
     }
     for r in whole..range.end {
@@ -408,13 +421,14 @@ pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
         _ => return None,
     };
     let tokens = tokens as usize;
-    let gemm_floats = if tokens > GEMV_TOKENS_MAX {
+    let [least, most] = GEMV_TOKENS_MAX;
+    let gemm_floats = if tokens > least {
         (TOKENS + PANEL) * SPAN
     } else {
         0
     };
     Some(Launch {
-        scratch: gemm_floats.max(tokens.min(GEMV_TOKENS_MAX) * matmul.cols) * size_of::<f32>(),
+        scratch: gemm_floats.max(tokens.min(most) * matmul.cols) * size_of::<f32>(),
         ..launch
     })
 }

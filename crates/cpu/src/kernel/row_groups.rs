@@ -1,10 +1,16 @@
-//! Groups of rows and tokens of products with float weights, and prefetching of rows.
+//! Division of matrix products: spans of columns, groups of rows and of tokens; prefetching of rows.
 
 use crate::simd::Simd;
 use std::ops::Range;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
+
+/// Divides the columns of a row into spans of `step`.
+pub(super) fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let span = move |first| first..cols.min(first + step);
+    (0..cols).step_by(step).map(span)
+}
 
 /// Divides a range into groups of these sizes, largest first; the last size must be 1.
 pub(super) fn groups(
@@ -19,7 +25,7 @@ pub(super) fn groups(
     })
 }
 
-/// What is prefetched while a tile is read.
+/// Prefetch targets of a tile.
 pub(super) struct Next<'a> {
     /// Rows, and the offset of the next rows' part, which goes to the L2 cache in the order of memory.
     pub(super) rows: (&'a [u8], usize),

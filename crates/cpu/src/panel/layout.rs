@@ -63,7 +63,7 @@ impl Field {
     }
 
     /// Interleaves the field of all blocks of at most `ROWS` rows.
-    fn pack(&self, rows: &[&[u8]], blocks: Places, out: &mut [u8]) {
+    fn pack(&self, rows: &[&[u8]], blocks: FieldOffsets, out: &mut [u8]) {
         match self.unit {
             4 if self.spread => self.interleave::<4>(rows, blocks, out, spread),
             4 if rows.len() == ROWS && self.count.is_multiple_of(4) => {
@@ -76,7 +76,7 @@ impl Field {
     }
 
     /// Interleaves words of all rows, four rows at a time.
-    fn transpose_words(&self, rows: &[&[u8]], blocks: Places, out: &mut [u8]) {
+    fn transpose_words(&self, rows: &[&[u8]], blocks: FieldOffsets, out: &mut [u8]) {
         for (lanes, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
             blocks.for_each(self, out, |from, out| {
                 let out: &mut [Columns] = out.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
@@ -95,7 +95,7 @@ impl Field {
     fn interleave<const UNIT: usize>(
         &self,
         rows: &[&[u8]],
-        blocks: Places,
+        blocks: FieldOffsets,
         out: &mut [u8],
         transform: impl Fn([u8; UNIT]) -> [u8; UNIT],
     ) {
@@ -118,9 +118,9 @@ impl Field {
     }
 }
 
-/// Where a field of successive blocks is, in their rows and in their part of a panel.
+/// Offsets of a field in successive blocks, in rows and in a panel.
 #[derive(Clone, Copy)]
-struct Places {
+struct FieldOffsets {
     /// Bytes of a block in a row.
     row_bytes: usize,
     /// Bytes of a group in the panel.
@@ -133,7 +133,7 @@ struct Places {
     step: usize,
 }
 
-impl Places {
+impl FieldOffsets {
     /// Calls `each` with the bytes of the field in the row and in the panel, for every block.
     #[inline(always)]
     fn for_each(
@@ -252,14 +252,14 @@ impl Layout {
         }
         for (i, field) in self.fields.iter().enumerate() {
             let first = self.field_bytes(i, 0, count).start;
-            let places = Places {
+            let offsets = FieldOffsets {
                 row_bytes: self.bytes,
                 group_bytes: out.len() * count / blocks.len(),
                 count,
                 first,
                 step: self.field_bytes(i, 1, count).start - first,
             };
-            field.pack(&parts[..rows.len().min(ROWS)], places, out);
+            field.pack(&parts[..rows.len().min(ROWS)], offsets, out);
         }
     }
 

@@ -243,7 +243,7 @@ impl Isa {
         None
     }
 
-    /// Whether the level is AVX-512 and the processor has AVX-512 BF16.
+    /// Returns whether the level is AVX-512 and the processor has AVX-512 BF16.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_bf16(self) -> bool {
         matches!(self.0, Proof::Avx512) && is_x86_feature_detected!("avx512bf16")

@@ -455,11 +455,12 @@ fn packed_rows_decode_for_embedding() {
 }
 
 /// Rows and columns that do not fill a tile, a panel or a span, and some that do.
-const FLOATS: [[u32; 2]; 9] = [
+const FLOATS: [[u32; 2]; 10] = [
     [1, 1],
     [5, 31],
     [17, 32],
     [33, 130],
+    [150, 130],
     [40, 97],
     [64, 64],
     [7, 1056],
