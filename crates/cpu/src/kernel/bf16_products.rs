@@ -50,32 +50,29 @@ impl ProofKernel<Bf16> for Bf16Matmul {
         let x = args.f32s(AT.x);
         let mut scratch = args.open::<u8>(COUNT);
         let scratch = scratch.whole();
-        let mut tile = |operands: Operands<'_>, at: TileAt| {
-            sums.add = write == Write::Add || at.columns.start > 0;
+        let mut tile = |operands: Operands<'_>, rows, tokens, columns: Range<usize>| {
+            sums.add = write == Write::Add || columns.start > 0;
+            let at = TileAt {
+                rows,
+                tokens,
+                columns,
+            };
             s.outlined(Tile(operands, at, &mut sums));
         };
         for first in (0..live).step_by(BLOCK) {
-            let tokens = first..live.min(first + BLOCK);
+            let block = first..live.min(first + BLOCK);
             let operands = Operands {
                 w: args.bytes(AT.w),
-                x: round(&x[first * cols..tokens.end * cols], cols, scratch),
+                x: round(&x[first * cols..block.end * cols], cols, scratch),
                 first,
                 cols,
+                in_order: live <= IN_ORDER_MAX,
             };
-            if live <= IN_ORDER_MAX {
+            if operands.in_order {
                 for rows in groups(range.clone(), &ROW_GROUP_SIZES) {
-                    for tokens in groups(tokens.clone(), &TOKEN_GROUP_SIZES) {
+                    for tokens in groups(block.clone(), &TOKEN_GROUP_SIZES) {
                         for columns in column_spans(cols, SPAN) {
-                            let (rows, tokens) = (rows.clone(), tokens.clone());
-                            tile(
-                                operands,
-                                TileAt {
-                                    rows,
-                                    tokens,
-                                    columns,
-                                    in_order: true,
-                                },
-                            );
+                            tile(operands, rows.clone(), tokens.clone(), columns);
                         }
                     }
                 }
@@ -84,18 +81,9 @@ impl ProofKernel<Bf16> for Bf16Matmul {
             for columns in column_spans(cols, SPAN) {
                 for panel in range.clone().step_by(PANEL) {
                     let panel = panel..range.end.min(panel + PANEL);
-                    for tokens in groups(tokens.clone(), &TOKEN_GROUP_SIZES) {
+                    for tokens in groups(block.clone(), &TOKEN_GROUP_SIZES) {
                         for rows in groups(panel.clone(), &ROW_GROUP_SIZES) {
-                            let (tokens, columns) = (tokens.clone(), columns.clone());
-                            tile(
-                                operands,
-                                TileAt {
-                                    rows,
-                                    tokens,
-                                    columns,
-                                    in_order: false,
-                                },
-                            );
+                            tile(operands, rows, tokens.clone(), columns.clone());
                         }
                     }
                 }
@@ -128,6 +116,8 @@ struct Operands<'a> {
     x: &'a [Columns],
     first: usize,
     cols: usize,
+    /// Whether rows are read in the order of memory, so that the next ones are prefetched.
+    in_order: bool,
 }
 
 /// Rows, tokens and columns of a tile.
@@ -135,8 +125,6 @@ struct TileAt {
     rows: Range<usize>,
     tokens: Range<usize>,
     columns: Range<usize>,
-    /// Whether the next rows are read next.
-    in_order: bool,
 }
 
 /// Computes the products of a tile.
@@ -193,7 +181,7 @@ impl Operands<'_> {
                 v[t] = s.load(&x[t][i]);
             }
             for r in 0..R {
-                if at.in_order {
+                if self.in_order {
                     next.prefetch(Avx512::from(s), &whole[r][i], i * R + r);
                 }
                 let w = s.load(&whole[r][i]);

@@ -29,7 +29,8 @@ pub enum Level {
     Dotprod,
     /// AVX2, FMA and F16C: x86-64 since 2013.
     Avx2,
-    /// AVX-512 F, BW, VL and VNNI.
+    /// AVX-512 F, BW, VL, DQ and VNNI; products of BF16 weights use AVX-512 BF16 if the processor has
+    /// it.
     Avx512,
     /// AVX-512 and AMX with int8 and bf16: tile products, if the operating system permits them.
     Amx,

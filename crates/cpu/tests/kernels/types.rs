@@ -4,6 +4,7 @@ use crate::{cpu, cpu_of};
 use std::sync::Arc;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
+use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::state::{ROWS_OFFSET, state_bytes};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
@@ -99,6 +100,46 @@ impl Tensors for WeightMatrix {
     }
     fn constant(&self, _: u32) -> &[u8] {
         &[]
+    }
+}
+
+/// A weight matrix whose file cannot be read.
+struct UnreadableMatrix(WeightMatrix);
+
+impl Weights for UnreadableMatrix {
+    fn find(&self, name: &str) -> Option<WeightInfo> {
+        self.0.find(name)
+    }
+}
+
+impl Tensors for UnreadableMatrix {
+    fn weight(&self, index: u32) -> &[u8] {
+        self.0.weight(index)
+    }
+    fn read(&self, _: u32, _: usize, _: &mut [u8]) -> Result<()> {
+        Err(Error::new(ErrorKind::Io, "the disk is gone"))
+    }
+    fn constant(&self, index: u32) -> &[u8] {
+        self.0.constant(index)
+    }
+}
+
+#[test]
+fn packing_reports_weights_that_cannot_be_read() {
+    let shape = [48, 64];
+    for level in Level::available().into_iter().skip(1) {
+        let matrix = Arc::new(UnreadableMatrix(WeightMatrix {
+            dtype: DType::Q4_0,
+            shape,
+            filling: Filling::random("w", DType::Q4_0, shape),
+        }));
+        let options = LinkOptions::default().threads(2).level(level);
+        let device = cpu_of(options.precision(Precision::Fast).packed(true));
+        let program = program(&device, &matrix, 1, |b| multiply(b, shape[0], shape[1]));
+        let linked = (device.link)(program);
+        let error = linked.err().expect("the weights cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(error.message(), "the disk is gone");
     }
 }
 
