@@ -50,12 +50,14 @@ impl ProofKernel<Bf16> for Bf16Matmul {
         let x = args.f32s(AT.x);
         let mut scratch = args.open::<u8>(COUNT);
         let scratch = scratch.whole();
+        let in_order = live <= IN_ORDER_MAX;
         let mut tile = |operands: Operands<'_>, rows, tokens, columns: Range<usize>| {
             sums.add = write == Write::Add || columns.start > 0;
             let at = TileAt {
                 rows,
                 tokens,
                 columns,
+                in_order,
             };
             s.outlined(Tile(operands, at, &mut sums));
         };
@@ -66,9 +68,8 @@ impl ProofKernel<Bf16> for Bf16Matmul {
                 x: round(&x[first * cols..block.end * cols], cols, scratch),
                 first,
                 cols,
-                in_order: live <= IN_ORDER_MAX,
             };
-            if operands.in_order {
+            if in_order {
                 for rows in groups(range.clone(), &ROW_GROUP_SIZES) {
                     for tokens in groups(block.clone(), &TOKEN_GROUP_SIZES) {
                         for columns in column_spans(cols, SPAN) {
@@ -116,8 +117,6 @@ struct Operands<'a> {
     x: &'a [Columns],
     first: usize,
     cols: usize,
-    /// Whether rows are read in the order of memory, so that the next ones are prefetched.
-    in_order: bool,
 }
 
 /// Rows, tokens and columns of a tile.
@@ -125,6 +124,8 @@ struct TileAt {
     rows: Range<usize>,
     tokens: Range<usize>,
     columns: Range<usize>,
+    /// Whether rows are read in the order of memory, so that the next ones are prefetched.
+    in_order: bool,
 }
 
 /// Computes the products of a tile.
@@ -181,7 +182,7 @@ impl Operands<'_> {
                 v[t] = s.load(&x[t][i]);
             }
             for r in 0..R {
-                if self.in_order {
+                if at.in_order {
                     next.prefetch(Avx512::from(s), &whole[r][i], i * R + r);
                 }
                 let w = s.load(&whole[r][i]);
