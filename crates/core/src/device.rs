@@ -161,8 +161,8 @@ pub struct Profile {
     pub kind: DeviceKind,
     /// Product name of the device.
     pub name: String,
-    /// `amx`, `avx512`, `avx2`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`, `metal` or `dx12`
-    /// on a GPU.
+    /// `amx`, `avx512`, `avxvnni`, `avx2`, `i8mm`, `dotprod`, `neon` or `scalar` on a CPU; `vulkan`,
+    /// `metal` or `dx12` on a GPU.
     pub backend: String,
     /// Name and version of the GPU driver; empty on a CPU.
     pub driver: String,

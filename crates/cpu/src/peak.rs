@@ -126,7 +126,7 @@ fn dots<S: Simd, const N: usize>(s: S) -> u64 {
         }
         unroll!(i < N => {
             let [a, b, c, d] = &tokens[i];
-            sums[i] = s.dots(15, sums[i], &w, [&a[..], b, c, d]);
+            sums[i] = s.tile_dots(15, sums[i], &w, [&a[..], b, c, d]);
         });
     }
     black_box(sums);

@@ -23,6 +23,8 @@ use tabla_quant::{CHUNK, Chunk};
 struct BitMat<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitMat<ADD> {
+    const BYTE_PRODUCTS: bool = true;
+
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rounded like the shader")]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {

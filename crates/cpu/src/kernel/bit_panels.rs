@@ -19,6 +19,8 @@ pub(super) fn write_sum<const ADD: bool>(y: &mut f32, sum: f32) {
 pub(super) struct BitPanels<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitPanels<ADD> {
+    const BYTE_PRODUCTS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

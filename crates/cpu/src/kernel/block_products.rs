@@ -4,9 +4,17 @@ use super::quantize::ActivationBlock;
 use crate::panel::{Codes, PanelBlock, QK, WORDS};
 use crate::simd::rows::{Rows, unroll};
 
-/// Adds the products of a block and `T` tokens of a tile of `N`, starting at token `F`.
+/// Adds the products of a block and `T` tokens of a tile of `N`, starting at token `F`. `STORED` blocks
+/// are in the order of [`Rows::tile_words`].
 #[inline(always)]
-pub(super) fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize>(
+pub(super) fn multiply<
+    S: Rows,
+    C: Codes,
+    const T: usize,
+    const N: usize,
+    const F: usize,
+    const STORED: bool,
+>(
     s: S,
     block: &PanelBlock<S>,
     x: ActivationBlock<'_, N>,
@@ -15,12 +23,12 @@ pub(super) fn multiply<S: Rows, C: Codes, const T: usize, const N: usize, const 
     // Interleaves several tokens, as far as registers allow, to hide the latency of their products.
     // With sixteen registers, four tokens fit only if a block needs one kind of sums: of pairs of
     // products, or of single ones.
-    if const { T >= 4 && (S::TOKENS > 4 || C::MAX <= 15 || C::MAX == 128) } {
-        unroll!(i < T / 4 => { multiply_group::<S, C, T, N, F, 4>(s, block, x, sums, 4 * i); });
+    if const { T >= 4 && (!S::PAIRS || C::MAX <= 15 || C::MAX == 128) } {
+        unroll!(i < T / 4 => { multiply_group::<S, C, T, N, F, STORED, 4>(s, block, x, sums, 4 * i); });
     } else if const { T >= 2 && S::TOKENS == 4 } {
-        unroll!(i < T / 2 => { multiply_group::<S, C, T, N, F, 2>(s, block, x, sums, 2 * i); });
+        unroll!(i < T / 2 => { multiply_group::<S, C, T, N, F, STORED, 2>(s, block, x, sums, 2 * i); });
     } else {
-        unroll!(t < T => { multiply_group::<S, C, T, N, F, 1>(s, block, x, sums, t); });
+        unroll!(t < T => { multiply_group::<S, C, T, N, F, STORED, 1>(s, block, x, sums, t); });
     }
 }
 
@@ -32,6 +40,7 @@ fn multiply_group<
     const T: usize,
     const N: usize,
     const F: usize,
+    const STORED: bool,
     const J: usize,
 >(
     s: S,
@@ -51,9 +60,9 @@ fn multiply_group<
         });
         let ints = if C::HALVES {
             let codes = block.codes[h * HALF..].first_chunk().expect("two halves");
-            s.dots::<HALF, J>(C::MAX, starts, codes, q)
+            dots::<S, HALF, J, STORED>(s, C::MAX, starts, codes, q)
         } else {
-            s.dots::<WORDS, J>(C::MAX, starts, &block.codes, q)
+            dots::<S, WORDS, J, STORED>(s, C::MAX, starts, &block.codes, q)
         };
         unroll!(j < J => {
             let scale = s.mul(block.scale[h], s.splat_float(x.d()[F + first + j]));
@@ -74,6 +83,20 @@ fn multiply_group<
                 *sum = s.mul_add(block.min[h], x, *sum);
             });
         }
+    }
+}
+
+#[inline(always)]
+fn dots<S: Rows, const N: usize, const J: usize, const STORED: bool>(
+    s: S,
+    max: u8,
+    starts: [S::Ints; J],
+    w: &[S::Bytes; N],
+    x: [&[u8]; J],
+) -> [S::Ints; J] {
+    match STORED {
+        true => s.tile_dots(max, starts, w, x),
+        false => s.dots(max, starts, w, x),
     }
 }
 

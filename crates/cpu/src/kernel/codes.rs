@@ -66,7 +66,7 @@ impl<S: Rows, C: Codes, const T: usize, const N: usize, const F: usize> Sink<S>
         let Some(x) = self.x.next() else {
             unreachable!("there is a block of activations for every block of weights");
         };
-        multiply::<S, C, T, N, F>(self.s, &block, ActivationBlock(x), &mut self.sums);
+        multiply::<S, C, T, N, F, false>(self.s, &block, ActivationBlock(x), &mut self.sums);
         unroll!(t < T => { self.sums[t] = self.s.in_place(self.sums[t]); });
     }
 
@@ -127,7 +127,7 @@ impl<S: Rows, C: Codes> Sink<S> for StoreSink<'_, S, C> {
         else {
             unreachable!("more blocks than the buffer holds");
         };
-        for (word, code) in codes.iter_mut().zip(block.codes) {
+        for (word, code) in codes.iter_mut().zip(s.tile_words(block.codes)) {
             s.put_bytes(word, code);
         }
         for h in 0..1 + usize::from(C::HALVES) {
@@ -216,7 +216,7 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_,
         let blocks = codes.iter().zip(scales.iter().zip(mins));
         for ((codes, (scale, min)), x) in blocks.zip(self.x.blocks(self.tile, self.blocks)) {
             let block = load_block::<S, C>(s, codes, scale, min);
-            multiply::<S, C, T, N, 0>(s, &block, x, &mut sums);
+            multiply::<S, C, T, N, 0, true>(s, &block, x, &mut sums);
         }
         for (carry, sum) in self.sums.iter_mut().zip(sums) {
             s.put_column(carry, sum);
@@ -227,6 +227,8 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_,
 struct CodeMatmul<C>(PhantomData<C>);
 
 impl<C: Formats> Kernel for CodeMatmul<C> {
+    const BYTE_PRODUCTS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let &MatmulShape {

@@ -1,10 +1,10 @@
-//! AVX2 with FMA and F16C: 8 lanes, and byte products with `vpmaddubsw`.
+//! AVX2 with FMA and F16C: 8 lanes, and byte products with `vpdpbusd` or, on processors without
+//! AVX-VNNI, with `vpmaddubsw`.
 //!
-//! All intrinsics here need a value of [`Avx2`], which only [`enter`] and [`probe`] create.
+//! All intrinsics here need a value of [`Avx2`], which only `enter` and `probe` of a level create.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
-use super::stack;
-use super::vectors::{Probe, Simd, Task};
+use super::vectors::{Simd, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1, _mm_add_epi32,
@@ -14,36 +14,37 @@ use std::arch::x86_64::{
     _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
     _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_castsi256_si128,
     _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph,
-    _mm256_extractf128_ps, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_ps,
-    _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
-    _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi32,
-    _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_sub_epi8, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_dpbusd_avx_epi32, _mm256_extractf128_ps, _mm256_extracti128_si256, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu8,
+    _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi8,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi16, _mm256_sll_epi32,
+    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm256_xor_si256,
 };
 use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 
-/// Proof that the processor has AVX2, FMA and F16C.
+/// Proof that the processor has AVX2, FMA and F16C and, if `VNNI` is true, AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2(());
+pub(super) struct Avx2<const VNNI: bool>(());
 
-/// Runs a task compiled for this level.
-///
-/// # Safety
-///
-/// The processor must have AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn enter<T: Task<Avx2>>(task: T) {
-    stack::align();
-    task.run(Avx2(()));
+/// AVX2, FMA and F16C.
+pub(super) mod plain {
+    use super::Avx2;
+    level_functions!(Avx2<false>, Avx2::<false>(()), "avx2,fma,f16c");
+}
+
+/// These and AVX-VNNI.
+pub(super) mod vnni {
+    use super::Avx2;
+    level_functions!(Avx2<true>, Avx2::<true>(()), "avx2,fma,f16c,avxvnni");
 }
 
 /// Unpacks a chunk with code compiled for this level.
 ///
 /// # Safety
 ///
-/// As for [`enter`].
+/// The processor must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
     T::unpack(m, row, first, out);
@@ -53,7 +54,7 @@ pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, o
 ///
 /// # Safety
 ///
-/// As for [`enter`].
+/// As for [`unpack`].
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn decode<T: Floats>(
     m: &Matrix<'_>,
@@ -62,28 +63,6 @@ pub(super) unsafe fn decode<T: Floats>(
     out: &mut [f32; CHUNK],
 ) {
     T::decode(m, row, first, out);
-}
-
-/// Runs a probe compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
-    probe.run(Avx2(()))
-}
-
-/// Runs a task compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline(never)]
-unsafe fn outlined<T: Task<Avx2>>(s: Avx2, task: T) {
-    stack::align();
-    task.run(s);
 }
 
 /// Calls intrinsics of this level.
@@ -138,7 +117,7 @@ fn in_order(mut v: __m256i) -> __m256i {
     v
 }
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     #[inline(always)]
     fn bytes(self, bytes: &[u8; 32]) -> __m256i {
         // SAFETY: 32 bytes are readable, the load needs no alignment, and `self` proves AVX.
@@ -151,22 +130,49 @@ impl Avx2 {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    /// Products of unsigned `w` and signed `x`, added up in 8 sums. Sums of two neighbouring
-    /// products must fit 16 bits.
+    /// Adds products of unsigned `w` and signed `x` to 8 sums. Sums of two neighbouring products must
+    /// fit 16 bits.
     #[inline(always)]
-    fn dot_u8(self, w: __m256i, x: __m256i) -> __m256i {
+    fn dot_u8(self, sums: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        if VNNI {
+            return with!(self, _mm256_dpbusd_avx_epi32(sums, w, x));
+        }
         with!(self, {
             let pairs = _mm256_maddubs_epi16(w, x);
-            _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+            _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         })
+    }
+
+    /// [`Rows::dots`] with AVX-VNNI.
+    #[inline(always)]
+    fn dots_vnni<const N: usize, const J: usize>(
+        self,
+        mut sums: [[__m256i; 2]; J],
+        w: &[[__m256i; 2]; N],
+        x: [&[u8]; J],
+    ) -> [[__m256i; 2]; J] {
+        let x = x.map(|x| x.as_chunks::<4>().0);
+        unroll!(i < N => {
+            let w = w[i];
+            unroll!(j < J => {
+                let x = with!(self, _mm256_set1_epi32(i32::from_le_bytes(x[j][i])));
+                sums[j] = [self.dot_u8(sums[j][0], w[0], x), self.dot_u8(sums[j][1], w[1], x)];
+            });
+        });
+        sums
     }
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn outlined<T: Task<Self>>(self, task: T) {
-        // SAFETY: `self` proves what the function needs.
-        unsafe { outlined(self, task) };
+        if VNNI {
+            // SAFETY: `self` proves what the function needs.
+            unsafe { vnni::outlined(self, task) };
+        } else {
+            // SAFETY: as above.
+            unsafe { plain::outlined(self, task) };
+        }
     }
 
     const LANES: usize = 8;
@@ -247,7 +253,7 @@ impl Simd for Avx2 {
                 let x = self.bytes(bytemuck::cast_ref::<[i8; 32], [u8; 32]>(x));
                 // |w| is at most 128 and |x| at most 127: the sum of two products stays below 2^15.
                 let (magnitude, signed) = with!(self, (_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
-                acc = with!(self, _mm256_add_epi32(acc, self.dot_u8(magnitude, signed)));
+                acc = self.dot_u8(acc, magnitude, signed);
             }
         }
         with!(self, {
@@ -322,13 +328,14 @@ impl Simd for Avx2 {
     }
 }
 
-impl Rows for Avx2 {
+impl<const VNNI: bool> Rows for Avx2<VNNI> {
     type Bytes = [__m256i; 2];
     type Ints = [__m256i; 2];
     type Floats = [__m256; 2];
 
-    const SIGNED_OFFSET: i32 = 0;
+    const SIGNED_OFFSET: i32 = if VNNI { 128 } else { 0 };
     const TOKENS: usize = 4;
+    const PAIRS: bool = !VNNI;
 
     #[inline(always)]
     fn bytes(self, word: &Word) -> [__m256i; 2] {
@@ -385,6 +392,10 @@ impl Rows for Avx2 {
     }
     #[inline(always)]
     fn offset_signed(self, v: [__m256i; 2]) -> [__m256i; 2] {
+        if VNNI {
+            // Flipping the sign bit adds 128.
+            return both!(self, |v| _mm256_xor_si256(v, _mm256_set1_epi8(-128)));
+        }
         v
     }
 
@@ -407,6 +418,9 @@ impl Rows for Avx2 {
         w: &[[__m256i; 2]; N],
         x: [&[u8]; J],
     ) -> [[__m256i; 2]; J] {
+        if VNNI {
+            return self.dots_vnni(starts, w, x);
+        }
         // Words whose pairs of products have a sum that fits an i16; for a single token at most half
         // of them, so that there are two chains of sums.
         let longest = if J == 1 { N.div_ceil(2) } else { N };

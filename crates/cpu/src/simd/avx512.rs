@@ -6,8 +6,7 @@
 use super::amx::{Amx, ByteTiles};
 use super::bf16::Bf16;
 use super::rows::{Column, Half, Rows, Word};
-use super::stack;
-use super::vectors::{Probe, Simd, Task};
+use super::vectors::{Simd, Task};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
@@ -29,16 +28,11 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
-/// Runs a task compiled for this level.
-///
-/// # Safety
-///
-/// The processor must have AVX2, FMA, F16C and AVX-512 F, BW, VL, DQ and VNNI.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn enter<T: Task<Avx512>>(task: T) {
-    stack::align();
-    task.run(Avx512(()));
-}
+level_functions!(
+    Avx512,
+    Avx512(()),
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
+);
 
 /// Unpacks a chunk with code compiled for this level.
 ///
@@ -63,28 +57,6 @@ pub(super) unsafe fn decode<T: Floats>(
     out: &mut [f32; CHUNK],
 ) {
     T::decode(m, row, first, out);
-}
-
-/// Runs a probe compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn probe<P: Probe>(probe: P) -> u64 {
-    probe.run(Avx512(()))
-}
-
-/// Runs a task compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-#[inline(never)]
-unsafe fn outlined<T: Task<Avx512>>(s: Avx512, task: T) {
-    stack::align();
-    task.run(s);
 }
 
 /// Calls intrinsics of this level.

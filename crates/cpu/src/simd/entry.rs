@@ -22,6 +22,10 @@ pub(crate) type Entry = fn(Args<'_>);
 /// A kernel, written once for all instruction sets. `run` is `#[inline(always)]`, so that its plain
 /// loops are also compiled for the instruction set.
 pub(crate) trait Kernel {
+    /// Whether it multiplies bytes. Other kernels are not compiled again for a level that differs
+    /// from another one only in products of bytes.
+    const BYTE_PRODUCTS: bool = false;
+
     /// Runs one thread's part of the operation.
     fn run<S: Simd>(s: S, args: Args<'_>);
 }
@@ -79,19 +83,29 @@ impl Isa {
         match self.0 {
             Proof::Scalar => Self::scalar_entry::<K>(),
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => |args| {
+            Proof::I8mm if const { K::BYTE_PRODUCTS } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
+                unsafe { neon::i8mm::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => |args| {
+            Proof::Dotprod if const { K::BYTE_PRODUCTS } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { neon::dotprod::enter(KernelTask::<K>::new(args)) }
             },
-            #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => |args| {
+            #[cfg(target_arch = "aarch64")]
+            Proof::Neon | Proof::Dotprod | Proof::I8mm => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::enter(KernelTask::<K>::new(args)) }
+                unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::AvxVnni if const { K::BYTE_PRODUCTS } => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { avx2::vnni::enter(KernelTask::<K>::new(args)) }
+            },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 | Proof::AvxVnni => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection created.
+                unsafe { avx2::plain::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => |args| {

@@ -27,8 +27,12 @@ pub enum Level {
     Neon,
     /// NEON and dot products of bytes: most Arm processors since 2018.
     Dotprod,
+    /// NEON and matrix products of bytes: Arm servers since 2020, Apple since the M2.
+    I8mm,
     /// AVX2, FMA and F16C: x86-64 since 2013.
     Avx2,
+    /// AVX2 and AVX-VNNI: Intel processors since 2021 without AVX-512.
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI; products of BF16 weights use AVX-512 BF16 if the processor has
     /// it.
     Avx512,
@@ -38,11 +42,13 @@ pub enum Level {
 
 impl Level {
     /// All levels, the fastest of each architecture last.
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Scalar,
         Self::Neon,
         Self::Dotprod,
+        Self::I8mm,
         Self::Avx2,
+        Self::AvxVnni,
         Self::Avx512,
         Self::Amx,
     ];
@@ -74,7 +80,9 @@ impl Level {
             Self::Scalar => "scalar",
             Self::Neon => "neon",
             Self::Dotprod => "dotprod",
+            Self::I8mm => "i8mm",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
         }
@@ -110,8 +118,12 @@ pub(super) enum Proof {
     Neon,
     #[cfg(target_arch = "aarch64")]
     Dotprod,
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -145,9 +157,12 @@ impl Isa {
         match level {
             Level::Scalar => Some(Self(Proof::Scalar)),
             Level::Avx2 => avx2.then_some(Self(Proof::Avx2)),
+            Level::AvxVnni => {
+                (avx2 && is_x86_feature_detected!("avxvnni")).then_some(Self(Proof::AvxVnni))
+            }
             Level::Avx512 => avx512.then_some(Self(Proof::Avx512)),
             Level::Amx if avx512 => amx::detect().map(|amx| Self(Proof::Amx(amx))),
-            Level::Amx | Level::Neon | Level::Dotprod => None,
+            Level::Amx | Level::Neon | Level::Dotprod | Level::I8mm => None,
         }
     }
 
@@ -155,11 +170,13 @@ impl Isa {
     fn detect(level: Level) -> Option<Self> {
         let neon = is_aarch64_feature_detected!("neon");
         let dotprod = neon && is_aarch64_feature_detected!("dotprod");
+        let i8mm = dotprod && is_aarch64_feature_detected!("i8mm");
         match level {
             Level::Scalar => Some(Self(Proof::Scalar)),
             Level::Neon => neon.then_some(Self(Proof::Neon)),
             Level::Dotprod => dotprod.then_some(Self(Proof::Dotprod)),
-            Level::Avx2 | Level::Avx512 | Level::Amx => None,
+            Level::I8mm => i8mm.then_some(Self(Proof::I8mm)),
+            Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => None,
         }
     }
 
@@ -173,11 +190,13 @@ impl Isa {
         match self.0 {
             Proof::Scalar => Scalar::SIGNED_OFFSET,
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => neon::Neon::<false>::SIGNED_OFFSET,
-            #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => neon::Neon::<true>::SIGNED_OFFSET,
+            Proof::Neon | Proof::Dotprod | Proof::I8mm => {
+                neon::Neon::<{ neon::SMLAL }>::SIGNED_OFFSET
+            }
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => avx2::Avx2::SIGNED_OFFSET,
+            Proof::Avx2 => avx2::Avx2::<false>::SIGNED_OFFSET,
+            #[cfg(target_arch = "x86_64")]
+            Proof::AvxVnni => avx2::Avx2::<true>::SIGNED_OFFSET,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::SIGNED_OFFSET,
         }
@@ -188,11 +207,9 @@ impl Isa {
         let tokens = match self.0 {
             Proof::Scalar => Scalar::TOKENS,
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => neon::Neon::<false>::TOKENS,
-            #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => neon::Neon::<true>::TOKENS,
+            Proof::Neon | Proof::Dotprod | Proof::I8mm => neon::Neon::<{ neon::SMLAL }>::TOKENS,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => avx2::Avx2::TOKENS,
+            Proof::Avx2 | Proof::AvxVnni => avx2::Avx2::<false>::TOKENS,
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => avx512::Avx512::TOKENS,
         };
@@ -215,8 +232,14 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Proof::Dotprod => unsafe { neon::dotprod::probe(probe) },
             // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Proof::I8mm => unsafe { neon::i8mm::probe(probe) },
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => unsafe { avx2::probe(probe) },
+            Proof::Avx2 => unsafe { avx2::plain::probe(probe) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Proof::AvxVnni => unsafe { avx2::vnni::probe(probe) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Proof::Avx512 | Proof::Amx(_) => unsafe { avx512::probe(probe) },
@@ -266,9 +289,9 @@ impl Isa {
             Proof::Scalar => T::unpack,
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon | Proof::Dotprod => T::unpack,
+            Proof::Neon | Proof::Dotprod | Proof::I8mm => T::unpack,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => |m, row, first, out| {
+            Proof::Avx2 | Proof::AvxVnni => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx2::unpack::<T>(m, row, first, out) }
             },
@@ -287,9 +310,9 @@ impl Isa {
             Proof::Scalar => T::decode,
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon | Proof::Dotprod => T::decode,
+            Proof::Neon | Proof::Dotprod | Proof::I8mm => T::decode,
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => |m, row, first, out| {
+            Proof::Avx2 | Proof::AvxVnni => |m, row, first, out| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx2::decode::<T>(m, row, first, out) }
             },

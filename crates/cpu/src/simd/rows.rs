@@ -32,6 +32,8 @@ pub trait Rows: Copy {
     const SIGNED_OFFSET: i32;
     /// Maximum number of tokens of a tile.
     const TOKENS: usize;
+    /// Whether products of bytes are added up in pairs of 16 bits first, as far as they fit.
+    const PAIRS: bool = false;
     /// Whether blocks are read from panels; the scalar level reads every type in chunks.
     const PANELS: bool = true;
 
@@ -79,6 +81,24 @@ pub trait Rows: Copy {
             *start = self.dot(max, *start, w, x);
         }
         starts
+    }
+
+    /// Words of a block in the order in which they are stored for [`Rows::tile_dots`].
+    #[inline(always)]
+    fn tile_words<const N: usize>(self, words: [Self::Bytes; N]) -> [Self::Bytes; N] {
+        words
+    }
+
+    /// [`Rows::dots`] for words in the order of [`Rows::tile_words`], or a half of them.
+    #[inline(always)]
+    fn tile_dots<const N: usize, const J: usize>(
+        self,
+        max: u8,
+        starts: [Self::Ints; J],
+        w: &[Self::Bytes; N],
+        x: [&[u8]; J],
+    ) -> [Self::Ints; J] {
+        self.dots(max, starts, w, x)
     }
 
     /// A sum of one of several tokens, kept in memory at levels with too few registers: otherwise

@@ -32,10 +32,15 @@ impl Probe for DotProbe {
         let starts: [_; 4] = std::array::from_fn(|t| start(&x[t]));
         let tokens: [&[u8]; 4] = std::array::from_fn(|t| bytemuck::cast_slice(&x[t]));
         let sums = s.dots(max, starts, &words, tokens);
+        let stored = s.tile_words(words);
+        let tile = s.tile_dots(max, starts, &stored, tokens);
+        let second_half = stored[4..].first_chunk::<4>().expect("eight words");
+        let starts = std::array::from_fn(|t| start(&x[t][16..]));
+        let half = s.tile_dots(max, starts, second_half, tokens.map(|x| &x[16..]));
         let first = s.dot(max, start(&x[0][..4]), &[words[0]], tokens[0]);
         let (w, x) = ([[-128; 64], [127; 64]], [[-127; 64], [113; 64]]);
         let mut all = i64::from(s.dot_i8(&w, &x)).cast_unsigned();
-        for sums in sums.into_iter().chain([first]) {
+        for sums in sums.into_iter().chain(tile).chain(half).chain([first]) {
             let mut column = [0.0f32; ROWS];
             s.put_column(&mut column, s.floats(sums));
             for sum in column {

@@ -1,82 +1,57 @@
-//! NEON: 8 lanes in two vectors, and byte products with `sdot` or, on processors without it, with
-//! `smlal` and `sadalp`.
+//! NEON: 8 lanes in two vectors, and byte products with `smmla` and `sdot` or, on processors without
+//! them, with `smlal` and `sadalp`.
 //!
 //! All intrinsics here need a value of [`Neon`], which only `enter` and `probe` of a level create.
 //! Vectors are used in pairs because kernels are designed for sixteen registers of 8 lanes, and
 //! there are thirty-two of 4.
-//!
-//! `sdot` is inline assembly because its intrinsics are not stable yet. `smmla` would be twice as
-//! fast, but takes eight columns of two rows; a word of a panel holds four columns of sixteen rows.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
 use super::vectors::{Simd, Task};
 use std::arch::aarch64::{
-    float32x4_t, int16x8_t, int32x4_t, uint8x16_t, uint16x4_t, vaddq_f32, vaddq_s32, vaddq_u8,
-    vaddq_u32, vaddvq_s32, vandq_s32, vandq_u8, vbslq_f32, vcgeq_u8, vcgtq_f32, vcombine_u16,
-    vcvt_f16_f32, vcvt_f32_f16, vcvtq_f32_s32, vdupq_n_f32, vdupq_n_s16, vdupq_n_s32, vdupq_n_u8,
-    vdupq_n_u32, vfmaq_f32, vget_low_s8, vgetq_lane_f32, vld1_u16, vld1q_f32, vld1q_u8,
-    vmlal_high_s8, vmlal_s8, vmovl_u16, vmovn_u16, vmovn_u32, vmulq_f32, vorrq_u8, vpadalq_s16,
-    vpaddq_f32, vpaddq_s32, vqtbl1q_u8, vreinterpret_f16_u16, vreinterpret_u16_f16,
+    float32x4_t, int32x4_t, uint8x16_t, uint16x4_t, vaddq_f32, vaddq_s32, vaddq_u8, vaddq_u32,
+    vaddvq_s32, vandq_s32, vandq_u8, vbslq_f32, vcgeq_u8, vcgtq_f32, vcombine_u16, vcvt_f16_f32,
+    vcvt_f32_f16, vcvtq_f32_s32, vdupq_n_f32, vdupq_n_s16, vdupq_n_s32, vdupq_n_u8, vdupq_n_u32,
+    vfmaq_f32, vgetq_lane_f32, vld1_u16, vld1q_f32, vld1q_u8, vmovl_u16, vmovn_u16, vmovn_u32,
+    vmulq_f32, vorrq_u8, vpaddq_f32, vqtbl1q_u8, vreinterpret_f16_u16, vreinterpret_u16_f16,
     vreinterpretq_f32_f64, vreinterpretq_f32_u8, vreinterpretq_f32_u32, vreinterpretq_f64_f32,
-    vreinterpretq_s8_u8, vreinterpretq_s32_u8, vreinterpretq_s32_u32, vreinterpretq_u8_s32,
-    vreinterpretq_u8_u16, vreinterpretq_u16_u8, vreinterpretq_u32_f32, vreinterpretq_u32_s32,
-    vshlq_n_u32, vshlq_s32, vshlq_u16, vshlq_u32, vshrq_n_s32, vst1_u8, vst1_u16, vst1q_f32,
-    vst1q_u8, vsubq_u8, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
+    vreinterpretq_s32_u8, vreinterpretq_s32_u32, vreinterpretq_u8_u16, vreinterpretq_u16_u8,
+    vreinterpretq_u32_f32, vreinterpretq_u32_s32, vshlq_n_u32, vshlq_s32, vshlq_u16, vshlq_u32,
+    vshrq_n_s32, vst1_u8, vst1_u16, vst1q_f32, vst1q_u8, vsubq_u8, vtrn1q_f32, vtrn1q_f64,
+    vtrn2q_f32, vtrn2q_f64,
 };
 use std::arch::asm;
 
-/// Proof that the processor has NEON and, if `DOT` is true, `sdot`.
+/// Instruction of the products of a [`Neon`]: `smlal`.
+pub(super) const SMLAL: u8 = 0;
+/// `sdot`: four columns of a row.
+pub(super) const SDOT: u8 = 1;
+/// `sdot`, and for tiles of stored weights `smmla`: eight columns of two rows and two tokens.
+pub(super) const SMMLA: u8 = 2;
+
+/// Proof that the processor has NEON and the instructions of `PRODUCTS`, one of the constants
+/// above.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Neon<const DOT: bool>(());
+pub(super) struct Neon<const PRODUCTS: u8>(());
 
-/// Functions compiled for a level; a macro because an attribute cannot depend on `DOT`.
-macro_rules! level {
-    ($(#[doc = $doc:literal])+ $level:ident, $dot:literal, $features:literal) => {
-        $(#[doc = $doc])+
-        pub(super) mod $level {
-            use crate::simd::vectors::{Probe, Task};
-            use super::Neon;
-
-            /// Runs a task compiled for this level.
-            ///
-            /// # Safety
-            ///
-            /// The processor must support the features of this level.
-            #[target_feature(enable = $features)]
-            pub(in crate::simd) unsafe fn enter<T: Task<Neon<$dot>>>(task: T) {
-                task.run(Neon::<$dot>(()));
-            }
-
-            /// Runs a probe compiled for this level.
-            ///
-            /// # Safety
-            ///
-            /// As for [`enter`].
-            #[target_feature(enable = $features)]
-            pub(in crate::simd) unsafe fn probe<P: Probe>(probe: P) -> u64 {
-                probe.run(Neon::<$dot>(()))
-            }
-
-            /// Runs a task compiled for this level.
-            ///
-            /// # Safety
-            ///
-            /// As for [`enter`].
-            #[target_feature(enable = $features)]
-            #[inline(never)]
-            pub(super) unsafe fn outlined<S, T: Task<S>>(s: S, task: T) {
-                task.run(s);
-            }
-        }
-    };
+/// NEON, which every 64-bit Arm processor has.
+pub(super) mod plain {
+    use super::Neon;
+    use super::SMLAL;
+    level_functions!(Neon<SMLAL>, Neon::<SMLAL>(()), "neon");
 }
-level! {
-    /// NEON, which every 64-bit Arm processor has.
-    plain, false, "neon"
+
+/// NEON with dot products of four bytes.
+pub(super) mod dotprod {
+    use super::Neon;
+    use super::SDOT;
+    level_functions!(Neon<SDOT>, Neon::<SDOT>(()), "neon,dotprod");
 }
-level! {
-    /// NEON with dot products of four bytes.
-    dotprod, true, "neon,dotprod"
+
+/// These and matrix products of bytes.
+pub(super) mod i8mm {
+    use super::Neon;
+    use super::SMMLA;
+    level_functions!(Neon<SMMLA>, Neon::<SMMLA>(()), "neon,dotprod,i8mm");
 }
 
 /// Calls intrinsics of this level.
@@ -112,50 +87,14 @@ macro_rules! four {
     };
 }
 
-/// Adds to each element of `sum` the products of four bytes of `w` and four of `x`, all signed.
-///
-/// # Safety
-///
-/// The processor must have `sdot`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-unsafe fn sdot(mut sum: int32x4_t, w: uint8x16_t, x: uint8x16_t) -> int32x4_t {
-    // SAFETY: the caller guarantees the instruction, which accesses only registers.
-    unsafe {
-        asm!("sdot {sum:v}.4s, {w:v}.16b, {x:v}.16b",
-            sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    sum
-}
-
-/// Like [`sdot`], with the same four bytes of `x` for each element.
-///
-/// # Safety
-///
-/// As for [`sdot`].
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-unsafe fn sdot_lane<const LANE: usize>(
-    mut sum: int32x4_t,
-    w: uint8x16_t,
-    x: uint8x16_t,
-) -> int32x4_t {
-    // SAFETY: as above.
-    unsafe {
-        asm!("sdot {sum:v}.4s, {w:v}.16b, {x:v}.4b[{lane}]",
-            sum = inout(vreg) sum, w = in(vreg) w, x = in(vreg) x, lane = const LANE,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    sum
-}
+mod products;
 
 #[inline(always)]
 fn prefix<T, const N: usize>(all: &[T]) -> &[T; N] {
     all.first_chunk().expect("a full vector")
 }
 
-impl<const DOT: bool> Neon<DOT> {
+impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     #[inline(always)]
     fn sixteen(self, bytes: &[u8; 16]) -> uint8x16_t {
         // SAFETY: 16 bytes are readable, the load needs no alignment, and `self` proves NEON.
@@ -198,21 +137,6 @@ impl<const DOT: bool> Neon<DOT> {
         self.sixteen(&padded)
     }
 
-    /// `sdot` with the bytes `4 lane..4 lane + 4` of `x`.
-    #[inline(always)]
-    fn add_products(self, sum: int32x4_t, w: uint8x16_t, x: uint8x16_t, lane: usize) -> int32x4_t {
-        assert!(DOT, "a level with sdot");
-        with!(
-            self,
-            match lane {
-                0 => sdot_lane::<0>(sum, w, x),
-                1 => sdot_lane::<1>(sum, w, x),
-                2 => sdot_lane::<2>(sum, w, x),
-                _ => sdot_lane::<3>(sum, w, x),
-            }
-        )
-    }
-
     /// Each pair of bytes shifted as a 16-bit number: left, or right if `by` is negative.
     #[inline(always)]
     fn shift(self, v: [uint8x16_t; 4], by: i32) -> [uint8x16_t; 4] {
@@ -222,58 +146,16 @@ impl<const DOT: bool> Neon<DOT> {
             vreinterpretq_u8_u16(v)
         })
     }
-
-    /// Adds products of signed bytes to 16-bit sums, which must not overflow.
-    #[inline(always)]
-    fn multiply_add(self, sums: [int16x8_t; 2], w: uint8x16_t, x: uint8x16_t) -> [int16x8_t; 2] {
-        with!(self, {
-            let (w, x) = (vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(x));
-            [
-                vmlal_s8(sums[0], vget_low_s8(w), vget_low_s8(x)),
-                vmlal_high_s8(sums[1], w, x),
-            ]
-        })
-    }
-
-    /// [`Rows::dot`] without `sdot`: products are added up in 16 bits as long as they fit.
-    #[inline(always)]
-    fn dot_widening<const N: usize>(
-        self,
-        max: u8,
-        mut start: [int32x4_t; 4],
-        w: &[[uint8x16_t; 4]; N],
-        x: &[u8],
-    ) -> [int32x4_t; 4] {
-        let run = 32767 / (127 * usize::from(max));
-        let x = x.as_chunks::<4>().0;
-        let none = with!(self, [vdupq_n_s16(0); 2]);
-        let mut products = [none; 4];
-        // Two partial sums of each row: first of two rows, then of the next two.
-        let mut wide = with!(self, [[vdupq_n_s32(0); 2]; 4]);
-        unroll!(i < N => {
-            let x = with!(self, vreinterpretq_u8_s32(vdupq_n_s32(i32::from_le_bytes(x[i]))));
-            for (products, w) in products.iter_mut().zip(w[i]) {
-                *products = self.multiply_add(*products, w, x);
-            }
-            if (i + 1).is_multiple_of(run) || i + 1 == N {
-                for (wide, products) in wide.iter_mut().zip(&mut products) {
-                    *wide = both!(self, |wide, products| vpadalq_s16(wide, products));
-                    *products = none;
-                }
-            }
-        });
-        for (start, [first, second]) in start.iter_mut().zip(wide) {
-            *start = with!(self, vaddq_s32(*start, vpaddq_s32(first, second)));
-        }
-        start
-    }
 }
 
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const PRODUCTS: u8> Simd for Neon<PRODUCTS> {
     #[inline(always)]
     fn outlined<T: Task<Self>>(self, task: T) {
-        if DOT {
+        if Self::HAS_SMMLA {
             // SAFETY: `self` proves what the function needs.
+            unsafe { i8mm::outlined(self, task) };
+        } else if Self::HAS_SDOT {
+            // SAFETY: as above.
             unsafe { dotprod::outlined(self, task) };
         } else {
             // SAFETY: as above.
@@ -357,12 +239,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let x: &[[u8; 16]; 4] = bytemuck::cast_ref(x);
             for (sum, (w, x)) in sums.iter_mut().zip(w.iter().zip(x)) {
                 let (w, x) = (self.sixteen(w), self.sixteen(x));
-                *sum = if DOT {
-                    with!(self, sdot(*sum, w, x))
-                } else {
-                    let [low, high] = self.multiply_add(with!(self, [vdupq_n_s16(0); 2]), w, x);
-                    with!(self, vpadalq_s16(vpadalq_s16(*sum, low), high))
-                };
+                *sum = self.add_sixteen(*sum, w, x);
             }
         }
         sums.map(|sum| with!(self, vaddvq_s32(sum))).iter().sum()
@@ -428,7 +305,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 }
 
-impl<const DOT: bool> Rows for Neon<DOT> {
+impl<const PRODUCTS: u8> Rows for Neon<PRODUCTS> {
     type Bytes = [uint8x16_t; 4];
     type Ints = [int32x4_t; 4];
     type Floats = [float32x4_t; 4];
@@ -507,7 +384,7 @@ impl<const DOT: bool> Rows for Neon<DOT> {
         w: &[Self::Bytes; N],
         x: [&[u8]; J],
     ) -> [Self::Ints; J] {
-        if !DOT {
+        if !Self::HAS_SDOT {
             for (start, x) in starts.iter_mut().zip(x) {
                 *start = self.dot_widening(max, *start, w, x);
             }
@@ -524,6 +401,33 @@ impl<const DOT: bool> Rows for Neon<DOT> {
                     *sum = self.add_products(*sum, w, x, i % 4);
                 }
             }
+        });
+        starts
+    }
+
+    #[inline(always)]
+    fn tile_words<const N: usize>(self, words: [Self::Bytes; N]) -> [Self::Bytes; N] {
+        match Self::HAS_SMMLA {
+            true => self.row_pairs(words),
+            false => words,
+        }
+    }
+
+    #[inline(always)]
+    fn tile_dots<const N: usize, const J: usize>(
+        self,
+        max: u8,
+        mut starts: [Self::Ints; J],
+        w: &[Self::Bytes; N],
+        x: [&[u8]; J],
+    ) -> [Self::Ints; J] {
+        if !Self::HAS_SMMLA {
+            return self.dots(max, starts, w, x);
+        }
+        assert!(J.is_multiple_of(2), "pairs of tokens");
+        unroll!(pair < J / 2 => {
+            let (a, b) = (2 * pair, 2 * pair + 1);
+            [starts[a], starts[b]] = self.pair_products([starts[a], starts[b]], w, [x[a], x[b]]);
         });
         starts
     }
