@@ -254,6 +254,11 @@ impl<'a> Args<'a> {
         self.active_rows
     }
 
+    /// Threads that the units are divided among.
+    pub(super) fn threads(&self) -> usize {
+        self.part.threads
+    }
+
     /// Units of this thread.
     pub(super) fn units(&self) -> impl Iterator<Item = usize> + use<> {
         (self.part.first..self.part.end).step_by(self.part.step)

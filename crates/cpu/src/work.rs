@@ -29,6 +29,8 @@ pub(super) enum Split {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) thread: usize,
+    /// Threads that the units are divided among.
+    pub(super) threads: usize,
     pub(super) first: usize,
     pub(super) end: usize,
     pub(super) step: usize,
@@ -39,6 +41,7 @@ impl Part {
     pub(super) fn contiguous(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
+            threads,
             first: units * thread / threads,
             end: units * (thread + 1) / threads,
             step: 1,
@@ -49,6 +52,7 @@ impl Part {
     pub(super) fn round_robin(thread: usize, threads: usize, units: usize) -> Self {
         Self {
             thread,
+            threads,
             first: thread,
             end: units,
             step: threads,
@@ -64,6 +68,7 @@ impl Part {
     pub(super) fn whole(thread: usize, units: usize) -> Self {
         Self {
             thread,
+            threads: 1,
             first: 0,
             end: units,
             step: 1,

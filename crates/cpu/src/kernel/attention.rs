@@ -1,7 +1,7 @@
 //! `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]`
 //!
-//! A unit is a tile of tokens and a key head. If heads cannot be distributed evenly, a unit of a
-//! single token is a block of positions and a key head, and a second step merges the blocks.
+//! A unit is a tile of tokens and a key head. A single token with many positions, or with heads that
+//! cannot be distributed evenly, is divided into blocks of positions, which a second step merges.
 
 use super::attend::{self, HeadGroup, KvBlock, Queries, TOKENS};
 use super::pages::Pages;
@@ -36,13 +36,80 @@ fn runs(rows: &[Row], tokens: Range<usize>) -> impl Iterator<Item = Range<usize>
     })
 }
 
-/// Number of key/value heads per unit.
-fn unit_kv_heads<C: CacheType>(p: &Params) -> usize {
-    attend::unit_kv_heads(
-        p.tokens,
-        p.kv_heads as usize,
-        p.head_dim as usize * C::BYTES,
-    )
+/// Number of sets of key heads that units of a tile are divided into.
+#[inline(always)]
+fn sets<C: CacheType>(p: &Params, threads: usize) -> usize {
+    let kv_heads = p.kv_heads as usize;
+    match (p.tokens, threads) {
+        // Whole rows are read faster.
+        (1, 1) => 1,
+        _ => kv_heads / attend::unit_kv_heads(p.tokens, kv_heads, p.head_dim as usize * C::BYTES),
+    }
+}
+
+/// Blocks of positions of a single token, divided among threads. Each thread first processes `whole`
+/// consecutive blocks, because memory is read faster in whole rows and in order. Units of the
+/// remaining blocks are sets of heads.
+#[derive(Clone, Copy)]
+struct BlockUnits {
+    /// Number of blocks.
+    blocks: usize,
+    threads: usize,
+    /// Whole blocks per thread.
+    whole: usize,
+    /// Sets of heads of the remaining blocks.
+    sets: usize,
+}
+
+impl BlockUnits {
+    /// Minimum number of whole blocks per thread, if sets of heads can be distributed evenly instead.
+    const WHOLE_MIN: usize = 2;
+
+    /// Returns the units of these positions; `None` if units are sets of heads of all positions.
+    #[inline(always)]
+    fn of(seen: &Range<usize>, sets: usize, threads: usize) -> Option<Self> {
+        let blocks = KvBlock::all(seen).count();
+        let units = Self {
+            blocks,
+            threads,
+            whole: blocks / threads,
+            sets,
+        };
+        (threads > 1 && (units.whole >= Self::WHOLE_MIN || !sets.is_multiple_of(threads)))
+            .then_some(units)
+    }
+
+    /// Block of a unit, its set of heads, and the number of sets; `None` after the last block.
+    #[inline(always)]
+    fn unit(self, unit: usize) -> Option<(usize, usize, usize)> {
+        let whole = self.whole * self.threads;
+        if unit < whole {
+            let block = unit % self.threads * self.whole + unit / self.threads;
+            return Some((block, 0, 1));
+        }
+        let (block, set) = (
+            whole + (unit - whole) / self.sets,
+            (unit - whole) % self.sets,
+        );
+        (block < self.blocks).then_some((block, set, self.sets))
+    }
+
+    /// Unit of a block and key head `at` of `kv_heads`, and the index of this head in the unit.
+    #[inline(always)]
+    fn find(self, block: usize, at: usize, kv_heads: usize) -> (usize, usize) {
+        let whole = self.whole * self.threads;
+        if block < whole {
+            let unit = block % self.whole * self.threads + block / self.whole;
+            return (unit, at);
+        }
+        let each = kv_heads / self.sets;
+        (whole + (block - whole) * self.sets + at / each, at % each)
+    }
+
+    /// Maximum number of units of `blocks` blocks.
+    fn count_max(blocks: usize, sets: usize, threads: usize) -> usize {
+        blocks + (threads - 1) * sets
+    }
 }
 
 struct Attention<C>(PhantomData<C>);
@@ -52,17 +119,32 @@ impl<C: CacheType> Kernel for Attention<C> {
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
-        let (heads, unit_kv_heads) = (p.heads as usize / kv_heads, unit_kv_heads::<C>(&p));
-        let sets = kv_heads / unit_kv_heads;
-        let [width, size] = [head, attend::partial_len(head)].map(|n| unit_kv_heads * heads * n);
+        let heads = p.heads as usize / kv_heads;
+        let sets = sets::<C>(&p, args.threads());
         let tile = attend::tile_tokens(heads);
         let (q, live) = (args.f32s(AT.q), args.active_rows());
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));
+        let blocks = match parts {
+            Some(_) => BlockUnits::of(&seen(&args, &p, 0), sets, args.threads()),
+            None => None,
+        };
         for unit in args.units() {
-            let (down, set) = (unit / sets, unit % sets);
-            let first = if parts.is_some() { 0 } else { down * tile };
+            let ((first, set, sets), block) = match blocks {
+                None => ((unit / sets * tile, unit % sets, sets), None),
+                Some(blocks) => match blocks.unit(unit) {
+                    Some((block, set, sets)) => ((0, set, sets), Some(block)),
+                    None => break,
+                },
+            };
+            // There are units for the longest context.
+            if first >= live {
+                break;
+            }
+            let unit_kv_heads = kv_heads / sets;
+            let [width, size] =
+                [head, attend::partial_len(head)].map(|n| unit_kv_heads * heads * n);
             for tokens in runs(args.rows(AT.state), first..live.min(first + tile)) {
                 let sequence = args.rows(AT.state)[tokens.start].sequence;
                 let pages = Pages::of(args.bytes(AT.pages), sequence, [p.stride, p.first, p.ring]);
@@ -90,15 +172,14 @@ impl<C: CacheType> Kernel for Attention<C> {
                     pages: Some(pages),
                 };
                 let mut positions = attend::enclosing_range(queries.seen);
-                if parts.is_some() {
-                    match KvBlock::all(&positions).nth(down) {
-                        Some(block) => positions = block.positions(&positions),
-                        None => break,
-                    }
+                if let Some(block) = block {
+                    let mut all = KvBlock::all(&positions);
+                    let block = all.nth(block).expect("one of these blocks");
+                    positions = block.positions(&positions);
                 }
                 let partials = group.attend(s, queries, &positions, floats.whole());
-                if let Some(parts) = &mut parts {
-                    parts.unit(unit, size).copy_from_slice(partials);
+                if let (Some(parts), Some(_)) = (&mut parts, block) {
+                    parts.unit(unit, sets * size)[..size].copy_from_slice(partials);
                     continue;
                 }
                 for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
@@ -113,16 +194,19 @@ impl<C: CacheType> Kernel for Attention<C> {
 const PARTS: usize = COUNT + 1;
 
 /// Merges the partial results of one token's blocks.
-struct JoinBlocks;
+struct JoinBlocks<C>(PhantomData<C>);
 
-impl Kernel for JoinBlocks {
+impl<C: CacheType> Kernel for JoinBlocks<C> {
     /// A unit is a key head.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
         let heads = p.heads as usize / kv_heads;
-        let blocks = KvBlock::all(&seen(&args, &p, 0)).count();
+        let sets = sets::<C>(&p, args.threads());
+        let Some(blocks) = BlockUnits::of(&seen(&args, &p, 0), sets, args.threads()) else {
+            return;
+        };
         let parts = args.f32s(PARTS);
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
@@ -130,8 +214,9 @@ impl Kernel for JoinBlocks {
             let size = heads * attend::partial_len(head);
             let total = &mut floats.whole()[..size];
             attend::clear(total, head);
-            for block in 0..blocks {
-                let part = &parts[(block * kv_heads + at) * size..][..size];
+            for block in 0..blocks.blocks {
+                let (unit, index) = blocks.find(block, at, kv_heads);
+                let part = &parts[(unit * kv_heads + index) * size..][..size];
                 attend::merge(total, part, head);
             }
             attend::divide(total, head, y.unit(at, heads * head));
@@ -153,19 +238,22 @@ fn of_cache<C: CacheType>(request: &Request<'_>) -> Result<Launch> {
     let [head, kv_heads] = [p.head_dim as usize, p.kv_heads as usize];
     let request = &attend::whole_vectors(request, p.head_dim)?;
     let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
-    let unit_kv_heads = unit_kv_heads::<C>(&p);
+    let sets = sets::<C>(&p, request.threads);
+    // A unit has all heads if it is a whole block.
+    let unit_kv_heads = if p.tokens == 1 {
+        kv_heads
+    } else {
+        kv_heads / sets
+    };
     let mut launch = attend::launch::<Attention<C>>(request, shape, unit_kv_heads);
-    let sets = kv_heads / unit_kv_heads;
-    if p.tokens == 1 && !sets.is_multiple_of(request.threads) {
+    if p.tokens == 1 && request.threads > 1 {
         let blocks = attend::blocks(p.window as usize);
+        let units = BlockUnits::count_max(blocks, sets, request.threads).max(sets);
         let partials = p.heads as usize * attend::partial_len(head);
-        launch.split = Split::RoundRobin {
-            units: blocks * sets,
-            rows: 1,
-        };
+        launch.split = Split::RoundRobin { units, rows: 1 };
         launch.join = Some(Join {
-            bytes: blocks * partials * size_of::<f32>(),
-            entry: request.isa.entry::<JoinBlocks>(),
+            bytes: units * partials * size_of::<f32>(),
+            entry: request.isa.entry::<JoinBlocks<C>>(),
             split: Split::Units(kv_heads),
         });
     }
