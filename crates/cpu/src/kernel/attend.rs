@@ -8,8 +8,8 @@
 
 use super::pages::Pages;
 use super::tiles::{
-    Cache, CachePanel, CacheType, LANES_MAX, PANEL, add_weighted_values, for_tiles, scores,
-    softmax_weights,
+    Cache, CachePanel, CacheType, CopiedValues, LANES_MAX, PANEL, Prefetch, add_weighted_values,
+    for_tiles, scores, softmax_weights,
 };
 use super::{Launch, Request};
 use crate::simd::{Isa, Kernel, Level, Simd, math};
@@ -219,6 +219,13 @@ impl<C: CacheType> HeadGroup<'_, C> {
             for panel in panels {
                 let in_cache = self.panel(&block, &panel, size);
                 let next = &mut self.values.prefetch(&in_cache);
+                if let [seen] = queries.seen {
+                    let own = block.clip(seen);
+                    let own = own.start.max(panel.start)..own.end.min(panel.end);
+                    let row = in_cache.rows.start + own.start - panel.start;
+                    self.add_values_in_cache(s, (&own, row), next, &mut scratch);
+                    continue;
+                }
                 for at in 0..self.unit_kv_heads {
                     self.values.copy(s, (at, &in_cache), next, scratch.values);
                     self.add_weighted_values(s, queries, (at, &block, &panel), &mut scratch);
@@ -314,6 +321,32 @@ impl<C: CacheType> HeadGroup<'_, C> {
         }
     }
 
+    /// Adds the weighted values of some positions of a block for a single token; the first is in this
+    /// cache row. There are too few query rows for a copy of the values as f32.
+    #[inline(always)]
+    fn add_values_in_cache<S: Simd>(
+        &self,
+        s: S,
+        (own, row): (&Range<usize>, usize),
+        next: &mut Prefetch<'_>,
+        scratch: &mut AttentionScratch<'_>,
+    ) {
+        let (head, stride) = (self.head, partial_len(self.head));
+        for at in 0..self.unit_kv_heads {
+            for_tiles!(self.heads, N, r => {
+                let first = at * self.heads + r;
+                let mut tile = [&scratch.scores[..0]; N];
+                for (n, tile) in tile.iter_mut().enumerate() {
+                    *tile = &scratch.scores[(first + n) * KV_BLOCK..][own.clone()];
+                }
+                let prefetched = if r == 0 { Some(&mut *next) } else { None };
+                let mut values = self.values.values(at, row, prefetched);
+                let partials = &mut scratch.part[first * stride..][..N * stride];
+                add_weighted_values(s, tile, (&mut values, head), partials);
+            });
+        }
+    }
+
     /// Adds the weighted values of a panel of head `at`, which are in `memory.values`.
     ///
     /// Positions that all rows of a tile see are added together; those before and after, which only
@@ -336,7 +369,10 @@ impl<C: CacheType> HeadGroup<'_, C> {
             own.start.max(panel.start)..own.end.min(panel.end)
         };
         let weights = |r: usize, seen: &Range<usize>| &scores[r * KV_BLOCK..][seen.clone()];
-        let values = |seen: &Range<usize>| &scratch.values[(seen.start - panel.start) * head..];
+        let values = |seen: &Range<usize>| CopiedValues {
+            values: &scratch.values[(seen.start - panel.start) * head..],
+            head,
+        };
         for_tiles!(rows, N, r => {
             let (first, last) = (r / self.heads, (r + N - 1) / self.heads);
             let Range { mut start, mut end } = own(first);
@@ -353,7 +389,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                             *tile = weights(r + n, &all);
                         }
                         let partials = &mut part[r * stride..][..N * stride];
-                        add_weighted_values(s, tile, (values(&all), head), partials);
+                        add_weighted_values(s, tile, (&mut values(&all), head), partials);
                     }
                 } else if first < last {
                     for r in r..r + N {
@@ -364,7 +400,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                         };
                         if !edge.is_empty() {
                             let partial = &mut part[r * stride..][..stride];
-                            add_weighted_values(s, [weights(r, &edge)], (values(&edge), head), partial);
+                            add_weighted_values(s, [weights(r, &edge)], (&mut values(&edge), head), partial);
                         }
                     }
                 }

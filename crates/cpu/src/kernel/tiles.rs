@@ -3,6 +3,7 @@
 //! Every sum is one chain of fused multiply-adds, over the elements of a head for a score and over
 //! cache rows for a weighted value, so that the result does not depend on the tiling.
 
+use crate::simd::rows::unroll;
 use crate::simd::{Simd, math};
 use half::f16;
 use std::marker::PhantomData;
@@ -23,6 +24,14 @@ pub(super) trait CacheType {
 
     /// Loads a vector of elements, from `i` on, of a row of `dim` elements that `row` starts with.
     fn load<S: Simd>(s: S, row: &[u8], dim: usize, i: usize) -> S::V;
+
+    /// Loads `J` vectors of elements, from `first` on.
+    #[inline(always)]
+    fn vectors<S: Simd, const J: usize>(s: S, row: &[u8], dim: usize, first: usize) -> [S::V; J] {
+        let mut v = [s.splat(0.0); J];
+        unroll!(j < J => { v[j] = Self::load(s, row, dim, first + j * S::LANES); });
+        v
+    }
 
     /// Loads `to.len()` elements, whole vectors, from `first` on.
     #[inline(always)]
@@ -62,6 +71,17 @@ impl CacheType for F16 {
     #[inline(always)]
     fn load<S: Simd>(s: S, row: &[u8], _: usize, i: usize) -> S::V {
         s.load_f16(&row[2 * i..])
+    }
+
+    /// Without the bounds checks of [`CacheType::load`], as in [`CacheType::copy`].
+    #[inline(always)]
+    fn vectors<S: Simd, const J: usize>(s: S, row: &[u8], _: usize, first: usize) -> [S::V; J] {
+        let row = &row[2 * first..][..2 * J * S::LANES];
+        let mut v = [s.splat(0.0); J];
+        for (v, row) in v.iter_mut().zip(row.chunks_exact(2 * S::LANES)) {
+            *v = s.load_f16(row);
+        }
+        v
     }
 
     /// Without the bounds checks of [`CacheType::load`], which take longer than the copy.
@@ -253,6 +273,22 @@ impl<'a, C: CacheType> Cache<'a, C> {
         }
     }
 
+    /// Values of head `at`, starting at a cache row.
+    #[inline(always)]
+    pub(super) fn values<'p, 'b>(
+        &'b self,
+        at: usize,
+        row: usize,
+        next: Option<&'b mut Prefetch<'p>>,
+    ) -> CachedValues<'a, 'p, 'b, C> {
+        CachedValues {
+            cache: self,
+            row,
+            first: self.first + at * self.head,
+            next,
+        }
+    }
+
     /// `to[r, :] = self[rows.start + r, :]` of head `at`.
     #[inline(always)]
     pub(super) fn copy<S: Simd>(
@@ -404,37 +440,87 @@ pub(super) fn softmax_weights<S: Simd>(s: S, x: &mut [f32], scale: f32) -> [f32;
     [max, s.sum(sum)]
 }
 
-/// `y[n, ..head] += sum_r weights[n][r] values[r, :]`, where `values` has rows of `head`.
+/// Values of consecutive positions.
+pub(super) trait Values {
+    /// Loads `J` vectors of elements of row `r`, starting at `i`.
+    fn load<S: Simd, const J: usize>(&mut self, s: S, r: usize, i: usize) -> [S::V; J];
+}
+
+/// Values that were copied as f32, in rows of `head`.
+pub(super) struct CopiedValues<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) head: usize,
+}
+
+impl Values for CopiedValues<'_> {
+    #[inline(always)]
+    fn load<S: Simd, const J: usize>(&mut self, s: S, r: usize, i: usize) -> [S::V; J] {
+        let values = &self.values[r * self.head + i..][..J * S::LANES];
+        let mut v = [s.splat(0.0); J];
+        for (v, values) in v.iter_mut().zip(values.chunks_exact(S::LANES)) {
+            *v = s.load(values);
+        }
+        v
+    }
+}
+
+/// Values in the cache.
+pub(super) struct CachedValues<'a, 'p, 'b, C> {
+    cache: &'b Cache<'a, C>,
+    /// First cache row.
+    row: usize,
+    /// First element of the head in a row.
+    first: usize,
+    /// Rows that are prefetched, if these are read for the first time.
+    next: Option<&'b mut Prefetch<'p>>,
+}
+
+impl<C: CacheType> Values for CachedValues<'_, '_, '_, C> {
+    #[inline(always)]
+    fn load<S: Simd, const J: usize>(&mut self, s: S, r: usize, i: usize) -> [S::V; J] {
+        if let Some(next) = &mut self.next {
+            next.advance(s, J * S::LANES * C::BYTES);
+        }
+        let row = self.cache.row(self.row + r);
+        C::vectors(s, row, self.cache.dim, self.first + i)
+    }
+}
+
+/// `y[n, ..head] += sum_r weights[n][r] values[r, :]`.
 #[inline(always)]
 pub(super) fn add_weighted_values<S: Simd, const N: usize>(
     s: S,
     weights: [&[f32]; N],
-    (values, head): (&[f32], usize),
+    (values, head): (&mut impl Values, usize),
     y: &mut [f32],
 ) {
     let mut i = 0;
     if S::LANES == LANES_MAX {
         while i + 4 * S::LANES <= head {
-            columns::<S, N, 4>(s, weights, (values, head), i, y);
+            columns::<S, N, 4>(s, weights, values, i, y);
             i += 4 * S::LANES;
         }
     }
     while i + 2 * S::LANES <= head {
-        columns::<S, N, 2>(s, weights, (values, head), i, y);
+        columns::<S, N, 2>(s, weights, values, i, y);
         i += 2 * S::LANES;
     }
     while i < head {
-        columns::<S, N, 1>(s, weights, (values, head), i, y);
+        columns::<S, N, 1>(s, weights, values, i, y);
         i += S::LANES;
     }
 }
 
 /// Computes `J` vectors of columns, starting at `i`.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "the weights of several rows are indexed together"
+)]
 #[inline(always)]
 fn columns<S: Simd, const N: usize, const J: usize>(
     s: S,
     weights: [&[f32]; N],
-    (values, head): (&[f32], usize),
+    values: &mut impl Values,
     i: usize,
     y: &mut [f32],
 ) {
@@ -452,11 +538,7 @@ fn columns<S: Simd, const N: usize, const J: usize>(
         *w = &w[..count];
     }
     for r in 0..count {
-        let values = &values[r * head + i..][..J * S::LANES];
-        let mut v = [s.splat(0.0); J];
-        for (v, values) in v.iter_mut().zip(values.chunks_exact(S::LANES)) {
-            *v = s.load(values);
-        }
+        let v: [S::V; J] = values.load(s, r, i);
         for n in 0..N {
             let weight = s.splat(w[n][r]);
             for j in 0..J {

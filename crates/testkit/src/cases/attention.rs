@@ -161,6 +161,8 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("sequences of rings", F32, 9/8 at 190 of 200, 3/1 x 16, window 5, cap 0.0, by 3),
     attention_case!("blocks", F16, 1/1 at 1000 of 1024, 6/2 x 16),
     attention_case!("blocks of several heads", F16, 1/1 at 600 of 640, 8/8 x 64),
+    attention_case!("whole blocks per thread", F16, 1/1 at 1600 of 1664, 8/4 x 96),
+    attention_case!("window of whole blocks", F32, 1/1 at 1900 of 2048, 2/2 x 80, window 1290, cap 0.0),
     attention_case!("exactly a block", F32, 2/2 at 254 of 512, 2/1 x 16),
     attention_case!("tiles over blocks", F16, 150/141 at 200 of 400, 2/1 x 16),
     attention_case!("ring within a tile", F16, 70/66 at 610 of 1024, 2/2 x 16, window 300, cap 0.0),
