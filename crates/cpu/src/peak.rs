@@ -13,8 +13,8 @@ use tabla_core::error::Result;
 /// they are lower on a busy machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// int8 products with i32 accumulators, with the instructions that packed weights use at the
-    /// level.
+    /// int8 products with i32 accumulators, with the instructions that packed weights and many tokens
+    /// use at the level.
     pub int8: f64,
     /// Fused multiply-adds of f32.
     pub float: f64,

@@ -219,7 +219,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
             for panel in panels {
                 let in_cache = self.panel(&block, &panel, size);
                 let next = &mut self.values.prefetch(&in_cache);
-                if let [seen] = queries.seen {
+                if let ([seen], true) = (queries.seen, self.decodes_per_tile()) {
                     let own = block.clip(seen);
                     let own = own.start.max(panel.start)..own.end.min(panel.end);
                     let row = in_cache.rows.start + own.start - panel.start;
@@ -321,8 +321,15 @@ impl<C: CacheType> HeadGroup<'_, C> {
         }
     }
 
+    /// Whether values of a single token are decoded for each tile of its query heads. Otherwise, they
+    /// are copied as f32 for all tiles.
+    #[inline(always)]
+    fn decodes_per_tile(&self) -> bool {
+        C::FAST && self.heads <= 4
+    }
+
     /// Adds the weighted values of some positions of a block for a single token; the first is in this
-    /// cache row. There are too few query rows for a copy of the values as f32.
+    /// cache row.
     #[inline(always)]
     fn add_values_in_cache<S: Simd>(
         &self,
@@ -339,7 +346,7 @@ impl<C: CacheType> HeadGroup<'_, C> {
                 for (n, tile) in tile.iter_mut().enumerate() {
                     *tile = &scratch.scores[(first + n) * KV_BLOCK..][own.clone()];
                 }
-                let prefetched = if r == 0 { Some(&mut *next) } else { None };
+                let prefetched = (r == 0).then_some(&mut *next);
                 let mut values = self.values.values(at, row, prefetched);
                 let partials = &mut scratch.part[first * stride..][..N * stride];
                 add_weighted_values(s, tile, (&mut values, head), partials);
@@ -427,15 +434,15 @@ fn align_down(at: usize) -> usize {
 /// slow.
 const READ_BYTES: usize = 512;
 
-/// Number of key heads, of `bytes` bytes each, per unit. With several tokens it is one: memory
-/// bandwidth matters less, and there are more units.
+/// Number of key heads, of `bytes` bytes each, per unit that is not a whole block. With several tokens
+/// it is one: memory bandwidth matters less, and there are more units.
 pub(super) fn unit_kv_heads(tokens: u32, kv_heads: usize, bytes: usize) -> usize {
     let wanted = if tokens == 1 { READ_BYTES / bytes } else { 1 };
     let fits = |n: &usize| kv_heads.is_multiple_of(*n);
     (1..=wanted.min(kv_heads)).rev().find(fits).unwrap_or(1)
 }
 
-/// Launch of a kernel over tiles of tokens and sets of `sharing` key heads.
+/// Launch of a kernel over tiles of tokens and sets of `unit_kv_heads` key heads.
 pub(super) fn launch<K: Kernel>(
     request: &Request<'_>,
     [tokens, heads, kv_heads, head_dim]: [u32; 4],

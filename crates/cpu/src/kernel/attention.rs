@@ -138,7 +138,7 @@ impl<C: CacheType> Kernel for Attention<C> {
                     None => break,
                 },
             };
-            // There are units for the longest context.
+            // There are units for the blocks of the longest context, and sets may be fewer.
             if first >= live {
                 break;
             }

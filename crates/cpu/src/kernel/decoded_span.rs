@@ -12,6 +12,7 @@ const BLOCKS: usize = COLUMNS / QK;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct DecodedSpan {
+    /// Words in the order of [`Rows::tile_words`].
     pub(super) codes: [StoredCodes; BLOCKS],
     pub(super) scales: [StoredScales; BLOCKS],
     pub(super) mins: [StoredScales; BLOCKS],

@@ -15,6 +15,8 @@ use tabla_quant::q8_0;
 pub(super) trait CacheType {
     /// Bytes of an element; scales follow all elements of a row.
     const BYTES: usize;
+    /// Whether decoding a vector takes about as long as loading a copy.
+    const FAST: bool = true;
 
     /// Bytes of a row of `dim` elements.
     #[inline(always)]
@@ -118,6 +120,7 @@ impl Q8_0 {
 
 impl CacheType for Q8_0 {
     const BYTES: usize = 1;
+    const FAST: bool = false;
 
     #[inline(always)]
     fn row_bytes(dim: usize) -> usize {

@@ -130,8 +130,8 @@ impl<const VNNI: bool> Avx2<VNNI> {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
-    /// Adds products of unsigned `w` and signed `x` to 8 sums. Sums of two neighbouring products must
-    /// fit 16 bits.
+    /// Adds products of unsigned `w` and signed `x` to 8 sums. Without AVX-VNNI, sums of two neighbouring
+    /// products must fit 16 bits.
     #[inline(always)]
     fn dot_u8(self, sums: __m256i, w: __m256i, x: __m256i) -> __m256i {
         if VNNI {

@@ -27,7 +27,7 @@ pub enum Level {
     Neon,
     /// NEON and dot products of bytes: most Arm processors since 2018.
     Dotprod,
-    /// NEON and matrix products of bytes: Arm servers since 2020, Apple since the M2.
+    /// NEON, dot products and matrix products of bytes: Graviton 3, Apple since the M2.
     I8mm,
     /// AVX2, FMA and F16C: x86-64 since 2013.
     Avx2,

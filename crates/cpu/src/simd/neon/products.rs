@@ -117,7 +117,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
         })
     }
 
-    /// [`Rows::dot`] without `sdot`: products are added up in 16 bits as long as they fit.
+    /// [`dot`](crate::simd::rows::Rows::dot) without `sdot`: products are added up in 16 bits as long as they fit.
     #[inline(always)]
     pub(super) fn dot_widening<const N: usize>(
         self,
@@ -189,9 +189,9 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
                 [vzip1q_u64(a, b), vzip2q_u64(a, b)].map(|x| vreinterpretq_u8_u64(x))
             });
             for (pair, x) in x.into_iter().enumerate() {
-                let (first, second) = (w[4 * i + 2 * pair], w[4 * i + 2 * pair + 1]);
-                let even = [first[0], first[2], second[0], second[2]];
-                let odd = [first[1], first[3], second[1], second[3]];
+                let [a, b] = [0, 1].map(|word| w[4 * i + 2 * pair + word]);
+                let even = [a[0], a[2], b[0], b[2]];
+                let odd = [a[1], a[3], b[1], b[3]];
                 low = four!(self, |low, even| smmla(low, even, x));
                 high = four!(self, |high, odd| smmla(high, odd, x));
             }
