@@ -3,6 +3,7 @@
 use super::device::{Device, Failure, ready};
 use super::options::DeviceOptions;
 use super::{recorded, self_test, upload, variants};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tabla_core::device::{
@@ -18,6 +19,18 @@ const OPTIONAL: [(&str, wgpu::Features); 3] = [
     ("subgroups", wgpu::Features::SUBGROUP),
     ("cooperative_matrix", variants::MATRIX),
     ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
+];
+
+/// Files of kernel drivers for GPUs on Linux: DRM, NVIDIA, NVIDIA Tegra, WSL, Arm, Qualcomm,
+/// Imagination.
+const GPU_FILES: [&str; 7] = [
+    "dev/dri",
+    "dev/nvidiactl",
+    "dev/nvhost-ctrl",
+    "dev/dxg",
+    "dev/mali0",
+    "dev/kgsl-3d0",
+    "dev/pvrsrvkm",
 ];
 
 /// Maximum number of storage buffers of a kernel.
@@ -47,12 +60,21 @@ pub fn adapters() -> Vec<AdapterFacts> {
 /// adapter or lacks required features, or if recorded replay is requested but not supported;
 /// `Device` for errors of the driver.
 pub fn open(options: &DeviceOptions) -> Result<Option<Device>> {
+    if options.adapter.is_none() && !options.allow_software && !has_gpu(Path::new("/")) {
+        return Ok(None);
+    }
     let adapters = enumerate();
     let adapter = match &options.adapter {
         Some(name) => Some(named(&adapters, name, options)?),
         None => best(&adapters, options),
     };
     adapter.map(|a| open_tested(a, options)).transpose()
+}
+
+/// Whether a GPU may be present. Loading the Vulkan drivers takes longer than loading a small model,
+/// and Mesa's software driver is often installed where there is no GPU.
+fn has_gpu(root: &Path) -> bool {
+    cfg!(not(target_os = "linux")) || GPU_FILES.iter().any(|file| root.join(file).exists())
 }
 
 /// Opens a device and self-tests its experimental kernel variants. If a variant fails, disables it
@@ -318,5 +340,21 @@ fn profile(
         chunk_tokens: CHUNK_TOKENS,
         burst_tokens: BURST_TOKENS,
         asynchronous: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn gpus_are_recognized_by_their_device_files() {
+        let root = std::env::temp_dir().join(format!("tabla-gpu-files-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("dev")).expect("a temporary folder");
+        assert!(!has_gpu(&root));
+        std::fs::create_dir(root.join("dev/dri")).expect("a temporary folder");
+        assert!(has_gpu(&root));
+        std::fs::remove_dir_all(root).expect("the folder exists");
     }
 }
