@@ -1,8 +1,9 @@
 //! Loading invalid files fails with a message that names stage and cause, and never panics.
 
-use crate::common::golden;
+use crate::common::{golden, testdata};
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
+use tabla::format::{self, TensorType};
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::{Error, ErrorKind, Model, Source};
 
@@ -170,7 +171,7 @@ fn names_a_missing_tensor_and_a_missing_key() {
 fn names_an_unexpected_tensor() {
     let source = Source::Path(golden("quant_q4_0.gguf"));
     let file = tabla::tools::open_directory(&source).expect("a valid file");
-    let mut writer = tabla::format::write::Writer::new();
+    let mut writer = format::write::Writer::new();
     for (key, value) in file.metadata.iter() {
         writer.copy(key, value);
     }
@@ -201,4 +202,41 @@ fn rejects_a_context_that_does_not_fit_into_memory() {
     assert!(error.to_string().contains("MB"), "{error}");
     let error = with(u32::MAX);
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+}
+
+/// Numbers, tokens and tensors of a file that whisper.cpp quantized, and of one without weights,
+/// whose vocabulary has an empty token.
+#[test]
+fn whisper_files_are_read() {
+    let Some(folder) = testdata("whisper") else {
+        return;
+    };
+    let open = |name: &str| format::open(&folder.join(name)).expect(name);
+    let file = open("jfk-memo3.en-q5_1.bin");
+    let number = |key: &str| file.metadata.u32(key).expect(key).expect(key);
+    assert_eq!(number("whisper.encoder.block_count"), 2);
+    assert_eq!(number("whisper.decoder.block_count"), 3);
+    assert_eq!(file.tensors.len(), 11 + 15 * 2 + 24 * 3);
+    let embedding = file.tensor("decoder.token_embedding.weight");
+    let embedding = embedding.expect("the token embedding");
+    assert_eq!(embedding.dims, [64, 51864]);
+    assert_eq!(embedding.dtype, TensorType::Known(DType::Q5_1));
+    let norm = file.tensor("decoder.ln.weight").expect("the last norm");
+    assert_eq!(file.bytes(norm).len(), 64 * 4);
+
+    let tokens = |file: &format::Directory| {
+        let tokens = file.metadata.get("tokenizer.ggml.tokens");
+        let tokens = tokens.and_then(|value| value.array()).expect("tokens");
+        let token = |id| tokens.get(id).and_then(|value| value.text());
+        (
+            tokens.len(),
+            [262, 50256].map(|id| token(id).map(str::to_string)),
+        )
+    };
+    assert_eq!(tokens(&file), (50256, [Some(" the".to_string()), None]));
+
+    let file = open("for-tests-ggml-tiny.bin");
+    let (count, [_, last]) = tokens(&file);
+    assert_eq!((count, last.as_deref()), (50257, Some("")));
+    assert!(file.tensors.is_empty());
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::map::{io, regular_file};
 use super::part::Kind;
-use super::{gguf, index, safetensors};
+use super::{ggml, gguf, index, safetensors};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
 /// Number of bytes read for detection.
@@ -36,16 +36,14 @@ pub fn detect(path: &Path) -> Result<Kind> {
 const PYTORCH: &str = "a PyTorch checkpoint (pickle), which can execute code; convert it to GGUF";
 const COMPRESSED: &str = "a compressed file; decompress it first";
 const RETIRED: &str = "a llama.cpp format older than GGUF; convert the model to GGUF";
-const WHISPER: &str = "a ggml Whisper file, which is not supported";
 
 /// Magic bytes of unsupported file types, with the error for each.
-const OTHERS: [(&[u8], ErrorKind, &str); 15] = [
+const OTHERS: [(&[u8], ErrorKind, &str); 14] = [
     (
         b"version https://git-lfs",
         ErrorKind::Format,
         "a Git LFS pointer; run `git lfs pull`",
     ),
-    (b"lmgg", ErrorKind::Unsupported, WHISPER),
     (b"tjgg", ErrorKind::Unsupported, RETIRED),
     (b"fmgg", ErrorKind::Unsupported, RETIRED),
     (
@@ -89,6 +87,9 @@ pub(super) fn sniff(head: &[u8]) -> Result<Kind> {
     if head.starts_with(b"GGUF") || head.starts_with(b"FUGG") {
         gguf::version(head)?;
         return Ok(Kind::Gguf);
+    }
+    if head.starts_with(ggml::MAGIC) {
+        return Ok(Kind::Ggml);
     }
     if b"GGUF".starts_with(head) {
         bail!(
@@ -154,7 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn detects_gguf_by_content() {
+    fn detects_formats_by_content() {
+        assert_eq!(sniff(b"lmgg\x99\xca\0\0").unwrap(), Kind::Ggml);
         assert_eq!(sniff(b"GGUF\x03\0\0\0").unwrap(), Kind::Gguf);
         assert_eq!(sniff(b"GGUF\x02\0\0\0rest").unwrap(), Kind::Gguf);
     }
@@ -207,7 +209,6 @@ mod tests {
             sniff(b"\x40\0\0\0\0\0\0\0{\"a\":").unwrap(),
             Kind::Safetensors
         );
-        check(b"lmgg\x99\xca\0\0", ErrorKind::Unsupported, "Whisper");
         check(b"tjgg\x03\0\0\0", ErrorKind::Unsupported, "older than GGUF");
         check(b"PK\x03\x04....", ErrorKind::Unsupported, "zip");
         check(b"\x80\x02}q\0", ErrorKind::Unsupported, "PyTorch");

@@ -316,7 +316,8 @@ impl Reader<'_> {
     }
 }
 
-fn tensor_type(id: u32, name: &str, at: usize) -> Result<TensorType> {
+/// Returns the tensor type with this number, read at byte `at`.
+pub(super) fn tensor_type(id: u32, name: &str, at: usize) -> Result<TensorType> {
     match (TensorType::from_gguf(id), id) {
         (Some(dtype), _) => Ok(dtype),
         (None, 4 | 5 | 31..=33 | 37 | 38) => bail!(

@@ -8,7 +8,7 @@ use super::directory::{Directory, assemble};
 use super::map::{self, Bytes};
 use super::part::{Kind, Part, Shard};
 use super::set::{self, Set};
-use super::{detect, gguf, index, safetensors};
+use super::{detect, ggml, gguf, index, safetensors};
 use tabla_core::error::{Context, Result, bail};
 
 /// Opens a model: maps the file, or all files of its set, and reads the headers.
@@ -30,6 +30,7 @@ pub fn open(path: &Path) -> Result<Directory> {
     let part = open_part(path, 0)?;
     match part.kind {
         Kind::Gguf => open_set(path, part),
+        Kind::Ggml => assemble(vec![part]),
         Kind::Safetensors => match index::find_set(path)? {
             Some(files) => open_files(&files),
             None => assemble(vec![part]),
@@ -115,6 +116,7 @@ fn read_part(path: PathBuf, bytes: Bytes, shard: usize) -> Result<Part> {
     let bytes = Arc::new(bytes);
     let header = match kind {
         Kind::Gguf => gguf::parse(&bytes, shard)?,
+        Kind::Ggml => ggml::parse(&bytes, shard)?,
         Kind::Safetensors => safetensors::parse(bytes.as_slice(), shard)?,
     };
     Ok(Part {

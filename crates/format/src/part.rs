@@ -13,6 +13,8 @@ use super::tensor::TensorInfo;
 pub enum Kind {
     /// GGUF: one file or a set of parts.
     Gguf,
+    /// ggml file of whisper.cpp.
+    Ggml,
     /// Safetensors: one or more files, with `config.json` in the same folder.
     Safetensors,
 }

@@ -85,22 +85,26 @@ impl<'a> Reader<'a> {
     /// Reads a name: UTF-8, not empty, without control characters.
     pub(super) fn name(&mut self, what: &str, max: u64) -> Result<String> {
         let at = self.at;
-        let bytes = self.string(what, max)?;
-        let Ok(name) = str::from_utf8(bytes) else {
-            let shown = String::from_utf8_lossy(bytes);
-            bail!(Format, "header byte {at}: {what} {shown:?} is not UTF-8");
-        };
-        if name.is_empty() {
-            bail!(Format, "header byte {at}: {what} is empty");
-        }
-        if name.chars().any(char::is_control) {
-            bail!(
-                Format,
-                "header byte {at}: {what} {name:?} contains a control character"
-            );
-        }
-        Ok(name.to_owned())
+        name_of(self.string(what, max)?, at, what)
     }
+}
+
+/// Returns the bytes of a name at byte `at` as text: UTF-8, not empty, without control characters.
+pub(super) fn name_of(bytes: &[u8], at: usize, what: &str) -> Result<String> {
+    let Ok(name) = str::from_utf8(bytes) else {
+        let shown = String::from_utf8_lossy(bytes);
+        bail!(Format, "header byte {at}: {what} {shown:?} is not UTF-8");
+    };
+    if name.is_empty() {
+        bail!(Format, "header byte {at}: {what} is empty");
+    }
+    if name.chars().any(char::is_control) {
+        bail!(
+            Format,
+            "header byte {at}: {what} {name:?} contains a control character"
+        );
+    }
+    Ok(name.to_owned())
 }
 
 /// Allocates a list for `count` items; `count` must already be checked against the file size.
