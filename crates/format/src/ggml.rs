@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::gguf::{self, tensor_type};
+use super::gguf::{self, data_bytes, tensor_type};
 use super::map::Bytes;
 use super::part::Header;
 use super::reader::{Reader, name_of, reserve, to_u64};
@@ -200,16 +200,7 @@ fn tensor(r: &mut Reader<'_>, shard: usize) -> Result<TensorInfo> {
     let name_at = r.at;
     let name = name_of(r.take(name_len, WHAT)?, name_at, WHAT)?;
     let dtype = tensor_type(type_id, &name, type_at)?;
-    let mut rest = dims.iter().copied();
-    let cols = rest.next().unwrap_or(1);
-    let rows = rest.try_fold(1u64, u64::checked_mul);
-    let Some(bytes) = rows.and_then(|rows| dtype.bytes(rows, cols)) else {
-        bail!(
-            Format,
-            "byte {at}: tensor {name}: invalid shape {dims:?}: a row is not a whole number of \
-             {dtype} blocks, or the size overflows 64 bits"
-        );
-    };
+    let bytes = data_bytes(&name, dtype, &dims, at)?;
     let offset = to_u64(r.at);
     r.take(usize::try_from(bytes).unwrap_or(usize::MAX), &name)?;
     Ok(TensorInfo {

@@ -289,16 +289,7 @@ impl Reader<'_> {
         let offset_at = self.at;
         let offset = self.u64(&name)?;
 
-        let mut rest = dims.iter().copied();
-        let cols = rest.next().unwrap_or(1);
-        let rows = rest.try_fold(1u64, u64::checked_mul);
-        let Some(bytes) = rows.and_then(|rows| dtype.bytes(rows, cols)) else {
-            bail!(
-                Format,
-                "header byte {at}: tensor {name}: invalid shape {dims:?}: a row is not a whole \
-                 number of {dtype} blocks, or the size overflows 64 bits"
-            );
-        };
+        let bytes = data_bytes(&name, dtype, &dims, at)?;
         if !offset.is_multiple_of(alignment.into()) {
             bail!(
                 Format,
@@ -313,6 +304,21 @@ impl Reader<'_> {
             offset,
             bytes,
         })
+    }
+}
+
+/// Returns the size of a tensor's data; its shape was read at byte `at`.
+pub(super) fn data_bytes(name: &str, dtype: TensorType, dims: &[u64], at: usize) -> Result<u64> {
+    let mut rest = dims.iter().copied();
+    let cols = rest.next().unwrap_or(1);
+    let rows = rest.try_fold(1u64, u64::checked_mul);
+    match rows.and_then(|rows| dtype.bytes(rows, cols)) {
+        Some(bytes) => Ok(bytes),
+        None => bail!(
+            Format,
+            "header byte {at}: tensor {name}: invalid shape {dims:?}: a row is not a whole \
+             number of {dtype} blocks, or the size overflows 64 bits"
+        ),
     }
 }
 
