@@ -1,4 +1,4 @@
-//! Audio for speech models: samples in, the spectrograms that models read out.
+//! Audio for speech models: spectrograms of samples.
 
 mod mel;
 

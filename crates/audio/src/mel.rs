@@ -37,7 +37,12 @@ struct Filter {
 impl MelFilters {
     /// Returns filters that are equally spaced on the mel scale of Slaney's auditory toolbox, from 0
     /// to 8000 Hz, each of the same area, as `librosa.filters.mel` computes them.
+    ///
+    /// # Panics
+    ///
+    /// If `mels` is 0.
     pub fn slaney(mels: usize) -> Self {
+        assert!(mels > 0, "at least one filter");
         let step = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0) / (mels + 1) as f64;
         let edges: Vec<f64> = (0..mels + 2)
             .map(|i| mel_to_hertz(i as f64 * step))
@@ -179,16 +184,27 @@ impl LogMel {
     /// at least -10.
     ///
     /// The recording is `samples`, followed by silence up to `len` samples, reflected at both ends. It
-    /// has `len / HOP` frames. It must not be empty.
+    /// has `len / HOP` frames. A frame that contains a sample that is not finite has no defined values.
     ///
     /// # Panics
     ///
-    /// If `samples` is empty or longer than `len`, or if `out` is not `frames.len() * mels` numbers.
-    pub fn energies(&mut self, samples: &[f32], len: usize, frames: Range<usize>, out: &mut [f32]) {
+    /// If `samples` is empty or longer than `len`, if there are fewer frames, or if `out` is not
+    /// `frames.len() * mels` numbers.
+    pub fn log_powers(
+        &mut self,
+        samples: &[f32],
+        len: usize,
+        frames: Range<usize>,
+        out: &mut [f32],
+    ) {
         assert!(!samples.is_empty(), "an empty recording has no frames");
         assert!(
             samples.len() <= len,
             "samples after the end of the recording"
+        );
+        assert!(
+            frames.end <= len / HOP,
+            "frames after the end of the recording"
         );
         let mels = self.mels();
         assert_eq!(out.len(), frames.len() * mels, "a row per frame");
@@ -230,10 +246,10 @@ impl LogMel {
     }
 }
 
-/// Makes energies the input of a model: at least `max - 8`, where `max` is the largest energy of the
+/// Makes logarithms the input of a model: at least `max - 8`, where `max` is the largest of the
 /// recording, plus 4 and divided by 4.
-pub fn normalize(energies: &mut [f32], max: f32) {
-    for x in energies {
+pub fn normalize(log_powers: &mut [f32], max: f32) {
+    for x in log_powers {
         *x = (x.max(max - 8.0) + 4.0) / 4.0;
     }
 }

@@ -15,7 +15,7 @@ use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 pub struct Directory {
     /// The format of the files.
     pub kind: Kind,
-    /// Format version of the first file; `None` for safetensors.
+    /// Format version of the first file; `None` for safetensors and ggml.
     pub version: Option<u32>,
     /// Metadata of the first file; the metadata of other parts is ignored.
     /// Empty for safetensors, whose metadata is in `config.json`.

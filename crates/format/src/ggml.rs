@@ -18,7 +18,7 @@ use tabla_core::error::{Context, Result, bail};
 /// First bytes of a file: the number `0x67676d6c`.
 pub(super) const MAGIC: &[u8; 4] = b"lmgg";
 
-/// Numbers of the header in file order: name in messages, key, and largest value.
+/// Numbers of the header in file order: name in messages, key, and maximum.
 const NUMBERS: [(&str, &str, u32); 11] = [
     ("n_vocab", "whisper.vocab_size", 1 << 20),
     ("n_audio_ctx", "whisper.encoder.context_length", 1 << 16),
@@ -38,8 +38,16 @@ const NUMBERS: [(&str, &str, u32); 11] = [
     ),
     ("n_text_layer", "whisper.decoder.block_count", 1 << 10),
     ("n_mels", "whisper.encoder.mels_count", 1 << 10),
-    ("ftype", "general.file_type", 1 << 16),
+    ("ftype", "whisper.ftype", 1 << 16),
 ];
+/// Positions in [`NUMBERS`].
+const VOCAB: usize = 0;
+const AUDIO_STATE: usize = 2;
+const AUDIO_LAYER: usize = 4;
+const TEXT_STATE: usize = 6;
+const TEXT_LAYER: usize = 8;
+const MELS: usize = 9;
+const FTYPE: usize = 10;
 
 /// Key of the mel filters: `n_mels` rows of [`FFT_BINS`] numbers.
 const FILTERS: &str = "whisper.encoder.mel_filters";
@@ -53,6 +61,8 @@ const BLOCK_VERSION: u32 = 2;
 
 /// Maximum length of a token in bytes.
 const TOKEN_BYTES_MAX: u32 = 4096;
+/// Maximum size of the vocabulary in bytes; a published one has half a million.
+const VOCABULARY_BYTES_MAX: usize = 16 << 20;
 /// Maximum length of a tensor name in bytes.
 const NAME_BYTES_MAX: u32 = 256;
 /// Maximum number of tensor dimensions, as in ggml.
@@ -71,37 +81,25 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
             "a Silero model for voice activity detection, not a speech model"
         );
     }
+    let at = r.at;
+    let mut numbers = [0; NUMBERS.len()];
+    for (n, (name, ..)) in numbers.iter_mut().zip(NUMBERS) {
+        *n = r.u32(name)?;
+    }
+    check_numbers(&numbers, at)?;
     let mut keys = Writer::new();
     keys.set("general.architecture", "whisper");
-    let mut mels = 0;
-    for (name, key, max) in NUMBERS {
-        let at = r.at;
-        let mut n = r.u32(name)?;
-        let least = u32::from(name != "ftype");
-        if !(least..=max).contains(&n) {
-            bail!(
-                Format,
-                "header byte {at}: {name} is {}, expected {least} to {max}",
-                n.cast_signed()
-            );
-        }
-        match name {
-            "n_mels" => mels = n,
-            "ftype" => n = file_type(n)?,
-            _ => {}
-        }
-        keys.set(key, n);
+    for (n, (_, key, _)) in numbers.iter().zip(NUMBERS) {
+        keys.set(key, *n);
     }
+    let [vocab, mels] = [numbers[VOCAB], numbers[MELS]];
     keys.list(FILTERS, &filters(&mut r, mels)?);
-    keys.list("tokenizer.ggml.tokens", &tokens(&mut r)?);
+    keys.list("tokenizer.ggml.tokens", &tokens(&mut r, vocab)?);
     let keys = Bytes::Memory(Cow::Owned(keys.finish()?));
     let metadata = gguf::parse(&Arc::new(keys), shard)
         .context("metadata")?
         .metadata;
-    let mut tensors = Vec::new();
-    while !r.rest().is_empty() {
-        tensors.push(tensor(&mut r, shard)?);
-    }
+    let tensors = tensors(&mut r, shard, tensor_count(&numbers))?;
     Ok(Header {
         version: None,
         metadata,
@@ -109,19 +107,45 @@ pub(super) fn parse(source: &Arc<Bytes>, shard: usize) -> Result<Header> {
     })
 }
 
-/// Returns the file type of an `ftype`; fails if its quantized blocks are too old.
-fn file_type(ftype: u32) -> Result<u32> {
-    let (version, kind) = (
-        ftype.div_euclid(FTYPE_VERSION),
-        ftype.rem_euclid(FTYPE_VERSION),
-    );
-    if kind > 1 && version != BLOCK_VERSION {
+/// Checks the numbers of the header, which starts at byte `at`.
+fn check_numbers(numbers: &[u32; NUMBERS.len()], at: usize) -> Result<()> {
+    let [audio, text] = [numbers[AUDIO_STATE], numbers[TEXT_STATE]];
+    if audio != text {
         bail!(
             Unsupported,
-            "quantized blocks of version {version}, expected {BLOCK_VERSION}; convert the model again"
+            "a ggml file, but not of Whisper: n_audio_state is {audio}, n_text_state {text}"
         );
     }
-    Ok(kind)
+    for (i, (n, (name, _, max))) in numbers.iter().zip(NUMBERS).enumerate() {
+        let least = u32::from(i != FTYPE);
+        if !(least..=max).contains(n) {
+            bail!(
+                Format,
+                "header byte {}: {name} is {}, expected {least} to {max}",
+                at.saturating_add(i.saturating_mul(4)),
+                n.cast_signed()
+            );
+        }
+    }
+    let ftype = numbers[FTYPE];
+    let version = ftype.div_euclid(FTYPE_VERSION);
+    // 0 and 1 are f32 and f16.
+    if ftype.rem_euclid(FTYPE_VERSION) > 1 && version != BLOCK_VERSION {
+        bail!(
+            Unsupported,
+            "quantized blocks of version {version}, expected {BLOCK_VERSION}"
+        );
+    }
+    Ok(())
+}
+
+/// Number of tensors of a whole model.
+fn tensor_count(numbers: &[u32; NUMBERS.len()]) -> usize {
+    let [encoder, decoder] = [numbers[AUDIO_LAYER], numbers[TEXT_LAYER]];
+    let layers = encoder
+        .saturating_mul(15)
+        .saturating_add(decoder.saturating_mul(24));
+    usize::try_from(layers.saturating_add(11)).unwrap_or(usize::MAX)
 }
 
 fn filters(r: &mut Reader<'_>, mels: u32) -> Result<Vec<f32>> {
@@ -148,10 +172,9 @@ fn filters(r: &mut Reader<'_>, mels: u32) -> Result<Vec<f32>> {
 }
 
 /// Reads the vocabulary: bytes of each token, which need not be UTF-8.
-fn tokens<'a>(r: &mut Reader<'a>) -> Result<Vec<&'a [u8]>> {
+fn tokens<'a>(r: &mut Reader<'a>, max: u32) -> Result<Vec<&'a [u8]>> {
     let at = r.at;
     let count = r.u32("the number of tokens")?;
-    let (_, _, max) = NUMBERS[0];
     let count = match usize::try_from(count) {
         // Every token has a length.
         Ok(n) if count <= max && n.saturating_mul(4) <= r.rest().len() => n,
@@ -164,6 +187,12 @@ fn tokens<'a>(r: &mut Reader<'a>) -> Result<Vec<&'a [u8]>> {
     for _ in 0..count {
         let len = length(r, "a token", TOKEN_BYTES_MAX)?;
         tokens.push(r.take(len, "a token")?);
+    }
+    if r.at.saturating_sub(at) > VOCABULARY_BYTES_MAX {
+        bail!(
+            Format,
+            "header byte {at}: the vocabulary is over the limit of {VOCABULARY_BYTES_MAX} bytes"
+        );
     }
     Ok(tokens)
 }
@@ -181,6 +210,29 @@ fn length(r: &mut Reader<'_>, what: &str, max: u32) -> Result<usize> {
     }
 }
 
+/// Reads the tensors up to the end of the file: `count`, or none in a file of a vocabulary.
+fn tensors(r: &mut Reader<'_>, shard: usize, count: usize) -> Result<Vec<TensorInfo>> {
+    let mut tensors = Vec::new();
+    while !r.rest().is_empty() {
+        if tensors.len() == count {
+            bail!(
+                Format,
+                "header byte {}: more data after the {count} tensors of the model",
+                r.at
+            );
+        }
+        tensors.push(tensor(r, shard)?);
+    }
+    match tensors.len() {
+        found if found == 0 || found == count => Ok(tensors),
+        found => bail!(
+            Format,
+            "truncated: the file ends after {found} of {count} tensors; the download was probably \
+             interrupted"
+        ),
+    }
+}
+
 fn tensor(r: &mut Reader<'_>, shard: usize) -> Result<TensorInfo> {
     const WHAT: &str = "a tensor name";
     let at = r.at;
@@ -188,7 +240,7 @@ fn tensor(r: &mut Reader<'_>, shard: usize) -> Result<TensorInfo> {
     if !(1..=DIMS_MAX).contains(&dim_count) {
         bail!(
             Format,
-            "byte {at}: a tensor with {dim_count} dimensions, expected 1 to {DIMS_MAX}"
+            "header byte {at}: a tensor with {dim_count} dimensions, expected 1 to {DIMS_MAX}"
         );
     }
     let name_len = length(r, WHAT, NAME_BYTES_MAX)?;
@@ -220,7 +272,12 @@ mod tests {
     use tabla_core::dtype::DType;
     use tabla_core::error::ErrorKind;
 
-    /// A file with two tokens and two tensors; the second one starts at an odd byte.
+    /// Tensors of a model with a layer on each side.
+    const COUNT: usize = 11 + 15 + 24;
+    /// Bytes of the last tensor's header and data.
+    const LAST: usize = 20 + 29 + 4 * 34;
+
+    /// A file with two tokens and [`COUNT`] tensors; the last one starts at an odd byte.
     #[expect(clippy::cast_possible_truncation, reason = "small constants")]
     fn small() -> Vec<u8> {
         let mut file = MAGIC.to_vec();
@@ -233,10 +290,15 @@ mod tests {
             file.extend((token.len() as u32).to_le_bytes());
             file.extend(token);
         }
-        for (name, dtype, dims, bytes) in [
-            ("encoder.conv1.bias", 0u32, vec![1u32, 3], 12),
-            ("decoder.blocks.0.mlp.0.weight", 8, vec![64, 2], 2 * 2 * 34),
-        ] {
+        let biases = (2..COUNT).map(|i| (format!("bias.{i}"), 0u32, vec![1u32, 3], 12));
+        let odd = ("encoder.conv1.bias".to_string(), 0, vec![1, 3], 12);
+        let matrix = (
+            "decoder.blocks.0.mlp.0.weight".to_string(),
+            8,
+            vec![64, 2],
+            4 * 34,
+        );
+        for (name, dtype, dims, bytes) in biases.chain([odd, matrix]) {
             file.extend((dims.len() as u32).to_le_bytes());
             file.extend((name.len() as u32).to_le_bytes());
             file.extend(dtype.to_le_bytes());
@@ -269,34 +331,59 @@ mod tests {
             meta.u32("whisper.decoder.context_length").unwrap(),
             Some(448)
         );
-        assert_eq!(meta.u32("general.file_type").unwrap(), Some(8));
+        assert_eq!(meta.u32("whisper.ftype").unwrap(), Some(2008));
         let filters = meta.get(FILTERS).and_then(|v| v.array()).unwrap();
         assert_eq!(filters.len(), 402);
         assert_eq!(filters.get(401).and_then(|v| v.float()), Some(401.0));
         let tokens = meta.get("tokenizer.ggml.tokens").and_then(|v| v.array());
         let tokens: Vec<_> = tokens.unwrap().iter().map(|v| v.to_string()).collect();
         assert_eq!(tokens, ["\" the\"", "\"\u{fffd}\u{fffd}\""]);
+        assert_eq!(tensors.len(), COUNT);
         assert_eq!(tensors[0].dims, [1, 3]);
         assert_eq!(file.bytes(&tensors[0])[..3], [0, 1, 2]);
-        assert_eq!(tensors[1].dtype, TensorType::Known(DType::Q8_0));
-        assert_eq!(file.bytes(&tensors[1]).last(), Some(&135));
+        assert_eq!(tensors[COUNT - 1].dtype, TensorType::Known(DType::Q8_0));
+        assert_eq!(file.bytes(&tensors[COUNT - 1]).last(), Some(&135));
     }
 
     #[test]
     fn truncated_files_are_errors() {
         let file = small();
-        let first_tensor = file.len() - 136 - 29 - 20 - 12 - 18 - 20;
+        let vocabulary = 4 + 44 + 8 + 4 * 402 + 4 + 8 + 4 + 2;
         for len in MAGIC.len()..file.len() {
             let found = open_bytes("test", file[..len].to_vec());
-            // Only between tensors, a shorter file is a whole one.
-            let whole = len == first_tensor || len == first_tensor + 20 + 18 + 12;
-            assert_eq!(found.is_ok(), whole, "{len} bytes: {found:?}");
+            // A file without any tensor is one of a vocabulary.
+            assert_eq!(found.is_ok(), len == vocabulary, "{len} bytes: {found:?}");
             if let Err(e) = found {
-                assert!(
-                    e.message().contains("truncated") || e.message().contains("fit"),
-                    "{e}"
-                );
+                let parts = ["truncated", "fit into the file"];
+                assert!(parts.iter().any(|part| e.message().contains(part)), "{e}");
             }
+        }
+        let mut long = file;
+        long.extend([0; 20]);
+        let (_, message) = parse_error(long);
+        assert!(
+            message.contains("more data after the 50 tensors"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn tensors_are_checked() {
+        let header = small().len() - LAST;
+        for (at, n, part) in [
+            (0, 5, "a tensor with 5 dimensions"),
+            (4, 300, "a tensor name of 300 bytes"),
+            (4, 0, "a tensor name is empty"),
+            (8, 99, "has unknown type 99"),
+            (8, 4, "which ggml has removed"),
+            (12, 63, "a row is not a whole number of q8_0 blocks"),
+            (16, u32::MAX, "needs 292057776060 bytes"),
+            (20, 0x6565_64ff, "is not UTF-8"),
+        ] {
+            let mut file = small();
+            file[header + at..][..4].copy_from_slice(&u32::to_le_bytes(n));
+            let (_, message) = parse_error(file);
+            assert!(message.contains(part), "{part:?} is not in {message:?}");
         }
     }
 
@@ -306,10 +393,11 @@ mod tests {
             (0, 0, "n_vocab is 0"),
             (4, 1 << 20, "n_audio_layer is 1048576"),
             (7, u32::MAX, "n_text_head is -1"),
+            (10, 1 << 20, "ftype is 1048576, expected 0 to 65536"),
             (9, 3, "mel filters of 2 x 201, expected 3 x 201"),
             (12, 400, "mel filters of 2 x 400"),
             (13, 0x7fc0_0000, "a mel filter is not finite"),
-            (13 + 402, u32::MAX, "4294967295 tokens"),
+            (13 + 402, 51865, "51865 tokens, expected at most 51864"),
             (14 + 402, 5000, "a token of 5000 bytes"),
         ] {
             let (kind, message) = parse_error(with_number(index, n));
@@ -327,6 +415,10 @@ mod tests {
             "{message}"
         );
         assert!(open_bytes("test", with_number(10, 1)).is_ok());
+        // Sizes of Parakeet, which has n_mels and ftype at these positions.
+        let (kind, message) = parse_error(with_number(TEXT_STATE, 1));
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert!(message.contains("not of Whisper"), "{message}");
         let mut silero = MAGIC.to_vec();
         silero.extend(10u32.to_le_bytes());
         silero.extend(b"silero-16k");

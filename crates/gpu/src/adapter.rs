@@ -21,16 +21,19 @@ const OPTIONAL: [(&str, wgpu::Features); 3] = [
     ("timestamps", wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
 ];
 
-/// Files of kernel drivers for GPUs on Linux: DRM, NVIDIA, NVIDIA Tegra, WSL, Arm, Qualcomm,
-/// Imagination.
-const GPU_FILES: [&str; 7] = [
+/// Files of kernel drivers for GPUs on Linux: DRM, NVIDIA (which may create its device files only when
+/// they are needed), NVIDIA Tegra, WSL, Arm, Qualcomm, Imagination, Vivante.
+const GPU_FILES: [&str; 10] = [
     "dev/dri",
     "dev/nvidiactl",
+    "proc/driver/nvidia",
+    "dev/nvmap",
     "dev/nvhost-ctrl",
     "dev/dxg",
     "dev/mali0",
     "dev/kgsl-3d0",
     "dev/pvrsrvkm",
+    "dev/galcore",
 ];
 
 /// Maximum number of storage buffers of a kernel.
@@ -52,7 +55,8 @@ pub fn adapters() -> Vec<AdapterFacts> {
 }
 
 /// Opens the adapter selected by `options`. Without a selection, prefers discrete over integrated
-/// GPUs, and returns `None` if no adapter is suitable.
+/// GPUs, and returns `None` if no adapter is suitable. On Linux, if software adapters are not allowed and
+/// no kernel driver of a GPU has files, it loads no drivers.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@ use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
-use crate::format::{Importance, TensorType};
+use crate::format::{self, Importance, TensorType};
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::Weight;
 use crate::output::Output;
@@ -105,7 +105,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// # Errors
 ///
 /// As [`open_directory`](crate::tools::open_directory); `Argument` for a type without an encoder, and if
-/// `path` is a file of the source; `Format` for a value that is not finite; `Io` if writing fails;
+/// `path` is a file of the source; `Unsupported` for a ggml file; `Format` for a value that is not finite; `Io` if writing fails;
 /// `Cancelled` if `progress` cancels.
 pub fn quantize(
     source: &Source,
@@ -113,7 +113,11 @@ pub fn quantize(
     options: &QuantizeOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<ConversionReport> {
-    let model = open(source, detect(source)?)?;
+    let kind = detect(source)?;
+    if kind == format::Kind::Ggml {
+        bail!(Unsupported, "ggml files cannot be quantized yet");
+    }
+    let model = open(source, kind)?;
     let weights = model.folder_weights()?;
     let factors = match &model.folder {
         Some(_) => source_tensor::rope_factors(&model.file.metadata)?,
