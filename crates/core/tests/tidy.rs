@@ -134,7 +134,6 @@ const PROSE: &[(&str, &str)] = &[
     (concat!("who", "ever"), "the caller"),
     (concat!("nob", "ody"), "no one; name the component"),
     (concat!("floor", " plan"), "dependency rules"),
-    (concat!("Patien", "ce"), "WaitPolicy"),
     (concat!("Stee", "ring"), "LogitBiases"),
     (concat!("Gues", "ser"), "Drafter"),
 ];
@@ -437,11 +436,12 @@ fn guards(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Text that begins with an architecture name but is a program, a file or a quantization format.
-const OTHER_NAMES: [&str; 3] = ["llama.cpp", "bert config.json", "bitnet\"];"];
+/// Text that begins with an architecture name but is a program, a file, a quantization format or the
+/// prefix of keys.
+const OTHER_NAMES: [&str; 4] = ["llama.cpp", "bert config.json", "bitnet\"];", "whisper."];
 
 /// Finds architecture names in code outside of `src/arch`. In `crates/text/src` they name
-/// tokenizers.
+/// tokenizers, and ggml files have one architecture.
 fn architecture_names(files: &[File]) -> Vec<String> {
     let registry = files.iter().find(|f| f.path == "src/arch/mod.rs");
     let registry = registry.map_or("", |f| f.words.as_str());
@@ -450,7 +450,7 @@ fn architecture_names(files: &[File]) -> Vec<String> {
     let known: BTreeSet<_> = named.filter(|name| !name.is_empty()).collect();
     let mut findings = Vec::new();
     for file in files.iter().filter(|f| f.is(".rs") && f.is_product()) {
-        if ["src/arch/", "crates/text/src/"]
+        if ["src/arch/", "crates/text/src/", "crates/format/src/ggml.rs"]
             .iter()
             .any(|place| file.path.starts_with(place))
         {
