@@ -9,7 +9,7 @@
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32 }
+struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32, positions: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -27,7 +27,8 @@ fn main(
     if (token >= min(params.tokens, state.active_rows) || head >= params.heads) {
         return;
     }
-    let seen = min(min(state.row[token].position + 1u, state.context), params.window);
+    let own = min(state.row[token].position + 1u, state.context);
+    let seen = min(select(own, params.positions, params.positions != 0u), params.window);
     let parts = min((seen + params.part - 1u) / params.part, params.parts);
     let size = params.head_dim + 2u;
     let base = (token * params.heads + head) * params.parts * size;

@@ -21,7 +21,7 @@ fn main(
         return;
     }
     let row = state.row[token];
-    let end = min(row.position + 1u, state.context);
+    let end = select(min(row.position + 1u, state.context), params.positions, params.positions != 0u);
     let count = min(end, params.window);
     let span = Span(pages_of(row.sequence), end - count, count);
     attend(token, head, span, params.softcap, lane);

@@ -31,6 +31,8 @@ struct Sampler {
     masked: u32,             // 1: apply the mask
     bias_count: u32,
     stop_from: u32,          // first position at which a stop token is allowed
+    first: u32,              // position of the first token of a transcript
+    initial_timestamps: u32, // number of timestamps that may be this token; 0: no timestamp rules
     stop_count: u32,
     stops: array<u32, STOPS>,
 }

@@ -98,6 +98,13 @@ impl Tensors for Filled {
     }
 }
 
+/// Random masks with three of four bits set.
+fn masks(slot: &SlotInfo) -> Vec<u8> {
+    let mut random = Random::of(&slot.name);
+    let words = (0..slot.rows * slot.cols).map(|_| random.word() << 1 | random.word());
+    bytemuck::pod_collect_to_vec(&words.collect::<Vec<u32>>())
+}
+
 fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
     let mut random = Random::of(&slot.name);
     let mut bytes = Vec::new();
@@ -241,6 +248,7 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
                     BufferId::State => state(case),
                     BufferId::Samplers => samplers(case, slot),
                     BufferId::Biases => biases(slot.rows),
+                    BufferId::Masks => masks(slot),
                     BufferId::Pages => {
                         let (pages, sequences) = pages(case);
                         bytemuck::cast_slice(&shuffled(&pages, sequences, "pages")).to_vec()

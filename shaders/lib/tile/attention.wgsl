@@ -30,7 +30,8 @@ var<workgroup> scores: array<f32, TOKENS * POSITIONS>;
 struct Seen { first: u32, end: u32 }
 
 fn seen_by(token: u32) -> Seen {
-    let end = min(state.row[token].position + 1u, state.context);
+    let own = min(state.row[token].position + 1u, state.context);
+    let end = select(own, params.positions, params.positions != 0u);
     return Seen(end - min(end, params.window), end);
 }
 

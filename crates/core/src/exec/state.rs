@@ -31,6 +31,8 @@ macro_rules! sampler_off {
             masked: 0,
             bias_count: 0,
             stop_from: 0,
+            first: 0,
+            initial_timestamps: 0,
             stop_count: 0,
             stops: [0; 32],
         };

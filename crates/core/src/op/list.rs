@@ -59,8 +59,8 @@ macro_rules! for_each_op {
             Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group,
             /// seen, :]`;
-            /// `seen` are the cache rows of the last `window` positions including its own, `cap(s)
-            /// = softcap tanh(s / softcap)`
+            /// `seen` are the cache rows of the last `window` positions including its own, or of the
+            /// first `positions`, `cap(s) = softcap tanh(s / softcap)`
             Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, p, :]` = for part p of the positions `seen` in `attention`: the weighted
             /// sum of values, the maximum score, the sum of weights
@@ -100,11 +100,15 @@ macro_rules! for_each_op {
             GroupedGemm = grouped_gemm(w: read, x: read, tiles: read, y: write, state: read);
             /// `y[t, i] += sum_s w[t, s] x[t, s, i]`
             Combine = combine(x: read, w: read, y: update, state: read);
+            /// `y[t, 3 i + k] = x[stride t + k - 1, i]`, 0 for rows outside of x
+            Unfold = unfold(x: read, y: write, state: read);
             /// `y[0, :] = x[active_rows - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
             /// `y[t, i] = x[t, i] + bias(i)`; -inf if `i` is a stop token and the position is
             /// before `stop_from`
             Bias = bias(x: read, biases: read, y: write, samplers: read, state: read);
+            /// `y[t, i] = x[t, i]` if the rules of Whisper allow token `i` next, otherwise -inf
+            SpeechFilter = speech_filter(x: read, masks: read, history: read, y: write, samplers: read, state: read);
             /// `y[t, i] = -inf` if bit `i` of the mask of the sequence is 0
             Mask = mask(masks: read, y: update, samplers: read, state: read);
             /// `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence` if `i` is among the

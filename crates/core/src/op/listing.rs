@@ -272,6 +272,7 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::Logits => "logits".to_string(),
         BufferId::Scores => "scores".to_string(),
         BufferId::Hidden => "hidden".to_string(),
+        BufferId::Mel => "mel".to_string(),
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Sampler {
     pub masked: u32,
     pub bias_count: u32,
     pub stop_from: u32,
+    pub first: u32,
+    pub initial_timestamps: u32,
     pub stop_count: u32,
     pub stops: [u32; 32],
 }
@@ -144,6 +146,7 @@ pub struct Params {
     pub window: u32,
     pub part: u32,
     pub parts: u32,
+    pub positions: u32,
 }
 }
 /// Parameters of `attend_part`.
@@ -165,6 +168,7 @@ pub struct Params {
     pub ring: u32,
     pub part: u32,
     pub parts: u32,
+    pub positions: u32,
 }
 }
 /// Parameters of `attention`.
@@ -184,6 +188,7 @@ pub struct Params {
     pub stride: u32,
     pub first: u32,
     pub ring: u32,
+    pub positions: u32,
 }
 }
 /// Parameters of `bias`.
@@ -673,6 +678,23 @@ pub struct Params {
     pub cap: f32,
 }
 }
+/// Parameters of `speech_filter`.
+pub mod speech_filter {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub vocab: u32,
+    pub words: u32,
+    pub context: u32,
+    pub blank: u32,
+    pub eot: u32,
+    pub no_timestamps: u32,
+    pub first_timestamp: u32,
+}
+}
 /// Parameters of `temper`.
 pub mod temper {
     use bytemuck::{Pod, Zeroable};
@@ -726,6 +748,18 @@ pub mod typical {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+}
+}
+/// Parameters of `unfold`.
+pub mod unfold {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub channels: u32,
+    pub stride: u32,
 }
 }
 /// Parameters of `unit_norm`.
@@ -831,12 +865,14 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::SelfAttention, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SoftCap, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::SpeechFilter, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Temper, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::TopK, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopNSigma, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopP, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopP, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Typical, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::Unfold, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::UnitNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::UnitNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Xtc, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -896,11 +932,13 @@ pub fn bytes(op: Op) -> usize {
         Op::Scale => size_of::<scale::Params>(),
         Op::SelfAttention => size_of::<self_attention::Params>(),
         Op::SoftCap => size_of::<soft_cap::Params>(),
+        Op::SpeechFilter => size_of::<speech_filter::Params>(),
         Op::Temper => size_of::<temper::Params>(),
         Op::TopK => size_of::<top_k::Params>(),
         Op::TopNSigma => size_of::<top_n_sigma::Params>(),
         Op::TopP => size_of::<top_p::Params>(),
         Op::Typical => size_of::<typical::Params>(),
+        Op::Unfold => size_of::<unfold::Params>(),
         Op::UnitNorm => size_of::<unit_norm::Params>(),
         Op::Xtc => size_of::<xtc::Params>(),
     }

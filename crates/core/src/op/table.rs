@@ -82,6 +82,8 @@ pub enum BufferId {
     Scores,
     /// Output rows of an `embed` table.
     Hidden,
+    /// Log-mel spectrogram of a speech model.
+    Mel,
     /// Scratch buffer, by its number in the arena.
     Scratch(u32),
 }

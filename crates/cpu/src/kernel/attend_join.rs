@@ -22,7 +22,11 @@ impl Kernel for AttendJoin {
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
             let position = args.rows(AT.state)[unit / heads].position;
-            let seen = (position.min(last) + 1).min(p.window);
+            let end = match p.positions {
+                0 => position.min(last) + 1,
+                n => n,
+            };
+            let seen = end.min(p.window);
             let there = seen.div_ceil(p.part) as usize;
             let parts = || {
                 x[unit * parts * size..]

@@ -32,7 +32,10 @@ impl<C: CacheType> Kernel for AttendPart<C> {
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
             let row = args.rows(AT.state)[unit / heads];
-            let end = row.position.min(last) + 1;
+            let end = match p.positions {
+                0 => row.position.min(last) + 1,
+                n => n,
+            };
             let seen = end.saturating_sub(p.window)..end;
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);

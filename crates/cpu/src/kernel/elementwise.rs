@@ -209,6 +209,40 @@ pub(super) fn columns(request: &Request<'_>) -> Launch {
     by_row::<Columns>(request, [p.dim, p.tokens])
 }
 
+/// `y[t, 3 i + k] = x[stride t + k - 1, i]`
+struct Unfold;
+
+impl Kernel for Unfold {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::unfold::AT;
+        let p: params::unfold::Params = args.params();
+        let [channels, stride] = [p.channels, p.stride].map(|n| n as usize);
+        let rows = stride * p.tokens as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let y = y.unit(t, 3 * channels);
+            for k in 0..3 {
+                let row = (stride * t + k).checked_sub(1).filter(|row| *row < rows);
+                let to = y[k..].iter_mut().step_by(3);
+                match row {
+                    Some(row) => {
+                        let from = &x[row * channels..][..channels];
+                        to.zip(from).for_each(|(y, x)| *y = *x);
+                    }
+                    None => to.for_each(|y| *y = 0.0),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn unfold(request: &Request<'_>) -> Launch {
+    let p: params::unfold::Params = request.params();
+    by_row::<Unfold>(request, [3 * p.channels, p.tokens])
+}
+
 /// `y[0, :] = x[live - 1, :]`
 struct LastRow;
 

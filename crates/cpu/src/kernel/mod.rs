@@ -56,6 +56,7 @@ mod route;
 mod row_groups;
 mod self_attention;
 mod softmax;
+mod speech_filter;
 mod temper;
 mod tiles;
 mod weight_decode;
@@ -117,8 +118,10 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::GroupByExpert => group_by_expert::link(request),
         Op::GroupedGemm => grouped_gemm::link(request)?,
         Op::Combine => combine::link(request),
+        Op::Unfold => elementwise::unfold(request),
         Op::LastRow => elementwise::last_row(request),
         Op::Bias => bias::link(request),
+        Op::SpeechFilter => speech_filter::link(request),
         Op::Mask => mask::link(request),
         Op::Penalize => penalize::link(request),
         Op::Dry => dry::link(request),

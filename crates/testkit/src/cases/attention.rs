@@ -137,6 +137,35 @@ macro_rules! attention_case {
     };
 }
 
+macro_rules! cross_attention_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, of $positions:literal, window $window:literal
+     $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: 1600,
+            window: $window,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.cross_attention(at, q, 0.3, $positions);
+            },
+            ..PLAIN
+        }
+    };
+}
+
 /// Groups of 1 to 7, heads that are not a multiple of the vector width, several panels and blocks,
 /// contexts with a partial page, windows whose ring wraps within a batch, a panel and a block.
 pub(super) const ATTENTION: &[Case] = &[
@@ -175,6 +204,10 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
     attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
     attention_case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
+    cross_attention_case!("all positions", F16, 1/1 at 5, 6/6 x 64, of 1500, window 0),
+    cross_attention_case!("all positions of a ring", F32, 3/2 at 80, 3/1 x 16, of 70, window 70, by 1),
+    cross_attention_case!("beams", F16, 8/5 at 7, 4/4 x 64, of 300, window 0, by 1),
+    cross_attention_case!("all rows", F16, 300/300 at 0, 2/2 x 64, of 300, window 0),
 ];
 
 macro_rules! attend_part_case {

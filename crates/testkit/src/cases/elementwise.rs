@@ -305,3 +305,28 @@ pub(super) const COLUMNS: &[Case] = &[
     columns_case!("the last", 514, 257, 257, 2, 2),
     columns_case!("many", 300, 131, 131, 67, 61),
 ];
+
+macro_rules! unfold_case {
+    ($name:literal, $channels:literal, $stride:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $channels);
+                b.unfold(x, $stride);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Both strides of Whisper, odd widths, inactive rows.
+pub(super) const UNFOLD: &[Case] = &[
+    unfold_case!("one", 1, 1, 1, 1),
+    unfold_case!("primes", 37, 1, 5, 3),
+    unfold_case!("stride of 2", 37, 2, 6, 3),
+    unfold_case!("partial vector", 129, 2, 8, 2),
+    unfold_case!("many", 80, 1, 67, 61),
+];

@@ -6,6 +6,7 @@ mod ends;
 mod experts;
 mod products;
 mod samplers;
+mod speech;
 mod ternary;
 
 use crate::case::Case;
@@ -48,8 +49,10 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::GroupByExpert => experts::GROUP_BY_EXPERT,
         Op::GroupedGemm => experts::GROUPED_GEMM,
         Op::Combine => experts::COMBINE,
+        Op::Unfold => elementwise::UNFOLD,
         Op::LastRow => ends::LAST_ROW,
         Op::Bias => samplers::BIAS,
+        Op::SpeechFilter => speech::SPEECH_FILTER,
         Op::Mask => samplers::MASK,
         Op::Penalize => samplers::PENALIZE,
         Op::Dry => samplers::DRY,

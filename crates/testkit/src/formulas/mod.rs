@@ -7,6 +7,7 @@
 mod common;
 mod products;
 pub mod samplers;
+mod speech;
 
 use crate::case::Case;
 use crate::fill::of_codes;
@@ -17,6 +18,7 @@ use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
+use speech::speech_filter;
 use tabla_core::dtype::DType;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{self, Row, attention, rope, rope_kv, self_attention};
@@ -60,6 +62,8 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Bias => vec![("y", bias(o, live))],
+        Op::Unfold => vec![("y", unfold(o, live))],
+        Op::SpeechFilter => vec![("y", speech_filter(o, live))],
         Op::Mask => vec![("y", mask(o, live))],
         Op::Penalize => vec![("y", penalize(o, live))],
         Op::Dry => vec![("y", dry(o, live))],
@@ -205,6 +209,19 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| wide(x[t * width + offset + i]))
 }
 
+fn unfold(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: params::unfold::Params = o.params();
+    let [channels, stride] = [p.channels, p.stride].map(|n| n as usize);
+    rows(o, live, |t, i| {
+        let row = (stride * t + i % 3).wrapping_sub(1);
+        let x = x
+            .get(row.wrapping_mul(channels)..)
+            .and_then(|row| row.get(i / 3));
+        x.map_or(0.0, |x| wide(*x))
+    })
+}
+
 /// Returns the cache row of a position in the sequence of `row`.
 fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
     let page = params::PAGE as usize;
@@ -223,7 +240,10 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     let tokens = o.rows();
     rows(o, live, |t, i| {
         let h = i / head;
-        let position = tokens[t].position as usize;
+        let position = match p.positions {
+            0 => tokens[t].position as usize,
+            n => n as usize - 1,
+        };
         let seen = position.saturating_sub(p.window as usize - 1)..=position;
         let row = |position| row_of(o, &tokens[t], [p.stride, p.first, p.ring], position);
         let at = |position: usize| (row(position) * kv_heads + h / group) * head;
@@ -256,7 +276,11 @@ fn attend_part(o: &Outcome, live: usize) -> Vec<f32> {
         .flat_map(|row| vec![row; heads])
         .enumerate()
     {
-        let seen: Vec<u32> = ((row.position + 1).saturating_sub(p.window)..=row.position).collect();
+        let end = match p.positions {
+            0 => row.position + 1,
+            n => n,
+        };
+        let seen: Vec<u32> = (end.saturating_sub(p.window)..end).collect();
         let y = &mut y[unit * p.parts as usize * (head + 2)..];
         let at = |position: &u32| {
             let row = row_of(o, row, [p.stride, p.first, p.ring], *position as usize);
@@ -294,7 +318,11 @@ fn attend_join(o: &Outcome, live: usize) -> Vec<f32> {
     let size = head + 2;
     let tokens = o.rows();
     rows(o, live, |t, i| {
-        let seen = (tokens[t].position + 1).min(p.window);
+        let end = match p.positions {
+            0 => tokens[t].position + 1,
+            n => n,
+        };
+        let seen = end.min(p.window);
         let there = seen.div_ceil(p.part) as usize;
         let parts = x[(t * heads + i / head) * parts * size..]
             .chunks(size)

@@ -9,7 +9,7 @@ use tabla_core::op::params::{Bias, Row, Sampler};
 use tabla_core::op::table::BIASES_MAX;
 
 /// Returns the row and the sampler of each active row.
-fn rows_with_samplers(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
+pub(super) fn rows_with_samplers(o: &Outcome, live: usize) -> Vec<(Row, Sampler)> {
     let samplers: Vec<Sampler> = bytemuck::pod_collect_to_vec(&o.before["samplers"]);
     let rows = o.rows().into_iter().take(live);
     rows.map(|row| (row, samplers[row.sequence as usize]))

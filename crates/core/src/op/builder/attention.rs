@@ -95,10 +95,35 @@ impl Builder<'_> {
     /// Emits attention of `q` over its window; returns `[tokens, heads head_dim]`. Scores are
     /// `scale q . k`, softcapped to `softcap tanh(score / softcap)` unless `softcap` is 0.
     pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
+        self.attend(at, q, [scale, softcap], 0)
+    }
+
+    /// Emits attention of `q` over the first `positions` positions, whatever its own; returns
+    /// `[tokens, heads head_dim]`. [`Self::store_kv`] stores their keys and values.
+    pub fn cross_attention(&mut self, at: Heads, q: X, scale: f32, positions: u32) -> X {
+        self.attend(at, q, [scale, 0.0], positions)
+    }
+
+    /// Emits the store of `k` and `v`, without rotation, in the KV cache of the layer. `x` is any
+    /// activation with the same tokens, which does not change.
+    pub fn store_kv(&mut self, at: Heads, k: X, v: X, x: X) {
+        let without_queries = Heads { heads: 0, ..at };
+        let rope = Rope {
+            index: 0,
+            dim: 0,
+            half_split: true,
+            magnitude: 1.0,
+        };
+        self.rope_kv(without_queries, rope, x, k, v);
+    }
+
+    /// Emits attention over the window, or over `positions` positions unless that is 0.
+    fn attend(&mut self, at: Heads, q: X, [scale, softcap]: [f32; 2], positions: u32) -> X {
         let head = at.head_dim;
         let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
         if self.shape.part > 0 && q.tokens <= FEW_TOKENS && octets {
-            return self.split_attention(at, q, scale, softcap, self.shape.part);
+            let part = self.shape.part;
+            return self.attend_parts(at, q, [scale, softcap], [part, positions]);
         }
         let y = self.scratch("a", q.tokens, q.cols);
         let ([keys, values], pages) = self.cache(at);
@@ -110,10 +135,11 @@ impl Builder<'_> {
             head_dim: at.head_dim,
             scale,
             softcap,
-            window: self.window(at),
+            window: self.window(at, positions),
             stride: self.shape.pages.stride(),
             first: pages_of_layer.first,
             ring: pages_of_layer.ring,
+            positions,
         };
         let slots = [q.slot, keys, values, pages, y.slot, self.state];
         let work = [at.heads, q.tokens];
@@ -133,7 +159,17 @@ impl Builder<'_> {
         reason = "those of attention, and the part size"
     )]
     pub fn split_attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32, part: u32) -> X {
-        let (tokens, window) = (q.tokens, self.window(at));
+        self.attend_parts(at, q, [scale, softcap], [part, 0])
+    }
+
+    fn attend_parts(
+        &mut self,
+        at: Heads,
+        q: X,
+        [scale, softcap]: [f32; 2],
+        [part, positions]: [u32; 2],
+    ) -> X {
+        let (tokens, window) = (q.tokens, self.window(at, positions));
         let part = part.max(window.div_ceil(PARTS_MAX));
         let parts = window.div_ceil(part.max(1));
         let size = at.heads * parts * (at.head_dim + 2);
@@ -153,6 +189,7 @@ impl Builder<'_> {
             ring: pages_of_layer.ring,
             part,
             parts,
+            positions,
         };
         let slots = [q.slot, keys, values, pages, x.slot, self.state];
         let fours = (at.heads / at.kv_heads.max(1)).div_ceil(4);
@@ -168,6 +205,7 @@ impl Builder<'_> {
             window,
             part,
             parts,
+            positions,
         };
         let slots = [x.slot, y.slot, self.state];
         self.emit((Op::AttendJoin, None), &slots, &params, [at.heads, tokens]);
@@ -230,10 +268,11 @@ impl Builder<'_> {
     }
 
     /// Returns the maximum number of positions that a query sees.
-    fn window(&self, at: Heads) -> u32 {
-        match at.window {
-            0 => self.shape.context,
-            window => window.min(self.shape.context),
+    fn window(&self, at: Heads, positions: u32) -> u32 {
+        match (positions, at.window) {
+            (0, 0) => self.shape.context,
+            (0, window) => window.min(self.shape.context),
+            (positions, _) => positions,
         }
     }
 }

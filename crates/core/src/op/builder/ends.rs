@@ -81,7 +81,7 @@ impl Builder<'_> {
     }
 
     /// Returns the slot of the logits of the last row, or of all rows.
-    fn logits_slot(&mut self, vocab: u32) -> X {
+    pub(super) fn logits_slot(&mut self, vocab: u32) -> X {
         let (name, tokens, buffer) = match self.shape.logits {
             LogitRows::Last => ("logits", 1, BufferId::Logits),
             // Not reached by tables without logits.
@@ -137,13 +137,19 @@ impl Builder<'_> {
             tokens: logits.tokens,
             vocab,
         };
-        let (samplers, logprobs) = (self.samplers(), self.logprobs());
-        let work = [1, logits.tokens];
-        let slots = [filtered.slot, ids, samplers, self.state];
-        self.emit((Op::MirostatMu, None), &slots, &params, work);
-        let slots = [logits.slot, ids, logprobs, samplers, self.state];
-        self.emit((Op::Logprobs, None), &slots, &params, work);
+        let slots = [filtered.slot, ids, self.samplers(), self.state];
+        self.emit((Op::MirostatMu, None), &slots, &params, [1, logits.tokens]);
+        self.logprobs_of(logits, ids);
         self.advance(ids, logits.tokens);
+    }
+
+    /// Emits the log-probabilities of `ids` and of the most likely tokens.
+    pub(super) fn logprobs_of(&mut self, logits: X, ids: Slot) {
+        let (tokens, vocab) = (logits.tokens, logits.cols);
+        let (samplers, logprobs) = (self.samplers(), self.logprobs());
+        let slots = [logits.slot, ids, logprobs, samplers, self.state];
+        let params = Rows { tokens, vocab };
+        self.emit((Op::Logprobs, None), &slots, &params, [1, tokens]);
     }
 
     /// Emits a sampler chain; returns the filtered logits, in a scratch slot if there is any
@@ -175,7 +181,7 @@ impl Builder<'_> {
     }
 
     /// Emits an in-place sampler over whole rows or single elements.
-    fn in_place(&mut self, op: Op, x: X) {
+    pub(super) fn in_place(&mut self, op: Op, x: X) {
         let (tokens, vocab) = (x.tokens, x.cols);
         let units = match op {
             Op::Temper | Op::Gumbel => vocab,
@@ -242,12 +248,12 @@ impl Builder<'_> {
         y
     }
 
-    fn begin_stage(&mut self, stage: SamplingStage) {
+    pub(super) fn begin_stage(&mut self, stage: SamplingStage) {
         self.draft.stages[stage as usize] = Some(self.draft.nodes.len());
     }
 
     /// Emits the argmax of each row; returns the ids.
-    fn argmax(&mut self, x: X) -> Slot {
+    pub(super) fn argmax(&mut self, x: X) -> Slot {
         let (tokens, vocab) = (x.tokens, x.cols);
         let ids = self.scratch_of(DType::U32, "ids", [tokens, 1]);
         let slots = [x.slot, ids, self.state];
@@ -257,14 +263,14 @@ impl Builder<'_> {
     }
 
     /// Emits the update of all rows with their sampled tokens.
-    fn advance(&mut self, ids: Slot, tokens: u32) {
+    pub(super) fn advance(&mut self, ids: Slot, tokens: u32) {
         let (history, samplers) = (self.history(), self.samplers());
         let slots = [ids, history, samplers, self.state];
         let params = params::advance::Params { tokens };
         self.emit((Op::Advance, None), &slots, &params, [1, 1]);
     }
 
-    fn samplers(&mut self) -> Slot {
+    pub(super) fn samplers(&mut self) -> Slot {
         let shape = [self.shape.sequences, words_of::<params::Sampler>()];
         self.buffer_slot("samplers", DType::U32, shape, BufferId::Samplers)
     }
@@ -274,7 +280,7 @@ impl Builder<'_> {
         self.buffer_slot("logprobs", DType::U32, shape, BufferId::Logprobs)
     }
 
-    fn history(&mut self) -> Slot {
+    pub(super) fn history(&mut self) -> Slot {
         self.buffer_slot(
             "history",
             DType::U32,

@@ -14,6 +14,7 @@ mod experts;
 mod operand;
 mod product;
 mod shape;
+mod speech;
 mod ternary;
 
 pub use attention::{Heads, Rope};
@@ -24,3 +25,4 @@ pub use ends::LogitMap;
 pub use experts::Routes;
 pub use operand::{W, X};
 pub use shape::{FEW_TOKENS, LogitRows, Shape, WeightInfo, Weights};
+pub use speech::SpeechTokens;
