@@ -47,9 +47,11 @@ mod model;
 mod output;
 mod sync;
 
+pub use tabla_audio as audio;
 pub use tabla_core::{device, dtype, op, plan};
 pub use tabla_format as format;
 pub use tabla_quant as quant;
+pub use tabla_speech as speech;
 pub use tabla_text as text;
 
 pub use builder::ModelBuilder;
@@ -57,7 +59,7 @@ pub use cancel::Cancel;
 pub use decode::{
     AsSession, Batch, BatchEvent, BatchPiece, DraftStats, Finish, GenerateOptions, Generation,
     Logprob, Model, Overflow, OwnedPiece, Piece, Sampling, Session, SpeculateOptions, StartError,
-    Stats,
+    Stats, TranscribeOptions, Transcription,
 };
 pub use load::source::Source;
 pub use model::{Facts, TableId, Tuned};
@@ -77,6 +79,7 @@ pub mod embed {
 
 /// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison.
 pub mod tools {
+    pub use crate::decode::{SpeechLogits, speech_logits};
     pub use crate::load::compare::{Comparison, Difference, compare};
     pub use crate::load::hidden::{HiddenStates, LayerDifference, hidden_states};
     pub use crate::load::inspect::{

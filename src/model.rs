@@ -1,5 +1,6 @@
 //! A loaded model: linked tables, tokenizer and facts.
 
+use crate::audio::MelFilters;
 use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Upload};
@@ -7,6 +8,7 @@ use crate::op::builder::FEW_TOKENS;
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
+use crate::speech::SpecialTokens;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ pub enum TableId {
     Batch,
     /// Processes a chunk of tokens and outputs the hidden states of the last layer after its norm.
     Embed,
+    /// Speech models: computes the keys and values of cross-attention for a window of audio.
+    Encode,
 }
 
 impl TableId {
@@ -32,6 +36,7 @@ impl TableId {
             Self::Step => "step",
             Self::Batch => "batch",
             Self::Embed => "embed",
+            Self::Encode => "encode",
         }
     }
 }
@@ -151,6 +156,21 @@ pub struct Embedding {
     pub default_prompt: Option<String>,
 }
 
+/// Properties of a speech model that its tables do not contain.
+#[derive(Clone, Debug)]
+pub(crate) struct SpeechModel {
+    /// Special tokens of the vocabulary.
+    pub(crate) tokens: SpecialTokens,
+    /// Mel filters.
+    pub(crate) filters: MelFilters,
+    /// Number of output rows of the encoder; a window has twice as many frames.
+    pub(crate) context: u32,
+    /// Number of decoder layers.
+    pub(crate) layers: u32,
+    /// Number of heads of a decoder layer.
+    pub(crate) heads: u32,
+}
+
 /// A model with its tables linked to a device.
 pub(crate) struct LinkedTables {
     /// Executor that replays the tables.
@@ -168,6 +188,8 @@ pub(crate) struct LinkedTables {
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// Chat templates of the model files.
     pub(crate) chat_templates: Arc<ChatTemplates>,
+    /// Properties of a speech model.
+    pub(crate) speech: Option<Arc<SpeechModel>>,
     /// Computes the digest of the model files.
     pub(crate) digest: ComputeDigest,
     /// Everything except the model files that affects the bits of the KV cache, as text.
@@ -207,6 +229,7 @@ impl LinkedTables {
 
     fn missing_table(&self, id: TableId) -> Error {
         let message = match id {
+            TableId::Encode => "the model has no audio encoder: it is no speech model",
             TableId::Embed => {
                 "embeddings are disabled: the model was loaded without its embedding table"
             }

@@ -2,6 +2,7 @@
 
 use super::layer_config::{LayerConfig, LayerValues, PerLayer, SlidingPattern};
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
+use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use crate::op::builder::Activation;
@@ -66,6 +67,8 @@ pub(crate) struct Config {
     pub expert_norm: bool,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
+    /// Encoder of a speech model.
+    pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
     pub(super) per_layer: PerLayer,
 }
@@ -83,7 +86,13 @@ impl Config {
         let Some(arch) = meta.str("general.architecture")? else {
             bail!(Format, "general.architecture is missing");
         };
-        let keys = KeyReader { meta, arch };
+        let speech = is_speech(arch);
+        let prefix = if speech {
+            speech_encoder::DECODER
+        } else {
+            arch
+        };
+        let keys = KeyReader { meta, arch: prefix };
         let heads = keys.layer_values("attention.head_count")?;
         let kv_heads = keys.layer_values("attention.head_count_kv")?;
         let ffn = keys.layer_values("feed_forward_length")?;
@@ -100,7 +109,11 @@ impl Config {
             kv_heads: kv_heads.max(),
             head_dim,
             ffn: ffn.max(),
-            vocab: keys.vocab()?,
+            vocab: if speech {
+                speech_encoder::vocab(meta)?
+            } else {
+                keys.vocab()?
+            },
             context,
             eps: keys.eps()?,
             ropes: keys.ropes(context, head_dim, head_dim_swa)?,
@@ -123,6 +136,7 @@ impl Config {
                 .bool(&keys.name("expert_weights_norm"))?
                 .unwrap_or(true),
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
+            speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
             per_layer: PerLayer {
                 heads,
                 kv_heads,

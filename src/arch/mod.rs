@@ -19,8 +19,10 @@ mod qwen2;
 mod qwen3;
 mod qwen3moe;
 mod rope;
+mod speech_encoder;
 mod starcoder2;
 mod validate;
+mod whisper;
 
 pub(crate) use config::Config;
 pub(crate) use family::Arch;
@@ -28,6 +30,8 @@ pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
 pub(crate) use names::{HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
+pub(crate) use speech_encoder::is_speech;
+pub(crate) use whisper::encoder as encoder_recipe;
 
 use crate::error::{Result, bail};
 use crate::op::builder::Activation;
@@ -228,6 +232,14 @@ pub(crate) const ARCHS: &[Arch] = &[
         activation: Activation::Gelu,
         defaults: bert::defaults_modern,
         recipe: bert::modern,
+        ..DEFAULT
+    },
+    Arch {
+        name: "whisper",
+        model_types: &["whisper"],
+        activation: Activation::Gelu,
+        defaults: whisper::defaults,
+        recipe: whisper::recipe,
         ..DEFAULT
     },
 ];

@@ -6,6 +6,8 @@ use crate::op::builder::{Builder, Heads, LogitMap, Rope, W, X};
 /// A layer of the model. Its index is part of its tensor names.
 #[derive(Clone, Copy)]
 pub(super) struct Layer {
+    /// Prefix of its tensor names: empty except for the encoder of a model that also has a decoder.
+    pub(super) prefix: &'static str,
     pub(super) index: u32,
     pub(super) config: LayerConfig,
 }
@@ -28,6 +30,7 @@ pub(super) fn decoder(
 pub(super) fn layers(c: &Config) -> impl Iterator<Item = Layer> {
     let layers = (0..).zip(&c.layer_configs);
     layers.map(|(index, config)| Layer {
+        prefix: "",
         index,
         config: *config,
     })
@@ -36,7 +39,7 @@ pub(super) fn layers(c: &Config) -> impl Iterator<Item = Layer> {
 impl Layer {
     /// Returns the full name of a tensor of the layer.
     pub(super) fn tensor(self, name: &str) -> String {
-        format!("blk.{}.{name}", self.index)
+        format!("{}blk.{}.{name}", self.prefix, self.index)
     }
 
     /// The layer's matrix `name`, `[rows, cols]`.
@@ -158,7 +161,9 @@ impl Layer {
     pub(super) fn has(self, b: &Builder<'_>, name: &str) -> bool {
         let neighbours = [self.index.checked_sub(1), self.index.checked_add(1)];
         let layers = [Some(self.index)].into_iter().chain(neighbours);
-        let mut names = layers.flatten().map(|index| format!("blk.{index}.{name}"));
+        let mut names = layers
+            .flatten()
+            .map(|index| Self { index, ..self }.tensor(name));
         names.any(|name| b.has(&name))
     }
 

@@ -3,6 +3,7 @@
 use super::config::{Config, LAYERS_MAX};
 use super::family::Arch;
 use super::layer_config::{LayerConfig, LayerValues};
+use super::{speech_encoder, whisper};
 use crate::error::{Result, bail};
 
 /// Range of a hyperparameter.
@@ -60,7 +61,10 @@ impl Config {
             self.activation = arch.activation;
         }
         (arch.defaults)(&mut self);
-        let name = self.architecture.clone();
+        let name = match self.speech {
+            Some(_) => speech_encoder::DECODER.to_string(),
+            None => self.architecture.clone(),
+        };
         for (key, value) in [
             ("embedding_length", self.dim),
             ("attention.head_count", self.heads),
@@ -92,6 +96,7 @@ impl Config {
         }
         self.check_numbers(&name)?;
         self.layer_configs = LayerConfig::all(&self)?;
+        self.layer_configs.extend(whisper::cross_layers(&self));
         Ok(self)
     }
 

@@ -33,6 +33,7 @@ mod score;
 mod sequence;
 mod session;
 mod speculate;
+mod speech;
 
 pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use embed::EmbedOptions;
@@ -44,3 +45,4 @@ pub use rerank::RerankOptions;
 pub use sampling::Sampling;
 pub use session::Session;
 pub use speculate::SpeculateOptions;
+pub use speech::{SpeechLogits, TranscribeOptions, Transcription, speech_logits};

@@ -6,7 +6,7 @@ use super::request_queue::{Message, RequestQueue};
 use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ComputeDigest, Embedding, Facts, LinkedTables, TableId};
+use crate::model::{ComputeDigest, Embedding, Facts, LinkedTables, SpeechModel, TableId};
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ struct Shared {
     embedding: Embedding,
     tokenizer: Arc<Tokenizer>,
     chat_templates: Arc<ChatTemplates>,
+    speech: Option<Arc<SpeechModel>>,
     compute_digest: ComputeDigest,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
@@ -63,6 +64,7 @@ impl Model {
             embedding: linked.embedding.clone(),
             tokenizer: Arc::clone(&linked.tokenizer),
             chat_templates: Arc::clone(&linked.chat_templates),
+            speech: linked.speech.clone(),
             compute_digest: Arc::clone(&linked.digest),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
@@ -102,6 +104,11 @@ impl Model {
     /// Returns the properties of the device.
     pub fn profile(&self) -> &Profile {
         &self.0.profile
+    }
+
+    /// Returns the properties of a speech model.
+    pub(super) fn speech(&self) -> Option<&SpeechModel> {
+        self.0.speech.as_deref()
     }
 
     /// Returns the embedding settings of the model files.

@@ -266,6 +266,9 @@ impl Session {
                 "the model is an encoder: it computes embeddings and cannot generate text"
             );
         }
+        if self.model.speech().is_some() {
+            bail!(State, "the model is a speech model: it transcribes audio");
+        }
         let needed = self.sequence.len().saturating_add(tokens.len());
         if needed > facts.context as usize {
             let context = facts.context;

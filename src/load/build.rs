@@ -3,7 +3,8 @@
 use super::catalog::Catalog;
 use super::memory::{self, Cache};
 use super::options::GpuSpeculation;
-use crate::arch::{Arch, Config};
+use super::speech;
+use crate::arch::{self, Arch, Config};
 use crate::device::{DeviceKind, Profile};
 use crate::error::Result;
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
@@ -47,7 +48,10 @@ impl Build {
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
-        self.catalog.check_all_used(&tables[0])?;
+        // The encoder of a speech model is a table of its own.
+        if self.config.speech.is_none() {
+            self.catalog.check_all_used(&[&tables[0]])?;
+        }
         Ok(tables)
     }
 
@@ -58,8 +62,13 @@ impl Build {
         } else {
             LogitRows::All
         };
-        self.table(TableId::Step, rows, logits, |b, vocab| {
-            b.sampling_stages(vocab, &self.samplers);
+        let speech = match self.config.speech {
+            Some(_) => Some(speech::tokens(self.config.vocab)?),
+            None => None,
+        };
+        self.table(TableId::Step, rows, logits, |b, vocab| match speech {
+            Some(tokens) => b.speech_stages(vocab, tokens),
+            None => b.sampling_stages(vocab, &self.samplers),
         })
     }
 
@@ -68,7 +77,13 @@ impl Build {
     pub(super) fn batches(&self) -> Result<Vec<Table>> {
         let mut tables = vec![self.chunk_table()?];
         if self.arch.encoder {
-            self.catalog.check_all_used(&tables[0])?;
+            self.catalog.check_all_used(&[&tables[0]])?;
+        } else if let Some(encoder) = &self.config.speech {
+            let frames = 2 * encoder.context;
+            let recipe = arch::encoder_recipe;
+            let shape = (TableId::Encode, frames, LogitRows::None);
+            tables.push(self.table_of(recipe, shape, |_, _| {})?);
+            self.catalog.check_all_used(&[&tables[0], &tables[1]])?;
         } else if self.embeddings {
             tables.push(self.embed()?);
         }
@@ -102,6 +117,15 @@ impl Build {
         logits: LogitRows,
         sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
+        self.table_of(self.arch.recipe, (id, tokens, logits), sampling)
+    }
+
+    fn table_of(
+        &self,
+        recipe: fn(&mut Builder<'_>, &Config),
+        (id, tokens, logits): (TableId, u32, LogitRows),
+        sampling: impl FnOnce(&mut Builder<'_>, u32),
+    ) -> Result<Table> {
         let Cache {
             sequences,
             context,
@@ -122,7 +146,7 @@ impl Build {
                 part: self.profile.attention_part,
             },
         );
-        (self.arch.recipe)(&mut b, &self.config);
+        recipe(&mut b, &self.config);
         sampling(&mut b, self.config.vocab);
         let table = plan::compile(b.finish()?, &self.profile)?;
         verify::check(&table, &self.profile)?;

@@ -4,6 +4,7 @@ use super::hf;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_head};
 use super::source::Opened;
+use super::speech;
 use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
@@ -36,6 +37,7 @@ pub(super) struct Catalog {
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
+const POSITIONS: &str = "position_embd.weight";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
@@ -55,6 +57,7 @@ impl Catalog {
         let file = &model.file;
         check_causal(file, arch)?;
         let weights = match &model.folder {
+            _ if config.speech.is_some() => speech::weights(file, &config)?,
             Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())
                 .map(|i| {
@@ -113,6 +116,12 @@ impl Catalog {
                 );
             }
             config.vocab = embedding.rows;
+        }
+        // Fine-tunes of Whisper may have a shorter maximum length than positions.
+        if config.speech.is_some()
+            && let Some(positions) = catalog.find(POSITIONS)
+        {
+            config.context = positions.rows;
         }
         Ok((catalog, config))
     }
@@ -199,10 +208,11 @@ impl Catalog {
         Ok(())
     }
 
-    /// Rejects a tensor that the table does not use, because ignoring one, such as a bias, would
+    /// Rejects a tensor that none of the tables uses, because ignoring one, such as a bias, would
     /// silently give wrong results. GGUF files may have unused tensors outside of the layers.
-    pub(super) fn check_all_used(&self, table: &Table) -> Result<()> {
-        let used = table.slots.iter().filter_map(|slot| match slot.buffer {
+    pub(super) fn check_all_used(&self, tables: &[&Table]) -> Result<()> {
+        let slots = tables.iter().flat_map(|table| &table.slots);
+        let used = slots.filter_map(|slot| match slot.buffer {
             BufferId::Weight(index, _) => Some(index),
             _ => None,
         });

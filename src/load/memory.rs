@@ -88,7 +88,12 @@ pub(super) fn cache(
         pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
     };
-    if let Some(bytes) = options.prefix_bytes.filter(|_| !arch.encoder) {
+    if let Some(encoder) = &config.speech {
+        cache.sequences = SPEECH_SEQUENCES;
+        cache.pages = speech_pages(context, encoder.context);
+    }
+    let keeps_prefixes = !arch.encoder && config.speech.is_none();
+    if let Some(bytes) = options.prefix_bytes.filter(|_| keeps_prefixes) {
         let pages = bytes / page_bytes(config, dtype).max(1);
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
         cache.pages = cache.pages.keeping(pages);
@@ -98,6 +103,23 @@ pub(super) fn cache(
         cache.bytes = cache_bytes(config, &cache, profile)?;
     }
     Ok(cache)
+}
+
+/// Sequences of a speech model: the maximum number of beams.
+const SPEECH_SEQUENCES: u32 = 8;
+
+/// Returns the KV cache of a speech model: pages of the decoder for every beam and one more for each
+/// to copy a shared page, and the cross-attention of one window of `positions` positions.
+fn speech_pages(context: u32, positions: u32) -> Pages {
+    let [whole, ringed] = [context, positions].map(|n| n.div_ceil(PAGE));
+    Pages {
+        whole,
+        ringed,
+        window: positions,
+        whole_pool: SPEECH_SEQUENCES * (whole + 1),
+        ringed_pool: ringed,
+        kept: 0,
+    }
 }
 
 /// Checks the storage type of the KV cache. In [`DType::Q8_0`] the scales follow all codes of a row,

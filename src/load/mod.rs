@@ -23,6 +23,7 @@ mod provenance;
 pub(crate) mod quantize;
 mod reshape;
 pub(crate) mod source;
+mod speech;
 mod split;
 mod stage;
 mod tokenizer;
@@ -85,6 +86,7 @@ pub(crate) fn load(
     })?;
     let chat_templates = s.run(Stage::ChatTemplates, || chat::read(catalog.model()))?;
     let embedding = s.run(Stage::Embedding, || embedding::read(catalog.model()))?;
+    let speech = speech::read(catalog.model(), &config)?;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
@@ -130,6 +132,7 @@ pub(crate) fn load(
         embedding,
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
+        speech: speech.map(Arc::new),
         digest: Arc::new(move || digest::of(&file)),
         provenance,
         facts,

@@ -2,6 +2,7 @@
 
 use super::hf;
 use super::source::Opened;
+use super::speech;
 use crate::arch::Config;
 use crate::error::{Context, Result, bail};
 use crate::format::{Metadata, Value};
@@ -10,6 +11,10 @@ use crate::text::{Tokenizer, Vocab};
 /// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
 /// may have extra tokens, such as image tokens; prefill rejects them.
 pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
+    if config.speech.is_some() && model.file.metadata.get(MODEL).is_none() && model.folder.is_none()
+    {
+        return speech::tokenizer(&model.file.metadata, config.vocab);
+    }
     let tokenizer = read(model)?;
     let strict = model.folder.is_none();
     if strict && tokenizer.vocab_size() > config.vocab as usize {
@@ -22,6 +27,9 @@ pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
     }
     Ok(tokenizer)
 }
+
+/// Key of the type of a vocabulary.
+const MODEL: &str = "tokenizer.ggml.model";
 
 /// Reads the tokenizer of a model.
 pub(super) fn read(model: &Opened) -> Result<Tokenizer> {

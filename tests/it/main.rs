@@ -30,6 +30,7 @@ mod sessions;
 mod shift;
 mod slots;
 mod speculate;
+mod speech;
 mod stages;
 mod structure;
 mod tables;

@@ -148,7 +148,7 @@ impl Bpe {
         if !ignores_merges {
             None
         } else if self.bytes.is_some() {
-            self.index.get(&bytelevel::encode(word))
+            self.index.get(&bytelevel::encode(word.as_bytes()))
         } else {
             self.index.get(word)
         }

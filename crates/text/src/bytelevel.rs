@@ -62,9 +62,9 @@ pub(super) fn decode(token: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a text in the alphabet.
-pub(super) fn encode(text: &str) -> String {
-    text.bytes().map(|b| CHARS[usize::from(b)]).collect()
+/// Encodes bytes in the alphabet.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| CHARS[usize::from(*b)]).collect()
 }
 
 #[cfg(test)]

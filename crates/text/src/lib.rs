@@ -17,8 +17,8 @@ mod merges;
 mod model;
 mod pattern;
 mod pieces;
-
 mod pre;
+mod ranks;
 mod spec;
 mod special;
 mod spm;

@@ -5,6 +5,7 @@ use super::kind::VocabKind;
 use super::model::{Model, Scratch};
 use super::pattern::Deadline;
 use super::pieces::{StringTable, TokenType};
+use super::ranks;
 use super::spec::TokenizerSpec;
 use super::special::{Fragment, SpecialTokenIndex};
 use super::steps::{self, Position, Step};
@@ -128,6 +129,15 @@ impl Tokenizer {
             .transpose()?
             .unwrap_or_default();
         Self::build(file.spec(&config)?).context("tokenizer.json")
+    }
+
+    /// Creates a tokenizer with the pre-tokenizer of GPT-2 from the tokens of a tiktoken vocabulary:
+    /// bytes by rank, which is the id. Control tokens follow them.
+    ///
+    /// # Errors
+    /// `TooLarge` for a vocabulary over the limits.
+    pub fn from_ranks(tokens: &[&[u8]], specials: &[String]) -> Result<Self> {
+        Self::build(ranks::spec(tokens, specials)?).context("vocabulary")
     }
 
     fn build(mut spec: TokenizerSpec<'_>) -> Result<Self> {

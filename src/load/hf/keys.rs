@@ -130,6 +130,9 @@ impl HfConfig {
         let Some(arch) = arch else {
             return Ok(());
         };
+        if arch::is_speech(arch) {
+            return self.write_speech(w);
+        }
         for (key, kind, paths) in KEYS {
             if let Some(path) = self.first(paths) {
                 self.copy(path, *kind, &format!("{arch}.{key}"), w)?;

@@ -10,6 +10,7 @@ mod layers;
 mod names;
 mod quantization;
 mod rope;
+mod speech;
 #[cfg(test)]
 pub(super) mod tests;
 mod weights;

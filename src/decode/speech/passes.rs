@@ -1,0 +1,341 @@
+//! Passes of a speech model: encoder, prompt, and one token of each beam.
+
+use super::pages::BeamPages;
+use crate::cancel::Cancel;
+use crate::decode::rows::{write_history, write_rows};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
+use crate::model::{LinkedTables, SpeechModel, TableId};
+use crate::op::params::{Logprobs, Row, Sampler, State};
+use crate::op::table::{BufferId, SamplingStage};
+use bytemuck::Zeroable;
+use std::sync::Arc;
+
+/// How the tokens of a window are selected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selection {
+    /// 0: the most likely token; otherwise a random one.
+    pub(super) temperature: f32,
+    /// Seed of the first beam; later ones count up.
+    pub(super) seed: u64,
+    /// Number of timestamps that may come first; 0: no timestamps.
+    pub(super) initial_timestamps: u32,
+}
+
+/// Device and state of the decoding of windows.
+#[derive(Debug)]
+pub(super) struct Passes {
+    pub(super) speech: Arc<SpeechModel>,
+    encode: usize,
+    batch: usize,
+    /// Number of rows and index of each step table, in ascending order.
+    steps: Vec<(usize, usize)>,
+    state: Vec<u8>,
+    pages: BeamPages,
+    /// Tokens of each beam, prompt included.
+    pub(super) beams: Vec<Vec<u32>>,
+    /// The next tokens, while beams are reordered.
+    next: Vec<Vec<u32>>,
+    /// Results of the last step.
+    pub(super) logprobs: Vec<Logprobs>,
+    logits: Vec<f32>,
+    cancel: Cancel,
+}
+
+impl Passes {
+    /// Prepares the decoding of up to `beams` beams.
+    ///
+    /// # Errors
+    ///
+    /// `State` if the model is no speech model.
+    pub(super) fn new(linked: &LinkedTables, beams: usize, cancel: Cancel) -> Result<Self> {
+        let encode = linked.table_index(TableId::Encode)?;
+        let Some(speech) = linked.speech.clone() else {
+            return Err(Error::new(ErrorKind::State, "the model is no speech model"));
+        };
+        let tables = (0..).zip(&*linked.tables);
+        let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
+        let steps = steps.map(|(at, table)| (table.tokens as usize, at));
+        let rows = linked.tables.iter().map(|table| table.tokens).max();
+        let context = linked.facts.context as usize;
+        let tokens = || Vec::with_capacity(context + 1);
+        Ok(Self {
+            encode,
+            batch: linked.table_index(TableId::Batch)?,
+            steps: steps.collect(),
+            state: vec![0; state_bytes(rows.unwrap_or(1) as usize)],
+            pages: BeamPages::new(linked.pages, linked.facts.sequences as usize),
+            beams: (0..beams).map(|_| tokens()).collect(),
+            next: (0..beams).map(|_| tokens()).collect(),
+            logprobs: vec![Logprobs::zeroed(); beams],
+            logits: vec![0.0; linked.facts.vocab as usize],
+            speech,
+            cancel,
+        })
+    }
+
+    /// Computes the keys and values of cross-attention from the spectrogram of a window.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled` between two layers, and errors of the device.
+    pub(super) fn encode(&mut self, linked: &mut LinkedTables, mel: &[f32]) -> Result<()> {
+        self.pages.clear();
+        self.write_pages(linked)?;
+        let positions = self.speech.context;
+        // The rows after the output are only those of the first convolution.
+        let rows = (0..2 * positions).map(|row| Row {
+            position: row % positions,
+            ..Row::default()
+        });
+        let (header, rows_bytes) = self.state.split_at_mut(ROWS_OFFSET);
+        for (out, row) in rows_bytes.chunks_exact_mut(size_of::<Row>()).zip(rows) {
+            out.copy_from_slice(bytemuck::bytes_of(&row));
+        }
+        header.copy_from_slice(bytemuck::bytes_of(&State {
+            active_rows: 2 * positions,
+            context: positions,
+            ..State::default()
+        }));
+        linked.executor.write(
+            BufferId::State,
+            0,
+            &self.state[..state_bytes(2 * positions as usize)],
+        )?;
+        linked
+            .executor
+            .write(BufferId::Mel, 0, bytemuck::cast_slice(mel))?;
+        let tables = Arc::clone(&linked.tables);
+        let table = &tables[self.encode];
+        let ends = table.layers.iter().map(|layer| layer.cmd);
+        let mut start = 0;
+        for end in ends.chain([table.cmds.len()]) {
+            self.check_cancelled()?;
+            linked.executor.run(self.encode, (start..end).into(), 1)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Reads the output of the encoder, `[context, dim]`.
+    pub(super) fn read_encoder(&self, linked: &mut LinkedTables, out: &mut [f32]) -> Result<()> {
+        linked
+            .executor
+            .read(BufferId::Hidden, 0, bytemuck::cast_slice_mut(out))
+    }
+
+    /// Starts one beam with a prompt and computes it, so that [`Self::sample_first`] can follow.
+    /// Returns the logits after the token at position `sot`.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device.
+    pub(super) fn prompt(
+        &mut self,
+        linked: &mut LinkedTables,
+        prompt: &[u32],
+        sot: usize,
+    ) -> Result<&[f32]> {
+        self.pages.clear();
+        self.beams[0].clear();
+        self.beams[0].extend_from_slice(prompt);
+        for position in 0..prompt.len() {
+            self.pages.make_writable(0, position);
+        }
+        self.write_pages(linked)?;
+        write_history(linked, 0, 0, prompt)?;
+        self.compute(linked, 0..sot + 1)?;
+        let bytes = bytemuck::cast_slice_mut(&mut self.logits);
+        linked.executor.read(BufferId::Logits, 0, bytes)?;
+        self.compute(linked, sot + 1..prompt.len())?;
+        Ok(&self.logits)
+    }
+
+    /// Computes tokens of the first beam, and the logits after the last one.
+    fn compute(&mut self, linked: &mut LinkedTables, range: std::ops::Range<usize>) -> Result<()> {
+        let chunk = linked.tables[self.batch].tokens as usize;
+        let mut start = range.start;
+        while start < range.end {
+            self.check_cancelled()?;
+            let end = range.end.min(start + chunk);
+            let table = if end - start == 1 {
+                self.steps[0].1
+            } else {
+                self.batch
+            };
+            let tokens = self.beams[0][start..end].iter().enumerate();
+            let rows = tokens.map(|(i, token)| row(0, *token, start + i));
+            write_rows(linked, &mut self.state, rows)?;
+            let body = linked.tables[table].body();
+            linked.executor.run(table, body.into(), 1)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Writes the parameters of the sampling stages. The next token is the first one.
+    pub(super) fn select(&mut self, linked: &mut LinkedTables, selection: Selection) -> Result<()> {
+        let first = u32::try_from(self.beams[0].len()).expect("prompts fit the context");
+        for (beam, seed) in (0..self.beams.len()).zip(selection.seed..) {
+            let [seed_lo, seed_hi] = [seed, seed >> 32].map(|n| n as u32);
+            let sampler = Sampler {
+                seed_lo,
+                seed_hi,
+                temperature: selection.temperature,
+                logprobs: 1,
+                first,
+                initial_timestamps: selection.initial_timestamps,
+                ..SAMPLER_OFF
+            };
+            let offset = beam * size_of::<Sampler>();
+            let bytes = bytemuck::bytes_of(&sampler);
+            linked.executor.write(BufferId::Samplers, offset, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the masks of tokens that are never allowed.
+    pub(super) fn write_masks(&self, linked: &mut LinkedTables, suppressed: &[u32]) -> Result<()> {
+        let vocab = linked.facts.vocab;
+        let mut mask = vec![u32::MAX; vocab.div_ceil(u32::BITS) as usize];
+        for id in suppressed.iter().filter(|id| **id < vocab) {
+            mask[(id / u32::BITS) as usize] &= !(1 << (id % u32::BITS));
+        }
+        let bytes: &[u8] = bytemuck::cast_slice(&mask);
+        for beam in 0..self.beams.len() {
+            linked
+                .executor
+                .write(BufferId::Masks, beam * bytes.len(), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the first beam to `count` beams.
+    pub(super) fn fork(&mut self, linked: &mut LinkedTables, count: usize) -> Result<()> {
+        self.reorder(linked, &[0; 8][..count])
+    }
+
+    /// Replaces the beams: beam `i` continues the former beam `parents[i]`.
+    pub(super) fn reorder(&mut self, linked: &mut LinkedTables, parents: &[usize]) -> Result<()> {
+        if parents
+            .iter()
+            .enumerate()
+            .all(|(beam, parent)| beam == *parent)
+        {
+            return Ok(());
+        }
+        self.pages.reorder(parents);
+        for (next, parent) in self.next.iter_mut().zip(parents) {
+            next.clone_from(&self.beams[*parent]);
+        }
+        std::mem::swap(&mut self.beams, &mut self.next);
+        for (beam, sequence) in (0..parents.len()).zip(0..) {
+            write_history(linked, sequence, 0, &self.beams[beam])?;
+        }
+        self.write_pages(linked)
+    }
+
+    /// Samples the first token of each of the first `count` beams, from the logits of the prompt.
+    pub(super) fn sample_first(
+        &mut self,
+        linked: &mut LinkedTables,
+        count: usize,
+        stage: SamplingStage,
+    ) -> Result<()> {
+        let table = self.steps[0].1;
+        let cmds = linked.tables[table].stages[stage as usize].clone();
+        for beam in 0..count {
+            self.begin(linked, &[beam])?;
+            linked.executor.run(table, cmds.clone().into(), 1)?;
+        }
+        self.read_logprobs(linked, count)
+    }
+
+    /// Computes the last token of the beams `live`, in ascending order, and samples the next ones.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device.
+    pub(super) fn step(
+        &mut self,
+        linked: &mut LinkedTables,
+        live: &[usize],
+        stage: SamplingStage,
+    ) -> Result<()> {
+        self.check_cancelled()?;
+        let mut changed = false;
+        let tables = Arc::clone(&linked.tables);
+        for &beam in live {
+            let position = self.beams[beam].len() - 1;
+            let (new, copy) = self.pages.make_writable(beam, position);
+            changed |= new;
+            let Some(copy) = copy else { continue };
+            for buffer in &tables[self.batch].slots {
+                if let Some((bytes, false)) = linked.page_layout(buffer) {
+                    let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
+                    linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
+                }
+            }
+        }
+        if changed {
+            self.write_pages(linked)?;
+        }
+        self.begin(linked, live)?;
+        let wide = self.steps.iter().find(|(rows, _)| *rows >= live.len());
+        let (_, table) = *wide.expect("a table has rows for all beams");
+        let cmds = linked.tables[table].pass(stage);
+        linked.executor.run(table, cmds, 1)?;
+        self.read_logprobs(linked, live.last().map_or(0, |last| last + 1))
+    }
+
+    /// Appends the next token of a beam.
+    pub(super) fn push(
+        &mut self,
+        linked: &mut LinkedTables,
+        beam: usize,
+        token: u32,
+    ) -> Result<()> {
+        let at = self.beams[beam].len();
+        self.beams[beam].push(token);
+        let sequence = u32::try_from(beam).expect("few beams");
+        write_history(linked, sequence, at, &[token])
+    }
+
+    /// Writes the rows of the last tokens of beams.
+    fn begin(&mut self, linked: &mut LinkedTables, live: &[usize]) -> Result<()> {
+        let rows = live.iter().map(|&beam| {
+            let tokens = &self.beams[beam];
+            let at = tokens.len() - 1;
+            row(beam, tokens[at], at)
+        });
+        write_rows(linked, &mut self.state, rows)?;
+        Ok(())
+    }
+
+    fn read_logprobs(&mut self, linked: &mut LinkedTables, count: usize) -> Result<()> {
+        let bytes = bytemuck::cast_slice_mut(&mut self.logprobs[..count]);
+        linked.executor.read(BufferId::Logprobs, 0, bytes)
+    }
+
+    fn write_pages(&self, linked: &mut LinkedTables) -> Result<()> {
+        let bytes = bytemuck::cast_slice(self.pages.table());
+        linked.executor.write(BufferId::Pages, 0, bytes)
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.take_pending() {
+            return Err(Error::new(ErrorKind::Cancelled, "transcription cancelled"));
+        }
+        Ok(())
+    }
+}
+
+fn row(beam: usize, token: u32, position: usize) -> Row {
+    let [sequence, position] = [beam, position].map(|n| u32::try_from(n).expect("small"));
+    Row {
+        token,
+        position,
+        sequence,
+        done: RUNNING,
+    }
+}

@@ -1,0 +1,249 @@
+//! The public transcription: samples in, segments out.
+
+use super::options::TranscribeOptions;
+use super::passes::Passes;
+use super::spectrogram::Spectrogram;
+use super::window::{WindowDecoder, WindowRequest, WindowText, text_of};
+use crate::audio::SAMPLE_RATE;
+use crate::decode::Model;
+use crate::error::{Result, bail};
+use crate::speech::{
+    History, InitialPrompt, Language, Segment, SpecialTokens, Task, Verdict, Window, split_window,
+};
+use crate::text::EncodeOptions;
+use std::collections::VecDeque;
+
+/// Temperature above which the text of a window is not part of the next prompt.
+const PROMPT_TEMPERATURE_MAX: f64 = 0.5;
+/// Maximum number of beams and of random texts.
+const BEAMS_MAX: u32 = 8;
+
+/// A transcription: takes the samples of a recording and returns segments as they are found.
+///
+/// ```no_run
+/// use tabla::{Model, TranscribeOptions, Transcription};
+///
+/// let model = Model::load("ggml-base.en.bin")?;
+/// let mut transcription = Transcription::new(&model, &TranscribeOptions::default())?;
+/// # let samples = [0.0];
+/// transcription.push(&samples)?;
+/// transcription.finish();
+/// while let Some(segment) = transcription.next_segment()? {
+///     println!("{:.2} {:.2}{}", segment.start, segment.end, segment.text);
+/// }
+/// # Ok::<(), tabla::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Transcription {
+    model: Model,
+    options: TranscribeOptions,
+    special: SpecialTokens,
+    spectrogram: Spectrogram,
+    /// Frames per window.
+    frames: usize,
+    /// First frame of the next window.
+    seek: usize,
+    history: History,
+    language: Option<&'static Language>,
+    /// `None` while the model's thread has it.
+    decoder: Option<WindowDecoder>,
+    segments: VecDeque<Segment>,
+    next_id: u32,
+}
+
+impl Transcription {
+    /// Prepares a transcription.
+    ///
+    /// # Errors
+    ///
+    /// `State` if the model is no speech model, `Argument` for an unknown language or an option out
+    /// of range, `Unsupported` for a language or a task that the model lacks.
+    pub fn new(model: &Model, options: &TranscribeOptions) -> Result<Self> {
+        let Some(speech) = model.speech() else {
+            bail!(State, "the model is no speech model and cannot transcribe");
+        };
+        for (name, value) in [
+            ("beam_size", options.beam_size),
+            ("best_of", options.best_of),
+        ] {
+            if !(1..=BEAMS_MAX).contains(&value) {
+                bail!(Argument, "{name} must be 1 to {BEAMS_MAX}, got {value}");
+            }
+        }
+        for (name, value, max) in [
+            ("temperature", options.temperature, 1.0),
+            ("max_initial_timestamp", options.max_initial_timestamp, 30.0),
+        ] {
+            if !(0.0..=max).contains(&value) {
+                bail!(Argument, "{name} must be 0 to {max}, got {value}");
+            }
+        }
+        let special = speech.tokens;
+        let language = match &options.language {
+            _ if !special.is_multilingual() => Some(Language::find("en")?),
+            Some(name) => Some(Language::find(name)?),
+            None => None,
+        };
+        crate::speech::sot_sequence(
+            &special,
+            language.unwrap_or(Language::find("en")?),
+            options.task,
+        )?;
+        let prompt = match &options.initial_prompt {
+            Some(text) => {
+                let text = format!(" {}", text.trim());
+                model.tokenizer().encode(&text, EncodeOptions::default())?
+            }
+            None => Vec::new(),
+        };
+        let (cancel, beams) = (
+            options.cancel.clone().unwrap_or_default(),
+            options.beam_size.max(options.best_of) as usize,
+        );
+        let passes = model.call(move |engine| Passes::new(&engine.linked, beams, cancel))?;
+        Ok(Self {
+            decoder: Some(WindowDecoder::new(passes, options)?),
+            options: options.clone(),
+            spectrogram: Spectrogram::new(speech.filters.clone()),
+            frames: 2 * speech.context as usize,
+            seek: 0,
+            history: History::new(&prompt, InitialPrompt::Once),
+            language,
+            segments: VecDeque::new(),
+            next_id: 0,
+            model: model.clone(),
+            special,
+        })
+    }
+
+    /// Adds samples: mono, 16 kHz, -1 to 1. [`AudioReader`](crate::audio::AudioReader) and
+    /// [`PcmConverter`](crate::audio::PcmConverter) convert other audio.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a sample that is not finite, `State` after [`Self::finish`].
+    pub fn push(&mut self, samples: &[f32]) -> Result<()> {
+        if self.spectrogram.has_ended() {
+            bail!(State, "the recording has ended");
+        }
+        self.spectrogram.push(samples)
+    }
+
+    /// Ends the recording.
+    pub fn finish(&mut self) {
+        self.spectrogram.finish();
+    }
+
+    /// Returns the next segment. `None` means that more samples are needed, or, after
+    /// [`Self::finish`], that there are no more segments.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device. The transcription can continue after a cancellation.
+    pub fn next_segment(&mut self) -> Result<Option<Segment>> {
+        loop {
+            if let Some(segment) = self.segments.pop_front() {
+                return Ok(Some(segment));
+            }
+            if !self.transcribe_window()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns the language: the one of the options, or the detected one after the first window.
+    pub fn language(&self) -> Option<&'static Language> {
+        self.language
+    }
+
+    /// Returns the task.
+    pub fn task(&self) -> Task {
+        self.options.task
+    }
+
+    /// Returns the duration of the samples so far in seconds.
+    pub fn duration(&self) -> f64 {
+        self.spectrogram.sample_count() as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    /// Returns the position up to which the recording is transcribed, in seconds.
+    pub fn position(&self) -> f64 {
+        self.seek as f64 / 100.0
+    }
+
+    /// Transcribes the next window. Returns whether there was one.
+    fn transcribe_window(&mut self) -> Result<bool> {
+        let ended = self.spectrogram.has_ended();
+        if let Some(level) = self.options.silence_level {
+            self.seek = self.spectrogram.skip_silence(self.seek, level);
+            self.spectrogram.forget(self.seek);
+        }
+        let available = self.spectrogram.len().saturating_sub(self.seek);
+        if available == 0 || (available < self.frames && !ended) {
+            return Ok(false);
+        }
+        let window = Window {
+            seek: u32::try_from(self.seek).unwrap_or(u32::MAX),
+            frames: available.min(self.frames) as u32,
+        };
+        let request = WindowRequest {
+            mel: self.spectrogram.window(self.seek, self.frames),
+            previous: self.history.previous(),
+            language: self.language,
+        };
+        let text = self.decode(request)?;
+        self.language = Some(text.language);
+        let advance = self.add_segments(&text, &window)?;
+        self.seek += advance as usize;
+        self.spectrogram.forget(self.seek);
+        Ok(true)
+    }
+
+    /// Decodes a window on the model's thread.
+    fn decode(&mut self, request: WindowRequest) -> Result<WindowText> {
+        let Some(mut decoder) = self.decoder.take() else {
+            bail!(Internal, "an earlier window ended without its decoder");
+        };
+        let (decoder, text) = self.model.call(move |engine| {
+            let text = decoder.decode(&mut engine.linked, &request);
+            Ok((decoder, text))
+        })?;
+        self.decoder = Some(decoder);
+        text
+    }
+
+    /// Adds the segments of a window. Returns the number of frames to the next window.
+    fn add_segments(&mut self, text: &WindowText, window: &Window) -> Result<u32> {
+        if text.verdict == Verdict::Silence {
+            return Ok(window.frames);
+        }
+        let split = split_window(&text.tokens, window, &self.special);
+        for span in &split.spans {
+            let tokens = text.tokens[span.tokens.clone()].to_vec();
+            let mut segment = Segment {
+                id: self.next_id,
+                seek: window.seek,
+                start: span.start,
+                end: span.end,
+                text: text_of(self.model.tokenizer(), &self.special, &tokens)?,
+                tokens,
+                temperature: text.temperature,
+                avg_logprob: text.attempt.avg_logprob,
+                compression_ratio: text.attempt.compression_ratio,
+                no_speech_prob: text.attempt.no_speech_prob,
+                words: Vec::new(),
+            };
+            segment.clear_if_empty();
+            if segment.text.is_empty() {
+                continue;
+            }
+            self.history.push(&segment.tokens);
+            self.next_id += 1;
+            self.segments.push_back(segment);
+        }
+        if !self.options.condition_on_previous_text || text.temperature > PROMPT_TEMPERATURE_MAX {
+            self.history.forget();
+        }
+        Ok(split.advance_frames)
+    }
+}

@@ -1,0 +1,292 @@
+//! Decoding of a window: attempts at rising temperatures, as in OpenAI's `decode_with_fallback`.
+
+use super::options::TranscribeOptions;
+use super::passes::{Passes, Selection};
+use crate::error::Result;
+use crate::model::LinkedTables;
+use crate::op::table::SamplingStage;
+use crate::speech::{
+    Attempt, BeamSearch, Candidate, Language, NEW_TOKENS_MAX, Prompt, SpecialTokens, Timestamps,
+    Verdict, best_hypothesis, compression_ratio, sot_sequence, temperatures,
+};
+use crate::text::{DecodeOptions, Tokenizer};
+
+/// Seconds between timestamps.
+const TIMESTAMP_SECONDS: f64 = 0.02;
+
+/// A window of a recording.
+#[derive(Debug)]
+pub(super) struct WindowRequest {
+    /// Normalized spectrogram, `[frames, mels]`.
+    pub(super) mel: Vec<f32>,
+    /// Tokens of the text before.
+    pub(super) previous: Vec<u32>,
+    /// Language; `None`: to be detected.
+    pub(super) language: Option<&'static Language>,
+}
+
+/// Text of a window.
+#[derive(Debug)]
+pub(super) struct WindowText {
+    /// Tokens, timestamps included, without `eot`.
+    pub(super) tokens: Vec<u32>,
+    pub(super) temperature: f64,
+    pub(super) attempt: Attempt,
+    pub(super) verdict: Verdict,
+    pub(super) language: &'static Language,
+}
+
+/// Tokens without `eot`, and the sum of their log-probabilities with `eot`.
+struct Decoded {
+    tokens: Vec<u32>,
+    sum_logprob: f64,
+}
+
+/// Decodes windows on the model's thread.
+#[derive(Debug)]
+pub(super) struct WindowDecoder {
+    passes: Passes,
+    options: TranscribeOptions,
+    special: SpecialTokens,
+    beam_search: BeamSearch,
+    candidates: Vec<Candidate>,
+    temperatures: Vec<f64>,
+    /// Whether the masks are on the device.
+    has_masks: bool,
+}
+
+impl WindowDecoder {
+    pub(super) fn new(passes: Passes, options: &TranscribeOptions) -> Result<Self> {
+        let special = passes.speech.tokens;
+        Ok(Self {
+            beam_search: BeamSearch::new(options.beams(special.eot), NEW_TOKENS_MAX)?,
+            candidates: Vec::new(),
+            temperatures: temperatures(options.temperature, options.temperature_increment),
+            options: options.clone(),
+            has_masks: false,
+            passes,
+            special,
+        })
+    }
+
+    /// Computes the text of a window.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device.
+    pub(super) fn decode(
+        &mut self,
+        linked: &mut LinkedTables,
+        request: &WindowRequest,
+    ) -> Result<WindowText> {
+        if !self.has_masks {
+            let suppressed = crate::speech::suppressed(&self.special);
+            self.passes.write_masks(linked, &suppressed)?;
+            self.has_masks = true;
+        }
+        self.passes.encode(linked, &request.mel)?;
+        let language = match request.language {
+            Some(language) => language,
+            None => self.detect_language(linked)?,
+        };
+        let sequence = sot_sequence(&self.special, language, self.options.task)?;
+        let timestamps = if self.options.timestamps {
+            Timestamps::On
+        } else {
+            Timestamps::Off
+        };
+        let last = self.temperatures.len() - 1;
+        for at in 0..=last {
+            let temperature = self.temperatures[at];
+            let prompt = Prompt::new(&request.previous, &sequence, timestamps, &self.special);
+            let text = self.attempt(linked, &prompt, temperature, language)?;
+            let verdict = if at == last {
+                self.options.thresholds.judge_last(&text.attempt)
+            } else {
+                text.verdict
+            };
+            if verdict != Verdict::Retry {
+                return Ok(WindowText { verdict, ..text });
+            }
+        }
+        unreachable!("the last attempt is not repeated")
+    }
+
+    /// Returns the most likely language of the window.
+    fn detect_language(&mut self, linked: &mut LinkedTables) -> Result<&'static Language> {
+        let special = self.special;
+        let english = Language::find("en")?;
+        if !special.is_multilingual() {
+            return Ok(english);
+        }
+        let logits = self.passes.prompt(linked, &[special.sot], 0)?;
+        let first = special.sot + 1;
+        let of_language = |index: &u32| logits[(first + index) as usize];
+        let languages = 0..special.languages;
+        let best = languages.max_by(|a, b| of_language(a).total_cmp(&of_language(b)));
+        Ok(best
+            .and_then(|index| special.language(index))
+            .unwrap_or(english))
+    }
+
+    fn attempt(
+        &mut self,
+        linked: &mut LinkedTables,
+        prompt: &Prompt,
+        temperature: f64,
+        language: &'static Language,
+    ) -> Result<WindowText> {
+        let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
+        let no_speech_prob = probability(logits, self.special.nospeech);
+        self.passes.select(linked, self.selection(temperature))?;
+        let context = linked.facts.context as usize;
+        let limit = NEW_TOKENS_MAX.min((context + 1).saturating_sub(prompt.tokens.len()));
+        let decoded = if temperature > 0.0 {
+            self.sample(linked, limit)?
+        } else if self.options.beam_size > 1 {
+            self.search(linked, limit)?
+        } else {
+            self.sample_beams(linked, 1, limit, SamplingStage::Greedy)?
+        };
+        let Decoded {
+            tokens,
+            sum_logprob,
+        } = decoded;
+        let text = text_of(&linked.tokenizer, &self.special, &tokens)?;
+        let attempt = Attempt {
+            avg_logprob: sum_logprob / (tokens.len() + 1) as f64,
+            no_speech_prob,
+            compression_ratio: compression_ratio(text.trim()),
+        };
+        Ok(WindowText {
+            verdict: self.options.thresholds.judge(&attempt),
+            tokens,
+            temperature,
+            attempt,
+            language,
+        })
+    }
+
+    fn selection(&self, temperature: f64) -> Selection {
+        let latest = self.options.max_initial_timestamp / TIMESTAMP_SECONDS;
+        Selection {
+            temperature: temperature as f32,
+            seed: self.options.seed,
+            initial_timestamps: match self.options.timestamps {
+                true => latest.round() as u32 + 1,
+                false => 0,
+            },
+        }
+    }
+
+    /// Returns the best of several random texts.
+    fn sample(&mut self, linked: &mut LinkedTables, limit: usize) -> Result<Decoded> {
+        let count = self.options.best_of as usize;
+        self.sample_beams(linked, count, limit, SamplingStage::Sampled)
+    }
+
+    /// Samples `count` texts and returns the best one.
+    fn sample_beams(
+        &mut self,
+        linked: &mut LinkedTables,
+        count: usize,
+        limit: usize,
+        stage: SamplingStage,
+    ) -> Result<Decoded> {
+        let passes = &mut self.passes;
+        let prompt = passes.beams[0].len();
+        passes.fork(linked, count)?;
+        passes.sample_first(linked, count, stage)?;
+        let mut live: Vec<usize> = (0..count).collect();
+        let mut sums = vec![0.0f32; count];
+        loop {
+            let mut at = 0;
+            while let Some(&beam) = live.get(at) {
+                let result = passes.logprobs[beam];
+                sums[beam] += result.logprob;
+                let done = result.token == self.special.eot;
+                if !done {
+                    passes.push(linked, beam, result.token)?;
+                }
+                if done || passes.beams[beam].len() - prompt == limit {
+                    live.remove(at);
+                } else {
+                    at += 1;
+                }
+            }
+            if live.is_empty() {
+                break;
+            }
+            passes.step(linked, &live, stage)?;
+        }
+        let lengths = passes.beams[..count].iter().map(|beam| beam.len() - prompt);
+        let ranks = sums.iter().copied().zip(lengths);
+        let best = best_hypothesis(ranks, self.options.length_penalty).unwrap_or(0);
+        Ok(Decoded {
+            tokens: passes.beams[best][prompt..].to_vec(),
+            sum_logprob: f64::from(sums[best]),
+        })
+    }
+
+    /// Returns the result of a beam search.
+    fn search(&mut self, linked: &mut LinkedTables, limit: usize) -> Result<Decoded> {
+        let (passes, search) = (&mut self.passes, &mut self.beam_search);
+        search.reset();
+        let width = search.candidates();
+        passes.sample_first(linked, 1, SamplingStage::Greedy)?;
+        let mut parents = [0; 8];
+        let all = [0, 1, 2, 3, 4, 5, 6, 7];
+        for steps in 1..=limit {
+            self.candidates.clear();
+            for result in &passes.logprobs[..search.live()] {
+                let found = (result.count as usize).min(width);
+                let pairs = result.tokens.iter().zip(&result.logprobs).take(found);
+                let candidates = pairs.map(|(&token, &logprob)| Candidate { token, logprob });
+                self.candidates.extend(candidates);
+                let missing = Candidate {
+                    token: self.special.eot,
+                    logprob: f32::NEG_INFINITY,
+                };
+                self.candidates.extend((found..width).map(|_| missing));
+            }
+            let next = search.step(&self.candidates)?;
+            let count = next.len();
+            for (parent, beam) in parents.iter_mut().zip(next) {
+                *parent = beam.parent as usize;
+            }
+            passes.reorder(linked, &parents[..count])?;
+            for (beam, next) in next.iter().enumerate() {
+                passes.push(linked, beam, next.token)?;
+            }
+            if search.is_complete() || count == 0 || steps == limit {
+                break;
+            }
+            passes.step(linked, &all[..count], SamplingStage::Greedy)?;
+        }
+        let best = search.best();
+        Ok(Decoded {
+            tokens: best.tokens,
+            sum_logprob: f64::from(best.sum_logprob),
+        })
+    }
+}
+
+/// Returns the text of tokens without special tokens, which may be ordinary tokens of a
+/// `tokenizer.json`. U+FFFD replaces an incomplete character.
+pub(super) fn text_of(
+    tokenizer: &Tokenizer,
+    special: &SpecialTokens,
+    tokens: &[u32],
+) -> Result<String> {
+    let text = tokens.iter().copied().filter(|token| *token < special.eot);
+    let text: Vec<u32> = text.collect();
+    tokenizer.decode_lossy(&text, DecodeOptions::default())
+}
+
+/// Returns the probability of a token in the softmax of logits.
+fn probability(logits: &[f32], token: u32) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |logit: f32| f64::from(logit - max).exp();
+    let sum: f64 = logits.iter().map(|logit| weight(*logit)).sum();
+    weight(logits[token as usize]) / sum
+}

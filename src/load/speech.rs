@@ -1,0 +1,326 @@
+//! Tensors and properties of speech models.
+//!
+//! Files have the names of OpenAI (ggml, GGUF), MLX or Hugging Face. All become the names of
+//! recipes, which follow the encoder-decoder models of llama.cpp.
+
+use super::source::Opened;
+use super::weight::{Data, Weight, f32_bytes, floats};
+use crate::arch::Config;
+use crate::audio::MelFilters;
+use crate::dtype::DType;
+use crate::error::{Context, Result, bail};
+use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
+use crate::model::SpeechModel;
+use crate::op::builder::SpeechTokens;
+use crate::speech::SpecialTokens;
+use crate::text::Tokenizer;
+
+/// Name in recipes, and names in files.
+type Row = (&'static str, &'static [&'static str]);
+
+/// Names outside of the layers.
+const OUTER: &[Row] = &[
+    (
+        "token_embd.weight",
+        &[
+            "decoder.token_embedding.weight",
+            "decoder.embed_tokens.weight",
+        ],
+    ),
+    (
+        "position_embd.weight",
+        &[
+            "decoder.positional_embedding",
+            "decoder.embed_positions.weight",
+        ],
+    ),
+    (
+        "output_norm.weight",
+        &["decoder.ln.weight", "decoder.layer_norm.weight"],
+    ),
+    (
+        "output_norm.bias",
+        &["decoder.ln.bias", "decoder.layer_norm.bias"],
+    ),
+    (
+        POSITIONS,
+        &[
+            "encoder.positional_embedding",
+            "encoder.embed_positions.weight",
+        ],
+    ),
+    (
+        "enc.output_norm.weight",
+        &["encoder.ln_post.weight", "encoder.layer_norm.weight"],
+    ),
+    (
+        "enc.output_norm.bias",
+        &["encoder.ln_post.bias", "encoder.layer_norm.bias"],
+    ),
+    ("enc.conv1.weight", &["encoder.conv1.weight"]),
+    ("enc.conv1.bias", &["encoder.conv1.bias"]),
+    ("enc.conv2.weight", &["encoder.conv2.weight"]),
+    ("enc.conv2.bias", &["encoder.conv2.bias"]),
+];
+
+/// Position embedding of the encoder, which MLX files do not contain.
+const POSITIONS: &str = "enc.position_embd.weight";
+
+/// Modules of a layer.
+const LAYER: &[Row] = &[
+    ("attn_norm", &["attn_ln", "self_attn_layer_norm"]),
+    ("attn_q", &["attn.query", "self_attn.q_proj"]),
+    ("attn_k", &["attn.key", "self_attn.k_proj"]),
+    ("attn_v", &["attn.value", "self_attn.v_proj"]),
+    ("attn_output", &["attn.out", "self_attn.out_proj"]),
+    (
+        "cross_attn_norm",
+        &["cross_attn_ln", "encoder_attn_layer_norm"],
+    ),
+    ("cross_attn_q", &["cross_attn.query", "encoder_attn.q_proj"]),
+    ("cross_attn_k", &["cross_attn.key", "encoder_attn.k_proj"]),
+    ("cross_attn_v", &["cross_attn.value", "encoder_attn.v_proj"]),
+    (
+        "cross_attn_output",
+        &["cross_attn.out", "encoder_attn.out_proj"],
+    ),
+    ("ffn_norm", &["mlp_ln", "final_layer_norm"]),
+    ("ffn_up", &["mlp.0", "mlp1", "fc1"]),
+    ("ffn_down", &["mlp.2", "mlp2", "fc2"]),
+];
+
+/// Prefixes of all names.
+const PREFIXES: &[&str] = &["model.", "whisper.", ""];
+
+/// The token of a space, in both vocabularies of speech models.
+const BLANK: u32 = 220;
+
+/// Tensors that repeat others or the configuration.
+const IGNORED: &[&str] = &["proj_out.weight", "alignment_heads"];
+
+/// Returns the name of a tensor in recipes.
+fn recipe_name(tensor: &str) -> Option<String> {
+    PREFIXES.iter().find_map(|prefix| {
+        let name = tensor.strip_prefix(prefix)?;
+        if let Some((ours, _)) = OUTER.iter().find(|(_, names)| names.contains(&name)) {
+            return Some((*ours).to_string());
+        }
+        let (side, rest) = name.split_once('.')?;
+        let side = match side {
+            "encoder" => "enc.",
+            "decoder" => "",
+            _ => return None,
+        };
+        let layer = ["blocks.", "layers."];
+        let (index, module) = layer
+            .iter()
+            .find_map(|layer| rest.strip_prefix(layer))?
+            .split_once('.')?;
+        let (module, role) = module.rsplit_once('.')?;
+        let (ours, _) = LAYER.iter().find(|(_, names)| names.contains(&module))?;
+        let index: u32 = index.parse().ok()?;
+        Some(format!("{side}blk.{index}.{ours}.{role}"))
+    })
+}
+
+/// Returns the weights of a speech model.
+///
+/// # Errors
+///
+/// `Unsupported` for an unexpected tensor or a type without kernels, `Format` for a convolution of
+/// another width.
+pub(super) fn weights(file: &Directory, config: &Config) -> Result<Vec<Weight>> {
+    let mut weights = Vec::with_capacity(file.tensors.len());
+    for (index, tensor) in file.tensors.iter().enumerate() {
+        if IGNORED.iter().any(|name| tensor.name.ends_with(name)) {
+            continue;
+        }
+        let Some(name) = recipe_name(&tensor.name) else {
+            bail!(
+                Unsupported,
+                "unexpected tensor {}: not part of a speech model",
+                tensor.name
+            );
+        };
+        let weight = if name.starts_with("enc.conv") {
+            convolution(name, file, index)
+        } else {
+            Weight::plain(name, file, index)
+        };
+        let mut weight = weight.context(&tensor.name)?;
+        // Tensors of ggml files are not aligned.
+        if file.kind == Kind::Ggml {
+            weight.codes = Data::computed(index, weight.codes.bytes(file).to_vec());
+        }
+        weights.push(weight);
+    }
+    if let (Some(encoder), None) = (
+        &config.speech,
+        weights.iter().find(|weight| weight.name == POSITIONS),
+    ) {
+        weights.push(Weight {
+            name: POSITIONS.to_string(),
+            dtype: DType::F32,
+            rows: encoder.context,
+            cols: config.dim,
+            stack: 1,
+            codes: Data::computed(0, f32_bytes(&sinusoids(encoder.context, config.dim))),
+            scales: None,
+        });
+    }
+    Ok(weights)
+}
+
+/// Returns a tensor of a convolution: the weight as `[out, 3 in]`, the bias as a vector.
+fn convolution(name: String, file: &Directory, index: usize) -> Result<Weight> {
+    let tensor = &file.tensors[index];
+    let weight = Weight::plain(name, file, index)?;
+    let size = weight.rows.saturating_mul(weight.cols);
+    let shape = |rows: u32, cols: u32| Weight {
+        rows,
+        cols,
+        stack: 1,
+        ..weight.clone()
+    };
+    if weight.name.ends_with(".bias") {
+        let mut bias = shape(1, size);
+        if bias.dtype != DType::F32 {
+            bias.dtype = DType::F32;
+            bias.codes = Data::computed(index, f32_bytes(&floats(file, tensor)?));
+        }
+        return Ok(bias);
+    }
+    match tensor.dims[..] {
+        [3, _, out] if u32::try_from(out).is_ok() => {
+            let out = u32::try_from(out).unwrap_or(1).max(1);
+            Ok(shape(out, size / out))
+        }
+        // MLX stores the channels innermost.
+        [_, 3, _] => channels_last(&weight, file, tensor),
+        _ => bail!(
+            Format,
+            "expected a convolution of width 3, got the shape {:?}",
+            tensor.dims
+        ),
+    }
+}
+
+/// Transposes a convolution from `[out, 3, in]` to `[out, in, 3]`.
+fn channels_last(weight: &Weight, file: &Directory, tensor: &TensorInfo) -> Result<Weight> {
+    let values = floats(file, tensor)?;
+    let channels = weight.cols as usize;
+    let taps = values.chunks_exact(3 * channels);
+    let rows = taps.len();
+    let values: Vec<f32> = taps
+        .flat_map(|taps| (0..3 * channels).map(|i| taps[i % 3 * channels + i / 3]))
+        .collect();
+    Ok(Weight {
+        dtype: DType::F32,
+        rows: u32::try_from(rows).unwrap_or(u32::MAX),
+        cols: weight.cols.saturating_mul(3),
+        stack: 1,
+        codes: Data::computed(weight.codes.tensor, f32_bytes(&values)),
+        ..weight.clone()
+    })
+}
+
+/// Position embedding of the encoder: sines, then cosines, of timescales from 1 to 10000.
+fn sinusoids(rows: u32, dim: u32) -> Vec<f32> {
+    let half = dim / 2;
+    let step = 10_000f64.ln() / f64::from(half.saturating_sub(1).max(1));
+    let mut values = Vec::with_capacity(rows as usize * dim as usize);
+    for row in 0..rows {
+        let angles = (0..half).map(|i| f64::from(row) * (-step * f64::from(i)).exp());
+        values.extend(angles.clone().map(|angle| angle.sin() as f32));
+        values.extend(angles.map(|angle| angle.cos() as f32));
+    }
+    values
+}
+
+/// Returns the tokens that the sampling stages refer to.
+///
+/// # Errors
+///
+/// `Unsupported` if no speech model has a vocabulary of this size.
+pub(super) fn tokens(vocab: u32) -> Result<SpeechTokens> {
+    let tokens = SpecialTokens::of(vocab)?;
+    Ok(SpeechTokens {
+        blank: BLANK,
+        eot: tokens.eot,
+        no_timestamps: tokens.notimestamps,
+        first_timestamp: tokens.first_timestamp,
+    })
+}
+
+/// Builds the tokenizer of a file with the tokens alone, as bytes by rank. Special tokens follow from
+/// the size of the vocabulary.
+///
+/// # Errors
+///
+/// `Format` if text tokens are missing, `Unsupported` if no speech model has this vocabulary.
+pub(super) fn tokenizer(meta: &Metadata, vocab: u32) -> Result<Tokenizer> {
+    let ids = SpecialTokens::of(vocab)?;
+    let list = meta.get("tokenizer.ggml.tokens").and_then(Value::array);
+    let tokens = list.iter().flat_map(|list| list.iter());
+    let tokens = tokens.map(|token| match token {
+        Value::String(bytes) => bytes,
+        _ => b"",
+    });
+    let tokens: Vec<&[u8]> = tokens.take(ids.eot as usize).collect();
+    if tokens.len() < ids.eot as usize {
+        bail!(
+            Format,
+            "the file has {} text tokens, a vocabulary of {vocab} has {}",
+            tokens.len(),
+            ids.eot
+        );
+    }
+    let specials: Vec<String> = (ids.eot..vocab).map(|id| special_text(&ids, id)).collect();
+    Tokenizer::from_ranks(&tokens, &specials)
+}
+
+/// Returns the text of a special token.
+fn special_text(ids: &SpecialTokens, id: u32) -> String {
+    if ids.is_timestamp(id) {
+        return format!("<|{:.2}|>", ids.seconds(id));
+    }
+    let named = [
+        (ids.eot, "endoftext"),
+        (ids.sot, "startoftranscript"),
+        (ids.translate, "translate"),
+        (ids.transcribe, "transcribe"),
+        (ids.startoflm, "startoflm"),
+        (ids.startofprev, "startofprev"),
+        (ids.nospeech, "nospeech"),
+        (ids.notimestamps, "notimestamps"),
+    ];
+    let name = named.iter().find(|(named, _)| *named == id);
+    let language = ids.language_of(id).map(|language| language.code);
+    format!(
+        "<|{}|>",
+        name.map(|(_, name)| *name).or(language).unwrap_or("")
+    )
+}
+
+/// Returns the properties of a speech model that its tables do not contain; `None` for other models.
+///
+/// # Errors
+///
+/// `Unsupported` if no speech model has this vocabulary, `Format` for invalid mel filters.
+pub(super) fn read(model: &Opened, config: &Config) -> Result<Option<SpeechModel>> {
+    let Some(encoder) = &config.speech else {
+        return Ok(None);
+    };
+    let key = "whisper.encoder.mel_filters";
+    let filters = match model.file.metadata.f32s(key)? {
+        Some(rows) => MelFilters::from_rows(&rows).context(key)?,
+        None => MelFilters::slaney(encoder.mels as usize),
+    };
+    Ok(Some(SpeechModel {
+        tokens: SpecialTokens::of(config.vocab)?,
+        filters,
+        context: encoder.context,
+        layers: config.layers,
+        heads: config.heads,
+    }))
+}
