@@ -1,0 +1,130 @@
+//! Opening of audio files: detection of the container format.
+
+use crate::mp4::{Edit, edits};
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use symphonia::core::common::Limit;
+use symphonia::core::errors::Error as DecodeError;
+use symphonia::core::formats::probe::{Hint, Probe, ProbeOptions};
+use symphonia::core::formats::{FormatOptions, FormatReader};
+use symphonia::core::io::{
+    MediaSource, MediaSourceStream, MediaSourceStreamOptions, ReadBytes, ReadOnlySource,
+    SeekBuffered,
+};
+use symphonia::core::meta::MetadataOptions;
+use symphonia::default::register_enabled_formats;
+use tabla_core::error::{Error, ErrorKind, Result, bail};
+
+/// Maximum number of bytes before the first frame of a file, apart from its tags.
+const MAX_JUNK: u32 = 16 * 1024;
+/// Bytes of a stream in which edit lists are searched.
+const HEAD: u64 = 64 * 1024;
+
+/// Message of a probe that recognizes nothing.
+const NO_FORMAT: &str = "core (probe): no suitable format reader found";
+
+/// Message of a panic in `symphonia`.
+const PANIC: &str = "the file is damaged, the decoder panicked";
+
+/// Supported formats, for error messages.
+const FORMATS: &str = "WAV, MP3, FLAC, Ogg (Vorbis, Opus, FLAC), MP4 and M4A (AAC, ALAC, MP3, Opus), \
+    WebM and Matroska, AAC";
+
+/// A file whose format is known.
+pub(crate) struct Container {
+    pub(crate) format: Box<dyn FormatReader>,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// Opens a file, a pipe or a device.
+pub(crate) fn open_path(path: &Path) -> Result<Container> {
+    let failed = |e: io::Error| Error::new(ErrorKind::Io, &e).caused_by(e);
+    let mut file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_file() {
+        let edits = edits(&mut file);
+        return open(Box::new(file), edits);
+    }
+    open_stream(file)
+}
+
+/// Opens a file in memory.
+pub(crate) fn open_bytes(bytes: Vec<u8>) -> Result<Container> {
+    let mut source = Cursor::new(bytes);
+    let edits = edits(&mut source);
+    open(Box::new(source), edits)
+}
+
+/// Opens a stream that cannot seek.
+pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Result<Container> {
+    let mut head = Vec::new();
+    let read = stream.by_ref().take(HEAD).read_to_end(&mut head);
+    read.map_err(|e| Error::new(ErrorKind::Io, &e).caused_by(e))?;
+    let mut head = Cursor::new(head);
+    let edits = edits(&mut head);
+    open(Box::new(ReadOnlySource::new(head.chain(stream))), edits)
+}
+
+fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
+    let mut stream = MediaSourceStream::new(source, MediaSourceStreamOptions::default());
+    match stream.read_byte() {
+        Ok(_) => (),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            bail!(Format, "the audio file is empty")
+        }
+        Err(e) => return Err(Error::new(ErrorKind::Io, &e).caused_by(e)),
+    }
+    stream.seek_buffered_rel(-1);
+    let mut probe = Probe::new_with_options(&ProbeOptions {
+        max_probe_depth: MAX_JUNK,
+        ..ProbeOptions::default()
+    });
+    register_enabled_formats(&mut probe);
+    let tags = MetadataOptions::default().limit_visual_bytes(Limit::Maximum(0));
+    let format = guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), tags));
+    match format {
+        Ok(format) => Ok(Container { format, edits }),
+        Err(DecodeError::Unsupported(NO_FORMAT)) => bail!(
+            Unsupported,
+            "not an audio file: no decoder recognizes its content; supported formats: {FORMATS}"
+        ),
+        Err(e) => Err(failure("header of the audio file", e)),
+    }
+}
+
+/// Calls `symphonia`, version 0.6.1 of which panics on some damaged files: fragmented MP4 files with
+/// wrong offsets of samples, Vorbis headers with invalid codebooks or floors.
+pub(crate) fn guard<T>(call: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(DecodeError::LimitError(PANIC)))
+}
+
+/// Converts an error of a decoder; `clause` says what failed.
+pub(crate) fn failure(clause: &str, error: DecodeError) -> Error {
+    let known = match &error {
+        DecodeError::IoError(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            Some((ErrorKind::Format, "the file is truncated"))
+        }
+        DecodeError::Unsupported("isomp4: missing moov atom") => Some((
+            ErrorKind::Format,
+            "no moov box: the file is truncated, or its header follows the audio and the stream \
+             cannot seek",
+        )),
+        DecodeError::LimitError(PANIC) => Some((ErrorKind::Format, PANIC)),
+        DecodeError::DecodeError("riff: invalid channel count") => Some((
+            ErrorKind::Unsupported,
+            "number of channels is 0 or above 26",
+        )),
+        _ => None,
+    };
+    if let Some((kind, message)) = known {
+        return Error::new(kind, format_args!("{clause}: {message}")).caused_by(error);
+    }
+    let kind = match &error {
+        DecodeError::IoError(_) => ErrorKind::Io,
+        DecodeError::Unsupported(_) => ErrorKind::Unsupported,
+        DecodeError::LimitError(_) => ErrorKind::TooLarge,
+        _ => ErrorKind::Format,
+    };
+    Error::new(kind, format_args!("{clause}: {error}")).caused_by(error)
+}
