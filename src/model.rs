@@ -27,6 +27,8 @@ pub enum TableId {
     Embed,
     /// Speech models: computes the keys and values of cross-attention for a window of audio.
     Encode,
+    /// Speech models: computes the attention of tokens to the window, for the times of words.
+    Align,
 }
 
 impl TableId {
@@ -37,6 +39,7 @@ impl TableId {
             Self::Batch => "batch",
             Self::Embed => "embed",
             Self::Encode => "encode",
+            Self::Align => "align",
         }
     }
 }
@@ -165,10 +168,8 @@ pub(crate) struct SpeechModel {
     pub(crate) filters: MelFilters,
     /// Number of output rows of the encoder; a window has twice as many frames.
     pub(crate) context: u32,
-    /// Number of decoder layers.
-    pub(crate) layers: u32,
-    /// Number of heads of a decoder layer.
-    pub(crate) heads: u32,
+    /// Number of heads that align tokens with audio.
+    pub(crate) alignment_heads: usize,
 }
 
 /// A model with its tables linked to a device.
@@ -229,7 +230,9 @@ impl LinkedTables {
 
     fn missing_table(&self, id: TableId) -> Error {
         let message = match id {
-            TableId::Encode => "the model has no audio encoder: it is no speech model",
+            TableId::Encode | TableId::Align => {
+                "the model has no audio encoder: it is no speech model"
+            }
             TableId::Embed => {
                 "embeddings are disabled: the model was loaded without its embedding table"
             }

@@ -31,7 +31,7 @@ pub(crate) use layer_config::LayerConfig;
 pub(crate) use names::{HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
 pub(crate) use speech_encoder::is_speech;
-pub(crate) use whisper::encoder as encoder_recipe;
+pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
 use crate::op::builder::Activation;

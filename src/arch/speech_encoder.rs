@@ -24,6 +24,8 @@ pub(crate) struct SpeechEncoder {
     pub context: u32,
     /// Number of mel channels.
     pub mels: u32,
+    /// Layers and heads of the decoder whose cross-attention aligns tokens with audio.
+    pub alignment_heads: Vec<(u32, u32)>,
 }
 
 /// Ranges of the hyperparameters of the encoder.
@@ -77,6 +79,7 @@ impl SpeechEncoder {
             ffn,
             context,
             mels,
+            alignment_heads: Vec::new(),
         })
     }
 }

@@ -86,6 +86,27 @@ pub(crate) fn encoder(b: &mut Builder<'_>, c: &Config) {
 
 /// Decoder: from tokens to logits.
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    decoder(b, c, |_, _, _| {});
+}
+
+/// Decoder that also stores the scores of the heads whose cross-attention aligns tokens with audio.
+pub(crate) fn aligner(b: &mut Builder<'_>, c: &Config) {
+    let Some(encoder) = &c.speech else {
+        return;
+    };
+    let count = u32::try_from(encoder.alignment_heads.len()).unwrap_or(u32::MAX);
+    decoder(b, c, |b, l, q| {
+        for (index, (layer, head)) in (0..).zip(&encoder.alignment_heads) {
+            if *layer == l.index {
+                let scores = (*head, l.attention_scale(c), encoder.context);
+                b.attention_scores(cross_heads(c, l), q, scores, [index, count]);
+            }
+        }
+    });
+}
+
+/// Decoder; `align` receives the queries of the cross-attention of every layer.
+fn decoder(b: &mut Builder<'_>, c: &Config, align: impl Fn(&mut Builder<'_>, Layer, X)) {
     let positions = c.speech.as_ref().map_or(0, |encoder| encoder.context);
     let h = parts::embed(b, c); // [tokens, dim]
     let w = b.weight("position_embd.weight", c.context, c.dim);
@@ -97,6 +118,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
         l.project_add(b, c, "attn_output", a, h); // h += Wo a
         let n = l.layer_norm(b, c, "cross_attn_norm", h);
         let q = l.project(b, c, "cross_attn_q", l.config.q_dim(), n);
+        align(b, l, q);
         let a = b.cross_attention(cross_heads(c, l), q, l.attention_scale(c), positions);
         l.project_add(b, c, "cross_attn_output", a, h); // h += Wo a
         feed_forward(b, c, l, h);

@@ -8,7 +8,7 @@ use crate::arch::{self, Arch, Config};
 use crate::device::{DeviceKind, Profile};
 use crate::error::Result;
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
-use crate::op::builder::{Builder, LogitRows, Shape};
+use crate::op::builder::{Builder, FEW_TOKENS, LogitRows, Shape};
 use crate::op::list::Op;
 use crate::op::operands::{experts, grouped_gemm};
 use crate::op::sampler::SamplerKind;
@@ -83,6 +83,9 @@ impl Build {
             let recipe = arch::encoder_recipe;
             let shape = (TableId::Encode, frames, LogitRows::None);
             tables.push(self.table_of(recipe, shape, |_, _| {})?);
+            let rows = FEW_TOKENS.min(self.cache.context);
+            let shape = (TableId::Align, rows, LogitRows::All);
+            tables.push(self.table_of(arch::aligner_recipe, shape, |_, _| {})?);
             self.catalog.check_all_used(&[&tables[0], &tables[1]])?;
         } else if self.embeddings {
             tables.push(self.embed()?);

@@ -117,11 +117,18 @@ impl Catalog {
             }
             config.vocab = embedding.rows;
         }
-        // Fine-tunes of Whisper may have a shorter maximum length than positions.
+        // Fine-tunes may have a shorter maximum length than positions.
         if config.speech.is_some()
             && let Some(positions) = catalog.find(POSITIONS)
         {
             config.context = positions.rows;
+        }
+        if config.speech.is_some() {
+            let heads = speech::alignment_heads(&catalog.model, &config)?;
+            config
+                .speech
+                .iter_mut()
+                .for_each(|encoder| encoder.alignment_heads.clone_from(&heads));
         }
         Ok((catalog, config))
     }

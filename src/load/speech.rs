@@ -237,6 +237,34 @@ fn sinusoids(rows: u32, dim: u32) -> Vec<f32> {
     values
 }
 
+/// Returns the layers and heads of the decoder whose cross-attention aligns tokens with audio: those
+/// of the configuration, those of a published model of the same shape, or all of the upper half of
+/// the layers.
+///
+/// # Errors
+///
+/// `Format` for a list of the configuration with heads that do not exist.
+pub(super) fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)>> {
+    let [layers, heads] = [config.layers, config.heads];
+    let configured = match &model.folder {
+        Some(folder) => folder.alignment_heads()?,
+        None => None,
+    };
+    let Some(list) = configured.filter(|list| !list.is_empty()) else {
+        return Ok(crate::speech::alignment_heads(layers, heads, config.vocab));
+    };
+    match list
+        .iter()
+        .find(|(layer, head)| *layer >= layers || *head >= heads)
+    {
+        None => Ok(list),
+        Some(bad) => bail!(
+            Format,
+            "alignment_heads: {bad:?} does not exist: there are {layers} layers of {heads} heads"
+        ),
+    }
+}
+
 /// Returns the tokens that the sampling stages refer to.
 ///
 /// # Errors
@@ -320,7 +348,6 @@ pub(super) fn read(model: &Opened, config: &Config) -> Result<Option<SpeechModel
         tokens: SpecialTokens::of(config.vocab)?,
         filters,
         context: encoder.context,
-        layers: config.layers,
-        heads: config.heads,
+        alignment_heads: encoder.alignment_heads.len(),
     }))
 }

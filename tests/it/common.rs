@@ -41,6 +41,23 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
+/// Returns a path in the folder of real speech models, `TABLA_SPEECH`; `None` if it is not set.
+pub(crate) fn speech_model(path: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("TABLA_SPEECH") else {
+        skip(&format!(
+            "{path}: TABLA_SPEECH is not set to a folder of real speech models"
+        ));
+        return None;
+    };
+    let path = Path::new(&folder).join(path);
+    assert!(
+        path.exists(),
+        "{}: no such file in TABLA_SPEECH",
+        path.display()
+    );
+    Some(path)
+}
+
 /// Returns the devices to test: each instruction set level of this CPU, and a GPU or a software
 /// adapter. Exhaustive runs add the GPU without optional features and with encoded replay, which
 /// `gpu::` tests always run.

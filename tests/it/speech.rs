@@ -1,13 +1,15 @@
 //! Transcription: small models against transformers, and tiny.en against recorded texts.
 
-use crate::common::{argmax, devices, golden};
+use crate::common::{argmax, devices, golden, speech_model, testdata};
 use crate::npy::Npy;
 use crate::temp_folder::Folder;
 use std::path::PathBuf;
-use tabla::Model;
+use tabla::audio::AudioReader;
 use tabla::device::Precision;
-use tabla::load::LoadOptions;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::speech::Segment;
 use tabla::tools::speech_logits;
+use tabla::{Cancel, ErrorKind, Model, TranscribeOptions, Transcription};
 
 /// Output rows of the encoder and tokens of the golden files, and the distance of stored logits.
 const CONTEXT: usize = 40;
@@ -199,4 +201,238 @@ fn encoder_states_and_logits_match_transformers() {
             }
         }
     }
+}
+
+fn cpu() -> LoadOptions {
+    LoadOptions::default().device(DeviceChoice::Cpu)
+}
+
+/// The options of greedy transcriptions.
+fn greedy() -> TranscribeOptions {
+    TranscribeOptions::default().beam_size(1)
+}
+
+/// Transcribes samples that arrive in pieces of this size.
+fn transcribe(
+    model: &Model,
+    samples: &[f32],
+    options: &TranscribeOptions,
+    piece: usize,
+) -> Vec<Segment> {
+    let mut transcription = Transcription::new(model, options).expect("a speech model");
+    let mut segments = Vec::new();
+    for piece in samples.chunks(piece) {
+        transcription.push(piece).expect("finite samples");
+        while let Some(segment) = transcription.next_segment().expect("it runs") {
+            segments.push(segment);
+        }
+    }
+    transcription.finish();
+    while let Some(segment) = transcription.next_segment().expect("it runs") {
+        segments.push(segment);
+    }
+    segments
+}
+
+/// The speech of `jfk.wav`, and tiny.en from both files.
+fn real() -> Option<(Vec<f32>, [Model; 2])> {
+    let audio = testdata("audio/jfk.wav")?;
+    let paths = [
+        speech_model("ggml-tiny.en.bin")?,
+        speech_model("whisper-tiny.en")?,
+    ];
+    let mut samples = Vec::new();
+    let mut reader = AudioReader::open(&audio).expect("a recording");
+    while reader.read(1 << 16, &mut samples).expect("a recording") > 0 {}
+    Some((samples, paths.map(|path| load(&path, &cpu()))))
+}
+
+fn texts(segments: &[Segment]) -> Vec<(f64, f64, &str)> {
+    let texts = segments.iter().map(|s| (s.start, s.end, s.text.as_str()));
+    texts.collect()
+}
+
+#[test]
+fn speech_has_the_text_and_times_of_the_reference() {
+    let Some((samples, models)) = real() else {
+        return;
+    };
+    let rest = (8.0, 11.0, " ask what you can do for your country.");
+    for model in models {
+        let found = transcribe(&model, &samples, &greedy(), samples.len());
+        let first = " And so my fellow Americans ask not what your country can do for you";
+        assert_eq!(texts(&found), [(0.0, 8.0, first), rest]);
+        // The average of Hugging Face for the same samples.
+        assert!((found[0].avg_logprob + 0.288).abs() < 2e-3, "{found:?}");
+        let beams = TranscribeOptions::default();
+        let found = transcribe(&model, &samples, &beams, samples.len());
+        let first = " And so, my fellow Americans ask not what your country can do for you";
+        assert_eq!(texts(&found), [(0.0, 8.0, first), rest]);
+    }
+}
+
+#[test]
+fn words_have_the_times_of_the_reference() {
+    let Some((samples, [model, _])) = real() else {
+        return;
+    };
+    let options = greedy().word_timestamps(true);
+    let found = transcribe(&model, &samples, &options, samples.len());
+    let words = found.iter().flat_map(|segment| &segment.words);
+    // Ends of words of OpenAI's program.
+    let expected = [
+        ("And", 0.76),
+        ("so", 1.06),
+        ("my", 1.46),
+        ("fellow", 1.76),
+        ("Americans", 2.26),
+        ("ask", 3.88),
+        ("not", 4.52),
+        ("what", 5.70),
+        ("your", 6.02),
+        ("country", 6.36),
+        ("can", 6.76),
+        ("do", 7.02),
+        ("for", 7.26),
+        ("you", 8.06),
+        ("ask", 8.66),
+        ("what", 8.94),
+        ("you", 9.28),
+        ("can", 9.50),
+        ("do", 9.72),
+        ("for", 9.92),
+        ("your", 10.22),
+        ("country", 10.50),
+    ];
+    let mut count = 0;
+    let mut start = 0.0;
+    for (word, (text, end)) in words.zip(expected) {
+        assert_eq!(word.text.trim_matches([' ', '.']), text);
+        assert!((word.end - end).abs() <= 0.06, "{word:?}: {end}");
+        assert!((word.start - start).abs() < 1e-9, "{word:?}: {start}");
+        start = word.end;
+        count += 1;
+    }
+    assert_eq!(count, expected.len());
+}
+
+/// Four speeches with silences between them, 75 seconds.
+#[test]
+fn silence_has_no_text() {
+    let Some((speech, [model, _])) = real() else {
+        return;
+    };
+    let silence = |seconds: usize| vec![0.0; 16_000 * seconds];
+    let mut samples = Vec::new();
+    for pause in [3, 8, 12, 5] {
+        samples.extend(silence(pause));
+        samples.extend(&speech);
+    }
+    samples.resize(75 * 16_000, 0.0);
+    // Pieces of a second, as from a microphone.
+    let found = transcribe(&model, &samples, &greedy(), 16_000);
+    let text: String = found.iter().map(|segment| segment.text.as_str()).collect();
+    let sentence = " And so my fellow Americans ask not what your country can do for you ask what \
+                    you can do for your country.";
+    assert_eq!(text, sentence.repeat(4));
+    assert!(found.iter().all(|s| s.end <= 72.0), "{:?}", texts(&found));
+    assert_eq!(transcribe(&model, &silence(65), &greedy(), 1 << 20), []);
+}
+
+#[test]
+fn transcriptions_of_one_model_are_independent() {
+    let Some((samples, [model, _])) = real() else {
+        return;
+    };
+    let options = TranscribeOptions::default()
+        .temperature(0.5)
+        .best_of(3)
+        .seed(7);
+    let alone = transcribe(&model, &samples, &options, samples.len());
+    let other = std::thread::spawn({
+        let (model, samples) = (model.clone(), samples.clone());
+        move || {
+            transcribe(
+                &model,
+                &samples,
+                &greedy().word_timestamps(true),
+                samples.len(),
+            )
+        }
+    });
+    let again = transcribe(&model, &samples, &options, samples.len());
+    let words = other.join().expect("no panic");
+    assert_eq!(alone, again, "the seed decides");
+    assert_eq!(words.len(), 2);
+}
+
+/// A small model, whose text has no meaning.
+fn small() -> Model {
+    let folder = Folder::new("speech-small");
+    load(&SHAPES[0].write(&folder), &cpu())
+}
+
+#[test]
+fn bad_input_is_an_error() {
+    let model = small();
+    let state = |e: tabla::Error| e.kind();
+    let mut t = Transcription::new(&model, &greedy()).expect("a speech model");
+    let error = t.push(&[0.0, 0.5, f32::NAN]).expect_err("a NaN");
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.message().contains("sample 2 is NaN"), "{error}");
+    t.push(&[0.0; 100]).expect("less than a frame");
+    t.finish();
+    assert_eq!(t.next_segment().expect("no frame"), None);
+    assert_eq!(t.push(&[0.0]).map_err(state), Err(ErrorKind::State));
+    for (options, part) in [
+        (greedy().beam_size(9), "beam_size must be 1 to 8, got 9"),
+        (greedy().best_of(0), "best_of must be 1 to 8, got 0"),
+        (
+            greedy().temperature(1.5),
+            "temperature must be 0 to 1, got 1.5",
+        ),
+        (
+            greedy().task(tabla::speech::Task::Translate),
+            "cannot translate",
+        ),
+    ] {
+        let error = Transcription::new(&model, &options).expect_err(part);
+        assert!(error.message().contains(part), "{error}");
+    }
+    let story = Model::builder(tabla::Source::BuiltIn).options(cpu()).load();
+    let story = story.expect("the built-in model");
+    let error = Transcription::new(&story, &greedy()).expect_err("no speech model");
+    assert!(error.message().contains("no speech model"), "{error}");
+    let mut session = tabla::Session::new(model);
+    let error = session.prefill(&[1]).expect_err("no text model");
+    assert!(error.message().contains("transcribes audio"), "{error}");
+}
+
+#[test]
+fn cancellation_stops_and_can_be_continued() {
+    let model = small();
+    let cancel = Cancel::new();
+    let options = greedy().cancel(cancel.clone()).temperature_increment(None);
+    let mut t = Transcription::new(&model, &options).expect("a speech model");
+    let sound = numbers("sound", 16_000);
+    t.push(&sound).expect("finite samples");
+    t.finish();
+    cancel.cancel();
+    let error = t.next_segment().expect_err("cancelled");
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    t.next_segment().expect("continues");
+    let whole = transcribe(
+        &model,
+        &sound,
+        &greedy().temperature_increment(None),
+        16_000,
+    );
+    let mut found = Vec::new();
+    let mut t = Transcription::new(&model, &options).expect("a speech model");
+    t.push(&sound).expect("finite samples");
+    t.finish();
+    while let Some(segment) = t.next_segment().expect("it runs") {
+        found.push(segment);
+    }
+    assert_eq!(found, whole);
 }

@@ -35,6 +35,9 @@ tabla_core::options! {
         pub initial_prompt: Option<String>,
         /// Whether segments have timestamps. Otherwise each window is one segment. Default true.
         pub timestamps: bool,
+        /// Whether segments have the times of their words, which costs a pass of the decoder per
+        /// window. Default false.
+        pub word_timestamps: bool,
         /// Latest start of the first segment of a window in seconds. Default 1.
         pub max_initial_timestamp: f64,
         /// Level in dBFS below which at least 2 seconds of audio are skipped as silence; `None`: no
@@ -62,6 +65,7 @@ impl Default for TranscribeOptions {
             condition_on_previous_text: true,
             initial_prompt: None,
             timestamps: true,
+            word_timestamps: false,
             max_initial_timestamp: 1.0,
             silence_level: Some(-60.0),
             seed: 0,

@@ -8,7 +8,9 @@ use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
 use crate::model::{LinkedTables, SpeechModel, TableId};
 use crate::op::params::{Logprobs, Row, Sampler, State};
 use crate::op::table::{BufferId, SamplingStage};
+use crate::speech::probability;
 use bytemuck::Zeroable;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How the tokens of a window are selected.
@@ -28,6 +30,7 @@ pub(super) struct Passes {
     pub(super) speech: Arc<SpeechModel>,
     encode: usize,
     batch: usize,
+    align: usize,
     /// Number of rows and index of each step table, in ascending order.
     steps: Vec<(usize, usize)>,
     state: Vec<u8>,
@@ -62,6 +65,7 @@ impl Passes {
         Ok(Self {
             encode,
             batch: linked.table_index(TableId::Batch)?,
+            align: linked.table_index(TableId::Align)?,
             steps: steps.collect(),
             state: vec![0; state_bytes(rows.unwrap_or(1) as usize)],
             pages: BeamPages::new(linked.pages, linked.facts.sequences as usize),
@@ -136,14 +140,7 @@ impl Passes {
         prompt: &[u32],
         sot: usize,
     ) -> Result<&[f32]> {
-        self.pages.clear();
-        self.beams[0].clear();
-        self.beams[0].extend_from_slice(prompt);
-        for position in 0..prompt.len() {
-            self.pages.make_writable(0, position);
-        }
-        self.write_pages(linked)?;
-        write_history(linked, 0, 0, prompt)?;
+        self.begin_sequence(linked, prompt)?;
         self.compute(linked, 0..sot + 1)?;
         let bytes = bytemuck::cast_slice_mut(&mut self.logits);
         linked.executor.read(BufferId::Logits, 0, bytes)?;
@@ -151,23 +148,81 @@ impl Passes {
         Ok(&self.logits)
     }
 
+    /// Computes `tokens` and returns the scores of the alignment heads, `[heads, tokens, context]`,
+    /// and the probability of each next token among the tokens below `eot`.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device.
+    pub(super) fn align(
+        &mut self,
+        linked: &mut LinkedTables,
+        tokens: &[u32],
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
+        self.begin_sequence(linked, tokens)?;
+        let chunk = linked.tables[self.align].tokens as usize;
+        let (heads, context) = (self.speech.alignment_heads, self.speech.context as usize);
+        let (vocab, eot) = (self.logits.len(), self.speech.tokens.eot as usize);
+        let mut scores = vec![0.0; heads * tokens.len() * context];
+        let mut probabilities = Vec::with_capacity(tokens.len());
+        let mut rows = vec![0.0f32; chunk * heads * context];
+        for start in (0..tokens.len()).step_by(chunk) {
+            let end = tokens.len().min(start + chunk);
+            self.run(linked, self.align, start..end)?;
+            let bytes = &mut rows[..(end - start) * heads * context];
+            linked
+                .executor
+                .read(BufferId::Alignment, 0, bytemuck::cast_slice_mut(bytes))?;
+            for (t, row) in (start..end).zip(rows.chunks_exact(heads * context)) {
+                for (head, from) in row.chunks_exact(context).enumerate() {
+                    let at = (head * tokens.len() + t) * context;
+                    scores[at..at + context].copy_from_slice(from);
+                }
+                let bytes = bytemuck::cast_slice_mut(&mut self.logits);
+                let offset = (t - start) * vocab * size_of::<f32>();
+                linked.executor.read(BufferId::Scores, offset, bytes)?;
+                let next = tokens.get(t + 1).filter(|next| (**next as usize) < eot);
+                let text = &self.logits[..eot];
+                probabilities.push(next.map_or(0.0, |next| probability(text, *next)));
+            }
+        }
+        Ok((scores, probabilities))
+    }
+
+    /// Starts the first beam with `tokens`.
+    fn begin_sequence(&mut self, linked: &mut LinkedTables, tokens: &[u32]) -> Result<()> {
+        self.pages.clear();
+        self.beams[0].clear();
+        self.beams[0].extend_from_slice(tokens);
+        for position in 0..tokens.len() {
+            self.pages.make_writable(0, position);
+        }
+        self.write_pages(linked)?;
+        write_history(linked, 0, 0, tokens)
+    }
+
+    /// Runs the body of a table over tokens of the first beam.
+    fn run(&mut self, linked: &mut LinkedTables, table: usize, range: Range<usize>) -> Result<()> {
+        self.check_cancelled()?;
+        let tokens = self.beams[0][range.clone()].iter().enumerate();
+        let rows = tokens.map(|(i, token)| row(0, *token, range.start + i));
+        write_rows(linked, &mut self.state, rows)?;
+        let body = linked.tables[table].body();
+        linked.executor.run(table, body.into(), 1)
+    }
+
     /// Computes tokens of the first beam, and the logits after the last one.
-    fn compute(&mut self, linked: &mut LinkedTables, range: std::ops::Range<usize>) -> Result<()> {
+    fn compute(&mut self, linked: &mut LinkedTables, range: Range<usize>) -> Result<()> {
         let chunk = linked.tables[self.batch].tokens as usize;
         let mut start = range.start;
         while start < range.end {
-            self.check_cancelled()?;
             let end = range.end.min(start + chunk);
             let table = if end - start == 1 {
                 self.steps[0].1
             } else {
                 self.batch
             };
-            let tokens = self.beams[0][start..end].iter().enumerate();
-            let rows = tokens.map(|(i, token)| row(0, *token, start + i));
-            write_rows(linked, &mut self.state, rows)?;
-            let body = linked.tables[table].body();
-            linked.executor.run(table, body.into(), 1)?;
+            self.run(linked, table, start..end)?;
             start = end;
         }
         Ok(())

@@ -4,17 +4,20 @@ use super::options::TranscribeOptions;
 use super::passes::Passes;
 use super::spectrogram::Spectrogram;
 use super::window::{WindowDecoder, WindowRequest, WindowText, text_of};
-use crate::audio::SAMPLE_RATE;
+use crate::audio::{AudioReader, SAMPLE_RATE};
 use crate::decode::Model;
 use crate::error::{Result, bail};
 use crate::speech::{
-    History, InitialPrompt, Language, Segment, SpecialTokens, Task, Verdict, Window, split_window,
+    FRAMES_PER_SECOND, History, InitialPrompt, Language, Segment, SpecialTokens, Task, Verdict,
+    Window, add_words, last_end,
 };
 use crate::text::EncodeOptions;
 use std::collections::VecDeque;
 
 /// Temperature above which the text of a window is not part of the next prompt.
 const PROMPT_TEMPERATURE_MAX: f64 = 0.5;
+/// Samples read at a time by [`Transcription::measure`].
+const MEASURED_SAMPLES: usize = 1 << 16;
 /// Maximum number of beams and of random texts.
 const BEAMS_MAX: u32 = 8;
 
@@ -49,6 +52,8 @@ pub struct Transcription {
     decoder: Option<WindowDecoder>,
     segments: VecDeque<Segment>,
     next_id: u32,
+    /// End of the last word in seconds, with word timestamps.
+    last_speech: f64,
 }
 
 impl Transcription {
@@ -111,6 +116,7 @@ impl Transcription {
             language,
             segments: VecDeque::new(),
             next_id: 0,
+            last_speech: 0.0,
             model: model.clone(),
             special,
         })
@@ -127,6 +133,27 @@ impl Transcription {
             bail!(State, "the recording has ended");
         }
         self.spectrogram.push(samples)
+    }
+
+    /// Reads a whole recording to find its loudest frame, without transcribing it. Windows are then
+    /// normalized with the maximum of the recording, as by OpenAI; otherwise with that of the frames
+    /// so far. It makes a difference for quiet windows of recordings over 30 seconds.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reader and of [`Self::push`].
+    pub fn measure(&mut self, reader: &mut AudioReader) -> Result<()> {
+        let speech = self.model.speech().expect("checked by new");
+        let mut all = Spectrogram::new(speech.filters.clone());
+        let mut samples = Vec::new();
+        while reader.read(MEASURED_SAMPLES, &mut samples)? > 0 {
+            all.push(&samples)?;
+            all.forget(all.len());
+            samples.clear();
+        }
+        all.finish();
+        self.spectrogram.raise_max(all.max());
+        Ok(())
     }
 
     /// Ends the recording.
@@ -190,11 +217,11 @@ impl Transcription {
             mel: self.spectrogram.window(self.seek, self.frames),
             previous: self.history.previous(),
             language: self.language,
+            window,
         };
         let text = self.decode(request)?;
         self.language = Some(text.language);
-        let advance = self.add_segments(&text, &window)?;
-        self.seek += advance as usize;
+        self.seek += self.add_segments(text, &window)? as usize;
         self.spectrogram.forget(self.seek);
         Ok(true)
     }
@@ -213,15 +240,16 @@ impl Transcription {
     }
 
     /// Adds the segments of a window. Returns the number of frames to the next window.
-    fn add_segments(&mut self, text: &WindowText, window: &Window) -> Result<u32> {
+    fn add_segments(&mut self, text: WindowText, window: &Window) -> Result<u32> {
         if text.verdict == Verdict::Silence {
             return Ok(window.frames);
         }
-        let split = split_window(&text.tokens, window, &self.special);
-        for span in &split.spans {
+        let mut advance = text.split.advance_frames;
+        let mut segments = Vec::with_capacity(text.split.spans.len());
+        for span in &text.split.spans {
             let tokens = text.tokens[span.tokens.clone()].to_vec();
-            let mut segment = Segment {
-                id: self.next_id,
+            segments.push(Segment {
+                id: 0,
                 seek: window.seek,
                 start: span.start,
                 end: span.end,
@@ -232,18 +260,36 @@ impl Transcription {
                 compression_ratio: text.attempt.compression_ratio,
                 no_speech_prob: text.attempt.no_speech_prob,
                 words: Vec::new(),
-            };
+            });
+        }
+        if self.options.word_timestamps {
+            add_words(
+                &mut segments,
+                text.words,
+                self.special.eot,
+                self.last_speech,
+            );
+            if let Some(end) = last_end(&segments) {
+                self.last_speech = end;
+                let end = (end * f64::from(FRAMES_PER_SECOND)).round() as u32;
+                if !text.split.is_finished && end > window.seek {
+                    advance = end - window.seek;
+                }
+            }
+        }
+        for mut segment in segments {
             segment.clear_if_empty();
             if segment.text.is_empty() {
                 continue;
             }
-            self.history.push(&segment.tokens);
+            segment.id = self.next_id;
             self.next_id += 1;
+            self.history.push(&segment.tokens);
             self.segments.push_back(segment);
         }
         if !self.options.condition_on_previous_text || text.temperature > PROMPT_TEMPERATURE_MAX {
             self.history.forget();
         }
-        Ok(split.advance_frames)
+        Ok(advance)
     }
 }

@@ -6,13 +6,12 @@ use crate::error::Result;
 use crate::model::LinkedTables;
 use crate::op::table::SamplingStage;
 use crate::speech::{
-    Attempt, BeamSearch, Candidate, Language, NEW_TOKENS_MAX, Prompt, SpecialTokens, Timestamps,
-    Verdict, best_hypothesis, compression_ratio, sot_sequence, temperatures,
+    Attempt, Attention, AttentionKind, BeamSearch, Candidate, Language, NEW_TOKENS_MAX, Prompt,
+    SpecialTokens, TIMESTAMP_SECONDS, TimedWord, Timestamps, Verdict, Window, WindowSegments,
+    align, best_hypothesis, compression_ratio, probability, sot_sequence, split_window,
+    split_words, temperatures, time_words,
 };
 use crate::text::{DecodeOptions, Tokenizer};
-
-/// Seconds between timestamps.
-const TIMESTAMP_SECONDS: f64 = 0.02;
 
 /// A window of a recording.
 #[derive(Debug)]
@@ -23,6 +22,8 @@ pub(super) struct WindowRequest {
     pub(super) previous: Vec<u32>,
     /// Language; `None`: to be detected.
     pub(super) language: Option<&'static Language>,
+    /// Place of the window in the recording.
+    pub(super) window: Window,
 }
 
 /// Text of a window.
@@ -34,6 +35,10 @@ pub(super) struct WindowText {
     pub(super) attempt: Attempt,
     pub(super) verdict: Verdict,
     pub(super) language: &'static Language,
+    /// Segments of the tokens.
+    pub(super) split: WindowSegments,
+    /// Words of all segments, if they were requested.
+    pub(super) words: Vec<TimedWord>,
 }
 
 /// Tokens without `eot`, and the sum of their log-probabilities with `eot`.
@@ -99,17 +104,74 @@ impl WindowDecoder {
         for at in 0..=last {
             let temperature = self.temperatures[at];
             let prompt = Prompt::new(&request.previous, &sequence, timestamps, &self.special);
-            let text = self.attempt(linked, &prompt, temperature, language)?;
+            let text = self.attempt(linked, &prompt, temperature)?;
             let verdict = if at == last {
-                self.options.thresholds.judge_last(&text.attempt)
+                self.options.thresholds.judge_last(&text.2)
             } else {
-                text.verdict
+                self.options.thresholds.judge(&text.2)
             };
             if verdict != Verdict::Retry {
-                return Ok(WindowText { verdict, ..text });
+                let (tokens, temperature, attempt) = text;
+                let split = split_window(&tokens, &request.window, &self.special);
+                let words = if self.options.word_timestamps && verdict == Verdict::Accept {
+                    let spans = split
+                        .spans
+                        .iter()
+                        .flat_map(|span| &tokens[span.tokens.clone()]);
+                    let text = spans.copied().filter(|token| *token < self.special.eot);
+                    let text: Vec<u32> = text.collect();
+                    self.words(linked, &sequence, &text, (request.window, language))?
+                } else {
+                    Vec::new()
+                };
+                return Ok(WindowText {
+                    tokens,
+                    temperature,
+                    attempt,
+                    verdict,
+                    language,
+                    split,
+                    words,
+                });
             }
         }
         unreachable!("the last attempt is not repeated")
+    }
+
+    /// Returns the words of text tokens and their times in the window.
+    fn words(
+        &mut self,
+        linked: &mut LinkedTables,
+        sequence: &[u32],
+        text: &[u32],
+        (window, language): (Window, &Language),
+    ) -> Result<Vec<TimedWord>> {
+        if text.is_empty() || window.frames < 2 {
+            return Ok(Vec::new());
+        }
+        let ends = [self.special.notimestamps, self.special.eot];
+        let tokens = [sequence, &ends[..1], text, &ends[1..]].concat();
+        let (values, probabilities) = self.passes.align(linked, &tokens)?;
+        let attention = Attention {
+            values: &values,
+            kind: AttentionKind::Scores,
+            rows: tokens.len(),
+            columns: self.passes.speech.context as usize,
+        };
+        let starts = align(&attention, window.frames, sequence.len()..tokens.len() - 1)?;
+        let tokenizer = &linked.tokenizer;
+        let decode = |ids: &[u32]| {
+            ids.iter()
+                .flat_map(|id| tokenizer.token_bytes(*id))
+                .copied()
+                .collect()
+        };
+        let words = split_words(text, &decode, language);
+        time_words(
+            words,
+            &starts,
+            &probabilities[sequence.len()..][..text.len()],
+        )
     }
 
     /// Returns the most likely language of the window.
@@ -129,15 +191,15 @@ impl WindowDecoder {
             .unwrap_or(english))
     }
 
+    /// Returns tokens and their assessment.
     fn attempt(
         &mut self,
         linked: &mut LinkedTables,
         prompt: &Prompt,
         temperature: f64,
-        language: &'static Language,
-    ) -> Result<WindowText> {
+    ) -> Result<(Vec<u32>, f64, Attempt)> {
         let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
-        let no_speech_prob = probability(logits, self.special.nospeech);
+        let no_speech_prob = f64::from(probability(logits, self.special.nospeech));
         self.passes.select(linked, self.selection(temperature))?;
         let context = linked.facts.context as usize;
         let limit = NEW_TOKENS_MAX.min((context + 1).saturating_sub(prompt.tokens.len()));
@@ -158,13 +220,7 @@ impl WindowDecoder {
             no_speech_prob,
             compression_ratio: compression_ratio(text.trim()),
         };
-        Ok(WindowText {
-            verdict: self.options.thresholds.judge(&attempt),
-            tokens,
-            temperature,
-            attempt,
-            language,
-        })
+        Ok((tokens, temperature, attempt))
     }
 
     fn selection(&self, temperature: f64) -> Selection {
@@ -281,12 +337,4 @@ pub(super) fn text_of(
     let text = tokens.iter().copied().filter(|token| *token < special.eot);
     let text: Vec<u32> = text.collect();
     tokenizer.decode_lossy(&text, DecodeOptions::default())
-}
-
-/// Returns the probability of a token in the softmax of logits.
-fn probability(logits: &[f32], token: u32) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weight = |logit: f32| f64::from(logit - max).exp();
-    let sum: f64 = logits.iter().map(|logit| weight(*logit)).sum();
-    weight(logits[token as usize]) / sum
 }

@@ -125,6 +125,20 @@ impl Folder {
         Ok(ids)
     }
 
+    /// Returns the `alignment_heads` of `generation_config.json`: layers and heads.
+    pub(super) fn alignment_heads(&self) -> Result<Option<Vec<(u32, u32)>>> {
+        let Some(generation) = &self.generation else {
+            return Ok(None);
+        };
+        let number = |value: &serde_json::Value| u32::try_from(value.as_u64()?).ok();
+        let pair =
+            |value: &serde_json::Value| Some((number(value.get(0)?)?, number(value.get(1)?)?));
+        let heads = generation.typed("alignment_heads", "a list of layers and heads", |value| {
+            value.as_array()?.iter().map(pair).collect()
+        });
+        heads.context(self.path(GENERATION).display())
+    }
+
     /// Returns the path of a file in the folder.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)

@@ -68,6 +68,9 @@ macro_rules! for_each_op {
             /// `y[t, h, :]` = the weighted sum of values over all parts of `x[t, h]`, divided by
             /// the sum of weights
             AttendJoin = attend_join(x: read, y: write, state: read);
+            /// `y[t, offset + p] = scale q[t, head, :] . k[p, head / group, :]` for the positions `p`
+            /// below `positions`, for one head
+            AttentionScores = attention_scores(q: read, k_cache: read, y: update, pages: read, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
             /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2` or `max(y, 0)`

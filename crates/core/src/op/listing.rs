@@ -273,6 +273,7 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::Scores => "scores".to_string(),
         BufferId::Hidden => "hidden".to_string(),
         BufferId::Mel => "mel".to_string(),
+        BufferId::Alignment => "alignment".to_string(),
     }
 }
 

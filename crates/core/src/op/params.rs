@@ -191,6 +191,27 @@ pub struct Params {
     pub positions: u32,
 }
 }
+/// Parameters of `attention_scores`.
+pub mod attention_scores {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub scale: f32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+    pub positions: u32,
+    pub head: u32,
+    pub offset: u32,
+    pub width: u32,
+}
+}
 /// Parameters of `bias`.
 pub mod bias {
     use bytemuck::{Pod, Zeroable};
@@ -799,6 +820,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Attention, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Attention, variant: Some("subgroup"), dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Attention, variant: Some("tile"), dtypes: TYPES_1, units: 1, tokens: 32 },
+    Kernels { op: Op::AttentionScores, variant: None, dtypes: TYPES_1, units: 64, tokens: 1 },
     Kernels { op: Op::Bias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::BitMat, variant: None, dtypes: TYPES_2, units: 4, tokens: 8 },
     Kernels { op: Op::BitMat, variant: Some("subgroup"), dtypes: TYPES_2, units: 4, tokens: 8 },
@@ -894,6 +916,7 @@ pub fn bytes(op: Op) -> usize {
         Op::AttendJoin => size_of::<attend_join::Params>(),
         Op::AttendPart => size_of::<attend_part::Params>(),
         Op::Attention => size_of::<attention::Params>(),
+        Op::AttentionScores => size_of::<attention_scores::Params>(),
         Op::Bias => size_of::<bias::Params>(),
         Op::BitMat => size_of::<bit_mat::Params>(),
         Op::BitMatAdd => size_of::<bit_mat_add::Params>(),

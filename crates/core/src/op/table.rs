@@ -84,6 +84,8 @@ pub enum BufferId {
     Hidden,
     /// Log-mel spectrogram of a speech model.
     Mel,
+    /// Attention scores that align tokens with audio.
+    Alignment,
     /// Scratch buffer, by its number in the arena.
     Scratch(u32),
 }

@@ -7,6 +7,7 @@ mod attend;
 mod attend_join;
 mod attend_part;
 mod attention;
+mod attention_scores;
 #[cfg(target_arch = "x86_64")]
 mod bf16_products;
 mod bias;
@@ -105,6 +106,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Attention => attention::link(request)?,
         Op::AttendPart => attend_part::link(request)?,
         Op::AttendJoin => attend_join::link(request),
+        Op::AttentionScores => attention_scores::link(request)?,
         Op::Glu => elementwise::glu(request)?,
         Op::Activate => elementwise::activate(request)?,
         Op::Add => elementwise::add(request),

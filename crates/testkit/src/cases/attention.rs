@@ -319,3 +319,39 @@ pub(super) const SELF_ATTENTION: &[Case] = &[
     self_attention_case!("only itself", 5/5 by 3, 2/2 x 6, reach 0),
     self_attention_case!("reach over the end", 30/30 by 100, 2/1 x 48, reach 20),
 ];
+
+macro_rules! attention_scores_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal, $heads:literal/$kv_heads:literal x $head_dim:literal,
+     head $head:literal of $positions:literal, number $index:literal of $count:literal, window $window:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            sequence: 2,
+            context: 640,
+            window: $window,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                b.attention_scores(at, q, ($head, 0.3, $positions), [$index, $count]);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// All cache types, heads of every place, heads that are not a multiple of the vector width, rings.
+pub(super) const ATTENTION_SCORES: &[Case] = &[
+    attention_scores_case!("one", F32, 1/1, 1/1 x 2, head 0 of 1, number 0 of 1, window 0),
+    attention_scores_case!("heads of 64", F16, 5/4, 6/6 x 64, head 5 of 150, number 1 of 3, window 0),
+    attention_scores_case!("odd heads", F32, 3/2, 6/3 x 20, head 3 of 77, number 2 of 3, window 0),
+    attention_scores_case!("codes", Q8_0, 3/3, 4/2 x 64, head 1 of 130, number 0 of 2, window 0),
+    attention_scores_case!("ring", F16, 4/4, 2/2 x 16, head 1 of 150, number 0 of 1, window 150),
+];

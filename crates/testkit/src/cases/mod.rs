@@ -36,6 +36,7 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::Attention => attention::ATTENTION,
         Op::AttendPart => attention::ATTEND_PART,
         Op::AttendJoin => attention::ATTEND_JOIN,
+        Op::AttentionScores => attention::ATTENTION_SCORES,
         Op::Glu => elementwise::GLU,
         Op::Activate => elementwise::ACTIVATE,
         Op::Add => elementwise::ADD,

@@ -76,6 +76,7 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Rope => vec![("x", rope(o, live))],
         Op::AttendPart => vec![("y", attend_part(o, live))],
         Op::AttendJoin => vec![("y", attend_join(o, live))],
+        Op::AttentionScores => vec![("y", attention_scores(o, live))],
         Op::SelfAttention => vec![("y", self_attention(o, live))],
         Op::Argmax => vec![("ids", argmax(o, live))],
         Op::Advance => vec![("history", advance(o, live))],
@@ -261,6 +262,28 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
             .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
             .sum()
     })
+}
+
+fn attention_scores(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: params::attention_scores::Params = o.params();
+    let (q, k, mut y) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("y"));
+    let [head, heads, kv_heads] = [p.head_dim, p.heads, p.kv_heads].map(|n| n as usize);
+    let rows = o.rows();
+    for (t, row) in rows.iter().take(live).enumerate() {
+        let q = &q[(t * heads + p.head as usize) * head..][..head];
+        for position in 0..p.positions as usize {
+            let at = row_of(o, row, [p.stride, p.first, p.ring], position) * kv_heads;
+            let k = &k[(at + p.head as usize / (heads / kv_heads)) * head..];
+            let score = q
+                .iter()
+                .zip(k)
+                .map(|(q, k)| wide(*q) * wide(*k))
+                .sum::<f64>();
+            let column = p.offset as usize + position;
+            y[t * p.width as usize + column] = (wide(p.scale) * score) as f32;
+        }
+    }
+    y
 }
 
 /// Does not change unused parts.

@@ -104,6 +104,39 @@ impl Builder<'_> {
         self.attend(at, q, [scale, 0.0], positions)
     }
 
+    /// Emits the scores of `head` of `q` for the first `positions` positions, as number `index` of
+    /// `count` such results in [`BufferId::Alignment`], `[tokens, count positions]`.
+    pub fn attention_scores(
+        &mut self,
+        at: Heads,
+        q: X,
+        (head, scale, positions): (u32, f32, u32),
+        [index, count]: [u32; 2],
+    ) {
+        let ([keys, _], pages) = self.cache(at);
+        let pages_of_layer = self.shape.pages.of(at.window);
+        let width = count.saturating_mul(positions);
+        let shape = [q.tokens, width];
+        let y = self.buffer_slot("alignment", DType::F32, shape, BufferId::Alignment);
+        let params = params::attention_scores::Params {
+            tokens: q.tokens,
+            heads: at.heads,
+            kv_heads: at.kv_heads,
+            head_dim: at.head_dim,
+            scale,
+            stride: self.shape.pages.stride(),
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
+            positions,
+            head,
+            offset: index * positions,
+            width,
+        };
+        let slots = [q.slot, keys, y, pages, self.state];
+        let kernel = (Op::AttentionScores, Some(self.shape.cache));
+        self.emit(kernel, &slots, &params, [positions, q.tokens]);
+    }
+
     /// Emits the store of `k` and `v`, without rotation, in the KV cache of the layer. `x` is any
     /// activation with the same tokens, which does not change.
     pub fn store_kv(&mut self, at: Heads, k: X, v: X, x: X) {

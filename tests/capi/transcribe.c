@@ -1,0 +1,308 @@
+/*
+ * Tests of transcriptions with a small model of 15 segments per window. Prints the number of passed
+ * checks, and a line for each failed one.
+ *
+ *     transcribe <model> <WAV file of 31 seconds>
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "check.h"
+
+#include <math.h>
+#include <stddef.h>
+
+enum { SEGMENTS = 15, SAMPLES = 16000 };
+
+static float samples[2 * SAMPLES];
+
+static TablaTranscribeOptions greedy_options(void) {
+    TablaTranscribeOptions options;
+    CHECK(tabla_transcribe_options_init(&options, sizeof options) == TABLA_OK);
+    options.beam_size = 1;
+    options.temperature_increment = 0;
+    return options;
+}
+
+/* Offsets with 64-bit pointers, which must not change without TABLA_ABI_VERSION. */
+static void layout(void) {
+    if (sizeof(void *) != 8) {
+        return;
+    }
+    CHECK(sizeof(TablaTranscribeOptions) == 136);
+    CHECK(offsetof(TablaTranscribeOptions, seed) == 40);
+    CHECK(offsetof(TablaTranscribeOptions, silence_level) == 112);
+    CHECK(offsetof(TablaTranscribeOptions, language) == 120);
+    CHECK(sizeof(TablaWord) == 40);
+    CHECK(offsetof(TablaWord, start) == 16);
+    CHECK(sizeof(TablaSegment) == 112);
+    CHECK(offsetof(TablaSegment, text) == 24);
+    CHECK(offsetof(TablaSegment, words) == 56);
+    CHECK(offsetof(TablaSegment, seek) == 104);
+    CHECK(sizeof(TablaTranscriptionInfo) == 40);
+    CHECK(offsetof(TablaTranscriptionInfo, language) == 24);
+}
+
+static void defaults(void) {
+    TablaTranscribeOptions options;
+    uint32_t size = 4;
+    memset(&options, 0x55, sizeof options);
+    CHECK(tabla_transcribe_options_init(&options, sizeof options) == TABLA_OK);
+    CHECK(options.struct_size == sizeof options && options.task == TABLA_TASK_TRANSCRIBE);
+    CHECK(options.sample_rate == 16000 && options.channels == 1);
+    CHECK(options.beam_size == 5 && options.best_of == 5 && options.timestamps == 1);
+    CHECK(options.word_timestamps == 0 && options.condition_on_previous_text == 1);
+    CHECK(options.temperature == 0 && options.temperature_increment == 0.2);
+    CHECK(options.length_penalty == -1 && options.silence_level == -60);
+    CHECK(options.language == NULL && options.initial_prompt == NULL);
+    FAILS(tabla_transcribe_options_init(NULL, sizeof options), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcribe_options_init(&options, 3), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_transcribe_options_init((TablaTranscribeOptions *)(void *)&size, 4) == TABLA_OK && size == 4);
+}
+
+struct received {
+    unsigned count, stop_after;
+    int is_correct;
+};
+
+static int32_t receive(const TablaSegment *segment, void *user_data) {
+    struct received *received = user_data;
+    double start = 2.0 * (received->count % SEGMENTS) + 30.0 * (received->count / SEGMENTS);
+    received->is_correct &= segment->struct_size == sizeof *segment;
+    received->is_correct &= segment->id == received->count;
+    received->is_correct &= segment->start == start && segment->end == start + 2;
+    received->is_correct &= segment->text_bytes == 5 && strcmp(segment->text, " w300") == 0;
+    received->is_correct &= segment->tokens_count == 3 && segment->tokens[1] == 300;
+    received->is_correct &= segment->words == NULL && segment->words_count == 0;
+    received->count++;
+    return received->count == received->stop_after;
+}
+
+/* A call on the session of the transcription. */
+static int32_t call_again(const TablaSegment *segment, void *user_data) {
+    (void)segment;
+    FAILS(tabla_transcribe(user_data, samples, SAMPLES, NULL, receive, NULL), TABLA_ERROR_REENTRANT);
+    return 1;
+}
+
+/* Frees the model at the first segment; the handle is invalid at the next ones. */
+static int32_t free_model(const TablaSegment *segment, void *user_data) {
+    CHECK(tabla_free_model(user_data) == (segment->id == 0 ? TABLA_OK : TABLA_ERROR_HANDLE));
+    return 0;
+}
+
+static void callbacks(TablaModel *model, const char *wav) {
+    TablaTranscribeOptions options = greedy_options();
+    struct received received = {0};
+
+    received.is_correct = 1;
+    CHECK(tabla_transcribe(model, samples, SAMPLES, &options, receive, &received) == TABLA_OK);
+    CHECK(received.count == SEGMENTS && received.is_correct);
+    received.count = 0;
+    CHECK(tabla_transcribe_file(model, wav, &options, receive, &received) == TABLA_OK);
+    CHECK(received.count == 2 * SEGMENTS && received.is_correct);
+    received.count = 0;
+    received.stop_after = 3;
+    CHECK(tabla_transcribe(model, samples, SAMPLES, &options, receive, &received) == TABLA_OK);
+    CHECK(received.count == 3 && received.is_correct);
+    CHECK(tabla_transcribe(model, samples, SAMPLES, &options, call_again, model) == TABLA_OK);
+    received.count = 0;
+    CHECK(tabla_transcribe(model, NULL, 0, &options, receive, &received) == TABLA_OK);
+    CHECK(received.count == 0);
+
+    FAILS(tabla_transcribe(model, samples, SAMPLES, &options, NULL, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcribe(model, NULL, 1, &options, receive, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcribe_file(model, NULL, &options, receive, NULL), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcribe_file(model, "no such file", &options, receive, NULL), TABLA_ERROR_IO);
+    samples[7] = NAN;
+    CHECK(tabla_transcribe(model, samples, SAMPLES, &options, receive, NULL) != TABLA_OK);
+    samples[7] = 0;
+}
+
+static void invalid_options(TablaModel *model) {
+    TablaTranscribeOptions options = greedy_options();
+    options.beam_size = 9;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(strstr(tabla_last_error(), "beam_size") != NULL);
+    options = greedy_options();
+    options.task = 2;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options.task = TABLA_TASK_TRANSLATE;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() != TABLA_OK);
+    options = greedy_options();
+    options.sample_rate = 7;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = greedy_options();
+    options.reserved = 1;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    options = greedy_options();
+    options.struct_size = 0;
+    CHECK(tabla_transcription_new(model, &options) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_transcription_open(model, NULL, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_transcription_open_memory(model, "text", 4, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
+    CHECK(tabla_transcription_open_memory(model, NULL, 4, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+}
+
+/* Reads segments until there is none. */
+static unsigned read_segments(TablaTranscription *transcription) {
+    TablaSegment segment;
+    unsigned count = 0;
+    int32_t found = 77;
+    memset(&segment, 0x55, sizeof segment);
+    segment.struct_size = sizeof segment;
+    for (;;) {
+        CHECK(tabla_transcription_next(transcription, &segment, &found) == TABLA_OK);
+        if (found != 1) {
+            break;
+        }
+        CHECK(strcmp(segment.text, " w300") == 0);
+        count++;
+    }
+    CHECK(found == 0);
+    return count;
+}
+
+static void pulled(TablaModel *model, const char *wav) {
+    TablaTranscribeOptions options = greedy_options();
+    TablaTranscription *transcription;
+    TablaTranscriptionInfo info;
+    TablaSegment segment;
+    char text[4096];
+    size_t count = 0, i;
+    int32_t found = 0;
+
+    options.channels = 2;
+    options.sample_rate = 32000;
+    transcription = tabla_transcription_new(model, &options);
+    CHECK(transcription != NULL);
+    CHECK(read_segments(transcription) == 0);
+    for (i = 0; i < 8; i++) {
+        CHECK(tabla_transcription_push(transcription, samples, SAMPLES) == TABLA_OK);
+    }
+    FAILS(tabla_transcription_push(transcription, samples, 3), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcription_push(transcription, NULL, 2), TABLA_ERROR_ARGUMENT);
+    CHECK(read_segments(transcription) == 0);
+    CHECK(tabla_transcription_finish(transcription) == TABLA_OK);
+    CHECK(read_segments(transcription) == SEGMENTS && read_segments(transcription) == 0);
+    FAILS(tabla_transcription_push(transcription, samples, 2), TABLA_ERROR_STATE);
+    info.struct_size = sizeof info;
+    CHECK(tabla_transcription_info(transcription, &info) == TABLA_OK);
+    CHECK(info.segments == SEGMENTS && info.duration == 2 && strcmp(info.language, "en") == 0);
+    CHECK(strcmp(info.language_name, "english") == 0 && info.struct_size == sizeof info);
+    CHECK(tabla_transcription_write(transcription, "srt", NULL, 0, &count) == TABLA_OK);
+    CHECK(count > 0 && count < sizeof text);
+    FAILS(tabla_transcription_write(transcription, "srt", text, count - 1, &count), TABLA_ERROR_TOO_LARGE);
+    CHECK(tabla_transcription_write(transcription, "srt", text, sizeof text, &count) == TABLA_OK);
+    CHECK(strncmp(text, "1\n00:00:00,000 --> 00:00:02,000\nw300\n\n", 38) == 0);
+    FAILS(tabla_transcription_write(transcription, "xml", text, sizeof text, &count), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcription_write(transcription, "srt", text, sizeof text, NULL), TABLA_ERROR_ARGUMENT);
+    segment.struct_size = sizeof segment;
+    FAILS(tabla_transcription_next(transcription, NULL, &found), TABLA_ERROR_ARGUMENT);
+    FAILS(tabla_transcription_next(transcription, &segment, NULL), TABLA_ERROR_ARGUMENT);
+    CHECK(tabla_transcription_free(transcription) == TABLA_OK);
+    FAILS(tabla_transcription_free(transcription), TABLA_ERROR_HANDLE);
+
+    options = greedy_options();
+    transcription = tabla_transcription_open(model, wav, &options);
+    CHECK(transcription != NULL);
+    FAILS(tabla_transcription_push(transcription, samples, 1), TABLA_ERROR_STATE);
+    CHECK(tabla_transcription_cancel(transcription) == TABLA_OK);
+    FAILS(tabla_transcription_next(transcription, &segment, &found), TABLA_ERROR_CANCELLED);
+    CHECK(read_segments(transcription) == 2 * SEGMENTS);
+    CHECK(tabla_transcription_info(transcription, &info) == TABLA_OK && info.duration == 31);
+    CHECK(tabla_transcription_free(transcription) == TABLA_OK);
+}
+
+static void in_memory(TablaModel *model, const char *wav) {
+    TablaTranscribeOptions options = greedy_options();
+    TablaTranscription *transcription;
+    FILE *file = fopen(wav, "rb");
+    static char data[64000];
+    size_t bytes = file == NULL ? 0 : fread(data, 1, sizeof data, file);
+    CHECK(bytes == sizeof data);
+    if (file != NULL) {
+        fclose(file);
+    }
+    /* A truncated file ends where its data ends. */
+    transcription = tabla_transcription_open_memory(model, data, bytes, &options);
+    CHECK(transcription != NULL && read_segments(transcription) == SEGMENTS);
+    CHECK(tabla_transcription_free(transcription) == TABLA_OK);
+}
+
+static void rejects_handle(void *handle) {
+    TablaTranscription *transcription = handle;
+    TablaTranscriptionInfo info;
+    TablaSegment segment;
+    size_t count = 4711;
+    int32_t found = 77;
+    info.struct_size = sizeof info;
+    segment.struct_size = sizeof segment;
+    FAILS(tabla_transcribe(handle, samples, 1, NULL, receive, NULL), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcribe_file(handle, "f", NULL, receive, NULL), TABLA_ERROR_HANDLE);
+    CHECK(tabla_transcription_new(handle, NULL) == NULL && tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_transcription_open(handle, "f", NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    CHECK(tabla_transcription_open_memory(handle, "f", 1, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_push(transcription, samples, 1), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_finish(transcription), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_next(transcription, &segment, &found), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_info(transcription, &info), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_write(transcription, "srt", NULL, 0, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_cancel(transcription), TABLA_ERROR_HANDLE);
+    FAILS(tabla_transcription_free(transcription), TABLA_ERROR_HANDLE);
+    CHECK(count == 4711 && found == 77);
+}
+
+static TablaModel *load_speech(const char *path) {
+    TablaLoadOptions options = cpu_options();
+    TablaModel *model;
+    options.max_context = 0;
+    model = tabla_model_load(path, &options);
+    CHECK(model != NULL);
+    if (model == NULL) {
+        exit(1);
+    }
+    return model;
+}
+
+int main(int argc, char **argv) {
+    TablaTranscribeOptions options = greedy_options();
+    TablaModel *model, *story;
+    size_t i;
+    if (argc != 3) {
+        fprintf(stderr, "usage: transcribe <model> <WAV file>\n");
+        return 2;
+    }
+    for (i = 0; i < 2 * SAMPLES; i++) {
+        samples[i] = sinf((float)i * 0.3f) * 0.3f;
+    }
+    layout();
+    defaults();
+    story = load();
+    CHECK(tabla_transcription_new(story, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_STATE);
+    CHECK(strstr(tabla_last_error(), "no speech model") != NULL);
+    CHECK(tabla_free_model(story) == TABLA_OK);
+
+    model = load_speech(argv[1]);
+    callbacks(model, argv[2]);
+    invalid_options(model);
+    pulled(model, argv[2]);
+    in_memory(model, argv[2]);
+    rejects_handle(NULL);
+    rejects_handle(samples);
+    rejects_handle(tabla_model_session(model));
+    /* The second window is cancelled. */
+    FAILS(tabla_transcribe_file(model, argv[2], &options, free_model, model), TABLA_ERROR_CANCELLED);
+    printf("%d checks passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
