@@ -4,6 +4,9 @@
 //! traced to the crate that made it. A soak test of many tokens checks that memory does not grow.
 #![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
+#[path = "it/speech_model.rs"]
+mod speech_model;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,7 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tabla::device::Replay;
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::EncodeOptions;
-use tabla::{GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions};
+use tabla::{
+    GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions,
+    TranscribeOptions, Transcription,
+};
 
 struct Counting;
 
@@ -297,7 +303,55 @@ fn generating_a_token_does_not_allocate() {
         check_architecture(name, &options);
     }
     soak();
+    check_speech(&options);
 }
+
+/// Transcribes with few tokens per window and with many: half of the context.
+fn check_speech(options: &LoadOptions) {
+    let path = std::env::temp_dir().join(format!("tabla-alloc-{}.bin", std::process::id()));
+    std::fs::write(&path, speech_model::SHAPES[0].ggml()).expect("the folder is writable");
+    let models = [32, 64].map(|context| {
+        let options = options.clone().max_context(context);
+        let model = Model::builder(&path).options(options).load();
+        model.expect("a speech model")
+    });
+    std::fs::remove_file(&path).expect("the file exists");
+    let sound = speech_model::numbers("sound", 16_000);
+    for (beams, temperature) in [(1, 0.0), (5, 0.0), (1, 1.0)] {
+        let options = TranscribeOptions::default()
+            .beam_size(beams)
+            .temperature(temperature)
+            .temperature_increment(None)
+            .thresholds(NO_THRESHOLDS)
+            .timestamps(false);
+        let [(short, few), (long, many)] = models.each_ref().map(|model| {
+            let mut transcription = Transcription::new(model, &options).expect("a speech model");
+            transcription.push(&sound).expect("finite samples");
+            transcription.finish();
+            let mut tokens = 0;
+            let count = allocations(|| {
+                while let Some(segment) = transcription.next_segment().expect("it runs") {
+                    tokens += segment.tokens.len();
+                }
+            });
+            (tokens, count)
+        });
+        println!("{beams} beams at {temperature}: {few} and {many} allocations");
+        assert!(long >= short + 24, "{short} and {long} tokens");
+        // The lists of a window may be resized once more.
+        assert!(
+            many <= few + 8,
+            "{beams} beams: {few} allocations, then {many}"
+        );
+    }
+}
+
+/// Nothing is silence, so that random text is kept.
+const NO_THRESHOLDS: tabla::speech::Thresholds = tabla::speech::Thresholds {
+    compression_ratio: None,
+    logprob: None,
+    no_speech: None,
+};
 
 /// Batches of every width: sequences that finish one after another.
 fn check_batches(prompt: &[u32], options: &LoadOptions) {

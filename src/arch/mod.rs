@@ -30,7 +30,7 @@ pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
 pub(crate) use names::{HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
-pub(crate) use speech_encoder::is_speech;
+pub(crate) use speech_encoder::{SPEECH, SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};

@@ -6,9 +6,12 @@ use crate::format::Metadata;
 /// Prefix of the keys of the decoder.
 pub(super) const DECODER: &str = "whisper.decoder";
 
+/// Architecture of speech models.
+pub(crate) const SPEECH: &str = "whisper";
+
 /// Returns whether this is the architecture of a speech model.
 pub(crate) fn is_speech(name: &str) -> bool {
-    name == "whisper"
+    name == SPEECH
 }
 
 /// Hyperparameters of the encoder of a speech model.

@@ -1,6 +1,7 @@
 //! Opens the files of a model after detecting their format.
 
 use super::hf;
+use super::speech;
 use super::weight::Weight;
 use crate::arch;
 use crate::error::Result;
@@ -57,6 +58,12 @@ impl Opened {
         let name = self.file.metadata.str("general.architecture")?;
         folder.weights(&self.file, arch::find(name.unwrap_or_default())?)
     }
+
+    /// Returns whether it is a speech model.
+    pub(super) fn is_speech(&self) -> Result<bool> {
+        let name = self.file.metadata.str("general.architecture")?;
+        Ok(name.is_some_and(arch::is_speech))
+    }
 }
 
 pub(super) fn detect(source: &Source) -> Result<format::Kind> {
@@ -76,6 +83,11 @@ pub(super) fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         let hf_folder = hf::Folder::of(&file)?;
         file.metadata = hf_folder.metadata()?;
         folder = Some(hf_folder);
+    }
+    if kind == format::Kind::Gguf
+        && let Some(metadata) = speech::metadata_of_tensors(&file)?
+    {
+        file.metadata = metadata;
     }
     let file = Arc::new(file);
     Ok(Opened { file, folder })

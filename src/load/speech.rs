@@ -5,10 +5,11 @@
 
 use super::source::Opened;
 use super::weight::{Data, Weight, f32_bytes, floats};
-use crate::arch::Config;
+use crate::arch::{Config, SPEECH, is_speech};
 use crate::audio::MelFilters;
 use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
+use crate::format::write::Writer;
 use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
 use crate::model::SpeechModel;
 use crate::op::builder::SpeechTokens;
@@ -89,6 +90,18 @@ const LAYER: &[Row] = &[
     ("ffn_down", &["mlp.2", "mlp2", "fc2"]),
 ];
 
+/// Size of the heads of every published model.
+const HEAD_DIM: u32 = 64;
+
+/// Minimum number of positions of the decoder: a prompt and a text.
+const CONTEXT_MIN: u32 = 16;
+
+/// Token embedding in the files of OpenAI.
+pub(super) const EMBEDDING: &str = "decoder.token_embedding.weight";
+
+/// Key of the mel filters.
+pub(super) const FILTERS: &str = "whisper.encoder.mel_filters";
+
 /// Prefixes of all names.
 const PREFIXES: &[&str] = &["model.", "whisper.", ""];
 
@@ -121,6 +134,98 @@ fn recipe_name(tensor: &str) -> Option<String> {
         let index: u32 = index.parse().ok()?;
         Some(format!("{side}blk.{index}.{ours}.{role}"))
     })
+}
+
+/// Returns the name of a tensor in the files of OpenAI; `None` if it is not written.
+///
+/// # Errors
+///
+/// `Unsupported` for an unexpected tensor.
+pub(super) fn file_name(tensor: &str) -> Result<Option<String>> {
+    if IGNORED.iter().any(|name| tensor.ends_with(name)) {
+        return Ok(None);
+    }
+    let Some(name) = recipe_name(tensor) else {
+        bail!(
+            Unsupported,
+            "unexpected tensor {tensor}: not part of a speech model"
+        );
+    };
+    if let Some((_, names)) = OUTER.iter().find(|(ours, _)| *ours == name) {
+        return Ok(Some(names[0].to_string()));
+    }
+    let side = if name.starts_with("enc.") {
+        "encoder"
+    } else {
+        "decoder"
+    };
+    let rest = name.trim_start_matches("enc.").trim_start_matches("blk.");
+    let (index, module) = rest.split_once('.').unwrap_or_default();
+    let (module, role) = module.rsplit_once('.').unwrap_or_default();
+    let row = LAYER.iter().find(|(ours, _)| *ours == module);
+    Ok(row.map(|(_, names)| format!("{side}.blocks.{index}.{}.{role}", names[0])))
+}
+
+/// Returns the hyperparameters of a GGUF file of a speech model that lacks them, from the shapes of its
+/// tensors, with the vocabulary of the file if it has one. `None` for other files.
+///
+/// # Errors
+///
+/// `Format` for a model without encoder or decoder.
+pub(super) fn metadata_of_tensors(file: &Directory) -> Result<Option<Metadata>> {
+    let meta = &file.metadata;
+    let architecture = meta.str("general.architecture")?;
+    let is_complete = meta.get("whisper.encoder.block_count").is_some()
+        && meta.get("whisper.decoder.embedding_length").is_some();
+    if is_complete || architecture.is_some_and(|name| !is_speech(name)) {
+        return Ok(None);
+    }
+    let find = |ours: &str| {
+        let mut tensors = file.tensors.iter();
+        tensors.find(|tensor| recipe_name(&tensor.name).as_deref() == Some(ours))
+    };
+    let (Some(convolution), Some(embedding)) =
+        (find("enc.conv1.weight"), find("token_embd.weight"))
+    else {
+        return Ok(None);
+    };
+    let dim = |tensor: Option<&TensorInfo>, at: usize| {
+        let dim = tensor.and_then(|tensor| tensor.dims.get(at)).copied();
+        u32::try_from(dim.unwrap_or(0)).unwrap_or(u32::MAX)
+    };
+    let layers = |side: &str| {
+        let names = file.tensors.iter().filter_map(|t| recipe_name(&t.name));
+        let indices = names.filter_map(|name| {
+            let rest = name.strip_prefix(side)?.strip_prefix("blk.")?;
+            rest.split('.').next()?.parse::<u32>().ok()
+        });
+        indices.max().map_or(0, |last| last.saturating_add(1))
+    };
+    let width = dim(Some(embedding), 0);
+    let mut keys = Writer::new();
+    keys.set("general.architecture", SPEECH);
+    for (key, value) in [
+        ("vocab_size", dim(Some(embedding), 1)),
+        ("encoder.context_length", dim(find(POSITIONS), 1)),
+        ("encoder.embedding_length", width),
+        ("encoder.attention.head_count", width / HEAD_DIM),
+        ("encoder.block_count", layers("enc.")),
+        ("encoder.mels_count", dim(Some(convolution), 1)),
+        (
+            "decoder.context_length",
+            dim(find("position_embd.weight"), 1),
+        ),
+        ("decoder.embedding_length", width),
+        ("decoder.attention.head_count", width / HEAD_DIM),
+        ("decoder.block_count", layers("")),
+    ] {
+        keys.set(&format!("whisper.{key}"), value);
+    }
+    for (key, value) in meta.iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
+        keys.copy(key, value);
+    }
+    let keys = crate::format::open_bytes("the tensor shapes", keys.finish()?)?;
+    Ok(Some(keys.metadata))
 }
 
 /// Returns the weights of a speech model.
@@ -339,9 +444,15 @@ pub(super) fn read(model: &Opened, config: &Config) -> Result<Option<SpeechModel
     let Some(encoder) = &config.speech else {
         return Ok(None);
     };
-    let key = "whisper.encoder.mel_filters";
-    let filters = match model.file.metadata.f32s(key)? {
-        Some(rows) => MelFilters::from_rows(&rows).context(key)?,
+    if config.context < CONTEXT_MIN {
+        bail!(
+            Format,
+            "whisper.decoder.context_length: expected at least {CONTEXT_MIN}, got {}",
+            config.context
+        );
+    }
+    let filters = match model.file.metadata.f32s(FILTERS)? {
+        Some(rows) => MelFilters::from_rows(&rows).context(FILTERS)?,
         None => MelFilters::slaney(encoder.mels as usize),
     };
     Ok(Some(SpeechModel {

@@ -5,17 +5,14 @@ use super::source::Opened;
 use super::speech;
 use crate::arch::Config;
 use crate::error::{Context, Result, bail};
-use crate::format::{Metadata, Value};
+use crate::format::{self, Metadata, Value};
 use crate::text::{Tokenizer, Vocab};
+use std::path::Path;
 
 /// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
 /// may have extra tokens, such as image tokens; prefill rejects them.
 pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
-    if config.speech.is_some() && model.file.metadata.get(MODEL).is_none() && model.folder.is_none()
-    {
-        return speech::tokenizer(&model.file.metadata, config.vocab);
-    }
-    let tokenizer = read(model)?;
+    let tokenizer = of_vocab(model, config.vocab)?;
     let strict = model.folder.is_none();
     if strict && tokenizer.vocab_size() > config.vocab as usize {
         bail!(
@@ -28,6 +25,30 @@ pub(super) fn build(model: &Opened, config: &Config) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
+/// Reads the tokenizer of a model with a vocabulary of this size. Some files of speech models have the
+/// tokens alone, or no vocabulary; then it is in a `tokenizer.json` next to the file.
+pub(super) fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
+    let metadata = &model.file.metadata;
+    if model.folder.is_some() || !model.is_speech()? || metadata.get(MODEL).is_some() {
+        return read(model);
+    }
+    if metadata.get(TOKENS).is_some() {
+        return speech::tokenizer(metadata, vocab);
+    }
+    let folder = model.file.paths().next().and_then(Path::parent);
+    let path = folder.unwrap_or(Path::new("")).join("tokenizer.json");
+    match format::read_text(&path, FILE_BYTES_MAX)? {
+        Some(text) => Tokenizer::from_json(&text, None).context(path.display()),
+        None => bail!(
+            Format,
+            "the file has no vocabulary: expected the tokenizer.json of its model at {}",
+            path.display()
+        ),
+    }
+}
+
+/// Key of the list of tokens.
+const TOKENS: &str = "tokenizer.ggml.tokens";
 /// Key of the type of a vocabulary.
 const MODEL: &str = "tokenizer.ggml.model";
 

@@ -4,7 +4,7 @@
 #ifndef CHATS_H
 #define CHATS_H
 
-#include "check.h"
+#include "prompt.h"
 
 #include <string.h>
 

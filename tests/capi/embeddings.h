@@ -4,7 +4,7 @@
 #ifndef EMBEDDINGS_H
 #define EMBEDDINGS_H
 
-#include "check.h"
+#include "prompt.h"
 
 #include <math.h>
 

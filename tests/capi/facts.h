@@ -4,7 +4,7 @@
 #ifndef FACTS_H
 #define FACTS_H
 
-#include "check.h"
+#include "prompt.h"
 
 static void status_names(void) {
     int32_t code;

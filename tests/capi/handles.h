@@ -4,7 +4,7 @@
 #ifndef HANDLES_H
 #define HANDLES_H
 
-#include "check.h"
+#include "prompt.h"
 
 /* Every other function rejects this handle. */
 static void rejects_session_handle(void *handle) {

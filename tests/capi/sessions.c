@@ -7,7 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "chats.h"
-#include "check.h"
+#include "prompt.h"
 #include "embeddings.h"
 #include "handles.h"
 

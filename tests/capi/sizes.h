@@ -4,7 +4,7 @@
 #ifndef SIZES_H
 #define SIZES_H
 
-#include "check.h"
+#include "prompt.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@
 #include "tabla.h"
 #include "tabla.h" /* can be included twice */
 
-#include "check.h"
+#include "prompt.h"
 #include "facts.h"
 #include "handles.h"
 #include "sizes.h"

@@ -31,6 +31,8 @@ mod shift;
 mod slots;
 mod speculate;
 mod speech;
+mod speech_files;
+mod speech_model;
 mod stages;
 mod structure;
 mod tables;

@@ -57,10 +57,8 @@ pub fn speech_logits(model: &Model, mel: &[f32], tokens: &[u32]) -> Result<Speec
         passes.encode(linked, &mel)?;
         let mut encoder = vec![0.0; mel.len() / passes.speech.filters.mels() / 2 * dim];
         passes.read_encoder(linked, &mut encoder)?;
-        let mut logits = Vec::new();
-        for end in 1..=tokens.len() {
-            logits.extend_from_slice(passes.prompt(linked, &tokens[..end], end - 1)?);
-        }
+        let mut logits = vec![0.0; tokens.len() * linked.facts.vocab as usize];
+        passes.score(linked, &tokens, &mut logits)?;
         Ok(SpeechLogits { encoder, logits })
     })
 }

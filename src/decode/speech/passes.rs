@@ -148,6 +148,23 @@ impl Passes {
         Ok(&self.logits)
     }
 
+    /// Computes the logits after each of `tokens`, one by one.
+    pub(super) fn score(
+        &mut self,
+        linked: &mut LinkedTables,
+        tokens: &[u32],
+        out: &mut [f32],
+    ) -> Result<()> {
+        self.begin_sequence(linked, tokens)?;
+        for (at, out) in out.chunks_exact_mut(self.logits.len()).enumerate() {
+            self.compute(linked, at..at + 1)?;
+            linked
+                .executor
+                .read(BufferId::Logits, 0, bytemuck::cast_slice_mut(out))?;
+        }
+        Ok(())
+    }
+
     /// Computes `tokens` and returns the scores of the alignment heads, `[heads, tokens, context]`,
     /// and the probability of each next token among the tokens below `eot`.
     ///

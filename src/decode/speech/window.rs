@@ -103,7 +103,15 @@ impl WindowDecoder {
         let last = self.temperatures.len() - 1;
         for at in 0..=last {
             let temperature = self.temperatures[at];
-            let prompt = Prompt::new(&request.previous, &sequence, timestamps, &self.special);
+            // Half of the context, as for new tokens; files may have a shorter one than 448.
+            let most = (linked.facts.context / 2) as usize - 1;
+            let previous = request.previous.len().saturating_sub(most);
+            let prompt = Prompt::new(
+                &request.previous[previous..],
+                &sequence,
+                timestamps,
+                &self.special,
+            );
             let text = self.attempt(linked, &prompt, temperature)?;
             let verdict = if at == last {
                 self.options.thresholds.judge_last(&text.2)
@@ -202,7 +210,8 @@ impl WindowDecoder {
         let no_speech_prob = f64::from(probability(logits, self.special.nospeech));
         self.passes.select(linked, self.selection(temperature))?;
         let context = linked.facts.context as usize;
-        let limit = NEW_TOKENS_MAX.min((context + 1).saturating_sub(prompt.tokens.len()));
+        let rest = (context + 1).saturating_sub(prompt.tokens.len());
+        let limit = NEW_TOKENS_MAX.min(context / 2).min(rest);
         let decoded = if temperature > 0.0 {
             self.sample(linked, limit)?
         } else if self.options.beam_size > 1 {

@@ -1,18 +1,19 @@
 //! Quantizes a model: writes it as a GGUF file in other storage types.
 
-use super::keys;
 use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
 use super::source_tensor::{self, RowOrder, SourceTensor};
+use super::{ggml, keys};
 use crate::arch;
 use crate::dtype::DType;
-use crate::error::{Context, Result, bail};
-use crate::format::write::Writer;
-use crate::format::{self, Importance, TensorType};
+use crate::error::{Context, Error, ErrorKind, Result, bail};
+use crate::format::write::{Body, Writer};
+use crate::format::{Importance, TensorType};
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::Weight;
 use crate::output::Output;
 use crate::quant;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -105,7 +106,8 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// # Errors
 ///
 /// As [`open_directory`](crate::tools::open_directory); `Argument` for a type without an encoder, and if
-/// `path` is a file of the source; `Unsupported` for a ggml file; `Format` for a value that is not finite; `Io` if writing fails;
+/// `path` is a file of the source; `Unsupported` for a ggml file (`.bin`)
+/// of a model that is no speech model; `Format` for a value that is not finite; `Io` if writing fails;
 /// `Cancelled` if `progress` cancels.
 pub fn quantize(
     source: &Source,
@@ -113,12 +115,19 @@ pub fn quantize(
     options: &QuantizeOptions<'_>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<ConversionReport> {
-    let kind = detect(source)?;
-    if kind == format::Kind::Ggml {
-        bail!(Unsupported, "ggml files cannot be quantized yet");
+    let model = open(source, detect(source)?)?;
+    if ggml::is_ggml(path) && !model.is_speech()? {
+        bail!(
+            Unsupported,
+            "{}: ggml files are written of speech models only; expected a name that ends in .gguf",
+            path.display()
+        );
     }
-    let model = open(source, kind)?;
-    let weights = model.folder_weights()?;
+    let weights = if model.is_speech()? {
+        Vec::new()
+    } else {
+        model.folder_weights()?
+    };
     let factors = match &model.folder {
         Some(_) => source_tensor::rope_factors(&model.file.metadata)?,
         None => Vec::new(),
@@ -126,12 +135,23 @@ pub fn quantize(
     let tensors = tensors(&model, &weights, &factors)?;
     let traits = ModelTraits::of(&model.file.metadata, &tensors, options.importance);
     let plans = tensors.iter().map(|tensor| plan(tensor, options, &traits));
-    let plans = plans.collect::<Result<Vec<_>>>()?;
+    let mut plans = plans.collect::<Result<Vec<_>>>()?;
+    if model.is_speech()? {
+        plans.iter_mut().for_each(ggml::adjust);
+    }
     let mut output = Output::create(path, model.file.paths())?;
     let mut notes = Vec::new();
-    let mut header = header(&model, &plans, options)?;
-    keys::write(&model, &tensors, &mut header, &mut notes)?;
-    let mut body = header.begin(&mut output).context(path.display())?;
+    let mut body = if ggml::is_ggml(path) {
+        let header = ggml::header(&model, &plans)?;
+        (&mut output)
+            .write_all(&header)
+            .map_err(|e| Error::new(ErrorKind::Io, path.display()).caused_by(e))?;
+        FileBody::Ggml(&mut output)
+    } else {
+        let mut header = header(&model, &plans, options)?;
+        keys::write(&model, &tensors, &mut header, &mut notes)?;
+        FileBody::Gguf(header.begin(&mut output).context(path.display())?)
+    };
     let all = tensors
         .iter()
         .map(SourceTensor::elements)
@@ -151,6 +171,7 @@ pub fn quantize(
             importance: options.importance,
             threads: threads(options.threads),
         };
+        body.begin_tensor(plan).context(path.display())?;
         results.push(writer.write(
             &mut |bytes| body.write(bytes).context(path.display()),
             &mut advance,
@@ -165,6 +186,38 @@ pub fn quantize(
     })
 }
 
+/// The tensor data of the new file.
+enum FileBody<'a> {
+    Gguf(Body<&'a mut Output>),
+    Ggml(&'a mut Output),
+}
+
+impl FileBody<'_> {
+    /// Starts a tensor. The header of a GGUF file has declared it.
+    fn begin_tensor(&mut self, plan: &TensorPlan<'_>) -> Result<()> {
+        match self {
+            Self::Gguf(_) => Ok(()),
+            Self::Ggml(_) => self.write(&ggml::tensor_header(plan)?),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Gguf(body) => body.write(bytes),
+            Self::Ggml(output) => (&mut **output)
+                .write_all(bytes)
+                .map_err(|e| Error::new(ErrorKind::Io, "writing failed").caused_by(e)),
+        }
+    }
+
+    fn end(self) -> Result<()> {
+        match self {
+            Self::Gguf(body) => body.end().map(drop),
+            Self::Ggml(_) => Ok(()),
+        }
+    }
+}
+
 /// Returns the tensors to write, in the row order of GGUF.
 fn tensors<'a>(
     model: &'a Opened,
@@ -172,6 +225,9 @@ fn tensors<'a>(
     rope_factors: &'a [(&str, Vec<u8>)],
 ) -> Result<Vec<SourceTensor<'a>>> {
     let file = &model.file;
+    if model.is_speech()? {
+        return ggml::tensors(model);
+    }
     if model.folder.is_none() {
         let tensors = file.tensors.iter();
         return tensors.map(|t| SourceTensor::of_tensor(file, t)).collect();
