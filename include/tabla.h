@@ -1,5 +1,5 @@
 /*
- * Tabla: runtime for language and embedding models.
+ * Tabla: runtime for language, embedding and speech models.
  *
  *     TablaModel *model = tabla_load_model("model.gguf", 0);
  *     if (model == NULL) fprintf(stderr, "%s\n", tabla_last_error());
@@ -20,7 +20,8 @@
  *     never created, or of another type is TABLA_ERROR_HANDLE, never undefined behaviour; so is
  *     freeing twice. Handles can be freed in any order. Every model has a default session, which
  *     tabla_model_session() returns and which is freed with the model. tabla_generate(),
- *     tabla_prefill() and tabla_embed() are short forms of functions on this session.
+ *     tabla_prefill() and tabla_embed() are short forms of functions on this session, and
+ *     tabla_transcribe() runs on it.
  *  4. Threads. Any number of sessions and threads share a model. A session executes one call at a
  *     time, from any thread. A second call at the same time is TABLA_ERROR_BUSY, and a call from the
  *     session's own callback is TABLA_ERROR_REENTRANT; neither waits. Functions that only read a
@@ -141,6 +142,9 @@ typedef struct TablaGrammar TablaGrammar;
 
 /** A streaming parser of answers. Opaque. */
 typedef struct TablaParser TablaParser;
+
+/** A transcription that is read segment by segment. Opaque. */
+typedef struct TablaTranscription TablaTranscription;
 
 /* ===== Load a model ===== */
 
@@ -1234,6 +1238,282 @@ TablaStatus tabla_session_score(struct TablaSession *session,
                                 float *out,
                                 size_t capacity,
                                 size_t *count);
+
+/* ===== Transcription of speech ===== */
+
+/** Text in the spoken language: `TablaTranscribeOptions.task`. */
+#define TABLA_TASK_TRANSCRIBE (0)
+
+/** English text. Only multilingual models translate. */
+#define TABLA_TASK_TRANSLATE (1)
+
+/**
+ * Options of transcriptions. Zeros are not the defaults: initialize the struct with
+ * `tabla_transcribe_options_init`, which also sets `struct_size` and sets pointers to NULL. The
+ * defaults are those of OpenAI's program.
+ */
+typedef struct TablaTranscribeOptions {
+    /** `sizeof(TablaTranscribeOptions)`. */
+    uint32_t struct_size;
+    /** `TABLA_TASK_TRANSCRIBE` or `_TRANSLATE`. Default transcribe. */
+    int32_t task;
+    /** Sample rate of samples that the program passes, 1000 to 768000 Hz. Default 16000. */
+    uint32_t sample_rate;
+    /** Number of channels of samples that the program passes, interleaved, at most 32. Default 1. */
+    uint32_t channels;
+    /** Number of beams at temperature 0, 1 to 8; 1: greedy. Default 5. */
+    uint32_t beam_size;
+    /**
+     * Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8.
+     * Default 5.
+     */
+    uint32_t best_of;
+    /** Not 0: segments have timestamps. 0: each window of 30 seconds is one segment. Default 1. */
+    uint32_t timestamps;
+    /** Not 0: segments have words with times. Default 0. */
+    uint32_t word_timestamps;
+    /** Not 0: the text of earlier windows is part of the prompt. Default 1. */
+    uint32_t condition_on_previous_text;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** Seed of random texts. Default 0. */
+    uint64_t seed;
+    /** First temperature, 0 to 1. Default 0. */
+    double temperature;
+    /** Increment of the temperature after each failed attempt; 0: one attempt. Default 0.2. */
+    double temperature_increment;
+    /** Beam search ends when `beam_size * patience` texts are finished. Default 1. */
+    double patience;
+    /**
+     * Exponent of the length penalty, 0 to 1; less than 0: sums are divided by lengths. Default
+     * -1.
+     */
+    double length_penalty;
+    /** An attempt with a higher compression ratio has failed; NaN: off. Default 2.4. */
+    double compression_ratio_threshold;
+    /** An attempt with a lower average log-probability has failed; NaN: off. Default -1. */
+    double logprob_threshold;
+    /**
+     * A window with a higher probability of no speech is silent, unless its average
+     * log-probability is above `logprob_threshold`; NaN: off. Default 0.6.
+     */
+    double no_speech_threshold;
+    /** Latest start of the first segment of a window in seconds. Default 1. */
+    double max_initial_timestamp;
+    /** Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60. */
+    double silence_level;
+    /**
+     * Code or English name of the language; NULL: detected in the first 30 seconds. English models
+     * ignore it.
+     */
+    const char *language;
+    /** Text before the recording, such as names that occur in it, or NULL. */
+    const char *initial_prompt;
+} TablaTranscribeOptions;
+
+/**
+ * Sets options to the defaults. `size` is `sizeof(TablaTranscribeOptions)`.
+ *
+ * `options` points to `size` bytes.
+ */
+TablaStatus tabla_transcribe_options_init(struct TablaTranscribeOptions *options, size_t size);
+
+/** A word of a segment. */
+typedef struct TablaWord {
+    /** Text, NUL-terminated, with the space before it and with its punctuation. */
+    const char *text;
+    /** Length of the text in bytes. */
+    size_t text_bytes;
+    /** Start in seconds. */
+    double start;
+    /** End in seconds. */
+    double end;
+    /** Mean probability of its tokens. */
+    double probability;
+} TablaWord;
+
+/** A segment of a transcript. Pointers are not NULL, except `words` if there are no words. */
+typedef struct TablaSegment {
+    /** `sizeof(TablaSegment)`. Set it before `tabla_transcription_next`. */
+    uint32_t struct_size;
+    /** Number of the segment, from 0. */
+    uint32_t id;
+    /** Start in seconds. */
+    double start;
+    /** End in seconds. */
+    double end;
+    /** Text, NUL-terminated. It starts with a space in most languages. */
+    const char *text;
+    /** Length of the text in bytes. */
+    size_t text_bytes;
+    /** Token ids, timestamps included. */
+    const uint32_t *tokens;
+    /** Number of tokens. */
+    size_t tokens_count;
+    /** Words, if `word_timestamps` requests them. */
+    const struct TablaWord *words;
+    /** Number of words. */
+    size_t words_count;
+    /** Temperature of its window. */
+    double temperature;
+    /** Average log-probability of the tokens of its window. */
+    double avg_logprob;
+    /** Compression ratio of the text of its window. */
+    double compression_ratio;
+    /** Probability that its window has no speech. */
+    double no_speech_prob;
+    /** First frame of its window, in units of 10 ms. */
+    uint32_t seek;
+    /** Always 0. */
+    uint32_t reserved;
+} TablaSegment;
+
+/**
+ * Receives every segment. The segment and its pointers are valid during the call. Return 0 to
+ * continue; any other value ends the transcription.
+ */
+typedef int32_t (*TablaSegmentCallback)(const struct TablaSegment *segment, void *user_data);
+
+/**
+ * Transcribes samples from -1 to 1, at the rate and with the channels of the options, and passes
+ * the segments to a callback. `count` is the number of floats. NULL options are the defaults.
+ * The call uses the default session of the model: `tabla_session_cancel` cancels it.
+ *
+ * `samples` points to `count` floats; `options` is NULL or points to a struct with `struct_size`
+ * set, whose pointers are NULL or C strings.
+ */
+TablaStatus tabla_transcribe(struct TablaModel *model,
+                             const float *samples,
+                             size_t count,
+                             const struct TablaTranscribeOptions *options,
+                             TablaSegmentCallback callback,
+                             void *user_data);
+
+/**
+ * Transcribes an audio file and passes the segments to a callback, as `tabla_transcribe` does. The
+ * format is detected from the content: WAV, MP3, FLAC, Ogg, MP4, M4A, Matroska or AAC.
+ *
+ * `path` is a C string; `options` is NULL or points to a struct with `struct_size` set, whose
+ * pointers are NULL or C strings.
+ */
+TablaStatus tabla_transcribe_file(struct TablaModel *model,
+                                  const char *path,
+                                  const struct TablaTranscribeOptions *options,
+                                  TablaSegmentCallback callback,
+                                  void *user_data);
+
+/**
+ * Creates a transcription of samples that `tabla_transcription_push` passes. Returns NULL on
+ * failure; `tabla_last_error` has the reason. NULL options are the defaults. A transcription keeps
+ * its model alive.
+ *
+ * `options` is NULL or points to a struct with `struct_size` set, whose pointers are NULL or C
+ * strings.
+ */
+struct TablaTranscription *tabla_transcription_new(const struct TablaModel *model,
+                                                   const struct TablaTranscribeOptions *options);
+
+/**
+ * Creates a transcription of an audio file, which `tabla_transcription_next` reads as far as
+ * needed. Returns NULL on failure; `tabla_last_error` has the reason. NULL options are the
+ * defaults.
+ *
+ * `path` is a C string; `options` as for `tabla_transcription_new`.
+ */
+struct TablaTranscription *tabla_transcription_open(const struct TablaModel *model,
+                                                    const char *path,
+                                                    const struct TablaTranscribeOptions *options);
+
+/**
+ * Creates a transcription of an audio file in memory, which is copied. Returns NULL on failure;
+ * `tabla_last_error` has the reason. NULL options are the defaults.
+ *
+ * `data` points to `data_bytes` bytes; `options` as for `tabla_transcription_new`.
+ */
+struct TablaTranscription *tabla_transcription_open_memory(const struct TablaModel *model,
+                                                           const void *data,
+                                                           size_t data_bytes,
+                                                           const struct TablaTranscribeOptions *options);
+
+/**
+ * Adds samples from -1 to 1, at the rate and with the channels of the options. `count` is the
+ * number of floats, a multiple of the channels.
+ *
+ * `samples` points to `count` floats.
+ */
+TablaStatus tabla_transcription_push(struct TablaTranscription *transcription,
+                                     const float *samples,
+                                     size_t count);
+
+/**
+ * Ends the recording: `tabla_transcription_next` then returns the segments of the rest. A recording
+ * of a file ends there.
+ */
+TablaStatus tabla_transcription_finish(struct TablaTranscription *transcription);
+
+/**
+ * Returns the next segment, for which the model may transcribe a window of 30 seconds. `found` is
+ * 1 if there is one. It is 0 if more samples are needed, or, after `tabla_transcription_finish` or
+ * at the end of a file, if there are no more segments; `segment` is not written then. The pointers
+ * of the segment are valid until the next call on the transcription.
+ *
+ * `segment` points to a struct with `struct_size` set; `found` points to an `int32_t`.
+ */
+TablaStatus tabla_transcription_next(struct TablaTranscription *transcription,
+                                     struct TablaSegment *segment,
+                                     int32_t *found);
+
+/** State of a transcription. Set `struct_size` before the call. */
+typedef struct TablaTranscriptionInfo {
+    /** `sizeof(TablaTranscriptionInfo)`. */
+    uint32_t struct_size;
+    /** Number of segments that were returned. */
+    uint32_t segments;
+    /** Duration of the audio so far in seconds. */
+    double duration;
+    /** Position up to which the audio is transcribed, in seconds. */
+    double position;
+    /**
+     * Code of the language, such as `de`; `""` before it is detected. Valid as long as the library
+     * is loaded.
+     */
+    const char *language;
+    /** English name of the language, such as `german`; `""` before it is detected. */
+    const char *language_name;
+} TablaTranscriptionInfo;
+
+/**
+ * Writes the state of a transcription: duration, position and language.
+ *
+ * `info` points to a struct with `struct_size` set.
+ */
+TablaStatus tabla_transcription_info(const struct TablaTranscription *transcription,
+                                     struct TablaTranscriptionInfo *info);
+
+/**
+ * Writes the segments that were returned as a text in a format: `text`, `srt`, `vtt`, `tsv`, `lrc`,
+ * `json` or `verbose_json`. No NUL is added. If `text` is NULL, only `count` is written.
+ *
+ * `format` is a C string; `text` is NULL or points to space for `capacity` bytes; `count` points to
+ * a `size_t`.
+ */
+TablaStatus tabla_transcription_write(const struct TablaTranscription *transcription,
+                                      const char *format,
+                                      char *text,
+                                      size_t capacity,
+                                      size_t *count);
+
+/**
+ * Cancels the current call on a transcription, from any thread, or else the next window. The call
+ * returns `TABLA_ERROR_CANCELLED`, and the transcription can continue.
+ */
+TablaStatus tabla_transcription_cancel(const struct TablaTranscription *transcription);
+
+/**
+ * Frees a transcription and returns at once. A running call is cancelled, and stays valid until it
+ * returns.
+ */
+TablaStatus tabla_transcription_free(struct TablaTranscription *transcription);
 
 /* ===== Log messages and errors ===== */
 

@@ -10,10 +10,14 @@ mod embed;
 mod perplexity;
 #[path = "cli/rerank.rs"]
 mod rerank;
+#[path = "cli/speech_model.rs"]
+mod speech_model;
 #[path = "cli/structure.rs"]
 mod structure;
 #[path = "cli/trace.rs"]
 mod trace;
+#[path = "cli/transcribe.rs"]
+mod transcribe;
 #[path = "cli/tune.rs"]
 mod tune;
 
@@ -59,12 +63,16 @@ fn tabla(args: &[&str]) -> Ran {
 }
 
 fn tabla_with_input(args: &[&str], input: &str) -> Ran {
+    tabla_with_bytes(args, input.as_bytes())
+}
+
+fn tabla_with_bytes(args: &[&str], input: &[u8]) -> Ran {
     let mut child = program(args)
         .stdin(Stdio::piped())
         .spawn()
         .expect("program starts");
     let mut stdin = child.stdin.take().expect("piped stream");
-    stdin.write_all(input.as_bytes()).expect("open stdin");
+    stdin.write_all(input).expect("open stdin");
     drop(stdin);
     ran(child.wait_with_output().expect("program exits"))
 }

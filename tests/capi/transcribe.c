@@ -266,8 +266,8 @@ static void rejects_handle(void *handle) {
 static TablaModel *load_speech(const char *path) {
     TablaLoadOptions options = cpu_options();
     TablaModel *model;
-    /* A window has 9 tokens up to its last timestamp. */
-    options.max_context = 16;
+    /* A window has 9 tokens up to its last timestamp; a larger context costs time under valgrind. */
+    options.max_context = 32;
     model = tabla_model_load(path, &options);
     CHECK(model != NULL);
     if (model == NULL) {

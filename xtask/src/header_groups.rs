@@ -16,6 +16,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "TablaBatch",
             "TablaGrammar",
             "TablaParser",
+            "TablaTranscription",
         ],
     ),
     (
@@ -126,6 +127,28 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Scores", &["tabla_session_score"]),
+    (
+        "Transcription of speech",
+        &[
+            "TABLA_TASK_",
+            "TablaTranscribeOptions",
+            "tabla_transcribe_options_init",
+            "TablaWord",
+            "TablaSegment",
+            "TablaSegmentCallback",
+            "tabla_transcribe",
+            "tabla_transcription_new",
+            "tabla_transcription_open",
+            "tabla_transcription_push",
+            "tabla_transcription_finish",
+            "tabla_transcription_next",
+            "TablaTranscriptionInfo",
+            "tabla_transcription_info",
+            "tabla_transcription_write",
+            "tabla_transcription_cancel",
+            "tabla_transcription_free",
+        ],
+    ),
     (
         "Log messages and errors",
         &[

@@ -43,6 +43,10 @@ const NOT_WRAPPED: &[(&[&str], &str)] = &[
         "concurrent prompts use one Session per task",
     ),
     (&["tabla_load_model"], "replaced by tabla_model_load"),
+    (
+        &["tabla_transcribe", "tabla_transcribe_file"],
+        "segments are read one by one, so that a task can be cancelled",
+    ),
 ];
 
 #[test]

@@ -1,4 +1,4 @@
-"""Runs language, embedding and reranking models from GGUF and safetensors files.
+"""Runs language, embedding, reranking and speech models from GGUF and safetensors files.
 
 >>> import tabla
 >>> with tabla.Model.load() as model:  # the small built-in story model
@@ -42,6 +42,7 @@ from ._native import ffi, lib
 from ._options import ChatOptions, GenerateOptions
 from ._session import EmbedOptions, Session
 from ._stream import Stream
+from ._transcribe import AsyncTranscription, Segment, TranscribeOptions, Transcript, Transcription, Word
 
 __version__ = ffi.string(lib.tabla_version()).decode()
 
@@ -49,6 +50,7 @@ __all__ = [
     "Answer",
     "ArgumentError",
     "AsyncStream",
+    "AsyncTranscription",
     "Batch",
     "BusyError",
     "CancelledError",
@@ -79,6 +81,7 @@ __all__ = [
     "Prompt",
     "Prompts",
     "ReentrantError",
+    "Segment",
     "Session",
     "StateError",
     "Stats",
@@ -87,7 +90,11 @@ __all__ = [
     "TablaError",
     "TokenizerError",
     "TooLargeError",
+    "TranscribeOptions",
+    "Transcript",
+    "Transcription",
     "UnsupportedError",
+    "Word",
     "devices",
     "set_log",
 ]

@@ -6,13 +6,14 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Iterable, Sequence, overload
 
-from . import _aio, _hub, _reply
+from . import _aio, _hub, _reply, _transcribe
 from ._aio import AsyncStream
 from ._answer import Answer
 from ._batch import Batch, answer_all
 from ._c import CData, Floats, call_for_bytes
 from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
+from ._handle import interruptible
 from ._load import LoadOptions, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
@@ -20,6 +21,7 @@ from ._options import ChatOptions, GenerateOptions, chat_options, checked
 from ._reply import AsyncChunks, Chunks
 from ._session import EmbedOptions, Session
 from ._stream import Stream, gather
+from ._transcribe import AsyncTranscription, Audio, TranscribeOptions, Transcript, Transcription
 from .types import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 
 if TYPE_CHECKING:
@@ -236,6 +238,55 @@ class Model(ModelHandle):
         if stream:
             return _reply.astream(reply)
         return await _reply.aanswer(reply)
+
+    # Speech
+
+    @overload
+    def transcribe(
+        self, audio: Audio, *, stream: Literal[False] = False, **options: Unpack[TranscribeOptions]
+    ) -> Transcript: ...
+
+    @overload
+    def transcribe(
+        self, audio: Audio, *, stream: Literal[True], **options: Unpack[TranscribeOptions]
+    ) -> Transcription: ...
+
+    def transcribe(
+        self, audio: Audio, *, stream: bool = False, **options: Unpack[TranscribeOptions]
+    ) -> Transcript | Transcription:
+        """Transcribes the path of an audio file, the bytes of one, or an array of samples. Returns the transcript,
+        or with `stream` its segments as they are found. Ctrl-C ends it.
+
+        An array is `[samples]` or `[samples, channels]`, float from -1 to 1 or int16, at `sample_rate`.
+        """
+        arguments = checked(options, "transcribe", TranscribeOptions)
+        # Reads a long recording to find its maximum.
+        start = interruptible(lambda: _transcribe.start(self, audio, arguments), lambda: None)
+        return start if stream else _transcribe.gather(start)
+
+    @overload
+    async def atranscribe(
+        self, audio: Audio, *, stream: Literal[False] = False, **options: Unpack[TranscribeOptions]
+    ) -> Transcript: ...
+
+    @overload
+    async def atranscribe(
+        self, audio: Audio, *, stream: Literal[True], **options: Unpack[TranscribeOptions]
+    ) -> AsyncTranscription: ...
+
+    async def atranscribe(
+        self, audio: Audio, *, stream: bool = False, **options: Unpack[TranscribeOptions]
+    ) -> Transcript | AsyncTranscription:
+        """Async version of `transcribe`: `async for segment in await model.atranscribe(..., stream=True)`.
+        Cancelling the task ends it."""
+        arguments = checked(options, "atranscribe", TranscribeOptions)
+        start = await _aio.run_uncancellable(lambda: _transcribe.start(self, audio, arguments))
+        return AsyncTranscription(start) if stream else await _transcribe.agather(start)
+
+    def transcription(self, *, channels: int = 1, **options: Unpack[TranscribeOptions]) -> Transcription:
+        """Creates a transcription of samples that the program passes with `push`, such as those of a
+        microphone, with this number of interleaved channels."""
+        return _transcribe.push(self, checked(options, "transcription", TranscribeOptions), channels)
 
     # Embeddings, logits and scores
 

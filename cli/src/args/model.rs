@@ -10,7 +10,8 @@ use tabla::Source;
 /// A model, given by options.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArg {
-    /// Model: a GGUF file, a safetensors file or a model folder [default: the built-in story model]
+    /// Model: a GGUF file, a safetensors file, a model folder or a ggml file of whisper.cpp [default: the
+    /// built-in story model, except for transcribe]
     #[arg(
         help_heading = "Model",
         short,

@@ -16,6 +16,7 @@ mod run;
 mod table;
 mod tokenize;
 mod trace;
+mod transcribe;
 mod tune;
 
 use crate::output::Failure;
@@ -35,6 +36,7 @@ use run::RunArgs;
 use table::TableArgs;
 use tokenize::{DetokenizeArgs, TokenizeArgs};
 use trace::TraceArgs;
+use transcribe::TranscribeArgs;
 use tune::TuneArgs;
 
 /// Run language models from GGUF and safetensors files
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Embed(EmbedArgs),
     /// Rank documents by their relevance to a query
     Rerank(RerankArgs),
+    /// Transcribe speech to text or subtitles
+    Transcribe(TranscribeArgs),
     /// Compute the perplexity of a text
     Perplexity(PerplexityArgs),
     /// Convert text to token ids
@@ -111,6 +115,7 @@ impl Cli {
             Some(Command::Logits(args)) => logits::run(args),
             Some(Command::Embed(args)) => embed::run(args),
             Some(Command::Rerank(args)) => rerank::run(args),
+            Some(Command::Transcribe(args)) => transcribe::run(args),
             Some(Command::Perplexity(args)) => perplexity::run(args),
             Some(Command::Tokenize(args)) => tokenize::encode(args),
             Some(Command::Detokenize(args)) => tokenize::decode(args),

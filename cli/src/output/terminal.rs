@@ -40,6 +40,15 @@ pub(crate) fn flush() -> Result<(), Failure> {
     io::stdout().flush().map_err(Failure::output)
 }
 
+/// Writes to standard output, above the progress bar if there is one, and flushes.
+pub(crate) fn write_above_bar(text: &str) -> Result<(), Failure> {
+    let write = || write(text).and_then(|()| flush());
+    match &*BAR.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
 /// Writes a line to standard error, above the progress bar. Errors are ignored: there is no other
 /// stream to report them to.
 pub(crate) fn note(text: &str) {
@@ -189,6 +198,11 @@ impl Progress {
     /// Number of finished steps.
     pub(crate) fn position(&self) -> u64 {
         self.bar.position()
+    }
+
+    /// Total number of steps.
+    pub(crate) fn length(&self) -> u64 {
+        self.bar.length().unwrap_or(0)
     }
 
     /// Sets the total number of steps.

@@ -21,9 +21,13 @@ mod load;
 mod log;
 mod parser;
 mod pointers;
+mod recording;
 mod score;
+mod segment;
 mod sequence;
 mod session;
 #[cfg(all(test, feature = "gpu"))]
 mod tests;
 mod text;
+mod transcribe_options;
+mod transcription;

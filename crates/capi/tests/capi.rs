@@ -1,11 +1,15 @@
-//! Tests of the C ABI with C programs: `tests/capi/smoke.c` and `tests/capi/sessions.c` with both
-//! libraries, random calls from several threads (`tests/capi/random.c`), and the examples of
+//! Tests of the C ABI with C programs: `smoke.c`, `sessions.c` and `transcribe.c` of `tests/capi`
+//! with both libraries, random calls from several threads (`tests/capi/random.c`), and the examples of
 //! `bindings/c`.
 //!
 //! Skipped with a message without a C compiler or valgrind. With `TABLA_REQUIRE_VALGRIND=1`, a
 //! missing valgrind is a failure. Linux only: other systems have other native libraries and symbol
 //! listings.
 #![cfg(target_os = "linux")]
+
+#[expect(dead_code, reason = "the tests of the program use more of it")]
+#[path = "../../../cli/tests/cli/speech_model.rs"]
+mod speech_model;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -29,6 +33,16 @@ fn contract_holds() {
 fn chats_and_sessions_behave_as_documented() {
     let saved = scratch("sessions").join("session");
     checks("sessions", &[saved.as_os_str()]);
+}
+
+#[test]
+fn transcriptions_behave_as_documented() {
+    let folder = scratch("speech");
+    let [model, audio] = ["model.bin", "audio.wav"].map(|name| folder.join(name));
+    let bytes = speech_model::ggml_model(speech_model::ENGLISH);
+    std::fs::write(&model, bytes).expect("target folder is writable");
+    std::fs::write(&audio, speech_model::wav(31, None)).expect("target folder is writable");
+    checks("transcribe", &[model.as_os_str(), audio.as_os_str()]);
 }
 
 #[test]
