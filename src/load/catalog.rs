@@ -37,7 +37,6 @@ pub(super) struct Catalog {
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
-const POSITIONS: &str = "position_embd.weight";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
@@ -117,18 +116,9 @@ impl Catalog {
             }
             config.vocab = embedding.rows;
         }
-        // Fine-tunes may have a shorter maximum length than positions.
-        if config.speech.is_some()
-            && let Some(positions) = catalog.find(POSITIONS)
-        {
-            config.context = positions.rows;
-        }
         if config.speech.is_some() {
-            let heads = speech::alignment_heads(&catalog.model, &config)?;
-            config
-                .speech
-                .iter_mut()
-                .for_each(|encoder| encoder.alignment_heads.clone_from(&heads));
+            let positions = catalog.find("position_embd.weight");
+            speech::complete(&catalog.model, positions, &mut config)?;
         }
         Ok((catalog, config))
     }

@@ -24,6 +24,7 @@ pub(crate) mod quantize;
 mod reshape;
 pub(crate) mod source;
 mod speech;
+mod speech_names;
 mod split;
 mod stage;
 mod tokenizer;
@@ -45,13 +46,13 @@ use crate::device::DeviceKind;
 use crate::error::{Context, Result};
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{Executor, Program};
-use crate::model::LinkedTables;
+use crate::model::{Embedding, LinkedTables, SpeechModel};
 use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
 use build::Build;
 use catalog::Catalog;
 use device::SelectedDevice;
-use source::{Source, detect, open};
+use source::{Opened, Source, detect, open};
 use stage::Stages;
 use std::sync::Arc;
 
@@ -81,12 +82,10 @@ pub(crate) fn load(
         Ok((tuned, memory::cache(arch, &config, options, &profile)?))
     })?;
     s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
-    let tokenizer = s.run(Stage::Tokenizer, || {
-        tokenizer::build(catalog.model(), &config)
-    })?;
-    let chat_templates = s.run(Stage::ChatTemplates, || chat::read(catalog.model()))?;
-    let embedding = s.run(Stage::Embedding, || embedding::read(catalog.model()))?;
-    let speech = speech::read(catalog.model(), &config)?;
+    let model = catalog.model();
+    let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(model, &config))?;
+    let chat_templates = s.run(Stage::ChatTemplates, || chat::read(model))?;
+    let (embedding, speech) = s.run(Stage::Embedding, || properties(model, &config))?;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
@@ -137,6 +136,11 @@ pub(crate) fn load(
         provenance,
         facts,
     })
+}
+
+/// Reads the properties of embeddings and of speech models that the tables do not contain.
+fn properties(model: &Opened, config: &Config) -> Result<(Embedding, Option<SpeechModel>)> {
+    Ok((embedding::read(model)?, speech::read(model, config)?))
 }
 
 /// Runs every table once. A GPU computes one token, which compiles its pipelines. A CPU runs with

@@ -1,7 +1,7 @@
 //! Opens the files of a model after detecting their format.
 
 use super::hf;
-use super::speech;
+use super::speech_names;
 use super::weight::Weight;
 use crate::arch;
 use crate::error::Result;
@@ -85,7 +85,7 @@ pub(super) fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
         folder = Some(hf_folder);
     }
     if kind == format::Kind::Gguf
-        && let Some(metadata) = speech::metadata_of_tensors(&file)?
+        && let Some(metadata) = speech_names::metadata_of_tensors(&file)?
     {
         file.metadata = metadata;
     }

@@ -33,7 +33,7 @@ pub enum Stage {
     Tokenizer,
     /// Reads the chat templates.
     ChatTemplates,
-    /// Reads pooling, maximum length and prompts of embeddings.
+    /// Reads pooling, maximum length and prompts of embeddings, and the filters of speech models.
     Embedding,
     /// Sizes the prefill chunk and checks that its scratch memory fits.
     Scratch,

@@ -249,7 +249,7 @@ impl Passes {
     pub(super) fn select(&mut self, linked: &mut LinkedTables, selection: Selection) -> Result<()> {
         let first = u32::try_from(self.beams[0].len()).expect("prompts fit the context");
         for (beam, seed) in (0..self.beams.len()).zip(selection.seed..) {
-            let [seed_lo, seed_hi] = [seed, seed >> 32].map(|n| n as u32);
+            let [seed_lo, seed_hi] = bytemuck::cast(seed.to_le());
             let sampler = Sampler {
                 seed_lo,
                 seed_hi,

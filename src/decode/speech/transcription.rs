@@ -211,7 +211,7 @@ impl Transcription {
         }
         let window = Window {
             seek: u32::try_from(self.seek).unwrap_or(u32::MAX),
-            frames: available.min(self.frames) as u32,
+            frames: u32::try_from(available.min(self.frames)).unwrap_or(u32::MAX),
         };
         let request = WindowRequest {
             mel: self.spectrogram.window(self.seek, self.frames),
@@ -271,7 +271,7 @@ impl Transcription {
             );
             if let Some(end) = last_end(&segments) {
                 self.last_speech = end;
-                let end = (end * f64::from(FRAMES_PER_SECOND)).round() as u32;
+                let end = frame_at(end);
                 if !text.split.is_finished && end > window.seek {
                     advance = end - window.seek;
                 }
@@ -292,4 +292,14 @@ impl Transcription {
         }
         Ok(advance)
     }
+}
+
+/// Returns the frame at a time in seconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are at most those of the recording"
+)]
+fn frame_at(seconds: f64) -> u32 {
+    (seconds * f64::from(FRAMES_PER_SECOND)).round() as u32
 }

@@ -232,6 +232,11 @@ impl WindowDecoder {
         Ok((tokens, temperature, attempt))
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "options are checked: at most 1500 timestamps"
+    )]
     fn selection(&self, temperature: f64) -> Selection {
         let latest = self.options.max_initial_timestamp / TIMESTAMP_SECONDS;
         Selection {

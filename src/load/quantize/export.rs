@@ -1,10 +1,11 @@
 //! Exports a model as a Hugging Face folder: safetensors, configuration, tokenizer.
 
-use super::gguf::{ConversionReport, TensorPlan, TensorWriter};
+use super::gguf::{ConversionReport, TensorWriter};
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
 use super::rows::threads;
 use super::source_tensor::{self, RowOrder, SourceTensor};
+use super::tensor_plan::TensorPlan;
 use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};

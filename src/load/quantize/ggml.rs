@@ -1,14 +1,14 @@
 //! Speech models in other storage types: tensors with the names of OpenAI, and ggml files.
 
-use super::gguf::TensorPlan;
 use super::source_tensor::SourceTensor;
+use super::tensor_plan::TensorPlan;
 use crate::arch::{Config, SpeechEncoder};
 use crate::audio::MelFilters;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::format::TensorType;
 use crate::load::source::Opened;
-use crate::load::{speech, tokenizer};
+use crate::load::{speech, speech_names, tokenizer};
 use std::path::Path;
 
 /// First bytes of a ggml file.
@@ -42,7 +42,7 @@ pub(super) fn is_ggml(path: &Path) -> bool {
 pub(super) fn tensors(model: &Opened) -> Result<Vec<SourceTensor<'_>>> {
     let mut all = Vec::new();
     for tensor in &model.file.tensors {
-        let Some(name) = speech::file_name(&tensor.name)? else {
+        let Some(name) = speech_names::file_name(&tensor.name)? else {
             continue;
         };
         let mut source = SourceTensor::of_tensor(&model.file, tensor)?;
@@ -91,9 +91,9 @@ pub(super) fn header(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Vec<u8>
     };
     let embedding = plans
         .iter()
-        .find(|plan| plan.tensor.name == speech::EMBEDDING);
+        .find(|plan| plan.tensor.name == speech_names::EMBEDDING);
     let Some(vocab) = embedding.and_then(|plan| u32::try_from(plan.tensor.matrix.rows).ok()) else {
-        bail!(Format, "tensor {} is missing", speech::EMBEDDING);
+        bail!(Format, "tensor {} is missing", speech_names::EMBEDDING);
     };
     let mut bytes = MAGIC.to_vec();
     let numbers = [

@@ -3,6 +3,7 @@
 use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
 use super::source_tensor::{self, RowOrder, SourceTensor};
+use super::tensor_plan::TensorPlan;
 use super::{ggml, keys};
 use crate::arch;
 use crate::dtype::DType;
@@ -245,13 +246,6 @@ fn tensors<'a>(
     let factors = rope_factors.iter();
     tensors.extend(factors.map(|(name, bytes)| source_tensor::rope_tensor(name, bytes)));
     Ok(tensors)
-}
-
-/// Target type of a tensor.
-pub(super) struct TensorPlan<'a> {
-    pub(super) tensor: &'a SourceTensor<'a>,
-    pub(super) to: TensorType,
-    pub(super) requested: Option<DType>,
 }
 
 fn plan<'a>(

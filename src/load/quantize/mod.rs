@@ -8,6 +8,7 @@ mod keys;
 mod mix;
 mod rows;
 mod source_tensor;
+mod tensor_plan;
 
 pub use export::{ExportOptions, export};
 pub use gguf::{ConversionReport, QuantizeOptions, TensorReport, quantize};
