@@ -48,7 +48,9 @@ pub fn open_directory(source: &Source) -> Result<Directory> {
 ///
 /// As [`ModelBuilder::load`](crate::ModelBuilder::load), without stage names.
 pub fn load_tokenizer(source: &Source) -> Result<Tokenizer> {
-    tokenizer::read(&open(source, detect(source)?)?)
+    let model = open(source, detect(source)?)?;
+    let vocab = Config::read(&model.file.metadata).map_or(0, |config| config.vocab);
+    tokenizer::of_vocab(&model, vocab)
 }
 
 /// Loads only the chat templates of a model.

@@ -53,7 +53,7 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const MODEL: &str = "tokenizer.ggml.model";
 
 /// Reads the tokenizer of a model.
-pub(super) fn read(model: &Opened) -> Result<Tokenizer> {
+fn read(model: &Opened) -> Result<Tokenizer> {
     match &model.folder {
         None => from_metadata(&model.file.metadata),
         Some(folder) => from_folder(folder),

@@ -277,6 +277,33 @@ fn bad_input_is_an_error() {
     assert!(error.message().contains("transcribes audio"), "{error}");
 }
 
+/// The sampling stages, beams and alignment of every device.
+#[test]
+fn devices_have_the_same_segments() {
+    let folder = Folder::new("speech-devices");
+    let path = write(&SHAPES[1], &folder);
+    let sound = numbers("sound", 8_000);
+    let options = TranscribeOptions::default()
+        .beam_size(3)
+        .language("de".to_string())
+        .word_timestamps(true)
+        .temperature_increment(None);
+    let mut expected: Option<Vec<Segment>> = None;
+    for (device, load_options) in devices(Precision::Exact) {
+        let found = transcribe(&load(&path, &load_options), &sound, &options, 16_000);
+        let tokens =
+            |s: &[Segment]| -> Vec<Vec<u32>> { s.iter().map(|s| s.tokens.clone()).collect() };
+        let expected = expected.get_or_insert_with(|| found.clone());
+        assert!(!found.is_empty(), "{device}");
+        assert_eq!(tokens(&found), tokens(expected), "{device}");
+        for (found, expected) in found.iter().zip(expected.iter()) {
+            assert_eq!(found.words.len(), expected.words.len(), "{device}");
+            let difference = (found.avg_logprob - expected.avg_logprob).abs();
+            assert!(difference < 1e-3, "{device}: {difference}");
+        }
+    }
+}
+
 #[test]
 fn cancellation_stops_and_can_be_continued() {
     let model = small();

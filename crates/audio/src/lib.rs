@@ -1,5 +1,5 @@
-//! Audio for speech models: decoding of audio files to mono samples at 16 kHz, detection of silence,
-//! and spectrograms of samples.
+//! Audio for speech models: decoding of audio files to mono samples at 16 kHz, detection of silence and
+//! of speech, and spectrograms of samples.
 
 mod convert;
 mod energy;
@@ -8,9 +8,14 @@ mod mp4;
 mod opus;
 mod reader;
 mod source;
+mod speech;
 mod track;
+mod voice;
+mod voice_file;
 
 pub use convert::{MAX_CHANNELS, PcmConverter};
 pub use energy::{DEFAULT_THRESHOLD, loud_ranges};
 pub use mel::{HOP, LogMel, MelFilters, SAMPLE_RATE, normalize};
 pub use reader::AudioReader;
+pub use speech::{VoiceOptions, speech_ranges};
+pub use voice::{VOICE_WINDOW, VoiceDetector, VoiceModel};

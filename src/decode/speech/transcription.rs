@@ -18,6 +18,9 @@ use std::collections::VecDeque;
 const PROMPT_TEMPERATURE_MAX: f64 = 0.5;
 /// Samples read at a time by [`Transcription::measure`].
 const MEASURED_SAMPLES: usize = 1 << 16;
+/// Minimum number of frames of a window, as in whisper.cpp: in less than 0.1 seconds at the end of a
+/// recording, models invent text.
+const FRAMES_MIN: usize = 10;
 /// Maximum number of beams and of random texts.
 const BEAMS_MAX: u32 = 8;
 
@@ -206,7 +209,7 @@ impl Transcription {
             self.spectrogram.forget(self.seek);
         }
         let available = self.spectrogram.len().saturating_sub(self.seek);
-        if available == 0 || (available < self.frames && !ended) {
+        if available < FRAMES_MIN || (available < self.frames && !ended) {
             return Ok(false);
         }
         let window = Window {
