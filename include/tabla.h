@@ -1264,7 +1264,7 @@ typedef struct TablaTranscribeOptions {
     /** Number of beams at temperature 0, 1 to 8; 1: greedy. Default 5. */
     uint32_t beam_size;
     /**
-     * Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8.
+     * Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8.
      * Default 5.
      */
     uint32_t best_of;
@@ -1276,7 +1276,7 @@ typedef struct TablaTranscribeOptions {
     uint32_t condition_on_previous_text;
     /** Must be 0. */
     uint32_t reserved;
-    /** Seed of random texts. Default 0. */
+    /** Seed of samples. Default 0. */
     uint64_t seed;
     /** First temperature, 0 to 1. Default 0. */
     double temperature;

@@ -36,7 +36,8 @@ const RANGES: &[(&str, u32)] = &[
     ("block_count", 4096),
     ("attention.head_count", 4096),
     ("feed_forward_length", 1 << 20),
-    ("context_length", 1 << 16),
+    // Timestamps end after 30 seconds.
+    ("context_length", 1500),
     ("mels_count", 1 << 10),
 ];
 

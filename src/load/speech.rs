@@ -15,6 +15,10 @@ use crate::text::Tokenizer;
 
 /// Minimum number of positions of the decoder: a prompt and a text.
 const CONTEXT_MIN: u32 = 16;
+/// Maximum number of positions; published models have 448.
+const CONTEXT_MAX: u32 = 4096;
+/// Maximum number of alignment heads: half of the layers of the largest model.
+const ALIGNMENT_HEADS_MAX: usize = 320;
 
 /// Key of the mel filters.
 pub(super) const FILTERS: &str = "whisper.encoder.mel_filters";
@@ -144,6 +148,13 @@ pub(super) fn complete(
     config: &mut Config,
 ) -> Result<()> {
     if let Some(positions) = positions {
+        if positions.rows > CONTEXT_MAX {
+            bail!(
+                Format,
+                "{} positions of the decoder are over the limit of {CONTEXT_MAX}",
+                positions.rows
+            );
+        }
         config.context = positions.rows;
     }
     let heads = alignment_heads(model, config)?;
@@ -166,9 +177,15 @@ fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)>> {
         Some(folder) => folder.alignment_heads()?,
         None => None,
     };
-    let Some(list) = configured.filter(|list| !list.is_empty()) else {
-        return Ok(crate::speech::alignment_heads(layers, heads, config.vocab));
-    };
+    let list = configured.filter(|list| !list.is_empty());
+    let list = list.unwrap_or_else(|| crate::speech::alignment_heads(layers, heads, config.vocab));
+    if list.len() > ALIGNMENT_HEADS_MAX {
+        bail!(
+            Unsupported,
+            "{} alignment heads are over the limit of {ALIGNMENT_HEADS_MAX}",
+            list.len()
+        );
+    }
     match list
         .iter()
         .find(|(layer, head)| *layer >= layers || *head >= heads)
@@ -263,9 +280,20 @@ pub(super) fn read(model: &Opened, config: &Config) -> Result<Option<SpeechModel
         );
     }
     let filters = match model.file.metadata.f32s(FILTERS)? {
+        Some(rows) if rows.iter().any(|x| !x.is_finite()) => {
+            bail!(Format, "{FILTERS}: a filter is not finite")
+        }
         Some(rows) => MelFilters::from_rows(&rows).context(FILTERS)?,
         None => MelFilters::slaney(encoder.mels as usize),
     };
+    if filters.mels() != encoder.mels as usize {
+        bail!(
+            Format,
+            "{FILTERS}: {} filters, expected {}",
+            filters.mels(),
+            encoder.mels
+        );
+    }
     Ok(Some(SpeechModel {
         tokens: SpecialTokens::of(config.vocab)?,
         filters,

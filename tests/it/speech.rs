@@ -50,6 +50,11 @@ fn encoder_states_and_logits_match_transformers() {
         let reference = Npy::read(&golden(&format!("whisper_{}.npy", shape.mels))).data;
         let (states, rest) = reference.split_at(CONTEXT * shape.dim);
         let (logits, ids) = rest.split_at(rest.len() - TOKENS - 1);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "ids are whole numbers"
+        )]
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
         let mel = numbers("mel", 2 * CONTEXT * shape.mels);
         for (device, options) in devices(Precision::Exact) {

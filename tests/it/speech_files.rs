@@ -45,8 +45,16 @@ fn hf_name(name: &str) -> String {
 /// A tokenizer of a single token: these tests compare logits only.
 const TOKENIZER: &str = r#"{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
 
+/// A program whose files are written.
+#[derive(Clone, Copy, PartialEq)]
+enum Files {
+    HuggingFace,
+    Mlx,
+}
+
 /// Writes the model as a folder of Hugging Face, or of MLX, whose convolutions have the channels last.
-fn folder(shape: &Shape, mlx: bool, folder: &Folder) -> PathBuf {
+fn folder(shape: &Shape, files: Files, folder: &Folder) -> PathBuf {
+    let mlx = files == Files::Mlx;
     let tensors = shape.tensors().into_iter().map(|(name, mut dims)| {
         let mut x = values(&name, dims.iter().product());
         if name.contains(".conv") && name.ends_with("bias") {
@@ -143,11 +151,15 @@ fn all_formats_compute_the_same() {
     let original = write(shape, &ggml);
     let expected = logits(&original, shape);
     assert_eq!(
-        logits(&folder(shape, false, &hf), shape),
+        logits(&folder(shape, Files::HuggingFace, &hf), shape),
         expected,
         "Hugging Face"
     );
-    assert_eq!(logits(&folder(shape, true, &mlx), shape), expected, "MLX");
+    assert_eq!(
+        logits(&folder(shape, Files::Mlx, &mlx), shape),
+        expected,
+        "MLX"
+    );
     let [gguf, again] = ["model.gguf", "again.bin"].map(|name| ggml.0.join(name));
     convert(&original, &gguf, None).expect("ggml to GGUF");
     assert_eq!(logits(&gguf, shape), expected, "GGUF");

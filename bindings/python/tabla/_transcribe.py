@@ -41,7 +41,7 @@ class TranscribeOptions(TypedDict, total=False):
     length_penalty: float | None
     """Exponent of the length penalty, 0 to 1. Default: sums are divided by lengths."""
     best_of: int | None
-    """Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8. Default 5."""
+    """Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8. Default 5."""
     temperature: float | None
     """First temperature, 0 to 1. Default 0."""
     temperature_increment: float | None
@@ -66,7 +66,7 @@ class TranscribeOptions(TypedDict, total=False):
     silence_level: float | None
     """Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60."""
     seed: int | None
-    """Seed of random texts. Default 0."""
+    """Seed of samples. Default 0."""
 
 
 @dataclass(frozen=True)

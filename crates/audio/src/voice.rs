@@ -87,7 +87,7 @@ impl VoiceModel {
             Linear::from_conv(&layer3.0, layer3.1, 1..2),
         ];
         let input = tensors.input_weights.chunks_exact(WIDE);
-        let hidden = tensors.hidden_weights.chunks_exact(WIDE);
+        let rows = input.zip(tensors.hidden_weights.chunks_exact(WIDE));
         let biases = tensors.input_biases.iter().zip(&tensors.hidden_biases);
         Ok(Self {
             version: file.version,
@@ -97,7 +97,7 @@ impl VoiceModel {
             },
             encoder,
             gates: Linear {
-                weights: input.zip(hidden).flatten().flatten().copied().collect(),
+                weights: rows.flat_map(|(a, b)| [a, b]).flatten().copied().collect(),
                 biases: biases.map(|(a, b)| a + b).collect(),
             },
             output_weights: tensors.output_weights,
@@ -283,7 +283,7 @@ impl Buffers {
         }
     }
 
-    /// Computes the encoder layers, with strides 1, 2, 2 and 1, each followed by a ReLU.
+    /// Computes the encoder layers, with strides 1, 2, 2 and 1, each followed by `max(0, x)`.
     fn encode(&mut self, encoder: &[Linear; 4]) {
         let activate = |x: f32| round_to_f16(x.max(0.0));
         let columns: [_; SPECTRA] =

@@ -4,7 +4,7 @@
 use tabla_core::error::{Result, bail};
 use tabla_core::scales::f16;
 
-/// Maximum number of bytes of a file. One with all tensors as f32 has 1.5 MB.
+/// Maximum number of bytes of a file. One with all tensors as f32 has 1.2 MB.
 pub(crate) const MAX_BYTES: u64 = 4 << 20;
 /// First bytes of a ggml file: the number `0x67676d6c`.
 const MAGIC: &[u8] = b"lmgg";

@@ -35,7 +35,7 @@ pub struct TablaTranscribeOptions {
     pub channels: u32,
     /// Number of beams at temperature 0, 1 to 8; 1: greedy. Default 5.
     pub beam_size: u32,
-    /// Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8.
+    /// Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8.
     /// Default 5.
     pub best_of: u32,
     /// Not 0: segments have timestamps. 0: each window of 30 seconds is one segment. Default 1.
@@ -46,7 +46,7 @@ pub struct TablaTranscribeOptions {
     pub condition_on_previous_text: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Seed of random texts. Default 0.
+    /// Seed of samples. Default 0.
     pub seed: u64,
     /// First temperature, 0 to 1. Default 0.
     pub temperature: f64,

@@ -6,6 +6,8 @@ use tabla_core::error::{Result, bail};
 
 /// Maximum number of tokens of previous text in a prompt: half of the context of 448, less 1.
 pub const PREVIOUS_TOKENS_MAX: usize = 223;
+/// Number of tokens after the initial prompt from which on earlier ones are removed.
+const KEPT_TOKENS_MAX: usize = 4 * PREVIOUS_TOKENS_MAX;
 /// Maximum number of tokens generated per window: half of the context.
 pub const NEW_TOKENS_MAX: usize = 224;
 
@@ -108,6 +110,16 @@ impl History {
     /// Adds the tokens of a segment, timestamps included.
     pub fn push(&mut self, tokens: &[u32]) {
         self.tokens.extend(tokens);
+        // A long recording keeps no more than its prompts need.
+        let rest = self.tokens.len() - self.initial;
+        if rest > KEPT_TOKENS_MAX {
+            let count = rest - PREVIOUS_TOKENS_MAX;
+            self.tokens.drain(self.initial..self.initial + count);
+            self.start = match self.start.checked_sub(self.initial) {
+                Some(after) => self.initial + after.saturating_sub(count),
+                None => self.start,
+            };
+        }
     }
 
     /// Forgets all tokens so far: after a window at a temperature above 0.5, or after every window if

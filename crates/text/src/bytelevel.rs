@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn decode_inverts_encode() {
         let mut bytes = Vec::new();
-        decode(&encode("é \0\u{7f}"), &mut bytes);
+        decode(&encode("é \0\u{7f}".as_bytes()), &mut bytes);
         assert_eq!(bytes, "é \0\u{7f}".as_bytes());
     }
 }

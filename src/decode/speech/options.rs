@@ -19,12 +19,12 @@ tabla_core::options! {
         pub patience: f32,
         /// Exponent of the length penalty, 0 to 1; `None`: sums are divided by lengths.
         pub length_penalty: Option<f32>,
-        /// Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8.
+        /// Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8.
         /// Default 5.
         pub best_of: u32,
         /// First temperature. Default 0.
         pub temperature: f64,
-        /// Increment of the temperature after each failed attempt, up to 1; `None`: one attempt.
+        /// Increment of the temperature after each failed attempt, 0.01 to 1; `None`: one attempt.
         /// Default 0.2.
         pub temperature_increment: Option<f64>,
         /// When an attempt has failed, and when a window is silent.
@@ -40,10 +40,10 @@ tabla_core::options! {
         pub word_timestamps: bool,
         /// Latest start of the first segment of a window in seconds. Default 1.
         pub max_initial_timestamp: f64,
-        /// Level in dBFS below which at least 2 seconds of audio are skipped as silence; `None`: no
-        /// audio is skipped. Default -60.
+        /// Level in dBFS, -200 to 0, below which at least 2 seconds of audio are skipped as silence;
+        /// windows end there. `None`: no audio is skipped. Default -60.
         pub silence_level: Option<f32>,
-        /// Seed of random texts. Default 0.
+        /// Seed of samples. Default 0.
         pub seed: u64,
         /// Cancels the transcription within a layer of the encoder or a token.
         pub cancel: Option<Cancel>,

@@ -3,6 +3,7 @@
 use super::pages::BeamPages;
 use crate::cancel::Cancel;
 use crate::decode::rows::{write_history, write_rows};
+use crate::decode::session::zeroed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
 use crate::model::{LinkedTables, SpeechModel, TableId};
@@ -165,24 +166,26 @@ impl Passes {
         Ok(())
     }
 
-    /// Computes `tokens` and returns the scores of the alignment heads, `[heads, tokens, context]`,
-    /// and the probability of each next token among the tokens below `eot`.
+    /// Computes `tokens` and returns the scores of the alignment heads for the first `columns`
+    /// positions, `[heads, tokens, columns]`, and the probability of each next token among the tokens
+    /// below `eot`.
     ///
     /// # Errors
     ///
-    /// `Cancelled`, and errors of the device.
+    /// `Memory`, `Cancelled`, and errors of the device.
     pub(super) fn align(
         &mut self,
         linked: &mut LinkedTables,
         tokens: &[u32],
+        columns: usize,
     ) -> Result<(Vec<f32>, Vec<f32>)> {
         self.begin_sequence(linked, tokens)?;
         let chunk = linked.tables[self.align].tokens as usize;
         let (heads, context) = (self.speech.alignment_heads, self.speech.context as usize);
         let (vocab, eot) = (self.logits.len(), self.speech.tokens.eot as usize);
-        let mut scores = vec![0.0; heads * tokens.len() * context];
+        let mut scores = zeroed(heads * tokens.len() * columns)?;
         let mut probabilities = Vec::with_capacity(tokens.len());
-        let mut rows = vec![0.0f32; chunk * heads * context];
+        let mut rows = zeroed(chunk * heads * context)?;
         for start in (0..tokens.len()).step_by(chunk) {
             let end = tokens.len().min(start + chunk);
             self.run(linked, self.align, start..end)?;
@@ -192,8 +195,8 @@ impl Passes {
                 .read(BufferId::Alignment, 0, bytemuck::cast_slice_mut(bytes))?;
             for (t, row) in (start..end).zip(rows.chunks_exact(heads * context)) {
                 for (head, from) in row.chunks_exact(context).enumerate() {
-                    let at = (head * tokens.len() + t) * context;
-                    scores[at..at + context].copy_from_slice(from);
+                    let at = (head * tokens.len() + t) * columns;
+                    scores[at..at + columns].copy_from_slice(&from[..columns]);
                 }
                 let bytes = bytemuck::cast_slice_mut(&mut self.logits);
                 let offset = (t - start) * vocab * size_of::<f32>();
@@ -301,8 +304,10 @@ impl Passes {
             next.clone_from(&self.beams[*parent]);
         }
         std::mem::swap(&mut self.beams, &mut self.next);
+        let context = linked.facts.context as usize;
         for (beam, sequence) in (0..parents.len()).zip(0..) {
-            write_history(linked, sequence, 0, &self.beams[beam])?;
+            let tokens = &self.beams[beam];
+            write_history(linked, sequence, 0, &tokens[..tokens.len().min(context)])?;
         }
         self.write_pages(linked)
     }
@@ -369,6 +374,10 @@ impl Passes {
     ) -> Result<()> {
         let at = self.beams[beam].len();
         self.beams[beam].push(token);
+        // The token after the last position is not computed.
+        if at == linked.facts.context as usize {
+            return Ok(());
+        }
         let sequence = u32::try_from(beam).expect("few beams");
         write_history(linked, sequence, at, &[token])
     }

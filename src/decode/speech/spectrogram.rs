@@ -1,4 +1,4 @@
-//! The spectrogram of a recording whose samples arrive in pieces.
+//! The spectrogram of a recording whose samples arrive in pieces. Results do not depend on the pieces.
 
 use crate::audio::{HOP, LogMel, MelFilters, normalize};
 use crate::error::{Result, bail};
@@ -11,11 +11,15 @@ const SAMPLES_AFTER: usize = 200;
 const FRAMES_AFTER: usize = 2;
 /// Log-power of silence.
 const SILENCE: f32 = -10.0;
+/// Largest magnitude of a sample, whose square is finite.
+const SAMPLE_MAX: f32 = 1e10;
+/// Samples that are processed at a time.
+const BLOCK_SAMPLES: usize = 1 << 14;
 
-/// Frames of which the level is measured: half a second.
+/// Frames of which the level is measured: half a second. These blocks begin at multiples of it.
 const LEVEL_FRAMES: usize = 50;
-/// Shortest silence that is skipped, in frames: 2 seconds.
-const SILENCE_FRAMES: usize = 200;
+/// Shortest silence that is skipped, in blocks: 2 seconds.
+const SILENCE_BLOCKS: usize = 4;
 
 /// Log-mel frames that are still needed, and the samples of the next one.
 #[derive(Debug)]
@@ -30,14 +34,19 @@ pub(super) struct Spectrogram {
     frames: Vec<f32>,
     /// Mean square of the samples of each of the frames.
     squares: Vec<f32>,
+    /// Number of leading frames that are not needed any more.
+    unneeded: usize,
     /// Index of the first of `frames`.
     first: usize,
     /// Number of frames computed so far.
     computed: usize,
-    /// Largest log-power so far.
+    /// Largest log-power of the frames before the end of the last window, or of the whole recording if
+    /// it was measured.
     max: f32,
     /// Number of frames of the recording, after its end.
     end: Option<usize>,
+    /// Whether frames are being skipped and the end of the silence has not arrived.
+    skipping: bool,
 }
 
 impl Spectrogram {
@@ -50,10 +59,12 @@ impl Spectrogram {
             origin: 0,
             frames: Vec::new(),
             squares: Vec::new(),
+            unneeded: 0,
             first: 0,
             computed: 0,
             max: SILENCE,
             end: None,
+            skipping: false,
         }
     }
 
@@ -77,7 +88,7 @@ impl Spectrogram {
         self.max = self.max.max(max);
     }
 
-    /// Returns the largest log-power so far.
+    /// Returns the largest log-power of the frames that were removed or part of a window.
     pub(super) fn max(&self) -> f32 {
         self.max
     }
@@ -86,19 +97,23 @@ impl Spectrogram {
     ///
     /// # Errors
     ///
-    /// `Argument` for a sample that is not finite.
+    /// `Argument` for a sample that is not finite or above 1e10.
     pub(super) fn push(&mut self, samples: &[f32]) -> Result<()> {
-        if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
+        // NaN is not less than the maximum.
+        let is_valid = |sample: &f32| sample.abs() <= SAMPLE_MAX;
+        if let Some(at) = samples.iter().position(|sample| !is_valid(sample)) {
             bail!(
                 Argument,
-                "sample {} is {}, expected a finite number",
+                "sample {} is {}, expected a finite number of at most {SAMPLE_MAX:e}",
                 self.sample_count() + at,
                 samples[at]
             );
         }
-        self.samples.extend_from_slice(samples);
-        let complete = self.sample_count().saturating_sub(SAMPLES_AFTER) / HOP;
-        self.compute(complete);
+        for block in samples.chunks(BLOCK_SAMPLES) {
+            self.samples.extend_from_slice(block);
+            let complete = self.sample_count().saturating_sub(SAMPLES_AFTER) / HOP;
+            self.compute(complete);
+        }
         Ok(())
     }
 
@@ -128,7 +143,6 @@ impl Spectrogram {
         let out = &mut self.frames[start..];
         self.log_mel
             .log_powers(&self.samples, len, range.clone(), out);
-        self.max = out.iter().fold(self.max, |max, x| max.max(*x));
         self.squares.extend(range.map(|frame| {
             let end = self.samples.len().min((frame + 1) * HOP);
             let samples = &self.samples[end.min(frame * HOP)..end];
@@ -144,39 +158,166 @@ impl Spectrogram {
 
     /// Removes the frames before frame `seek`.
     pub(super) fn forget(&mut self, seek: usize) {
-        let count = seek.saturating_sub(self.first).min(self.squares.len());
-        self.frames.drain(..count * self.mels);
-        self.squares.drain(..count);
-        self.first += count;
+        let wanted = seek.saturating_sub(self.first);
+        let count = wanted.clamp(self.unneeded, self.squares.len().max(self.unneeded));
+        let removed = &self.frames[self.unneeded * self.mels..count * self.mels];
+        self.max = removed.iter().fold(self.max, |max, x| max.max(*x));
+        self.unneeded = count;
+        // Moving the rest takes as long as removing, so that each frame is moved a few times at most.
+        if 2 * count >= self.squares.len() {
+            self.frames.drain(..count * self.mels);
+            self.squares.drain(..count);
+            self.first += count;
+            self.unneeded = 0;
+        }
     }
 
-    /// Returns the normalized frames of a window of `count` frames from frame `seek` on, `[count,
-    /// mels]`.
-    pub(super) fn window(&self, seek: usize, count: usize) -> Vec<f32> {
-        let first = (seek - self.first) * self.mels;
+    /// Returns the normalized frames of a window of `count` frames from frame `seek` on, of which
+    /// `audio` are of the recording and silence follows, `[count, mels]`.
+    pub(super) fn window(&mut self, seek: usize, audio: usize, count: usize) -> Vec<f32> {
+        // At the end of the recording, some frames after it contain its samples.
+        let audio = if self.end.is_some_and(|end| seek + audio >= end) {
+            audio + FRAMES_AFTER
+        } else {
+            audio
+        };
+        let first = seek.saturating_sub(self.first) * self.mels;
         let available = &self.frames[first.min(self.frames.len())..];
-        let mut window = available[..available.len().min(count * self.mels)].to_vec();
+        let len = available.len().min(audio.min(count) * self.mels);
+        let mut window = Vec::with_capacity(count * self.mels);
+        window.extend_from_slice(&available[..len]);
+        self.max = window.iter().fold(self.max, |max, x| max.max(*x));
         window.resize(count * self.mels, SILENCE);
         normalize(&mut window, self.max);
         window
     }
 
-    /// Returns the first frame from `seek` on after at least 2 seconds below `level`, in dBFS, and
-    /// half a second before the end of this silence; `seek` if there is no such silence.
-    pub(super) fn skip_silence(&self, seek: usize, level: f32) -> usize {
-        let power = 10f32.powf(level / 10.0);
-        let from = (seek - self.first).min(self.squares.len());
-        let end = (self.len() - self.first).min(self.squares.len());
-        let squares = &self.squares[from..end.max(from)];
-        let is_silent = |block: &&[f32]| block.iter().sum::<f32>() <= power * block.len() as f32;
-        let silent = squares.chunks(LEVEL_FRAMES).take_while(is_silent);
-        let frames: usize = silent.map(<[f32]>::len).sum();
-        if frames == squares.len() && self.has_ended() {
-            return self.len();
+    /// Returns the first frame to transcribe from `seek` on: after at least 2 seconds below `level`, in
+    /// dBFS, half a second before the end of this silence, or the end of a recording that ends with it.
+    pub(super) fn skip_silence(&mut self, seek: usize, level: f32) -> usize {
+        let begin = seek.next_multiple_of(LEVEL_FRAMES);
+        let blocks = self.silent_blocks(begin, level);
+        let end = begin + blocks * LEVEL_FRAMES;
+        let rest = end..self.len();
+        if self.has_ended() && rest.len() < LEVEL_FRAMES && self.is_silent(rest, level) {
+            // Frames before the first block may have the end of a word.
+            return if blocks > 0 || self.skipping {
+                self.len()
+            } else {
+                seek
+            };
         }
-        if frames < SILENCE_FRAMES {
+        let ends = end + LEVEL_FRAMES <= self.len() || self.has_ended();
+        let least = if self.skipping { 1 } else { SILENCE_BLOCKS };
+        if blocks < least {
+            self.skipping &= !ends;
             return seek;
         }
-        seek + frames - LEVEL_FRAMES
+        self.skipping = !ends;
+        end - LEVEL_FRAMES
+    }
+
+    /// Returns the number of frames from `seek` to the first silence of at least 2 seconds after sound,
+    /// and half a second of it, among the `count` next frames. `None` if there is no such silence.
+    pub(super) fn until_silence(&self, seek: usize, count: usize, level: f32) -> Option<usize> {
+        let mut at = seek.next_multiple_of(LEVEL_FRAMES);
+        let mut has_sound = false;
+        while at + SILENCE_BLOCKS * LEVEL_FRAMES <= self.len().min(seek + count) {
+            match self.silent_blocks_up_to(at, level, SILENCE_BLOCKS) {
+                SILENCE_BLOCKS if has_sound => return Some(at + LEVEL_FRAMES - seek),
+                0 => {
+                    has_sound = true;
+                    at += LEVEL_FRAMES;
+                }
+                blocks => at += blocks * LEVEL_FRAMES,
+            }
+        }
+        None
+    }
+
+    /// Returns the number of consecutive silent blocks from frame `begin` on.
+    fn silent_blocks(&self, begin: usize, level: f32) -> usize {
+        self.silent_blocks_up_to(begin, level, usize::MAX)
+    }
+
+    fn silent_blocks_up_to(&self, begin: usize, level: f32, most: usize) -> usize {
+        let blocks = self.len().saturating_sub(begin) / LEVEL_FRAMES;
+        let block = |at: usize| begin + at * LEVEL_FRAMES..begin + (at + 1) * LEVEL_FRAMES;
+        let all = 0..blocks.min(most);
+        all.take_while(|at| self.is_silent(block(*at), level))
+            .count()
+    }
+
+    /// Returns whether the level of frames is at most `level`.
+    fn is_silent(&self, frames: std::ops::Range<usize>, level: f32) -> bool {
+        let count = frames.len();
+        let index = |frame: usize| frame.saturating_sub(self.first).min(self.squares.len());
+        let squares = &self.squares[index(frames.start)..index(frames.end.max(frames.start))];
+        let power = 10f32.powf(level / 10.0);
+        squares.iter().sum::<f32>() <= power * count as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEVEL: f32 = -60.0;
+
+    /// A spectrogram of parts: seconds of sound if positive, of silence if negative.
+    fn of(parts: &[i32]) -> Spectrogram {
+        let mut s = Spectrogram::new(MelFilters::slaney(8));
+        for part in parts {
+            let samples = 16_000 * part.unsigned_abs() as usize;
+            let sample = |i: usize| [0.1, -0.1][i % 2];
+            let sound = (0..samples).map(|i| if *part > 0 { sample(i) } else { 0.0 });
+            s.push(&sound.collect::<Vec<f32>>()).unwrap();
+        }
+        s
+    }
+
+    #[test]
+    fn long_silence_is_skipped() {
+        assert_eq!(of(&[-5, 3]).skip_silence(0, LEVEL), 450);
+        assert_eq!(of(&[-1, 3]).skip_silence(0, LEVEL), 0);
+        assert_eq!(of(&[3, -5, 3]).skip_silence(0, LEVEL), 0);
+        assert_eq!(of(&[3, -5, 3]).skip_silence(310, LEVEL), 750);
+        let mut ended = of(&[3, -5]);
+        ended.finish();
+        assert_eq!(ended.skip_silence(310, LEVEL), 800);
+    }
+
+    #[test]
+    fn pieces_do_not_change_what_is_skipped() {
+        let samples: Vec<f32> = [(8, 0.0), (3, 0.1), (7, 0.0), (2, 0.1)]
+            .iter()
+            .flat_map(|(seconds, x)| vec![*x; 16_000 * seconds])
+            .collect();
+        for piece in [160, 1600, 16_000, 123_457] {
+            let mut s = Spectrogram::new(MelFilters::slaney(8));
+            let (mut seek, mut targets) = (0, Vec::new());
+            for piece in samples.chunks(piece) {
+                s.push(piece).unwrap();
+                let next = s.skip_silence(seek, LEVEL);
+                s.forget(next);
+                seek = next;
+                if !s.skipping && seek > 0 && targets.is_empty() {
+                    targets.push(seek);
+                }
+            }
+            assert_eq!(targets, [750], "{piece}");
+            assert_eq!(s.until_silence(seek, 3000, LEVEL), Some(400), "{piece}");
+        }
+    }
+
+    #[test]
+    fn windows_are_padded_with_silence() {
+        let mut s = of(&[1]);
+        s.finish();
+        let window = s.window(0, 100, 200);
+        assert_eq!(window.len(), 200 * 8);
+        let floor = (s.max() - 8.0 + 4.0) / 4.0;
+        assert!(window[150 * 8..].iter().all(|x| *x == floor));
+        assert!(window[50 * 8..51 * 8].iter().any(|x| *x > floor));
     }
 }

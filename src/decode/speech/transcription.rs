@@ -5,11 +5,12 @@ use super::passes::Passes;
 use super::spectrogram::Spectrogram;
 use super::window::{WindowDecoder, WindowRequest, WindowText, text_of};
 use crate::audio::{AudioReader, SAMPLE_RATE};
+use crate::cancel::Cancel;
 use crate::decode::Model;
 use crate::error::{Result, bail};
 use crate::speech::{
-    FRAMES_PER_SECOND, History, InitialPrompt, Language, Segment, SpecialTokens, Task, Verdict,
-    Window, add_words, last_end,
+    FRAMES_PER_SECOND, History, InitialPrompt, Language, Segment, SpecialTokens, Task, Thresholds,
+    Verdict, Window, add_words, last_end,
 };
 use crate::text::EncodeOptions;
 use std::collections::VecDeque;
@@ -21,7 +22,9 @@ const MEASURED_SAMPLES: usize = 1 << 16;
 /// Minimum number of frames of a window, as in whisper.cpp: in less than 0.1 seconds at the end of a
 /// recording, models invent text.
 const FRAMES_MIN: usize = 10;
-/// Maximum number of beams and of random texts.
+/// Minimum number of frames to a window that begins at the end of the last word.
+const ADVANCE_MIN: u32 = 100;
+/// Maximum number of beams and of samples.
 const BEAMS_MAX: u32 = 8;
 
 /// A transcription: takes the samples of a recording and returns segments as they are found.
@@ -78,14 +81,7 @@ impl Transcription {
                 bail!(Argument, "{name} must be 1 to {BEAMS_MAX}, got {value}");
             }
         }
-        for (name, value, max) in [
-            ("temperature", options.temperature, 1.0),
-            ("max_initial_timestamp", options.max_initial_timestamp, 30.0),
-        ] {
-            if !(0.0..=max).contains(&value) {
-                bail!(Argument, "{name} must be 0 to {max}, got {value}");
-            }
-        }
+        check_numbers(options)?;
         let special = speech.tokens;
         let language = match &options.language {
             _ if !special.is_multilingual() => Some(Language::find("en")?),
@@ -144,17 +140,19 @@ impl Transcription {
     ///
     /// # Errors
     ///
-    /// Those of the reader and of [`Self::push`].
+    /// Those of the reader and of [`Self::push`], and `Cancelled`.
     pub fn measure(&mut self, reader: &mut AudioReader) -> Result<()> {
         let speech = self.model.speech().expect("checked by new");
         let mut all = Spectrogram::new(speech.filters.clone());
         let mut samples = Vec::new();
         while reader.read(MEASURED_SAMPLES, &mut samples)? > 0 {
+            self.check_cancelled()?;
             all.push(&samples)?;
             all.forget(all.len());
             samples.clear();
         }
         all.finish();
+        all.forget(usize::MAX);
         self.spectrogram.raise_max(all.max());
         Ok(())
     }
@@ -203,36 +201,59 @@ impl Transcription {
 
     /// Transcribes the next window. Returns whether there was one.
     fn transcribe_window(&mut self) -> Result<bool> {
+        self.check_cancelled()?;
         let ended = self.spectrogram.has_ended();
+        let mut cut = None;
         if let Some(level) = self.options.silence_level {
             self.seek = self.spectrogram.skip_silence(self.seek, level);
             self.spectrogram.forget(self.seek);
+            // A model may end a text at a silence, and what follows in the window would be lost.
+            let spectrogram = &self.spectrogram;
+            cut = spectrogram.until_silence(self.seek, self.frames, level);
         }
         let available = self.spectrogram.len().saturating_sub(self.seek);
-        if available < FRAMES_MIN || (available < self.frames && !ended) {
+        let audio = cut.unwrap_or(self.frames).min(available);
+        let is_complete = ended || cut.is_some() || available >= self.frames;
+        if audio < FRAMES_MIN || !is_complete {
             return Ok(false);
         }
         let window = Window {
             seek: u32::try_from(self.seek).unwrap_or(u32::MAX),
-            frames: u32::try_from(available.min(self.frames)).unwrap_or(u32::MAX),
+            frames: u32::try_from(audio).unwrap_or(u32::MAX),
         };
         let request = WindowRequest {
-            mel: self.spectrogram.window(self.seek, self.frames),
+            mel: self.spectrogram.window(self.seek, audio, self.frames),
             previous: self.history.previous(),
             language: self.language,
             window,
         };
         let text = self.decode(request)?;
         self.language = Some(text.language);
-        self.seek += self.add_segments(text, &window)? as usize;
+        let advance = self.add_segments(text, &window)?;
+        self.seek += advance.min(window.frames) as usize;
         self.spectrogram.forget(self.seek);
         Ok(true)
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self
+            .options
+            .cancel
+            .as_ref()
+            .is_some_and(Cancel::take_pending)
+        {
+            bail!(Cancelled, "transcription cancelled");
+        }
+        Ok(())
     }
 
     /// Decodes a window on the model's thread.
     fn decode(&mut self, request: WindowRequest) -> Result<WindowText> {
         let Some(mut decoder) = self.decoder.take() else {
-            bail!(Internal, "an earlier window ended without its decoder");
+            bail!(
+                State,
+                "the transcription has failed: create a new one, or load the model again"
+            );
         };
         let (decoder, text) = self.model.call(move |engine| {
             let text = decoder.decode(&mut engine.linked, &request);
@@ -275,7 +296,7 @@ impl Transcription {
             if let Some(end) = last_end(&segments) {
                 self.last_speech = end;
                 let end = frame_at(end);
-                if !text.split.is_finished && end > window.seek {
+                if !text.split.is_finished && end >= window.seek.saturating_add(ADVANCE_MIN) {
                     advance = end - window.seek;
                 }
             }
@@ -305,4 +326,43 @@ impl Transcription {
 )]
 fn frame_at(seconds: f64) -> u32 {
     (seconds * f64::from(FRAMES_PER_SECOND)).round() as u32
+}
+
+/// Checks the ranges of options.
+fn check_numbers(options: &TranscribeOptions) -> Result<()> {
+    let increment = options.temperature_increment.unwrap_or(1.0);
+    for (name, value, [min, max]) in [
+        ("temperature", options.temperature, [0.0, 1.0]),
+        ("temperature_increment", increment, [0.01, 1.0]),
+        (
+            "max_initial_timestamp",
+            options.max_initial_timestamp,
+            [0.0, 30.0],
+        ),
+    ] {
+        if !(min..=max).contains(&value) {
+            bail!(Argument, "{name} must be {min} to {max}, got {value}");
+        }
+    }
+    if let Some(level) = options.silence_level
+        && !(-200.0..=0.0).contains(&level)
+    {
+        bail!(
+            Argument,
+            "silence_level must be -200 to 0 dBFS, got {level}"
+        );
+    }
+    let Thresholds {
+        compression_ratio,
+        logprob,
+        no_speech,
+    } = options.thresholds;
+    if let Some(nan) = [compression_ratio, logprob, no_speech]
+        .iter()
+        .flatten()
+        .find(|x| x.is_nan())
+    {
+        bail!(Argument, "thresholds must be numbers, got {nan}");
+    }
+    Ok(())
 }

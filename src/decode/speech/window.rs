@@ -2,7 +2,7 @@
 
 use super::options::TranscribeOptions;
 use super::passes::{Passes, Selection};
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::model::LinkedTables;
 use crate::op::table::SamplingStage;
 use crate::speech::{
@@ -56,7 +56,7 @@ pub(super) struct WindowDecoder {
     beam_search: BeamSearch,
     candidates: Vec<Candidate>,
     temperatures: Vec<f64>,
-    /// Whether the masks are on the device.
+    /// Whether the masks were written to the device.
     has_masks: bool,
 }
 
@@ -159,12 +159,14 @@ impl WindowDecoder {
         }
         let ends = [self.special.notimestamps, self.special.eot];
         let tokens = [sequence, &ends[..1], text, &ends[1..]].concat();
-        let (values, probabilities) = self.passes.align(linked, &tokens)?;
+        let context = self.passes.speech.context as usize;
+        let columns = context.min(window.frames as usize / 2);
+        let (values, probabilities) = self.passes.align(linked, &tokens, columns)?;
         let attention = Attention {
             values: &values,
             kind: AttentionKind::Scores,
             rows: tokens.len(),
-            columns: self.passes.speech.context as usize,
+            columns,
         };
         let starts = align(&attention, window.frames, sequence.len()..tokens.len() - 1)?;
         let tokenizer = &linked.tokenizer;
@@ -223,6 +225,12 @@ impl WindowDecoder {
             tokens,
             sum_logprob,
         } = decoded;
+        if !sum_logprob.is_finite() || !no_speech_prob.is_finite() {
+            bail!(
+                Format,
+                "the logits of the model are not finite: its weights are damaged"
+            );
+        }
         let text = text_of(&linked.tokenizer, &self.special, &tokens)?;
         let attempt = Attempt {
             avg_logprob: sum_logprob / (tokens.len() + 1) as f64,
@@ -249,7 +257,7 @@ impl WindowDecoder {
         }
     }
 
-    /// Returns the best of several random texts.
+    /// Returns the best of several samples.
     fn sample(&mut self, linked: &mut LinkedTables, limit: usize) -> Result<Decoded> {
         let count = self.options.best_of as usize;
         self.sample_beams(linked, count, limit, SamplingStage::Sampled)

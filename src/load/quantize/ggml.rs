@@ -35,7 +35,8 @@ const FILE_TYPES: &[(DType, u32)] = &[
 
 /// Returns whether a path is that of a ggml file.
 pub(super) fn is_ggml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "bin")
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("bin"))
 }
 
 /// Returns the tensors of a speech model with the names of OpenAI.

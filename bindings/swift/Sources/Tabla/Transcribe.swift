@@ -32,7 +32,7 @@ public struct TranscribeOptions: @unchecked Sendable {
     public var patience: Double { get { c.patience } set { c.patience = newValue } }
     /// Exponent of the length penalty, 0 to 1; less than 0: sums are divided by lengths.
     public var lengthPenalty: Double { get { c.length_penalty } set { c.length_penalty = newValue } }
-    /// Number of random texts at a temperature above 0, of which the most likely is kept, 1 to 8.
+    /// Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8.
     public var bestOf: UInt32 { get { c.best_of } set { c.best_of = newValue } }
     /// First temperature, 0 to 1.
     public var temperature: Double { get { c.temperature } set { c.temperature = newValue } }
@@ -57,7 +57,7 @@ public struct TranscribeOptions: @unchecked Sendable {
     public var maxInitialTimestamp: Double { get { c.max_initial_timestamp } set { c.max_initial_timestamp = newValue } }
     /// Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off.
     public var silenceLevel: Double { get { c.silence_level } set { c.silence_level = newValue } }
-    /// Seed of random texts.
+    /// Seed of samples.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
 
     public struct SpeechTask: RawRepresentable, Hashable, Sendable {

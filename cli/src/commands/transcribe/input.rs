@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tabla::audio::{AudioReader, PcmConverter, SAMPLE_RATE};
 use tabla::error::Context;
@@ -130,13 +130,17 @@ impl Input {
     }
 }
 
+/// Blocks that are read before they are transcribed; then the sender of a pipe waits. A block has at most
+/// a second.
+const BLOCKS_AHEAD: usize = 300;
+
 /// Samples of standard input; no samples at the end.
 type Blocks = Receiver<Result<Vec<f32>, Failure>>;
 
 /// Reads standard input on a thread: a recorder does not wait while a window is transcribed, and Ctrl-C
 /// does not wait for a recorder.
 fn read_ahead(raw: RawArgs) -> Blocks {
-    let (send, receive) = channel();
+    let (send, receive) = sync_channel(BLOCKS_AHEAD);
     // The read cannot be cancelled: the thread may run until the process exits.
     std::thread::spawn(move || {
         let mut audio = match open_stdin(&raw) {

@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn weight_is_first_operand_of_kernels_by_storage_type() {
         for &op in Op::ALL {
-            let of_cache = matches!(op, Op::RopeKv | Op::Attention | Op::AttendPart);
+            let of_cache = matches!(
+                op,
+                Op::RopeKv | Op::Attention | Op::AttendPart | Op::AttentionScores
+            );
             if KernelId::dtypes(op).next().is_some() && !of_cache {
                 assert_eq!(names(op)[WEIGHT], "w", "{}", op.name());
             }
