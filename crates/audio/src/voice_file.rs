@@ -142,7 +142,7 @@ fn read_header(reader: &mut Reader<'_>) -> Result<[usize; 3]> {
     if length != MODEL_TYPE.len() {
         bail!(
             Unsupported,
-            "not a Silero model: this ggml file has another type, such as a Whisper model; expected {} \
+            "not a Silero model: this ggml file has another type, such as a speech model; expected {} \
              as length of the model type, got {length}",
             MODEL_TYPE.len()
         );

@@ -1,11 +1,6 @@
-//! Ranges of speech from probabilities, and speech in a real recording.
+//! Ranges of speech from probabilities.
 
-use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
-use tabla_audio::{
-    AudioReader, SAMPLE_RATE, VOICE_WINDOW, VoiceDetector, VoiceModel, VoiceOptions, speech_ranges,
-};
+use tabla_audio::{VOICE_WINDOW, VoiceOptions, speech_ranges};
 
 /// Default padding in samples.
 const PADDING: usize = 480;
@@ -134,42 +129,4 @@ fn padding_stays_within_the_recording_and_shares_gaps() {
     assert_eq!(found, [(0, middle), (middle, at(50))]);
     let found = samples(&[0.9; 10], &VoiceOptions::default());
     assert_eq!(found, [(0, at(10))]);
-}
-
-/// Needs `TABLA_SPEECH`, a folder with `silero.bin`, and `TABLA_TESTDATA`; skipped without them.
-#[test]
-fn speech_is_found_in_a_real_recording() {
-    let folders = ["TABLA_SPEECH", "TABLA_TESTDATA"].map(std::env::var_os);
-    let paths = match &folders {
-        [Some(speech), Some(data)] => [
-            Path::new(speech).join("silero.bin"),
-            Path::new(data).join("audio/jfk.wav"),
-        ],
-        _ => Default::default(),
-    };
-    if !paths.iter().all(|path| path.is_file()) {
-        let mut stderr = std::io::stderr().lock();
-        let _ = writeln!(
-            stderr,
-            "SKIPPED: TABLA_SPEECH has no silero.bin or TABLA_TESTDATA no audio/jfk.wav"
-        );
-        return;
-    }
-    let model = VoiceModel::open(&paths[0]).expect("the model");
-    let mut samples = Vec::new();
-    let mut reader = AudioReader::open(&paths[1]).expect("the recording");
-    while reader.read(10_000, &mut samples).expect("samples") > 0 {}
-    let mut detector = VoiceDetector::new(Arc::new(model));
-    let mut probabilities = Vec::new();
-    detector.push(&samples, &mut probabilities);
-    detector.finish(&mut probabilities);
-    let ranges = speech_ranges(&probabilities, &VoiceOptions::default());
-    // Hundredths of a second, rounded, as whisper.cpp prints them.
-    let rate = SAMPLE_RATE as usize;
-    let hundredths = |at: usize| (at * 100 + rate / 2) / rate;
-    let found: Vec<_> = ranges
-        .iter()
-        .map(|range| [hundredths(range.start), hundredths(range.end)])
-        .collect();
-    assert_eq!(found, [[32, 227], [327, 441], [538, 768], [816, 1062]]);
 }

@@ -263,7 +263,7 @@ fn other_files_are_rejected() {
     let mut whisper = b"lmgg".to_vec();
     put(&mut whisper, &[51864, 1500, 384, 6, 4, 448]);
     check(&whisper, unsupported, "not a Silero model");
-    check(&whisper, unsupported, "such as a Whisper model");
+    check(&whisper, unsupported, "such as a speech model");
     let mut narrow = header();
     narrow[15..17].copy_from_slice(b"08");
     check(&narrow, unsupported, "not a Silero model at 16 kHz");

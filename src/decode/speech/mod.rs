@@ -3,6 +3,7 @@
 //! [`Transcription`] runs on the caller's thread and moves over the recording. The device computes a
 //! window at a time, on the model's thread: [`window`] decodes it with the [`passes`] over the tables.
 
+mod gate;
 mod logits;
 mod options;
 mod pages;

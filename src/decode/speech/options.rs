@@ -1,7 +1,10 @@
 //! Options of transcriptions.
 
+use super::gate::Gate;
+use crate::audio::VoiceModel;
 use crate::cancel::Cancel;
 use crate::speech::{BeamOptions, Task, Thresholds};
+use std::sync::Arc;
 
 tabla_core::options! {
     /// Options of [`Transcription::new`](super::Transcription::new). The defaults are those of
@@ -43,6 +46,9 @@ tabla_core::options! {
         /// Level in dBFS, -200 to 0, below which at least 2 seconds of audio are skipped as silence;
         /// windows end there. `None`: no audio is skipped. Default -60.
         pub silence_level: Option<f32>,
+        /// Silero's model of voices, which finds silence instead of `silence_level`: audio without
+        /// speech is skipped like silence.
+        pub voice_model: Option<Arc<VoiceModel>>,
         /// Seed of samples. Default 0.
         pub seed: u64,
         /// Cancels the transcription within a layer of the encoder or a token.
@@ -68,6 +74,7 @@ impl Default for TranscribeOptions {
             word_timestamps: false,
             max_initial_timestamp: 1.0,
             silence_level: Some(-60.0),
+            voice_model: None,
             seed: 0,
             cancel: None,
         }
@@ -75,6 +82,14 @@ impl Default for TranscribeOptions {
 }
 
 impl TranscribeOptions {
+    /// Returns the test for silence.
+    pub(super) fn gate(&self) -> Option<Gate> {
+        match &self.voice_model {
+            Some(model) => Some(Gate::voice(model)),
+            None => self.silence_level.map(Gate::level),
+        }
+    }
+
     /// Returns the options of the beam search.
     pub(super) fn beams(&self, eot: u32) -> BeamOptions {
         BeamOptions {

@@ -1,7 +1,9 @@
 //! The spectrogram of a recording whose samples arrive in pieces. Results do not depend on the pieces.
 
+use super::gate::Gate;
 use crate::audio::{HOP, LogMel, MelFilters, normalize};
 use crate::error::{Result, bail};
+use std::ops::Range;
 
 /// Samples before the middle of a frame that the frame contains, as whole frames.
 const FRAMES_BEFORE: usize = 2;
@@ -45,12 +47,14 @@ pub(super) struct Spectrogram {
     max: f32,
     /// Number of frames of the recording, after its end.
     end: Option<usize>,
+    /// Test for silence; `None`: nothing is skipped.
+    gate: Option<Gate>,
     /// Whether frames are being skipped and the end of the silence has not arrived.
     skipping: bool,
 }
 
 impl Spectrogram {
-    pub(super) fn new(filters: MelFilters) -> Self {
+    pub(super) fn new(filters: MelFilters, gate: Option<Gate>) -> Self {
         let mels = filters.mels();
         Self {
             log_mel: LogMel::new(filters),
@@ -64,6 +68,7 @@ impl Spectrogram {
             computed: 0,
             max: SILENCE,
             end: None,
+            gate,
             skipping: false,
         }
     }
@@ -110,6 +115,9 @@ impl Spectrogram {
             );
         }
         for block in samples.chunks(BLOCK_SAMPLES) {
+            if let Some(gate) = &mut self.gate {
+                gate.push(block);
+            }
             self.samples.extend_from_slice(block);
             let complete = self.sample_count().saturating_sub(SAMPLES_AFTER) / HOP;
             self.compute(complete);
@@ -125,6 +133,9 @@ impl Spectrogram {
                 self.compute(end + FRAMES_AFTER);
             }
             self.end = Some(end);
+            if let Some(gate) = &mut self.gate {
+                gate.finish();
+            }
         }
     }
 
@@ -192,22 +203,20 @@ impl Spectrogram {
         window
     }
 
-    /// Returns the first frame to transcribe from `seek` on: after at least 2 seconds below `level`, in
-    /// dBFS, half a second before the end of this silence, or the end of a recording that ends with it.
-    pub(super) fn skip_silence(&mut self, seek: usize, level: f32) -> usize {
+    /// Returns the first frame to transcribe from `seek` on: after at least 2 seconds of silence, half a
+    /// second before its end, or the end of a recording that ends with it.
+    pub(super) fn skip_silence(&mut self, seek: usize) -> usize {
         let begin = seek.next_multiple_of(LEVEL_FRAMES);
-        let blocks = self.silent_blocks(begin, level);
+        let (known, blocks) = (self.known(), self.silent_blocks(begin, usize::MAX));
         let end = begin + blocks * LEVEL_FRAMES;
-        let rest = end..self.len();
-        if self.has_ended() && rest.len() < LEVEL_FRAMES && self.is_silent(rest, level) {
+        if self.has_ended() && end + LEVEL_FRAMES > known && self.is_silent(end..known) {
             // Frames before the first block may have the end of a word.
-            return if blocks > 0 || self.skipping {
-                self.len()
-            } else {
-                seek
+            return match blocks > 0 || self.skipping {
+                true => self.len(),
+                false => seek,
             };
         }
-        let ends = end + LEVEL_FRAMES <= self.len() || self.has_ended();
+        let ends = end + LEVEL_FRAMES <= known || self.has_ended();
         let least = if self.skipping { 1 } else { SILENCE_BLOCKS };
         if blocks < least {
             self.skipping &= !ends;
@@ -219,11 +228,11 @@ impl Spectrogram {
 
     /// Returns the number of frames from `seek` to the first silence of at least 2 seconds after sound,
     /// and half a second of it, among the `count` next frames. `None` if there is no such silence.
-    pub(super) fn until_silence(&self, seek: usize, count: usize, level: f32) -> Option<usize> {
+    pub(super) fn until_silence(&self, seek: usize, count: usize) -> Option<usize> {
         let mut at = seek.next_multiple_of(LEVEL_FRAMES);
         let mut has_sound = false;
-        while at + SILENCE_BLOCKS * LEVEL_FRAMES <= self.len().min(seek + count) {
-            match self.silent_blocks_up_to(at, level, SILENCE_BLOCKS) {
+        while at + SILENCE_BLOCKS * LEVEL_FRAMES <= self.known().min(seek + count) {
+            match self.silent_blocks(at, SILENCE_BLOCKS) {
                 SILENCE_BLOCKS if has_sound => return Some(at + LEVEL_FRAMES - seek),
                 0 => {
                     has_sound = true;
@@ -235,26 +244,25 @@ impl Spectrogram {
         None
     }
 
-    /// Returns the number of consecutive silent blocks from frame `begin` on.
-    fn silent_blocks(&self, begin: usize, level: f32) -> usize {
-        self.silent_blocks_up_to(begin, level, usize::MAX)
+    /// Returns the number of frames whose silence is known.
+    fn known(&self) -> usize {
+        let len = self.len();
+        self.gate.as_ref().map_or(len, |gate| gate.known(len))
     }
 
-    fn silent_blocks_up_to(&self, begin: usize, level: f32, most: usize) -> usize {
-        let blocks = self.len().saturating_sub(begin) / LEVEL_FRAMES;
+    /// Returns the number of consecutive silent blocks from frame `begin` on, at most `most`.
+    fn silent_blocks(&self, begin: usize, most: usize) -> usize {
+        let blocks = self.known().saturating_sub(begin) / LEVEL_FRAMES;
         let block = |at: usize| begin + at * LEVEL_FRAMES..begin + (at + 1) * LEVEL_FRAMES;
         let all = 0..blocks.min(most);
-        all.take_while(|at| self.is_silent(block(*at), level))
-            .count()
+        all.take_while(|at| self.is_silent(block(*at))).count()
     }
 
-    /// Returns whether the level of frames is at most `level`.
-    fn is_silent(&self, frames: std::ops::Range<usize>, level: f32) -> bool {
-        let count = frames.len();
+    fn is_silent(&self, frames: Range<usize>) -> bool {
         let index = |frame: usize| frame.saturating_sub(self.first).min(self.squares.len());
         let squares = &self.squares[index(frames.start)..index(frames.end.max(frames.start))];
-        let power = 10f32.powf(level / 10.0);
-        squares.iter().sum::<f32>() <= power * count as f32
+        let gate = self.gate.as_ref();
+        gate.is_some_and(|gate| gate.is_silent(frames, squares))
     }
 }
 
@@ -262,11 +270,9 @@ impl Spectrogram {
 mod tests {
     use super::*;
 
-    const LEVEL: f32 = -60.0;
-
     /// A spectrogram of parts: seconds of sound if positive, of silence if negative.
     fn of(parts: &[i32]) -> Spectrogram {
-        let mut s = Spectrogram::new(MelFilters::slaney(8));
+        let mut s = Spectrogram::new(MelFilters::slaney(8), Some(Gate::level(-60.0)));
         for part in parts {
             let samples = 16_000 * part.unsigned_abs() as usize;
             let sample = |i: usize| [0.1, -0.1][i % 2];
@@ -278,13 +284,13 @@ mod tests {
 
     #[test]
     fn long_silence_is_skipped() {
-        assert_eq!(of(&[-5, 3]).skip_silence(0, LEVEL), 450);
-        assert_eq!(of(&[-1, 3]).skip_silence(0, LEVEL), 0);
-        assert_eq!(of(&[3, -5, 3]).skip_silence(0, LEVEL), 0);
-        assert_eq!(of(&[3, -5, 3]).skip_silence(310, LEVEL), 750);
+        assert_eq!(of(&[-5, 3]).skip_silence(0), 450);
+        assert_eq!(of(&[-1, 3]).skip_silence(0), 0);
+        assert_eq!(of(&[3, -5, 3]).skip_silence(0), 0);
+        assert_eq!(of(&[3, -5, 3]).skip_silence(310), 750);
         let mut ended = of(&[3, -5]);
         ended.finish();
-        assert_eq!(ended.skip_silence(310, LEVEL), 800);
+        assert_eq!(ended.skip_silence(310), 800);
     }
 
     #[test]
@@ -294,11 +300,11 @@ mod tests {
             .flat_map(|(seconds, x)| vec![*x; 16_000 * seconds])
             .collect();
         for piece in [160, 1600, 16_000, 123_457] {
-            let mut s = Spectrogram::new(MelFilters::slaney(8));
+            let mut s = Spectrogram::new(MelFilters::slaney(8), Some(Gate::level(-60.0)));
             let (mut seek, mut targets) = (0, Vec::new());
             for piece in samples.chunks(piece) {
                 s.push(piece).unwrap();
-                let next = s.skip_silence(seek, LEVEL);
+                let next = s.skip_silence(seek);
                 s.forget(next);
                 seek = next;
                 if !s.skipping && seek > 0 && targets.is_empty() {
@@ -306,7 +312,7 @@ mod tests {
                 }
             }
             assert_eq!(targets, [750], "{piece}");
-            assert_eq!(s.until_silence(seek, 3000, LEVEL), Some(400), "{piece}");
+            assert_eq!(s.until_silence(seek, 3000), Some(400), "{piece}");
         }
     }
 

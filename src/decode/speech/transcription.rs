@@ -108,7 +108,7 @@ impl Transcription {
         Ok(Self {
             decoder: Some(WindowDecoder::new(passes, options)?),
             options: options.clone(),
-            spectrogram: Spectrogram::new(speech.filters.clone()),
+            spectrogram: Spectrogram::new(speech.filters.clone(), options.gate()),
             frames: 2 * speech.context as usize,
             seek: 0,
             history: History::new(&prompt, InitialPrompt::Once),
@@ -143,7 +143,7 @@ impl Transcription {
     /// Those of the reader and of [`Self::push`], and `Cancelled`.
     pub fn measure(&mut self, reader: &mut AudioReader) -> Result<()> {
         let speech = self.model.speech().expect("checked by new");
-        let mut all = Spectrogram::new(speech.filters.clone());
+        let mut all = Spectrogram::new(speech.filters.clone(), None);
         let mut samples = Vec::new();
         while reader.read(MEASURED_SAMPLES, &mut samples)? > 0 {
             self.check_cancelled()?;
@@ -203,14 +203,10 @@ impl Transcription {
     fn transcribe_window(&mut self) -> Result<bool> {
         self.check_cancelled()?;
         let ended = self.spectrogram.has_ended();
-        let mut cut = None;
-        if let Some(level) = self.options.silence_level {
-            self.seek = self.spectrogram.skip_silence(self.seek, level);
-            self.spectrogram.forget(self.seek);
-            // A model may end a text at a silence, and what follows in the window would be lost.
-            let spectrogram = &self.spectrogram;
-            cut = spectrogram.until_silence(self.seek, self.frames, level);
-        }
+        self.seek = self.spectrogram.skip_silence(self.seek);
+        self.spectrogram.forget(self.seek);
+        // A model may end a text at a silence, and what follows in the window would be lost.
+        let cut = self.spectrogram.until_silence(self.seek, self.frames);
         let available = self.spectrogram.len().saturating_sub(self.seek);
         let audio = cut.unwrap_or(self.frames).min(available);
         let is_complete = ended || cut.is_some() || available >= self.frames;

@@ -51,10 +51,10 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     for file in &args.files {
         file.check(&args.raw)?;
     }
+    let cancel = Cancel::new();
+    let options = args.decoding.options(args.output.words(), &cancel)?;
     let loaded = open::model(&source, &args.device.options(0)?)?;
     loaded.print_notes(&source);
-    let cancel = Cancel::new();
-    let options = args.decoding.options(args.output.words(), &cancel);
     warn_of_translation(&options, loaded.model.facts());
     for (file, mut output) in args.files.iter().zip(outputs) {
         // Ctrl-C ends a recording from standard input, of which the rest is then transcribed.

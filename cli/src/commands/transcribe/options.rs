@@ -1,6 +1,9 @@
 //! Options of decoding: language, task, beam search, fallback, prompt.
 
 use clap::Args;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tabla::audio::VoiceModel;
 use tabla::speech::{Language, Task, Thresholds, WordTimes};
 use tabla::{Cancel, TranscribeOptions};
 
@@ -55,6 +58,10 @@ pub(super) struct DecodingArgs {
     /// Skip audio below this level for at least 2 seconds, in dBFS; off: skip nothing
     #[arg(help_heading = "Transcription", long, value_name = "DB|off", default_value = "-60", allow_negative_numbers = true, value_parser = silence_level)]
     silence_level: SilenceLevel,
+    /// Silero model of voices, a ggml file of whisper.cpp: skip audio without speech for at least 2
+    /// seconds, instead of --silence-level
+    #[arg(help_heading = "Transcription", long, value_name = "FILE")]
+    vad_model: Option<PathBuf>,
     /// Text before the recording, such as names that occur in it
     #[arg(help_heading = "Transcription", long, value_name = "TEXT")]
     initial_prompt: Option<String>,
@@ -101,16 +108,33 @@ fn silence_level(text: &str) -> Result<SilenceLevel, String> {
     if text == "off" {
         return Ok(SilenceLevel(None));
     }
-    let number: Option<f32> = text.parse().ok().filter(|x: &f32| x.is_finite());
-    let level = number.ok_or_else(|| "expected a level in dBFS, such as -60, or off".to_string());
+    let number: Option<f32> = text
+        .parse()
+        .ok()
+        .filter(|x: &f32| (-200.0..=0.0).contains(x));
+    let level = number
+        .ok_or_else(|| "expected a level from -200 to 0 dBFS, such as -60, or off".to_string());
     level.map(|level| SilenceLevel(Some(level)))
 }
 
 impl DecodingArgs {
     /// Returns the options of the library.
-    pub(super) fn options(&self, words: WordTimes, cancel: &Cancel) -> TranscribeOptions {
+    ///
+    /// # Errors
+    ///
+    /// Those of opening the model of voices.
+    pub(super) fn options(
+        &self,
+        words: WordTimes,
+        cancel: &Cancel,
+    ) -> tabla::Result<TranscribeOptions> {
         let increment = self.temperature_increment;
-        TranscribeOptions::default()
+        let voice_model = self
+            .vad_model
+            .as_deref()
+            .map(VoiceModel::open)
+            .transpose()?;
+        Ok(TranscribeOptions::default()
             .language(self.language.map(|language| language.code.to_string()))
             .task(self.task())
             .beam_size(self.beam_size)
@@ -123,12 +147,13 @@ impl DecodingArgs {
                 no_speech: Some(self.no_speech_threshold),
             })
             .silence_level(self.silence_level.0)
+            .voice_model(voice_model.map(Arc::new))
             .initial_prompt(self.initial_prompt.clone())
             .condition_on_previous_text(!self.no_previous_text)
             .timestamps(!self.no_timestamps)
             .word_timestamps(words == WordTimes::On)
             .seed(self.seed)
-            .cancel(Some(cancel.clone()))
+            .cancel(Some(cancel.clone())))
     }
 
     /// Returns the task.
