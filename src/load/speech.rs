@@ -10,7 +10,7 @@ use crate::error::{Context, Result, bail};
 use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
 use crate::model::SpeechModel;
 use crate::op::builder::{SpeechTokens, WeightInfo};
-use crate::speech::SpecialTokens;
+use crate::speech::{BLANK, SpecialTokens};
 use crate::text::Tokenizer;
 
 /// Minimum number of positions of the decoder: a prompt and a text.
@@ -22,9 +22,6 @@ const ALIGNMENT_HEADS_MAX: usize = 320;
 
 /// Key of the mel filters.
 pub(super) const FILTERS: &str = "whisper.encoder.mel_filters";
-
-/// The token of a space, in both vocabularies of speech models.
-const BLANK: u32 = 220;
 
 /// Returns the weights of a speech model.
 ///

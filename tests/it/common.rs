@@ -1,10 +1,12 @@
 //! Shared test helpers: golden files, devices, sessions.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::exec::cpu::Level;
 use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::tools::{QUANT_MIXES, QuantizeOptions, quantize};
 use tabla::{GenerateOptions, Model, Sampling, Session, Source};
 
 /// Returns the path `tests/golden/<name>`.
@@ -154,7 +156,7 @@ pub(crate) fn picks(session: &mut Session, prompt: &[u32], options: &GenerateOpt
     session.reset();
     session.prefill(prompt).expect("the prompt fits");
     session
-        .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
+        .generate_with(options, |_| ControlFlow::Continue(()))
         .expect("generation succeeds");
     session.tokens()[prompt.len()..].to_vec()
 }
@@ -191,4 +193,17 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
 /// that covers every operation, kernel and architecture once.
 pub(crate) fn exhaustive() -> bool {
     std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1")
+}
+
+/// Converts a model to GGUF or ggml, with the types of a mix.
+pub(crate) fn convert(from: &Path, to: &Path, mix: Option<&str>) -> tabla::Result<()> {
+    let mix = mix.map(|name| {
+        QUANT_MIXES
+            .iter()
+            .find(|mix| mix.name == name)
+            .expect("a mix")
+    });
+    let options = QuantizeOptions::default().mix(mix).threads(1);
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    quantize(&Source::from(from), to, &options, &mut go_on).map(drop)
 }

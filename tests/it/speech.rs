@@ -1,10 +1,10 @@
 //! Transcription: small models against transformers, and tiny.en against recorded texts.
 
-use crate::common::{argmax, devices, golden, speech_model, testdata};
+use crate::common::{argmax, convert, devices, golden, speech_model, testdata};
 use crate::npy::Npy;
 use crate::speech_model::{CONTEXT, SHAPES, Shape, numbers};
 use crate::temp_folder::Folder;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tabla::audio::AudioReader;
 use tabla::device::Precision;
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -115,10 +115,14 @@ fn real() -> Option<(Vec<f32>, [Model; 2])> {
         speech_model("ggml-tiny.en.bin")?,
         speech_model("whisper-tiny.en")?,
     ];
+    Some((samples(&audio), paths.map(|path| load(&path, &cpu()))))
+}
+
+fn samples(audio: &Path) -> Vec<f32> {
     let mut samples = Vec::new();
-    let mut reader = AudioReader::open(&audio).expect("a recording");
+    let mut reader = AudioReader::open(audio).expect("a recording");
     while reader.read(1 << 16, &mut samples).expect("a recording") > 0 {}
-    Some((samples, paths.map(|path| load(&path, &cpu()))))
+    samples
 }
 
 fn texts(segments: &[Segment]) -> Vec<(f64, f64, &str)> {
@@ -142,6 +146,30 @@ fn speech_has_the_text_and_times_of_the_reference() {
         let found = transcribe(&model, &samples, &beams, samples.len());
         let first = " And so, my fellow Americans ask not what your country can do for you";
         assert_eq!(texts(&found), [(0.0, 8.0, first), rest]);
+    }
+}
+
+/// A model of two layers that has learnt one recording, from its quantized file and as GGUF, on every
+/// device.
+#[test]
+fn memorized_speech_is_transcribed() {
+    let (Some(model), Some(audio)) = (
+        testdata("whisper/jfk-memo3.en-q5_1.bin"),
+        testdata("audio/jfk.wav"),
+    ) else {
+        return;
+    };
+    let samples = samples(&audio);
+    let folder = Folder::new("speech-memo");
+    let gguf = folder.0.join("memo.gguf");
+    convert(&model, &gguf, None).expect("ggml to GGUF");
+    let text = " And so my fellow Americans, ask not what your country can do for you, ask what you \
+                can do for your country.";
+    for (device, options) in devices(Precision::Fast) {
+        for path in [&model, &gguf] {
+            let found = transcribe(&load(path, &options), &samples, &greedy(), samples.len());
+            assert_eq!(texts(&found), [(0.0, 11.0, text)], "{device}");
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Speech models in every file format, and conversions between them.
 
+use crate::common::convert;
 use crate::speech::{cpu, load, write};
 use crate::speech_model::{CONTEXT, SHAPES, Shape, numbers, values};
 use crate::temp_folder::{Folder, safetensors};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::format::write::Writer;
-use tabla::tools::{QUANT_MIXES, QuantizeOptions, quantize, speech_logits};
+use tabla::tools::{QuantizeOptions, quantize, speech_logits};
 use tabla::{ErrorKind, Source};
 
 /// Tokens whose logits are compared.
@@ -121,18 +122,6 @@ fn logits(path: &Path, shape: &Shape) -> Vec<f32> {
     speech_logits(&model, &mel, &TOKENS)
         .expect("it runs")
         .logits
-}
-
-fn convert(from: &Path, to: &Path, mix: Option<&str>) -> tabla::Result<()> {
-    let mix = mix.map(|name| {
-        QUANT_MIXES
-            .iter()
-            .find(|mix| mix.name == name)
-            .expect("a mix")
-    });
-    let options = QuantizeOptions::default().mix(mix).threads(1);
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    quantize(&Source::from(from), to, &options, &mut go_on).map(drop)
 }
 
 /// Root mean square of the difference, relative to the values.

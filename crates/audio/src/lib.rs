@@ -2,7 +2,6 @@
 //! of speech, and spectrograms of samples.
 
 mod convert;
-mod energy;
 mod mel;
 mod mp4;
 mod opus;
@@ -14,7 +13,6 @@ mod voice;
 mod voice_file;
 
 pub use convert::{MAX_CHANNELS, PcmConverter};
-pub use energy::{DEFAULT_THRESHOLD, loud_ranges};
 pub use mel::{HOP, LogMel, MelFilters, SAMPLE_RATE, normalize};
 pub use reader::AudioReader;
 pub use speech::{VoiceOptions, speech_ranges};

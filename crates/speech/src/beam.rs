@@ -321,37 +321,6 @@ pub fn best_hypothesis(
     best.map(|(at, _)| at)
 }
 
-/// Fills `out` with the most probable tokens of a row of logits, the first of equal ones first. Missing
-/// ones have a log-probability of negative infinity.
-#[expect(clippy::cast_possible_truncation, reason = "rounds a log-probability")]
-pub fn top_candidates(logits: &[f32], out: &mut [Candidate]) {
-    out.fill(Candidate {
-        token: 0,
-        logprob: f32::NEG_INFINITY,
-    });
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if out.is_empty() || largest == f32::NEG_INFINITY {
-        return;
-    }
-    for (token, &logit) in (0..).zip(logits) {
-        let last = out.len() - 1;
-        if logit > out[last].logprob {
-            let at = out.partition_point(|c| c.logprob >= logit);
-            out.copy_within(at..last, at + 1);
-            out[at] = Candidate {
-                token,
-                logprob: logit,
-            };
-        }
-    }
-    let largest = f64::from(largest);
-    let sum: f64 = logits.iter().map(|x| (f64::from(*x) - largest).exp()).sum();
-    let log_sum = largest + sum.ln();
-    for candidate in out {
-        candidate.logprob = (f64::from(candidate.logprob) - log_sum) as f32;
-    }
-}
-
 /// Orders numbers that are not NaN, the largest first.
 fn descending(a: f32, b: f32) -> Ordering {
     b.partial_cmp(&a).unwrap_or(Ordering::Equal)
@@ -523,17 +492,5 @@ mod tests {
         assert_eq!(best_hypothesis([(-1.0, 1), (-1.3, 3)], Some(1.0)), Some(1));
         assert_eq!(best_hypothesis([], None), None);
         assert_eq!(best_hypothesis([(-1.0, 0), (-0.5, 1)], None), Some(1));
-    }
-
-    #[test]
-    fn candidates_are_the_most_probable() {
-        let mut out = [Candidate::default(); 3];
-        top_candidates(&[1.0, 3.0, f32::NEG_INFINITY, 3.0, 2.0], &mut out);
-        assert_eq!(out.map(|c| c.token), [1, 3, 4]);
-        let sum: f32 = [1.0f32, 3.0, 3.0, 2.0].iter().map(|x| x.exp()).sum();
-        assert!((out[0].logprob - (3.0 - sum.ln())).abs() < 1e-6);
-        top_candidates(&[f32::NEG_INFINITY], &mut out);
-        assert!(out.iter().all(|c| c.logprob == f32::NEG_INFINITY));
-        top_candidates(&[], &mut []);
     }
 }

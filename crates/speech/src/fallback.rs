@@ -5,9 +5,6 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
 
-/// Default temperatures, in order.
-pub const TEMPERATURES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
-
 /// Returns temperatures from `first` to 1.0 in steps of `increment`. Without an increment above 0,
 /// `first` is the only one.
 pub fn temperatures(first: f64, increment: Option<f64>) -> Vec<f64> {
@@ -180,7 +177,7 @@ mod tests {
 
     #[test]
     fn temperatures_rise_to_1() {
-        assert_eq!(temperatures(0.0, Some(0.2)), TEMPERATURES);
+        assert_eq!(temperatures(0.0, Some(0.2)), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
         assert_eq!(temperatures(0.5, Some(0.25)), [0.5, 0.75, 1.0]);
         for increment in [None, Some(0.0), Some(-1.0), Some(f64::NAN)] {
             assert_eq!(temperatures(0.3, increment), [0.3]);

@@ -22,24 +22,22 @@ mod words;
 mod write;
 
 pub use align::{Attention, AttentionKind, align};
-pub use beam::{
-    BeamOptions, BeamSearch, Candidate, Hypothesis, NextBeam, best_hypothesis, top_candidates,
-};
+pub use beam::{BeamOptions, BeamSearch, Candidate, Hypothesis, NextBeam, best_hypothesis};
 pub use dtw::dtw;
-pub use fallback::{Attempt, TEMPERATURES, Thresholds, Verdict, compression_ratio, temperatures};
+pub use fallback::{Attempt, Thresholds, Verdict, compression_ratio, temperatures};
 pub use heads::alignment_heads;
 pub use language::{LANGUAGES, Language};
 pub use probability::{language_probabilities, probability};
 pub use prompt::{
     History, InitialPrompt, NEW_TOKENS_MAX, PREVIOUS_TOKENS_MAX, Prompt, Timestamps, sot_sequence,
 };
-pub use rules::{MAX_INITIAL_TIMESTAMP, apply_timestamp_rules, suppress, suppress_blank};
+pub use rules::apply_timestamp_rules;
 pub use segment::{Segment, Word, last_end};
 pub use segments::{
     FRAMES_PER_SECOND, SegmentSpan, WINDOW_FRAMES, Window, WindowSegments, split_window,
 };
 pub use special::{SpecialTokens, TIMESTAMP_SECONDS, Task};
-pub use suppress::{control_tokens, suppressed, suppressed_at_start};
+pub use suppress::{BLANK, suppressed};
 pub use word_times::add_words;
 pub use words::{TimedWord, TokenWord, split_words, time_words};
 pub use write::{Format, Header, Transcript, WordTimes, Writer};

@@ -1,29 +1,15 @@
-//! Filters of logits, as `whisper/decoding.py` of OpenAI applies them: blank first token, suppressed
-//! tokens, order of timestamps.
-//!
-//! A filter sets the logits of forbidden tokens to negative infinity. The order is
-//! [`suppress_blank`], [`suppress`], [`apply_timestamp_rules`].
+//! Rules of timestamps, as `whisper/decoding.py` of OpenAI applies them. Devices apply them as the
+//! operation `speech_filter`, whose tests compare it with this file.
 
 use crate::special::SpecialTokens;
-use crate::suppress::suppressed_at_start;
 use std::ops::Range;
 
-/// Default of the largest first timestamp, as its number: 1 second.
-pub const MAX_INITIAL_TIMESTAMP: u32 = 50;
-
 /// Suppresses tokens. Ids outside of the row are ignored.
-pub fn suppress(logits: &mut [f32], ids: &[u32]) {
+fn suppress(logits: &mut [f32], ids: &[u32]) {
     for &id in ids {
         if let Some(logit) = logits.get_mut(id as usize) {
             *logit = f32::NEG_INFINITY;
         }
-    }
-}
-
-/// Suppresses a space and `eot` if no token is `generated` yet.
-pub fn suppress_blank(logits: &mut [f32], generated: &[u32], tokens: &SpecialTokens) {
-    if generated.is_empty() {
-        suppress(logits, &suppressed_at_start(tokens));
     }
 }
 
@@ -114,7 +100,7 @@ mod tests {
         let tokens = SpecialTokens::of(51_864).unwrap();
         let mut logits = vec![0.0; 51_864];
         logits[raised as usize] = 20.0;
-        apply_timestamp_rules(&mut logits, generated, &tokens, Some(MAX_INITIAL_TIMESTAMP));
+        apply_timestamp_rules(&mut logits, generated, &tokens, Some(50));
         let ids = (0..logits.len()).filter(|id| logits[*id].is_finite());
         let ids: Vec<usize> = ids.collect();
         (ids[0], ids[ids.len() - 1], ids.len())
@@ -155,18 +141,6 @@ mod tests {
             apply_timestamp_rules(&mut logits, &generated, &tokens, None);
             assert_eq!(logits[5] == f32::NEG_INFINITY, is_timestamp, "{logit}");
         }
-    }
-
-    #[test]
-    fn blank_is_suppressed_at_first() {
-        let tokens = SpecialTokens::of(51_865).unwrap();
-        let mut logits = vec![0.0; 51_865];
-        suppress_blank(&mut logits, &[5], &tokens);
-        assert!(logits.iter().all(|x| x.is_finite()));
-        suppress_blank(&mut logits, &[], &tokens);
-        let ids = (0..51_865).filter(|id| !logits[*id].is_finite());
-        assert_eq!(ids.collect::<Vec<_>>(), [220, 50_257]);
-        suppress(&mut logits, &[u32::MAX, 51_865]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use crate::special::SpecialTokens;
 
-/// A single space in both vocabularies.
-const SPACE: u32 = 220;
+/// The token of a space, in both vocabularies. It is no first token of a transcript, like `eot`.
+pub const BLANK: u32 = 220;
 
 /// Tokens that begin an annotation, English vocabulary.
 #[rustfmt::skip]
@@ -40,7 +40,7 @@ pub fn suppressed(tokens: &SpecialTokens) -> Vec<u32> {
 }
 
 /// Returns the special tokens of [`suppressed`]. They are suppressed even if annotations are allowed.
-pub fn control_tokens(tokens: &SpecialTokens) -> [u32; 6] {
+fn control_tokens(tokens: &SpecialTokens) -> [u32; 6] {
     [
         tokens.sot,
         tokens.translate,
@@ -49,11 +49,6 @@ pub fn control_tokens(tokens: &SpecialTokens) -> [u32; 6] {
         tokens.startofprev,
         tokens.nospeech,
     ]
-}
-
-/// Returns the tokens that are suppressed at the first step of a window: a space and `eot`.
-pub fn suppressed_at_start(tokens: &SpecialTokens) -> [u32; 2] {
-    [SPACE, tokens.eot]
 }
 
 fn non_speech(tokens: &SpecialTokens) -> &'static [u32] {
@@ -77,7 +72,6 @@ mod tests {
             assert!(all.is_sorted_by(|a, b| a < b));
             assert!(all.contains(&tokens.nospeech) && !all.contains(&tokens.eot));
             assert!(!all.contains(&(tokens.sot + 1)) && !all.contains(&tokens.notimestamps));
-            assert_eq!(suppressed_at_start(&tokens), [220, tokens.eot]);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Beam searches compared with those of `openai-whisper`; `reference/beam.py` writes the golden file.
 
-use tabla_speech::{BeamOptions, BeamSearch, Candidate, top_candidates};
+use tabla_speech::{BeamOptions, BeamSearch, Candidate};
 
 const VOCAB: u32 = 12;
 const EOT: u32 = 11;
@@ -77,5 +77,36 @@ fn searches_are_those_of_openai() {
         let best = search.best();
         assert_eq!(best.tokens, *tokens, "{case:?}");
         assert!((best.sum_logprob - sum).abs() < 1e-4, "{case:?}");
+    }
+}
+
+/// Fills `out` with the most probable tokens of a row of logits, the first of equal ones first. Missing
+/// ones have a log-probability of negative infinity.
+#[expect(clippy::cast_possible_truncation, reason = "rounds a log-probability")]
+fn top_candidates(logits: &[f32], out: &mut [Candidate]) {
+    out.fill(Candidate {
+        token: 0,
+        logprob: f32::NEG_INFINITY,
+    });
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if out.is_empty() || largest == f32::NEG_INFINITY {
+        return;
+    }
+    for (token, &logit) in (0..).zip(logits) {
+        let last = out.len() - 1;
+        if logit > out[last].logprob {
+            let at = out.partition_point(|c| c.logprob >= logit);
+            out.copy_within(at..last, at + 1);
+            out[at] = Candidate {
+                token,
+                logprob: logit,
+            };
+        }
+    }
+    let largest = f64::from(largest);
+    let sum: f64 = logits.iter().map(|x| (f64::from(*x) - largest).exp()).sum();
+    let log_sum = largest + sum.ln();
+    for candidate in out {
+        candidate.logprob = (f64::from(candidate.logprob) - log_sum) as f32;
     }
 }

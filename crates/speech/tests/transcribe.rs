@@ -5,9 +5,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tabla_speech::{
     Attempt, FRAMES_PER_SECOND, Format, Header, History, InitialPrompt, LANGUAGES, Segment,
-    SpecialTokens, TEMPERATURES, Task, Thresholds, TimedWord, Transcript, Verdict, WINDOW_FRAMES,
-    Window, Word, WordTimes, add_words, last_end, split_window, split_words,
+    SpecialTokens, Task, Thresholds, TimedWord, Transcript, Verdict, WINDOW_FRAMES, Window, Word,
+    WordTimes, add_words, last_end, split_window, split_words,
 };
+
+/// Default temperatures.
+const TEMPERATURES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 /// Temperature, tokens, average log-probability, probability of no speech, compression ratio.
 type GoldenAttempt = (f64, Vec<u32>, f64, f64, f64);

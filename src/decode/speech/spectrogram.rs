@@ -275,7 +275,7 @@ mod tests {
         let mut s = Spectrogram::new(MelFilters::slaney(8), Some(Gate::level(-60.0)));
         for part in parts {
             let samples = 16_000 * part.unsigned_abs() as usize;
-            let sample = |i: usize| [0.1, -0.1][i % 2];
+            let sample = |i: usize| [0.1, 0.1, -0.1, -0.1][i % 4];
             let sound = (0..samples).map(|i| if *part > 0 { sample(i) } else { 0.0 });
             s.push(&sound.collect::<Vec<f32>>()).unwrap();
         }

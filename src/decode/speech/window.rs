@@ -8,8 +8,8 @@ use crate::op::table::SamplingStage;
 use crate::speech::{
     Attempt, Attention, AttentionKind, BeamSearch, Candidate, Language, NEW_TOKENS_MAX, Prompt,
     SpecialTokens, TIMESTAMP_SECONDS, TimedWord, Timestamps, Verdict, Window, WindowSegments,
-    align, best_hypothesis, compression_ratio, probability, sot_sequence, split_window,
-    split_words, temperatures, time_words,
+    align, best_hypothesis, compression_ratio, language_probabilities, probability, sot_sequence,
+    split_window, split_words, temperatures, time_words,
 };
 use crate::text::{DecodeOptions, Tokenizer};
 
@@ -192,13 +192,11 @@ impl WindowDecoder {
             return Ok(english);
         }
         let logits = self.passes.prompt(linked, &[special.sot], 0)?;
-        let first = special.sot + 1;
-        let of_language = |index: &u32| logits[(first + index) as usize];
-        let languages = 0..special.languages;
-        let best = languages.max_by(|a, b| of_language(a).total_cmp(&of_language(b)));
-        Ok(best
-            .and_then(|index| special.language(index))
-            .unwrap_or(english))
+        let probabilities = language_probabilities(logits, &special);
+        let indices = (0..).zip(&probabilities);
+        let best = indices.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let best = best.and_then(|(index, _)| special.language(index));
+        Ok(best.unwrap_or(english))
     }
 
     /// Returns tokens and their assessment.
