@@ -16,8 +16,7 @@ TEXT = " w300"
 SEGMENTS = 3
 """Number of segments of a window, of 10 seconds each."""
 
-# Windows have 2 seconds.
-CONTEXT, POSITIONS, DIM, MELS = 100, 64, 16, 80
+CONTEXT, POSITIONS, DIM, MELS = 1500, 64, 16, 80
 
 
 def write_model(path: Path, vocab: int) -> Path:

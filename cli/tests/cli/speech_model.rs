@@ -10,8 +10,8 @@ pub(crate) const TEXT: &str = " w300";
 /// Number of segments of a window, of 10 seconds each.
 pub(crate) const SEGMENTS: usize = 3;
 
-/// Sizes: output rows of the encoder for windows of 2 seconds, positions of the decoder, width, mel bands.
-const CONTEXT: usize = 100;
+/// Sizes: output rows of the encoder, positions of the decoder, width, mel bands.
+const CONTEXT: usize = 1500;
 const POSITIONS: usize = 64;
 const DIM: usize = 16;
 const MELS: usize = 80;

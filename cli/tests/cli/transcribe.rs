@@ -110,7 +110,7 @@ fn prints_segments_before_the_end_of_a_stream() {
     let mut stdin = child.stdin.take().expect("piped stream");
     let mut stdout = BufReader::new(child.stdout.take().expect("piped stream"));
     stdin
-        .write_all(&wav(5, Some(u32::MAX)))
+        .write_all(&wav(35, Some(u32::MAX)))
         .expect("open stdin");
     let mut line = String::new();
     stdout.read_line(&mut line).expect("a line");
@@ -118,7 +118,8 @@ fn prints_segments_before_the_end_of_a_stream() {
     drop(stdin);
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).expect("UTF-8");
-    assert_eq!(rest.lines().count(), SEGMENTS - 1);
+    // Those of the first window, and of the rest.
+    assert_eq!(rest.lines().count(), 2 * SEGMENTS - 1);
     assert!(child.wait().expect("program exits").success());
 }
 
