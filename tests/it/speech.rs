@@ -135,6 +135,22 @@ fn speech_has_the_text_and_times_of_the_reference() {
     let Some((samples, models)) = real() else {
         return;
     };
+    let folder = Folder::new("speech-real");
+    let (ggml, hf) = (
+        speech_model("ggml-tiny.en.bin"),
+        speech_model("whisper-tiny.en"),
+    );
+    let (Some(ggml), Some(hf)) = (ggml, hf) else {
+        return;
+    };
+    let [copy, gguf] = ["copy.bin", "tiny.gguf"].map(|name| folder.0.join(name));
+    convert(&ggml, &copy, None).expect("ggml to ggml");
+    assert!(
+        std::fs::read(&copy).ok() == std::fs::read(&ggml).ok(),
+        "the published file"
+    );
+    convert(&hf, &gguf, None).expect("Hugging Face to GGUF");
+    let models = models.into_iter().chain([load(&gguf, &cpu())]);
     let rest = (8.0, 11.0, " ask what you can do for your country.");
     for model in models {
         let found = transcribe(&model, &samples, &greedy(), samples.len());

@@ -110,7 +110,7 @@ impl Shape {
     /// Returns the model as a ggml file.
     pub(crate) fn ggml(&self) -> Vec<u8> {
         let number = |n: usize| u32::try_from(n).expect("small").to_le_bytes();
-        let text = if self.vocab == 51_864 { 50_256 } else { 50_257 };
+        let text = 50_257;
         let mut file = b"lmgg".to_vec();
         for n in [
             self.vocab, CONTEXT, self.dim, self.heads, 2, 64, self.dim, self.heads, 3, self.mels, 0,
@@ -124,6 +124,8 @@ impl Shape {
         for id in 0..text {
             let token = match u8::try_from(id) {
                 Ok(byte) => vec![byte],
+                // The token after those of text in English vocabularies.
+                Err(_) if id == 50_256 && self.vocab == 51_864 => b"<|endoftext|>".to_vec(),
                 Err(_) => format!(" w{id}").into_bytes(),
             };
             file.extend(number(token.len()));

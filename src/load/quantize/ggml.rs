@@ -7,14 +7,20 @@ use crate::audio::MelFilters;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::format::TensorType;
+use crate::format::write::Writer;
 use crate::load::source::Opened;
 use crate::load::{speech, speech_names, tokenizer};
+use crate::text::Tokenizer;
 use std::path::Path;
 
 /// First bytes of a ggml file.
 const MAGIC: &[u8; 4] = b"lmgg";
 /// Bins of the Fourier transform of the filters.
 const FFT_BINS: u32 = 201;
+/// Number of tokens in every published file.
+const LISTED_TOKENS: u32 = 50_257;
+/// Token after those of text in English vocabularies.
+const END_OF_TEXT: &[u8] = b"<|endoftext|>";
 /// Version of quantized blocks, times the factor of `ftype`.
 const BLOCKS: u32 = 2000;
 /// Storage types of ggml files and their numbers in `ftype`.
@@ -118,15 +124,48 @@ pub(super) fn header(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Vec<u8>
         None => MelFilters::slaney(mels as usize).to_rows(),
     };
     bytes.extend(filters.iter().flat_map(|x| x.to_le_bytes()));
-    let tokens = speech::tokens(vocab)?.eot;
     let tokenizer = tokenizer::of_vocab(model, vocab)?;
-    bytes.extend(tokens.to_le_bytes());
-    for id in 0..tokens {
-        let token = tokenizer.token_bytes(id);
+    let tokens = tokens(&tokenizer, vocab)?;
+    bytes.extend(length(tokens.len())?);
+    for token in tokens {
         bytes.extend(length(token.len())?);
         bytes.extend(token);
     }
     Ok(bytes)
+}
+
+/// Returns the tokens that files of speech models contain: those of text, and one more, which is the
+/// end of the text in English vocabularies and empty in others.
+fn tokens(tokenizer: &Tokenizer, vocab: u32) -> Result<Vec<&[u8]>> {
+    let eot = speech::tokens(vocab)?.eot;
+    let tokens = (0..LISTED_TOKENS).map(|id| match id {
+        id if id < eot => tokenizer.token_bytes(id),
+        _ => END_OF_TEXT,
+    });
+    Ok(tokens.collect())
+}
+
+/// Adds the tokens of a folder to the keys of a GGUF file, as bytes. Other files have this key.
+///
+/// # Errors
+///
+/// Those of reading the tokenizer; `Unsupported` if no speech model has this vocabulary.
+pub(super) fn write_tokens(
+    model: &Opened,
+    tensors: &[SourceTensor<'_>],
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    if model.folder.is_none() {
+        return Ok(());
+    }
+    let embedding = tensors
+        .iter()
+        .find(|tensor| tensor.name == speech_names::EMBEDDING);
+    let rows = embedding.map_or(0, |tensor| tensor.matrix.rows);
+    let vocab = u32::try_from(rows).unwrap_or(u32::MAX);
+    let tokenizer = tokenizer::of_vocab(model, vocab)?;
+    writer.list("tokenizer.ggml.tokens", &tokens(&tokenizer, vocab)?);
+    Ok(())
 }
 
 /// Returns the bytes before the data of a tensor.

@@ -150,7 +150,7 @@ pub fn quantize(
         FileBody::Ggml(&mut output)
     } else {
         let mut header = header(&model, &plans, options)?;
-        keys::write(&model, &tensors, &mut header, &mut notes)?;
+        write_tokenizer(&model, &tensors, &mut header, &mut notes)?;
         FileBody::Gguf(header.begin(&mut output).context(path.display())?)
     };
     let all = tensors
@@ -185,6 +185,19 @@ pub fn quantize(
         tensors: results,
         notes,
     })
+}
+
+/// Writes the tokenizer of a folder, and its chat template.
+fn write_tokenizer(
+    model: &Opened,
+    tensors: &[SourceTensor<'_>],
+    header: &mut Writer<'_>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    match model.is_speech()? {
+        true => ggml::write_tokens(model, tensors, header),
+        false => keys::write(model, tensors, header, notes),
+    }
 }
 
 /// The tensor data of the new file.
