@@ -52,6 +52,9 @@ impl Session {
     fn embedding_table(&self) -> Result<&Table> {
         match self.model.table(TableId::Embed) {
             Some(table) => Ok(table),
+            None if self.model.speech().is_some() => {
+                bail!(State, "the model is a speech model: it transcribes audio")
+            }
             None => bail!(
                 State,
                 "embeddings are disabled: the model was loaded without its embedding table"

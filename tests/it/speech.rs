@@ -254,6 +254,8 @@ fn silence_has_no_text() {
                     you can do for your country.";
     assert_eq!(text, sentence.repeat(4));
     assert!(found.iter().all(|s| s.end <= 75.0), "{:?}", texts(&found));
+    let at_once = transcribe(&model, &samples, &greedy(), samples.len());
+    assert_eq!(at_once, found, "pieces do not matter");
     assert_eq!(transcribe(&model, &silence(65), &greedy(), 1 << 20), []);
 }
 

@@ -100,26 +100,20 @@ impl WindowDecoder {
         } else {
             Timestamps::Off
         };
+        // Half of the context, as for new tokens; files may have a shorter one than 448.
+        let most = (linked.facts.context / 2) as usize - 1;
+        let previous = &request.previous[request.previous.len().saturating_sub(most)..];
+        let prompt = Prompt::new(previous, &sequence, timestamps, &self.special);
         let last = self.temperatures.len() - 1;
         for at in 0..=last {
             let temperature = self.temperatures[at];
-            // Half of the context, as for new tokens; files may have a shorter one than 448.
-            let most = (linked.facts.context / 2) as usize - 1;
-            let previous = request.previous.len().saturating_sub(most);
-            let prompt = Prompt::new(
-                &request.previous[previous..],
-                &sequence,
-                timestamps,
-                &self.special,
-            );
-            let text = self.attempt(linked, &prompt, temperature)?;
+            let (tokens, attempt) = self.attempt(linked, &prompt, temperature)?;
             let verdict = if at == last {
-                self.options.thresholds.judge_last(&text.2)
+                self.options.thresholds.judge_last(&attempt)
             } else {
-                self.options.thresholds.judge(&text.2)
+                self.options.thresholds.judge(&attempt)
             };
             if verdict != Verdict::Retry {
-                let (tokens, temperature, attempt) = text;
                 let split = split_window(&tokens, &request.window, &self.special);
                 let words = if self.options.word_timestamps && verdict == Verdict::Accept {
                     let spans = split
@@ -205,7 +199,7 @@ impl WindowDecoder {
         linked: &mut LinkedTables,
         prompt: &Prompt,
         temperature: f64,
-    ) -> Result<(Vec<u32>, f64, Attempt)> {
+    ) -> Result<(Vec<u32>, Attempt)> {
         let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
         let no_speech_prob = f64::from(probability(logits, self.special.nospeech));
         self.passes.select(linked, self.selection(temperature))?;
@@ -235,7 +229,7 @@ impl WindowDecoder {
             no_speech_prob,
             compression_ratio: compression_ratio(text.trim()),
         };
-        Ok((tokens, temperature, attempt))
+        Ok((tokens, attempt))
     }
 
     #[expect(
