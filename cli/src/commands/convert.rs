@@ -1,4 +1,4 @@
-//! `tabla convert`: conversion between safetensors and GGUF.
+//! `tabla convert`: conversion between safetensors, GGUF and ggml.
 
 use crate::args::parsers::{mix, storage_type};
 use crate::commands::common::written::{Report, with_bar};
@@ -11,10 +11,11 @@ use tabla::tools::{ExportOptions, QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
 pub(crate) struct ConvertArgs {
-    /// Model: a GGUF file or a folder with safetensors
+    /// Model: a GGUF file, a ggml file of whisper.cpp or a folder with safetensors
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// Output: a GGUF file if the name ends in .gguf, otherwise a new folder with safetensors
+    /// Output: a GGUF file if the name ends in .gguf, a ggml file of a speech model if it ends in .bin,
+    /// otherwise a new folder with safetensors
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// Tensor type: F16, BF16 or F32, and for GGUF any type of `tabla quantize` [default: unchanged,
@@ -31,9 +32,10 @@ pub(crate) struct ConvertArgs {
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let source = Source::Path(args.input.clone());
-    let is_gguf = args.output.extension().is_some_and(|e| e == "gguf");
+    let extension = args.output.extension().unwrap_or_default();
+    let is_file = extension == "gguf" || extension.eq_ignore_ascii_case("bin");
     let threads = args.threads.unwrap_or(0);
-    let written = if is_gguf {
+    let written = if is_file {
         let options = QuantizeOptions::default().mix(args.dtype).threads(threads);
         with_bar("converting", &source, |progress| {
             tabla::tools::quantize(&source, &args.output, &options, progress)

@@ -13,10 +13,10 @@ use tabla::tools::{QuantMix, QuantizeOptions};
 
 #[derive(Args, Debug)]
 pub(crate) struct QuantizeArgs {
-    /// Model: a GGUF file, a safetensors file or a model folder
+    /// Model: a GGUF file, a ggml file of whisper.cpp, a safetensors file or a model folder
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// Output GGUF file
+    /// Output GGUF file; of a speech model also a ggml file, if the name ends in .bin
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// Quantization, by the names of llama.cpp: for example Q4_K_M or F16
