@@ -101,6 +101,20 @@ fn reads_containers_and_raw_audio_from_stdin() {
 }
 
 #[test]
+fn converted_models_have_the_same_transcript() {
+    let model = SmallModel::new(ENGLISH, "converted");
+    let audio = Scratch::with_bytes("converted.wav", &wav(3, None));
+    let expected = model.run(&[audio.path()]).text().to_string();
+    let original = model.0.path().to_string();
+    for name in ["converted-new.bin", "converted-new.gguf"] {
+        let new = Scratch::with_bytes(name, b"");
+        tabla(&["convert", &original, new.path()]);
+        let found = tabla(&[&["transcribe", "-m", new.path(), audio.path()], &GREEDY[..]].concat());
+        assert_eq!(found.text(), expected, "{name}");
+    }
+}
+
+#[test]
 fn prints_segments_before_the_end_of_a_stream() {
     let model = SmallModel::new(ENGLISH, "stream");
     let mut child = program(&model.args(&["-"]))
