@@ -51,6 +51,9 @@ pub(crate) const STEP_ROWS_MAX: u32 = FEW_TOKENS;
 /// one sequence.
 pub(crate) const SCORE_TOKENS: u32 = 8;
 
+/// Sequences of a window of a speech model: the maximum number of beams and of samples.
+pub(crate) const BEAMS_MAX: u32 = 8;
+
 /// Properties of a loaded model.
 #[derive(Clone, Debug)]
 pub struct Facts {

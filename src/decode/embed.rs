@@ -1,6 +1,7 @@
 //! Embeddings: hidden states of texts, reduced to one vector each by pooling.
 
-use super::session::{Session, zeroed};
+use super::rows::zeroed;
+use super::session::Session;
 use crate::error::{Context, Result, bail};
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::params::Row;

@@ -8,6 +8,7 @@ use super::rows::{
     read_sampled, wait, write_history, write_rows, write_sampler,
 };
 use super::sequence::StepBits;
+use super::speech::WindowBatch;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
@@ -29,6 +30,8 @@ struct StepTable {
 pub(super) struct Engine {
     pub(super) linked: LinkedTables,
     pub(super) kv: Kv,
+    /// Windows of recordings that a speech model decodes.
+    pub(super) windows: WindowBatch,
     /// Pending edits of the page table, reused to avoid allocations.
     edits: Edits,
     /// Token IDs of a sequence, reused to avoid allocations.
@@ -61,6 +64,7 @@ impl Engine {
         let sequences = linked.facts.sequences;
         Self {
             kv: Kv::new(sequences as usize, linked.pages),
+            windows: WindowBatch::new(&linked),
             edits: Edits::new(),
             token_ids: Vec::with_capacity(context + 1),
             steps,
@@ -312,6 +316,16 @@ impl Engine {
             targets.compute(run, vocab);
         }
         Ok(())
+    }
+
+    /// Decodes a token of the windows of recordings. Returns whether there are any.
+    pub(super) fn decode_windows(&mut self) -> bool {
+        self.windows.run(&mut self.linked)
+    }
+
+    /// Ends the windows that are being decoded, before other work that uses the KV cache.
+    pub(super) fn end_windows(&mut self) {
+        self.windows.drain(&mut self.linked);
     }
 
     /// Computes the hidden states of texts that fit one pass of an encoder.

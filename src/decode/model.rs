@@ -222,13 +222,15 @@ impl Model {
             let _ = sender.send(work(engine));
         };
         self.0.request_queue.send(Message::Call(Box::new(work)));
-        let ended = |_| {
-            Error::new(
-                ErrorKind::Poisoned,
-                "the model's thread has ended: load the model again",
-            )
-        };
-        answer.recv().map_err(ended)?
+        answer.recv().map_err(|_| Self::has_ended())?
+    }
+
+    /// The error if the model's thread has ended.
+    pub(super) fn has_ended() -> Error {
+        Error::new(
+            ErrorKind::Poisoned,
+            "the model's thread has ended: load the model again",
+        )
     }
 }
 

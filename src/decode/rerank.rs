@@ -2,7 +2,8 @@
 //! query and document; the score comes from the logits of "yes" and "no".
 
 use super::output_request::OutputRequest;
-use super::session::{Session, zeroed};
+use super::rows::zeroed;
+use super::session::Session;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::text::{ChatTemplate, Conversation, EncodeOptions, TemplateTokens};
 use serde_json::{Map, Value};

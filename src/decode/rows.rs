@@ -1,7 +1,8 @@
-//! Transfers between host and device: rows of tokens to the device, sampled tokens to the host.
+//! Transfers between host and device: rows of tokens to the device, sampled tokens to the host, and the
+//! memory of the host for results.
 
 use super::sampling_request::{LogprobsMode, SamplingRequest};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
@@ -300,4 +301,16 @@ fn write_optional(
         return Ok(());
     }
     model.executor.write(buffer, offset, bytes)
+}
+
+/// Allocates a zeroed vector.
+pub(super) fn zeroed(numbers: usize) -> Result<Vec<f32>> {
+    let mut values = Vec::new();
+    let failed = |e| {
+        let message = format_args!("out of memory: cannot allocate {numbers} numbers");
+        Error::new(ErrorKind::Memory, message).caused_by(e)
+    };
+    values.try_reserve_exact(numbers).map_err(failed)?;
+    values.resize(numbers, 0.0);
+    Ok(values)
 }

@@ -1,7 +1,8 @@
 //! Log-probabilities of given tokens.
 
 use super::output_request::{OutputRequest, TargetLogprobs};
-use super::session::{Session, zeroed};
+use super::rows::zeroed;
+use super::session::Session;
 use crate::error::{Result, bail};
 use crate::model::TableId;
 

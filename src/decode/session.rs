@@ -8,6 +8,7 @@ use super::output_queue::{OutputEvent, OutputQueue};
 use super::output_request::OutputRequest;
 use super::outputs::Finish;
 use super::request::{IfBusy, Request};
+use super::rows::zeroed;
 use super::sampling::Sampling;
 use super::sampling_request::{LogprobsMode, SamplingRequest};
 use super::sequence::Sequence;
@@ -533,16 +534,4 @@ impl Drop for Session {
             self.output_queue.request_stop();
         }
     }
-}
-
-/// Allocates a zeroed vector.
-pub(super) fn zeroed(numbers: usize) -> Result<Vec<f32>> {
-    let mut values = Vec::new();
-    let failed = |e| {
-        let message = format_args!("out of memory: cannot allocate {numbers} numbers");
-        Error::new(ErrorKind::Memory, message).caused_by(e)
-    };
-    values.try_reserve_exact(numbers).map_err(failed)?;
-    values.resize(numbers, 0.0);
-    Ok(values)
 }

@@ -5,7 +5,7 @@ use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::model::{SCORE_TOKENS, STEP_ROWS_MAX};
+use crate::model::{BEAMS_MAX, SCORE_TOKENS, STEP_ROWS_MAX};
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
 
@@ -68,13 +68,12 @@ pub(super) fn cache(
         (None, Precision::Fast) => DType::F16,
         (None, Precision::Exact) => DType::F32,
     };
+    let (what, limit) = match config.speech {
+        None => ("sequences", SEQUENCES_MAX),
+        Some(_) => ("recordings at once", WINDOWS_MAX),
+    };
     let sequences = match options.sequences {
-        n if n > SEQUENCES_MAX => {
-            bail!(
-                TooLarge,
-                "{n} sequences are over the limit of {SEQUENCES_MAX}"
-            )
-        }
+        n if n > limit => bail!(TooLarge, "{n} {what} are over the limit of {limit}"),
         n => n.max(1),
     };
     let layers = config.layer_configs.iter();
@@ -89,8 +88,8 @@ pub(super) fn cache(
         bytes: 0,
     };
     if let Some(encoder) = &config.speech {
-        cache.sequences = SPEECH_SEQUENCES;
-        cache.pages = speech_pages(context, encoder.context);
+        cache.sequences = sequences * BEAMS_MAX;
+        cache.pages = speech_pages(sequences, context, encoder.context);
     }
     let keeps_prefixes = !arch.encoder && config.speech.is_none();
     if let Some(bytes) = options.prefix_bytes.filter(|_| keeps_prefixes) {
@@ -105,19 +104,22 @@ pub(super) fn cache(
     Ok(cache)
 }
 
-/// Sequences of a speech model: the maximum number of beams.
-const SPEECH_SEQUENCES: u32 = 8;
+/// Maximum number of windows that a speech model decodes at once.
+const WINDOWS_MAX: u32 = SEQUENCES_MAX / BEAMS_MAX;
 
-/// Returns the KV cache of a speech model: pages of the decoder for every beam and one more for each
-/// to copy a shared page, and the cross-attention of one window of `positions` positions.
-fn speech_pages(context: u32, positions: u32) -> Pages {
+/// Returns the KV cache of a speech model: for each window, pages of the decoder for every beam and one
+/// more for each to copy a shared page, and the cross-attention of `positions` positions.
+fn speech_pages(windows: u32, context: u32, positions: u32) -> Pages {
     let [whole, ringed] = [context, positions].map(|n| n.div_ceil(PAGE));
+    let whole_pool = windows * BEAMS_MAX * (whole + 1);
+    let ringed_pool = windows * ringed;
     Pages {
         whole,
         ringed,
         window: positions,
-        whole_pool: SPEECH_SEQUENCES * (whole + 1),
-        ringed_pool: ringed,
+        whole_pool,
+        // The two kinds of layers are told apart by the size of their pool.
+        ringed_pool: ringed_pool + u32::from(ringed_pool == whole_pool),
         kept: 0,
     }
 }

@@ -286,6 +286,74 @@ fn transcriptions_of_one_model_are_independent() {
     assert_eq!(words.len(), 2);
 }
 
+/// Greedy, beams, samples and word times in one batch, with more recordings than places.
+#[test]
+fn recordings_at_once_have_the_segments_of_each_alone() {
+    let folder = Folder::new("speech-parallel");
+    let path = write(&SHAPES[1], &folder);
+    let options = greedy().temperature_increment(None);
+    let all = [
+        options.clone(),
+        options.clone().beam_size(5).word_timestamps(true),
+        options.clone().temperature(0.5).best_of(4).seed(3),
+        options.clone().language("de".to_string()),
+        options.clone().beam_size(8),
+        options.temperature(0.2).best_of(8).timestamps(false),
+    ];
+    let sounds = [0, 1, 2, 3, 4, 5].map(|i| numbers(&format!("sound {i}"), 4_000 + 700 * i));
+    for (device, load_options) in devices(Precision::Fast) {
+        // Texts of at most 32 tokens.
+        let model = load(&path, &load_options.sequences(3).max_context(64));
+        let alone: Vec<_> = (sounds.iter().zip(&all))
+            .map(|(sound, options)| transcribe(&model, sound, options, 16_000))
+            .collect();
+        let model = &model;
+        let together: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (sounds.iter().zip(&all))
+                .map(|(sound, options)| {
+                    scope.spawn(move || transcribe(model, sound, options, 16_000))
+                })
+                .collect();
+            let results = threads.into_iter().map(|t| t.join().expect("no panic"));
+            results.collect()
+        });
+        assert_eq!(together, alone, "{device}");
+        assert!(
+            alone.iter().all(|segments| !segments.is_empty()),
+            "{device}"
+        );
+    }
+}
+
+#[test]
+fn cancellation_of_a_recording_leaves_the_others() {
+    let folder = Folder::new("speech-parallel-cancel");
+    let path = write(&SHAPES[0], &folder);
+    let model = &load(&path, &cpu().sequences(2));
+    let sound = numbers("sound", 8_000);
+    let alone = transcribe(model, &sound, &greedy(), 16_000);
+    let cancel = Cancel::new();
+    cancel.close();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| transcribe(model, &sound, &greedy(), 16_000));
+        let options = greedy().cancel(Some(cancel));
+        for _ in 0..3 {
+            let mut t = Transcription::new(model, &options).expect("a speech model");
+            t.push(&sound).expect("finite samples");
+            t.finish();
+            let error = t.next_segment().expect_err("cancelled");
+            assert_eq!(error.kind(), ErrorKind::Cancelled);
+        }
+        assert_eq!(other.join().expect("no panic"), alone);
+    });
+    let error = Model::builder(&path).options(cpu()).sequences(33).load();
+    let error = error.expect_err("too many").to_string();
+    assert!(
+        error.contains("33 recordings at once are over the limit of 32"),
+        "{error}"
+    );
+}
+
 /// A small model, whose text has no meaning.
 fn small() -> Model {
     let folder = Folder::new("speech-small");

@@ -200,14 +200,15 @@ impl Progress {
         self.bar.position()
     }
 
-    /// Total number of steps.
-    pub(crate) fn length(&self) -> u64 {
-        self.bar.length().unwrap_or(0)
-    }
-
     /// Sets the total number of steps.
     pub(crate) fn set_length(&self, steps: u64) {
         self.bar.set_length(steps);
+    }
+
+    /// Adds to the total number of steps and to the number of finished ones.
+    pub(crate) fn advance(&self, total: u64, finished: u64) {
+        self.bar.inc_length(total);
+        self.bar.inc(finished);
     }
 
     /// Sets the number of finished steps.

@@ -175,6 +175,19 @@ fn transcribes_several_files() {
     let seconds = objects.iter().map(|object| &object["usage"]["seconds"]);
     assert!(seconds.eq([1, 31]), "{objects:?}");
 
+    // The second recording is over first, and waits.
+    let reversed = [files[1], files[0], files[0]];
+    let text = model.run(&reversed);
+    let parallel = model.run(&[&reversed[..], &["--parallel", "3"]].concat());
+    assert_eq!(parallel.text(), text.text());
+    let stdin = model.run(&[files[0], "-", "--parallel", "2"]);
+    assert_eq!(stdin.code, Some(2), "{}", stdin.stderr);
+    assert!(
+        stdin.stderr.contains("--parallel is for files"),
+        "{}",
+        stdin.stderr
+    );
+
     let srt = model.run(&[&files[..], &["--format", "srt"]].concat());
     assert_eq!(srt.code, Some(2), "{}", srt.stderr);
     assert!(srt.stderr.contains("--output-dir"), "{}", srt.stderr);

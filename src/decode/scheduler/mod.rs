@@ -1,6 +1,9 @@
 //! The scheduler: selects the sequences that the device computes next. It runs on the model's
 //! thread.
 //!
+//! A speech model has windows of recordings instead of sequences: one iteration starts one and decodes
+//! a token of all.
+//!
 //! One iteration prefills a chunk of one prompt and then decodes a burst of all prefilled
 //! sequences, so that a prompt delays the others by at most one chunk. While a prompt waits, bursts
 //! are single steps. If the device supports it, the next burst of the same batch is submitted
@@ -115,8 +118,10 @@ impl Scheduler {
                     }
                 }
             }
-            let idle =
-                self.requests.is_empty() && self.waiting.is_empty() && self.in_flight.is_none();
+            let idle = self.requests.is_empty()
+                && self.waiting.is_empty()
+                && self.in_flight.is_none()
+                && self.engine.windows.is_idle();
             wait = if idle {
                 WaitPolicy::Forever
             } else {
@@ -156,9 +161,10 @@ impl Scheduler {
     /// Runs one iteration: a chunk and a burst. Returns whether there was work.
     fn run_iteration(&mut self) -> bool {
         self.end_cancelled();
+        let decoded = self.engine.decode_windows();
         let done = self.admit().and_then(|()| {
             let prefilled = self.prefill()?;
-            Ok(self.step()? || prefilled)
+            Ok(self.step()? || prefilled || decoded)
         });
         done.unwrap_or_else(|e| {
             self.fail(&e);

@@ -52,6 +52,7 @@ pub fn speech_logits(model: &Model, mel: &[f32], tokens: &[u32]) -> Result<Speec
     }
     let (mel, tokens, dim) = (mel.to_vec(), tokens.to_vec(), facts.dim as usize);
     model.call(move |engine| {
+        engine.end_windows();
         let linked = &mut engine.linked;
         let mut passes = Passes::new(linked, 1, Cancel::new())?;
         passes.encode(linked, &mel)?;

@@ -1,6 +1,7 @@
-//! Pages of the self-attention of beams. Beams with a common prefix share its pages; a shared page is
+//! Pages of the beams of a window. Beams with a common prefix share its pages; a shared page is
 //! copied before a beam writes to it.
 
+use crate::model::BEAMS_MAX;
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
 
@@ -11,10 +12,14 @@ pub(super) struct PageCopy {
     pub(super) to: u32,
 }
 
-/// Page tables of the beams.
+/// Page tables of the beams of a window.
 #[derive(Debug)]
 pub(super) struct BeamPages {
     layout: Pages,
+    /// First page of the window.
+    first: u32,
+    /// Number of pages of a window for the self-attention of its beams.
+    pool: u32,
     /// Page table on the device: a row per beam.
     table: Vec<u32>,
     /// The next page table, while beams are reordered.
@@ -28,22 +33,24 @@ pub(super) struct BeamPages {
 }
 
 impl BeamPages {
-    /// Creates the tables of `beams` beams without pages. All beams attend to the same window.
-    pub(super) fn new(layout: Pages, beams: usize) -> Self {
-        let [whole, ringed] = [layout.whole, layout.ringed].map(|n| n as usize);
-        let mut row = vec![0; whole];
-        row.extend(0..layout.ringed);
-        debug_assert_eq!(row.len(), whole + ringed);
-        let pool = layout.whole_pool;
-        Self {
-            table: row.repeat(beams),
-            next: row.repeat(beams),
+    /// Creates the tables of the first of `windows` windows, without pages for self-attention.
+    pub(super) fn new(layout: Pages, windows: u32) -> Self {
+        let pool = layout.whole_pool / windows;
+        let table = vec![0; (BEAMS_MAX * layout.stride()) as usize];
+        let beams = BEAMS_MAX as usize;
+        let mut pages = Self {
+            layout,
+            first: 0,
+            pool,
+            next: table.clone(),
+            table,
             counts: vec![0; beams],
             next_counts: vec![0; beams],
             users: vec![0; pool as usize],
-            free: (0..pool).rev().collect(),
-            layout,
-        }
+            free: Vec::with_capacity(pool as usize),
+        };
+        pages.enter(0);
+        pages
     }
 
     /// Returns the page tables as the device stores them.
@@ -51,12 +58,26 @@ impl BeamPages {
         &self.table
     }
 
-    /// Releases all pages.
+    /// Moves to a window: all beams attend to its cross-attention, and have no other pages.
+    pub(super) fn enter(&mut self, window: u32) {
+        self.first = window * self.pool;
+        let [whole, ringed] = [self.layout.whole, self.layout.ringed];
+        for table in [&mut self.table, &mut self.next] {
+            for row in table.chunks_exact_mut((whole + ringed) as usize) {
+                for (page, at) in row[whole as usize..].iter_mut().zip(0..) {
+                    *page = window * ringed + at;
+                }
+            }
+        }
+        self.clear();
+    }
+
+    /// Releases all pages of the beams.
     pub(super) fn clear(&mut self) {
         self.counts.fill(0);
         self.users.fill(0);
         self.free.clear();
-        self.free.extend((0..self.layout.whole_pool).rev());
+        self.free.extend((self.first..self.first + self.pool).rev());
     }
 
     /// Replaces the beams: beam `i` continues the former beam `parents[i]`.
@@ -68,14 +89,14 @@ impl BeamPages {
             let pages = &self.table[parent * stride..][..count];
             self.next[beam * stride..][..count].copy_from_slice(pages);
             for page in pages {
-                self.users[*page as usize] += 1;
+                self.users[(*page - self.first) as usize] += 1;
             }
         }
         self.next_counts[parents.len()..].fill(0);
         for (beam, count) in self.counts.iter_mut().enumerate() {
             for page in &self.table[beam * stride..][..*count] {
-                self.users[*page as usize] -= 1;
-                if self.users[*page as usize] == 0 {
+                self.users[(*page - self.first) as usize] -= 1;
+                if self.users[(*page - self.first) as usize] == 0 {
                     self.free.push(*page);
                 }
             }
@@ -101,11 +122,11 @@ impl BeamPages {
             changed = true;
         }
         let page = self.table[beam * stride + at];
-        if self.users[page as usize] == 1 {
+        if self.users[(page - self.first) as usize] == 1 {
             return (changed, None);
         }
         let to = self.allocate();
-        self.users[page as usize] -= 1;
+        self.users[(page - self.first) as usize] -= 1;
         self.table[beam * stride + at] = to;
         (true, Some(PageCopy { from: page, to }))
     }
@@ -113,7 +134,7 @@ impl BeamPages {
     /// Takes a free page. The pool has one page more per beam than a beam can use.
     fn allocate(&mut self) -> u32 {
         let page = self.free.pop().expect("the pool has pages for all beams");
-        self.users[page as usize] = 1;
+        self.users[(page - self.first) as usize] = 1;
         page
     }
 }
@@ -127,18 +148,45 @@ mod tests {
             whole: 3,
             ringed: 2,
             window: 100,
-            whole_pool: 3 * 4,
-            ringed_pool: 2,
+            whole_pool: 2 * 8 * 4,
+            ringed_pool: 2 * 2,
             kept: 0,
         };
-        BeamPages::new(layout, 3)
+        BeamPages::new(layout, 2)
     }
 
     #[test]
     fn beams_share_the_window() {
-        for row in pages().table().chunks(5) {
+        let mut p = pages();
+        for row in p.table().chunks(5) {
             assert_eq!(row[3..], [0, 1]);
         }
+        p.enter(1);
+        for row in p.table().chunks(5) {
+            assert_eq!(row[3..], [2, 3]);
+        }
+    }
+
+    #[test]
+    fn windows_have_their_own_pages() {
+        let mut p = pages();
+        let used = [0, 1].map(|window| {
+            p.enter(window);
+            for beam in 0..8 {
+                p.make_writable(beam, 191);
+            }
+            let rows = p.table().chunks(5);
+            let mut used: Vec<u32> = rows.flat_map(|row| row[..3].to_vec()).collect();
+            used.sort_unstable();
+            used.dedup();
+            used
+        });
+        assert_eq!(used.each_ref().map(Vec::len), [24, 24]);
+        assert!(used[0].iter().all(|page| *page < 32), "{used:?}");
+        assert!(
+            used[1].iter().all(|page| (32..64).contains(page)),
+            "{used:?}"
+        );
     }
 
     #[test]
@@ -160,9 +208,9 @@ mod tests {
         p.reorder(&[2, 2]);
         p.reorder(&[1]);
         assert_eq!(p.table()[..2], prompt);
-        assert_eq!(p.free.len(), 10);
+        assert_eq!(p.free.len(), 30);
         p.clear();
-        assert_eq!(p.free.len(), 12);
+        assert_eq!(p.free.len(), 32);
     }
 
     #[test]

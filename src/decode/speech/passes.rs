@@ -1,12 +1,12 @@
-//! Passes of a speech model: encoder, prompt, and one token of each beam.
+//! Passes of a speech model for one window: encoder, prompt, alignment, and the rows of its beams in a
+//! step.
 
 use super::pages::BeamPages;
 use crate::cancel::Cancel;
-use crate::decode::rows::{write_history, write_rows};
-use crate::decode::session::zeroed;
+use crate::decode::rows::{write_history, write_rows, zeroed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
-use crate::model::{LinkedTables, SpeechModel, TableId};
+use crate::model::{BEAMS_MAX, LinkedTables, SpeechModel, TableId};
 use crate::op::params::{Logprobs, Row, Sampler, State};
 use crate::op::table::{BufferId, SamplingStage};
 use crate::speech::probability;
@@ -32,8 +32,10 @@ pub(super) struct Passes {
     encode: usize,
     batch: usize,
     align: usize,
-    /// Number of rows and index of each step table, in ascending order.
-    steps: Vec<(usize, usize)>,
+    /// The step table with one row.
+    step: usize,
+    /// Sequence of the first beam in the KV cache.
+    first: usize,
     state: Vec<u8>,
     pages: BeamPages,
     /// Tokens of each beam, prompt included.
@@ -47,7 +49,7 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    /// Prepares the decoding of up to `beams` beams.
+    /// Prepares the decoding of windows with up to `beams` beams.
     ///
     /// # Errors
     ///
@@ -57,19 +59,18 @@ impl Passes {
         let Some(speech) = linked.speech.clone() else {
             return Err(Error::new(ErrorKind::State, "the model is no speech model"));
         };
-        let tables = (0..).zip(&*linked.tables);
-        let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
-        let steps = steps.map(|(at, table)| (table.tokens as usize, at));
         let rows = linked.tables.iter().map(|table| table.tokens).max();
         let context = linked.facts.context as usize;
         let tokens = || Vec::with_capacity(context + 1);
+        let windows = linked.facts.sequences / BEAMS_MAX;
         Ok(Self {
             encode,
             batch: linked.table_index(TableId::Batch)?,
             align: linked.table_index(TableId::Align)?,
-            steps: steps.collect(),
+            step: linked.table_index(TableId::Step)?,
+            first: 0,
             state: vec![0; state_bytes(rows.unwrap_or(1) as usize)],
-            pages: BeamPages::new(linked.pages, linked.facts.sequences as usize),
+            pages: BeamPages::new(linked.pages, windows),
             beams: (0..beams).map(|_| tokens()).collect(),
             next: (0..beams).map(|_| tokens()).collect(),
             logprobs: vec![Logprobs::zeroed(); beams],
@@ -77,6 +78,12 @@ impl Passes {
             speech,
             cancel,
         })
+    }
+
+    /// Moves to another window of the KV cache, whose content is undefined.
+    pub(super) fn enter(&mut self, window: u32) {
+        self.first = (window * BEAMS_MAX) as usize;
+        self.pages.enter(window);
     }
 
     /// Computes the keys and values of cross-attention from the spectrogram of a window.
@@ -88,9 +95,11 @@ impl Passes {
         self.pages.clear();
         self.write_pages(linked)?;
         let positions = self.speech.context;
+        let sequence = self.sequence(0);
         // The rows after the output are only those of the first convolution.
         let rows = (0..2 * positions).map(|row| Row {
             position: row % positions,
+            sequence,
             ..Row::default()
         });
         let (header, rows_bytes) = self.state.split_at_mut(ROWS_OFFSET);
@@ -218,14 +227,15 @@ impl Passes {
             self.pages.make_writable(0, position);
         }
         self.write_pages(linked)?;
-        write_history(linked, 0, 0, tokens)
+        write_history(linked, self.sequence(0), 0, tokens)
     }
 
     /// Runs the body of a table over tokens of the first beam.
     fn run(&mut self, linked: &mut LinkedTables, table: usize, range: Range<usize>) -> Result<()> {
         self.check_cancelled()?;
         let tokens = self.beams[0][range.clone()].iter().enumerate();
-        let rows = tokens.map(|(i, token)| row(0, *token, range.start + i));
+        let sequence = self.sequence(0);
+        let rows = tokens.map(|(i, token)| row(sequence, *token, range.start + i));
         write_rows(linked, &mut self.state, rows)?;
         let body = linked.tables[table].body();
         linked.executor.run(table, body.into(), 1)
@@ -238,7 +248,7 @@ impl Passes {
         while start < range.end {
             let end = range.end.min(start + chunk);
             let table = if end - start == 1 {
-                self.steps[0].1
+                self.step
             } else {
                 self.batch
             };
@@ -262,7 +272,7 @@ impl Passes {
                 initial_timestamps: selection.initial_timestamps,
                 ..SAMPLER_OFF
             };
-            let offset = beam * size_of::<Sampler>();
+            let offset = (self.first + beam) * size_of::<Sampler>();
             let bytes = bytemuck::bytes_of(&sampler);
             linked.executor.write(BufferId::Samplers, offset, bytes)?;
         }
@@ -278,9 +288,8 @@ impl Passes {
         }
         let bytes: &[u8] = bytemuck::cast_slice(&mask);
         for beam in 0..self.beams.len() {
-            linked
-                .executor
-                .write(BufferId::Masks, beam * bytes.len(), bytes)?;
+            let offset = (self.first + beam) * bytes.len();
+            linked.executor.write(BufferId::Masks, offset, bytes)?;
         }
         Ok(())
     }
@@ -305,9 +314,10 @@ impl Passes {
         }
         std::mem::swap(&mut self.beams, &mut self.next);
         let context = linked.facts.context as usize;
-        for (beam, sequence) in (0..parents.len()).zip(0..) {
+        for beam in 0..parents.len() {
             let tokens = &self.beams[beam];
-            write_history(linked, sequence, 0, &tokens[..tokens.len().min(context)])?;
+            let tokens = &tokens[..tokens.len().min(context)];
+            write_history(linked, self.sequence(beam), 0, tokens)?;
         }
         self.write_pages(linked)
     }
@@ -319,26 +329,22 @@ impl Passes {
         count: usize,
         stage: SamplingStage,
     ) -> Result<()> {
-        let table = self.steps[0].1;
+        let table = self.step;
         let cmds = linked.tables[table].stages[stage as usize].clone();
         for beam in 0..count {
-            self.begin(linked, &[beam])?;
+            let row = self.row(beam);
+            write_rows(linked, &mut self.state, [row].into_iter())?;
             linked.executor.run(table, cmds.clone().into(), 1)?;
         }
         self.read_logprobs(linked, count)
     }
 
-    /// Computes the last token of the beams `live`, in ascending order, and samples the next ones.
+    /// Prepares a step in which the last token of each of the beams `live` is a row.
     ///
     /// # Errors
     ///
     /// `Cancelled`, and errors of the device.
-    pub(super) fn step(
-        &mut self,
-        linked: &mut LinkedTables,
-        live: &[usize],
-        stage: SamplingStage,
-    ) -> Result<()> {
+    pub(super) fn prepare(&mut self, linked: &mut LinkedTables, live: &[usize]) -> Result<()> {
         self.check_cancelled()?;
         let mut changed = false;
         let tables = Arc::clone(&linked.tables);
@@ -357,12 +363,21 @@ impl Passes {
         if changed {
             self.write_pages(linked)?;
         }
-        self.begin(linked, live)?;
-        let wide = self.steps.iter().find(|(rows, _)| *rows >= live.len());
-        let (_, table) = *wide.expect("a table has rows for all beams");
-        let cmds = linked.tables[table].pass(stage);
-        linked.executor.run(table, cmds, 1)?;
-        self.read_logprobs(linked, live.last().map_or(0, |last| last + 1))
+        Ok(())
+    }
+
+    /// Returns the row of the last token of a beam.
+    pub(super) fn row(&self, beam: usize) -> Row {
+        let tokens = &self.beams[beam];
+        let at = tokens.len() - 1;
+        row(self.sequence(beam), tokens[at], at)
+    }
+
+    /// Reads the results of a step for the first `count` beams.
+    pub(super) fn read_logprobs(&mut self, linked: &mut LinkedTables, count: usize) -> Result<()> {
+        let bytes = bytemuck::cast_slice_mut(&mut self.logprobs[..count]);
+        let offset = self.first * size_of::<Logprobs>();
+        linked.executor.read(BufferId::Logprobs, offset, bytes)
     }
 
     /// Appends the next token of a beam.
@@ -378,29 +393,19 @@ impl Passes {
         if at == linked.facts.context as usize {
             return Ok(());
         }
-        let sequence = u32::try_from(beam).expect("few beams");
-        write_history(linked, sequence, at, &[token])
-    }
-
-    /// Writes the rows of the last tokens of beams.
-    fn begin(&mut self, linked: &mut LinkedTables, live: &[usize]) -> Result<()> {
-        let rows = live.iter().map(|&beam| {
-            let tokens = &self.beams[beam];
-            let at = tokens.len() - 1;
-            row(beam, tokens[at], at)
-        });
-        write_rows(linked, &mut self.state, rows)?;
-        Ok(())
-    }
-
-    fn read_logprobs(&mut self, linked: &mut LinkedTables, count: usize) -> Result<()> {
-        let bytes = bytemuck::cast_slice_mut(&mut self.logprobs[..count]);
-        linked.executor.read(BufferId::Logprobs, 0, bytes)
+        write_history(linked, self.sequence(beam), at, &[token])
     }
 
     fn write_pages(&self, linked: &mut LinkedTables) -> Result<()> {
-        let bytes = bytemuck::cast_slice(self.pages.table());
-        linked.executor.write(BufferId::Pages, 0, bytes)
+        let bytes: &[u8] = bytemuck::cast_slice(self.pages.table());
+        // The table has a row per beam.
+        let offset = self.first * bytes.len() / BEAMS_MAX as usize;
+        linked.executor.write(BufferId::Pages, offset, bytes)
+    }
+
+    /// Returns the sequence of a beam.
+    fn sequence(&self, beam: usize) -> u32 {
+        u32::try_from(self.first + beam).expect("few sequences")
     }
 
     fn check_cancelled(&self) -> Result<()> {
@@ -411,11 +416,10 @@ impl Passes {
     }
 }
 
-fn row(beam: usize, token: u32, position: usize) -> Row {
-    let [sequence, position] = [beam, position].map(|n| u32::try_from(n).expect("small"));
+fn row(sequence: u32, token: u32, position: usize) -> Row {
     Row {
         token,
-        position,
+        position: u32::try_from(position).expect("positions are less than the context"),
         sequence,
         done: RUNNING,
     }

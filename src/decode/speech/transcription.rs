@@ -4,16 +4,19 @@ use super::options::TranscribeOptions;
 use super::passes::Passes;
 use super::spectrogram::Spectrogram;
 use super::window::{WindowDecoder, WindowRequest, WindowText, text_of};
+use super::window_batch::WindowJob;
 use crate::audio::{AudioReader, SAMPLE_RATE};
 use crate::cancel::Cancel;
 use crate::decode::Model;
 use crate::error::{Result, bail};
+use crate::model::BEAMS_MAX;
 use crate::speech::{
     FRAMES_PER_SECOND, History, InitialPrompt, Language, Segment, SpecialTokens, Task, Thresholds,
     Verdict, Window, add_words, last_end,
 };
 use crate::text::EncodeOptions;
 use std::collections::VecDeque;
+use std::sync::mpsc::channel;
 
 /// Temperature above which the text of a window is not part of the next prompt.
 const PROMPT_TEMPERATURE_MAX: f64 = 0.5;
@@ -24,8 +27,6 @@ const MEASURED_SAMPLES: usize = 1 << 16;
 const FRAMES_MIN: usize = 10;
 /// Minimum number of frames to a window that begins at the end of the last word.
 const ADVANCE_MIN: u32 = 100;
-/// Maximum number of beams and of samples.
-const BEAMS_MAX: u32 = 8;
 
 /// A transcription: takes the samples of a recording and returns segments as they are found.
 ///
@@ -245,16 +246,23 @@ impl Transcription {
 
     /// Decodes a window on the model's thread.
     fn decode(&mut self, request: WindowRequest) -> Result<WindowText> {
-        let Some(mut decoder) = self.decoder.take() else {
+        let Some(decoder) = self.decoder.take() else {
             bail!(
                 State,
                 "the transcription has failed: create a new one, or load the model again"
             );
         };
-        let (decoder, text) = self.model.call(move |engine| {
-            let text = decoder.decode(&mut engine.linked, &request);
-            Ok((decoder, text))
+        let (reply, answer) = channel();
+        let job = WindowJob {
+            decoder,
+            request,
+            reply,
+        };
+        self.model.call(move |engine| {
+            engine.windows.add(job);
+            Ok(())
         })?;
+        let (decoder, text) = answer.recv().map_err(|_| Model::has_ended())?;
         self.decoder = Some(decoder);
         text
     }

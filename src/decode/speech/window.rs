@@ -1,15 +1,15 @@
 //! Decoding of a window: attempts at rising temperatures, as in OpenAI's `decode_with_fallback`.
 
+use super::hypotheses::{Decoded, Hypotheses, Method};
 use super::options::TranscribeOptions;
 use super::passes::{Passes, Selection};
 use crate::error::{Result, bail};
 use crate::model::LinkedTables;
-use crate::op::table::SamplingStage;
 use crate::speech::{
-    Attempt, Attention, AttentionKind, BeamSearch, Candidate, Language, NEW_TOKENS_MAX, Prompt,
-    SpecialTokens, TIMESTAMP_SECONDS, TimedWord, Timestamps, Verdict, Window, WindowSegments,
-    align, best_hypothesis, compression_ratio, language_probabilities, probability, sot_sequence,
-    split_window, split_words, temperatures, time_words,
+    Attempt, Attention, AttentionKind, Language, NEW_TOKENS_MAX, Prompt, SpecialTokens,
+    TIMESTAMP_SECONDS, TimedWord, Timestamps, Verdict, Window, WindowSegments, align,
+    compression_ratio, language_probabilities, probability, sot_sequence, split_window,
+    split_words, temperatures, time_words,
 };
 use crate::text::{DecodeOptions, Tokenizer};
 
@@ -41,54 +41,59 @@ pub(super) struct WindowText {
     pub(super) words: Vec<TimedWord>,
 }
 
-/// Tokens without `eot`, and the sum of their log-probabilities with `eot`.
-struct Decoded {
-    tokens: Vec<u32>,
-    sum_logprob: f64,
+/// A window that is being decoded.
+#[derive(Debug)]
+struct Current {
+    window: Window,
+    language: &'static Language,
+    /// Tokens between the previous text and the text of the window.
+    sequence: Vec<u32>,
+    prompt: Prompt,
+    /// Number of attempts before this one.
+    attempts: usize,
+    /// Probability of the no-speech token in this attempt.
+    no_speech_prob: f64,
 }
 
-/// Decodes windows on the model's thread.
+/// Decodes windows on the model's thread, a token of each hypothesis at a time.
 #[derive(Debug)]
 pub(super) struct WindowDecoder {
-    passes: Passes,
+    pub(super) passes: Passes,
+    pub(super) hypotheses: Hypotheses,
     options: TranscribeOptions,
     special: SpecialTokens,
-    beam_search: BeamSearch,
-    candidates: Vec<Candidate>,
     temperatures: Vec<f64>,
-    /// Whether the masks were written to the device.
-    has_masks: bool,
+    current: Option<Current>,
 }
 
 impl WindowDecoder {
     pub(super) fn new(passes: Passes, options: &TranscribeOptions) -> Result<Self> {
         let special = passes.speech.tokens;
         Ok(Self {
-            beam_search: BeamSearch::new(options.beams(special.eot), NEW_TOKENS_MAX)?,
-            candidates: Vec::new(),
+            hypotheses: Hypotheses::new(options, special.eot)?,
             temperatures: temperatures(options.temperature, options.temperature_increment),
             options: options.clone(),
-            has_masks: false,
+            current: None,
             passes,
             special,
         })
     }
 
-    /// Computes the text of a window.
+    /// Encodes a window in window `slot` of the KV cache and samples its first tokens. Then
+    /// [`Self::advance`] follows.
     ///
     /// # Errors
     ///
     /// `Cancelled`, and errors of the device.
-    pub(super) fn decode(
+    pub(super) fn start(
         &mut self,
         linked: &mut LinkedTables,
-        request: &WindowRequest,
-    ) -> Result<WindowText> {
-        if !self.has_masks {
-            let suppressed = crate::speech::suppressed(&self.special);
-            self.passes.write_masks(linked, &suppressed)?;
-            self.has_masks = true;
-        }
+        slot: u32,
+        request: WindowRequest,
+    ) -> Result<()> {
+        self.passes.enter(slot);
+        let suppressed = crate::speech::suppressed(&self.special);
+        self.passes.write_masks(linked, &suppressed)?;
         self.passes.encode(linked, &request.mel)?;
         let language = match request.language {
             Some(language) => language,
@@ -103,51 +108,140 @@ impl WindowDecoder {
         // Half of the context, as for new tokens; files may have a shorter one than 448.
         let most = (linked.facts.context / 2) as usize - 1;
         let previous = &request.previous[request.previous.len().saturating_sub(most)..];
-        let prompt = Prompt::new(previous, &sequence, timestamps, &self.special);
-        let last = self.temperatures.len() - 1;
-        for at in 0..=last {
-            let temperature = self.temperatures[at];
-            let (tokens, attempt) = self.attempt(linked, &prompt, temperature)?;
-            let verdict = if at == last {
+        self.begin(
+            linked,
+            Current {
+                prompt: Prompt::new(previous, &sequence, timestamps, &self.special),
+                window: request.window,
+                language,
+                sequence,
+                attempts: 0,
+                no_speech_prob: 0.0,
+            },
+        )
+    }
+
+    /// Adds the tokens that were sampled last, and prepares the next step. Returns the text of the
+    /// window if it is complete.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`, and errors of the device.
+    pub(super) fn advance(&mut self, linked: &mut LinkedTables) -> Result<Option<WindowText>> {
+        loop {
+            let Some(decoded) = self.hypotheses.extend(&mut self.passes, linked)? else {
+                self.passes.prepare(linked, self.hypotheses.live())?;
+                return Ok(None);
+            };
+            let Some(current) = self.current.take() else {
+                bail!(Internal, "no window is being decoded");
+            };
+            let attempt = self.assess(linked, &current, &decoded)?;
+            let is_last = current.attempts + 1 == self.temperatures.len();
+            let verdict = if is_last {
                 self.options.thresholds.judge_last(&attempt)
             } else {
                 self.options.thresholds.judge(&attempt)
             };
             if verdict != Verdict::Retry {
-                let split = split_window(&tokens, &request.window, &self.special);
-                let words = if self.options.word_timestamps && verdict == Verdict::Accept {
-                    let spans = split
-                        .spans
-                        .iter()
-                        .flat_map(|span| &tokens[span.tokens.clone()]);
-                    let text = spans.copied().filter(|token| *token < self.special.eot);
-                    let text: Vec<u32> = text.collect();
-                    self.words(linked, &sequence, &text, (request.window, language))?
-                } else {
-                    Vec::new()
-                };
-                return Ok(WindowText {
-                    tokens,
-                    temperature,
-                    attempt,
-                    verdict,
-                    language,
-                    split,
-                    words,
-                });
+                let text = self.text(linked, &current, decoded.tokens, (attempt, verdict))?;
+                return Ok(Some(text));
             }
+            let attempts = current.attempts + 1;
+            self.begin(
+                linked,
+                Current {
+                    attempts,
+                    ..current
+                },
+            )?;
         }
-        unreachable!("the last attempt is not repeated")
+    }
+
+    /// Computes the prompt and samples the first tokens of an attempt.
+    fn begin(&mut self, linked: &mut LinkedTables, mut current: Current) -> Result<()> {
+        let temperature = self.temperatures[current.attempts];
+        let prompt = &current.prompt;
+        let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
+        current.no_speech_prob = f64::from(probability(logits, self.special.nospeech));
+        self.passes.select(linked, self.selection(temperature))?;
+        let context = linked.facts.context as usize;
+        let rest = (context + 1).saturating_sub(prompt.tokens.len());
+        let limit = NEW_TOKENS_MAX.min(context / 2).min(rest);
+        let method = if temperature > 0.0 {
+            Method::Samples
+        } else if self.options.beam_size > 1 {
+            Method::Beams
+        } else {
+            Method::Greedy
+        };
+        self.current = Some(current);
+        self.hypotheses
+            .begin(&mut self.passes, linked, method, limit)
+    }
+
+    /// Assesses the text of an attempt.
+    fn assess(
+        &self,
+        linked: &LinkedTables,
+        current: &Current,
+        decoded: &Decoded,
+    ) -> Result<Attempt> {
+        let Decoded {
+            tokens,
+            sum_logprob,
+        } = decoded;
+        if !sum_logprob.is_finite() || !current.no_speech_prob.is_finite() {
+            bail!(
+                Format,
+                "the logits of the model are not finite: its weights are damaged"
+            );
+        }
+        let text = text_of(&linked.tokenizer, &self.special, tokens)?;
+        Ok(Attempt {
+            avg_logprob: sum_logprob / (tokens.len() + 1) as f64,
+            no_speech_prob: current.no_speech_prob,
+            compression_ratio: compression_ratio(text.trim()),
+        })
+    }
+
+    /// Returns the text of the last attempt.
+    fn text(
+        &mut self,
+        linked: &mut LinkedTables,
+        current: &Current,
+        tokens: Vec<u32>,
+        (attempt, verdict): (Attempt, Verdict),
+    ) -> Result<WindowText> {
+        let split = split_window(&tokens, &current.window, &self.special);
+        let words = if self.options.word_timestamps && verdict == Verdict::Accept {
+            let spans = split.spans.iter();
+            let spans = spans.flat_map(|span| &tokens[span.tokens.clone()]);
+            let text = spans.copied().filter(|token| *token < self.special.eot);
+            let text: Vec<u32> = text.collect();
+            self.words(linked, current, &text)?
+        } else {
+            Vec::new()
+        };
+        Ok(WindowText {
+            tokens,
+            temperature: self.temperatures[current.attempts],
+            attempt,
+            verdict,
+            language: current.language,
+            split,
+            words,
+        })
     }
 
     /// Returns the words of text tokens and their times in the window.
     fn words(
         &mut self,
         linked: &mut LinkedTables,
-        sequence: &[u32],
+        current: &Current,
         text: &[u32],
-        (window, language): (Window, &Language),
     ) -> Result<Vec<TimedWord>> {
+        let (window, sequence) = (&current.window, &current.sequence[..]);
         if text.is_empty() || window.frames < 2 {
             return Ok(Vec::new());
         }
@@ -170,7 +264,7 @@ impl WindowDecoder {
                 .copied()
                 .collect()
         };
-        let words = split_words(text, &decode, language);
+        let words = split_words(text, &decode, current.language);
         time_words(
             words,
             &starts,
@@ -193,45 +287,6 @@ impl WindowDecoder {
         Ok(best.unwrap_or(english))
     }
 
-    /// Returns tokens and their assessment.
-    fn attempt(
-        &mut self,
-        linked: &mut LinkedTables,
-        prompt: &Prompt,
-        temperature: f64,
-    ) -> Result<(Vec<u32>, Attempt)> {
-        let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
-        let no_speech_prob = f64::from(probability(logits, self.special.nospeech));
-        self.passes.select(linked, self.selection(temperature))?;
-        let context = linked.facts.context as usize;
-        let rest = (context + 1).saturating_sub(prompt.tokens.len());
-        let limit = NEW_TOKENS_MAX.min(context / 2).min(rest);
-        let decoded = if temperature > 0.0 {
-            self.sample(linked, limit)?
-        } else if self.options.beam_size > 1 {
-            self.search(linked, limit)?
-        } else {
-            self.sample_beams(linked, 1, limit, SamplingStage::Greedy)?
-        };
-        let Decoded {
-            tokens,
-            sum_logprob,
-        } = decoded;
-        if !sum_logprob.is_finite() || !no_speech_prob.is_finite() {
-            bail!(
-                Format,
-                "the logits of the model are not finite: its weights are damaged"
-            );
-        }
-        let text = text_of(&linked.tokenizer, &self.special, &tokens)?;
-        let attempt = Attempt {
-            avg_logprob: sum_logprob / (tokens.len() + 1) as f64,
-            no_speech_prob,
-            compression_ratio: compression_ratio(text.trim()),
-        };
-        Ok((tokens, attempt))
-    }
-
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -247,97 +302,6 @@ impl WindowDecoder {
                 false => 0,
             },
         }
-    }
-
-    /// Returns the best of several samples.
-    fn sample(&mut self, linked: &mut LinkedTables, limit: usize) -> Result<Decoded> {
-        let count = self.options.best_of as usize;
-        self.sample_beams(linked, count, limit, SamplingStage::Sampled)
-    }
-
-    /// Samples `count` texts and returns the best one.
-    fn sample_beams(
-        &mut self,
-        linked: &mut LinkedTables,
-        count: usize,
-        limit: usize,
-        stage: SamplingStage,
-    ) -> Result<Decoded> {
-        let passes = &mut self.passes;
-        let prompt = passes.beams[0].len();
-        passes.fork(linked, count)?;
-        passes.sample_first(linked, count, stage)?;
-        let mut live: Vec<usize> = (0..count).collect();
-        let mut sums = vec![0.0f32; count];
-        loop {
-            let mut at = 0;
-            while let Some(&beam) = live.get(at) {
-                let result = passes.logprobs[beam];
-                sums[beam] += result.logprob;
-                let done = result.token == self.special.eot;
-                if !done {
-                    passes.push(linked, beam, result.token)?;
-                }
-                if done || passes.beams[beam].len() - prompt == limit {
-                    live.remove(at);
-                } else {
-                    at += 1;
-                }
-            }
-            if live.is_empty() {
-                break;
-            }
-            passes.step(linked, &live, stage)?;
-        }
-        let lengths = passes.beams[..count].iter().map(|beam| beam.len() - prompt);
-        let ranks = sums.iter().copied().zip(lengths);
-        let best = best_hypothesis(ranks, self.options.length_penalty).unwrap_or(0);
-        Ok(Decoded {
-            tokens: passes.beams[best][prompt..].to_vec(),
-            sum_logprob: f64::from(sums[best]),
-        })
-    }
-
-    /// Returns the result of a beam search.
-    fn search(&mut self, linked: &mut LinkedTables, limit: usize) -> Result<Decoded> {
-        let (passes, search) = (&mut self.passes, &mut self.beam_search);
-        search.reset();
-        let width = search.candidates();
-        passes.sample_first(linked, 1, SamplingStage::Greedy)?;
-        let mut parents = [0; 8];
-        let all = [0, 1, 2, 3, 4, 5, 6, 7];
-        for steps in 1..=limit {
-            self.candidates.clear();
-            for result in &passes.logprobs[..search.live()] {
-                let found = (result.count as usize).min(width);
-                let pairs = result.tokens.iter().zip(&result.logprobs).take(found);
-                let candidates = pairs.map(|(&token, &logprob)| Candidate { token, logprob });
-                self.candidates.extend(candidates);
-                let missing = Candidate {
-                    token: self.special.eot,
-                    logprob: f32::NEG_INFINITY,
-                };
-                self.candidates.extend((found..width).map(|_| missing));
-            }
-            let next = search.step(&self.candidates)?;
-            let count = next.len();
-            for (parent, beam) in parents.iter_mut().zip(next) {
-                *parent = beam.parent as usize;
-            }
-            passes.reorder(linked, &parents[..count])?;
-            for (beam, next) in next.iter().enumerate() {
-                passes.push(linked, beam, next.token)?;
-            }
-            if search.is_complete() || count == 0 || steps == limit {
-                break;
-            }
-            passes.step(linked, &all[..count], SamplingStage::Greedy)?;
-        }
-        let best = search.best();
-        Ok(Decoded {
-            tokens: best.tokens,
-            sum_logprob: f64::from(best.sum_logprob),
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tabla::speech::{Format, Header, LANGUAGES, Language, Segment, Task, WordTimes, Writer};
 
 /// Format and destination of transcripts.
@@ -55,7 +56,15 @@ impl OutputArgs {
         };
         let Some(folder) = &self.output_dir else {
             let heading = self.heading(files)?;
-            return Ok(files.iter().map(|_| new(Target::Stdout(heading))).collect());
+            let turns = Arc::new(Turns::new(files.len()));
+            let stdout = |(at, _)| {
+                let turn = Turn {
+                    at,
+                    turns: Arc::clone(&turns),
+                };
+                new(Target::Stdout(heading, turn))
+            };
+            return Ok(files.iter().enumerate().map(stdout).collect());
         };
         let mut names = HashSet::new();
         let target = |file: &Input| {
@@ -93,7 +102,7 @@ enum Heading {
 }
 
 enum Target {
-    Stdout(Heading),
+    Stdout(Heading, Turn),
     /// Path of the file, and the file after it was created.
     File(PathBuf, Option<File>),
 }
@@ -111,10 +120,10 @@ impl Output {
     /// Creates the file, or prints the heading.
     pub(super) fn start(&mut self, input: &Input) -> Result<(), Failure> {
         match &mut self.target {
-            Target::Stdout(Heading::None) => Ok(()),
-            Target::Stdout(Heading::Name) => {
+            Target::Stdout(Heading::None, _) => Ok(()),
+            Target::Stdout(Heading::Name, turn) => {
                 let name = terminal::one_line(&input.to_string());
-                terminal::write_above_bar(&format!("{name}:\n"))
+                turn.write(&format!("{name}:\n"))
             }
             Target::File(path, file) => {
                 *file = Some(create(path)?);
@@ -143,10 +152,13 @@ impl Output {
         let (mut text, writer) = self.writer(language);
         text.push_str(&writer.finish(duration));
         self.write(&text)?;
-        if let Target::File(path, _) = &self.target {
-            terminal::note(&terminal::one_line(&path.display().to_string()));
+        match &self.target {
+            Target::Stdout(_, turn) => turn.end(),
+            Target::File(path, _) => {
+                terminal::note(&terminal::one_line(&path.display().to_string()));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Returns the writer, and the text before the first segment if the writer is new.
@@ -165,10 +177,10 @@ impl Output {
     fn write(&mut self, text: &str) -> Result<(), Failure> {
         match &mut self.target {
             _ if text.is_empty() => Ok(()),
-            Target::Stdout(_) if terminal::stdout_is_terminal() => {
-                terminal::write_above_bar(&terminal::printable(text))
+            Target::Stdout(_, turn) if terminal::stdout_is_terminal() => {
+                turn.write(&terminal::printable(text))
             }
-            Target::Stdout(_) => terminal::write_above_bar(text),
+            Target::Stdout(_, turn) => turn.write(text),
             Target::File(path, file) => {
                 let file = file.as_mut().expect("start created it");
                 let written = file.write_all(text.as_bytes());
@@ -185,4 +197,67 @@ fn create(path: &Path) -> Result<File, Failure> {
         made.map_err(|cause| Failure::file("create", folder, cause))?;
     }
     File::create(path).map_err(|cause| Failure::file("create", path, cause))
+}
+
+/// Transcripts on standard output in the order of their recordings. That of the first recording that has
+/// not ended is written while segments are found; later ones wait.
+struct Turns(Mutex<Waiting>);
+
+struct Waiting {
+    /// The recording that is written.
+    current: usize,
+    /// Text of each later recording.
+    texts: Vec<String>,
+    has_ended: Vec<bool>,
+}
+
+impl Turns {
+    fn new(recordings: usize) -> Self {
+        Self(Mutex::new(Waiting {
+            current: 0,
+            texts: vec![String::new(); recordings],
+            has_ended: vec![false; recordings],
+        }))
+    }
+}
+
+/// The place of a recording on standard output. Dropping it ends the transcript.
+struct Turn {
+    at: usize,
+    turns: Arc<Turns>,
+}
+
+impl Turn {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.turns.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        let mut waiting = self.waiting();
+        if self.at == waiting.current {
+            return terminal::write_above_bar(text);
+        }
+        waiting.texts[self.at].push_str(text);
+        Ok(())
+    }
+
+    /// Ends the transcript, and writes the later ones that were waiting for it.
+    fn end(&self) -> Result<(), Failure> {
+        let mut waiting = self.waiting();
+        waiting.has_ended[self.at] = true;
+        while waiting.has_ended.get(waiting.current) == Some(&true) {
+            waiting.current += 1;
+            let current = waiting.current;
+            let text = waiting.texts.get_mut(current).map(std::mem::take);
+            terminal::write_above_bar(&text.unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // After a failure, which is reported; otherwise the transcript has ended before.
+        let _ = self.end();
+    }
 }

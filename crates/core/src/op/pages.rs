@@ -91,11 +91,12 @@ impl Pages {
         }
     }
 
-    /// Returns the page table in which each sequence owns consecutive pages.
+    /// Returns the page table in which each sequence owns consecutive pages, as long as there are enough.
     pub fn in_order(&self, sequences: u32) -> Vec<u32> {
         let row = |s: u32| {
             let whole = s * self.whole..(s + 1) * self.whole;
-            whole.chain(s * self.ringed..(s + 1) * self.ringed)
+            let ringed = s * self.ringed..(s + 1) * self.ringed;
+            whole.chain(ringed.map(|page| page % self.ringed_pool))
         };
         (0..sequences).flat_map(row).collect()
     }
