@@ -1309,6 +1309,12 @@ typedef struct TablaTranscribeOptions {
     const char *language;
     /** Text before the recording, such as names that occur in it, or NULL. */
     const char *initial_prompt;
+    /**
+     * Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio
+     * without speech are skipped, and `silence_level` is ignored. Every transcription reads the
+     * file, of 1 MB. NULL: `silence_level` is used.
+     */
+    const char *vad_model;
 } TablaTranscribeOptions;
 
 /**
@@ -1415,8 +1421,8 @@ struct TablaTranscription *tabla_transcription_new(const struct TablaModel *mode
 
 /**
  * Creates a transcription of an audio file, which `tabla_transcription_next` reads as far as
- * needed. Returns NULL on failure; `tabla_last_error` has the reason. NULL options are the
- * defaults.
+ * needed; its first call reads a file of more than 30 seconds to the end, for its maximum. Returns
+ * NULL on failure; `tabla_last_error` has the reason. NULL options are the defaults.
  *
  * `path` is a C string; `options` as for `tabla_transcription_new`.
  */

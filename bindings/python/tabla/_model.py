@@ -260,7 +260,7 @@ class Model(ModelHandle):
         An array is `[samples]` or `[samples, channels]`, float from -1 to 1 or int16, at `sample_rate`.
         """
         arguments = checked(options, "transcribe", TranscribeOptions)
-        # Reads a long recording to find its maximum.
+        # Waits for the first bytes of a pipe.
         start = interruptible(lambda: _transcribe.start(self, audio, arguments), lambda: None)
         return start if stream else _transcribe.gather(start)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import _aio
 from ._c import CData, Struct, call_for_bytes, choice, text
 from ._c import path as c_path
-from ._errors import ArgumentError, check
+from ._errors import ArgumentError, StateError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle
 from ._native import ffi, lib
@@ -20,6 +20,9 @@ from ._native import ffi, lib
 Audio = Union[str, "os.PathLike[str]", bytes, bytearray, NDArray[Any]]
 """The path of an audio file, the bytes of an audio file, or an array of samples: `[samples]` or
 `[samples, channels]`, float from -1 to 1 or int16."""
+
+BLOCK = 1 << 16
+"""Samples of each channel of an array that are passed at a time. A cancellation takes effect between two blocks."""
 
 TASKS = ("transcribe", "translate")
 FORMATS = ("text", "srt", "vtt", "tsv", "lrc", "json", "verbose_json")
@@ -65,6 +68,9 @@ class TranscribeOptions(TypedDict, total=False):
     """Latest start of the first segment of a window in seconds. Default 1."""
     silence_level: float | None
     """Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60."""
+    vad_model: str | os.PathLike[str] | None
+    """Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio without speech are
+    skipped, and `silence_level` is ignored. Default: none."""
     seed: int | None
     """Seed of samples. Default 0."""
 
@@ -155,6 +161,8 @@ class Transcription(Handle, Iterator[Segment]):
 
     def __init__(self, pointer: CData) -> None:
         super().__init__(pointer, lib.tabla_transcription_free)
+        # Samples of an array that are not passed yet. `None`: there is no array, or all are passed.
+        self._rest: NDArray[np.float32] | None = None
         self._segment = Struct("TablaSegment").c
         self._found = ffi.new("int32_t *")
 
@@ -162,11 +170,13 @@ class Transcription(Handle, Iterator[Segment]):
         """Adds samples, `[samples]` or `[samples, channels]`, with the channels and the sample rate that were
         given to `Model.transcription()`."""
         array = _floats(samples)
-        data = ffi.from_buffer("float[]", array)
-        self._run(lambda: lib.tabla_transcription_push(self._pointer, data, array.size))
+        if self._rest is not None:
+            raise StateError("the recording is read from an array")
+        self._run(lambda: self._push(array))
 
     def finish(self) -> None:
         """Ends the recording: iteration then returns the segments of the rest."""
+        self._rest = None
         self._run(lambda: lib.tabla_transcription_finish(self._pointer))
 
     def next_segment(self) -> Segment | None:
@@ -208,8 +218,26 @@ class Transcription(Handle, Iterator[Segment]):
 
     def _next(self) -> Segment | None:
         with self._reading:
-            check(lib.tabla_transcription_next(self._pointer, self._segment, self._found))
-            return _segment(self._segment) if self._found[0] else None
+            while True:
+                check(lib.tabla_transcription_next(self._pointer, self._segment, self._found))
+                if self._found[0]:
+                    return _segment(self._segment)
+                if self._rest is None:
+                    return None
+                self._pass_block(self._rest)
+
+    def _pass_block(self, rest: NDArray[np.float32]) -> None:
+        """Passes the next samples of an array, or ends the recording after the last ones."""
+        if len(rest) > 0:
+            check(self._push(rest[:BLOCK]))
+            self._rest = rest[BLOCK:]
+        else:
+            check(lib.tabla_transcription_finish(self._pointer))
+            self._rest = None
+
+    def _push(self, samples: NDArray[np.float32]) -> int:
+        data = ffi.from_buffer("float[]", samples)
+        return int(lib.tabla_transcription_push(self._pointer, data, samples.size))
 
     def _info(self) -> CData:
         info = Struct("TablaTranscriptionInfo").c
@@ -252,10 +280,10 @@ def start(model: ModelHandle, audio: Audio, arguments: Mapping[str, Any]) -> Tra
     """Starts the transcription of a recording, with checked arguments."""
     if isinstance(audio, np.ndarray):
         samples = _floats(audio)
+        if np.may_share_memory(samples, audio):
+            samples = samples.copy()  # the program may change the array before it is read
         transcription = push(model, arguments, 1 if samples.ndim == 1 else samples.shape[1])
-        data = ffi.from_buffer("float[]", samples)
-        check(lib.tabla_transcription_push(transcription._pointer, data, samples.size))
-        check(lib.tabla_transcription_finish(transcription._pointer))
+        transcription._rest = samples
         return transcription
     options = transcribe_options(arguments).c
     if isinstance(audio, (bytes, bytearray)):
@@ -301,6 +329,8 @@ def transcribe_options(arguments: Mapping[str, Any]) -> Struct:
     for name, value in arguments.items():
         if name in ("language", "initial_prompt"):
             options.point(name, text(value, name))
+        elif name == "vad_model":
+            options.point(name, c_path(value, name))
         elif name == "task":
             options.put(name, choice(name, value, "TABLA_TASK", TASKS))
         else:

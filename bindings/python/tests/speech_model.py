@@ -88,6 +88,33 @@ def shapes(vocab: int) -> dict[str, tuple[int, ...]]:
     return all
 
 
+VOICE_NUMBERS = [512, 64, 4, 129, 128, 3, 128, 64, 3, 64, 64, 3, 64, 128, 3, 128, 128, 128, 1]
+"""Sizes of Silero's model of voices."""
+
+
+def write_voice_model(path: Path, bias: float) -> Path:
+    """Writes a file of Silero's model of voices whose weights are 0: every probability is the sigmoid of `bias`."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "stft.forward_basis_buffer": (258, 1, 256),
+        "decoder.rnn.weight_ih": (512, 128),
+        "decoder.rnn.weight_hh": (512, 128),
+        "decoder.rnn.bias_ih": (512,),
+        "decoder.rnn.bias_hh": (512,),
+        "decoder.decoder.2.weight": (128,),
+        "decoder.decoder.2.bias": (),
+    }
+    for layer, (outputs, inputs) in enumerate([(128, 129), (64, 128), (64, 64), (128, 64)]):
+        shapes[f"encoder.{layer}.reparam_conv.weight"] = (outputs, inputs, 3)
+        shapes[f"encoder.{layer}.reparam_conv.bias"] = (outputs,)
+    parts = [b"lmgg", struct.pack("<I10s3I", 10, b"silero-16k", 6, 2, 0), struct.pack("<19I", *VOICE_NUMBERS)]
+    for key, shape in shapes.items():
+        name = f"_model.{key}".encode()
+        parts.append(struct.pack(f"<{3 + len(shape)}I", len(shape), len(name), 0, *reversed(shape)) + name)
+        parts.append(np.full(shape, bias if shape == () else 0, "<f4").tobytes())
+    path.write_bytes(b"".join(parts))
+    return path
+
+
 def tone(seconds: float) -> NDArray[np.float32]:
     """Returns samples at 16 kHz."""
     samples: NDArray[np.float32] = np.arange(int(seconds * 16_000), dtype=np.float32)

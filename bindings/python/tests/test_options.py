@@ -24,12 +24,14 @@ def test_every_c_option_has_an_argument() -> None:
         ("TablaGenerateOptions", _options.GenerateOptions),
         ("TablaLoadOptions", tabla.LoadOptions),
         ("TablaEmbedOptions", tabla.EmbedOptions),
+        ("TablaTranscribeOptions", tabla.TranscribeOptions),
     ):
         names = set(arguments.__annotations__)
         fields = {field for field, _ in ffi.typeof(ctype).fields} - INTERNAL
         fields -= {f"{field}_count" for field in fields}
         # `prompt_lookup` and `draft_model` select the method of speculative decoding.
-        assert fields - names <= {"speculate"}, ctype
+        # The number of channels is that of the array, or an argument of `Model.transcription`.
+        assert fields - names <= {"speculate", "channels"}, ctype
 
 
 def test_options_keep_referenced_memory_alive() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import tabla
 
-from speech_model import ENGLISH, MULTILINGUAL, SEGMENTS, TEXT, tone, write_model, write_wav
+from speech_model import ENGLISH, MULTILINGUAL, SEGMENTS, TEXT, tone, write_model, write_voice_model, write_wav
 
 GREEDY: dict[str, Any] = {"beam_size": 1, "temperature_increment": 0}
 """One attempt per window."""
@@ -69,6 +70,67 @@ def test_segments_are_streamed(speech: tabla.Model, tmp_path: Path) -> None:
         assert stream.write("srt").count("-->") == 2 * SEGMENTS
     with pytest.raises(tabla.HandleError, match="this Transcription is closed"):
         next(stream)
+
+
+def test_cancellation_precedes_the_first_window(speech: tabla.Model, tmp_path: Path) -> None:
+    path = write_wav(tmp_path / "long.wav", 600)
+    for audio in path, path.read_bytes(), tone(600):
+        with speech.transcribe(audio, stream=True, **GREEDY) as stream:
+            # Applies to the next call.
+            stream.cancel()
+            with pytest.raises(tabla.CancelledError):
+                next(stream)
+            assert stream.duration == 0
+            with pytest.raises(tabla.StateError):
+                stream.push(tone(1))
+            assert next(stream).text == TEXT
+            assert 30 <= stream.duration < 40
+    with speech.transcribe(path, stream=True, **GREEDY) as stream:
+        path.unlink()
+        assert next(stream).text == TEXT
+
+
+def test_arrays_are_copied(speech: tabla.Model) -> None:
+    samples = tone(31)
+    with speech.transcribe(samples, stream=True, **GREEDY) as stream:
+        samples[:] = np.nan
+        assert len(list(stream)) == 2 * SEGMENTS and stream.duration == 31
+
+
+def test_audio_without_speech_is_skipped(speech: tabla.Model, tmp_path: Path) -> None:
+    voices, noise = (write_voice_model(tmp_path / name, bias) for name, bias in (("voices", 9), ("noise", -9)))
+    audio = tone(3)
+    assert speech.transcribe(audio, vad_model=voices, **GREEDY) == speech.transcribe(audio, **GREEDY)
+    options: dict[str, Any] = {"vad_model": str(noise), **GREEDY}
+    transcript = speech.transcribe(audio, **options)
+    assert (transcript.text, transcript.segments, transcript.duration) == ("", (), 3)
+    assert list(speech.transcribe(write_wav(tmp_path / "tone.wav", 3), stream=True, **options)) == []
+    assert asyncio.run(speech.atranscribe(audio, **options)) == transcript
+    with speech.transcription(**options) as transcription:
+        transcription.push(audio)
+        transcription.finish()
+        assert list(transcription) == []
+
+
+def test_invalid_voice_models_are_rejected(speech: tabla.Model, tmp_path: Path) -> None:
+    audio = write_wav(tmp_path / "tone.wav", 1)
+    truncated = write_voice_model(tmp_path / "truncated", 0)
+    truncated.write_bytes(truncated.read_bytes()[:-9])
+    files: list[tuple[Path | str, type[tabla.TablaError]]] = [
+        (tmp_path / "nowhere", tabla.IoError),
+        (tmp_path, tabla.IoError),
+        (audio, tabla.UnsupportedError),
+        (truncated, tabla.FormatError),
+    ]
+    for file, error in files:
+        with pytest.raises(error, match=f"vad_model: {re.escape(str(file))}: "):
+            speech.transcribe(audio, vad_model=file)
+        with pytest.raises(error, match="vad_model"):
+            asyncio.run(speech.atranscribe(audio, vad_model=file, stream=True))
+    with pytest.raises(tabla.ArgumentError, match="vad_model is an empty string"):
+        speech.transcription(vad_model="")
+    with pytest.raises(TypeError):
+        speech.transcribe(audio, vad_model=7)  # type: ignore[call-overload]
 
 
 def test_samples_can_be_pushed(speech: tabla.Model) -> None:

@@ -7,11 +7,12 @@ pub(crate) const TURBO: usize = 51_866;
 
 /// Text of every segment.
 pub(crate) const TEXT: &str = " w300";
-/// Number of segments of a window, of 10 seconds each.
+/// Number of segments of a window, of equal length: 10 seconds in a window of 30 seconds.
 pub(crate) const SEGMENTS: usize = 3;
 
-/// Sizes: output rows of the encoder, positions of the decoder, width, mel bands.
+/// Output rows of the encoder, of 20 ms each, for windows of 30 seconds.
 const CONTEXT: usize = 1500;
+/// Sizes: positions of the decoder, width, mel bands.
 const POSITIONS: usize = 64;
 const DIM: usize = 16;
 const MELS: usize = 80;
@@ -22,12 +23,18 @@ const MELS: usize = 80;
 /// The last norm of the decoder ignores its input, so that the logits of a token are its embedding.
 /// Other weights are random.
 pub(crate) fn ggml_model(vocab: usize) -> Vec<u8> {
+    ggml_model_with_context(vocab, CONTEXT)
+}
+
+/// Returns the file of [`ggml_model`] with `context` output rows of the encoder, a multiple of
+/// [`SEGMENTS`]: windows have `context` times 20 ms.
+pub(crate) fn ggml_model_with_context(vocab: usize, context: usize) -> Vec<u8> {
     let number = |n: usize| u32::try_from(n).expect("small").to_le_bytes();
     let texts = if vocab == ENGLISH { 50_256 } else { 50_257 };
     let mut file = b"lmgg".to_vec();
     for n in [
         vocab,
-        CONTEXT,
+        context,
         DIM,
         1,
         1,
@@ -54,11 +61,11 @@ pub(crate) fn ggml_model(vocab: usize) -> Vec<u8> {
         file.extend(number(token.len()));
         file.extend(token);
     }
-    for (name, shape) in tensors(vocab) {
+    for (name, shape) in tensors(vocab, context) {
         file.extend([number(shape.len()), number(name.len()), number(0)].concat());
         file.extend(shape.iter().rev().flat_map(|n| number(*n)));
         file.extend(name.as_bytes());
-        let values = values(&name, vocab, shape.iter().product());
+        let values = values(&name, [vocab, context], shape.iter().product());
         file.extend(values.iter().flat_map(|x| x.to_le_bytes()));
     }
     file
@@ -70,25 +77,29 @@ fn layers(vocab: usize) -> usize {
 }
 
 /// Logit of a token.
-fn logit(token: usize, vocab: usize) -> f32 {
+fn logit(token: usize, [vocab, context]: [usize; 2]) -> f32 {
     let first_timestamp = vocab - 1501;
+    let step = context / SEGMENTS;
+    let last_timestamp = first_timestamp + SEGMENTS * step;
     match token {
         300 => 20.0,
         // The language token of German.
         50_261 if vocab != ENGLISH => 10.0,
-        // Every 10 seconds.
-        _ if token >= first_timestamp && (token - first_timestamp).is_multiple_of(500) => {
-            40.0 - (token - first_timestamp) as f32 * 0.012
+        // The ends of segments.
+        _ if (first_timestamp..=last_timestamp).contains(&token)
+            && (token - first_timestamp).is_multiple_of(step) =>
+        {
+            40.0 - ((token - first_timestamp) / step) as f32 * 6.0
         }
         _ => 0.0,
     }
 }
 
-fn values(name: &str, vocab: usize, count: usize) -> Vec<f32> {
+fn values(name: &str, sizes: [usize; 2], count: usize) -> Vec<f32> {
     match name {
         "decoder.token_embedding.weight" => (0..count)
             .map(|i| match i % DIM {
-                0 => logit(i / DIM, vocab),
+                0 => logit(i / DIM, sizes),
                 _ => 0.0,
             })
             .collect(),
@@ -111,7 +122,7 @@ fn values(name: &str, vocab: usize, count: usize) -> Vec<f32> {
 }
 
 /// Names and shapes of all tensors.
-fn tensors(vocab: usize) -> Vec<(String, Vec<usize>)> {
+fn tensors(vocab: usize, context: usize) -> Vec<(String, Vec<usize>)> {
     const D: usize = DIM;
     let mut all: Vec<(String, Vec<usize>)> = Vec::new();
     let mut add = |name: &str, shape: &[usize]| all.push((name.to_string(), shape.to_vec()));
@@ -119,7 +130,7 @@ fn tensors(vocab: usize) -> Vec<(String, Vec<usize>)> {
     add("encoder.conv1.bias", &[D, 1]);
     add("encoder.conv2.weight", &[D, D, 3]);
     add("encoder.conv2.bias", &[D, 1]);
-    add("encoder.positional_embedding", &[CONTEXT, D]);
+    add("encoder.positional_embedding", &[context, D]);
     add("decoder.positional_embedding", &[POSITIONS, D]);
     add("decoder.token_embedding.weight", &[vocab, D]);
     let mut norms = vec!["encoder.ln_post".to_string(), "decoder.ln".to_string()];

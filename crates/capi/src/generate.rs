@@ -4,7 +4,7 @@
 use super::grammar::TablaGrammar;
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
-use super::pointers::{STRUCT_BYTES_MAX, read_sized, slice_of, texts_of, write_sized};
+use super::pointers::{init_options, read_sized, slice_of, texts_of};
 use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::{Context, bail};
@@ -286,18 +286,9 @@ pub unsafe extern "C" fn tabla_generate_options_init(
     size: usize,
 ) -> TablaStatus {
     guard(|| {
-        if options.is_null() {
-            bail!(Argument, "options is NULL");
-        }
-        if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
-            bail!(
-                Argument,
-                "invalid size {size}: pass sizeof(TablaGenerateOptions)"
-            );
-        }
-        // SAFETY: `options` points to `size` bytes.
-        unsafe { write_sized(&TablaGenerateOptions::defaults(), options, size) };
-        Ok(())
+        let defaults = TablaGenerateOptions::defaults();
+        // SAFETY: guaranteed by the caller.
+        unsafe { init_options(options, size, "TablaGenerateOptions", &defaults) }
     })
 }
 

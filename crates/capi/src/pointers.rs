@@ -8,7 +8,7 @@ use tabla::Result;
 use tabla::error::bail;
 
 /// Maximum `struct_size`, in bytes. A larger value means that the field was not initialized.
-pub(super) const STRUCT_BYTES_MAX: usize = 4096;
+const STRUCT_BYTES_MAX: usize = 4096;
 
 /// Returns the `struct_size` of a caller's struct, in bytes.
 ///
@@ -72,6 +72,29 @@ pub(super) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) {
     let size = u32::try_from(size).expect("at most STRUCT_BYTES_MAX");
     // SAFETY: the first field of the struct is its size.
     unsafe { to.cast::<u32>().write(size) };
+}
+
+/// Sets a caller's options to `defaults`, for a function `tabla_*_options_init`. `size` is the
+/// `sizeof` of the caller's struct, and `name` its type in messages.
+///
+/// # Safety
+///
+/// `options` is NULL or points to `size` bytes; the first field of `T` is its size.
+pub(super) unsafe fn init_options<T: Copy>(
+    options: *mut T,
+    size: usize,
+    name: &str,
+    defaults: &T,
+) -> Result<()> {
+    if options.is_null() {
+        bail!(Argument, "options is NULL");
+    }
+    if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
+        bail!(Argument, "invalid size {size}: pass sizeof({name})");
+    }
+    // SAFETY: guaranteed by the caller, and the size is checked.
+    unsafe { write_sized(defaults, options, size) };
+    Ok(())
 }
 
 /// Converts a C string to a path. Returns `None` for NULL.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use tabla::audio::{AudioReader, PcmConverter, SAMPLE_RATE};
 use tabla::error::bail;
 use tabla::speech::Segment;
-use tabla::{Result, Transcription};
+use tabla::{Cancel, Result, Transcription};
 
 /// Samples read at a time: one second.
 const BLOCK: usize = SAMPLE_RATE as usize;
@@ -43,10 +43,19 @@ enum Audio {
     Ended,
 }
 
+/// Encoded audio that is read a first time for its maximum.
+struct Unmeasured {
+    encoded: Encoded,
+    /// Opened with the recording, whose file may be removed since. `None` after a cancellation.
+    reader: Option<Box<AudioReader>>,
+}
+
 /// A transcription and its audio.
 pub(super) struct Recording {
     pub(super) transcription: Transcription,
     audio: Audio,
+    /// Long audio whose maximum is found before its first segment.
+    unmeasured: Option<Unmeasured>,
     samples: Vec<f32>,
 }
 
@@ -56,20 +65,27 @@ impl Recording {
         Self {
             transcription,
             audio: Audio::Pushed(Box::new(converter)),
+            unmeasured: None,
             samples: Vec::new(),
         }
     }
 
-    /// A recording of encoded audio. Long audio is read twice: the first time for its maximum.
-    pub(super) fn encoded(mut transcription: Transcription, encoded: &Encoded) -> Result<Self> {
+    /// A recording of encoded audio. Long audio is read twice: the first time for its maximum, in the
+    /// first call of [`Self::next_segment`], so that a program can cancel it.
+    pub(super) fn encoded(transcription: Transcription, encoded: Encoded) -> Result<Self> {
         let reader = encoded.open()?;
-        let duration = reader.duration();
-        if encoded.can_reopen() && duration.is_none_or(|duration| duration > WINDOW_SECONDS) {
-            transcription.measure(&mut encoded.open()?)?;
-        }
+        let is_long = reader.duration().is_none_or(|d| d > WINDOW_SECONDS);
+        let unmeasured = match is_long && encoded.can_reopen() {
+            true => Some(Unmeasured {
+                reader: Some(Box::new(encoded.open()?)),
+                encoded,
+            }),
+            false => None,
+        };
         Ok(Self {
             transcription,
             audio: Audio::Read(Box::new(reader)),
+            unmeasured,
             samples: Vec::new(),
         })
     }
@@ -87,6 +103,23 @@ impl Recording {
         self.transcription.push(&self.samples)
     }
 
+    /// Adds all samples of a recording and ends it. Stops at a cancellation, which the next call of
+    /// [`Self::next_segment`] reports.
+    pub(super) fn push_all(
+        &mut self,
+        samples: &[f32],
+        channels: usize,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        for block in samples.chunks(BLOCK * channels) {
+            if cancel.is_pending() {
+                break;
+            }
+            self.push(block)?;
+        }
+        self.finish()
+    }
+
     /// Ends the recording.
     pub(super) fn finish(&mut self) -> Result<()> {
         let audio = std::mem::replace(&mut self.audio, Audio::Ended);
@@ -95,12 +128,21 @@ impl Recording {
             converter.finish(&mut self.samples)?;
             self.transcription.push(&self.samples)?;
         }
+        self.unmeasured = None;
         self.transcription.finish();
         Ok(())
     }
 
     /// Returns the next segment, for which encoded audio is read as far as needed.
     pub(super) fn next_segment(&mut self) -> Result<Option<Segment>> {
+        if let Some(Unmeasured { encoded, reader }) = &mut self.unmeasured {
+            let mut reader = match reader.take() {
+                Some(reader) => reader,
+                None => Box::new(encoded.open()?),
+            };
+            self.transcription.measure(&mut reader)?;
+            self.unmeasured = None;
+        }
         loop {
             if let Some(segment) = self.transcription.next_segment()? {
                 return Ok(Some(segment));

@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
 use super::guard::{TablaStatus, guard};
-use super::pointers::{Choice, STRUCT_BYTES_MAX, choose, read_sized, text_of, write_sized};
+use super::pointers::{Choice, choose, init_options, path_of, read_sized, text_of};
 use std::ffi::c_char;
-use tabla::audio::{PcmConverter, SAMPLE_RATE};
-use tabla::error::bail;
+use std::sync::Arc;
+use tabla::audio::{PcmConverter, SAMPLE_RATE, VoiceModel};
+use tabla::error::{Context, bail};
 use tabla::speech::{Task, Thresholds};
 use tabla::{Cancel, Result, TranscribeOptions};
 
@@ -73,6 +74,10 @@ pub struct TablaTranscribeOptions {
     pub language: *const c_char,
     /// Text before the recording, such as names that occur in it, or NULL.
     pub initial_prompt: *const c_char,
+    /// Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio
+    /// without speech are skipped, and `silence_level` is ignored. Every transcription reads the
+    /// file, of 1 MB. NULL: `silence_level` is used.
+    pub vad_model: *const c_char,
 }
 
 impl TablaTranscribeOptions {
@@ -105,10 +110,11 @@ impl TablaTranscribeOptions {
             silence_level: number(defaults.silence_level.map(f64::from)),
             language: std::ptr::null(),
             initial_prompt: std::ptr::null(),
+            vad_model: std::ptr::null(),
         }
     }
 
-    /// Converts the options.
+    /// Converts the options, and loads the model of voices.
     ///
     /// # Safety
     ///
@@ -121,6 +127,8 @@ impl TablaTranscribeOptions {
         let language = unsafe { text_of(self.language, "language") }?;
         // SAFETY: guaranteed by the caller.
         let prompt = unsafe { text_of(self.initial_prompt, "initial_prompt") }?;
+        // SAFETY: guaranteed by the caller.
+        let voice_model = unsafe { voice_model_of(self.vad_model) }?;
         let text = |text: &str| Some(text.to_string()).filter(|text| !text.is_empty());
         let number = |x: f64| Some(x).filter(|x| !x.is_nan());
         #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
@@ -147,6 +155,7 @@ impl TablaTranscribeOptions {
             .word_timestamps(self.word_timestamps != 0)
             .max_initial_timestamp(self.max_initial_timestamp)
             .silence_level(Some(silence_level).filter(|level| !level.is_nan()))
+            .voice_model(voice_model)
             .seed(self.seed)
             .cancel(Some(cancel)))
     }
@@ -168,19 +177,30 @@ pub unsafe extern "C" fn tabla_transcribe_options_init(
     size: usize,
 ) -> TablaStatus {
     guard(|| {
-        if options.is_null() {
-            bail!(Argument, "options is NULL");
-        }
-        if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
-            bail!(
-                Argument,
-                "invalid size {size}: pass sizeof(TablaTranscribeOptions)"
-            );
-        }
-        // SAFETY: `options` points to `size` bytes.
-        unsafe { write_sized(&TablaTranscribeOptions::defaults(), options, size) };
-        Ok(())
+        let defaults = TablaTranscribeOptions::defaults();
+        // SAFETY: guaranteed by the caller.
+        unsafe { init_options(options, size, "TablaTranscribeOptions", &defaults) }
     })
+}
+
+/// Loads the model of voices at a path, or returns `None` for NULL.
+///
+/// # Safety
+///
+/// `path` is NULL or a C string.
+unsafe fn voice_model_of(path: *const c_char) -> Result<Option<Arc<VoiceModel>>> {
+    // SAFETY: guaranteed by the caller.
+    let Some(path) = (unsafe { path_of(path) }) else {
+        return Ok(None);
+    };
+    if path.as_os_str().is_empty() {
+        bail!(
+            Argument,
+            "vad_model is an empty string: expected the path of a Silero model"
+        );
+    }
+    let model = VoiceModel::open(&path).context("vad_model")?;
+    Ok(Some(Arc::new(model)))
 }
 
 /// Reads the caller's options, or the defaults for NULL.

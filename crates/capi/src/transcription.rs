@@ -88,7 +88,7 @@ pub unsafe extern "C" fn tabla_transcribe(
             user_data,
         };
         // SAFETY: guaranteed by the caller.
-        unsafe { transcribe(model, &Input::Samples(samples), options, caller) }
+        unsafe { transcribe(model, Input::Samples(samples), options, caller) }
     })
 }
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn tabla_transcribe_file(
             user_data,
         };
         // SAFETY: guaranteed by the caller.
-        unsafe { transcribe(model, &input, options, caller) }
+        unsafe { transcribe(model, input, options, caller) }
     })
 }
 
@@ -133,7 +133,7 @@ struct Caller {
 /// Arguments as for `tabla_transcribe`.
 unsafe fn transcribe(
     model: *const TablaModel,
-    input: &Input<'_>,
+    input: Input<'_>,
     options: *const TablaTranscribeOptions,
     caller: Caller,
 ) -> Result<()> {
@@ -143,14 +143,14 @@ unsafe fn transcribe(
         bail!(Argument, "callback is NULL");
     };
     with_session(resolve(model)?.session(), |session| {
+        let cancel = session.canceller();
         // SAFETY: guaranteed by the caller.
-        let options = unsafe { c_options.options(session.canceller()) }?;
+        let options = unsafe { c_options.options(cancel.clone()) }?;
         let transcription = Transcription::new(session.model(), &options)?;
         let mut recording = match input {
             Input::Samples(samples) => {
                 let mut recording = Recording::pushed(transcription, c_options.converter()?);
-                recording.push(samples)?;
-                recording.finish()?;
+                recording.push_all(samples, c_options.channels as usize, &cancel)?;
                 recording
             }
             Input::Encoded(encoded) => Recording::encoded(transcription, encoded)?,
@@ -192,8 +192,8 @@ pub unsafe extern "C" fn tabla_transcription_new(
 }
 
 /// Creates a transcription of an audio file, which `tabla_transcription_next` reads as far as
-/// needed. Returns NULL on failure; `tabla_last_error` has the reason. NULL options are the
-/// defaults.
+/// needed; its first call reads a file of more than 30 seconds to the end, for its maximum. Returns
+/// NULL on failure; `tabla_last_error` has the reason. NULL options are the defaults.
 ///
 /// # Safety
 ///
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn tabla_transcription_open(
         // SAFETY: guaranteed by the caller.
         let file = unsafe { file_of(path) }?;
         // SAFETY: guaranteed by the caller.
-        unsafe { create(model, options, |t, _| Recording::encoded(t, &file)) }
+        unsafe { create(model, options, |t, _| Recording::encoded(t, file)) }
     })
     .unwrap_or(std::ptr::null_mut())
 }
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn tabla_transcription_open_memory(
         let bytes = unsafe { slice_of(data.cast::<u8>(), data_bytes, "data") }?;
         let file = Encoded::Bytes(bytes.to_vec());
         // SAFETY: guaranteed by the caller.
-        unsafe { create(model, options, |t, _| Recording::encoded(t, &file)) }
+        unsafe { create(model, options, |t, _| Recording::encoded(t, file)) }
     })
     .unwrap_or(std::ptr::null_mut())
 }

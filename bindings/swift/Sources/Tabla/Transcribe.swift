@@ -57,6 +57,9 @@ public struct TranscribeOptions: @unchecked Sendable {
     public var maxInitialTimestamp: Double { get { c.max_initial_timestamp } set { c.max_initial_timestamp = newValue } }
     /// Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off.
     public var silenceLevel: Double { get { c.silence_level } set { c.silence_level = newValue } }
+    /// Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio
+    /// without speech are skipped, and `silenceLevel` is ignored.
+    public var vadModel: String?
     /// Seed of samples.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
 
@@ -73,8 +76,8 @@ public struct TranscribeOptions: @unchecked Sendable {
     /// Calls `body` with the C struct, which is valid during the call.
     fileprivate func withC<R>(_ body: (UnsafePointer<TablaTranscribeOptions>) throws -> R) throws -> R {
         var c = c
-        return try withCStrings([language, initialPrompt]) { texts in
-            (c.language, c.initial_prompt) = (texts[0], texts[1])
+        return try withCStrings([language, initialPrompt, vadModel]) { texts in
+            (c.language, c.initial_prompt, c.vad_model) = (texts[0], texts[1], texts[2])
             return try body(&c)
         }
     }

@@ -13,12 +13,16 @@ final class TranscribeTests: XCTestCase {
         XCTAssertEqual(options.temperatureIncrement, 0.2)
         XCTAssertTrue(options.timestamps)
         XCTAssertFalse(options.wordTimestamps)
+        XCTAssertNil(options.vadModel)
     }
 
     func testOtherModelsAreRejected() async throws {
         let model = try await storyModel()
         await assertFails(.state, "no speech model") { _ = try Transcription(model) }
         await assertFails(.state, "no speech model") { _ = try await model.transcribe("speech.wav") }
+        var options = TranscribeOptions()
+        options.vadModel = "nowhere.bin"
+        await assertFails(.io, "vad_model: nowhere.bin") { [options] in _ = try Transcription(model, options: options) }
     }
 
     func testSpeechIsTranscribed() async throws {
