@@ -30,7 +30,7 @@ pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
 pub(crate) use names::{HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
-pub(crate) use speech_encoder::{SPEECH, SpeechEncoder, is_speech};
+pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
@@ -237,6 +237,7 @@ pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "whisper",
         model_types: &["whisper"],
+        classes: &["WhisperForConditionalGeneration"],
         activation: Activation::Gelu,
         defaults: whisper::defaults,
         recipe: whisper::recipe,

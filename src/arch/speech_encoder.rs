@@ -9,6 +9,20 @@ pub(super) const DECODER: &str = "whisper.decoder";
 /// Architecture of speech models.
 pub(crate) const SPEECH: &str = "whisper";
 
+/// Classes of `transformers` that the configuration files of a speech model name.
+pub(crate) struct SpeechClasses {
+    pub processor: &'static str,
+    pub feature_extractor: &'static str,
+    pub tokenizer: &'static str,
+}
+
+/// Classes of [`SPEECH`].
+pub(crate) const SPEECH_CLASSES: SpeechClasses = SpeechClasses {
+    processor: "WhisperProcessor",
+    feature_extractor: "WhisperFeatureExtractor",
+    tokenizer: "WhisperTokenizer",
+};
+
 /// Returns whether this is the architecture of a speech model.
 pub(crate) fn is_speech(name: &str) -> bool {
     name == SPEECH

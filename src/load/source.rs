@@ -50,10 +50,11 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Returns the weights of a safetensors model as stored, with fused modules not split. Empty
-    /// for GGUF.
+    /// for GGUF and for speech models, whose tensors have other names.
     pub(super) fn folder_weights(&self) -> Result<Vec<Weight>> {
-        let Some(folder) = &self.folder else {
-            return Ok(Vec::new());
+        let folder = match &self.folder {
+            Some(folder) if !self.is_speech()? => folder,
+            _ => return Ok(Vec::new()),
         };
         let name = self.file.metadata.str("general.architecture")?;
         folder.weights(&self.file, arch::find(name.unwrap_or_default())?)

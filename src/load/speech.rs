@@ -11,7 +11,8 @@ use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
 use crate::model::SpeechModel;
 use crate::op::builder::{SpeechTokens, WeightInfo};
 use crate::speech::{BLANK, SpecialTokens};
-use crate::text::Tokenizer;
+use crate::text::{RankedVocab, Tokenizer};
+use std::ops::Range;
 
 /// Minimum number of positions of the decoder: a prompt and a text.
 const CONTEXT_MIN: u32 = 16;
@@ -102,26 +103,31 @@ fn convolution(name: String, file: &Directory, index: usize) -> Result<Weight> {
 
 /// Transposes a convolution from `[out, 3, in]` to `[out, in, 3]`.
 fn channels_last(weight: &Weight, file: &Directory, tensor: &TensorInfo) -> Result<Weight> {
-    let values = floats(file, tensor)?;
-    let channels = weight.cols as usize;
-    let taps = values.chunks_exact(3 * channels);
-    let rows = taps.len();
-    let values: Vec<f32> = taps
-        .flat_map(|taps| (0..3 * channels).map(|i| taps[i % 3 * channels + i / 3]))
-        .collect();
+    let bytes = f32_bytes(&floats(file, tensor)?);
+    let bytes = taps_last(&bytes, DType::F32.facts().bytes, weight.cols as usize);
+    let rows = tensor.dims.last().copied().unwrap_or(0);
     Ok(Weight {
         dtype: DType::F32,
         rows: u32::try_from(rows).unwrap_or(u32::MAX),
         cols: weight.cols.saturating_mul(3),
         stack: 1,
-        codes: Data::computed(weight.codes.tensor, f32_bytes(&values)),
+        codes: Data::computed(weight.codes.tensor, bytes),
         ..weight.clone()
     })
 }
 
+/// Transposes rows of 3 taps of `channels` elements to rows of as many channels of 3 taps.
+pub(super) fn taps_last(bytes: &[u8], element: usize, channels: usize) -> Vec<u8> {
+    let rows = bytes.chunks_exact((3 * channels * element).max(1));
+    let order = |i: usize| (i % 3 * channels + i / 3) * element;
+    rows.flat_map(|row| (0..3 * channels).flat_map(move |i| &row[order(i)..][..element]))
+        .copied()
+        .collect()
+}
+
 /// Position embedding of the encoder: sines, then cosines, of timescales from 1 to 10000.
 #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
-fn sinusoids(rows: u32, dim: u32) -> Vec<f32> {
+pub(super) fn sinusoids(rows: u32, dim: u32) -> Vec<f32> {
     let half = dim / 2;
     let step = 10_000f64.ln() / f64::from(half.saturating_sub(1).max(1));
     let mut values = Vec::with_capacity(rows as usize * dim as usize);
@@ -168,7 +174,7 @@ pub(super) fn complete(
 /// # Errors
 ///
 /// `Format` for a list of the configuration with heads that do not exist.
-fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)>> {
+pub(super) fn alignment_heads(model: &Opened, config: &Config) -> Result<Vec<(u32, u32)>> {
     let [layers, heads] = [config.layers, config.heads];
     let configured = match &model.folder {
         Some(folder) => folder.alignment_heads()?,
@@ -215,8 +221,19 @@ pub(super) fn tokens(vocab: u32) -> Result<SpeechTokens> {
 ///
 /// # Errors
 ///
-/// `Format` if text tokens are missing, `Unsupported` if no speech model has this vocabulary.
+/// As [`ranked_vocab`].
 pub(super) fn tokenizer(meta: &Metadata, vocab: u32) -> Result<Tokenizer> {
+    let vocab = ranked_vocab(meta, vocab)?;
+    let specials = [&*vocab.controls, &*vocab.added].concat();
+    Tokenizer::from_ranks(&vocab.tokens, &specials)
+}
+
+/// Reads the vocabulary of a file with the tokens alone.
+///
+/// # Errors
+///
+/// `Format` if text tokens are missing, `Unsupported` if no speech model has this vocabulary.
+pub(super) fn ranked_vocab(meta: &Metadata, vocab: u32) -> Result<RankedVocab<'_>> {
     let ids = SpecialTokens::of(vocab)?;
     let list = meta.get("tokenizer.ggml.tokens").and_then(Value::array);
     let tokens = list.iter().flat_map(|list| list.iter());
@@ -233,12 +250,18 @@ pub(super) fn tokenizer(meta: &Metadata, vocab: u32) -> Result<Tokenizer> {
             ids.eot
         );
     }
-    let specials: Vec<String> = (ids.eot..vocab).map(|id| special_text(&ids, id)).collect();
-    Tokenizer::from_ranks(&tokens, &specials)
+    let texts = |range: Range<u32>| range.map(|id| special_text(&ids, id)).collect();
+    Ok(RankedVocab {
+        tokens,
+        controls: texts(ids.eot..ids.first_timestamp),
+        added: texts(ids.first_timestamp..vocab),
+        before: vec![ids.sot, ids.notimestamps],
+        after: vec![ids.eot],
+    })
 }
 
 /// Returns the text of a special token.
-fn special_text(ids: &SpecialTokens, id: u32) -> String {
+pub(super) fn special_text(ids: &SpecialTokens, id: u32) -> String {
     if ids.is_timestamp(id) {
         return format!("<|{:.2}|>", ids.seconds(id));
     }

@@ -8,24 +8,18 @@ use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use crate::format::{Directory, Metadata, TensorInfo};
 
-/// Name in recipes, and names in files.
+/// Name in recipes, and names in files: that of OpenAI first, that of Hugging Face last.
 type Row = (&'static str, &'static [&'static str]);
 
 /// Names outside of the layers.
 const OUTER: &[Row] = &[
     (
         "token_embd.weight",
-        &[
-            "decoder.token_embedding.weight",
-            "decoder.embed_tokens.weight",
-        ],
+        &[EMBEDDING, "decoder.embed_tokens.weight"],
     ),
     (
         "position_embd.weight",
-        &[
-            "decoder.positional_embedding",
-            "decoder.embed_positions.weight",
-        ],
+        &[DECODER_POSITIONS, "decoder.embed_positions.weight"],
     ),
     (
         "output_norm.weight",
@@ -37,10 +31,7 @@ const OUTER: &[Row] = &[
     ),
     (
         POSITIONS,
-        &[
-            "encoder.positional_embedding",
-            "encoder.embed_positions.weight",
-        ],
+        &[ENCODER_POSITIONS, "encoder.embed_positions.weight"],
     ),
     (
         "enc.output_norm.weight",
@@ -83,13 +74,18 @@ const LAYER: &[Row] = &[
 ];
 
 /// Prefixes of all names.
-const PREFIXES: &[&str] = &["model.", "whisper.", ""];
+const PREFIXES: &[&str] = &[HF_PREFIX, "whisper.", ""];
+/// Prefix of the files of Hugging Face.
+const HF_PREFIX: &str = "model.";
 
 /// Tensors that repeat others or the configuration.
 const IGNORED: &[&str] = &["proj_out.weight", "alignment_heads"];
 
 /// Token embedding in the files of OpenAI.
 pub(super) const EMBEDDING: &str = "decoder.token_embedding.weight";
+/// Position embeddings in the files of OpenAI.
+pub(super) const ENCODER_POSITIONS: &str = "encoder.positional_embedding";
+pub(super) const DECODER_POSITIONS: &str = "decoder.positional_embedding";
 
 /// Size of the heads of every published model.
 const HEAD_DIM: u32 = 64;
@@ -143,22 +139,35 @@ fn find(tensor: &str) -> Option<String> {
 ///
 /// `Unsupported` for an unexpected tensor.
 pub(super) fn file_name(tensor: &str) -> Result<Option<String>> {
-    let Some(name) = recipe_name(tensor)? else {
-        return Ok(None);
-    };
-    if let Some((_, names)) = OUTER.iter().find(|(ours, _)| *ours == name) {
-        return Ok(Some(names[0].to_string()));
+    let name = recipe_name(tensor)?;
+    Ok(name.and_then(|name| with_names(&name, "blocks", |names| names.first())))
+}
+
+/// Returns the name of a tensor in the files of Hugging Face; `None` for other tensors.
+pub(super) fn hf_name(tensor: &str) -> Option<String> {
+    let name = with_names(&find(tensor)?, "layers", |names| names.last())?;
+    Some(format!("{HF_PREFIX}{name}"))
+}
+
+/// Returns the name of a tensor of recipes with the names that `choose` selects. `layers` is the name
+/// of the list of layers.
+fn with_names(
+    tensor: &str,
+    layers: &str,
+    choose: fn(&'static [&'static str]) -> Option<&'static &'static str>,
+) -> Option<String> {
+    if let Some((_, names)) = OUTER.iter().find(|(ours, _)| *ours == tensor) {
+        return choose(names).map(ToString::to_string);
     }
-    let side = if name.starts_with("enc.") {
-        "encoder"
-    } else {
-        "decoder"
+    let (side, rest) = match tensor.strip_prefix("enc.") {
+        Some(rest) => ("encoder", rest),
+        None => ("decoder", tensor),
     };
-    let rest = name.trim_start_matches("enc.").trim_start_matches("blk.");
-    let (index, module) = rest.split_once('.').unwrap_or_default();
-    let (module, role) = module.rsplit_once('.').unwrap_or_default();
-    let row = LAYER.iter().find(|(ours, _)| *ours == module);
-    Ok(row.map(|(_, names)| format!("{side}.blocks.{index}.{}.{role}", names[0])))
+    let (index, module) = rest.strip_prefix("blk.")?.split_once('.')?;
+    let (module, role) = module.rsplit_once('.')?;
+    let (_, names) = LAYER.iter().find(|(ours, _)| *ours == module)?;
+    let module = choose(names)?;
+    Some(format!("{side}.{layers}.{index}.{module}.{role}"))
 }
 
 /// Returns the hyperparameters of a GGUF file of a speech model that lacks them, from the shapes of its
@@ -221,4 +230,44 @@ pub(super) fn metadata_of_tensors(file: &Directory) -> Result<Option<Metadata>> 
     }
     let keys = crate::format::open_bytes("the tensor shapes", keys.finish()?)?;
     Ok(Some(keys.metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_openai_and_hugging_face_are_equal() {
+        for (openai, hf) in [
+            (EMBEDDING, "model.decoder.embed_tokens.weight"),
+            (ENCODER_POSITIONS, "model.encoder.embed_positions.weight"),
+            ("encoder.conv2.bias", "model.encoder.conv2.bias"),
+            ("decoder.ln.bias", "model.decoder.layer_norm.bias"),
+            (
+                "encoder.blocks.11.attn.key.weight",
+                "model.encoder.layers.11.self_attn.k_proj.weight",
+            ),
+            (
+                "decoder.blocks.0.cross_attn.out.bias",
+                "model.decoder.layers.0.encoder_attn.out_proj.bias",
+            ),
+            (
+                "decoder.blocks.2.mlp.0.weight",
+                "model.decoder.layers.2.fc1.weight",
+            ),
+        ] {
+            assert_eq!(hf_name(openai).as_deref(), Some(hf));
+            assert_eq!(hf_name(hf).as_deref(), Some(hf));
+            assert_eq!(file_name(hf).unwrap().as_deref(), Some(openai));
+        }
+        for other in [
+            "",
+            "encoder.x",
+            "decoder.blocks.x.mlp.0.weight",
+            "proj_out.weight",
+        ] {
+            assert_eq!(hf_name(other), None, "{other}");
+        }
+        assert_eq!(file_name("proj_out.weight").unwrap(), None);
+    }
 }

@@ -7,7 +7,7 @@ use crate::arch::Config;
 use crate::error::{Context, Result, bail};
 use crate::format::{self, Metadata, Value};
 use crate::text::{Tokenizer, Vocab};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the tokenizer of a model and checks its size against the embedding. A folder's tokenizer
 /// may have extra tokens, such as image tokens; prefill rejects them.
@@ -35,9 +35,8 @@ pub(super) fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
     if metadata.get(TOKENS).is_some() {
         return speech::tokenizer(metadata, vocab);
     }
-    let folder = model.file.paths().next().and_then(Path::parent);
-    let path = folder.unwrap_or(Path::new("")).join("tokenizer.json");
-    match format::read_text(&path, FILE_BYTES_MAX)? {
+    let path = path_next_to(model);
+    match file_next_to(model)? {
         Some(text) => Tokenizer::from_json(&text, None).context(path.display()),
         None => bail!(
             Format,
@@ -47,10 +46,25 @@ pub(super) fn of_vocab(model: &Opened, vocab: u32) -> Result<Tokenizer> {
     }
 }
 
+/// Reads the `tokenizer.json` next to a file without a vocabulary; `None` for other files, or if there
+/// is none.
+pub(super) fn file_next_to(model: &Opened) -> Result<Option<String>> {
+    let metadata = &model.file.metadata;
+    if metadata.get(TOKENS).is_some() || metadata.get(MODEL).is_some() {
+        return Ok(None);
+    }
+    format::read_text(&path_next_to(model), FILE_BYTES_MAX)
+}
+
+fn path_next_to(model: &Opened) -> PathBuf {
+    let folder = model.file.paths().next().and_then(Path::parent);
+    folder.unwrap_or(Path::new("")).join("tokenizer.json")
+}
+
 /// Key of the list of tokens.
-const TOKENS: &str = "tokenizer.ggml.tokens";
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 /// Key of the type of a vocabulary.
-const MODEL: &str = "tokenizer.ggml.model";
+pub(super) const MODEL: &str = "tokenizer.ggml.model";
 
 /// Reads the tokenizer of a model.
 fn read(model: &Opened) -> Result<Tokenizer> {

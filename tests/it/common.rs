@@ -4,9 +4,10 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tabla::device::{GpuFeatures, Precision, Replay};
+use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
 use tabla::load::{DeviceChoice, LoadOptions};
-use tabla::tools::{QUANT_MIXES, QuantizeOptions, quantize};
+use tabla::tools::{ExportOptions, QUANT_MIXES, QuantizeOptions, quantize};
 use tabla::{GenerateOptions, Model, Sampling, Session, Source};
 
 /// Returns the path `tests/golden/<name>`.
@@ -206,4 +207,20 @@ pub(crate) fn convert(from: &Path, to: &Path, mix: Option<&str>) -> tabla::Resul
     let options = QuantizeOptions::default().mix(mix).threads(1);
     let mut go_on = |_, _| ControlFlow::Continue(());
     quantize(&Source::from(from), to, &options, &mut go_on).map(drop)
+}
+
+/// Writes a model as a folder of Hugging Face. Returns the notes.
+pub(crate) fn export(from: &Path, to: &Path, dtype: Option<DType>) -> Vec<String> {
+    let options = ExportOptions::default().dtype(dtype).threads(1);
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = tabla::tools::export(&Source::from(from), to, &options, &mut go_on);
+    report
+        .unwrap_or_else(|e| panic!("{}: {e}", to.display()))
+        .notes
+}
+
+/// Reads a JSON file.
+pub(crate) fn json_file(path: &Path) -> serde_json::Value {
+    let text = std::fs::read_to_string(path).expect("a file");
+    serde_json::from_str(&text).expect("valid JSON")
 }

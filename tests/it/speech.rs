@@ -1,6 +1,6 @@
 //! Transcription: small models against transformers, and tiny.en against recorded texts.
 
-use crate::common::{argmax, convert, devices, golden, speech_model, testdata};
+use crate::common::{argmax, convert, devices, export, golden, speech_model, testdata};
 use crate::npy::Npy;
 use crate::speech_model::{CONTEXT, SHAPES, Shape, numbers};
 use crate::temp_folder::Folder;
@@ -150,7 +150,10 @@ fn speech_has_the_text_and_times_of_the_reference() {
         "the published file"
     );
     convert(&hf, &gguf, None).expect("Hugging Face to GGUF");
-    let models = models.into_iter().chain([load(&gguf, &cpu())]);
+    let exported = folder.0.join("tiny.en");
+    export(&ggml, &exported, None);
+    let converted = [gguf, exported].map(|path| load(&path, &cpu()));
+    let models = models.into_iter().chain(converted);
     let rest = (8.0, 11.0, " ask what you can do for your country.");
     for model in models {
         let found = transcribe(&model, &samples, &greedy(), samples.len());

@@ -88,7 +88,7 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// Quantize a model
     Quantize(QuantizeArgs),
-    /// Convert between safetensors and GGUF
+    /// Convert between safetensors, GGUF and ggml
     Convert(ConvertArgs),
 }
 

@@ -112,6 +112,20 @@ fn converted_models_have_the_same_transcript() {
         let found = tabla(&[&["transcribe", "-m", new.path(), audio.path()], &GREEDY[..]].concat());
         assert_eq!(found.text(), expected, "{name}");
     }
+    let folder = Scratch::new("converted-folder");
+    let converted = tabla(&["convert", &original, folder.path(), "--dtype", "f16"]);
+    // The filters of this model are made up.
+    let note = "no mel filters: transformers computes its own";
+    assert!(converted.stderr.contains(note), "{}", converted.stderr);
+    let found = tabla(
+        &[
+            &["transcribe", "-m", folder.path(), audio.path()],
+            &GREEDY[..],
+        ]
+        .concat(),
+    );
+    std::fs::remove_dir_all(&folder.0).expect("a folder");
+    assert_eq!(found.text(), expected, "Hugging Face");
 }
 
 #[test]

@@ -215,8 +215,13 @@ impl Bpe {
         let (rank, id) = match &self.ranking {
             Ranking::Merges(merges) => merges.get([left.id, right.id])?,
             Ranking::Scores(scores) => {
-                let text = word.get(left.start as usize..right.end as usize)?;
-                let id = self.index.get(text)?;
+                let range = left.start as usize..right.end as usize;
+                let id = match &self.bytes {
+                    Some(_) => self
+                        .index
+                        .get(&bytelevel::encode(&word.as_bytes()[range]))?,
+                    None => self.index.get(word.get(range)?)?,
+                };
                 (descending(*scores.get(id as usize)?), id)
             }
         };

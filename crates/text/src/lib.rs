@@ -39,6 +39,7 @@ pub use chat::{
 };
 pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
 pub use kind::VocabKind;
+pub use ranks::RankedVocab;
 pub use stops::StopStrings;
 pub use stream::Utf8Stream;
 pub use tokenizer::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};

@@ -140,7 +140,7 @@ impl Tokenizer {
         Self::build(ranks::spec(tokens, specials)?).context("vocabulary")
     }
 
-    fn build(mut spec: TokenizerSpec<'_>) -> Result<Self> {
+    pub(crate) fn build(mut spec: TokenizerSpec<'_>) -> Result<Self> {
         let specials = spec.specials()?;
         let (pieces, model) = pieces_and_model(&spec, &specials);
         let pieces = pieces?;

@@ -11,6 +11,7 @@ mod names;
 mod quantization;
 mod rope;
 mod speech;
+mod speech_files;
 #[cfg(test)]
 pub(super) mod tests;
 mod weights;
@@ -25,12 +26,14 @@ use config::HfConfig;
 pub(crate) use names::to_hf;
 pub(super) use names::to_hf_among;
 use quantization::Quantization;
+pub(super) use speech::{SpeechFacts, speech_config};
+pub(super) use speech_files::{generation_config, preprocessor_config, speech_tokenizer_config};
 use std::path::{Path, PathBuf};
 use weights::Adjustments;
 pub(super) use write::{TensorFacts, check_exportable, config};
 
-const CONFIG: &str = "config.json";
-const GENERATION: &str = "generation_config.json";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
 
 /// Maximum size in bytes of a configuration file. Large models list their quantized layers, about
 /// 1 MB.

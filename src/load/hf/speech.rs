@@ -1,41 +1,119 @@
-//! Maps the hyperparameters of speech models in `config.json` to GGUF keys.
+//! Maps the hyperparameters of speech models between `config.json` and GGUF keys.
 
 use super::config::HfConfig;
-use crate::error::Result;
+use crate::arch::{self, Config, SPEECH, SpeechEncoder};
+use crate::error::{Result, bail};
 use crate::format::write::Writer;
+use crate::speech::SpecialTokens;
+use serde_json::{Map, Value, json};
 
-/// GGUF key, and its names in Hugging Face and MLX folders.
-const KEYS: &[(&str, [&str; 2])] = &[
-    ("vocab_size", ["vocab_size", "n_vocab"]),
+/// GGUF key, its names in Hugging Face and MLX folders, and its value in the configuration.
+type Row = (
+    &'static str,
+    [&'static str; 2],
+    fn(&Config, &SpeechEncoder) -> u32,
+);
+
+const KEYS: &[Row] = &[
+    ("vocab_size", ["vocab_size", "n_vocab"], |c, _| c.vocab),
     (
         "encoder.context_length",
         ["max_source_positions", "n_audio_ctx"],
+        |_, e| e.context,
     ),
-    ("encoder.embedding_length", ["d_model", "n_audio_state"]),
-    ("encoder.feed_forward_length", ["encoder_ffn_dim", ""]),
+    (
+        "encoder.embedding_length",
+        ["d_model", "n_audio_state"],
+        |c, _| c.dim,
+    ),
+    (
+        "encoder.feed_forward_length",
+        ["encoder_ffn_dim", ""],
+        |_, e| e.ffn,
+    ),
     (
         "encoder.attention.head_count",
         ["encoder_attention_heads", "n_audio_head"],
+        |_, e| e.heads,
     ),
-    ("encoder.block_count", ["encoder_layers", "n_audio_layer"]),
-    ("encoder.mels_count", ["num_mel_bins", "n_mels"]),
+    (
+        "encoder.block_count",
+        ["encoder_layers", "n_audio_layer"],
+        |_, e| e.layers,
+    ),
+    ("encoder.mels_count", ["num_mel_bins", "n_mels"], |_, e| {
+        e.mels
+    }),
     (
         "decoder.context_length",
         ["max_target_positions", "n_text_ctx"],
+        |c, _| c.context,
     ),
-    ("decoder.embedding_length", ["d_model", "n_text_state"]),
-    ("decoder.feed_forward_length", ["decoder_ffn_dim", ""]),
+    (
+        "decoder.embedding_length",
+        ["d_model", "n_text_state"],
+        |c, _| c.dim,
+    ),
+    (
+        "decoder.feed_forward_length",
+        ["decoder_ffn_dim", ""],
+        |c, _| c.ffn,
+    ),
     (
         "decoder.attention.head_count",
         ["decoder_attention_heads", "n_text_head"],
+        |c, _| c.heads,
     ),
-    ("decoder.block_count", ["decoder_layers", "n_text_layer"]),
+    (
+        "decoder.block_count",
+        ["decoder_layers", "n_text_layer"],
+        |c, _| c.layers,
+    ),
 ];
+
+/// `bos_token_id` of every published configuration, whatever the vocabulary.
+const BOS: u32 = 50_257;
+
+/// Properties of a speech model that its configuration files contain.
+pub(in crate::load) struct SpeechFacts {
+    /// Hyperparameters, with the alignment heads.
+    pub(in crate::load) config: Config,
+    /// Ids of the special tokens.
+    pub(in crate::load) tokens: SpecialTokens,
+    /// `torch_dtype` of the largest tensor.
+    pub(in crate::load) dtype: &'static str,
+}
+
+impl SpeechFacts {
+    /// Returns the encoder.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a model that is no speech model.
+    pub(super) fn encoder(&self) -> Result<&SpeechEncoder> {
+        match &self.config.speech {
+            Some(encoder) => Ok(encoder),
+            None => bail!(Unsupported, "the model is no speech model"),
+        }
+    }
+
+    /// Returns the ids that `config.json` and `generation_config.json` both contain.
+    pub(super) fn ids(&self) -> Map<String, Value> {
+        let ids = [
+            ("bos_token_id", BOS),
+            ("eos_token_id", self.tokens.eot),
+            ("pad_token_id", self.tokens.eot),
+            ("decoder_start_token_id", self.tokens.sot),
+        ];
+        let ids = ids.map(|(name, id)| (name.to_string(), id.into()));
+        ids.into_iter().collect()
+    }
+}
 
 impl HfConfig {
     /// Writes the GGUF keys of a speech model, except those of the tokenizer.
     pub(super) fn write_speech(&self, w: &mut Writer<'_>) -> Result<()> {
-        for (key, names) in KEYS {
+        for (key, names, _) in KEYS {
             for name in names {
                 if let Some(value) = self.integer(name)? {
                     w.set(&format!("whisper.{key}"), value);
@@ -45,4 +123,39 @@ impl HfConfig {
         }
         Ok(())
     }
+}
+
+/// Returns the `config.json` of a speech model: the reverse of [`HfConfig::write_speech`].
+///
+/// # Errors
+///
+/// `Unsupported` for a model that is no speech model.
+pub(in crate::load) fn speech_config(facts: &SpeechFacts) -> Result<Value> {
+    let (arch, encoder) = (arch::find(SPEECH)?, facts.encoder()?);
+    let mut root = Map::new();
+    root.insert("architectures".into(), json!(arch.classes));
+    root.insert("model_type".into(), json!(arch.model_types.first()));
+    for (_, [name, _], value) in KEYS {
+        let value = value(&facts.config, encoder);
+        root.insert((*name).to_string(), value.into());
+    }
+    root.append(&mut facts.ids());
+    root.insert("num_hidden_layers".into(), encoder.layers.into());
+    root.insert("activation_function".into(), "gelu".into());
+    root.insert("init_std".into(), json!(0.02));
+    root.insert("scale_embedding".into(), false.into());
+    for name in ["is_encoder_decoder", "tie_word_embeddings", "use_cache"] {
+        root.insert(name.into(), true.into());
+    }
+    for name in [
+        "activation_dropout",
+        "attention_dropout",
+        "decoder_layerdrop",
+        "dropout",
+        "encoder_layerdrop",
+    ] {
+        root.insert(name.into(), json!(0.0));
+    }
+    root.insert("torch_dtype".into(), facts.dtype.into());
+    Ok(root.into())
 }

@@ -5,14 +5,15 @@ use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
 use super::rows::threads;
 use super::source_tensor::{self, RowOrder, SourceTensor};
-use super::tensor_plan::TensorPlan;
+use super::tensor_plan::{TensorPlan, name_of, torch_dtype};
+use super::{speech_export, speech_tensors};
 use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::{Weight, floats};
-use crate::load::{chat, hf, tokenizer};
+use crate::load::{chat, hf, speech_names, tokenizer};
 use crate::output::OutputFolder;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
@@ -51,7 +52,8 @@ tabla_core::options! {
 /// # Errors
 ///
 /// As [`quantize`](crate::tools::quantize()); `Unsupported` for a tensor or hyperparameter that Hugging Face
-/// formats cannot represent.
+/// formats cannot represent, and for a speech model with a vocabulary of another size than those of
+/// published models.
 pub fn export(
     source: &Source,
     path: &Path,
@@ -69,7 +71,12 @@ pub fn export(
     let arch = arch::find(name.unwrap_or_default())?;
     hf::check_exportable(arch)?;
     let weights = model.folder_weights()?;
-    let tensors = tensors(&model, &weights, arch)?;
+    let computed = speech_tensors::computed_tensors(&model)?;
+    let tensors = match model.is_speech()? {
+        true => speech_tensors::tensors(&model, &computed)?,
+        false => tensors(&model, &weights, arch)?,
+    };
+    check_names(arch, &tensors)?;
     let plans = tensors.iter().map(|tensor| plan(tensor, options));
     let plans: Vec<TensorPlan<'_>> = plans.collect::<Result<_>>()?;
     let folder = OutputFolder::create(path)?;
@@ -80,18 +87,19 @@ pub fn export(
         .iter()
         .map(SourceTensor::elements)
         .fold(0, u64::saturating_add);
-    let (mut done, mut results) = (0, Vec::new());
+    let mut done = 0;
+    let mut advance = |elements: u64| {
+        done += elements;
+        match progress(done, all) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => bail!(Cancelled, "export was cancelled"),
+        }
+    };
+    let mut results = Vec::new();
     for (name, plans) in &files {
         let mut file = folder.file(name)?;
         file.write_all(&header(arch, plans)?)?;
         for plan in *plans {
-            let mut advance = |elements: u64| {
-                done += elements;
-                match progress(done, all) {
-                    ControlFlow::Continue(()) => Ok(()),
-                    ControlFlow::Break(()) => bail!(Cancelled, "export was cancelled"),
-                }
-            };
             let writer = TensorWriter {
                 plan,
                 importance: None,
@@ -102,10 +110,8 @@ pub fn export(
         file.end()?;
     }
     if files.len() > 1 {
-        folder.text(
-            "model.safetensors.index.json",
-            &index(arch, &files).to_string(),
-        )?;
+        let index = index(arch, &files).to_string();
+        folder.text("model.safetensors.index.json", &index)?;
     }
     model.file.check_unchanged()?;
     folder.commit()?;
@@ -115,7 +121,7 @@ pub fn export(
     })
 }
 
-/// Returns the tensors, with Q and K in the row order of Hugging Face.
+/// Returns the tensors of a language model, with Q and K in the row order of Hugging Face.
 fn tensors<'a>(
     model: &'a Opened,
     weights: &'a [Weight],
@@ -133,22 +139,33 @@ fn tensors<'a>(
         let tensors = others.map(|t| SourceTensor::of_tensor(file, t));
         tensors.collect::<Result<Vec<_>>>()?
     };
-    source_tensor::check_names(&tensors)?;
     if model.folder.is_none() && !arch.half_split {
         for tensor in &mut tensors {
             tensor.permute_heads(&file.metadata, RowOrder::Halves)?;
         }
     }
-    for tensor in &mut tensors {
-        if hf::to_hf(arch, &tensor.name).is_none() {
-            bail!(
-                Unsupported,
-                "tensor {} has no Hugging Face name",
-                tensor.name
-            );
-        }
-    }
     Ok(tensors)
+}
+
+/// Rejects two tensors with the same name, and tensors without a name in Hugging Face formats.
+fn check_names(arch: &Arch, tensors: &[SourceTensor<'_>]) -> Result<()> {
+    source_tensor::check_names(tensors)?;
+    match tensors.iter().find(|t| to_hf(arch, &t.name).is_none()) {
+        None => Ok(()),
+        Some(tensor) => bail!(
+            Unsupported,
+            "tensor {} has no Hugging Face name",
+            tensor.name
+        ),
+    }
+}
+
+/// Returns the Hugging Face name of a tensor.
+fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
+    if arch::is_speech(arch.name) {
+        return speech_names::hf_name(tensor);
+    }
+    hf::to_hf(arch, tensor)
 }
 
 fn plan<'a>(tensor: &'a SourceTensor<'a>, options: &ExportOptions) -> Result<TensorPlan<'a>> {
@@ -167,16 +184,6 @@ fn plan<'a>(tensor: &'a SourceTensor<'a>, options: &ExportOptions) -> Result<Ten
         to: to.into(),
         requested: None,
     })
-}
-
-/// Returns the names of a type in safetensors and in `transformers`.
-fn name_of(dtype: DType) -> Option<[&'static str; 2]> {
-    match dtype {
-        DType::F32 => Some(["F32", "float32"]),
-        DType::F16 => Some(["F16", "float16"]),
-        DType::Bf16 => Some(["BF16", "bfloat16"]),
-        _ => None,
-    }
 }
 
 /// Splits the tensors into shards, with file names.
@@ -210,7 +217,7 @@ fn size(plan: &TensorPlan<'_>) -> u64 {
 }
 
 fn hf_name(arch: &Arch, plan: &TensorPlan<'_>) -> String {
-    hf::to_hf(arch, &plan.tensor.name).unwrap_or_default()
+    to_hf(arch, &plan.tensor.name).unwrap_or_default()
 }
 
 /// Returns the safetensors header of a file with these tensors in order.
@@ -249,6 +256,9 @@ fn write_side_files(
     folder: &OutputFolder,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    if model.is_speech()? {
+        return speech_export::write_side_files(model, plans, folder, notes);
+    }
     let meta = &model.file.metadata;
     let text = serde_json::to_string_pretty(&config(model, plans)?);
     folder.text("config.json", &text.unwrap_or_default())?;
@@ -290,14 +300,12 @@ fn write_side_files(
 fn config(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Value> {
     let file = &model.file;
     let find = |name: &str| plans.iter().find(|p| p.tensor.name == name);
-    let largest = plans.iter().max_by_key(|p| p.tensor.elements());
-    let dtype = largest.and_then(|p| p.to.known()).and_then(name_of);
     let factors = file.tensor(source_tensor::ROPE_FACTORS);
     let facts = hf::TensorFacts {
         vocab: find(EMBEDDING).map_or(0, |p| p.tensor.matrix.rows),
         has: &|name| find(name).is_some(),
         rope_factors: factors.map(|t| floats(file, t)).transpose()?,
-        dtype: dtype.map_or("float16", |names| names[1]),
+        dtype: torch_dtype(plans),
     };
     hf::config(&file.metadata, &facts)
 }

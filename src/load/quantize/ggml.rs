@@ -1,6 +1,7 @@
-//! Speech models in other storage types: tensors with the names of OpenAI, and ggml files.
+//! Speech models in other storage types, and ggml files.
 
 use super::source_tensor::SourceTensor;
+use super::speech_tensors::rows;
 use super::tensor_plan::TensorPlan;
 use crate::arch::{Config, SpeechEncoder};
 use crate::audio::MelFilters;
@@ -45,24 +46,6 @@ pub(super) fn is_ggml(path: &Path) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("bin"))
 }
 
-/// Returns the tensors of a speech model with the names of OpenAI.
-pub(super) fn tensors(model: &Opened) -> Result<Vec<SourceTensor<'_>>> {
-    let mut all = Vec::new();
-    for tensor in &model.file.tensors {
-        let Some(name) = speech_names::file_name(&tensor.name)? else {
-            continue;
-        };
-        let mut source = SourceTensor::of_tensor(&model.file, tensor)?;
-        // A vector in every format, although ggml files have matrices of one column.
-        if name.ends_with("bias") {
-            source.dims = vec![source.dims.iter().product()];
-        }
-        source.name = name;
-        all.push(source);
-    }
-    Ok(all)
-}
-
 /// Replaces types that programs for speech models do not read: vectors and positions are f32,
 /// convolutions f16 or f32.
 pub(super) fn adjust(plan: &mut TensorPlan<'_>) {
@@ -96,12 +79,7 @@ pub(super) fn header(model: &Opened, plans: &[TensorPlan<'_>]) -> Result<Vec<u8>
     else {
         bail!(Unsupported, "ggml files are written of speech models only");
     };
-    let embedding = plans
-        .iter()
-        .find(|plan| plan.tensor.name == speech_names::EMBEDDING);
-    let Some(vocab) = embedding.and_then(|plan| u32::try_from(plan.tensor.matrix.rows).ok()) else {
-        bail!(Format, "tensor {} is missing", speech_names::EMBEDDING);
-    };
+    let vocab = rows(plans, speech_names::EMBEDDING)?;
     let mut bytes = MAGIC.to_vec();
     let numbers = [
         vocab,

@@ -2,9 +2,9 @@
 
 use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
-use super::source_tensor::{self, RowOrder, SourceTensor};
+use super::source_tensor::{self, ComputedTensor, RowOrder, SourceTensor};
 use super::tensor_plan::TensorPlan;
-use super::{ggml, keys};
+use super::{ggml, keys, speech_tensors};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
@@ -124,16 +124,9 @@ pub fn quantize(
             path.display()
         );
     }
-    let weights = if model.is_speech()? {
-        Vec::new()
-    } else {
-        model.folder_weights()?
-    };
-    let factors = match &model.folder {
-        Some(_) => source_tensor::rope_factors(&model.file.metadata)?,
-        None => Vec::new(),
-    };
-    let tensors = tensors(&model, &weights, &factors)?;
+    let weights = model.folder_weights()?;
+    let computed = computed_tensors(&model)?;
+    let tensors = tensors(&model, &weights, &computed)?;
     let traits = ModelTraits::of(&model.file.metadata, &tensors, options.importance);
     let plans = tensors.iter().map(|tensor| plan(tensor, options, &traits));
     let mut plans = plans.collect::<Result<Vec<_>>>()?;
@@ -232,15 +225,24 @@ impl FileBody<'_> {
     }
 }
 
+/// Returns the tensors that the files of the source do not contain in this form.
+fn computed_tensors(model: &Opened) -> Result<Vec<ComputedTensor>> {
+    match &model.folder {
+        _ if model.is_speech()? => speech_tensors::computed_tensors(model),
+        Some(_) => source_tensor::rope_factors(&model.file.metadata),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// Returns the tensors to write, in the row order of GGUF.
 fn tensors<'a>(
     model: &'a Opened,
     weights: &'a [Weight],
-    rope_factors: &'a [(&str, Vec<u8>)],
+    computed: &'a [ComputedTensor],
 ) -> Result<Vec<SourceTensor<'a>>> {
     let file = &model.file;
     if model.is_speech()? {
-        return ggml::tensors(model);
+        return speech_tensors::tensors(model, computed);
     }
     if model.folder.is_none() {
         let tensors = file.tensors.iter();
@@ -256,8 +258,7 @@ fn tensors<'a>(
             tensor.permute_heads(&file.metadata, RowOrder::Interleaved)?;
         }
     }
-    let factors = rope_factors.iter();
-    tensors.extend(factors.map(|(name, bytes)| source_tensor::rope_tensor(name, bytes)));
+    tensors.extend(computed.iter().map(SourceTensor::of_computed));
     Ok(tensors)
 }
 

@@ -8,6 +8,8 @@ mod keys;
 mod mix;
 mod rows;
 mod source_tensor;
+mod speech_export;
+mod speech_tensors;
 mod tensor_plan;
 
 pub use export::{ExportOptions, export};

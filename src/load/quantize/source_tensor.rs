@@ -21,6 +21,16 @@ pub(super) struct SourceTensor<'a> {
     pub(super) order: RowOrder,
 }
 
+/// A tensor that the files of the source contain in another form, or not at all.
+pub(super) struct ComputedTensor {
+    /// Name in the new file.
+    pub(super) name: String,
+    /// Dimensions, the fastest varying first.
+    pub(super) dims: Vec<u64>,
+    pub(super) dtype: DType,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// Permutation of rows from the source to the new file. The value is the head dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RowOrder {
@@ -101,6 +111,25 @@ impl<'a> SourceTensor<'a> {
         })
     }
 
+    /// Wraps a computed tensor.
+    pub(super) fn of_computed(tensor: &'a ComputedTensor) -> Self {
+        let elements = tensor.bytes.len() / tensor.dtype.facts().bytes;
+        let cols = tensor.dims.first().and_then(|n| usize::try_from(*n).ok());
+        let cols = cols.unwrap_or(elements).max(1);
+        Self {
+            name: tensor.name.clone(),
+            dims: tensor.dims.clone(),
+            dtype: tensor.dtype.into(),
+            matrix: Matrix {
+                bytes: &tensor.bytes,
+                scales: None,
+                rows: elements / cols,
+                cols,
+            },
+            order: RowOrder::Same,
+        }
+    }
+
     /// Returns the number of elements.
     pub(super) fn elements(&self) -> u64 {
         self.dims.iter().fold(1, |n, d| n.saturating_mul(*d))
@@ -157,8 +186,8 @@ pub(super) fn check_names(tensors: &[SourceTensor<'_>]) -> Result<()> {
 }
 
 /// Returns the RoPE factor tensors that represent the model's scaling rule in GGUF, which has no key
-/// for it: names and bytes. Empty for other rules.
-pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec<u8>)>> {
+/// for it. Empty for other rules.
+pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<ComputedTensor>> {
     let config = arch::Config::read(metadata)?;
     let arch = arch::find(&config.architecture)?;
     let config = config.validate(arch)?;
@@ -166,13 +195,22 @@ pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<(&'static str, Vec
     Ok(match &rope.scaling {
         RopeScaling::Llama3 { .. } | RopeScaling::Proportional { .. } => {
             let factors = factors_of_rule(rope, config.context)?;
-            vec![(ROPE_FACTORS, f32_bytes(&factors))]
+            vec![vector(ROPE_FACTORS, &factors)]
         }
         RopeScaling::Long { short, long, .. } => {
-            vec![(ROPE_LONG, f32_bytes(long)), (ROPE_SHORT, f32_bytes(short))]
+            vec![vector(ROPE_LONG, long), vector(ROPE_SHORT, short)]
         }
         _ => Vec::new(),
     })
+}
+
+fn vector(name: &str, values: &[f32]) -> ComputedTensor {
+    ComputedTensor {
+        name: name.to_string(),
+        dims: vec![values.len() as u64],
+        dtype: DType::F32,
+        bytes: f32_bytes(values),
+    }
 }
 
 /// Returns the key and value of the LongRoPE attention factor if the folder does not set it, because
@@ -208,23 +246,6 @@ fn factors_of_rule(rope: &Rotation, context: u32) -> Result<Vec<f32>> {
         }
     }
     Ok(factors)
-}
-
-/// Wraps a tensor of [`rope_factors`].
-pub(super) fn rope_tensor<'a>(name: &str, factors: &'a [u8]) -> SourceTensor<'a> {
-    let cols = factors.len() / DType::F32.facts().bytes;
-    SourceTensor {
-        name: name.to_string(),
-        dims: vec![cols as u64],
-        dtype: DType::F32.into(),
-        matrix: Matrix {
-            bytes: factors,
-            scales: None,
-            rows: 1,
-            cols,
-        },
-        order: RowOrder::Same,
-    }
 }
 
 fn size(name: &str, rows: u64, cols: u64) -> Result<[usize; 2]> {

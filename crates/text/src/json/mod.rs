@@ -4,6 +4,7 @@
 mod file;
 mod parse;
 mod pipeline;
+mod ranked;
 #[cfg(test)]
 mod tests;
 mod translate;

@@ -58,7 +58,7 @@ impl Vocab<'_> {
         let original = Tokenizer::new(self)?;
         let spec = self.spec()?;
         let text = match spec.kind {
-            VocabKind::Gpt2 => self.byte_level(&spec)?,
+            VocabKind::Gpt2 => byte_level(&spec, &self.merges)?,
             VocabKind::Llama => self.sentencepiece(&spec),
             other => bail!(
                 Unsupported,
@@ -69,23 +69,6 @@ impl Vocab<'_> {
         let converted = Tokenizer::from_json(&text, None)?;
         compare(&converted, &original).context("converting GGUF keys to tokenizer.json")?;
         Ok(text)
-    }
-
-    fn byte_level(&self, spec: &TokenizerSpec<'_>) -> Result<Value> {
-        let (_, pre) = pre::find(self.pre, self.tokens.len())?;
-        let split = |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
-        let mut splits: Vec<Value> = pre.regexes.iter().map(split).collect();
-        let level = |extra: &str| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, extra: false });
-        splits.push(level("use_regex"));
-        let model = json!({
-            "type": "BPE", "dropout": null, "unk_token": null,
-            "continuing_subword_prefix": null, "end_of_word_suffix": null,
-            "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": pre.ignore_merges == IgnoreMerges::Always,
-            "vocab": vocabulary(spec), "merges": self.merges,
-        });
-        let pre = json!({ "type": "Sequence", "pretokenizers": splits });
-        Ok(file(spec, [Value::Null, pre, level("use_regex"), model]))
     }
 
     fn sentencepiece(&self, spec: &TokenizerSpec<'_>) -> Value {
@@ -133,6 +116,26 @@ impl Vocab<'_> {
         merges.sort_by(|(a, x, _), (b, y, _)| b.total_cmp(a).then(y.cmp(x)));
         merges.into_iter().map(|(_, _, parts)| parts).collect()
     }
+}
+
+/// Builds the file of a vocabulary of the byte-level alphabet from its merges, two parts with a space
+/// between them.
+pub(super) fn byte_level<T: AsRef<str>>(spec: &TokenizerSpec<'_>, merges: &[T]) -> Result<Value> {
+    let (_, pre) = pre::find(spec.pre, spec.tokens.len())?;
+    let split = |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
+    let mut splits: Vec<Value> = pre.regexes.iter().map(split).collect();
+    let level = |extra: &str| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, extra: false });
+    splits.push(level("use_regex"));
+    let merges: Vec<&str> = merges.iter().map(AsRef::as_ref).collect();
+    let model = json!({
+        "type": "BPE", "dropout": null, "unk_token": null,
+        "continuing_subword_prefix": null, "end_of_word_suffix": null,
+        "fuse_unk": false, "byte_fallback": false,
+        "ignore_merges": pre.ignore_merges == IgnoreMerges::Always,
+        "vocab": vocabulary(spec), "merges": merges,
+    });
+    let pre = json!({ "type": "Sequence", "pretokenizers": splits });
+    Ok(file(spec, [Value::Null, pre, level("use_regex"), model]))
 }
 
 /// Returns the merges in the form of GGUF.
@@ -291,7 +294,7 @@ fn post_processor(spec: &TokenizerSpec<'_>) -> Value {
 }
 
 /// Checks that the converted tokenizer encodes the probe as the original does.
-fn compare(converted: &Tokenizer, original: &Tokenizer) -> Result<()> {
+pub(super) fn compare(converted: &Tokenizer, original: &Tokenizer) -> Result<()> {
     let options = |specials| EncodeOptions {
         add_special: true,
         specials,
