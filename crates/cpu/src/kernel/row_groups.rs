@@ -6,6 +6,10 @@ use std::ops::Range;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
+/// Bytes between the next rows and those that are prefetched to the L2 cache. With few columns, the next
+/// rows alone are read before memory answers.
+const AHEAD: usize = 16 << 10;
+
 /// Divides the columns of a row into spans of `step`.
 pub(super) fn column_spans(cols: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
     let span = move |first| first..cols.min(first + step);
@@ -27,7 +31,8 @@ pub(super) fn groups(
 
 /// Prefetch targets of a tile.
 pub(super) struct Next<'a> {
-    /// Rows, and the offset of the next rows' part, which goes to the L2 cache in the order of memory.
+    /// Rows, and the offset of the next rows' part, after which [`AHEAD`] bytes are skipped and lines go
+    /// to the L2 cache in the order of memory.
     pub(super) rows: (&'a [u8], usize),
     /// Offset of the next read, more of these rows or the next ones, which goes to the L1 cache: a
     /// core drops prefetches while it waits for too many lines.
@@ -35,11 +40,11 @@ pub(super) struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Prefetches a line of the next rows, and the line that is read after `w`.
+    /// Prefetches a line after the next rows, and the line that is read after `w`.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, s: S, w: &[u8], line: usize) {
         let (rows, part) = self.rows;
-        s.prefetch(rows, part + LINE * line);
+        s.prefetch(rows, part + AHEAD + LINE * line);
         s.prefetch_l1(w, self.read);
     }
 }
