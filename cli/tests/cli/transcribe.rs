@@ -87,7 +87,7 @@ fn reads_containers_and_raw_audio_from_stdin() {
     };
     assert_eq!(run(&[], &wav(3, None)), 3.0);
     // Programs that write to a pipe do not know the length.
-    for unknown in [0x7fff_ff00, 0x8000_0000, u32::MAX] {
+    for unknown in [0, 0x7fff_ff00, 0x8000_0000, u32::MAX] {
         assert_eq!(run(&[], &wav(3, Some(unknown))), 3.0, "{unknown:x}");
     }
     let samples = &wav(3, None)[44..];

@@ -11,6 +11,7 @@ mod speech;
 mod track;
 mod voice;
 mod voice_file;
+mod wav;
 
 pub use convert::{MAX_CHANNELS, PcmConverter};
 pub use mel::{HOP, LogMel, MelFilters, SAMPLE_RATE, normalize};

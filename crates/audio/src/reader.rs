@@ -1,10 +1,10 @@
 //! Reading of audio files as mono samples at 16 kHz.
 
 use crate::convert::PcmConverter;
-use crate::source::{Container, open_bytes, open_path, open_stream};
+use crate::source::{Container, open_file, open_path, open_stream};
 use crate::track::{Spec, TrackDecoder};
 use std::fmt;
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::mem;
 use std::path::Path;
 use tabla_core::error::{Context, Error, ErrorKind, Result};
@@ -62,8 +62,10 @@ impl AudioReader {
     }
 
     /// Opens a file in memory. See [`open`](Self::open) for errors.
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
-        Self::new(open_bytes(bytes)?)
+    ///
+    /// Readers of the same bytes can share them as an `Arc<[u8]>`.
+    pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
+        Self::new(open_file(Cursor::new(bytes))?)
     }
 
     /// Opens a stream that cannot seek. See [`open`](Self::open) for errors.

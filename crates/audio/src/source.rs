@@ -1,6 +1,7 @@
 //! Opening of audio files: detection of the container format.
 
 use crate::mp4::{Edit, edits};
+use crate::wav;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,7 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Maximum number of bytes before the first frame of a file, apart from its tags.
 const MAX_JUNK: u32 = 16 * 1024;
-/// Bytes of a stream in which edit lists are searched.
+/// Bytes in which edit lists of a stream, and lengths of 0, are searched.
 const HEAD: u64 = 64 * 1024;
 
 /// Message of a probe that recognizes nothing.
@@ -40,30 +41,43 @@ pub(crate) struct Container {
 
 /// Opens a file, a pipe or a device.
 pub(crate) fn open_path(path: &Path) -> Result<Container> {
-    let failed = |e: io::Error| Error::new(ErrorKind::Io, &e).caused_by(e);
-    let mut file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_file() {
-        let edits = edits(&mut file);
-        return open(Box::new(file), edits);
+        return open_file(file);
     }
     open_stream(file)
 }
 
-/// Opens a file in memory.
-pub(crate) fn open_bytes(bytes: Vec<u8>) -> Result<Container> {
-    let mut source = Cursor::new(bytes);
-    let edits = edits(&mut source);
-    open(Box::new(source), edits)
+/// Opens a file, which may be in memory.
+pub(crate) fn open_file(mut file: impl MediaSource + 'static) -> Result<Container> {
+    let edits = edits(&mut file);
+    let mut head = head_of(&mut file)?;
+    if wav::open_end(&mut head) {
+        let source = ReadOnlySource::new(Cursor::new(head).chain(file));
+        return open(Box::new(source), edits);
+    }
+    file.rewind().map_err(failed)?;
+    open(Box::new(file), edits)
 }
 
 /// Opens a stream that cannot seek.
 pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Result<Container> {
-    let mut head = Vec::new();
-    let read = stream.by_ref().take(HEAD).read_to_end(&mut head);
-    read.map_err(|e| Error::new(ErrorKind::Io, &e).caused_by(e))?;
+    let mut head = head_of(&mut stream)?;
+    wav::open_end(&mut head);
     let mut head = Cursor::new(head);
     let edits = edits(&mut head);
     open(Box::new(ReadOnlySource::new(head.chain(stream))), edits)
+}
+
+fn head_of(source: &mut impl Read) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let read = source.take(HEAD).read_to_end(&mut head);
+    read.map_err(failed)?;
+    Ok(head)
+}
+
+fn failed(e: io::Error) -> Error {
+    Error::new(ErrorKind::Io, &e).caused_by(e)
 }
 
 fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
@@ -73,7 +87,7 @@ fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
             bail!(Format, "the audio file is empty")
         }
-        Err(e) => return Err(Error::new(ErrorKind::Io, &e).caused_by(e)),
+        Err(e) => return Err(failed(e)),
     }
     stream.seek_buffered_rel(-1);
     let mut probe = Probe::new_with_options(&ProbeOptions {

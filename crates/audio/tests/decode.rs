@@ -513,6 +513,21 @@ fn a_file_without_samples_ends_at_once() {
 }
 
 #[test]
+fn a_length_of_0_is_unknown() {
+    let samples = sine(440.0, 16000, 50_000);
+    let mut file = wav_header(Pcm::S16, 16000, 1, 0);
+    samples.iter().for_each(|x| Pcm::S16.push(*x, &mut file));
+    let stream = AudioReader::from_reader(Cursor::new(file.clone())).expect("a stream");
+    let streamed = read_all(stream, 5000).expect("samples");
+    let shared: std::sync::Arc<[u8]> = file.into();
+    let reader = AudioReader::from_bytes(shared).expect("a file");
+    assert_eq!(reader.duration(), None);
+    let found = read_all(reader, 5000).expect("samples");
+    assert_eq!(found.len(), 50_000);
+    assert_eq!(streamed, found);
+}
+
+#[test]
 fn a_truncated_file_ends_where_its_data_ends() {
     let samples = sine(440.0, 16000, 5000);
     let mut file = wav_header(Pcm::S16, 16000, 1, 0xffff_fff0);

@@ -1,6 +1,7 @@
 //! A transcription and the audio that it reads.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tabla::audio::{AudioReader, PcmConverter, SAMPLE_RATE};
 use tabla::error::bail;
 use tabla::speech::Segment;
@@ -14,14 +15,14 @@ const WINDOW_SECONDS: f64 = 30.0;
 /// Encoded audio.
 pub(super) enum Encoded {
     Path(PathBuf),
-    Bytes(Vec<u8>),
+    Bytes(Arc<[u8]>),
 }
 
 impl Encoded {
     fn open(&self) -> Result<AudioReader> {
         match self {
             Self::Path(path) => AudioReader::open(path),
-            Self::Bytes(bytes) => AudioReader::from_bytes(bytes.clone()),
+            Self::Bytes(bytes) => AudioReader::from_bytes(Arc::clone(bytes)),
         }
     }
 

@@ -229,7 +229,7 @@ pub unsafe extern "C" fn tabla_transcription_open_memory(
     guard_value(|| {
         // SAFETY: guaranteed by the caller.
         let bytes = unsafe { slice_of(data.cast::<u8>(), data_bytes, "data") }?;
-        let file = Encoded::Bytes(bytes.to_vec());
+        let file = Encoded::Bytes(bytes.into());
         // SAFETY: guaranteed by the caller.
         unsafe { create(model, options, |t, _| Recording::encoded(t, file)) }
     })

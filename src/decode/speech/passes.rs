@@ -261,7 +261,8 @@ impl Passes {
     /// Writes the parameters of the sampling stages. The next token is the first one.
     pub(super) fn select(&mut self, linked: &mut LinkedTables, selection: Selection) -> Result<()> {
         let first = u32::try_from(self.beams[0].len()).expect("prompts fit the context");
-        for (beam, seed) in (0..self.beams.len()).zip(selection.seed..) {
+        for beam in 0..self.beams.len() {
+            let seed = selection.seed.wrapping_add(beam as u64);
             let [seed_lo, seed_hi] = bytemuck::cast(seed.to_le());
             let sampler = Sampler {
                 seed_lo,

@@ -4,7 +4,7 @@ use super::hypotheses::{Decoded, Hypotheses, Method};
 use super::options::TranscribeOptions;
 use super::passes::{Passes, Selection};
 use crate::error::{Result, bail};
-use crate::model::LinkedTables;
+use crate::model::{BEAMS_MAX, LinkedTables};
 use crate::speech::{
     Attempt, Attention, AttentionKind, Language, NEW_TOKENS_MAX, Prompt, SpecialTokens,
     TIMESTAMP_SECONDS, TimedWord, Timestamps, Verdict, Window, WindowSegments, align,
@@ -12,6 +12,9 @@ use crate::speech::{
     split_words, temperatures, time_words,
 };
 use crate::text::{DecodeOptions, Tokenizer};
+
+/// Upper bound of the attempts at a window: temperatures from 0 to 1 by at least 0.01.
+const ATTEMPTS_MAX: u64 = 128;
 
 /// A window of a recording.
 #[derive(Debug)]
@@ -164,7 +167,7 @@ impl WindowDecoder {
         let prompt = &current.prompt;
         let logits = self.passes.prompt(linked, &prompt.tokens, prompt.sot)?;
         current.no_speech_prob = f64::from(probability(logits, self.special.nospeech));
-        self.passes.select(linked, self.selection(temperature))?;
+        self.passes.select(linked, self.selection(&current))?;
         let context = linked.facts.context as usize;
         let rest = (context + 1).saturating_sub(prompt.tokens.len());
         let limit = NEW_TOKENS_MAX.min(context / 2).min(rest);
@@ -292,11 +295,14 @@ impl WindowDecoder {
         clippy::cast_sign_loss,
         reason = "options are checked: at most 1500 timestamps"
     )]
-    fn selection(&self, temperature: f64) -> Selection {
+    fn selection(&self, current: &Current) -> Selection {
         let latest = self.options.max_initial_timestamp / TIMESTAMP_SECONDS;
+        // Every window and attempt has its own noise.
+        let attempt = u64::from(current.window.seek) * ATTEMPTS_MAX + current.attempts as u64;
+        let seed = attempt.wrapping_mul(u64::from(BEAMS_MAX));
         Selection {
-            temperature: temperature as f32,
-            seed: self.options.seed,
+            temperature: self.temperatures[current.attempts] as f32,
+            seed: self.options.seed.wrapping_add(seed),
             initial_timestamps: match self.options.timestamps {
                 true => latest.round() as u32 + 1,
                 false => 0,
