@@ -26,7 +26,7 @@ use config::HfConfig;
 pub(crate) use names::to_hf;
 pub(super) use names::to_hf_among;
 use quantization::Quantization;
-pub(super) use speech::{SpeechFacts, speech_config};
+pub(super) use speech::{GENERATION_KEYS, SpeechFacts, speech_config};
 pub(super) use speech_files::{generation_config, preprocessor_config, speech_tokenizer_config};
 use std::path::{Path, PathBuf};
 use weights::Adjustments;

@@ -125,14 +125,33 @@ impl HfConfig {
     }
 }
 
-/// Returns the `config.json` of a speech model: the reverse of [`HfConfig::write_speech`].
+/// Settings of generation in `config.json`, which apply if there is no `generation_config.json`.
+pub(in crate::load) const GENERATION_KEYS: [&str; 4] = [
+    "begin_suppress_tokens",
+    "forced_decoder_ids",
+    "max_length",
+    "suppress_tokens",
+];
+
+/// Keys that describe the tensors of the source, not those of the result.
+const STORAGE_KEYS: [&str; 2] = ["dtype", "quantization_config"];
+
+/// Returns the `config.json` of a speech model: the reverse of [`HfConfig::write_speech`]. `source` has
+/// the settings of a source that is a folder, which are kept if they do not contradict the tensors.
 ///
 /// # Errors
 ///
 /// `Unsupported` for a model that is no speech model.
-pub(in crate::load) fn speech_config(facts: &SpeechFacts) -> Result<Value> {
+pub(in crate::load) fn speech_config(
+    facts: &SpeechFacts,
+    source: &Map<String, Value>,
+) -> Result<Value> {
     let (arch, encoder) = (arch::find(SPEECH)?, facts.encoder()?);
-    let mut root = Map::new();
+    let mut root = defaults();
+    root.extend(source.clone());
+    for key in STORAGE_KEYS {
+        root.remove(key);
+    }
     root.insert("architectures".into(), json!(arch.classes));
     root.insert("model_type".into(), json!(arch.model_types.first()));
     for (_, [name, _], value) in KEYS {
@@ -141,6 +160,13 @@ pub(in crate::load) fn speech_config(facts: &SpeechFacts) -> Result<Value> {
     }
     root.append(&mut facts.ids());
     root.insert("num_hidden_layers".into(), encoder.layers.into());
+    root.insert("torch_dtype".into(), facts.dtype.into());
+    Ok(root.into())
+}
+
+/// Returns the settings that do not depend on the model.
+fn defaults() -> Map<String, Value> {
+    let mut root = Map::new();
     root.insert("activation_function".into(), "gelu".into());
     root.insert("init_std".into(), json!(0.02));
     root.insert("scale_embedding".into(), false.into());
@@ -156,6 +182,5 @@ pub(in crate::load) fn speech_config(facts: &SpeechFacts) -> Result<Value> {
     ] {
         root.insert(name.into(), json!(0.0));
     }
-    root.insert("torch_dtype".into(), facts.dtype.into());
-    Ok(root.into())
+    root
 }

@@ -11,7 +11,7 @@ use crate::load::speech_names::{DECODER_POSITIONS, EMBEDDING};
 use crate::load::{hf, speech, tokenizer};
 use crate::output::OutputFolder;
 use crate::speech::SpecialTokens;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Front end of speech models.
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -42,7 +42,8 @@ pub(super) fn write_side_files(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let facts = facts(model, plans)?;
-    write_json(folder, hf::CONFIG, &hf::speech_config(&facts)?)?;
+    let source = source_config(model)?;
+    write_json(folder, hf::CONFIG, &hf::speech_config(&facts, &source)?)?;
     let mut copied = Vec::new();
     for name in COPIED_FILES {
         let text = match &model.folder {
@@ -55,9 +56,15 @@ pub(super) fn write_side_files(
             copied.push(name);
         }
     }
+    let mut generation = hf::generation_config(&facts)?;
+    for key in hf::GENERATION_KEYS {
+        if let (Some(value), Value::Object(generation)) = (source.get(key), &mut generation) {
+            generation.insert(key.to_string(), value.clone());
+        }
+    }
     for (name, value) in [
         (PREPROCESSOR, hf::preprocessor_config(&facts)?),
-        (hf::GENERATION, hf::generation_config(&facts)?),
+        (hf::GENERATION, generation),
         (TOKENIZER_CONFIG, hf::speech_tokenizer_config(&facts.tokens)),
     ] {
         if !copied.contains(&name) {
@@ -67,7 +74,10 @@ pub(super) fn write_side_files(
     if !copied.contains(&TOKENIZER) {
         match tokenizer_json(model, facts.config.vocab) {
             Ok(Some(text)) => folder.text(TOKENIZER, &text)?,
-            Ok(None) => notes.push(format!("no {TOKENIZER}: the model has no vocabulary")),
+            Ok(None) => notes.push(format!(
+                "no {TOKENIZER}: the source has none, and Tabla reads no model without it: copy that of \
+                 the original model"
+            )),
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 notes.push(format!("no {TOKENIZER}: {e}"));
             }
@@ -76,6 +86,19 @@ pub(super) fn write_side_files(
     }
     notes.extend(filter_note(model)?);
     Ok(())
+}
+
+/// Returns the settings of a folder of Hugging Face. Those of MLX have other names.
+fn source_config(model: &Opened) -> Result<Map<String, Value>> {
+    let text = match &model.folder {
+        Some(from) => keys::text(from, hf::CONFIG)?,
+        None => None,
+    };
+    let value = text.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(match value {
+        Some(Value::Object(config)) if config.contains_key("d_model") => config,
+        _ => Map::new(),
+    })
 }
 
 fn write_json(folder: &OutputFolder, name: &str, value: &Value) -> Result<()> {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tabla::Cancel;
 use tabla::speech::{Format, Header, LANGUAGES, Language, Segment, Task, WordTimes, Writer};
 
 /// Format and destination of transcripts.
@@ -40,8 +41,13 @@ impl OutputArgs {
         }
     }
 
-    /// Returns the output of each recording.
-    pub(super) fn outputs(&self, files: &[Input], task: Task) -> Result<Vec<Output>, Failure> {
+    /// Returns the output of each recording. `cancel` is closed if standard output cannot be written.
+    pub(super) fn outputs(
+        &self,
+        files: &[Input],
+        task: Task,
+        cancel: &Cancel,
+    ) -> Result<Vec<Output>, Failure> {
         let header = Header {
             task,
             // Replaced by the language of the recording.
@@ -56,7 +62,7 @@ impl OutputArgs {
         };
         let Some(folder) = &self.output_dir else {
             let heading = self.heading(files)?;
-            let turns = Arc::new(Turns::new(files.len()));
+            let turns = Arc::new(Turns::new(files.len(), cancel));
             let stdout = |(at, _)| {
                 let turn = Turn {
                     at,
@@ -201,7 +207,11 @@ fn create(path: &Path) -> Result<File, Failure> {
 
 /// Transcripts on standard output in the order of their recordings. That of the first recording that has
 /// not ended is written while segments are found; later ones wait.
-struct Turns(Mutex<Waiting>);
+struct Turns {
+    waiting: Mutex<Waiting>,
+    /// Closed after a failure to write: no recording has a reader then.
+    cancel: Cancel,
+}
 
 struct Waiting {
     /// The recording that is written.
@@ -212,12 +222,24 @@ struct Waiting {
 }
 
 impl Turns {
-    fn new(recordings: usize) -> Self {
-        Self(Mutex::new(Waiting {
+    fn new(recordings: usize, cancel: &Cancel) -> Self {
+        let waiting = Waiting {
             current: 0,
             texts: vec![String::new(); recordings],
             has_ended: vec![false; recordings],
-        }))
+        };
+        Self {
+            waiting: Mutex::new(waiting),
+            cancel: cancel.clone(),
+        }
+    }
+
+    fn print(&self, text: &str) -> Result<(), Failure> {
+        let printed = terminal::write_above_bar(text);
+        if printed.is_err() {
+            self.cancel.close();
+        }
+        printed
     }
 }
 
@@ -229,13 +251,14 @@ struct Turn {
 
 impl Turn {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.turns.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let waiting = self.turns.waiting.lock();
+        waiting.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, text: &str) -> Result<(), Failure> {
         let mut waiting = self.waiting();
         if self.at == waiting.current {
-            return terminal::write_above_bar(text);
+            return self.turns.print(text);
         }
         waiting.texts[self.at].push_str(text);
         Ok(())
@@ -249,7 +272,7 @@ impl Turn {
             waiting.current += 1;
             let current = waiting.current;
             let text = waiting.texts.get_mut(current).map(std::mem::take);
-            terminal::write_above_bar(&text.unwrap_or_default())?;
+            self.turns.print(&text.unwrap_or_default())?;
         }
         Ok(())
     }
