@@ -236,7 +236,8 @@ typedef struct TablaLoadOptions {
     uint32_t embeddings;
     /**
      * Maximum number of sequences that are computed at the same time, each of `max_context`
-     * tokens; 0: 1. There may be more sessions than this: they take turns.
+     * tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model:
+     * number of recordings that are transcribed at the same time, at most 32.
      */
     uint32_t sequences;
     /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */

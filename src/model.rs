@@ -51,7 +51,7 @@ pub(crate) const STEP_ROWS_MAX: u32 = FEW_TOKENS;
 /// one sequence.
 pub(crate) const SCORE_TOKENS: u32 = 8;
 
-/// Sequences of a window of a speech model: the maximum number of beams and of samples.
+/// Rows of the page table for a recording: the maximum number of beams and of samples.
 pub(crate) const BEAMS_MAX: u32 = 8;
 
 /// Properties of a loaded model.
@@ -75,7 +75,7 @@ pub struct Facts {
     pub ffn: u32,
     /// Number of tokens in the vocabulary, which is the length of a row of logits.
     pub vocab: u32,
-    /// Number of sequences that the KV cache holds at once.
+    /// Number of sequences that the KV cache holds at once, or of recordings of a speech model.
     pub sequences: u32,
     /// Whether the model can check draft tokens: its multi-row step tables compute the same bits as
     /// single steps.

@@ -9,6 +9,7 @@ use super::rows::{
 };
 use super::sequence::StepBits;
 use super::speech::WindowBatch;
+use super::step_tables::StepTables;
 use crate::error::Result;
 use crate::exec::state::{RUNNING, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
@@ -17,13 +18,6 @@ use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// A step table.
-#[derive(Clone, Copy, Debug)]
-struct StepTable {
-    table: usize,
-    rows: usize,
-}
 
 /// The device with the tables of the model, and the KV cache.
 #[derive(Debug)]
@@ -36,8 +30,7 @@ pub(super) struct Engine {
     edits: Edits,
     /// Token IDs of a sequence, reused to avoid allocations.
     token_ids: Vec<u32>,
-    /// Step tables in ascending order of rows; empty for an encoder.
-    steps: Vec<StepTable>,
+    steps: StepTables,
     /// Host copy of the step state and its rows.
     state: Vec<u8>,
     /// Token IDs of the sequence whose logits are on the device; empty if there are none.
@@ -46,19 +39,6 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(linked: LinkedTables) -> Self {
-        let tables = (0..).zip(&*linked.tables);
-        let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
-        let mut steps: Vec<StepTable> = steps
-            .map(|(index, table)| StepTable {
-                table: index,
-                rows: table.tokens as usize,
-            })
-            .collect();
-        if linked.step_bits_differ() && linked.facts.speculates && steps.len() > 1 {
-            // On a GPU, the mat-vec of one row sums in another order than the mat-mat of several
-            // rows. Without the one-row table, the bits of a sequence do not depend on the batch.
-            steps.remove(0);
-        }
         let rows = linked.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
         let context = linked.facts.context as usize;
         let sequences = linked.facts.sequences;
@@ -67,7 +47,7 @@ impl Engine {
             windows: WindowBatch::new(&linked),
             edits: Edits::new(),
             token_ids: Vec::with_capacity(context + 1),
-            steps,
+            steps: StepTables::new(&linked),
             state: vec![0; state_bytes(rows as usize)],
             logits_of: Vec::with_capacity(context + 1),
             linked,
@@ -88,11 +68,7 @@ impl Engine {
     fn max_run_rows(&self) -> Result<[usize; 2]> {
         let batch = self.linked.table_index(TableId::Batch)?;
         let multi_row = self.linked.facts.speculates;
-        let steps = self
-            .steps
-            .last()
-            .filter(|_| multi_row)
-            .map_or(1, |step| step.rows);
+        let steps = if multi_row { self.max_rows() } else { 1 };
         Ok([steps, self.linked.tables[batch].tokens as usize])
     }
 
@@ -227,7 +203,7 @@ impl Engine {
                 if request.cached >= request.output.recompute_from() =>
             {
                 let run = request.cached..len.min(request.cached + self.max_rows());
-                (self.step_table(run.len()).table, run)
+                (self.steps.with_rows(run.len()).table, run)
             }
             _ => {
                 let mut run = request.sequence.run(request.cached, self.max_run_rows()?);
@@ -240,7 +216,7 @@ impl Engine {
                     write_history(&mut self.linked, request.slot, len - 1, last)?;
                 }
                 let table = if sampled {
-                    self.step_table(run.len()).table
+                    self.steps.with_rows(run.len()).table
                 } else {
                     batch
                 };
@@ -339,15 +315,9 @@ impl Engine {
         Ok(hidden)
     }
 
-    /// Returns the smallest step table with at least `rows` rows.
-    fn step_table(&self, rows: usize) -> StepTable {
-        let wide_enough = self.steps.iter().find(|step| step.rows >= rows);
-        *wide_enough.unwrap_or(&self.steps[self.steps.len() - 1])
-    }
-
     /// Returns the maximum number of rows of a step.
     pub(super) fn max_rows(&self) -> usize {
-        self.steps.last().map_or(1, |step| step.rows)
+        self.steps.max_rows()
     }
 
     /// Returns the maximum number of steps of a burst.
@@ -395,7 +365,7 @@ impl Engine {
         submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_table(rows).table;
+        let table = self.steps.with_rows(rows).table;
         if self.linked.tables[table].tokens == 1 {
             self.logits_of.clear();
         }
@@ -407,7 +377,7 @@ impl Engine {
     /// Submits the first part of a step, which computes the logits.
     pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
         self.logits_of.clear();
-        let table = self.step_table(rows).table;
+        let table = self.steps.with_rows(rows).table;
         let cmds = self.linked.tables[table].body();
         self.linked.executor.run(table, cmds.into(), 1)
     }
@@ -426,7 +396,7 @@ impl Engine {
         submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.step_table(rows).table;
+        let table = self.steps.with_rows(rows).table;
         let cmds = self.linked.tables[table].stages[submission.stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         PendingTokens::request(&mut self.linked, sequences, submission)
@@ -442,7 +412,7 @@ impl Engine {
         let start = request.cached;
         let stage = request.stage();
         self.make_writable(request.slot, start, start + tokens.len())?;
-        let table = self.step_table(tokens.len()).table;
+        let table = self.steps.with_rows(tokens.len()).table;
         let token_run = TokenRun {
             sequence: request.slot,
             start,

@@ -34,6 +34,7 @@ mod sequence;
 mod session;
 mod speculate;
 mod speech;
+mod step_tables;
 
 pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use embed::EmbedOptions;

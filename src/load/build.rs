@@ -43,8 +43,8 @@ impl Build {
             return Ok(Vec::new());
         }
         let sequences = match self.gpu_speculation {
-            GpuSpeculation::Off => self.cache.sequences,
-            GpuSpeculation::On => self.cache.sequences.max(SCORE_TOKENS),
+            GpuSpeculation::Off => self.cache.rows(),
+            GpuSpeculation::On => self.cache.rows().max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -130,7 +130,6 @@ impl Build {
         sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
         let Cache {
-            sequences,
             context,
             dtype: cache,
             pages,
@@ -142,7 +141,7 @@ impl Build {
                 name: id.name(),
                 tokens,
                 logits,
-                sequences,
+                sequences: self.cache.rows(),
                 context,
                 pages,
                 cache,
@@ -176,7 +175,7 @@ impl Build {
             vocab: config.vocab,
             sequences: cache.sequences,
             speculates: self.gpu_speculation == GpuSpeculation::On
-                || cache.sequences > 1
+                || cache.rows() > 1
                 || self.profile.kind == DeviceKind::Cpu,
             context: cache.context,
             context_trained: config.context,

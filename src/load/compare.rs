@@ -92,7 +92,7 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
     tables.extend(build.steps()?);
     let tables: Arc<[Table]> = tables.into();
     let inputs = TestInputs {
-        sequences: build.cache.sequences,
+        sequences: build.cache.rows(),
         context: build.cache.context,
         vocab: build.config.vocab,
         encoder: build.arch.encoder,

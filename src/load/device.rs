@@ -153,7 +153,7 @@ impl SelectedDevice {
             Self::Gpu(device) => gpu::link(device.with_profile(profile), program)?,
         };
         if paged {
-            let table = cache.pages.in_order(cache.sequences);
+            let table = cache.pages.in_order(cache.rows());
             executor.write(BufferId::Pages, 0, bytemuck::cast_slice(&table))?;
         }
         Ok(executor)

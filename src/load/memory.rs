@@ -12,12 +12,22 @@ use crate::op::params::PAGE;
 /// The KV cache of a model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cache {
+    /// Number of sequences, or of recordings of a speech model.
     pub(super) sequences: u32,
+    /// Rows of the page table for each of them: the beams of a recording.
+    pub(super) beams: u32,
     /// Positions per sequence.
     pub(super) context: u32,
     pub(super) dtype: DType,
     pub(super) pages: Pages,
     pub(super) bytes: u64,
+}
+
+impl Cache {
+    /// Returns the number of rows of the page table.
+    pub(super) fn rows(&self) -> u32 {
+        self.sequences * self.beams
+    }
 }
 
 /// Maximum context length. Products with head counts then fit 64 bits.
@@ -82,13 +92,14 @@ pub(super) fn cache(
     let rows = preferred_chunk(options, context, profile).max(STEP_ROWS_MAX);
     let mut cache = Cache {
         sequences,
+        beams: 1,
         context,
         dtype,
         pages: Pages::new(sequences, context, &windows, rows),
         bytes: 0,
     };
     if let Some(encoder) = &config.speech {
-        cache.sequences = sequences * BEAMS_MAX;
+        cache.beams = BEAMS_MAX;
         cache.pages = speech_pages(sequences, context, encoder.context);
     }
     let keeps_prefixes = !arch.encoder && config.speech.is_none();
@@ -206,18 +217,24 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
 
 /// Describes the size of a cache in a message.
 fn describe(cache: &Cache) -> String {
-    match cache.sequences {
-        1 => format!("{} positions", cache.context),
-        n => format!("{n} sequences of {} positions", cache.context),
+    match (cache.sequences, cache.beams) {
+        (1, 1) => format!("{} positions", cache.context),
+        (n, 1) => format!("{n} sequences of {} positions", cache.context),
+        (1, _) => "a recording".to_string(),
+        (n, _) => format!("{n} recordings at once"),
     }
 }
 
 /// Suggests a size that fits into `free` bytes.
 fn suggest_size(cache: &Cache, bytes: u128, free: u64) -> String {
-    match u128::from(free) * u128::from(cache.sequences) / bytes {
-        0 => "a smaller context would fit".to_string(),
-        1 => "1 sequence would fit".to_string(),
-        n => format!("{n} sequences would fit"),
+    let count = u128::from(free) * u128::from(cache.sequences) / bytes;
+    match (count, cache.beams) {
+        (0, 1) => "a smaller context would fit".to_string(),
+        (1, 1) => "1 sequence would fit".to_string(),
+        (n, 1) => format!("{n} sequences would fit"),
+        (0, _) => "a smaller model would fit".to_string(),
+        (1, _) => "1 recording would fit".to_string(),
+        (n, _) => format!("{n} recordings would fit"),
     }
 }
 

@@ -67,7 +67,7 @@ macro_rules! load_options {
             /// Number of sequences that the KV cache holds at once; requests of further sessions are
             /// queued. Sequences are decoded in batches of at most 32. 0 means 1; at most
             /// [`SEQUENCES_MAX`](crate::load::SEQUENCES_MAX). For a speech model: number of recordings
-            /// that are transcribed at once, at most 32; each has memory for 8 beams.
+            /// that are transcribed at once, at most 32.
             pub sequences: u32,
             /// Numerical precision of the computation. Default:
             /// [`Fast`](crate::device::Precision::Fast).

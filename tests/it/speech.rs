@@ -306,9 +306,11 @@ fn recordings_at_once_have_the_segments_of_each_alone() {
     let sounds = [0, 1, 2, 3, 4, 5].map(|i| numbers(&format!("sound {i}"), 4_000 + 700 * i));
     for (device, load_options) in devices(Precision::Fast) {
         // Texts of at most 32 tokens.
-        let model = load(&path, &load_options.sequences(3).max_context(64));
+        let load_options = load_options.max_context(64);
+        let [one, model] = [1, 3].map(|n| load(&path, &load_options.clone().sequences(n)));
+        assert_eq!([&one, &model].map(|model| model.facts().sequences), [1, 3]);
         let alone: Vec<_> = (sounds.iter().zip(&all))
-            .map(|(sound, options)| transcribe(&model, sound, options, 16_000))
+            .map(|(sound, options)| transcribe(&one, sound, options, 16_000))
             .collect();
         let model = &model;
         let together: Vec<_> = std::thread::scope(|scope| {
@@ -335,20 +337,38 @@ fn cancellation_of_a_recording_leaves_the_others() {
     let model = &load(&path, &cpu().sequences(2));
     let sound = numbers("sound", 8_000);
     let alone = transcribe(model, &sound, &greedy(), 16_000);
-    let cancel = Cancel::new();
-    cancel.close();
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| transcribe(model, &sound, &greedy(), 16_000));
-        let options = greedy().cancel(Some(cancel));
-        for _ in 0..3 {
+    let found = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let again = || transcribe(model, &sound, &greedy(), 16_000);
+            (0..4).map(|_| again()).collect::<Vec<_>>()
+        });
+        // Most of these are within a window, some before one.
+        for milliseconds in 0..12 {
+            let cancel = Cancel::new();
+            let options = greedy().cancel(Some(cancel.clone()));
             let mut t = Transcription::new(model, &options).expect("a speech model");
             t.push(&sound).expect("finite samples");
             t.finish();
-            let error = t.next_segment().expect_err("cancelled");
-            assert_eq!(error.kind(), ErrorKind::Cancelled);
+            scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+                cancel.cancel();
+            });
+            let mut segments = Vec::new();
+            loop {
+                match t.next_segment() {
+                    Ok(Some(segment)) => segments.push(segment),
+                    Ok(None) => break,
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
+                }
+            }
+            assert_eq!(
+                segments, alone,
+                "after a cancellation the window is decoded again"
+            );
         }
-        assert_eq!(other.join().expect("no panic"), alone);
+        other.join().expect("no panic")
     });
+    assert_eq!(found, [alone.clone(), alone.clone(), alone.clone(), alone]);
     let error = Model::builder(&path).options(cpu()).sequences(33).load();
     let error = error.expect_err("too many").to_string();
     assert!(

@@ -43,7 +43,8 @@ class LoadOptions(TypedDict, total=False):
     max_context: int | None
     """Context length in tokens. Default: the length that the model was trained with, at most 4096."""
     sequences: int | None
-    """Maximum number of sequences that are computed at the same time, each of `max_context` tokens. Default 1."""
+    """Maximum number of sequences that are computed at the same time, each of `max_context` tokens. For a speech
+    model: number of recordings that are transcribed at the same time, at most 32. Default 1."""
     embeddings: bool | None
     """Enable embeddings for a model that generates text. Encoder models always support them."""
     cache_type: str | None

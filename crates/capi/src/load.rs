@@ -96,7 +96,8 @@ pub struct TablaLoadOptions {
     /// Not 0: a model that generates text also supports embeddings. Encoder models always do.
     pub embeddings: u32,
     /// Maximum number of sequences that are computed at the same time, each of `max_context`
-    /// tokens; 0: 1. There may be more sessions than this: they take turns.
+    /// tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model:
+    /// number of recordings that are transcribed at the same time, at most 32.
     pub sequences: u32,
     /// `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`.
     pub cache_type: i32,

@@ -62,7 +62,6 @@ impl Passes {
         let rows = linked.tables.iter().map(|table| table.tokens).max();
         let context = linked.facts.context as usize;
         let tokens = || Vec::with_capacity(context + 1);
-        let windows = linked.facts.sequences / BEAMS_MAX;
         Ok(Self {
             encode,
             batch: linked.table_index(TableId::Batch)?,
@@ -70,7 +69,7 @@ impl Passes {
             step: linked.table_index(TableId::Step)?,
             first: 0,
             state: vec![0; state_bytes(rows.unwrap_or(1) as usize)],
-            pages: BeamPages::new(linked.pages, windows),
+            pages: BeamPages::new(linked.pages, linked.facts.sequences),
             beams: (0..beams).map(|_| tokens()).collect(),
             next: (0..beams).map(|_| tokens()).collect(),
             logprobs: vec![Logprobs::zeroed(); beams],
@@ -297,7 +296,7 @@ impl Passes {
 
     /// Copies the first beam to `count` beams.
     pub(super) fn fork(&mut self, linked: &mut LinkedTables, count: usize) -> Result<()> {
-        self.reorder(linked, &[0; 8][..count])
+        self.reorder(linked, &[0; BEAMS_MAX as usize][..count])
     }
 
     /// Replaces the beams: beam `i` continues the former beam `parents[i]`.

@@ -1,12 +1,13 @@
 //! Windows of several recordings that are decoded at the same time: their next tokens are the rows of
-//! one step. On a device whose rows do not depend on each other, every window has the same text as
+//! one step. A row has the same bits in every step table, so that every window has the same text as
 //! alone.
 
 use super::window::{WindowDecoder, WindowRequest, WindowText};
 use crate::decode::rows::write_rows;
+use crate::decode::step_tables::StepTables;
 use crate::error::{Error, Result};
 use crate::exec::state::state_bytes;
-use crate::model::{BEAMS_MAX, LinkedTables, STEP_ROWS_MAX, TableId};
+use crate::model::{LinkedTables, STEP_ROWS_MAX};
 use crate::op::table::SamplingStage;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -47,28 +48,21 @@ pub(in crate::decode) struct WindowBatch {
     active: Vec<ActiveWindow>,
     /// Windows of the KV cache that are not in use.
     slots: Vec<u32>,
-    /// Number of rows and index of each step table, in ascending order.
-    steps: Vec<(usize, usize)>,
+    steps: StepTables,
     state: Vec<u8>,
 }
 
 impl WindowBatch {
     pub(in crate::decode) fn new(linked: &LinkedTables) -> Self {
         let windows = match linked.speech {
-            Some(_) => linked.facts.sequences / BEAMS_MAX,
+            Some(_) => linked.facts.sequences,
             None => 0,
         };
-        let tables = (0..).zip(&*linked.tables);
-        let steps = tables.filter(|(_, table)| table.name == TableId::Step.name());
-        let steps = steps.map(|(at, table)| (table.tokens as usize, at));
-        // On a GPU the table with one row may write other bits, and a window with a single beam must
-        // not depend on whether others are decoded.
-        let least = usize::from(windows > 1 && linked.step_bits_differ()) + 1;
         Self {
             waiting: VecDeque::new(),
             active: Vec::with_capacity(windows as usize),
             slots: (0..windows).rev().collect(),
-            steps: steps.filter(|(rows, _)| *rows >= least).collect(),
+            steps: StepTables::new(linked),
             state: vec![0; state_bytes(STEP_ROWS_MAX as usize)],
         }
     }
@@ -129,7 +123,7 @@ impl WindowBatch {
 
     /// Samples the next token of every hypothesis and adds it.
     fn step(&mut self, linked: &mut LinkedTables) {
-        let widest = self.steps.last().map_or(0, |(rows, _)| *rows);
+        let widest = self.steps.max_rows();
         let mut end = self.active.len();
         // From the last window on, because windows that end are removed.
         while end > 0 {
@@ -169,8 +163,7 @@ impl WindowBatch {
             .map(|window| window.decoder.hypotheses.stage());
         // The sampled stage selects the most likely token at temperature 0.
         let stage = stages.max().unwrap_or(SamplingStage::Greedy);
-        let wide = self.steps.iter().find(|(rows, _)| *rows >= count);
-        let (_, table) = *wide.expect("a table has rows for the beams of a window");
+        let table = self.steps.with_rows(count).table;
         let cmds = linked.tables[table].pass(stage);
         linked.executor.run(table, cmds, 1)?;
         for window in windows {

@@ -21,7 +21,8 @@ public struct LoadOptions: Sendable {
     /// Enable embeddings for a model that generates text. Encoder models always support them.
     public var embeddings = false
     /// Maximum number of sequences that are computed at the same time, each of `maxContext` tokens.
-    /// There may be more sessions than this: they take turns.
+    /// There may be more sessions than this: they take turns. For a speech model: number of recordings
+    /// that are transcribed at the same time, at most 32.
     public var sequences: UInt32 = 1
     /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device.
     public var chunkTokens: UInt32 = 0

@@ -27,7 +27,7 @@ pub(crate) struct TranscribeArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<Input>,
     /// Number of files that are transcribed at once with one model, 1 to 32: the next tokens of all are
-    /// computed together. On a CPU each has the same text as alone
+    /// computed together. Each has the same text as alone
     #[arg(help_heading = "Transcription", long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     parallel: u32,
     #[command(flatten)]
@@ -52,6 +52,8 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
         let message = "--parallel is for files: standard input (\"-\") is transcribed alone";
         return Err(Failure::Usage(message.to_string()));
     }
+    let cancel = Cancel::new();
+    let outputs = (args.output).outputs(&args.files, args.decoding.task(), &cancel)?;
     let source = args.model.source(terminal::note)?;
     if matches!(source, Source::BuiltIn) {
         let message = "no model: use -m FILE or -hf ORG/REPO with a Whisper model";
@@ -60,8 +62,6 @@ pub(crate) fn run(args: &TranscribeArgs) -> Result<(), Failure> {
     for file in &args.files {
         file.check(&args.raw)?;
     }
-    let cancel = Cancel::new();
-    let outputs = (args.output).outputs(&args.files, args.decoding.task(), &cancel)?;
     let options = args.decoding.options(args.output.words(), &cancel)?;
     let load_options = args.device.options(0)?;
     let windows = u32::try_from(at_once).unwrap_or(u32::MAX);
