@@ -146,6 +146,15 @@ typedef struct TablaParser TablaParser;
 /** A transcription that is read segment by segment. Opaque. */
 typedef struct TablaTranscription TablaTranscription;
 
+/** Hooks of a model: values to capture and to change. Opaque. */
+typedef struct TablaHooks TablaHooks;
+
+/** A LoRA adapter of a model. Opaque. */
+typedef struct TablaAdapter TablaAdapter;
+
+/** A control vector: a vector per layer that is added to the output of the layer. Opaque. */
+typedef struct TablaControlVector TablaControlVector;
+
 /* ===== Load a model ===== */
 
 /** Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
@@ -1239,6 +1248,257 @@ TablaStatus tabla_session_score(struct TablaSession *session,
                                 float *out,
                                 size_t capacity,
                                 size_t *count);
+
+/* ===== Hooks: captured and changed values of the forward pass ===== */
+
+/** Captures every position. */
+#define TABLA_POSITIONS_ALL (0)
+
+/** Captures the last token of the sequence. */
+#define TABLA_POSITIONS_LAST (1)
+
+/** Captures the positions of a list. */
+#define TABLA_POSITIONS_LIST (2)
+
+/** Sets the columns to the vector, or to a vector per position. */
+#define TABLA_EDIT_SET (0)
+
+/** Adds `factor` times the vector to the columns. */
+#define TABLA_EDIT_ADD (1)
+
+/** Multiplies the columns by `factor`; 0 removes the value. */
+#define TABLA_EDIT_SCALE (2)
+
+/** Subtracts `factor` times the projection of the columns on the vector; 1 removes the direction. */
+#define TABLA_EDIT_PROJECT_OUT (3)
+
+/** A change of the value at some points. */
+typedef struct TablaEdit {
+    /** Pattern of the points, in which `*` stands for any text without a dot: `blk.3`, `blk.*.attn`. */
+    const char *point;
+    /**
+     * Vector with a number for each column of the edit; NULL with `TABLA_EDIT_SCALE`. With
+     * `TABLA_EDIT_SET` also the vectors of all positions of the edit, one after another.
+     */
+    const float *vector;
+    /** Number of numbers in `vector`. */
+    size_t vector_count;
+    /** One of `TABLA_EDIT_*`. */
+    int32_t action;
+    /** Factor of the action; unused with `TABLA_EDIT_SET`. */
+    float factor;
+    /** First column that changes. */
+    uint32_t first_column;
+    /** Number of columns that change, such as those of an attention head; 0: all. */
+    uint32_t column_count;
+    /** First position that changes. */
+    uint32_t first_position;
+    /** Number of positions that change; 0: all from the first. */
+    uint32_t position_count;
+} TablaEdit;
+
+/**
+ * Reads a LoRA adapter for a model: a folder of `peft` with `adapter_config.json` and
+ * `adapter_model.safetensors`, or a GGUF file of llama.cpp. Returns NULL on failure; `tabla_last_error`
+ * has the reason. `TablaHookOptions.adapters` applies it.
+ *
+ * `path` is a C string.
+ */
+struct TablaAdapter *tabla_adapter_load(const struct TablaModel *model,
+                                        const char *path);
+
+/** Frees an adapter. Hooks that use it continue. */
+TablaStatus tabla_adapter_free(struct TablaAdapter *adapter);
+
+/**
+ * Reads a control vector: a GGUF file of llama.cpp, or an .npy file `[layers, dim]`. Returns NULL on
+ * failure; `tabla_last_error` has the reason. `TablaHookOptions.steers` applies it.
+ *
+ * `path` is a C string.
+ */
+struct TablaControlVector *tabla_control_vector_load(const char *path);
+
+/**
+ * Creates a control vector from `count` vectors of `dim` numbers, one after another, for the layers of
+ * `layers`, counted from 0. Returns NULL on failure; `tabla_last_error` has the reason. `model_hint` is
+ * the architecture of the model, or NULL.
+ *
+ * `layers` points to `count` numbers, `vectors` to `count` times `dim` floats; `model_hint` is NULL or a
+ * C string.
+ */
+struct TablaControlVector *tabla_control_vector_new(const char *model_hint,
+                                                    const uint32_t *layers,
+                                                    size_t count,
+                                                    const float *vectors,
+                                                    size_t dim);
+
+/**
+ * Writes a control vector: an .npy file if the name ends in ".npy", otherwise a GGUF file of
+ * llama.cpp, which cannot have a vector of layer 0. The file replaces an existing one when it is
+ * complete.
+ *
+ * `path` is a C string.
+ */
+TablaStatus tabla_control_vector_save(const struct TablaControlVector *vector, const char *path);
+
+/** Frees a control vector. Hooks that use it continue. */
+TablaStatus tabla_control_vector_free(struct TablaControlVector *vector);
+
+/** A control vector of hooks: `scale` times the vector of a layer is added to the output of the layer. */
+typedef struct TablaSteer {
+    /** Control vector. */
+    const struct TablaControlVector *vector;
+    /** Factor. */
+    float scale;
+    /** First layer to which it is added, counted from 0. */
+    uint32_t first_layer;
+    /** Number of layers to which it is added; 0: all from the first. */
+    uint32_t layer_count;
+} TablaSteer;
+
+/** Options of `tabla_hooks_new`. Set them with `tabla_hook_options_init` first. */
+typedef struct TablaHookOptions {
+    /** Size of this struct in bytes. */
+    uint32_t struct_size;
+    /** Positions whose values are captured: one of `TABLA_POSITIONS_*`. Default: all. */
+    int32_t positions;
+    /**
+     * Patterns of the points whose values are captured, in which `*` stands for any text without a dot.
+     * A point has the name of the tensor that computes it: `blk.*.attn_q`; `blk.3` is the residual
+     * stream after layer 3, `token_embd` that before the first layer.
+     */
+    const char *const *capture;
+    /** Number of patterns. */
+    size_t capture_count;
+    /** Positions of `TABLA_POSITIONS_LIST`, in ascending order. */
+    const uint32_t *position_list;
+    /** Number of positions of the list. */
+    size_t position_list_count;
+    /** Changes, applied in this order at each point, before its value is captured. */
+    const struct TablaEdit *edits;
+    /** Number of changes. */
+    size_t edit_count;
+    /**
+     * LoRA adapters, at most one per `tabla_adapter_load`. A session uses each with scale 1 until
+     * `tabla_session_set_adapter_scales`.
+     */
+    const struct TablaAdapter *const *adapters;
+    /** Number of adapters. */
+    size_t adapter_count;
+    /** Control vectors, added after `edits`. */
+    const struct TablaSteer *steers;
+    /** Number of control vectors. */
+    size_t steer_count;
+    /** Number of positions that rows of attention weights have; 0: the context of the model. */
+    uint32_t attention_positions;
+    /** Must be 0. */
+    uint32_t reserved;
+} TablaHookOptions;
+
+/**
+ * Sets options to the defaults. `size` is `sizeof(TablaHookOptions)`.
+ *
+ * `options` points to `size` bytes.
+ */
+TablaStatus tabla_hook_options_init(struct TablaHookOptions *options, size_t size);
+
+/** A point whose values are captured: columns of a row. */
+typedef struct TablaCapturedPoint {
+    /** Size of this struct in bytes. Set it before the call. */
+    uint32_t struct_size;
+    /** First column. */
+    uint32_t offset;
+    /** Number of columns. */
+    uint32_t cols;
+    /** Name of the point. Valid until the hooks are freed. */
+    const char *name;
+} TablaCapturedPoint;
+
+/**
+ * Compiles and links tables with hooks for a model. Returns NULL on failure; `tabla_last_error` has the
+ * reason. Any number of sessions can use them: `tabla_session_set_hooks`. Other sessions are not
+ * affected. A pattern that matches no point, and an edit that does not fit a point, is
+ * `TABLA_ERROR_ARGUMENT`.
+ *
+ * `options` points to a struct with `struct_size` set, whose pointers are valid for their counts.
+ */
+struct TablaHooks *tabla_hooks_new(const struct TablaModel *model,
+                                   const struct TablaHookOptions *options);
+
+/**
+ * Returns the number of captured points in `count` and, unless `point` is NULL, the point `index` in
+ * the order of the forward pass.
+ *
+ * `point` is NULL or points to a struct with `struct_size` set; `count` points to a `size_t`.
+ */
+TablaStatus tabla_hooks_point(const struct TablaHooks *hooks,
+                              size_t index,
+                              struct TablaCapturedPoint *point,
+                              size_t *count);
+
+/**
+ * Sets the hooks of a session; NULL removes them. Tokens of the session are computed again when they
+ * are needed.
+ */
+TablaStatus tabla_session_set_hooks(struct TablaSession *session,
+                                    const struct TablaHooks *hooks);
+
+/**
+ * Sets the scales of the adapters of a session's hooks, in the order of `TablaHookOptions.adapters`; 0
+ * disables an adapter. Tokens of the session are computed again when they are needed. Sessions with the
+ * same hooks and other scales are decoded together.
+ *
+ * `scales` points to `count` floats.
+ */
+TablaStatus tabla_session_set_adapter_scales(struct TablaSession *session,
+                                             const float *scales,
+                                             size_t count);
+
+/**
+ * Computes the tokens of a session and returns the values that its hooks captured: a row for each
+ * captured position, with the columns of every point. `rows` receives the number of rows and `width`
+ * that of columns. `positions` receives the position of each row and `values` all rows; both may be
+ * NULL, and their capacities are numbers of elements.
+ *
+ * `positions` and `values` are NULL or point to buffers of their capacities; `rows` and `width` point
+ * to a `size_t` each.
+ */
+TablaStatus tabla_session_captured(struct TablaSession *session,
+                                   uint32_t *positions,
+                                   size_t position_capacity,
+                                   float *values,
+                                   size_t value_capacity,
+                                   size_t *rows,
+                                   size_t *width);
+
+/**
+ * Replaces the tokens of a session, and computes them with its hooks. `tabla_session_captured` returns
+ * the values. Unlike a prefill, it also works for encoders.
+ *
+ * `tokens` points to `count` ids.
+ */
+TablaStatus tabla_session_capture(struct TablaSession *session,
+                                  const uint32_t *tokens,
+                                  size_t count);
+
+/**
+ * Computes the logits that the model's final norm and output projection give for `rows` rows of the
+ * residual stream, `TablaModelInfo.dim` numbers each (logit lens). `out` receives `rows` rows of
+ * `TablaModelInfo.vocab` logits, and `count` their number; a NULL `out` only returns the number.
+ *
+ * `residual` points to the rows; `out` is NULL or points to `capacity` floats; `count` points to a
+ * `size_t`.
+ */
+TablaStatus tabla_hooks_lens(const struct TablaModel *model,
+                             const struct TablaHooks *hooks,
+                             const float *residual,
+                             size_t rows,
+                             float *out,
+                             size_t capacity,
+                             size_t *count);
+
+/** Frees hooks. Sessions that use them continue. */
+TablaStatus tabla_hooks_free(struct TablaHooks *hooks);
 
 /* ===== Transcription of speech ===== */
 

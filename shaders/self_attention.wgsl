@@ -1,12 +1,13 @@
 // y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group, :]
 //
 // q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
-// k, v: [tokens, kv_heads, head_dim] f32.  Sequences are concatenated; positions count from the
-// first row of each. `seen` are the rows of the same sequence at a distance of at most `reach`.
+// k, v: [tokens, kv_heads, head_dim] f32.  `seen` are the rows of the same sequence at a distance of
+// at most `reach`.
 // One workgroup per token and head.
 
 #import grid
 #import state
+#import sequence
 #import attend
 
 const WG = 128u;
@@ -20,9 +21,6 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
-
-// Range of visible rows: `count` rows starting at `first`.
-struct Span { first: u32, count: u32 }
 
 fn row_of(span: Span, i: u32) -> u32 {
     return span.first + i;
@@ -40,24 +38,6 @@ fn value(start: u32, i: u32) -> vec2<f32> {
     return vec2(v[start + 2u * i], v[start + 2u * i + 1u]);
 }
 
-// End of the rows up to `limit` that belong to the sequence of `token`, by binary search: the
-// difference of row and position is constant within a sequence and increases from sequence to
-// sequence.
-fn end_of(token: u32, limit: u32) -> u32 {
-    let begin = token - state.row[token].position;
-    var low = token + 1u;
-    var high = limit;
-    while (low < high) {
-        let middle = (low + high) / 2u;
-        if (middle - state.row[middle].position == begin) {
-            low = middle + 1u;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -70,7 +50,5 @@ fn main(
     if (token >= live || head >= params.heads) {
         return;
     }
-    let first = token - min(min(params.reach, state.row[token].position), token);
-    let end = end_of(token, token + 1u + min(params.reach, live - 1u - token));
-    attend(token, head, Span(first, end - first), 0.0, lane);
+    attend(token, head, span_of(token, live), 0.0, lane);
 }

@@ -33,7 +33,7 @@
 //! | [`load`] | options and progress of loading, devices of the machine |
 //! | [`text`] | tokenizers, chat templates, tool calls, grammars |
 //! | [`embed`] | embeddings and reranking |
-//! | [`tools`] | inspection, quantization, conversion, tuning and comparison of models |
+//! | [`tools`] | inspection, quantization, conversion, tuning and comparison of models, control vectors |
 //! | [`format`](mod@format), [`dtype`], [`quant`] | model files, storage types and their codecs |
 //! | [`op`], [`plan`], [`exec`], [`device`] | operations, tables, and the devices that replay them |
 
@@ -57,13 +57,14 @@ pub use tabla_text as text;
 pub use builder::ModelBuilder;
 pub use cancel::Cancel;
 pub use decode::{
-    AsSession, Batch, BatchEvent, BatchPiece, DraftStats, Finish, GenerateOptions, Generation,
-    Logprob, Model, Overflow, OwnedPiece, Piece, Sampling, Session, SpeculateOptions, StartError,
-    Stats, TranscribeOptions, Transcription,
+    Adapter, AsSession, Batch, BatchEvent, BatchPiece, Captured, DraftStats, Finish,
+    GenerateOptions, Generation, Hooks, Logprob, Model, Overflow, OwnedPiece, Piece, Sampling,
+    Session, SpeculateOptions, StartError, Stats, TranscribeOptions, Transcription,
 };
 pub use load::source::Source;
 pub use model::{Facts, TableId, Tuned};
 pub use tabla_core::error::{Error, ErrorKind, Result};
+pub use tabla_core::op::hooks::{CapturePositions, CapturedPoint, Edit, EditAction, HookSpec};
 
 /// Creation of errors: a macro that returns an [`Error`], and a trait that adds context to one.
 pub mod error {
@@ -77,10 +78,12 @@ pub mod embed {
     pub use crate::model::{Embedding, Pooling};
 }
 
-/// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison.
+/// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison;
+/// control vectors.
 pub mod tools {
     pub use crate::decode::{SpeechLogits, speech_logits};
     pub use crate::load::compare::{Comparison, Difference, compare};
+    pub use crate::load::control_vector::ControlVector;
     pub use crate::load::hidden::{HiddenStates, LayerDifference, hidden_states};
     pub use crate::load::inspect::{
         MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,
@@ -117,4 +120,6 @@ mod pages {
     mod sampling {}
     #[doc = include_str!("../docs/structure.md")]
     mod structure {}
+    #[doc = include_str!("../docs/inside.md")]
+    mod inside {}
 }

@@ -3,14 +3,15 @@
 use crate::audio::MelFilters;
 use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{Executor, Upload};
+use crate::exec::{Executor, Program, Upload};
 use crate::op::builder::FEW_TOKENS;
+use crate::op::hooks::{CaptureLayout, HookSpec};
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::speech::SpecialTokens;
 use crate::text::{ChatTemplates, Tokenizer};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub enum TableId {
     Encode,
     /// Speech models: computes the attention of tokens to the window, for the times of words.
     Align,
+    /// Hooks: computes logits from the residual stream of several tokens.
+    Lens,
 }
 
 impl TableId {
@@ -40,7 +43,29 @@ impl TableId {
             Self::Embed => "embed",
             Self::Encode => "encode",
             Self::Align => "align",
+            Self::Lens => "lens",
         }
+    }
+
+    /// Returns the index of the first table of this name.
+    ///
+    /// # Errors
+    ///
+    /// `State` if there is none.
+    pub(crate) fn find(self, tables: &[Table]) -> Result<usize> {
+        let at = tables.iter().position(|table| table.name == self.name());
+        at.ok_or_else(|| {
+            let message = match self {
+                Self::Encode | Self::Align => {
+                    "the model has no audio encoder: it is no speech model"
+                }
+                Self::Embed => {
+                    "embeddings are disabled: the model was loaded without its embedding table"
+                }
+                _ => "the model is an encoder: it computes embeddings and cannot generate text",
+            };
+            Error::new(ErrorKind::State, message)
+        })
     }
 }
 
@@ -196,10 +221,61 @@ pub(crate) struct LinkedTables {
     pub(crate) speech: Option<Arc<SpeechModel>>,
     /// Computes the digest of the model files.
     pub(crate) digest: ComputeDigest,
+    /// Compiles tables with hooks.
+    pub(crate) hook_compiler: Arc<dyn HookCompiler>,
     /// Everything except the model files that affects the bits of the KV cache, as text.
     pub(crate) provenance: String,
     /// Properties of the model.
     pub(crate) facts: Facts,
+}
+
+/// A LoRA adapter that fits the weights of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AdapterWeights {
+    /// Name of the folder, or of the file without its extension.
+    pub(crate) name: String,
+    /// Modules, at most one per weight; at least one.
+    pub(crate) modules: Vec<AdapterModule>,
+}
+
+/// Change of one weight: the product `W x` becomes `W x + B (A x)`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AdapterModule {
+    /// GGUF name of the weight without `.weight`, such as `blk.3.attn_q`.
+    pub(crate) tensor: String,
+    /// Rows of A and columns of B.
+    pub(crate) rank: u32,
+    /// Columns of A and of the weight.
+    pub(crate) inputs: u32,
+    /// Rows of B and of the weight.
+    pub(crate) outputs: u32,
+    /// `[rank, inputs]`.
+    pub(crate) a: Vec<f32>,
+    /// `[outputs, rank]`, multiplied by the scale of the adapter.
+    pub(crate) b: Vec<f32>,
+}
+
+/// What a loaded model needs from loading later: adapters, and tables with hooks.
+pub(crate) trait HookCompiler: Send + Sync {
+    /// Compiles the tables of the model with hooks and adapters. `id` is the number of the hooks, which
+    /// is unique among those of a model.
+    fn compile(
+        &self,
+        id: u32,
+        spec: &HookSpec,
+        adapters: &[Arc<AdapterWeights>],
+    ) -> Result<HookedTables>;
+
+    /// Reads an adapter for the model.
+    fn read_adapter(&self, path: &Path) -> Result<AdapterWeights>;
+}
+
+/// Tables of a model with hooks, before they are linked.
+pub(crate) struct HookedTables {
+    /// Tables, each named after a [`TableId`], and their tensors.
+    pub(crate) program: Program,
+    /// Columns of the stored values.
+    pub(crate) layout: CaptureLayout,
 }
 
 /// Reads the model files and computes their digest. Fails if they changed since loading.
@@ -227,21 +303,7 @@ impl LinkedTables {
     ///
     /// `State` if the model does not have the table.
     pub(crate) fn table_index(&self, id: TableId) -> Result<usize> {
-        let at = self.tables.iter().position(|table| table.name == id.name());
-        at.map_or_else(|| Err(self.missing_table(id)), Ok)
-    }
-
-    fn missing_table(&self, id: TableId) -> Error {
-        let message = match id {
-            TableId::Encode | TableId::Align => {
-                "the model has no audio encoder: it is no speech model"
-            }
-            TableId::Embed => {
-                "embeddings are disabled: the model was loaded without its embedding table"
-            }
-            _ => "the model is an encoder: it computes embeddings and cannot generate text",
-        };
-        Error::new(ErrorKind::State, message)
+        id.find(&self.tables)
     }
 }
 

@@ -33,4 +33,5 @@ echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 check smoke "$version" "$target/no-model.gguf"
 check sessions "$target/session"
+check hooks "$target" tests/golden/arch/llama/model.gguf tests/golden/lora/llama/adapter.gguf
 check random 4000 1

@@ -286,3 +286,39 @@ fn errors_leave_no_output() {
         1
     );
 }
+
+#[test]
+fn merges_adapters_with_their_scales() {
+    let folder = Folder::new("lora");
+    let model = golden("arch/llama/hf");
+    let adapter = golden("lora/llama");
+    let written = |name: &str, args: &[&str]| {
+        let out = folder.path(name);
+        convert(&[&[&*model, &*out, "--dtype", "F32"], args].concat());
+        numbers(&open(Path::new(&out)).expect("a model"))
+    };
+    let plain = written("plain.gguf", &[]);
+    let whole = written("whole.gguf", &["--lora-merge", &adapter]);
+    let (part, rest) = (format!("{adapter}=0.25"), format!("{adapter}=0.75"));
+    let parts = ["--lora-merge", &*part, "--lora-merge", &*rest];
+    let parts = written("parts.gguf", &parts);
+    let largest = |name: &str, other: &BTreeMap<String, Vec<f32>>| {
+        let pairs = whole[name].iter().zip(&other[name]);
+        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    };
+    for name in plain.keys() {
+        assert!(largest(name, &parts) < 1e-6, "{name}");
+        let adapted = name.starts_with("blk.") && !name.contains("norm");
+        assert_eq!(largest(name, &plain) > 1e-3, adapted, "{name}");
+    }
+    for (value, expected) in [
+        ("no-adapter", "no-adapter"),
+        (&*format!("{adapter}=inf"), "expected a finite number"),
+    ] {
+        let out = folder.path("none.gguf");
+        let ran = tabla(&["convert", &model, &out, "--lora-merge", value]);
+        let error = String::from_utf8_lossy(&ran.stderr);
+        assert!(!ran.status.success() && error.contains(expected), "{error}");
+        assert!(!Path::new(&out).exists());
+    }
+}

@@ -9,7 +9,7 @@
 // depends only on the span.
 
 #import reduce
-#import tanh
+#import softcapped
 
 const LOWEST = -3.0e38;
 
@@ -18,14 +18,6 @@ var<workgroup> query: array<vec2<f32>, 2u * WG>;
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
-
-// Softcapped score; a softcap of 0 disables it.
-fn softcapped(score: f32, softcap: f32) -> f32 {
-    if (softcap == 0.0) {
-        return score;
-    }
-    return softcap * tanh_of(score / softcap);
-}
 
 fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
     let pairs = params.head_dim / 2u;

@@ -14,7 +14,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     b.embed_add(positions, h, 1, 0);
     post_norm_layers(b, c, h, |b, c, l, h| {
         let f = l.project(b, c, "ffn_up", l.config.ffn, h); // [tokens, ffn]
-        b.activate(c.activation, f);
+        l.activate(b, c, f);
         f
     });
 }
@@ -30,6 +30,7 @@ pub(super) fn nomic(b: &mut Builder<'_>, c: &Config) {
 pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let h = norm(b, c, "token_embd_norm", h);
+    b.point(parts::EMBEDDING, h);
     for l in parts::layers(c) {
         // The first layer uses the norm of the embeddings.
         let n = match l.index {
@@ -50,7 +51,9 @@ pub(super) fn modern(b: &mut Builder<'_>, c: &Config) {
 /// Layer norm `name` without a bias.
 fn norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
     let w = b.vector(&format!("{name}.weight"), x.cols());
-    b.layer_norm(x, w, c.eps)
+    let y = b.layer_norm(x, w, c.eps);
+    b.point(name, y);
+    y
 }
 
 /// Norm of the embeddings, then post-norm layers.
@@ -61,6 +64,7 @@ fn post_norm_layers(
     feed_forward: fn(&mut Builder<'_>, &Config, Layer, X) -> X,
 ) {
     let mut h = parts::layer_norm(b, c, "token_embd_norm", h);
+    b.point(parts::EMBEDDING, h);
     for l in parts::layers(c) {
         let a = attention(b, c, l, h); // [tokens, heads head_dim]
         l.project_add(b, c, "attn_output", a, h); // h += Wo a
@@ -80,18 +84,19 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     if rope.dim > 0 {
         b.rope(at.heads, at.head_dim, rope, q);
         b.rope(at.kv_heads, at.head_dim, rope, k);
+        b.point(&l.tensor("attn_q_rope"), q);
+        b.point(&l.tensor("attn_k_rope"), k);
     }
     // A window extends by half its size to each side.
     let reach = match at.window {
         0 => u32::MAX,
         window => window / 2,
     };
-    b.self_attention(
-        [at.heads, at.kv_heads, at.head_dim],
-        [q, k, v],
-        l.attention_scale(c),
-        reach,
-    )
+    let (heads, scale) = ([at.heads, at.kv_heads, at.head_dim], l.attention_scale(c));
+    b.self_attention_point(&l.tensor("attn_weights"), heads, [q, k], (scale, reach));
+    let a = b.self_attention(heads, [q, k, v], scale, reach);
+    b.point(&l.tensor("attn"), a);
+    a
 }
 
 /// Adds the embedding of token type 0; inputs are single texts.

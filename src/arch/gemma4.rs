@@ -8,6 +8,7 @@ use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
+    b.point(parts::EMBEDDING, h);
     let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
     for l in parts::layers(c) {
         attention(b, c, l, h);
@@ -50,7 +51,7 @@ fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
 /// `h += norm(Wo attention(norm h))`.
 fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
-    let (at, rope) = (l.heads(), l.rope(c));
+    let at = l.heads();
     let q = l.project(b, c, "attn_q", l.config.q_dim(), n); // [tokens, heads head_dim]
     let q = l.head_norm(b, c, "attn_q_norm", q);
     if at.layer == l.index {
@@ -62,11 +63,12 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
         };
         let v = b.unit_norm(v, l.config.head_dim, c.eps);
         let k = l.head_norm(b, c, "attn_k_norm", k);
-        b.rope_kv(at, rope, q, k, v);
+        l.rope_kv(b, c, [q, k, v]);
     } else {
-        b.rope(at.heads, at.head_dim, rope, q);
+        b.rope(at.heads, at.head_dim, l.rope(c), q);
+        b.point(&l.tensor("attn_q_rope"), q);
     }
-    let a = b.attention(at, q, l.attention_scale(c), c.attention_cap); // [tokens, heads head_dim]
+    let a = l.attention(b, c, q); // [tokens, heads head_dim]
     after_attention(b, c, l, a, h);
 }
 

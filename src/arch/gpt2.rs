@@ -13,6 +13,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 
 /// Emits the layers and the output projection.
 pub(super) fn layers(b: &mut Builder<'_>, c: &Config, h: X) {
+    b.point(parts::EMBEDDING, h);
     for l in parts::layers(c) {
         block(b, c, l, h);
         b.end_of_layer(h);
@@ -29,7 +30,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     l.project_add(b, c, "attn_output", a, h); // h += Wo a
     let n = l.layer_norm(b, c, "ffn_norm", h);
     let f = l.project(b, c, "ffn_up", l.config.ffn, n); // [tokens, ffn]
-    b.activate(c.activation, f);
+    l.activate(b, c, f);
     l.project_add(b, c, "ffn_down", f, h);
 }
 

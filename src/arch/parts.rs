@@ -12,6 +12,9 @@ pub(super) struct Layer {
     pub(super) config: LayerConfig,
 }
 
+/// Name of the embedding, and of the point with the residual stream before the first layer.
+pub(super) const EMBEDDING: &str = "token_embd";
+
 /// Emits a decoder: embedding, layers, logits.
 pub(super) fn decoder(
     b: &mut Builder<'_>,
@@ -19,6 +22,7 @@ pub(super) fn decoder(
     block: fn(&mut Builder<'_>, &Config, Layer, X),
 ) {
     let h = embed(b, c); // [tokens, dim]
+    b.point(EMBEDDING, h);
     for l in layers(c) {
         block(b, c, l, h);
         b.end_of_layer(h);
@@ -55,13 +59,17 @@ impl Layer {
     /// RMS norm `name` of the layer.
     pub(super) fn rms_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         let w = self.vector(b, name, x.cols());
-        b.rms_norm(x, w, c.eps)
+        let y = b.rms_norm(x, w, c.eps);
+        b.point(&self.tensor(name), y);
+        y
     }
 
     /// RMS norm `name` of the layer, per head.
     pub(super) fn head_norm(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X {
         let w = self.vector(b, name, self.config.head_dim);
-        b.rms_norm(x, w, c.eps)
+        let y = b.rms_norm(x, w, c.eps);
+        b.point(&self.tensor(name), y);
+        y
     }
 
     /// Layer norm `name` of the layer, with bias.
@@ -117,6 +125,8 @@ impl Layer {
         let w = self.mat(b, name, rows, x.cols());
         let y = b.mat(short(name), w, x);
         self.bias(b, c, name, y);
+        b.adapters(&self.tensor(name), x, y);
+        b.point(&self.tensor(name), y);
         y
     }
 
@@ -126,6 +136,8 @@ impl Layer {
         let y = b.mat(short(name), w, x);
         let bias = b.vector(&self.tensor(&format!("{name}.bias")), rows);
         b.add_bias(bias, y);
+        b.adapters(&self.tensor(name), x, y);
+        b.point(&self.tensor(name), y);
         y
     }
 
@@ -137,12 +149,16 @@ impl Layer {
     pub(super) fn project_add(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X, h: X) {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());
-        if c.residual_scale == 1.0 {
+        let point = self.tensor(name);
+        if c.residual_scale == 1.0 && !b.is_hooked(&point) {
             b.mat_add(w, x, h);
             self.bias(b, c, name, h);
+            b.adapters(&point, x, h);
         } else {
             let y = b.mat(short(name), w, x);
             self.bias(b, c, name, y);
+            b.adapters(&point, x, y);
+            b.point(&point, y);
             b.add(y, h, c.residual_scale);
         }
     }
@@ -188,8 +204,41 @@ impl Layer {
 
     /// Applies RoPE, stores K and V in the cache, and computes attention, `[tokens, heads head_dim]`.
     pub(super) fn attend(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) -> X {
-        b.rope_kv(self.heads(), self.rope(c), q, k, v);
-        b.attention(self.heads(), q, self.attention_scale(c), c.attention_cap)
+        self.rope_kv(b, c, [q, k, v]);
+        self.attention(b, c, q)
+    }
+
+    /// Applies RoPE and stores K and V in the cache.
+    pub(super) fn rope_kv(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) {
+        let (at, rope) = (self.heads(), self.rope(c));
+        let k_point = self.tensor("attn_k_rope");
+        // K after RoPE is only in the cache, unless hooks need it.
+        let apart = b.is_hooked(&k_point);
+        if apart {
+            b.rope(at.heads, at.head_dim, rope, q);
+            b.rope(at.kv_heads, at.head_dim, rope, k);
+        }
+        b.point(&k_point, k);
+        if apart {
+            b.store_kv(at, k, v, q);
+        } else {
+            b.rope_kv(at, rope, q, k, v);
+        }
+        b.point(&self.tensor("attn_q_rope"), q);
+    }
+
+    /// Attention of Q after RoPE, `[tokens, heads head_dim]`.
+    pub(super) fn attention(self, b: &mut Builder<'_>, c: &Config, q: X) -> X {
+        let (at, scale) = (self.heads(), self.attention_scale(c));
+        b.attention_point(
+            &self.tensor("attn_weights"),
+            at,
+            q,
+            [scale, c.attention_cap],
+        );
+        let a = b.attention(at, q, scale, c.attention_cap);
+        b.point(&self.tensor("attn"), a);
+        a
     }
 
     /// Returns the attention scale of the file, or `1 / sqrt(head_dim)`.
@@ -201,11 +250,19 @@ impl Layer {
         }
     }
 
+    /// Applies the activation function to `f`, `[tokens, ffn]`.
+    pub(super) fn activate(self, b: &mut Builder<'_>, c: &Config, f: X) {
+        b.activate(c.activation, f);
+        b.point(&self.tensor("ffn"), f);
+    }
+
     /// `act(gate n) * up n`, `[tokens, ffn]`.
     pub(super) fn gated(self, b: &mut Builder<'_>, c: &Config, n: X) -> X {
         let gate = self.project(b, c, "ffn_gate", self.config.ffn, n);
         let up = self.project(b, c, "ffn_up", self.config.ffn, n);
-        b.glu(c.activation, gate, up)
+        let f = b.glu(c.activation, gate, up);
+        b.point(&self.tensor("ffn"), f);
+        f
     }
 
     /// Norm and gated feed-forward layer: `h += down(act(gate n) * up n)`.
@@ -222,12 +279,13 @@ pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X
     let y = b.layer_norm(x, w, c.eps);
     let bias = b.vector(&format!("{name}.bias"), x.cols());
     b.add_bias(bias, y);
+    b.point(name, y);
     y
 }
 
 /// Token embeddings, `[tokens, dim]`.
 pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
-    let w = b.weight("token_embd.weight", c.vocab, c.dim);
+    let w = b.weight(&format!("{EMBEDDING}.weight"), c.vocab, c.dim);
     let h = b.embed(w);
     if c.embedding_scale != 1.0 {
         b.scale(h, c.embedding_scale);

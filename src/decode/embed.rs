@@ -183,7 +183,10 @@ impl Session {
                     ..Row::default()
                 });
                 let rows: Vec<Row> = rows.collect();
-                self.model.call(move |engine| engine.embed(&rows, hidden))?
+                let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
+                self.model.call(move |engine| {
+                    engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, hidden)
+                })?
             }
         };
         let mut rows = hidden.chunks_exact(width);

@@ -1,5 +1,6 @@
 //! Final state of a request.
 
+use super::captured::Captured;
 use super::grammar_state::GrammarState;
 use super::output_request::OutputRequest;
 use super::outputs::{DraftStats, Finish};
@@ -11,6 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) sequence: Sequence,
+    pub(super) captured: Option<Captured>,
     pub(super) output: OutputRequest,
     pub(super) submitting: Duration,
     pub(super) draft: DraftStats,

@@ -1,16 +1,18 @@
 //! The engine: the device, the KV cache, and the passes of sequences through the model.
 
-use super::kv::{Edits, Kv, PageKind};
+use super::hooks::{AdapterScales, Hooks};
+use super::kv::{Edits, Kv, PageKind, PrefixKey};
 use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
     BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat,
-    read_sampled, wait, write_history, write_rows, write_sampler,
+    read_sampled, wait, write_history, write_rows, write_sampler, zeroed,
 };
 use super::sequence::StepBits;
 use super::speech::WindowBatch;
-use super::step_tables::StepTables;
+use super::table_set::TableSet;
 use crate::error::Result;
+use crate::exec::Program;
 use crate::exec::state::{RUNNING, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
 use crate::op::params::Row;
@@ -30,11 +32,16 @@ pub(super) struct Engine {
     edits: Edits,
     /// Token IDs of a sequence, reused to avoid allocations.
     token_ids: Vec<u32>,
-    steps: StepTables,
+    /// The tables of the model.
+    tables: Arc<TableSet>,
+    /// The tables of the last [`Engine::begin_steps`].
+    step_tables: Arc<TableSet>,
     /// Host copy of the step state and its rows.
     state: Vec<u8>,
     /// Token IDs of the sequence whose logits are on the device; empty if there are none.
     logits_of: Vec<u32>,
+    /// Number of the hooks that the logits were computed with.
+    logits_hooks: u32,
 }
 
 impl Engine {
@@ -42,14 +49,17 @@ impl Engine {
         let rows = linked.tables.iter().map(|t| t.tokens).max().unwrap_or(1);
         let context = linked.facts.context as usize;
         let sequences = linked.facts.sequences;
+        let tables = Arc::new(TableSet::of_model(&linked));
         Self {
             kv: Kv::new(sequences as usize, linked.pages),
             windows: WindowBatch::new(&linked),
             edits: Edits::new(),
             token_ids: Vec::with_capacity(context + 1),
-            steps: StepTables::new(&linked),
+            step_tables: Arc::clone(&tables),
+            tables,
             state: vec![0; state_bytes(rows as usize)],
             logits_of: Vec::with_capacity(context + 1),
+            logits_hooks: 0,
             linked,
         }
     }
@@ -65,11 +75,17 @@ impl Engine {
 
     /// Returns the maximum number of rows of a pass over sampled tokens and over prompt tokens of
     /// one sequence. Models that cannot check draft tokens compute sampled tokens one by one.
-    fn max_run_rows(&self) -> Result<[usize; 2]> {
-        let batch = self.linked.table_index(TableId::Batch)?;
+    fn max_run_rows(&self, tables: &TableSet) -> Result<[usize; 2]> {
+        let batch = tables.index(TableId::Batch)?;
         let multi_row = self.linked.facts.speculates;
         let steps = if multi_row { self.max_rows() } else { 1 };
-        Ok([steps, self.linked.tables[batch].tokens as usize])
+        Ok([steps, tables.table(batch).tokens as usize])
+    }
+
+    /// Returns the tables that compute a request.
+    fn tables_of(&self, request: &Request) -> Arc<TableSet> {
+        let hooks = request.hooks.as_ref().map(Hooks::tables);
+        Arc::clone(hooks.unwrap_or(&self.tables))
     }
 
     /// Assigns a slot to a request and reuses the cached prefix of its sequence.
@@ -83,7 +99,8 @@ impl Engine {
             &mut self.token_ids,
         );
         let sequence = &request.sequence;
-        let chunk = self.linked.tables[self.linked.table_index(TableId::Batch)?].tokens as usize;
+        let tables = self.tables_of(request);
+        let chunk = tables.table(tables.index(TableId::Batch)?).tokens as usize;
         // On a GPU, the bits of a row may depend on the other rows of its chunk, so a prefix must
         // not end inside a chunk of prompt tokens.
         let splits_chunk = |cached: usize| {
@@ -96,13 +113,18 @@ impl Engine {
         };
         // A preempted request keeps the tokens that were computed for it.
         let reusable = request.reusable.max(request.cached);
-        let shared = request.output.recompute_from().min(reusable);
+        let captured = request.captured.as_ref();
+        let complete = captured.map_or(len, |captured| captured.missing_from(len));
+        let shared = request.output.recompute_from().min(reusable).min(complete);
+        let hooks = request.prefix_id();
         let token_ids = &self.token_ids[..shared.min(self.token_ids.len())];
+        let key = PrefixKey { hooks, token_ids };
         request.cached = self
             .kv
-            .attach_prefix(slot as usize, token_ids, fits, &mut self.edits);
+            .attach_prefix(slot as usize, key, fits, &mut self.edits);
         self.apply_edits(slot)?;
-        let has_logits = request.sampling.is_some() && self.logits_of == self.token_ids;
+        let has_logits = request.sampling.is_some()
+            && (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
         let no_output =
             request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
         if request.cached == len
@@ -123,7 +145,24 @@ impl Engine {
         if let Some(sampling) = &request.sampling {
             write_sampler(&mut self.linked, slot, sampling)?;
         }
-        Ok(())
+        let adapters = request.adapters.as_ref();
+        self.write_scales(request.hooks_id(), slot, adapters)
+    }
+
+    /// Writes the scales of the adapters of a sequence.
+    fn write_scales(
+        &mut self,
+        hooks: u32,
+        slot: u32,
+        adapters: Option<&AdapterScales>,
+    ) -> Result<()> {
+        let Some(AdapterScales { scales, .. }) = adapters.filter(|a| !a.scales.is_empty()) else {
+            return Ok(());
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(scales);
+        let offset = slot as usize * bytes.len();
+        let buffer = BufferId::AdapterScales(hooks);
+        self.linked.executor.write(buffer, offset, bytes)
     }
 
     /// Reads back the state of the sampler of a request.
@@ -143,8 +182,11 @@ impl Engine {
             request
                 .sequence
                 .token_ids(cached, step_bits, &mut self.token_ids);
-            self.kv
-                .insert_prefix(request.slot as usize, &self.token_ids);
+            let key = PrefixKey {
+                hooks: request.prefix_id(),
+                token_ids: &self.token_ids,
+            };
+            self.kv.insert_prefix(request.slot as usize, key);
         }
         self.kv.release_pages_after(request.slot as usize, 0);
     }
@@ -191,22 +233,25 @@ impl Engine {
     /// Computes one pass of tokens that are not cached: a chunk of prompt tokens, or several
     /// sampled tokens. Reads back the requested output.
     pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
-        let batch = self.linked.table_index(TableId::Batch)?;
+        let tables = self.tables_of(request);
+        let batch = tables.index(TableId::Batch)?;
         let len = request.sequence.len();
         let (table, run) = match request.output {
             OutputRequest::Hidden(_) => {
-                let table = self.linked.table_index(TableId::Embed)?;
-                let rows = self.linked.tables[table].tokens as usize;
+                let table = tables.index(TableId::Embed)?;
+                let rows = tables.table(table).tokens as usize;
                 (table, request.cached..len.min(request.cached + rows))
             }
             OutputRequest::AllLogits(_) | OutputRequest::Logprobs(_)
                 if request.cached >= request.output.recompute_from() =>
             {
                 let run = request.cached..len.min(request.cached + self.max_rows());
-                (self.steps.with_rows(run.len()).table, run)
+                (tables.with_rows(run.len()).table, run)
             }
             _ => {
-                let mut run = request.sequence.run(request.cached, self.max_run_rows()?);
+                let mut run = request
+                    .sequence
+                    .run(request.cached, self.max_run_rows(&tables)?);
                 run.end = run.end.min(request.output.recompute_from());
                 let sampled = request.sequence.is_sampled(run.start);
                 if sampled && request.sampling.is_some() {
@@ -216,7 +261,7 @@ impl Engine {
                     write_history(&mut self.linked, request.slot, len - 1, last)?;
                 }
                 let table = if sampled {
-                    self.steps.with_rows(run.len()).table
+                    tables.with_rows(run.len()).table
                 } else {
                     batch
                 };
@@ -224,7 +269,7 @@ impl Engine {
             }
         };
         let last = run.end == len;
-        let current = &self.linked.tables[table];
+        let current = tables.table(table);
         let end = if table == batch && !last {
             current.head
         } else {
@@ -254,8 +299,69 @@ impl Engine {
             request
                 .sequence
                 .token_ids(len, step_bits, &mut self.logits_of);
+            self.logits_hooks = request.prefix_id();
         }
+        self.read_captured(request, &run, 0)?;
         self.read_output(request, run, buffer)
+    }
+
+    /// Reads the captured values of the tokens of `run`, which are consecutive rows from `first` on of
+    /// the last pass.
+    pub(super) fn read_captured(
+        &mut self,
+        request: &mut Request,
+        run: &Range<usize>,
+        first: usize,
+    ) -> Result<()> {
+        let buffer = BufferId::Captured(request.hooks_id());
+        // A step computes the token before the sampled one.
+        let last = match request.sampling {
+            Some(_) if request.is_prefilled() => run.end - 1,
+            _ => request.sequence.len() - 1,
+        };
+        let Some(captured) = &mut request.captured else {
+            return Ok(());
+        };
+        let row_bytes = captured.width() * size_of::<f32>();
+        let executor = &mut self.linked.executor;
+        captured.store(run, last, |rows, out| {
+            let offset = (first + rows.start) * row_bytes;
+            executor.read(buffer, offset, bytemuck::cast_slice_mut(out))
+        })
+    }
+
+    /// Links tables with hooks.
+    pub(super) fn link_hooks(&mut self, program: Program) -> Result<Arc<TableSet>> {
+        let tables = Arc::clone(&program.tables);
+        let first = self.linked.executor.add_tables(program)?;
+        Ok(Arc::new(TableSet::new(&self.linked, tables, first)))
+    }
+
+    /// Frees the tables of hooks, whose first index is `first`. A lost device has freed them already.
+    pub(super) fn unlink_hooks(&mut self, first: usize) {
+        let _ = self.linked.executor.remove_tables(first);
+    }
+
+    /// Computes the logits of rows of the residual stream, `[rows, dim]`.
+    pub(super) fn lens(&mut self, hooks: &Hooks, residual: &[f32]) -> Result<Vec<f32>> {
+        let tables = hooks.tables();
+        let table = tables.index(TableId::Lens)?;
+        let [dim, vocab] = [self.linked.facts.dim, self.linked.facts.vocab].map(|n| n as usize);
+        let mut logits = zeroed(residual.len() / dim * vocab)?;
+        let lens = tables.table(table);
+        let rows = lens.tokens as usize;
+        let passes = residual.chunks(rows * dim);
+        for (rows, out) in passes.zip(logits.chunks_mut(rows * vocab)) {
+            let states = (0..rows.len() / dim).map(|_| Row::default());
+            write_rows(&mut self.linked, &mut self.state, states)?;
+            let executor = &mut self.linked.executor;
+            let buffer = BufferId::Residual(hooks.id());
+            executor.write(buffer, 0, bytemuck::cast_slice(rows))?;
+            executor.run(table, lens.body().into(), 1)?;
+            let buffer = BufferId::LensLogits(hooks.id());
+            executor.read(buffer, 0, bytemuck::cast_slice_mut(out))?;
+        }
+        Ok(logits)
     }
 
     /// Reads the requested output of a pass over `run`, whose logits are in buffer `buffer`.
@@ -305,10 +411,18 @@ impl Engine {
     }
 
     /// Computes the hidden states of texts that fit one pass of an encoder.
-    pub(super) fn embed(&mut self, rows: &[Row], mut hidden: Vec<f32>) -> Result<Vec<f32>> {
-        let table = self.linked.table_index(TableId::Embed)?;
+    pub(super) fn embed(
+        &mut self,
+        (hooks, adapters): (Option<&Hooks>, Option<&AdapterScales>),
+        rows: &[Row],
+        mut hidden: Vec<f32>,
+    ) -> Result<Vec<f32>> {
+        // All rows have sequence 0.
+        self.write_scales(hooks.map_or(0, Hooks::id), 0, adapters)?;
+        let tables = hooks.map_or(&self.tables, Hooks::tables);
+        let table = tables.index(TableId::Embed)?;
+        let all = 0..tables.table(table).cmds.len();
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
-        let all = 0..self.linked.tables[table].cmds.len();
         self.linked.executor.run(table, all.into(), 1)?;
         let bytes = bytemuck::cast_slice_mut(&mut hidden);
         self.linked.executor.read(BufferId::Hidden, 0, bytes)?;
@@ -317,7 +431,7 @@ impl Engine {
 
     /// Returns the maximum number of rows of a step.
     pub(super) fn max_rows(&self) -> usize {
-        self.steps.max_rows()
+        self.tables.max_rows()
     }
 
     /// Returns the maximum number of steps of a burst.
@@ -350,9 +464,14 @@ impl Engine {
         Ok(pending)
     }
 
-    /// Writes the rows of a batch to the device. Steps advance the rows on the device, so that
-    /// bursts follow each other without further writes.
-    pub(super) fn begin_steps(&mut self, rows: impl Iterator<Item = Row>) -> Result<()> {
+    /// Writes the rows of a batch to the device, whose requests have the hooks of `request`. Steps
+    /// advance the rows on the device, so that bursts follow each other without further writes.
+    pub(super) fn begin_steps(
+        &mut self,
+        request: &Request,
+        rows: impl Iterator<Item = Row>,
+    ) -> Result<()> {
+        self.step_tables = self.tables_of(request);
         write_rows(&mut self.linked, &mut self.state, rows)?;
         Ok(())
     }
@@ -365,11 +484,12 @@ impl Engine {
         submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.steps.with_rows(rows).table;
-        if self.linked.tables[table].tokens == 1 {
+        let table = self.step_tables.with_rows(rows).table;
+        let step = self.step_tables.table(table);
+        if step.tokens == 1 {
             self.logits_of.clear();
         }
-        let cmds = self.linked.tables[table].pass(submission.stage);
+        let cmds = step.pass(submission.stage);
         self.linked.executor.run(table, cmds, submission.steps)?;
         PendingTokens::request(&mut self.linked, sequences, submission)
     }
@@ -377,8 +497,8 @@ impl Engine {
     /// Submits the first part of a step, which computes the logits.
     pub(super) fn step_logits(&mut self, rows: usize) -> Result<()> {
         self.logits_of.clear();
-        let table = self.steps.with_rows(rows).table;
-        let cmds = self.linked.tables[table].body();
+        let table = self.step_tables.with_rows(rows).table;
+        let cmds = self.step_tables.table(table).body();
         self.linked.executor.run(table, cmds.into(), 1)
     }
 
@@ -396,8 +516,9 @@ impl Engine {
         submission: Submission,
         sequences: impl Iterator<Item = (u32, usize)> + Clone,
     ) -> Result<PendingTokens> {
-        let table = self.steps.with_rows(rows).table;
-        let cmds = self.linked.tables[table].stages[submission.stage as usize].clone();
+        let table = self.step_tables.with_rows(rows).table;
+        let step = self.step_tables.table(table);
+        let cmds = step.stages[submission.stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         PendingTokens::request(&mut self.linked, sequences, submission)
     }
@@ -412,13 +533,14 @@ impl Engine {
         let start = request.cached;
         let stage = request.stage();
         self.make_writable(request.slot, start, start + tokens.len())?;
-        let table = self.steps.with_rows(tokens.len()).table;
+        let tables = self.tables_of(request);
+        let table = tables.with_rows(tokens.len()).table;
         let token_run = TokenRun {
             sequence: request.slot,
             start,
             tokens,
         };
-        let cmds = self.linked.tables[table].pass(stage);
+        let cmds = tables.table(table).pass(stage);
         pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
         read_sampled(&mut self.linked, tokens.len(), start)
     }

@@ -6,6 +6,8 @@
 
 mod batch;
 mod burst;
+mod capture;
+mod captured;
 mod drafter;
 mod embed;
 mod end;
@@ -14,6 +16,7 @@ mod generate;
 mod generation;
 mod generation_state;
 mod grammar_state;
+mod hooks;
 mod kv;
 mod logit_biases;
 mod model;
@@ -34,12 +37,14 @@ mod sequence;
 mod session;
 mod speculate;
 mod speech;
-mod step_tables;
+mod table_set;
 
 pub use batch::{Batch, BatchEvent, BatchPiece};
+pub use captured::Captured;
 pub use embed::EmbedOptions;
 pub use generate::{GenerateOptions, Overflow};
 pub use generation::{AsSession, Generation, StartError};
+pub use hooks::{Adapter, Hooks};
 pub use model::Model;
 pub use outputs::{DraftStats, Finish, Logprob, OwnedPiece, Piece, Stats};
 pub use rerank::RerankOptions;

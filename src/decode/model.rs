@@ -1,16 +1,21 @@
 //! A model shared by sessions: its properties, and the queue to the thread that owns its device.
 
 use super::engine::Engine;
+use super::hooks::{Adapter, Hooks, LinkedHooks};
 use super::request::Request;
 use super::request_queue::{Message, RequestQueue};
 use super::scheduler::Scheduler;
 use crate::device::Profile;
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ComputeDigest, Embedding, Facts, LinkedTables, SpeechModel, TableId};
+use crate::error::{Error, ErrorKind, Result, bail};
+use crate::model::{
+    ComputeDigest, Embedding, Facts, HookCompiler, HookedTables, LinkedTables, SpeechModel, TableId,
+};
+use crate::op::hooks::HookSpec;
 use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -28,11 +33,14 @@ struct Shared {
     chat_templates: Arc<ChatTemplates>,
     speech: Option<Arc<SpeechModel>>,
     compute_digest: ComputeDigest,
+    hook_compiler: Arc<dyn HookCompiler>,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
     #[cfg(all(feature = "gpu", feature = "test-support"))]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
+    /// Number of the next hooks.
+    hooks: Arc<AtomicU32>,
     role: OnceLock<Role>,
     grammars: Mutex<Option<Arc<GrammarEngine>>>,
     request_queue: Arc<RequestQueue>,
@@ -66,11 +74,13 @@ impl Model {
             chat_templates: Arc::clone(&linked.chat_templates),
             speech: linked.speech.clone(),
             compute_digest: Arc::clone(&linked.digest),
+            hook_compiler: Arc::clone(&linked.hook_compiler),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
             #[cfg(all(feature = "gpu", feature = "test-support"))]
             gpu: linked.gpu.clone(),
             sessions: AtomicU64::new(0),
+            hooks: Arc::new(AtomicU32::new(1)),
             role: OnceLock::new(),
             grammars: Mutex::default(),
             request_queue: Arc::clone(&request_queue),
@@ -179,6 +189,94 @@ impl Model {
         };
         drop(engine_slot);
         engine.compile(grammar)
+    }
+
+    /// Reads a LoRA adapter for this model: a folder of `peft` with `adapter_config.json` and
+    /// `adapter_model.safetensors`, or a GGUF file of llama.cpp. [`Model::hooks_with`] applies it.
+    ///
+    /// # Errors
+    ///
+    /// `Io` for a file that cannot be read, `Format` for an invalid file, `Argument` for an adapter of
+    /// another model, `Unsupported` for other methods than LoRA and for modules that are not matrices of
+    /// layers. The message names the file and the module.
+    pub fn read_adapter(&self, path: &Path) -> Result<Adapter> {
+        Ok(Adapter::new(self.0.hook_compiler.read_adapter(path)?))
+    }
+
+    /// Compiles and links tables with these hooks. Sessions use them after
+    /// [`Session::set_hooks`](crate::Session::set_hooks); other sessions are not affected.
+    ///
+    /// # Errors
+    ///
+    /// See [`Model::hooks_with`].
+    pub fn hooks(&self, spec: &HookSpec) -> Result<Hooks> {
+        self.hooks_with(spec, &[])
+    }
+
+    /// Same as [`Model::hooks`], with LoRA adapters of this model. A session uses each with scale 1 until
+    /// [`Session::set_adapter_scales`](crate::Session::set_adapter_scales); sessions with the same hooks
+    /// and other scales are decoded together.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a pattern that matches no point, with the points that the model has, and for an
+    /// edit whose vector or columns do not fit a point; `TooLarge` if the captured values of a token
+    /// are too large; `Memory`; `Unsupported` for speech models.
+    pub fn hooks_with(&self, spec: &HookSpec, adapters: &[Adapter]) -> Result<Hooks> {
+        let id = self.0.hooks.fetch_add(1, Ordering::Relaxed);
+        let weights: Vec<_> = adapters.iter().map(Adapter::weights).collect();
+        let hooked = self.0.hook_compiler.compile(id, spec, &weights)?;
+        let HookedTables { program, layout } = hooked;
+        let tables = self.call(move |engine| engine.link_hooks(program))?;
+        let request_queue = Arc::clone(&self.0.request_queue);
+        Ok(Hooks::new(LinkedHooks {
+            id,
+            layout,
+            positions: spec.positions.clone(),
+            adapters: adapters.len(),
+            ids: Arc::clone(&self.0.hooks),
+            scaled: Mutex::default(),
+            tables,
+            model: Arc::clone(&self.0.tables),
+            unlink: Box::new(move |tables| {
+                let first = tables.first();
+                let unlink = move |engine: &mut Engine| engine.unlink_hooks(first);
+                request_queue.send(Message::Call(Box::new(unlink)));
+            }),
+        }))
+    }
+
+    /// Checks that hooks belong to this model.
+    pub(super) fn check_hooks(&self, hooks: &Hooks) -> Result<()> {
+        if !hooks.belong_to(&self.0.tables) {
+            bail!(Argument, "the hooks belong to another model");
+        }
+        Ok(())
+    }
+
+    /// Computes the logits that the model's final norm and output projection give for rows of the
+    /// residual stream, `[rows, dim]`, and writes them to `out`, `[rows, vocab]`: the logit lens
+    /// (nostalgebraist 2020) for the residual stream of an intermediate layer.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if the lengths do not fit or the hooks belong to another model; `State` for an
+    /// encoder.
+    pub fn lens(&self, hooks: &Hooks, residual: &[f32], out: &mut [f32]) -> Result<()> {
+        self.check_hooks(hooks)?;
+        let [dim, vocab] = [self.facts().dim, self.facts().vocab].map(|n| n as usize);
+        let rows = residual.len() / dim;
+        if residual.len() != rows * dim || Some(out.len()) != rows.checked_mul(vocab) {
+            bail!(
+                Argument,
+                "expected rows of {dim} numbers and {vocab} logits for each, got {} numbers and {} logits",
+                residual.len(),
+                out.len()
+            );
+        }
+        let (hooks, residual) = (hooks.clone(), residual.to_vec());
+        out.copy_from_slice(&self.call(move |engine| engine.lens(&hooks, &residual))?);
+        Ok(())
     }
 
     /// Returns the GPU of the model, for tests of device loss.

@@ -1,7 +1,9 @@
 //! Requests of sessions to the scheduler: to prefill a sequence and to sample tokens after it.
 
+use super::captured::Captured;
 use super::drafter::Drafter;
 use super::end::End;
+use super::hooks::{AdapterScales, Hooks};
 use super::output_queue::{OutputQueue, UNREAD_MAX};
 use super::output_request::OutputRequest;
 use super::outputs::Finish;
@@ -38,6 +40,12 @@ pub(super) struct Request {
     pub(super) computed: usize,
     /// How tokens are sampled; `None`: the sequence is only prefilled.
     pub(super) sampling: Option<SamplingRequest>,
+    /// Hooks of the session.
+    pub(super) hooks: Option<Hooks>,
+    /// Scales of the adapters of the hooks.
+    pub(super) adapters: Option<AdapterScales>,
+    /// Values that the hooks captured.
+    pub(super) captured: Option<Captured>,
     /// Other requested output.
     pub(super) output: OutputRequest,
     /// Slot: index of its row in the page table and of its history. Unset while the request waits.
@@ -59,6 +67,7 @@ impl Request {
         self.ended = true;
         self.output_queue.end(End {
             sequence: std::mem::take(&mut self.sequence),
+            captured: self.captured.take(),
             output: std::mem::take(&mut self.output),
             submitting: self.submitting,
             draft: self.drafter().map(|g| g.stats).unwrap_or_default(),
@@ -86,6 +95,18 @@ impl Request {
     /// preempted request from losing its new slot after one token.
     pub(super) fn needs_slot(&self) -> bool {
         self.output_queue.room() >= UNREAD_MAX / 2
+    }
+
+    /// Returns the number of the hooks; 0: none.
+    pub(super) fn hooks_id(&self) -> u32 {
+        self.hooks.as_ref().map_or(0, Hooks::id)
+    }
+
+    /// Returns the number under which the prefix cache stores pages; 0 without hooks.
+    pub(super) fn prefix_id(&self) -> u32 {
+        self.adapters
+            .as_ref()
+            .map_or(0, |adapters| adapters.prefix_id)
     }
 
     /// Returns the sampling stage that the request needs.

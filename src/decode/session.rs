@@ -1,7 +1,9 @@
 //! A session: the tokens of one sequence. While the model processes the sequence, the model's
 //! thread owns the tokens.
 
+use super::captured::Captured;
 use super::end::End;
+use super::hooks::{AdapterScales, Hooks};
 use super::model::Model;
 use super::notifier::Notifier;
 use super::output_queue::{OutputEvent, OutputQueue};
@@ -40,6 +42,11 @@ pub struct Session {
     computed: u64,
     /// Which cached tokens this session reuses.
     reuse: Reuse,
+    pub(super) hooks: Option<Hooks>,
+    /// Scales of the adapters of the hooks.
+    pub(super) adapters: Option<AdapterScales>,
+    /// Values that the hooks captured.
+    pub(super) captured: Option<Captured>,
     output_queue: Arc<OutputQueue>,
     cancel: Cancel,
     /// Whether a request of this session is running.
@@ -70,6 +77,9 @@ impl Session {
             cached: 0,
             computed: 0,
             reuse: Reuse::Shared,
+            hooks: None,
+            adapters: None,
+            captured: None,
             output_queue: Arc::new(OutputQueue::new(notifier)),
             is_running: false,
             if_busy,
@@ -90,6 +100,9 @@ impl Session {
         fork.sequence.copy_from(&self.sequence);
         fork.cached = self.cached;
         fork.reuse = self.reuse;
+        fork.hooks.clone_from(&self.hooks);
+        fork.adapters.clone_from(&self.adapters);
+        fork.captured.clone_from(&self.captured);
         Ok(fork)
     }
 
@@ -211,6 +224,7 @@ impl Session {
     pub fn truncate(&mut self, keep: usize) {
         self.sequence.truncate(keep);
         self.cached = self.cached.min(self.sequence.len());
+        self.truncate_captured(keep);
     }
 
     /// Removes `count` tokens after the first `keep`. The tokens after them move to lower
@@ -220,6 +234,7 @@ impl Session {
         let end = keep.saturating_add(count).min(self.sequence.len());
         self.sequence.remove(keep..end);
         self.cached = self.cached.min(keep);
+        self.truncate_captured(keep);
     }
 
     /// Appends tokens to the sequence and computes their KV cache, so that the next token can be
@@ -369,7 +384,7 @@ impl Session {
         Ok(())
     }
 
-    fn check_not_full(&self) -> Result<()> {
+    pub(super) fn check_not_full(&self) -> Result<()> {
         self.check_sequence()?;
         let context = self.facts().context;
         if self.sequence.len() > context as usize {
@@ -411,6 +426,8 @@ impl Session {
         let mut session = Self::new(self.model.clone());
         session.cancel = self.cancel.clone();
         session.reuse = self.reuse;
+        session.hooks.clone_from(&self.hooks);
+        session.adapters.clone_from(&self.adapters);
         session.append(text)?;
         Ok(session)
     }
@@ -456,6 +473,9 @@ impl Session {
             },
             computed: 0,
             sampling,
+            hooks: self.hooks.clone(),
+            adapters: self.adapters.clone(),
+            captured: self.captured.take(),
             output,
             slot: 0,
             sampled: 0,
@@ -469,7 +489,7 @@ impl Session {
     }
 
     /// A leaked `Generation` (`mem::forget`) is still running and owns the sequence.
-    fn end_leaked(&mut self) {
+    pub(super) fn end_leaked(&mut self) {
         while self.is_running {
             self.output_queue.request_stop();
             self.is_running = !matches!(self.next_event(None), OutputEvent::End(_));
@@ -495,6 +515,7 @@ impl Session {
     pub(super) fn take_back(&mut self, end: &mut End) {
         self.is_running = false;
         self.sequence = std::mem::take(&mut end.sequence);
+        self.captured = end.captured.take();
         self.cached = end.cached;
         self.computed += end.computed as u64;
     }

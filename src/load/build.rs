@@ -1,14 +1,17 @@
 //! Builds the tables of a model: recipe, sampling stages, planning, verification.
 
 use super::catalog::Catalog;
+use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::GpuSpeculation;
 use super::speech;
 use crate::arch::{self, Arch, Config};
 use crate::device::{DeviceKind, Profile};
 use crate::error::Result;
+use crate::exec::{Program, Tensors};
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
-use crate::op::builder::{Builder, FEW_TOKENS, LogitRows, Shape};
+use crate::op::builder::{Builder, Draft, FEW_TOKENS, LogitRows, Shape};
+use crate::op::hooks::CaptureLayout;
 use crate::op::list::Op;
 use crate::op::operands::{experts, grouped_gemm};
 use crate::op::sampler::SamplerKind;
@@ -19,6 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Inputs of every table of a model.
+#[derive(Clone)]
 pub(super) struct Build {
     pub(super) arch: &'static Arch,
     pub(super) config: Config,
@@ -33,6 +37,8 @@ pub(super) struct Build {
     pub(super) gpu_speculation: GpuSpeculation,
     /// Sampler chain of the decode tables.
     pub(super) samplers: Vec<SamplerKind>,
+    /// What the tables compute in addition.
+    pub(super) hooks: Option<Arc<TableHooks>>,
 }
 
 impl Build {
@@ -100,6 +106,15 @@ impl Build {
         Ok(tables)
     }
 
+    /// Returns the input of linking for these tables.
+    pub(super) fn program(&self, tables: Arc<[Table]>) -> Program {
+        let tensors: Arc<dyn Tensors> = match &self.hooks {
+            Some(hooks) => hooks.tensors.clone(),
+            None => self.catalog.clone(),
+        };
+        Program { tables, tensors }
+    }
+
     /// Builds the table with the most tokens: the prefill table, or an encoder's embedding table.
     pub(super) fn chunk_table(&self) -> Result<Table> {
         if self.arch.encoder {
@@ -110,6 +125,25 @@ impl Build {
 
     fn embed(&self) -> Result<Table> {
         self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
+    }
+
+    /// Builds the table that computes logits from the residual stream of several tokens.
+    pub(super) fn lens(&self, hooks: u32) -> Result<Table> {
+        let rows = FEW_TOKENS.min(self.chunk);
+        let mut b = self.builder((TableId::Lens, rows, LogitRows::All));
+        (self.arch.recipe)(&mut b, &self.config);
+        self.plan(b.finish_head(hooks)?)
+    }
+
+    /// Returns the layout of the values that the hooks store, which is the same in all tables.
+    pub(super) fn capture_layout(&self) -> Result<CaptureLayout> {
+        let (id, logits) = match self.arch.encoder {
+            true => (TableId::Embed, LogitRows::None),
+            false => (TableId::Batch, LogitRows::Last),
+        };
+        let mut b = self.builder((id, self.chunk, logits));
+        (self.arch.recipe)(&mut b, &self.config);
+        b.finish_layout()
     }
 
     /// Runs the recipe and `sampling`, plans the table and verifies it.
@@ -126,31 +160,34 @@ impl Build {
     fn table_of(
         &self,
         recipe: fn(&mut Builder<'_>, &Config),
-        (id, tokens, logits): (TableId, u32, LogitRows),
+        shape: (TableId, u32, LogitRows),
         sampling: impl FnOnce(&mut Builder<'_>, u32),
     ) -> Result<Table> {
-        let Cache {
-            context,
-            dtype: cache,
-            pages,
-            ..
-        } = self.cache;
-        let mut b = Builder::new(
-            &*self.catalog,
-            Shape {
-                name: id.name(),
-                tokens,
-                logits,
-                sequences: self.cache.rows(),
-                context,
-                pages,
-                cache,
-                part: self.profile.attention_part,
-            },
-        );
+        let mut b = self.builder(shape);
         recipe(&mut b, &self.config);
         sampling(&mut b, self.config.vocab);
-        let table = plan::compile(b.finish()?, &self.profile)?;
+        self.plan(b.finish()?)
+    }
+
+    fn builder(&self, (id, tokens, logits): (TableId, u32, LogitRows)) -> Builder<'_> {
+        let shape = Shape {
+            name: id.name(),
+            tokens,
+            logits,
+            sequences: self.cache.rows(),
+            context: self.cache.context,
+            pages: self.cache.pages,
+            cache: self.cache.dtype,
+            part: self.profile.attention_part,
+        };
+        match &self.hooks {
+            Some(hooks) => Builder::new(&*hooks.tensors, shape).hooked(hooks.of_builder()),
+            None => Builder::new(&*self.catalog, shape),
+        }
+    }
+
+    fn plan(&self, draft: Draft) -> Result<Table> {
+        let table = plan::compile(draft, &self.profile)?;
         verify::check(&table, &self.profile)?;
         Ok(table)
     }

@@ -249,8 +249,13 @@ impl Catalog {
     }
 
     /// Returns all weights, in the order of their indices.
-    pub(super) fn weights(&self) -> impl Iterator<Item = &Weight> {
+    pub(super) fn weights(&self) -> impl ExactSizeIterator<Item = &Weight> {
         self.weights.iter()
+    }
+
+    /// Returns the number of constants.
+    pub(super) fn constants(&self) -> u32 {
+        u32::try_from(self.rope_freqs.len()).expect("a model has few RoPE variants")
     }
 
     /// Returns the number of parameters in the files.

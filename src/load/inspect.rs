@@ -117,5 +117,6 @@ pub(super) fn prepare(
         embeddings: options.embeddings,
         gpu_speculation: options.gpu_speculation,
         samplers: options.sampler_chain()?,
+        hooks: None,
     })
 }

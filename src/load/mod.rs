@@ -5,23 +5,29 @@
 //! cache (9) depends on the tuning. Some models scale RoPE frequencies (10) by the context length,
 //! which stage 9 sets.
 
+mod adapter;
 mod build;
 mod catalog;
 mod chat;
 pub(crate) mod compare;
+pub(crate) mod control_vector;
 mod device;
 mod digest;
 mod embedding;
 mod hf;
 pub(crate) mod hidden;
+mod hook_tensors;
+mod hooks;
 pub(crate) mod inspect;
 mod memory;
+mod npy;
 mod options;
 #[cfg(test)]
 mod parity;
 mod provenance;
 pub(crate) mod quantize;
 mod reshape;
+mod row_order;
 pub(crate) mod source;
 mod speech;
 mod speech_names;
@@ -44,8 +50,8 @@ pub use stage::{Progress, STAGES, Stage};
 use crate::arch::{self, Config};
 use crate::device::DeviceKind;
 use crate::error::{Context, Result};
+use crate::exec::Executor;
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
-use crate::exec::{Executor, Program};
 use crate::model::{Embedding, LinkedTables, SpeechModel};
 use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
@@ -101,6 +107,7 @@ pub(crate) fn load(
             embeddings: options.embeddings,
             gpu_speculation: options.gpu_speculation,
             samplers: options.sampler_chain()?,
+            hooks: None,
         };
         let tables = build.steps()?;
         Ok((build, tables))
@@ -112,12 +119,9 @@ pub(crate) fn load(
     let gpu = device.gpu();
     let provenance = provenance::of(&build, &facts, options);
     let file = Arc::clone(&build.catalog.model().file);
-    let program = Program {
-        tables: tables.clone(),
-        tensors: build.catalog,
-    };
+    let program = build.program(tables.clone());
     let mut executor = s.run(Stage::Buffers, || {
-        device.link(program, build.profile, &cache)
+        device.link(program, build.profile.clone(), &cache)
     })?;
     s.run(Stage::WarmUp, || warm_up(&mut *executor, &tables))?;
     (facts.device, facts.upload) = (executor.profile().to_string(), executor.upload());
@@ -133,6 +137,7 @@ pub(crate) fn load(
         chat_templates: Arc::new(chat_templates),
         speech: speech.map(Arc::new),
         digest: Arc::new(move || digest::of(&file)),
+        hook_compiler: Arc::new(build),
         provenance,
         facts,
     })

@@ -269,6 +269,7 @@ fn converted_models_load_identically() {
             embedding: None,
             choose: &|_| None,
             importance: None,
+            lora: Vec::new(),
             threads: 1,
         };
         let mut progress = |_, _| ControlFlow::Continue(());

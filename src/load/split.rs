@@ -30,13 +30,8 @@ pub(super) fn split(
     let mut parts = Vec::new();
     for weight in weights {
         let fused = LayerTensor::parse(&weight.name).and_then(|tensor| {
-            let gate = tensor.sibling("ffn_gate");
-            let module = match tensor.module {
-                up if up == FUSED_GATE[1] && !names.contains(&gate) => FUSED_GATE[0],
-                other => other,
-            };
-            let (_, modules) = arch.fused.iter().find(|(fused, _)| *fused == module)?;
-            Some((tensor, *modules))
+            let modules = tensor.fused(arch, &|name| names.contains(name))?;
+            Some((tensor, modules))
         });
         match fused {
             Some((tensor, modules)) => {
@@ -46,6 +41,31 @@ pub(super) fn split(
         }
     }
     Ok(parts)
+}
+
+/// Returns the tensors that a tensor with `total` rows is split into, with their rows; the tensor
+/// itself if it is not fused. `has` returns whether the file has a tensor of this name, `rows` is as
+/// for [`split`].
+pub(super) fn parts(
+    arch: &Arch,
+    name: &str,
+    total: u32,
+    has: &dyn Fn(&str) -> bool,
+    rows: &dyn Fn(u32) -> [u32; 2],
+) -> Vec<(String, Range<u32>)> {
+    let tensor = LayerTensor::parse(name);
+    let fused = tensor.and_then(|tensor| Some((tensor, tensor.fused(arch, has)?)));
+    let Some((tensor, modules)) = fused else {
+        return vec![(name.to_string(), 0..total)];
+    };
+    let mut first = 0u32;
+    let counts = tensor.row_counts(modules, total, rows);
+    let parts = modules.iter().zip(counts).map(|(part, count)| {
+        let rows = first..first.saturating_add(count);
+        first = rows.end;
+        (tensor.sibling(part), rows)
+    });
+    parts.collect()
 }
 
 /// Returns the name of the fused tensor that would contain `name`, if the GGUF file has that fused
@@ -107,6 +127,29 @@ impl<'a> LayerTensor<'a> {
     fn sibling(self, module: &str) -> String {
         format!("blk.{}.{module}.{}", self.layer, self.suffix)
     }
+
+    /// Returns the parts of a fused module. `has` returns whether there is a tensor of this name.
+    fn fused(self, arch: &Arch, has: &dyn Fn(&str) -> bool) -> Option<&'static [&'static str]> {
+        let module = match self.module {
+            up if up == FUSED_GATE[1] && !has(&self.sibling("ffn_gate")) => FUSED_GATE[0],
+            other => other,
+        };
+        let mut fused = arch.fused.iter();
+        let (_, modules) = fused.find(|(name, _)| *name == module)?;
+        Some(modules)
+    }
+
+    /// Returns the rows of each part of a fused module with `total` rows.
+    fn row_counts(self, parts: &[&str], total: u32, rows: &dyn Fn(u32) -> [u32; 2]) -> Vec<u32> {
+        // An invalid layer number has no rows.
+        let [q, k] = rows(self.layer.parse().unwrap_or(u32::MAX));
+        let rows = |part: &&str| match *part {
+            "attn_q" => q,
+            "attn_k" | "attn_v" => k,
+            _ => total / 2,
+        };
+        parts.iter().map(rows).collect()
+    }
 }
 
 fn split_weight(
@@ -121,14 +164,7 @@ fn split_weight(
         1 => weight.cols,
         rows => rows / weight.stack,
     };
-    // An invalid layer number has no rows.
-    let [q, k] = rows(tensor.layer.parse().unwrap_or(u32::MAX));
-    let rows = |part: &str| match part {
-        "attn_q" => q,
-        "attn_k" | "attn_v" => k,
-        _ => total / 2,
-    };
-    let counts: Vec<u32> = parts.iter().map(|part| rows(part)).collect();
+    let counts = tensor.row_counts(parts, total, rows);
     let expected = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
     if expected != u64::from(total) {
         let list: Vec<_> = parts

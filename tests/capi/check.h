@@ -1,5 +1,5 @@
 /*
- * Helpers of smoke.c, sessions.c and transcribe.c: checks, load options and the built-in model.
+ * Helpers of smoke.c, sessions.c, hooks.c and transcribe.c: checks, load options and the built-in model.
  */
 #ifndef CHECK_H
 #define CHECK_H

@@ -1,5 +1,6 @@
 //! Integration tests, in one binary so that the library is linked only once.
 
+mod adapters;
 mod answers;
 mod arch_errors;
 mod archs;
@@ -17,10 +18,13 @@ mod generation;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod grammar;
+mod hooks;
 mod kv_cache;
 mod lm_head;
+mod lora;
 mod npy;
 mod parity;
+mod points;
 mod real;
 mod rerank;
 mod sampling;

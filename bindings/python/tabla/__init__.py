@@ -34,6 +34,7 @@ from ._errors import (
 )
 from ._facts import ModelInfo, Table
 from ._grammar import Grammar
+from ._hooks import Adapter, Captured, ControlVector, Edit, Hooks, Steer
 from ._load import LoadOptions, LoadStage
 from ._log import set_log
 from ._model import Model, devices
@@ -47,6 +48,7 @@ from ._transcribe import AsyncTranscription, Segment, TranscribeOptions, Transcr
 __version__ = ffi.string(lib.tabla_version()).decode()
 
 __all__ = [
+    "Adapter",
     "Answer",
     "ArgumentError",
     "AsyncStream",
@@ -54,11 +56,14 @@ __all__ = [
     "Batch",
     "BusyError",
     "CancelledError",
+    "Captured",
     "ChatOptions",
     "ChatRequest",
     "CompleteRequest",
+    "ControlVector",
     "DeviceError",
     "DeviceLostError",
+    "Edit",
     "EmbedOptions",
     "ForkedError",
     "FormatError",
@@ -66,6 +71,7 @@ __all__ = [
     "Grammar",
     "GrammarError",
     "HandleError",
+    "Hooks",
     "InternalError",
     "IoError",
     "LoadOptions",
@@ -85,6 +91,7 @@ __all__ = [
     "Session",
     "StateError",
     "Stats",
+    "Steer",
     "Stream",
     "Table",
     "TablaError",

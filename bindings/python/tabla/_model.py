@@ -14,6 +14,7 @@ from ._c import CData, Floats, call_for_bytes
 from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
 from ._handle import interruptible
+from ._hooks import Adapter, Captured, Edit, Hooks, Positions, Steer
 from ._load import LoadOptions, Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
@@ -308,6 +309,51 @@ class Model(ModelHandle):
         every token, `[tokens, vocab]`, in `out` or a new array."""
         with self.session() as session:
             return session.logits(prompt, rows=rows, out=out)
+
+    def hooks(
+        self,
+        capture: str | Iterable[str] = (),
+        *,
+        positions: Positions = "all",
+        attention_positions: int = 0,
+        edits: Iterable[Edit] = (),
+        adapters: Iterable[Adapter] = (),
+        steers: Iterable[Steer] = (),
+    ) -> Hooks:
+        """Compiles hooks, which sessions use after `Session.set_hooks`. Other sessions are not affected.
+
+        `capture` are patterns of points, in which `*` stands for any text without a dot. A point has the name of
+        the tensor that computes it: `"blk.*.attn_q"`; `"blk.3"` is the residual stream after layer 3,
+        `"token_embd"` that before the first layer. An unknown point raises `ArgumentError`, whose message has all
+        of them. `positions` selects the tokens whose values are captured: `"all"`, `"last"` or a list. `edits`
+        are applied in this order at each point, before its value is captured. Rows of attention weights have
+        `attention_positions` positions; 0: the context of the model. `adapters` are LoRA adapters, whose scales
+        `Session.set_adapter_scales` sets; `steers` are control vectors, which are added after the edits.
+        """
+        return Hooks(
+            self,
+            capture,
+            positions=positions,
+            attention_positions=attention_positions,
+            edits=edits,
+            adapters=adapters,
+            steers=steers,
+        )
+
+    def load_adapter(self, path: str | os.PathLike[str]) -> Adapter:
+        """Reads a LoRA adapter for this model: a folder of `peft`, or a GGUF file of llama.cpp. `hooks` applies
+        it."""
+        return Adapter(self, path)
+
+    def capture(self, prompt: Prompt, points: str | Iterable[str], *, edits: Iterable[Edit] = ()) -> Captured:
+        """Returns the values of points for each token of a prompt, `[tokens, cols]`. `attn_weights` are
+        `[tokens, heads * tokens]`. See `hooks` for `points` and `edits`."""
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        patterns = [points] if isinstance(points, str) else list(points)
+        with self.hooks(patterns, attention_positions=len(tokens), edits=edits) as hooks:
+            with self.session() as session:
+                session.set_hooks(hooks)
+                return session.capture(tokens)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
         """Returns the log-probability (natural logarithm) of each token of a prompt from index `start`

@@ -17,6 +17,7 @@ from ._c import path as c_path
 from ._c import texts as c_texts
 from ._errors import ArgumentError, StateError, check
 from ._handle import Handle, interruptible
+from ._hooks import Captured, Hooks, read_captured
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
 from ._options import GenerateOptions, checked, generate_options
@@ -66,6 +67,7 @@ class Session(Handle):
         self.model = model
         self.step_seed: int | None = None
         self._stream: Callable[[], Stream | None] = lambda: None
+        self._hooks: Hooks | None = None
 
     @classmethod
     def load(cls, model: ModelHandle, path: str | os.PathLike[str]) -> Session:
@@ -78,7 +80,9 @@ class Session(Handle):
 
     def fork(self) -> Session:
         """Returns a session with a copy of the sequence. Nothing is recomputed."""
-        return Session(self.model, lib.tabla_session_fork(self._pointer))
+        fork = Session(self.model, lib.tabla_session_fork(self._pointer))
+        fork._hooks = self._hooks
+        return fork
 
     @property
     def tokens(self) -> list[int]:
@@ -150,6 +154,32 @@ class Session(Handle):
             raise ArgumentError(f"start must be at least 1 and less than the {len(array)} tokens, got {start}")
         shape = (len(array) - start,)
         return self._floats(lib.tabla_session_score, (array, len(array), start), shape)
+
+    def set_hooks(self, hooks: Hooks | None) -> None:
+        """Sets the hooks of the session; `None` removes them. Tokens in the sequence are computed again when they
+        are needed."""
+        check(lib.tabla_session_set_hooks(self._pointer, ffi.NULL if hooks is None else hooks._pointer))
+        self._hooks = hooks
+
+    def set_adapter_scales(self, scales: Sequence[float]) -> None:
+        """Sets the scales of the adapters of the session's hooks, in the order of `Model.hooks`; 0 disables an
+        adapter. Sessions with the same hooks and other scales are decoded together."""
+        array = ffi.new("float[]", list(scales))
+        check(lib.tabla_session_set_adapter_scales(self._pointer, array, len(array)))
+
+    def captured(self) -> Captured:
+        """Returns the values of the sequence that the hooks of the session capture."""
+        if self._hooks is None:
+            raise StateError("the session has no hooks: set them with set_hooks")
+        return read_captured(self, self._hooks)
+
+    def capture(self, prompt: Prompt) -> Captured:
+        """Replaces the sequence by a prompt and returns the values that the hooks of the session capture. Unlike
+        `prefill`, it also works for encoders."""
+        tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+        array = numbers("uint32_t", tokens, "prompt")
+        self._run(lib.tabla_session_capture, array, len(array))
+        return self.captured()
 
     def embed(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> Floats:
         """Returns the embeddings of texts, `[texts, dimensions]`. The sequence does not change.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -12,35 +15,59 @@ import tabla
 PACKAGE = Path(tabla.__file__).parent
 
 
-def imports(source: str, modules: set[str]) -> set[str]:
-    """Returns the modules of the package that a module imports, including imports in functions and for type
-    checkers only. `__init__` is the package itself."""
+def imports(source: str, modules: set[str], package: str = "tabla") -> set[str]:
+    """Returns the modules that a module of `package` imports, including imports in functions and for type checkers
+    only. `__init__` is `tabla` itself, `probe` is `tabla.probe`, `probe.names` is a module in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = "tabla" if node.level else None
-            module = ".".join(filter(None, [package, node.module]))
+            parents = package.split(".")
+            base = parents[: len(parents) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
             names = [f"{module}.{alias.name}" for alias in node.names]
         for name in names:
-            first, _, rest = f"{name}.__init__".partition(".")
+            first, *rest = name.split(".")
             if first == "tabla":
-                module = rest.split(".")[0]
-                found.add(module if module in modules else "__init__")
+                prefixes = [".".join(rest[:end]) for end in range(len(rest), 0, -1)]
+                found.add(next((prefix for prefix in prefixes if prefix in modules), "__init__"))
     return found
 
 
 def test_imports_have_no_cycle() -> None:
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.py")}
+    sources: dict[str, tuple[str, str]] = {}
+    for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("probe/*.py")]:
+        folders = path.relative_to(PACKAGE).parts[:-1]
+        name = ".".join([*folders, path.stem] if path.stem != "__init__" or not folders else folders)
+        sources[name] = (path.read_text(encoding="utf-8"), ".".join(["tabla", *folders]))
     modules = {*sources, "_native"}
-    graph = {module: imports(source, modules) for module, source in sources.items()}
+    graph = {module: imports(source, modules, package) for module, (source, package) in sources.items()}
     assert {"_errors", "_native"} <= graph["_c"] and {"_model", "_native"} <= graph["__init__"]
+    assert {"probe.capture", "probe.names"} <= graph["probe"] and "probe._arrays" in graph["probe.linear"]
+    # Optional dependencies are imported only by modules that need them.
+    assert not [module for module in graph if module.split(".")[0] != "probe" and "probe" in graph[module]]
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"import cycle: {' -> '.join(reversed(error.args[1]))}")
+
+
+def test_package_needs_no_optional_dependency() -> None:
+    code = "import sys, tabla; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    optional = {"huggingface_hub", "matplotlib", "pyarrow", "ray", "scipy", "sklearn", "tabla.probe", "tqdm"}
+    assert not optional & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["matplotlib", "numpy", "sklearn"])
+def test_probe_names_missing_dependencies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [module for module in sys.modules if module.split(".")[:2] == ["tabla", "probe"]]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"pip install 'tabla\[probe\]'"):
+        importlib.import_module("tabla.probe")
 
 
 @pytest.mark.parametrize(
@@ -58,3 +85,18 @@ def test_imports_have_no_cycle() -> None:
 )
 def test_imports_finds_every_form_of_import(source: str, found: set[str]) -> None:
     assert imports(source, {"_c", "ray"}) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from . import names", {"probe.names"}),
+        ("from .names import split", {"probe.names"}),
+        ("from .. import _c", {"_c"}),
+        ("from .._c import text", {"_c"}),
+        ("from . import linear_probe", {"probe"}),
+        ("from tabla.probe.names import split", {"probe.names"}),
+    ],
+)
+def test_imports_finds_imports_of_a_subpackage(source: str, found: set[str]) -> None:
+    assert imports(source, {"_c", "probe", "probe.names"}, "tabla.probe") == found

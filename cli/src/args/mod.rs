@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 mod device;
+mod hooks;
 mod hub;
 mod model;
 pub(crate) mod parsers;
@@ -10,6 +11,7 @@ mod structure;
 mod texts;
 
 pub(crate) use device::{ContextArg, DeviceArgs};
+pub(crate) use hooks::HookArgs;
 #[cfg(test)]
 pub(crate) use hub::SHORT_OPTIONS;
 pub(crate) use hub::expand_short_options;

@@ -1,5 +1,6 @@
 //! Parsers of storage type and quantization names.
 
+use std::path::PathBuf;
 use tabla::dtype::DType;
 use tabla::tools::QuantMix;
 
@@ -25,4 +26,41 @@ pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
             .collect::<Vec<_>>()
     };
     QuantMix::named(name).ok_or_else(|| format!("expected one of {}", names().join(", ")))
+}
+
+/// Parses the path of a LoRA adapter, and its scale after an equals sign. A path can contain equals
+/// signs: without a number after the last one, all is the path, and the scale is 1.
+pub(crate) fn lora_adapter(text: &str) -> Result<(PathBuf, f32), String> {
+    let with_scale = text.rsplit_once('=').and_then(|(path, scale)| {
+        let scale: f32 = scale.parse().ok()?;
+        Some((path, scale))
+    });
+    match with_scale {
+        Some((_, scale)) if !scale.is_finite() => {
+            Err(format!("scale {scale}, expected a finite number"))
+        }
+        Some(("", _)) => Err("expected ADAPTER or ADAPTER=SCALE".to_string()),
+        Some((path, scale)) => Ok((path.into(), scale)),
+        None => Ok((text.into(), 1.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_adapters_with_scales() {
+        let check = |text: &str, path: &str, scale| {
+            assert_eq!(lora_adapter(text), Ok((path.into(), scale)), "{text}");
+        };
+        check("style", "style", 1.0);
+        check("style=0.5", "style", 0.5);
+        check("style=-2", "style", -2.0);
+        check("a=1/style", "a=1/style", 1.0);
+        check("a=1/style.gguf=0", "a=1/style.gguf", 0.0);
+        for text in ["=1", "style=inf", "style=NaN"] {
+            assert!(lora_adapter(text).is_err(), "{text}");
+        }
+    }
 }

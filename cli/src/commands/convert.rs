@@ -1,6 +1,6 @@
 //! `tabla convert`: conversion between safetensors, GGUF and ggml.
 
-use crate::args::parsers::{mix, storage_type};
+use crate::args::parsers::{lora_adapter, mix, storage_type};
 use crate::commands::common::written::{Report, with_bar};
 use crate::output::Failure;
 use clap::Args;
@@ -22,6 +22,10 @@ pub(crate) struct ConvertArgs {
     /// or F16 if the output format does not support the type]
     #[arg(long, value_name = "TYPE", value_parser = mix)]
     pub(crate) dtype: Option<&'static QuantMix>,
+    /// LoRA adapter to merge into the weights, with the factor of its change: a folder of peft or a GGUF
+    /// file. Can be repeated [default scale: 1]
+    #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = lora_adapter)]
+    pub(crate) lora_merge: Vec<(PathBuf, f32)>,
     /// Number of threads [default: number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
@@ -36,13 +40,19 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let is_file = extension == "gguf" || extension.eq_ignore_ascii_case("bin");
     let threads = args.threads.unwrap_or(0);
     let written = if is_file {
-        let options = QuantizeOptions::default().mix(args.dtype).threads(threads);
+        let options = QuantizeOptions::default()
+            .mix(args.dtype)
+            .lora(args.lora_merge.clone())
+            .threads(threads);
         with_bar("converting", &source, |progress| {
             tabla::tools::quantize(&source, &args.output, &options, progress)
         })?
     } else {
         let dtype = args.dtype.map(|mix| dtype_of(mix.name)).transpose()?;
-        let options = ExportOptions::default().dtype(dtype).threads(threads);
+        let options = ExportOptions::default()
+            .dtype(dtype)
+            .lora(args.lora_merge.clone())
+            .threads(threads);
         with_bar("converting", &source, |progress| {
             tabla::tools::export(&source, &args.output, &options, progress)
         })?

@@ -7,8 +7,10 @@ mod convert;
 mod devices;
 mod embed;
 mod inspect;
+mod lens;
 mod logits;
 mod perplexity;
+mod probe;
 mod pull;
 mod quantize;
 mod rerank;
@@ -27,8 +29,10 @@ use convert::ConvertArgs;
 use devices::DevicesArgs;
 use embed::EmbedArgs;
 use inspect::InspectArgs;
+use lens::LensArgs;
 use logits::LogitsArgs;
 use perplexity::PerplexityArgs;
+use probe::ProbeArgs;
 use pull::PullArgs;
 use quantize::QuantizeArgs;
 use rerank::RerankArgs;
@@ -66,6 +70,10 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Write the logits of a prompt to an .npy file
     Logits(LogitsArgs),
+    /// Write values of the forward pass for a list of texts to .npy files
+    Probe(ProbeArgs),
+    /// Show the tokens that each layer of a model predicts (logit lens)
+    Lens(LensArgs),
     /// Compute embeddings of texts
     Embed(EmbedArgs),
     /// Rank documents by their relevance to a query
@@ -113,6 +121,8 @@ impl Cli {
             Some(Command::Table(args)) => table::run(args),
             Some(Command::Devices(args)) => devices::run(args),
             Some(Command::Logits(args)) => logits::run(args),
+            Some(Command::Probe(args)) => probe::run(args),
+            Some(Command::Lens(args)) => lens::run(args),
             Some(Command::Embed(args)) => embed::run(args),
             Some(Command::Rerank(args)) => rerank::run(args),
             Some(Command::Transcribe(args)) => transcribe::run(args),

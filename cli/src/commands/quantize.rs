@@ -1,6 +1,6 @@
 //! `tabla quantize`: quantization of a model, with a report of the errors.
 
-use crate::args::parsers::{mix, storage_type};
+use crate::args::parsers::{lora_adapter, mix, storage_type};
 use crate::commands::common::written::{Report, with_bar};
 use crate::output::Failure;
 use clap::Args;
@@ -35,6 +35,10 @@ pub(crate) struct QuantizeArgs {
     /// Type of the token embedding
     #[arg(long, value_name = "TYPE", value_parser = storage_type)]
     pub(crate) token_embedding_type: Option<DType>,
+    /// LoRA adapter to merge into the weights, with the factor of its change: a folder of peft or a GGUF
+    /// file. Can be repeated [default scale: 1]
+    #[arg(long, value_name = "ADAPTER[=SCALE]", value_parser = lora_adapter)]
+    pub(crate) lora_merge: Vec<(PathBuf, f32)>,
     /// Number of threads [default: number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
@@ -57,6 +61,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         .embedding(args.token_embedding_type)
         .choose(&choose)
         .importance(importance.as_ref())
+        .lora(args.lora_merge.clone())
         .threads(args.threads.unwrap_or(0));
     let written = with_bar("quantizing", &source, |progress| {
         tabla::tools::quantize(&source, &args.output, &options, progress)

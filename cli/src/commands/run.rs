@@ -2,8 +2,8 @@
 
 use crate::args::prompt::{self, STORY};
 use crate::args::{
-    ContextArg, DeviceArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs, SpeculationArgs,
-    StructureArgs, source_name,
+    ContextArg, DeviceArgs, HookArgs, ModelArg, OverflowArgs, PromptArgs, SamplingArgs,
+    SpeculationArgs, StructureArgs, source_name,
 };
 use crate::commands::common::open::{self, LoadedModel};
 use crate::commands::common::prefill::{check_length, prefill};
@@ -60,6 +60,8 @@ pub(crate) struct RunArgs {
     structure: StructureArgs,
     #[command(flatten)]
     speculation: SpeculationArgs,
+    #[command(flatten)]
+    hooks: HookArgs,
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -90,6 +92,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let generate = args.generate(&model, &options)?;
     let mut session = Session::new(model);
+    args.hooks.apply(&mut session)?;
     terminal::catch_interrupt(session.canceller())?;
     let start = Instant::now();
     prefill(&mut session, &tokens)?;

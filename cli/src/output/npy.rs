@@ -4,25 +4,75 @@ use super::failure::Failure;
 use super::terminal;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Magic (6 bytes), version 1.0 (2 bytes) and length of the header text (2 bytes).
 const PREAMBLE_BYTES: usize = 10;
 /// Alignment of the numbers in the file, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Writes a matrix in row-major order.
-fn write(path: &Path, shape: [usize; 2], numbers: &[f32]) -> Result<(), Failure> {
-    let file = File::create(path).map_err(|cause| Failure::file("create", path, cause))?;
-    let mut file = BufWriter::new(file);
-    let mut write_all = || {
-        file.write_all(&header(shape))?;
+/// An array that is written in parts, in row-major order, so that it may be larger than memory.
+pub(crate) struct NpyFile {
+    path: PathBuf,
+    shape: Vec<usize>,
+    /// Number of numbers that are missing.
+    missing: usize,
+    file: BufWriter<File>,
+}
+
+impl NpyFile {
+    /// Creates a file for an array of this shape.
+    pub(crate) fn create(path: &Path, shape: &[usize]) -> Result<Self, Failure> {
+        let numbers = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim));
+        let Some(missing) = numbers else {
+            let shown = path.display();
+            return Err(Failure::new(format!(
+                "{shown}: shape {shape:?} is too large"
+            )));
+        };
+        let file = File::create(path).map_err(|cause| Failure::file("create", path, cause))?;
+        let mut file = BufWriter::new(file);
+        file.write_all(&header(shape))
+            .map_err(|cause| Failure::file("write", path, cause))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            shape: shape.to_vec(),
+            missing,
+            file,
+        })
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Appends numbers.
+    pub(crate) fn write(&mut self, numbers: &[f32]) -> Result<(), Failure> {
+        let Some(missing) = self.missing.checked_sub(numbers.len()) else {
+            return Err(self.mismatch(numbers.len() - self.missing, "too many"));
+        };
+        self.missing = missing;
         for number in numbers {
-            file.write_all(&number.to_le_bytes())?;
+            self.file
+                .write_all(&number.to_le_bytes())
+                .map_err(|cause| Failure::file("write", &self.path, cause))?;
         }
-        file.flush()
-    };
-    write_all().map_err(|cause| Failure::file("write", path, cause))
+        Ok(())
+    }
+
+    /// Checks that the array is complete and flushes the file.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        if self.missing > 0 {
+            return Err(self.mismatch(self.missing, "missing"));
+        }
+        let flushed = self.file.flush();
+        flushed.map_err(|cause| Failure::file("write", &self.path, cause))
+    }
+
+    fn mismatch(&self, numbers: usize, what: &str) -> Failure {
+        let (path, shape) = (self.path.display(), &self.shape);
+        Failure::new(format!("{path}: shape {shape:?}: {numbers} numbers {what}"))
+    }
 }
 
 /// Writes a matrix in row-major order and prints its shape.
@@ -31,7 +81,9 @@ pub(crate) fn write_and_report(
     shape: [usize; 2],
     numbers: &[f32],
 ) -> Result<(), Failure> {
-    write(path, shape, numbers)?;
+    let mut file = NpyFile::create(path, &shape)?;
+    file.write(numbers)?;
+    file.finish()?;
     let shown = terminal::one_line(&path.display().to_string());
     terminal::note(&format!("{shown}: {shape:?}"));
     Ok(())
@@ -50,9 +102,15 @@ pub(crate) fn zeros(name: &str, [rows, cols]: [usize; 2]) -> Result<Vec<f32>, Fa
 }
 
 /// Returns preamble, header dictionary and padding to the alignment.
-fn header([rows, cols]: [usize; 2]) -> Vec<u8> {
-    let mut text =
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+fn header(shape: &[usize]) -> Vec<u8> {
+    let dims = shape.iter().map(|dim| format!("{dim}, "));
+    let dims: String = dims.collect();
+    let dims = if shape.len() > 1 {
+        dims.trim_end_matches(", ")
+    } else {
+        dims.trim_end()
+    };
+    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}), }}");
     let bytes = PREAMBLE_BYTES + text.len() + 1;
     text.extend(std::iter::repeat_n(
         ' ',
@@ -137,11 +195,16 @@ mod tests {
     #[test]
     fn headers_are_aligned() {
         for rows in [0, 1, 99, 100_000, usize::MAX] {
-            let header = header([rows, 151_936]);
+            let header = header(&[rows, 151_936]);
             assert_eq!(header.len() % ALIGNMENT, 0, "{rows}");
             let length = u16::from_le_bytes([header[8], header[9]]);
             assert_eq!(usize::from(length) + PREAMBLE_BYTES, header.len());
             assert_eq!(header.last(), Some(&b'\n'));
+        }
+        for dims in [&[][..], &[3], &[2, 3], &[2, 3, 4]] {
+            let header = header(dims);
+            let text = String::from_utf8_lossy(&header);
+            assert_eq!(shape(&text).as_deref(), Some(dims), "{text}");
         }
     }
 }

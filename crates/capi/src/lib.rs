@@ -5,6 +5,7 @@
 
 #![expect(unreachable_pub, reason = "symbols exported to C")]
 
+mod adapter;
 mod answer;
 mod answer_piece;
 mod batch;
@@ -17,6 +18,7 @@ mod generate;
 mod grammar;
 mod guard;
 mod handles;
+mod hooks;
 mod load;
 mod log;
 mod parser;

@@ -1,6 +1,6 @@
-//! Tests of the C ABI with C programs: `smoke.c`, `sessions.c` and `transcribe.c` of `tests/capi`
-//! with both libraries, random calls from several threads (`tests/capi/random.c`), and the examples of
-//! `bindings/c`.
+//! Tests of the C ABI with C programs: `smoke.c`, `sessions.c`, `hooks.c` and `transcribe.c` of
+//! `tests/capi` with both libraries, random calls from several threads (`tests/capi/random.c`), and the
+//! examples of `bindings/c`.
 //!
 //! Skipped with a message without a C compiler or valgrind. With `TABLA_REQUIRE_VALGRIND=1`, a
 //! missing valgrind is a failure. Linux only: other systems have other native libraries and symbol
@@ -33,6 +33,17 @@ fn contract_holds() {
 fn chats_and_sessions_behave_as_documented() {
     let saved = scratch("sessions").join("session");
     checks("sessions", &[saved.as_os_str()]);
+}
+
+#[test]
+fn hooks_behave_as_documented() {
+    let (folder, golden) = (scratch("hooks"), root().join("tests/golden"));
+    let model = golden.join("arch/llama/model.gguf");
+    let adapter = golden.join("lora/llama/adapter.gguf");
+    checks(
+        "hooks",
+        &[&folder, &model, &adapter].map(|path| path.as_os_str()),
+    );
 }
 
 #[test]

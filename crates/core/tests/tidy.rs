@@ -134,7 +134,6 @@ const PROSE: &[(&str, &str)] = &[
     (concat!("who", "ever"), "the caller"),
     (concat!("nob", "ody"), "no one; name the component"),
     (concat!("floor", " plan"), "dependency rules"),
-    (concat!("Stee", "ring"), "LogitBiases"),
     (concat!("Gues", "ser"), "Drafter"),
 ];
 

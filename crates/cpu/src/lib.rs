@@ -5,6 +5,7 @@
 //! calls; it allocates nothing and makes no decisions.
 
 mod descriptors;
+mod hazards;
 mod kernel;
 mod link;
 mod memory;
@@ -39,7 +40,7 @@ pub mod internals {
     }
 }
 
-use link::Target;
+use link::{Buffers, Target};
 use memory::Operand;
 pub use options::LinkOptions;
 pub use peak::{Peak, peak, read};
@@ -53,9 +54,9 @@ use tabla_core::device::{DeviceKind, Fusion, Profile};
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{
     COPIES_MAX, COPY_BYTES_MAX, CommandTiming, Copies, Copying, Executor, Program, Span,
-    check_disjoint,
+    check_disjoint, is_private, reject_empty,
 };
-use tabla_core::op::table::{BufferId, Cmds};
+use tabla_core::op::table::{self, BufferId, Cmds};
 
 /// Minimum number of bytes that a token must read to use more than one thread. Below it, commands
 /// take about as long as the barriers between them, and less than a barrier on a machine whose
@@ -115,10 +116,13 @@ pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>
         options.threads = 1;
     }
     let target = target(&options)?;
-    let linked = link::link(program, target)?;
+    let linked = link::link(program, target, &Buffers::none())?;
     Ok(Box::new(Cpu {
         profile: profile(&options)?,
+        target,
+        memory: linked.memory,
         buffers: linked.buffers,
+        added: BTreeMap::new(),
         copies: Copies::default(),
         copied: vec![0; COPIES_MAX * COPY_BYTES_MAX],
         timings: Vec::new(),
@@ -157,11 +161,17 @@ fn token_bytes(program: &Program) -> u64 {
 #[derive(Debug)]
 struct Cpu {
     profile: Profile,
+    target: Target,
+    /// Memory of the first program.
+    memory: Buffers,
+    /// Buffers that the host may read and write.
     buffers: BTreeMap<BufferId, Operand>,
+    /// Buffers of added tables, with the index of the first table.
+    added: BTreeMap<BufferId, usize>,
     copies: Copies,
     /// Buffers of pending copies, one after the other.
     copied: Vec<u8>,
-    /// Timings of the commands of each table.
+    /// Timings of the commands of each table; empty for tables that are not timed.
     timings: Vec<Vec<CommandTiming>>,
     /// Start of timing, if timing is active.
     timed_since: Option<Instant>,
@@ -201,15 +211,42 @@ impl Executor for Cpu {
         &self.profile
     }
 
-    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
-        let tables = self.pool.tables();
-        let Some(count) = tables.get(table).map(Steps::cmds) else {
+    fn add_tables(&mut self, program: Program) -> Result<usize> {
+        reject_empty(&program)?;
+        let used = table::buffers(&program.tables);
+        if let Some((buffer, first)) = self.added.iter().find(|(id, _)| used.contains_key(id)) {
             bail!(
-                Argument,
-                "invalid table index {table}: the program has {} tables",
-                tables.len()
+                Internal,
+                "buffer {buffer:?} belongs to the tables added from index {first} on"
             );
-        };
+        }
+        let mut linked = link::link(program, self.target, &self.memory)?;
+        linked.buffers.retain(|buffer, _| !is_private(*buffer));
+        let first = self.pool.add(linked.tables);
+        let added = linked.buffers.keys().map(|buffer| (*buffer, first));
+        self.added.extend(added);
+        self.buffers.extend(linked.buffers);
+        Ok(first)
+    }
+
+    fn remove_tables(&mut self, first: usize) -> Result<()> {
+        for table in self.pool.remove(first)? {
+            if let Some(timings) = self.timings.get_mut(table) {
+                timings.clear();
+            }
+        }
+        self.added.retain(|buffer, of| {
+            let keep = *of != first;
+            if !keep {
+                self.buffers.remove(buffer);
+            }
+            keep
+        });
+        Ok(())
+    }
+
+    fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
+        let count = self.pool.steps(table)?.cmds();
         let Cmds { body, stage: tail } = &cmds;
         if body.start > body.end
             || body.end > tail.start
@@ -222,6 +259,7 @@ impl Executor for Cpu {
             );
         }
         let timings = self.timings.get_mut(table).map(Vec::as_mut_slice);
+        let timings = timings.filter(|timings| !timings.is_empty());
         let timings = self.timed_since.zip(timings);
         self.pool.run(table, &cmds, times, timings)
     }
@@ -265,10 +303,8 @@ impl Executor for Cpu {
     }
 
     fn time_commands(&mut self) -> Result<()> {
-        let tables = self.pool.tables().iter();
-        self.timings = tables
-            .map(|t| vec![CommandTiming::default(); t.cmds()])
-            .collect();
+        let timings = |t: &Steps| vec![CommandTiming::default(); t.cmds()];
+        self.timings = self.pool.by_table(timings);
         self.timed_since = Some(Instant::now());
         Ok(())
     }

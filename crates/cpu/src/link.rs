@@ -2,9 +2,10 @@
 //! them.
 
 use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
+use super::hazards::Hazards;
 use super::kernel::{self, Join, Launch, Request, quantize};
 use super::memory::{Arena, Bound, Operand, ScaleOperands};
-use super::pack::{PackSpec, PackedWeights};
+use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
 use super::simd::Isa;
@@ -14,11 +15,13 @@ use std::collections::BTreeMap;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
-use tabla_core::exec::Program;
 use tabla_core::exec::state::state_bytes;
+use tabla_core::exec::{Program, is_private};
 use tabla_core::op::list::Access;
 use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
-use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table};
+use tabla_core::op::table::{
+    self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table,
+};
 use tabla_quant::Scales;
 
 /// Target that commands are linked for.
@@ -38,35 +41,45 @@ pub(super) struct Target {
 pub(super) struct LinkedProgram {
     /// Tables for the thread pool.
     pub(super) tables: LinkedTables,
-    /// Buffers that the host may read and write.
+    /// Memory of the tables, including what they share.
+    pub(super) memory: Buffers,
+    /// Buffers of the program that the host may read and write.
     pub(super) buffers: BTreeMap<BufferId, Operand>,
 }
 
-/// Links every table of a program.
-pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
+/// Links every table of a program. Its tables share the memory of `linked`.
+pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result<LinkedProgram> {
     let launches = launches_of(&program, target)?;
-    let layout = ArenaLayout::new(&program, &launches, target)?;
+    let mut operands = linked.shared(&program.tables)?;
+    let layout = ArenaLayout::new(&program, &launches, target.threads, (linked, &operands))?;
     let mut arena = Arena::new(layout.bytes)?;
-    let mut operands = BTreeMap::new();
+    let mut buffers = BTreeMap::new();
     for (buffer, range) in &layout.buffers {
         if let Some(bytes) = tensor(&program, *buffer) {
             arena.fill(range, bytes);
+        } else {
+            buffers.insert(*buffer, arena.operand(range.clone()));
         }
         if let BufferId::Weight(index, _) = *buffer {
             program.tensors.release(index, 0..range.len());
         }
         operands.insert(*buffer, arena.operand(range.clone()));
     }
-    let packed = PackedWeights::new(&program, &pack_specs(&program, &launches)?, target.threads)?;
+    let specs = unpacked(pack_specs(&program, &launches)?, &linked.panels);
+    let packed = PackedWeights::new(&program, &specs, target.threads)?;
+    let mut panels = linked.panels.clone();
+    panels.extend(&packed.panels);
+    let own = |range: &Option<ByteRange>, linked: Operand| {
+        let range = range.clone();
+        range.map_or(linked, |range| arena.operand(range))
+    };
     let memory = Buffers {
         operands,
-        packed,
-        scratch: arena.operand(layout.scratch.clone()),
-        quantized: arena.operand(layout.quantized.clone()),
-        parts: arena.operand(layout.parts.clone()),
+        panels,
+        scratch: own(&layout.scratch, linked.scratch),
+        quantized: own(&layout.quantized, linked.quantized),
+        parts: own(&layout.parts, linked.parts),
     };
-    let mut buffers = memory.operands.clone();
-    buffers.retain(|buffer, _| !matches!(buffer, BufferId::Weight(..) | BufferId::Constant(_)));
 
     let mut tables = Vec::with_capacity(launches.len());
     for (table, launches) in program.tables.iter().zip(launches) {
@@ -74,9 +87,13 @@ pub(super) fn link(program: Program, target: Target) -> Result<LinkedProgram> {
     }
     let tables = LinkedTables {
         tables,
-        _keep: Box::new((arena, memory.packed, program)),
+        _keep: Box::new((arena, packed, program)),
     };
-    Ok(LinkedProgram { tables, buffers })
+    Ok(LinkedProgram {
+        tables,
+        memory,
+        buffers,
+    })
 }
 
 /// Bytes of the packed weights of a program.
@@ -91,12 +108,50 @@ pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
 }
 
 /// Buffers by purpose.
-struct Buffers {
-    operands: BTreeMap<BufferId, Operand>,
-    packed: PackedWeights,
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// All buffers except tensors that are used in place.
+    pub(super) operands: BTreeMap<BufferId, Operand>,
+    panels: Panels,
     scratch: Operand,
     quantized: Operand,
     parts: Operand,
+}
+
+impl Buffers {
+    /// No memory.
+    pub(super) fn none() -> Self {
+        let none = Operand::of(&[]);
+        Self {
+            operands: BTreeMap::new(),
+            panels: BTreeMap::new(),
+            scratch: none,
+            quantized: none,
+            parts: none,
+        }
+    }
+
+    /// Returns the buffers that these tables share.
+    fn shared(&self, tables: &[Table]) -> Result<BTreeMap<BufferId, Operand>> {
+        let mut shared = BTreeMap::new();
+        for (buffer, slot) in table::buffers(tables) {
+            let Some(operand) = self.operands.get(&buffer).filter(|_| !is_private(buffer)) else {
+                continue;
+            };
+            if operand.size() as u64 >= slot.bytes() {
+                shared.insert(buffer, *operand);
+            } else if !matches!(buffer, BufferId::Weight(..)) {
+                bail!(
+                    Internal,
+                    "added tables need {} bytes for {}, but the linked buffer has {}",
+                    slot.bytes(),
+                    slot.name,
+                    operand.size()
+                );
+            }
+        }
+        Ok(shared)
+    }
 }
 
 /// Kernels of all commands of each table.
@@ -201,65 +256,54 @@ fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a 
 
 type ByteRange = std::ops::Range<usize>;
 
-/// Layout of the arena.
+/// Layout of the arena. Memory that is shared is `None`, or not listed.
 #[derive(Default)]
 struct ArenaLayout {
     bytes: usize,
     buffers: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
-    scratch: ByteRange,
+    scratch: Option<ByteRange>,
     /// int8 or bf16 activations, which several commands may read.
-    quantized: ByteRange,
+    quantized: Option<ByteRange>,
     /// Partial results that the first step of a command passes to the second.
-    parts: ByteRange,
+    parts: Option<ByteRange>,
 }
 
 impl ArenaLayout {
-    fn new(program: &Program, launches: &[Vec<Launch>], target: Target) -> Result<Self> {
-        let threads = target.threads;
-        let packs = launches.iter().flatten().any(|l| l.pack.is_some());
-        let mut sizes: BTreeMap<BufferId, u64> = BTreeMap::new();
-        let used = program.tables.iter().flat_map(|table| {
-            let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
-            slots.map(|slot| table.slot(*slot))
-        });
-        for slot in used {
-            let least = match (slot.buffer, tensor_bytes(program, slot)?) {
-                (BufferId::State, _) => state_bytes(1) as u64,
-                // Tensors are used in place unless f32 values are misaligned. If matrices are
-                // packed, vectors are copied too: each would keep a huge page of the file resident.
-                (_, Some(b))
-                    if slot.dtype != DType::F32
-                        || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
-                {
-                    continue;
-                }
-                _ => 0,
-            };
-            let size = sizes.entry(slot.buffer).or_default();
-            *size = slot.bytes().max(least).max(*size);
-        }
+    fn new(
+        program: &Program,
+        launches: &[Vec<Launch>],
+        threads: usize,
+        (linked, shared): (&Buffers, &BTreeMap<BufferId, Operand>),
+    ) -> Result<Self> {
         let mut layout = Self::default();
-        for (buffer, bytes) in sizes {
+        for (buffer, bytes) in sizes(program, launches, shared)? {
             let range = layout.take(bytes)?;
             layout.buffers.insert(buffer, range);
         }
         let all = || launches.iter().flatten();
         let scratch = all().map(|l| l.scratch.next_multiple_of(ALIGN)).max();
-        layout.scratch = layout.take((scratch.unwrap_or(0) * threads) as u64)?;
+        let scratch = scratch.unwrap_or(0) * threads;
+        layout.scratch = layout.take_over(linked.scratch, scratch)?;
         let copies = |shape: ActivationShape| {
             let tiles = if shape.tokens == 1 {
                 threads
             } else {
                 shape.tiles()
             };
-            (tiles * shape.tile_bytes()) as u64
+            tiles * shape.tile_bytes()
         };
         let quantized = all().filter_map(|l| l.quantize).map(copies).max();
-        layout.quantized = layout.take(quantized.unwrap_or(0))?;
-        let parts = all().filter_map(|l| l.join).map(|join| join.bytes as u64);
-        layout.parts = layout.take(parts.max().unwrap_or(0))?;
+        layout.quantized = layout.take_over(linked.quantized, quantized.unwrap_or(0))?;
+        let parts = all().filter_map(|l| l.join).map(|join| join.bytes);
+        layout.parts = layout.take_over(linked.parts, parts.max().unwrap_or(0))?;
         Ok(layout)
+    }
+
+    /// Takes memory unless the linked memory is large enough. Tables never run at the same time.
+    fn take_over(&mut self, linked: Operand, bytes: usize) -> Result<Option<ByteRange>> {
+        let own = (linked.size() < bytes).then(|| self.take(bytes as u64));
+        own.transpose()
     }
 
     fn take(&mut self, bytes: u64) -> Result<ByteRange> {
@@ -276,6 +320,37 @@ impl ArenaLayout {
             _ => bail!(Memory, "cannot address {bytes} bytes after {start}"),
         }
     }
+}
+
+/// Sizes of the buffers that are not shared, in bytes.
+fn sizes(
+    program: &Program,
+    launches: &[Vec<Launch>],
+    shared: &BTreeMap<BufferId, Operand>,
+) -> Result<BTreeMap<BufferId, u64>> {
+    let packs = launches.iter().flatten().any(|l| l.pack.is_some());
+    let mut sizes: BTreeMap<BufferId, u64> = BTreeMap::new();
+    let used = program.tables.iter().flat_map(|table| {
+        let slots = table.cmds.iter().flat_map(DispatchCmd::slots);
+        slots.map(|slot| table.slot(*slot))
+    });
+    for slot in used.filter(|slot| !shared.contains_key(&slot.buffer)) {
+        let least = match (slot.buffer, tensor_bytes(program, slot)?) {
+            (BufferId::State, _) => state_bytes(1) as u64,
+            // Tensors are used in place unless f32 values are misaligned. If matrices are packed,
+            // vectors are copied too: each would keep a huge page of the file resident.
+            (_, Some(b))
+                if slot.dtype != DType::F32
+                    || Operand::of(b).is_f32_aligned() && !(packs && slot.rows == 1) =>
+            {
+                continue;
+            }
+            _ => 0,
+        };
+        let size = sizes.entry(slot.buffer).or_default();
+        *size = slot.bytes().max(least).max(*size);
+    }
+    Ok(sizes)
 }
 
 /// Builds the steps of a table.
@@ -379,18 +454,10 @@ fn step(
         count += 1;
     }
     let mut reader = launch.reader;
-    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).buffer {
-        match (launch.pack, memory.packed.panels(index)) {
-            (Some(_), Some((panels, _))) => operands[WEIGHT] = panels,
-            (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
-            (None, Some((panels, Pack::Blocks(layout)))) => {
-                // Use the panels; otherwise the file data would stay in memory as well.
-                if let Some(WeightReader::Rows(_, from)) = &mut reader {
-                    (operands[WEIGHT], *from) = (panels, Some(layout));
-                }
-            }
-            (None, _) => {}
-        }
+    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).buffer
+        && let Some(panels) = panels_of(index, launch, memory, &mut reader)?
+    {
+        operands[WEIGHT] = panels;
     }
     if launch.scratch > 0 {
         let bytes = launch.scratch.next_multiple_of(ALIGN);
@@ -427,6 +494,32 @@ fn step(
     };
     reject_aliasing(&step, cmd)?;
     Ok(step)
+}
+
+/// Returns the panels of a weight if a command reads them; sets its reader.
+fn panels_of(
+    index: u32,
+    launch: &Launch,
+    memory: &Buffers,
+    reader: &mut Option<WeightReader>,
+) -> Result<Option<Operand>> {
+    let packed = memory.panels.get(&index);
+    match (
+        launch.pack,
+        packed.map(|(panels, spec)| (*panels, spec.pack)),
+    ) {
+        (Some(_), None) => bail!(Internal, "weight {index} is not packed"),
+        (Some(_), Some((panels, _))) => Ok(Some(panels)),
+        (None, Some((panels, Pack::Blocks(layout)))) => {
+            // Use the panels; otherwise the file data would stay in memory as well.
+            let Some(WeightReader::Rows(_, from)) = reader else {
+                return Ok(None);
+            };
+            *from = Some(layout);
+            Ok(Some(panels))
+        }
+        (None, _) => Ok(None),
+    }
 }
 
 /// Rejects a command whose output overlaps another operand, because its threads would race.
@@ -485,48 +578,5 @@ fn quantize_step(step: &mut Step, shape: ActivationShape, memory: &Buffers, isa:
         },
         barrier: false,
         computed_by: None,
-    }
-}
-
-/// Memory accesses since the last barrier.
-#[derive(Default)]
-struct Hazards {
-    touched: Vec<Touch>,
-}
-
-#[derive(Clone, Copy)]
-struct Touch {
-    operand: Operand,
-    written: bool,
-    /// Steps of the first thread run in order and need no barrier between them.
-    run_on: RunOn,
-}
-
-impl Touch {
-    fn conflicts(self, other: Self) -> bool {
-        (self.written || other.written)
-            && [self.run_on, other.run_on] != [RunOn::FirstThread; 2]
-            && !self.operand.same_copies(other.operand)
-            && self.operand.overlaps(other.operand)
-    }
-}
-
-impl Hazards {
-    /// Records the accesses of a step and returns whether it needs a barrier.
-    fn needs_barrier(&mut self, step: &Step) -> bool {
-        let touches = (0..step.bound.count).map(|i| Touch {
-            operand: step.bound.operands[i],
-            written: step.bound.writes(i),
-            run_on: step.bound.run_on,
-        });
-        let touches: Vec<Touch> = touches.collect();
-        let conflict = touches
-            .iter()
-            .any(|t| self.touched.iter().any(|u| t.conflicts(*u)));
-        if conflict {
-            self.touched.clear();
-        }
-        self.touched.extend(touches);
-        conflict
     }
 }

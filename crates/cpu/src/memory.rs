@@ -99,7 +99,8 @@ unsafe impl Sync for Operand {}
 
 impl Operand {
     /// Memory that commands only read. It must outlive the step that uses it, which holds for
-    /// tensors: link stores them in the same object as its steps.
+    /// tensors: link stores them in the same object as its steps, and never removes the first program,
+    /// whose memory added tables share.
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             at: bytes.as_ptr().cast_mut(),
@@ -115,6 +116,11 @@ impl Operand {
             stride: bytes,
             ..self
         }
+    }
+
+    /// Number of bytes; of one copy if each thread has its own.
+    pub(super) fn size(self) -> usize {
+        self.bytes
     }
 
     /// Whether the two operands share a byte.
@@ -429,6 +435,20 @@ impl<T: Pod> Out<'_, T> {
         let each = width.div_ceil(size);
         let first = unit % each * size;
         self.slice(unit / each * width + first, size.min(width - first))
+    }
+
+    /// Elements of a unit, which must be in the part. Each row of `width` elements has `count` units of
+    /// `size` elements, starting at element `front`; its other elements are in no unit.
+    pub(super) fn within_row(
+        &mut self,
+        unit: usize,
+        count: usize,
+        [front, width]: [usize; 2],
+        size: usize,
+    ) -> &mut [T] {
+        self.check(unit);
+        assert!(front + count * size <= width, "units exceed the row");
+        self.slice(unit / count * width + front + unit % count * size, size)
     }
 
     /// Elements of all units of the part, `size` elements each; only for contiguous parts.

@@ -5,6 +5,7 @@ use super::panel::Pack;
 use super::simd::rows::ROWS;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::ops::Range;
 use tabla_core::error::Result;
 use tabla_core::exec::{Program, Tensors};
@@ -30,12 +31,34 @@ impl PackSpec {
     pub(super) fn bytes(&self) -> usize {
         self.rows.div_ceil(ROWS) * self.panel_bytes()
     }
+
+    /// Whether the panels of the same weight are the same. Its storage type determines the rest of
+    /// the packing method.
+    fn has_panels_of(&self, other: &Self) -> bool {
+        discriminant(&self.pack) == discriminant(&other.pack)
+            && [self.rows, self.cols] == [other.rows, other.cols]
+    }
 }
 
-/// Packed matrices by weight index.
+/// Panels of packed matrices, by weight index.
+pub(super) type Panels = BTreeMap<u32, (Operand, PackSpec)>;
+
+/// Returns the weights that are not packed in `panels`.
+pub(super) fn unpacked(
+    mut specs: BTreeMap<u32, PackSpec>,
+    panels: &Panels,
+) -> BTreeMap<u32, PackSpec> {
+    specs.retain(|weight, spec| {
+        let packed = panels.get(weight);
+        packed.is_none_or(|(_, packed)| !packed.has_panels_of(spec))
+    });
+    specs
+}
+
+/// Packed matrices and their memory.
 pub(super) struct PackedWeights {
     _arena: Arena,
-    panels: BTreeMap<u32, (Operand, Pack)>,
+    pub(super) panels: Panels,
 }
 
 /// Bytes that are packed at a time. Block formats are read to a buffer, which should stay in the L2
@@ -66,7 +89,7 @@ impl PackedWeights {
         for (weight, spec) in specs {
             let range = first..first + spec.bytes();
             first = range.end;
-            panels.insert(*weight, (arena.operand(range), spec.pack));
+            panels.insert(*weight, (arena.operand(range), *spec));
         }
         let jobs = Mutex::new(spread_jobs(jobs(specs, arena.bytes()), threads).into_iter());
         let failed = Mutex::new(None);
@@ -97,11 +120,6 @@ impl PackedWeights {
             _arena: arena,
             panels,
         })
-    }
-
-    /// Returns the panels of a weight and their packing method, if it is packed.
-    pub(super) fn panels(&self, weight: u32) -> Option<(Operand, Pack)> {
-        self.panels.get(&weight).copied()
     }
 }
 

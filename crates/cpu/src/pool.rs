@@ -10,12 +10,12 @@ use super::step::{Step, Steps};
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::CommandTiming;
+use tabla_core::exec::{CommandTiming, Programs};
 use tabla_core::op::table::Cmds;
 
 /// Barrier polls before a thread parks: about 50 us.
@@ -25,10 +25,11 @@ const SPINS: u32 = 4000;
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Used by the workers only during `run`.
+    programs: Programs<LinkedTables>,
 }
 
 struct Shared {
-    linked: LinkedTables,
     threads: usize,
     barrier: Barrier,
     job: Job,
@@ -47,7 +48,8 @@ pub(super) struct LinkedTables {
 /// Current job; written by the caller while the workers wait.
 #[derive(Default)]
 struct Job {
-    table: AtomicUsize,
+    /// The table, valid until all threads have finished the job.
+    table: AtomicPtr<Steps>,
     /// Start and end of the commands: body, then tail.
     ranges: [[AtomicUsize; 2]; 2],
     times: AtomicU32,
@@ -73,8 +75,9 @@ impl Job {
 impl Pool {
     /// Starts `threads - 1` workers for these tables.
     pub(super) fn new(linked: LinkedTables, threads: usize) -> Result<Self> {
+        let count = linked.tables.len();
+        let programs = Programs::new(linked, count);
         let shared = Arc::new(Shared {
-            linked,
             threads,
             barrier: Barrier::new(threads),
             job: Job::default(),
@@ -91,23 +94,50 @@ impl Pool {
                 Ok(worker) => workers.push(worker),
                 Err(e) => {
                     shared.barrier.shrink(threads - 1 - workers.len());
-                    drop(Self { shared, workers });
+                    drop(Self {
+                        shared,
+                        workers,
+                        programs,
+                    });
                     let message = format_args!("cannot start thread {} of {threads}", thread + 1);
                     return Err(Error::new(ErrorKind::Memory, message).caused_by(e));
                 }
             }
         }
-        Ok(Self { shared, workers })
+        Ok(Self {
+            shared,
+            workers,
+            programs,
+        })
     }
 
-    /// Steps of each table.
-    pub(super) fn tables(&self) -> &[Steps] {
-        &self.shared.linked.tables
+    /// Adds tables; returns the index of the first.
+    pub(super) fn add(&mut self, linked: LinkedTables) -> usize {
+        let count = linked.tables.len();
+        self.programs.add(linked, count)
+    }
+
+    /// Removes added tables and frees their memory; returns their indices.
+    pub(super) fn remove(&mut self, first: usize) -> Result<Range<usize>> {
+        let (tables, _) = self.programs.remove(first)?;
+        Ok(tables)
+    }
+
+    /// Steps of a table.
+    pub(super) fn steps(&self, table: usize) -> Result<&Steps> {
+        let (linked, at) = self.programs.find(table)?;
+        Ok(&linked.tables[at])
+    }
+
+    /// Returns a value for each table index; the default value for removed tables.
+    pub(super) fn by_table<T: Default>(&self, value: impl Fn(&Steps) -> T) -> Vec<T> {
+        self.programs
+            .by_table(|linked, at| value(&linked.tables[at]))
     }
 
     /// Memory of an operand in the arena.
     pub(super) fn memory(&mut self, operand: Operand) -> &mut [u8] {
-        // SAFETY: the pool owns the arena and lends it out only here, and its threads wait.
+        // SAFETY: the pool owns the arenas and lends them out only here, and its threads wait.
         unsafe { operand.exclusive() }
     }
 
@@ -124,7 +154,9 @@ impl Pool {
         if shared.panicked.load(Ordering::Relaxed) {
             bail!(State, "an earlier run on this executor panicked");
         }
-        shared.job.table.store(table, Ordering::Relaxed);
+        let steps = self.steps(table)?;
+        let address = std::ptr::from_ref(steps).cast_mut();
+        shared.job.table.store(address, Ordering::Relaxed);
         let ranges = [&cmds.body, &cmds.stage]
             .into_iter()
             .zip(&shared.job.ranges);
@@ -133,13 +165,13 @@ impl Pool {
             end.store(range.end, Ordering::Relaxed);
         }
         shared.job.times.store(times, Ordering::Relaxed);
-        shared.publish_live(&shared.linked.tables[table], 0);
+        shared.publish_live(steps, 0);
         if times == 0 {
             return Ok(());
         }
         let timings = timings.filter(|_| cmds.ranges().next().is_some());
         let timer = timings.map(|(epoch, timings)| CommandTimer {
-            first: &shared.linked.tables[table].first,
+            first: &steps.first,
             timings,
             epoch,
             cmd: 0,
@@ -186,7 +218,9 @@ impl Shared {
     /// Runs the job. All threads take the same branches: the job and the number of active rows are
     /// written by the first thread, and only while all others wait.
     fn walk(&self, thread: usize, mut timer: Option<CommandTimer<'_>>) {
-        let table = &self.linked.tables[self.job.table.load(Ordering::Relaxed)];
+        // SAFETY: `Pool::run` borrows the table until all threads have passed the last barrier of
+        // the job, and nothing writes it.
+        let table = unsafe { &*self.job.table.load(Ordering::Relaxed) };
         let [body, tail] = self.job.ranges();
         for replay in 0..self.job.times.load(Ordering::Relaxed) {
             let live = self.job.live(replay).load(Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use super::device::Device;
 use tabla_core::device::Profile;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
-use tabla_core::exec::{Span, Upload};
+use tabla_core::exec::{Span, Upload, is_private};
 use tabla_core::op::table::{self, BufferId, SlotInfo, Table};
 
 /// Buffer sizes are multiples of this, in bytes: kernels read row ends in words of up to 16 bytes,
@@ -11,7 +11,7 @@ use tabla_core::op::table::{self, BufferId, SlotInfo, Table};
 const ALIGN: u64 = 32;
 
 /// A buffer id and its device buffer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) id: BufferId,
     /// Largest slot with this buffer id.
@@ -19,10 +19,12 @@ pub(super) struct Entry {
     /// Size in bytes without the padding of the buffer.
     pub(super) bytes: u64,
     pub(super) buffer: wgpu::Buffer,
+    /// Whether it belongs to added tables.
+    added: bool,
 }
 
 /// The buffers of all buffer ids.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Arena {
     /// Sorted by buffer id.
     entries: Vec<Entry>,
@@ -31,20 +33,68 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Allocates a zeroed buffer for every buffer id in the tables.
+    /// Allocates a zeroed buffer for every buffer id in the tables that is not shared with `linked`.
     ///
     /// # Errors
     ///
-    /// `TooLarge` for a buffer over the device's limit, `Memory` if the allocation fails.
-    pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
-        let mut total = 0;
-        let entries = table::buffers(tables)
-            .into_values()
-            .map(|slot| entry(device, slot, &mut total));
+    /// `TooLarge` for a buffer over the device's limit, `Memory` if the allocation fails,
+    /// `Internal` for a shared buffer that is too small or belongs to other added tables.
+    pub(super) fn new(device: &Device, tables: &[Table], linked: &Self) -> Result<Self> {
+        let (mut total, mut entries) = (0, Vec::new());
+        for slot in table::buffers(tables).into_values() {
+            if !linked.shares(slot)? {
+                entries.push(entry(device, slot, &mut total)?);
+            }
+        }
         Ok(Self {
-            entries: entries.collect::<Result<_>>()?,
+            entries,
             upload: Upload::default(),
         })
+    }
+
+    /// Whether added tables share the buffer of a slot.
+    fn shares(&self, slot: &SlotInfo) -> Result<bool> {
+        let Some(entry) = self.find(slot.buffer).filter(|e| !is_private(e.id)) else {
+            return Ok(false);
+        };
+        if let BufferId::Weight(..) = entry.id {
+            let shape = |slot: &SlotInfo| (slot.dtype, slot.rows, slot.cols);
+            return Ok(shape(slot) == shape(&entry.slot));
+        }
+        if entry.added {
+            bail!(
+                Internal,
+                "gpu: buffer {:?} belongs to other added tables",
+                entry.id
+            );
+        }
+        if slot.bytes() > entry.bytes {
+            bail!(
+                Internal,
+                "gpu: added tables need {} bytes for {}, but the linked buffer has {}",
+                slot.bytes(),
+                slot.name,
+                entry.bytes
+            );
+        }
+        Ok(true)
+    }
+
+    /// Adds the buffers of added tables that the host may read and write.
+    pub(super) fn add(&mut self, own: &Self) {
+        let visible = |e: &&Entry| !is_private(e.id) && !matches!(e.id, BufferId::Weight(..));
+        let added = own.entries.iter().filter(visible).cloned();
+        self.entries.extend(added.map(|entry| Entry {
+            added: true,
+            ..entry
+        }));
+        self.entries.sort_unstable_by_key(|entry| entry.id);
+    }
+
+    /// Removes the buffers of removed tables.
+    pub(super) fn remove(&mut self, own: &Self) {
+        let removed = |entry: &Entry| entry.added && own.find(entry.id).is_some();
+        self.entries.retain(|entry| !removed(entry));
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -170,5 +220,6 @@ fn entry(device: &Device, slot: &SlotInfo, total: &mut u64) -> Result<Entry> {
         slot: slot.clone(),
         bytes,
         buffer,
+        added: false,
     })
 }

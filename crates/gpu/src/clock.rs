@@ -3,7 +3,6 @@
 use super::device::Device;
 use super::timings::Timings;
 use tabla_core::error::{Result, bail};
-use tabla_core::op::table::Table;
 
 /// Timestamp queries of a compute pass, and the buffer they are resolved to.
 #[derive(Debug)]
@@ -16,16 +15,23 @@ pub(super) struct EncodedTimer {
 }
 
 impl EncodedTimer {
+    /// Whether it has timestamps for tables with these numbers of commands.
+    pub(super) fn fits(&self, counts: &[usize]) -> bool {
+        counts.iter().all(|count| *count < self.ticks.len())
+    }
+
+    /// Creates a timer for tables with these numbers of commands.
+    ///
     /// # Errors
     ///
     /// `Unsupported` if the device was opened without timestamps in passes, or for a table with
     /// more commands than queries.
-    pub(super) fn new(device: &Device, tables: &[Table]) -> Result<Self> {
+    pub(super) fn new(device: &Device, counts: &[usize]) -> Result<Self> {
         let features = device.wgpu.features();
         if !features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES) {
             bail!(Unsupported, "gpu: timestamps are not supported");
         }
-        let longest = tables.iter().map(|t| t.cmds.len()).max().unwrap_or(0);
+        let longest = counts.iter().max().copied().unwrap_or(0);
         let count = u32::try_from(longest + 1).expect("tables are small");
         if count > wgpu::QUERY_SET_MAX_QUERIES {
             let limit = wgpu::QUERY_SET_MAX_QUERIES;
@@ -52,11 +58,7 @@ impl EncodedTimer {
             return Err(device.failure.error(error));
         }
         Ok(Self {
-            timings: Timings::new(
-                tables.iter().map(|t| t.cmds.len()),
-                device.queue.get_timestamp_period(),
-                64,
-            ),
+            timings: Timings::new(device.queue.get_timestamp_period(), 64),
             timestamps,
             resolved,
             ticks: vec![0; longest + 1],

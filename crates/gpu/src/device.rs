@@ -58,6 +58,19 @@ impl Device {
         Some(all.into_iter().map(|a| (a.name, a.size)).collect())
     }
 
+    /// Waits for all writes and work of wgpu, and frees what was dropped.
+    ///
+    /// # Errors
+    ///
+    /// A failure of the device.
+    pub(super) fn finish(&self) -> Result<()> {
+        let _guard = self.queue_lock.lock();
+        self.queue.submit([]);
+        let polled = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
+        polled.map_err(|e| self.failure.error(e))?;
+        self.failure.check()
+    }
+
     /// Waits for all work, so that the callback of a device loss has run.
     pub(super) fn poll_loss(&self) {
         let _guard = self.poll_lock.lock();

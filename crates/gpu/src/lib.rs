@@ -10,6 +10,7 @@ mod arena;
 mod clock;
 mod destroy;
 mod device;
+mod encoded_tables;
 mod layout;
 mod link;
 mod link_plan;

@@ -1,11 +1,18 @@
 //! Backend-independent part of linking: kernels, commands and bindings of a program.
 
+use super::arena::Arena;
 use super::pipelines;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use tabla_core::error::{Result, bail};
-use tabla_core::exec::Program;
+use std::sync::Arc;
+use tabla_core::error::{Context as _, Result, bail};
+use tabla_core::exec::{Program, Programs};
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
+
+/// Maximum head dimension, limited by the workgroup memory of the attention kernels.
+const HEAD_DIM_MAX: u32 = 512;
 
 /// A command with indices of its pipeline and bindings.
 #[derive(Debug)]
@@ -18,27 +25,38 @@ pub(super) struct Command {
     pub(super) grid: [u32; 3],
 }
 
-/// Returns a range of the commands of a table.
+/// Linked tables of a program. `B` has the bindings of their commands.
+#[derive(Debug)]
+pub(super) struct LinkedTables<B> {
+    pub(super) tables: Arc<[Table]>,
+    /// Commands of each table.
+    pub(super) commands: Vec<Vec<Command>>,
+    pub(super) bindings: B,
+    /// Buffers of added tables; empty for the first program.
+    pub(super) arena: Arena,
+}
+
+/// Returns a table with its program, and a range of its commands.
 ///
 /// # Errors
 ///
 /// `Argument` for an invalid table or range.
-pub(super) fn in_table<'a>(
-    commands: &'a [Vec<Command>],
+pub(super) fn in_table<'a, B>(
+    programs: &'a Programs<LinkedTables<B>>,
     table: usize,
     range: &Range<usize>,
-) -> Result<&'a [Command]> {
-    let all = commands.get(table);
-    let Some(commands) = all.and_then(|all| all.get(range.clone())) else {
+) -> Result<(&'a LinkedTables<B>, &'a Table, &'a [Command])> {
+    let (program, at) = programs.find(table).context("gpu")?;
+    let Some(commands) = program.commands[at].get(range.clone()) else {
         bail!(Argument, "gpu: invalid commands {range:?} of table {table}");
     };
-    Ok(commands)
+    Ok((program, &program.tables[at], commands))
 }
 
 /// The kernels, commands and bindings of a program, for either replay mode.
 pub(super) struct LinkPlan {
     pub(super) program: Program,
-    /// Kernels of all tables, sorted.
+    /// Kernels that are not compiled, sorted. Their pipelines follow those of compiled kernels.
     pub(super) kernels: Vec<KernelId>,
     /// Commands of each table.
     pub(super) commands: Vec<Vec<Command>>,
@@ -54,12 +72,21 @@ pub(super) struct Bindings {
 }
 
 impl LinkPlan {
-    pub(super) fn new(program: Program) -> Self {
-        let kernels = pipelines::used(&program.tables);
+    /// # Errors
+    ///
+    /// `Unsupported` for an unsupported head dimension.
+    pub(super) fn new(program: Program, compiled: &[KernelId]) -> Result<Self> {
+        for table in &*program.tables {
+            let mut cmds = table.cmds.iter();
+            cmds.try_for_each(|cmd| check_heads(table, cmd))?;
+        }
+        let mut kernels = pipelines::used(&program.tables);
+        kernels.retain(|kernel| !compiled.contains(kernel));
+        let all = compiled.iter().chain(&kernels).copied();
+        let pipelines: BTreeMap<KernelId, usize> = all.zip(0..).collect();
         let mut known: HashMap<Bindings, usize> = HashMap::new();
         let mut command = |table: &Table, cmd: &DispatchCmd| {
-            let index = kernels.binary_search(&cmd.kernel);
-            let pipeline = index.expect("`kernels` has all kernels of the tables");
+            let pipeline = pipelines[&cmd.kernel];
             let buffers = cmd.slots().iter().map(|&s| table.slot(s).buffer).collect();
             let count = known.len();
             let bindings = Bindings { pipeline, buffers };
@@ -77,11 +104,44 @@ impl LinkPlan {
         let commands = commands.collect();
         let mut bindings: Vec<_> = known.into_iter().collect();
         bindings.sort_by_key(|(_, index)| *index);
-        Self {
+        Ok(Self {
             commands,
             kernels,
             bindings: bindings.into_iter().map(|(b, _)| b).collect(),
             program,
+        })
+    }
+
+    /// Returns the linked tables.
+    pub(super) fn finish<B>(self, bindings: B, arena: Arena) -> LinkedTables<B> {
+        LinkedTables {
+            tables: self.program.tables,
+            commands: self.commands,
+            bindings,
+            arena,
         }
     }
+}
+
+/// Rejects head dimensions that the kernels do not support.
+fn check_heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
+    let params = table.params(cmd);
+    let head_dim = match cmd.kernel.op {
+        Op::RopeKv => bytemuck::pod_read_unaligned::<params::rope_kv::Params>(params).head_dim,
+        Op::Attention => bytemuck::pod_read_unaligned::<params::attention::Params>(params).head_dim,
+        Op::AttendPart => {
+            bytemuck::pod_read_unaligned::<params::attend_part::Params>(params).head_dim
+        }
+        Op::SelfAttention => {
+            bytemuck::pod_read_unaligned::<params::self_attention::Params>(params).head_dim
+        }
+        _ => return Ok(()),
+    };
+    if head_dim == 0 || head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(2) {
+        bail!(
+            Unsupported,
+            "gpu: unsupported head dimension {head_dim}, expected an even number up to {HEAD_DIM_MAX}"
+        );
+    }
+    Ok(())
 }

@@ -27,6 +27,28 @@ pub(super) struct Pipeline {
     pub(super) compute: wgpu::ComputePipeline,
 }
 
+/// Compiled kernels of all linked tables. They are kept when tables are removed.
+#[derive(Debug)]
+pub(super) struct CompiledKernels<P> {
+    pub(super) kernels: Vec<KernelId>,
+    /// The pipeline of each kernel.
+    pub(super) pipelines: Vec<P>,
+}
+
+impl<P> CompiledKernels<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            kernels: Vec::new(),
+            pipelines: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, kernels: &[KernelId], pipelines: Vec<P>) {
+        self.kernels.extend_from_slice(kernels);
+        self.pipelines.extend(pipelines);
+    }
+}
+
 /// Validates the custom shaders of the device's shader folder, if any. The built-in shaders are
 /// validated at build time.
 ///

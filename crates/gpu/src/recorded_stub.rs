@@ -1,10 +1,9 @@
 //! Stub of `recorded` for targets without Vulkan.
 
 use super::device::Device;
-use super::link_plan::LinkPlan;
 use parking_lot::MutexGuard;
 use tabla_core::error::{Result, bail};
-use tabla_core::exec::Executor;
+use tabla_core::exec::{Executor, Program};
 
 pub(super) fn check_support(_: &wgpu::Device) -> Result<()> {
     bail!(Unsupported, "gpu: recorded replay requires Vulkan");
@@ -12,7 +11,7 @@ pub(super) fn check_support(_: &wgpu::Device) -> Result<()> {
 
 pub(super) fn wait_idle(_: &wgpu::Device, _: &MutexGuard<'_, ()>) {}
 
-pub(super) fn link(device: &Device, _: LinkPlan) -> Result<Box<dyn Executor>> {
+pub(super) fn link(device: &Device, _: Program) -> Result<Box<dyn Executor>> {
     check_support(&device.wgpu)?;
     unreachable!("`check_support` always fails")
 }

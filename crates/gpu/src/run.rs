@@ -3,24 +3,27 @@
 use super::arena::Arena;
 use super::clock::EncodedTimer;
 use super::device::Device;
+use super::encoded_tables::{self, EncodedTables};
 use super::link_plan::{Command, in_table};
+use super::pipelines::{CompiledKernels, Pipeline};
 use super::readback::Readback;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
-use tabla_core::op::table::{BufferId, Cmds, Table};
+use tabla_core::exec::{
+    CommandTiming, Copies, Copying, Executor, Program, Programs, Span, Upload, check_disjoint,
+    reject_empty,
+};
+use tabla_core::op::table::{BufferId, Cmds};
 
 /// Executor that encodes the commands of every replay.
 #[derive(Debug)]
 pub(super) struct EncodedExecutor {
     pub(super) device: Device,
-    pub(super) tables: Arc<[Table]>,
-    pub(super) commands: Vec<Vec<Command>>,
-    pub(super) pipelines: Vec<wgpu::ComputePipeline>,
-    pub(super) groups: Vec<wgpu::BindGroup>,
+    pub(super) programs: Programs<EncodedTables>,
+    pub(super) kernels: CompiledKernels<Pipeline>,
+    /// Buffers of the first program, and those of added tables that the host may read and write.
     pub(super) arena: Arena,
     pub(super) readback: Readback,
     pub(super) copies: Copies,
@@ -29,9 +32,10 @@ pub(super) struct EncodedExecutor {
 }
 
 impl EncodedExecutor {
+    /// Encodes commands with the bind groups and parameters of their table.
     fn encode<'a>(
         &self,
-        params: &[u8],
+        (groups, params): (&[wgpu::BindGroup], &[u8]),
         commands: impl Iterator<Item = &'a Command>,
         timer: Option<&EncodedTimer>,
     ) -> wgpu::CommandBuffer {
@@ -48,10 +52,10 @@ impl EncodedExecutor {
         write_timestamp(&mut pass);
         for command in commands {
             if bound != Some(command.pipeline) {
-                pass.set_pipeline(&self.pipelines[command.pipeline]);
+                pass.set_pipeline(&self.kernels.pipelines[command.pipeline].compute);
                 bound = Some(command.pipeline);
             }
-            pass.set_bind_group(0, &self.groups[command.group], &[]);
+            pass.set_bind_group(0, &groups[command.group], &[]);
             pass.set_immediates(0, &params[command.params.clone()]);
             let [x, y, z] = command.grid;
             pass.dispatch_workgroups(x, y, z);
@@ -66,9 +70,9 @@ impl EncodedExecutor {
 
     /// Replays a range once, waits for it, and records the time of each command.
     fn run_timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
-        let commands = in_table(&self.commands, table, cmds)?;
-        let params = &self.tables[table].params;
-        let work = self.encode(params, commands.iter(), self.timer.as_ref());
+        let (program, info, commands) = in_table(&self.programs, table, cmds)?;
+        let of = (&*program.bindings, &*info.params);
+        let work = self.encode(of, commands.iter(), self.timer.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
         if let Some(timer) = &mut self.timer {
@@ -93,12 +97,37 @@ impl Executor for EncodedExecutor {
         Some(self.arena.upload)
     }
 
+    fn add_tables(&mut self, program: Program) -> Result<usize> {
+        self.device.check()?;
+        reject_empty(&program)?;
+        let tables = encoded_tables::link(&self.device, program, &mut self.kernels, &self.arena)?;
+        self.arena.add(&tables.arena);
+        let count = tables.commands.len();
+        Ok(self.programs.add(tables, count))
+    }
+
+    fn remove_tables(&mut self, first: usize) -> Result<()> {
+        self.device.check()?;
+        let (tables, removed) = self.programs.remove(first)?;
+        self.arena.remove(&removed.arena);
+        if let Some(timer) = &mut self.timer {
+            timer.timings.remove(tables);
+        }
+        drop(removed);
+        self.device.finish()
+    }
+
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         self.device.check()?;
+        let (program, at) = self.programs.find(table)?;
         for range in cmds.ranges() {
-            in_table(&self.commands, table, &range)?;
+            in_table(&self.programs, table, &range)?;
         }
-        if self.timer.as_ref().is_some_and(|t| t.timings.enabled()) {
+        if self
+            .timer
+            .as_ref()
+            .is_some_and(|t| t.timings.enabled(table))
+        {
             let mut replay = || {
                 cmds.ranges()
                     .try_for_each(|range| self.run_timed(table, &range))
@@ -107,8 +136,9 @@ impl Executor for EncodedExecutor {
         }
         // The next replay is encoded while the device executes the previous one.
         for _ in 0..times {
-            let commands = cmds.ranges().flat_map(|range| &self.commands[table][range]);
-            let work = self.encode(&self.tables[table].params, commands, None);
+            let commands = cmds.ranges().flat_map(|range| &program.commands[at][range]);
+            let of = (&*program.bindings, &*program.tables[at].params);
+            let work = self.encode(of, commands, None);
             self.device.queue.submit([work]);
         }
         self.device.check()
@@ -166,11 +196,12 @@ impl Executor for EncodedExecutor {
 
     fn time_commands(&mut self) -> Result<()> {
         self.device.check()?;
+        let counts = self.programs.by_table(|p, at| p.commands[at].len());
         let timer = match self.timer.take() {
-            Some(timer) => timer,
-            None => EncodedTimer::new(&self.device, &self.tables)?,
+            Some(timer) if timer.fits(&counts) => timer,
+            _ => EncodedTimer::new(&self.device, &counts)?,
         };
-        self.timer.insert(timer).timings.begin();
+        self.timer.insert(timer).timings.begin(&counts);
         Ok(())
     }
 

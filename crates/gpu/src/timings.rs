@@ -17,32 +17,39 @@ pub(super) struct Timings {
 }
 
 impl Timings {
-    /// Creates timings for the number of commands of each table, and timestamps with a period in
-    /// nanoseconds and a number of valid bits.
-    pub(super) fn new(commands: impl Iterator<Item = usize>, nanoseconds: f32, bits: u32) -> Self {
-        let tables = commands.map(|count| vec![CommandTiming::default(); count]);
+    /// Creates timings for timestamps with a period in nanoseconds and a number of valid bits.
+    pub(super) fn new(nanoseconds: f32, bits: u32) -> Self {
         Self {
-            tables: tables.collect(),
+            tables: Vec::new(),
             period: f64::from(nanoseconds) * 1e-9,
             mask: u64::MAX >> (64 - bits.clamp(1, 64)),
             start: None,
         }
     }
 
-    /// Enables timing and clears all times.
-    pub(super) fn begin(&mut self) {
+    /// Enables timing of tables with these numbers of commands, and clears all times.
+    pub(super) fn begin(&mut self, counts: &[usize]) {
+        let timings = |count: &usize| vec![CommandTiming::default(); *count];
+        self.tables = counts.iter().map(timings).collect();
         self.start = Some(Instant::now());
-        self.tables
-            .iter_mut()
-            .for_each(|t| t.fill(CommandTiming::default()));
+    }
+
+    /// Removes the times of these tables, which are not timed afterwards.
+    pub(super) fn remove(&mut self, tables: Range<usize>) {
+        for table in tables {
+            if let Some(timings) = self.tables.get_mut(table) {
+                timings.clear();
+            }
+        }
     }
 
     pub(super) fn end(&mut self) {
         self.start = None;
     }
 
-    pub(super) fn enabled(&self) -> bool {
-        self.start.is_some()
+    /// Whether runs of this table are timed.
+    pub(super) fn enabled(&self, table: usize) -> bool {
+        self.start.is_some() && !self.of(table).is_empty()
     }
 
     pub(super) fn of(&self, table: usize) -> &[CommandTiming] {
@@ -78,8 +85,8 @@ mod tests {
 
     #[test]
     fn converts_ticks_to_times_across_wraparound() {
-        let mut timings = Timings::new([0, 3].into_iter(), 2.0, 8);
-        timings.begin();
+        let mut timings = Timings::new(2.0, 8);
+        timings.begin(&[0, 3]);
         let epoch = timings.start.expect("timing is enabled");
         let submitted = epoch + Duration::from_nanos(100);
         timings.add((1, &(1..3)), submitted, &[250, 5, 6]);
@@ -90,5 +97,8 @@ mod tests {
         };
         assert_eq!([0, 1, 2].map(nanos), [(0, 0, 0), (1, 22, 100), (2, 4, 100)]);
         assert!(timings.of(0).is_empty() && timings.of(2).is_empty());
+        assert_eq!([0, 1, 2].map(|t| timings.enabled(t)), [false, true, false]);
+        timings.remove(1..4);
+        assert!(!timings.enabled(1), "the table was removed");
     }
 }

@@ -25,9 +25,10 @@ pub(super) fn weight_bytes(dtype: DType, rows: u32, cols: u32) -> u64 {
     sections.map(|s| s.bytes(dtype, shape) as u64).sum()
 }
 
-/// Allocates all buffers, and uploads weights and constants; other buffers are zeroed.
-pub(super) fn create_arena(device: &Device, program: &Program) -> Result<Arena> {
-    let mut arena = Arena::new(device, &program.tables)?;
+/// Allocates all buffers that are not shared with `linked`, and uploads weights and constants; other
+/// buffers are zeroed.
+pub(super) fn create_arena(device: &Device, program: &Program, linked: &Arena) -> Result<Arena> {
+    let mut arena = Arena::new(device, &program.tables, linked)?;
     if device.recorded {
         arena.clear(device);
     }
@@ -257,14 +258,7 @@ impl<'a> Stream<'a> {
     /// Waits until all bytes have been copied, and checks for errors.
     pub(super) fn wait(&mut self) -> Result<()> {
         self.pending = 0;
-        let _guard = self.device.queue_lock.lock();
-        self.device.queue.submit([]);
-        let failure = &self.device.failure;
-        self.device
-            .wgpu
-            .poll(wgpu::PollType::wait_indefinitely())
-            .map_err(|e| failure.error(e))?;
-        failure.check()
+        self.device.finish()
     }
 }
 

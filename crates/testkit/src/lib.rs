@@ -3,6 +3,7 @@
 //!
 //! Only a development dependency.
 
+pub mod added_tables;
 pub mod case;
 pub mod cases;
 pub mod fill;

@@ -84,7 +84,16 @@ impl Outcome {
 pub struct Filled {
     weights: Vec<Filling>,
     freqs: Vec<u8>,
+    /// Elements of the other constants.
+    random: Vec<u8>,
+    infinite: Vec<u8>,
 }
+
+/// Maximum number of elements of a constant.
+const CONSTANT_MAX: u16 = 2048;
+
+/// Number after which constants have infinite elements, see [`tensors`].
+pub(crate) const INFINITE: u32 = 1 << 16;
 
 impl Tensors for Filled {
     fn weight(&self, index: u32) -> &[u8] {
@@ -93,8 +102,13 @@ impl Tensors for Filled {
     fn scales(&self, index: u32) -> Option<Scales<'_>> {
         self.weights[index as usize].scales()
     }
-    fn constant(&self, _: u32) -> &[u8] {
-        &self.freqs
+    fn constant(&self, index: u32) -> &[u8] {
+        let bytes = |elements: u32| 4 * elements as usize;
+        match index {
+            0 => &self.freqs,
+            INFINITE.. => &self.infinite[..bytes(index - INFINITE)],
+            _ => &self.random[..bytes(index)],
+        }
     }
 }
 
@@ -133,16 +147,22 @@ fn random_bytes(slot: &SlotInfo) -> Vec<u8> {
     bytes
 }
 
-/// Returns the tensors of a case, filled with random numbers.
+/// Returns the tensors of a case, filled with random numbers. Constant 0 has the frequencies of
+/// `RoPE`, constant `n` has `n` random elements, and constant [`INFINITE`] `+ n` has `n` infinite
+/// elements.
 pub fn tensors(case: &Case) -> Filled {
     let weights = case
         .weights
         .iter()
         .map(|(name, dtype, rows, cols)| Filling::random(name, *dtype, [*rows, *cols]));
     let freqs: Vec<f32> = (0..512).map(|i| 0.9f32.powi(i)).collect();
+    let mut random = Random::of("constant");
+    let random: Vec<f32> = (0..CONSTANT_MAX).map(|_| random.number()).collect();
     Filled {
         weights: weights.collect(),
         freqs: bytemuck::cast_slice(&freqs).to_vec(),
+        random: bytemuck::cast_slice(&random).to_vec(),
+        infinite: f32::INFINITY.to_le_bytes().repeat(CONSTANT_MAX.into()),
     }
 }
 
@@ -328,4 +348,15 @@ pub fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8
         "q" => bytes[..width].copy_from_slice(&all.before[name][t * width..][..width]),
         _ => {}
     }
+}
+
+/// Changes the operands of operations whose factors of 0 remove values that are not finite: sets `y`
+/// to infinity and `scales` to 0.
+pub fn infinite(name: &str, bytes: &mut [u8]) {
+    let value = match name {
+        "y" => f32::INFINITY,
+        "scales" => 0.0,
+        _ => return,
+    };
+    bytemuck::cast_slice_mut::<u8, f32>(bytes).fill(value);
 }

@@ -39,6 +39,7 @@ pub use chat::{
 };
 pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
 pub use kind::VocabKind;
+pub use pattern::FullMatch;
 pub use ranks::RankedVocab;
 pub use stops::StopStrings;
 pub use stream::Utf8Stream;

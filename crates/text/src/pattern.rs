@@ -110,6 +110,36 @@ impl Pattern {
     }
 }
 
+/// A regular expression that must match a whole text, as in Python's `re.fullmatch`.
+#[derive(Debug)]
+pub struct FullMatch(Pattern);
+
+impl FullMatch {
+    /// Compiles a regular expression.
+    ///
+    /// # Errors
+    /// `Unsupported` for invalid syntax or a regex over the limits.
+    pub fn new(regex: &str) -> Result<Self> {
+        // Syntax errors must not depend on the added anchors.
+        Pattern::regex(regex)?;
+        Pattern::regex(&format!("^(?:{regex})$")).map(Self)
+    }
+
+    /// Returns whether the expression matches the whole text.
+    ///
+    /// # Errors
+    /// `TooLarge` if the engine reaches its limits.
+    pub fn matches(&self, text: &str) -> Result<bool> {
+        let mut found = false;
+        let deadline = Deadline::start(text.len());
+        self.0.for_each_match(text, deadline, |_| {
+            found = true;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +162,16 @@ mod tests {
         let regex = Pattern::regex(r"\s+(?!\S)|\s+|\S+").unwrap();
         assert_eq!(all(&regex, "a  b").unwrap(), [0..1, 1..2, 2..3, 3..4]);
         assert!(Pattern::literal("").is_err());
+    }
+
+    #[test]
+    fn full_matches_are_anchored() {
+        let check = |regex: &str, text: &str| FullMatch::new(regex).unwrap().matches(text).unwrap();
+        assert!(check("a|ab", "ab"));
+        assert!(check(r"layers\.\d+\.q", "layers.12.q"));
+        assert!(!check(r"layers\.\d+\.q", "layers.12.q_proj"));
+        assert!(!check("b", "ab"));
+        assert!(FullMatch::new("a)(b").is_err());
     }
 
     #[test]

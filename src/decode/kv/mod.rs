@@ -12,6 +12,7 @@ use crate::op::pages::Pages;
 use crate::op::params::PAGE;
 pub(super) use pool::PagePair;
 use pool::{Page, Pool, Pools};
+pub(super) use prefixes::PrefixKey;
 use prefixes::{PrefixPath, PrefixTree};
 use std::ops::Range;
 
@@ -112,18 +113,18 @@ impl Kv {
         self.layout.ringed as usize
     }
 
-    /// Attaches the longest cached prefix of `token_ids` to an empty slot and returns its length.
-    /// `fits` shortens a length to one that may be used.
+    /// Attaches the longest cached prefix to an empty slot and returns its length. `fits` shortens a
+    /// length to one that may be used.
     pub(super) fn attach_prefix(
         &mut self,
         slot: usize,
-        token_ids: &[u32],
+        key: PrefixKey<'_>,
         fits: impl Fn(usize) -> usize,
         edits: &mut Edits,
     ) -> usize {
         let window = self.layout.window as usize;
         let mut path = std::mem::take(&mut self.path);
-        self.prefixes.find(token_ids, &mut path);
+        self.prefixes.find(key, &mut path);
         let mut tokens = path.tokens();
         loop {
             let fitting = fits(tokens);
@@ -284,7 +285,7 @@ impl Kv {
     }
 
     /// Adds the pages of a slot to the prefix cache.
-    pub(super) fn insert_prefix(&mut self, slot: usize, token_ids: &[u32]) {
+    pub(super) fn insert_prefix(&mut self, slot: usize, key: PrefixKey<'_>) {
         let Self {
             pools,
             prefixes,
@@ -303,7 +304,7 @@ impl Kv {
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
         });
-        prefixes.insert(token_ids, pages, pools);
+        prefixes.insert(key, pages, pools);
     }
 
     /// Clears the prefix cache.

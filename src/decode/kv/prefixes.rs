@@ -16,6 +16,8 @@ const ROOT: Id = 0;
 
 #[derive(Clone, Debug)]
 struct Node {
+    /// Hooks that the page was computed with; 0: none.
+    hooks: u32,
     /// Token IDs, of which `len` are used.
     token_ids: [u32; POSITIONS],
     len: usize,
@@ -47,6 +49,30 @@ pub(super) struct PrefixTree {
     /// All nodes, allocated once.
     nodes: Vec<Node>,
     free: Vec<Id>,
+}
+
+/// What a prefix was computed from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::decode) struct PrefixKey<'a> {
+    /// Number of the hooks; 0: none.
+    pub(in crate::decode) hooks: u32,
+    pub(in crate::decode) token_ids: &'a [u32],
+}
+
+impl<'a> PrefixKey<'a> {
+    /// Returns the key of a prefix that was computed without hooks.
+    pub(in crate::decode) fn plain(token_ids: &'a [u32]) -> Self {
+        Self {
+            hooks: 0,
+            token_ids,
+        }
+    }
+
+    /// Returns the keys of the pages.
+    fn pages(self) -> impl Iterator<Item = Self> {
+        let pages = self.token_ids.chunks(POSITIONS);
+        pages.map(move |token_ids| Self { token_ids, ..self })
+    }
 }
 
 /// Cached prefix of a sequence: path of nodes from the root.
@@ -89,6 +115,7 @@ impl PrefixTree {
     pub(super) fn new(pages: usize) -> Self {
         let mut nodes = Vec::with_capacity(pages + 1);
         let empty = Node {
+            hooks: 0,
             token_ids: [0; POSITIONS],
             len: 0,
             pages: PagePair {
@@ -122,8 +149,13 @@ impl PrefixTree {
     }
 
     /// Returns the child with the longest common prefix, and the length of the prefix.
-    fn best_child(&self, id: Id, token_ids: &[u32]) -> Option<(Id, usize)> {
+    fn best_child(
+        &self,
+        id: Id,
+        PrefixKey { hooks, token_ids }: PrefixKey<'_>,
+    ) -> Option<(Id, usize)> {
         let children = self.children(id);
+        let children = children.filter(|child| self.node(*child).hooks == hooks);
         let matches =
             children.map(|child| (child, common(self.node(child).token_ids(), token_ids)));
         matches
@@ -131,12 +163,12 @@ impl PrefixTree {
             .filter(|(_, same)| *same > 0)
     }
 
-    /// Finds the longest cached prefix of `token_ids`.
-    pub(super) fn find(&self, token_ids: &[u32], path: &mut PrefixPath) {
+    /// Finds the longest cached prefix.
+    pub(super) fn find(&self, key: PrefixKey<'_>, path: &mut PrefixPath) {
         path.nodes.clear();
         path.last = 0;
         let mut at = ROOT;
-        for run in token_ids.chunks(POSITIONS) {
+        for run in key.pages() {
             let Some((child, same)) = self.best_child(at, run) else {
                 return;
             };
@@ -192,13 +224,14 @@ impl PrefixTree {
     /// Adds tokens and their pages, one for each [`PAGE`] tokens. Existing nodes keep their pages.
     pub(super) fn insert(
         &mut self,
-        token_ids: &[u32],
+        key: PrefixKey<'_>,
         pages: impl Iterator<Item = PagePair>,
         pools: &mut Pools,
     ) {
         let mut at = ROOT;
-        for (run, pages) in token_ids.chunks(POSITIONS).zip(pages) {
-            let best = self.best_child(at, run);
+        for (key, pages) in key.pages().zip(pages) {
+            let best = self.best_child(at, key);
+            let run = key.token_ids;
             at = match best {
                 Some((child, same)) if same == run.len() => {
                     if let (None, Some(page)) = (self.node(child).pages.windowed, pages.windowed)
@@ -224,6 +257,7 @@ impl PrefixTree {
                     let node = self.node_mut(child);
                     (node.parent, node.child, node.sibling) = (at, None, sibling);
                     (node.newer, node.older) = (child, child);
+                    node.hooks = key.hooks;
                     self.node_mut(at).child = Some(child);
                     pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
@@ -344,12 +378,12 @@ mod tests {
                     windowed: pools.windowed.allocate(),
                 })
                 .collect();
-            tree.insert(token_ids, pages.iter().copied(), pools);
+            tree.insert(PrefixKey::plain(token_ids), pages.iter().copied(), pools);
             pages.into_iter().for_each(|pair| pools.release(pair));
         }
 
         fn matched_len(&mut self, token_ids: &[u32]) -> usize {
-            self.tree.find(token_ids, &mut self.path);
+            self.tree.find(PrefixKey::plain(token_ids), &mut self.path);
             self.path.tokens()
         }
     }

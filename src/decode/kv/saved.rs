@@ -1,7 +1,7 @@
 //! Prefix cache access for saving and loading sessions.
 
 use super::pool::PagePair;
-use super::prefixes::PrefixTree;
+use super::prefixes::{PrefixKey, PrefixTree};
 use super::{Kv, POSITIONS, PageKind};
 
 /// Whether the page of the sliding-window layers is required.
@@ -20,7 +20,7 @@ impl Kv {
             layout,
             ..
         } = self;
-        prefixes.find(token_ids, path);
+        prefixes.find(PrefixKey::plain(token_ids), path);
         let tokens = prefixes.len_with_window(path, layout.window as usize);
         PrefixTree::truncate(path, tokens);
         prefixes.touch_path(path);
@@ -42,7 +42,7 @@ impl Kv {
         window: WindowPages,
     ) -> Option<PagePair> {
         let Self { prefixes, path, .. } = self;
-        prefixes.find(token_ids, path);
+        prefixes.find(PrefixKey::plain(token_ids), path);
         let last = path.pages().checked_sub(1)?;
         let pages = prefixes.pages(path, last);
         let there = path.tokens() == token_ids.len();
@@ -64,7 +64,7 @@ impl Kv {
         let pages = PagePair { full, windowed };
         // The eviction may have removed the prefix itself.
         let Self { prefixes, path, .. } = self;
-        prefixes.find(token_ids, path);
+        prefixes.find(PrefixKey::plain(token_ids), path);
         let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
         let missing = windowed.is_none() && window == WindowPages::Required;
         if missing || path.tokens() < prefix_len {
@@ -100,10 +100,10 @@ impl Kv {
             ..
         } = self;
         let prefix_len = (token_ids.len() - 1) / POSITIONS;
-        prefixes.find(&token_ids[..prefix_len * POSITIONS], path);
+        prefixes.find(PrefixKey::plain(&token_ids[..prefix_len * POSITIONS]), path);
         let cached = (0..path.pages()).map(|at| prefixes.pages(path, at));
         let all: Vec<PagePair> = cached.chain([pages]).collect();
-        prefixes.insert(token_ids, all.into_iter(), pools);
+        prefixes.insert(PrefixKey::plain(token_ids), all.into_iter(), pools);
         pools.release(pages);
     }
 }

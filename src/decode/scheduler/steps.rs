@@ -19,7 +19,8 @@ impl Scheduler {
     pub(super) fn step(&mut self) -> Result<bool> {
         self.select_ready();
         if self.in_flight.is_some() {
-            let same = self.ready == self.batch && self.ready.len() <= self.engine.max_rows();
+            // A batch is a whole group, with the same hooks.
+            let same = self.ready == self.batch;
             let ahead = same && self.is_prefill_idle() && self.may_run_ahead();
             let next = match ahead {
                 true => self.submit_next()?,
@@ -35,19 +36,32 @@ impl Scheduler {
         if self.speculate()? {
             return Ok(true);
         }
-        let max_rows = self.engine.max_rows();
         let ahead = self.engine.linked.executor.profile().asynchronous;
-        let groups = self.ready.len().div_ceil(max_rows);
-        for group in 0..groups {
+        let mut from = 0;
+        while from < self.ready.len() {
             self.batch.clear();
-            let ready = self.ready.iter().skip(group * max_rows).take(max_rows);
-            self.batch.extend(ready);
+            let group = from..from + self.group_len(from);
+            self.batch.extend(&self.ready[group.clone()]);
+            let whole = group.len() == self.ready.len();
+            from = group.end;
             self.submit()?;
-            if !ahead || groups > 1 {
+            if !ahead || !whole {
                 self.collect()?;
             }
         }
         Ok(true)
+    }
+
+    /// Returns the number of ready requests from index `from` on that one step can decode: they have
+    /// the same hooks.
+    fn group_len(&self, from: usize) -> usize {
+        let ready = self.ready[from..].iter().take(self.engine.max_rows());
+        let hooks = |session: &u64| {
+            let request = self.requests.iter().find(|r| r.session == *session);
+            request.map_or(0, Request::hooks_id)
+        };
+        let first = hooks(&self.ready[from]);
+        ready.take_while(|session| hooks(session) == first).count()
     }
 
     /// Runs a pass with draft tokens if a single sequence is decoding and has a draft.
@@ -61,6 +75,11 @@ impl Scheduler {
         let Some(mut drafter) = request.sampling.as_mut().and_then(|s| s.drafter.take()) else {
             return Ok(false);
         };
+        if request.captured.is_some() {
+            // Rows of rejected tokens must not be stored.
+            request.restore_drafter(drafter);
+            return Ok(false);
+        }
         let context = self.engine.linked.facts.context as usize;
         let before = request.sequence.len();
         // The pass samples one token more than there are draft tokens, and each draft token has a
@@ -103,7 +122,8 @@ impl Scheduler {
                 .as_ref()
                 .is_some_and(SamplingRequest::uses_grammar)
         };
-        !batch.any(uses_grammar) && self.drafter().is_none_or(|drafter| drafter.cooldown() > 0)
+        let needs_host = |r: &Request| uses_grammar(r) || r.captured.is_some();
+        !batch.any(needs_host) && self.drafter().is_none_or(|drafter| drafter.cooldown() > 0)
     }
 
     /// Returns the drafter of a single-sequence batch.
@@ -129,6 +149,12 @@ impl Scheduler {
             steps && request.cached < request.sequence.len() && request.output_queue.room() > 0
         });
         self.ready.extend(ready.map(|request| request.session));
+        // Requests with the same hooks are decoded together.
+        let requests = &self.requests;
+        self.ready.sort_by_key(|session| {
+            let request = requests.iter().find(|r| r.session == *session);
+            request.map_or(0, Request::hooks_id)
+        });
     }
 
     /// Returns the requests of the batch, in the order of their rows.
@@ -161,6 +187,7 @@ impl Scheduler {
             false => LogprobsMode::Off,
         };
         let uses_grammar = sampling_requests().any(SamplingRequest::uses_grammar);
+        let captures = batch.clone().any(|request| request.captured.is_some());
         let room = batch.clone().map(|request| {
             let room = request.remaining().min(request.output_queue.room());
             room.saturating_sub(in_flight)
@@ -172,7 +199,7 @@ impl Scheduler {
             .unwrap_or(1);
         let max_burst = self.engine.max_burst();
         let steps = match logprobs {
-            LogprobsMode::Off if self.is_prefill_idle() && !uses_grammar => {
+            LogprobsMode::Off if self.is_prefill_idle() && !uses_grammar && !captures => {
                 preferred.min(max_burst).min(cooldown)
             }
             _ => 1,
@@ -197,8 +224,9 @@ impl Scheduler {
         }
         let masks = self.request_masks()?;
         let batch = Self::batch_requests(&self.requests, &self.batch);
+        let first = batch.clone().next().expect("a batch has requests");
         let rows = batch.map(|request| row_of(request, request.cached));
-        self.engine.begin_steps(rows)?;
+        self.engine.begin_steps(first, rows)?;
         let rows = self.batch.len();
         if masks > 0 {
             let computed = self.engine.step_logits(rows);
@@ -350,6 +378,11 @@ impl Scheduler {
                 request.logprobs_mode() == LogprobsMode::On && request.sequence.len() > before;
             let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
             request.deliver(before, logprobs);
+            if steps > 0 {
+                let row = at..at + 1;
+                self.engine
+                    .read_captured(request, &(before - 1..before), row.start)?;
+            }
             let context = self.engine.linked.facts.context as usize;
             match request.advance_grammar(done, context) {
                 Ok(done) => self.end_if_done(index, done),

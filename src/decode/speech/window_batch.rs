@@ -4,7 +4,7 @@
 
 use super::window::{WindowDecoder, WindowRequest, WindowText};
 use crate::decode::rows::write_rows;
-use crate::decode::step_tables::StepTables;
+use crate::decode::table_set::TableSet;
 use crate::error::{Error, Result};
 use crate::exec::state::state_bytes;
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
@@ -48,7 +48,7 @@ pub(in crate::decode) struct WindowBatch {
     active: Vec<ActiveWindow>,
     /// Windows of the KV cache that are not in use.
     slots: Vec<u32>,
-    steps: StepTables,
+    tables: TableSet,
     state: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl WindowBatch {
             waiting: VecDeque::new(),
             active: Vec::with_capacity(windows as usize),
             slots: (0..windows).rev().collect(),
-            steps: StepTables::new(linked),
+            tables: TableSet::of_model(linked),
             state: vec![0; state_bytes(STEP_ROWS_MAX as usize)],
         }
     }
@@ -123,7 +123,7 @@ impl WindowBatch {
 
     /// Samples the next token of every hypothesis and adds it.
     fn step(&mut self, linked: &mut LinkedTables) {
-        let widest = self.steps.max_rows();
+        let widest = self.tables.max_rows();
         let mut end = self.active.len();
         // From the last window on, because windows that end are removed.
         while end > 0 {
@@ -163,7 +163,7 @@ impl WindowBatch {
             .map(|window| window.decoder.hypotheses.stage());
         // The sampled stage selects the most likely token at temperature 0.
         let stage = stages.max().unwrap_or(SamplingStage::Greedy);
-        let table = self.steps.with_rows(count).table;
+        let table = self.tables.with_rows(count).table;
         let cmds = linked.tables[table].pass(stage);
         linked.executor.run(table, cmds, 1)?;
         for window in windows {

@@ -24,7 +24,7 @@ use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
 pub(crate) use names::to_hf;
-pub(super) use names::to_hf_among;
+pub(super) use names::{to_gguf, to_hf_among};
 use quantization::Quantization;
 pub(super) use speech::{GENERATION_KEYS, SpeechFacts, speech_config};
 pub(super) use speech_files::{generation_config, preprocessor_config, speech_tokenizer_config};

@@ -25,17 +25,17 @@ const BLOCKS: &str = "blk.";
 
 /// GGUF name of a module.
 #[derive(Debug, PartialEq)]
-pub(super) struct GgufModule {
+pub(in crate::load) struct GgufModule {
     /// Name, such as `blk.3.ffn_up`.
-    pub(super) name: String,
+    pub(in crate::load) name: String,
     /// Index of the expert, if experts are separate tensors.
-    pub(super) expert: Option<u32>,
+    pub(in crate::load) expert: Option<u32>,
     /// Prefix of the original name.
     prefix: &'static str,
 }
 
 /// Returns the GGUF name of a module: `model.layers.3.mlp.up_proj` becomes `blk.3.ffn_up`.
-pub(super) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> {
+pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> {
     let names = arch.names;
     PREFIXES.iter().find_map(|prefix| {
         let name = module.strip_prefix(prefix)?;

@@ -4,20 +4,21 @@ use super::gguf::{ConversionReport, TensorWriter};
 use super::keys::{self, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
 use super::mix::EMBEDDING;
 use super::rows::threads;
-use super::source_tensor::{self, RowOrder, SourceTensor};
+use super::source_tensor::{self, SourceTensor};
 use super::tensor_plan::{TensorPlan, name_of, torch_dtype};
-use super::{speech_export, speech_tensors};
+use super::{lora, speech_export, speech_tensors};
 use crate::arch::{self, Arch};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
+use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::{Weight, floats};
 use crate::load::{chat, hf, speech_names, tokenizer};
 use crate::output::OutputFolder;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Maximum size of a shard in bytes, the default of `transformers`.
 const SHARD_BYTES_MAX: u64 = 5_000_000_000;
@@ -34,11 +35,14 @@ const COPIED_FILES: [&str; 6] = [
 
 tabla_core::options! {
     /// Options of [`export`](crate::tools::export()).
-    #[derive(Clone, Copy, Debug, Default)]
+    #[derive(Clone, Debug, Default)]
     pub struct ExportOptions {
         /// Storage type of all tensors: `F32`, `F16` or `Bf16`. `None` keeps these types and converts
         /// others to F16.
         pub dtype: Option<DType>,
+        /// LoRA adapters to merge into the weights: a folder of `peft` or a GGUF file, and the factor of
+        /// its change.
+        pub lora: Vec<(PathBuf, f32)>,
         /// Number of threads; 0 uses every core.
         pub threads: u32,
     }
@@ -72,13 +76,16 @@ pub fn export(
     hf::check_exportable(arch)?;
     let weights = model.folder_weights()?;
     let computed = speech_tensors::computed_tensors(&model)?;
-    let tensors = match model.is_speech()? {
+    let mut tensors = match model.is_speech()? {
         true => speech_tensors::tensors(&model, &computed)?,
         false => tensors(&model, &weights, arch)?,
     };
+    let adapters = lora::read(&model, &tensors, &options.lora)?;
+    lora::assign(&model, &mut tensors, &adapters)?;
     check_names(arch, &tensors)?;
     let plans = tensors.iter().map(|tensor| plan(tensor, options));
     let plans: Vec<TensorPlan<'_>> = plans.collect::<Result<_>>()?;
+    plans.iter().try_for_each(lora::check_target)?;
     let folder = OutputFolder::create(path)?;
     let mut notes = Vec::new();
     write_side_files(&model, &plans, &folder, &mut notes)?;

@@ -2,21 +2,22 @@
 
 use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
-use super::source_tensor::{self, ComputedTensor, RowOrder, SourceTensor};
+use super::source_tensor::{self, ComputedTensor, SourceTensor};
 use super::tensor_plan::TensorPlan;
-use super::{ggml, keys, speech_tensors};
+use super::{ggml, keys, lora, speech_tensors};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::write::{Body, Writer};
 use crate::format::{Importance, TensorType};
+use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::weight::Weight;
 use crate::output::Output;
 use crate::quant;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 tabla_core::options! {
     /// Options of [`quantize`](crate::tools::quantize()).
@@ -32,6 +33,9 @@ tabla_core::options! {
         pub choose: &'a dyn Fn(&str) -> Option<DType>,
         /// Importance matrix: weights of quantization errors, per column.
         pub importance: Option<&'a Importance>,
+        /// LoRA adapters to merge into the weights: a folder of `peft` or a GGUF file, and the factor of
+        /// its change.
+        pub lora: Vec<(PathBuf, f32)>,
         /// Number of threads; 0 uses every core.
         pub threads: u32,
     }
@@ -46,6 +50,7 @@ impl Default for QuantizeOptions<'_> {
             embedding: None,
             choose: &|_| None,
             importance: None,
+            lora: Vec::new(),
             threads: 0,
         }
     }
@@ -108,8 +113,8 @@ const QUANTIZATION_VERSION: u32 = 2;
 ///
 /// As [`open_directory`](crate::tools::open_directory); `Argument` for a type without an encoder, and if
 /// `path` is a file of the source; `Unsupported` for a ggml file (`.bin`)
-/// of a model that is no speech model; `Format` for a value that is not finite; `Io` if writing fails;
-/// `Cancelled` if `progress` cancels.
+/// of a model that is no speech model, and for an adapter that cannot be merged; `Format` for a value
+/// that is not finite; `Io` if writing fails; `Cancelled` if `progress` cancels.
 pub fn quantize(
     source: &Source,
     path: &Path,
@@ -126,14 +131,18 @@ pub fn quantize(
     }
     let weights = model.folder_weights()?;
     let computed = computed_tensors(&model)?;
-    let tensors = tensors(&model, &weights, &computed)?;
+    let mut tensors = tensors(&model, &weights, &computed)?;
+    let adapters = lora::read(&model, &tensors, &options.lora)?;
+    lora::assign(&model, &mut tensors, &adapters)?;
     let traits = ModelTraits::of(&model.file.metadata, &tensors, options.importance);
     let plans = tensors.iter().map(|tensor| plan(tensor, options, &traits));
     let mut plans = plans.collect::<Result<Vec<_>>>()?;
     if model.is_speech()? {
         plans.iter_mut().for_each(ggml::adjust);
     }
-    let mut output = Output::create(path, model.file.paths())?;
+    plans.iter().try_for_each(lora::check_target)?;
+    let adapters = options.lora.iter().map(|(path, _)| path.as_path());
+    let mut output = Output::create(path, model.file.paths().chain(adapters))?;
     let mut notes = Vec::new();
     let mut body = if ggml::is_ggml(path) {
         let header = ggml::header(&model, &plans)?;
@@ -399,7 +408,9 @@ impl TensorWriter<'_> {
             advance(chunk.elements)
         };
         match to {
-            to if to == tensor.dtype => rows::copy(tensor, &mut write_chunk)?,
+            to if to == tensor.dtype && tensor.merges.is_empty() => {
+                rows::copy(tensor, &mut write_chunk)?;
+            }
             TensorType::Known(dtype) => {
                 let target = Target {
                     dtype,

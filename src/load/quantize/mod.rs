@@ -5,6 +5,7 @@ mod ggml;
 mod gguf;
 mod head;
 mod keys;
+mod lora;
 mod mix;
 mod rows;
 mod source_tensor;

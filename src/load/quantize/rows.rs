@@ -1,8 +1,10 @@
 //! Decodes and re-encodes the rows of a tensor with several threads.
 
-use super::source_tensor::{RowOrder, SourceTensor};
+use super::source_tensor::SourceTensor;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::load::adapter::Merge;
+use crate::load::row_order::RowOrder;
 use crate::quant::{self, Encode, Matrix, i2_s};
 use std::num::NonZero;
 use std::ops::Range;
@@ -17,6 +19,7 @@ pub(super) struct Rows<'a> {
     dtype: DType,
     matrix: Matrix<'a>,
     order: RowOrder,
+    merges: &'a [Merge<'a>],
 }
 
 /// Target of an encoding.
@@ -50,6 +53,7 @@ impl<'a> Rows<'a> {
         };
         Ok(Self {
             order: tensor.order,
+            merges: &tensor.merges,
             ..Self::plain(&tensor.name, dtype, tensor.matrix)
         })
     }
@@ -61,16 +65,21 @@ impl<'a> Rows<'a> {
             dtype,
             matrix,
             order: RowOrder::Same,
+            merges: &[],
         }
     }
 
-    /// Decodes a row.
+    /// Decodes a row and adds the adapter modules.
     ///
     /// # Errors
     ///
     /// `Format` for a value that is not finite.
     pub(super) fn read(&self, row: usize, x: &mut [f32]) -> Result<()> {
-        quant::decode_row_of(self.dtype, &self.matrix, self.order.source(row), x);
+        let source = self.order.source(row);
+        quant::decode_row_of(self.dtype, &self.matrix, source, x);
+        for merge in self.merges {
+            merge.add_to_row(source, x);
+        }
         match x.iter().position(|x| !x.is_finite()) {
             None => Ok(()),
             Some(col) => bail!(

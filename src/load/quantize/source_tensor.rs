@@ -4,6 +4,8 @@ use crate::arch::{self, RopeScaling, Rotation};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo, TensorType};
+use crate::load::adapter::Merge;
+use crate::load::row_order::RowOrder;
 use crate::load::source::Opened;
 use crate::load::split::FUSED_GATE;
 use crate::load::weight::{Weight, f32_bytes};
@@ -19,6 +21,8 @@ pub(super) struct SourceTensor<'a> {
     pub(super) dtype: TensorType,
     pub(super) matrix: Matrix<'a>,
     pub(super) order: RowOrder,
+    /// Adapter modules that are added to its rows.
+    pub(super) merges: Vec<Merge<'a>>,
 }
 
 /// A tensor that the files of the source contain in another form, or not at all.
@@ -31,17 +35,6 @@ pub(super) struct ComputedTensor {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Permutation of rows from the source to the new file. The value is the head dimension.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum RowOrder {
-    /// No permutation.
-    Same,
-    /// Interleaves the two halves of each head, for RoPE on adjacent pairs.
-    Interleaved(usize),
-    /// Inverse of [`RowOrder::Interleaved`].
-    Halves(usize),
-}
-
 /// GGUF tensors of RoPE frequency factors: of a scaling rule, and the two lists of LongRoPE.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
@@ -49,24 +42,6 @@ const ROPE_SHORT: &str = "rope_factors_short.weight";
 
 /// Factor that makes a frequency 0, as written by llama.cpp's converter.
 const NO_ROTATION: f32 = 1e30;
-
-impl RowOrder {
-    /// Returns the source row of `row`.
-    pub(super) fn source(self, row: usize) -> usize {
-        let (head, interleaved) = match self {
-            Self::Same => return row,
-            Self::Interleaved(head) => (head, true),
-            Self::Halves(head) => (head, false),
-        };
-        let (first, at, half) = (row / head * head, row % head, head / 2);
-        first
-            + if interleaved {
-                at % 2 * half + at / 2
-            } else {
-                at % half * 2 + at / half
-            }
-    }
-}
 
 impl<'a> SourceTensor<'a> {
     /// Wraps a tensor of a GGUF file.
@@ -83,6 +58,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            merges: Vec::new(),
         })
     }
 
@@ -108,6 +84,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            merges: Vec::new(),
         })
     }
 
@@ -127,6 +104,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            merges: Vec::new(),
         }
     }
 
@@ -255,24 +233,5 @@ fn size(name: &str, rows: u64, cols: u64) -> Result<[usize; 2]> {
             TooLarge,
             "tensor {name}: {rows} rows of {cols} columns do not fit usize"
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn row_orders_are_inverse() {
-        // Two heads of six rows; the halves of the first are 0 1 2 and 3 4 5.
-        let interleaved: Vec<_> = (0..12)
-            .map(|r| RowOrder::Interleaved(6).source(r))
-            .collect();
-        assert_eq!(interleaved, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
-        for row in 0..12 {
-            let source = RowOrder::Halves(6).source(row);
-            assert_eq!(RowOrder::Interleaved(6).source(source), row);
-            assert_eq!(RowOrder::Same.source(row), row);
-        }
     }
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "checks panic on errors")]
 
+mod added_tables;
 mod attention;
 mod bits;
 mod elementwise;
@@ -13,6 +14,7 @@ mod executor;
 mod experts;
 mod fixture;
 mod forward;
+mod hooks;
 mod loss;
 mod probe;
 mod samplers;
@@ -34,6 +36,10 @@ use experts::{
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
     wide_grid,
+};
+use hooks::{
+    adapter_scale, attention_weights, capture, capture_ids, edit, infinite_values, project_out,
+    self_attention_weights,
 };
 use samplers::{
     bias, dry, dynamic_temper, logprobs, mask, mirostat, mirostat_mu, odd_logits, orders,
@@ -83,6 +89,14 @@ const CHECKS: &[(&str, Check)] = &[
     ("columns", columns),
     ("self_attention", self_attention),
     ("last_row", last_row),
+    ("capture", capture),
+    ("capture_ids", capture_ids),
+    ("edit", edit),
+    ("project_out", project_out),
+    ("attention_weights", attention_weights),
+    ("self_attention_weights", self_attention_weights),
+    ("adapter_scale", adapter_scale),
+    ("factors of zero and infinite values", infinite_values),
     ("bias", bias),
     ("mask", mask),
     ("penalize", penalize),

@@ -55,6 +55,15 @@ func callForArray<T>(
     }
 }
 
+/// Returns a number as `uint32_t`.
+func uint32(_ number: Int, _ name: String) throws -> UInt32 {
+    guard let converted = UInt32(exactly: number) else {
+        throw TablaError(
+            code: .argument, message: "\(name) \(number) is out of range: expected 0 to \(UInt32.max)")
+    }
+    return converted
+}
+
 extension String {
     /// Creates a string from bytes of the library. Invalid UTF-8 becomes U+FFFD.
     init(_ bytes: some Collection<CChar>) {

@@ -12,6 +12,8 @@ public actor Session {
     public nonisolated let model: Model
     nonisolated let handle: Handle
     private nonisolated let executor = QueueExecutor()
+    /// Hooks of the session.
+    var hooks: Hooks?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
@@ -20,9 +22,10 @@ public actor Session {
         self.init(model, try Self.own(tabla_session_new(model.handle.pointer)))
     }
 
-    private init(_ model: Model, _ handle: Handle) {
+    private init(_ model: Model, _ handle: Handle, hooks: Hooks? = nil) {
         self.model = model
         self.handle = handle
+        self.hooks = hooks
     }
 
     private static func own(_ pointer: OpaquePointer?) throws -> Handle {
@@ -45,7 +48,7 @@ public actor Session {
 
     /// Returns a session with a copy of the sequence. Nothing is recomputed.
     public func fork() throws -> Session {
-        Session(model, try Self.own(tabla_session_fork(handle.pointer)))
+        Session(model, try Self.own(tabla_session_fork(handle.pointer)), hooks: hooks)
     }
 
     /// The tokens of the sequence, both prompt and generated ones.

@@ -33,10 +33,15 @@ var endless: GenerateOptions {
 
 /// Path of a small test model of the repository.
 func golden(_ name: String) -> String {
+    repositoryFile("tests/golden/arch/\(name)/model.gguf")
+}
+
+/// Path of a file of the repository.
+func repositoryFile(_ name: String) -> String {
     let repository = (0..<5).reduce(URL(fileURLWithPath: #filePath)) { path, _ in
         path.deletingLastPathComponent()
     }
-    return repository.appendingPathComponent("tests/golden/arch/\(name)/model.gguf").path
+    return repository.appendingPathComponent(name).path
 }
 
 /// Fails unless `body` throws an error of the library with this code and a message that contains `words`.

@@ -49,6 +49,40 @@ final class PageTests: XCTestCase {
         XCTAssertLessThan(similarity, 1)
     }
 
+    func testHooks() async throws {
+        let model = try await storyModel()
+        let hooks = try await model.hooks(["token_embd", "blk.*"])
+        let session = try Session(model)
+        try await session.setHooks(hooks)
+        let tokens = try model.tokenize("Once upon a time", addSpecial: true)
+        let captured = try await session.capture(tokens)
+        let last = try captured.rows("blk.\(model.facts.layers - 1)")
+        let logits = try await hooks.lens(last)
+
+        XCTAssertEqual(logits.map(\.count), tokens.map { _ in model.facts.vocab })
+    }
+
+    func testEdits() async throws {
+        let model = try await storyModel()
+        let hooks = try await model.hooks(["blk.*"], positions: .last)
+        let session = try Session(model)
+        try await session.setHooks(hooks)
+        let options = greedy(8)
+
+        let happy = try await session.capture(model.tokenize("The happy girl")).rows("blk.2")[0]
+        let sad = try await session.capture(model.tokenize("The sad girl")).rows("blk.2")[0]
+        let direction = zip(happy, sad).map { $0 - $1 }
+        let edits: [Edit] = [
+            .add("blk.2", direction, scale: 2),
+            .scale("blk.4.attn", by: 0, columns: 0..<model.facts.headDim),
+        ]
+        try await session.setHooks(model.hooks(edits: edits))
+        try await session.truncate()
+        let text = try await session.generate("The girl", options: options)
+
+        XCTAssertFalse(text.isEmpty)
+    }
+
     func testErrors() async throws {
         do {
             _ = try await Model.load("missing.gguf")

@@ -7,7 +7,8 @@ mod messages;
 mod reply;
 
 use crate::args::{
-    ContextArg, DeviceArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs, StructureArgs,
+    ContextArg, DeviceArgs, HookArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs,
+    StructureArgs,
 };
 use crate::commands::common::open;
 use crate::commands::common::prefill::{check_length, prefill};
@@ -59,6 +60,8 @@ pub(crate) struct ChatArgs {
     structure: StructureArgs,
     #[command(flatten)]
     speculation: SpeculationArgs,
+    #[command(flatten)]
+    hooks: HookArgs,
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {
@@ -81,7 +84,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if !args.quiet {
         loaded.print_notes(&source);
     }
-    let session = Session::new(loaded.model);
+    let mut session = Session::new(loaded.model);
+    args.hooks.apply(&mut session)?;
     let grammar = args.structure.grammar(session.model())?;
     let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;

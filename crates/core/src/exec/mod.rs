@@ -2,6 +2,7 @@
 
 mod digest;
 pub mod philox;
+mod programs;
 pub mod state;
 
 use crate::device::Profile;
@@ -9,6 +10,7 @@ use crate::error::{Result, bail};
 use crate::op::table::{BufferId, Cmds, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
+pub use programs::{Programs, is_private, reject_empty};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,16 +189,42 @@ pub trait Executor: Send {
     /// Returns the profile that the tables were planned with.
     fn profile(&self) -> &Profile;
 
-    /// Returns the upload at link time; `None` if tensors stay in host memory.
+    /// Returns the upload of the first program; `None` if tensors stay in host memory.
     fn upload(&self) -> Option<Upload> {
         None
     }
+
+    /// Links further tables, which share the buffers of the linked ones except scratch buffers,
+    /// constants and captured values (own memory per call). Returns the index of the first.
+    ///
+    /// The tables have consecutive indices after those of all linked tables. `program.tensors`
+    /// returns every tensor of the added tables; the weights of the first program keep their
+    /// indices and are shared, other weights belong to the added tables. So does each buffer that
+    /// no linked table uses; the host reads and writes it by its id. Scratch buffers and constants
+    /// of added tables are not accessible by the host. Compiled kernels are kept and shared.
+    ///
+    /// After an error, the executor is unchanged.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` for a program without tables; `Internal` for a shared buffer that is smaller than
+    /// a slot of the added tables, and for a buffer of other added tables; those of linking.
+    fn add_tables(&mut self, program: Program) -> Result<usize>;
+
+    /// Removes the tables of one [`add_tables`](Self::add_tables) call, whose first index is
+    /// `first`, and frees their memory. Waits for the device. The indices of other tables do not
+    /// change; removed indices are invalid until they are assigned again.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if `first` is not the first index of added tables; `Device` or `DeviceLost`.
+    fn remove_tables(&mut self, first: usize) -> Result<()>;
 
     /// Replays `cmds` of a table `times` times, without waiting for the device.
     ///
     /// # Errors
     ///
-    /// `Argument` for commands out of range; `Device` or `DeviceLost`.
+    /// `Argument` for an invalid table or commands out of range; `Device` or `DeviceLost`.
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()>;
 
     /// Writes bytes into a buffer, ordered before the next run.
@@ -237,7 +265,8 @@ pub trait Executor: Send {
     /// than it has; `Device` or `DeviceLost`.
     fn take(&mut self, copying: Copying, bytes: &mut [u8]) -> Result<()>;
 
-    /// Resets and starts timing of commands.
+    /// Resets and starts timing of the commands of all tables. Tables that are added later are not
+    /// timed.
     ///
     /// # Errors
     ///
@@ -247,6 +276,7 @@ pub trait Executor: Send {
     /// Stops timing and keeps the results.
     fn end_timing(&mut self);
 
-    /// Returns the timings of the commands of a table; empty if timing was never started.
+    /// Returns the timings of the commands of a table; empty if the table was not linked when timing
+    /// was started.
     fn command_timings(&self, table: usize) -> &[CommandTiming];
 }

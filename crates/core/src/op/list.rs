@@ -107,6 +107,28 @@ macro_rules! for_each_op {
             Unfold = unfold(x: read, y: write, state: read);
             /// `y[0, :] = x[active_rows - 1, :]`
             LastRow = last_row(x: read, y: write, state: read);
+            /// `y[t, offset + i] = x[t, i]`
+            Capture = capture(x: read, y: update, state: read);
+            /// `y[t, offset + i] = ids[t, i]` as f32
+            CaptureIds = capture_ids(ids: read, y: update, state: read);
+            /// `y[t, column + i] = keep y[t, column + i] + gain v[stride (position[t] - first), i]`
+            /// for rows with `first <= position[t] < end`;
+            /// a factor of 0 removes its term, also if that is not finite; rows out of range of v
+            /// are unchanged
+            Edit = edit(v: read, y: update, state: read);
+            /// `y[t, column + i] -= strength (y[t, column..column + count] . v) v[i]` for rows with
+            /// `first <= position[t] < end`
+            ProjectOut = project_out(v: read, y: update, state: read);
+            /// `y[t, offset + h positions + p] = softmax(cap(scale q[t, h, :] . k[h / group, seen,
+            /// :]))[p]` for the positions `p` below `positions`;
+            /// 0 for positions that are not `seen` in `attention`
+            AttentionWeights = attention_weights(q: read, k_cache: read, y: update, pages: read, state: read);
+            /// `y[t, offset + h positions + p] = softmax(scale q[t, h, :] . k[seen, h / group,
+            /// :])[p]` for the positions `p` below `positions`;
+            /// 0 for positions that are not `seen` in `self_attention`
+            SelfAttentionWeights = self_attention_weights(q: read, k: read, y: update, state: read);
+            /// `y[t, i] *= scales[sequence[t], adapter]`; 0 if the scale is 0
+            AdapterScale = adapter_scale(scales: read, y: update, state: read);
             /// `y[t, i] = x[t, i] + bias(i)`; -inf if `i` is a stop token and the position is
             /// before `stop_from`
             Bias = bias(x: read, biases: read, y: write, samplers: read, state: read);

@@ -2,8 +2,8 @@
 
 use super::list::{Access, Op};
 use super::operands::{
-    ACTIVATIONS, WEIGHT, add_bias, attention, combine, embed, experts, grouped_gemm, mul, rope,
-    rope_kv, self_attention,
+    ACTIVATIONS, WEIGHT, adapter_scale, add_bias, attention, combine, edit, embed, experts,
+    grouped_gemm, mul, project_out, rope, rope_kv, self_attention, self_attention_weights,
 };
 use super::params;
 use super::table::{BufferId, DispatchCmd, SamplingStage, Slot, SlotInfo, Table};
@@ -32,6 +32,21 @@ const PRODUCTS: [Op; 9] = [
     Op::BitMat,
     Op::BitMatAdd,
 ];
+
+/// Index of the activations that a vector changes in place.
+const IN_PLACE: usize = mul::AT.y;
+
+const _: () = assert!(
+    add_bias::AT.y == IN_PLACE
+        && edit::AT.y == IN_PLACE
+        && project_out::AT.y == IN_PLACE
+        && adapter_scale::AT.y == IN_PLACE
+);
+
+const _: () = assert!(
+    self_attention_weights::AT.q == self_attention::AT.q
+        && self_attention_weights::AT.k == self_attention::AT.k
+);
 
 impl Table {
     /// Returns the cost of a command.
@@ -71,13 +86,10 @@ impl Table {
                 }
             }
             // One vector for all tokens.
-            Op::AddBias | Op::Mul => {
-                const { assert!(add_bias::AT.y == mul::AT.y) };
-                Cost {
-                    bytes: all,
-                    flops: elements(mul::AT.y),
-                }
-            }
+            Op::AddBias | Op::Mul | Op::Edit | Op::ProjectOut | Op::AdapterScale => Cost {
+                bytes: all,
+                flops: elements(IN_PLACE),
+            },
             // The selected experts, each read at most once.
             Op::Experts | Op::GroupedGemm => {
                 const { assert!(experts::AT.y == grouped_gemm::AT.y) };
@@ -96,11 +108,16 @@ impl Table {
             },
             Op::Attention | Op::AttendPart => self.attention_cost(cmd),
             // One multiply-add per query element and position for the score, one for the value.
-            Op::SelfAttention => {
+            Op::SelfAttention | Op::SelfAttentionWeights => {
+                let products = if cmd.kernel.op == Op::SelfAttention {
+                    2
+                } else {
+                    1
+                };
                 let positions = u64::from(self.slot(cmd.slots[self_attention::AT.k]).rows);
                 Cost {
                     bytes: all,
-                    flops: 4 * elements(self_attention::AT.q) * positions,
+                    flops: 2 * products * elements(self_attention::AT.q) * positions,
                 }
             }
             // One operation per element of the first operand.
@@ -260,6 +277,10 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::Constant(n) => format!("constant {n}"),
         BufferId::Keys(n) => format!("keys {n}"),
         BufferId::Values(n) => format!("values {n}"),
+        BufferId::Captured(n) => format!("captured {n}"),
+        BufferId::AdapterScales(n) => format!("adapter scales {n}"),
+        BufferId::Residual(n) => format!("residual {n}"),
+        BufferId::LensLogits(n) => format!("lens logits {n}"),
         BufferId::Scratch(n) => format!("scratch {n}"),
         BufferId::Pages => "pages".to_string(),
         BufferId::State => "state".to_string(),

@@ -1,6 +1,7 @@
 //! Operations, tables of commands, and their listing.
 
 pub mod builder;
+pub mod hooks;
 mod kernel;
 mod kernel_row;
 pub mod list;

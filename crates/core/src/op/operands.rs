@@ -71,7 +71,11 @@ mod tests {
         for &op in Op::ALL {
             let of_cache = matches!(
                 op,
-                Op::RopeKv | Op::Attention | Op::AttendPart | Op::AttentionScores
+                Op::RopeKv
+                    | Op::Attention
+                    | Op::AttendPart
+                    | Op::AttentionScores
+                    | Op::AttentionWeights
             );
             if KernelId::dtypes(op).next().is_some() && !of_cache {
                 assert_eq!(names(op)[WEIGHT], "w", "{}", op.name());

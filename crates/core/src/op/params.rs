@@ -89,6 +89,19 @@ pub struct Params {
     pub activation: u32,
 }
 }
+/// Parameters of `adapter_scale`.
+pub mod adapter_scale {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub adapters: u32,
+    pub adapter: u32,
+}
+}
 /// Parameters of `add`.
 pub mod add {
     use bytemuck::{Pod, Zeroable};
@@ -212,6 +225,28 @@ pub struct Params {
     pub width: u32,
 }
 }
+/// Parameters of `attention_weights`.
+pub mod attention_weights {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub scale: f32,
+    pub softcap: f32,
+    pub window: u32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+    pub positions: u32,
+    pub offset: u32,
+    pub width: u32,
+}
+}
 /// Parameters of `bias`.
 pub mod bias {
     use bytemuck::{Pod, Zeroable};
@@ -261,6 +296,32 @@ pub struct Params {
     pub cols: u32,
 }
 }
+/// Parameters of `capture`.
+pub mod capture {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub width: u32,
+    pub offset: u32,
+}
+}
+/// Parameters of `capture_ids`.
+pub mod capture_ids {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub width: u32,
+    pub offset: u32,
+}
+}
 /// Parameters of `columns`.
 pub mod columns {
     use bytemuck::{Pod, Zeroable};
@@ -307,6 +368,25 @@ pub mod dynamic_temper {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+}
+}
+/// Parameters of `edit`.
+pub mod edit {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub width: u32,
+    pub column: u32,
+    pub count: u32,
+    pub rows: u32,
+    pub first: u32,
+    pub end: u32,
+    pub stride: u32,
+    pub keep: f32,
+    pub gain: f32,
 }
 }
 /// Parameters of `embed`.
@@ -600,6 +680,22 @@ pub struct Params {
     pub vocab: u32,
 }
 }
+/// Parameters of `project_out`.
+pub mod project_out {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub width: u32,
+    pub column: u32,
+    pub count: u32,
+    pub first: u32,
+    pub end: u32,
+    pub strength: f32,
+}
+}
 /// Parameters of `rms_norm`.
 pub mod rms_norm {
     use bytemuck::{Pod, Zeroable};
@@ -685,6 +781,24 @@ pub struct Params {
     pub head_dim: u32,
     pub scale: f32,
     pub reach: u32,
+}
+}
+/// Parameters of `self_attention_weights`.
+pub mod self_attention_weights {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub scale: f32,
+    pub reach: u32,
+    pub positions: u32,
+    pub offset: u32,
+    pub width: u32,
 }
 }
 /// Parameters of `soft_cap`.
@@ -810,6 +924,7 @@ pub struct Params {
 /// All kernels; the preferred variants of an operation come last.
 pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Activate, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::AdapterScale, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Add, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::AddBias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Advance, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -821,16 +936,20 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Attention, variant: Some("subgroup"), dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Attention, variant: Some("tile"), dtypes: TYPES_1, units: 1, tokens: 32 },
     Kernels { op: Op::AttentionScores, variant: None, dtypes: TYPES_1, units: 64, tokens: 1 },
+    Kernels { op: Op::AttentionWeights, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Bias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::BitMat, variant: None, dtypes: TYPES_2, units: 4, tokens: 8 },
     Kernels { op: Op::BitMat, variant: Some("subgroup"), dtypes: TYPES_2, units: 4, tokens: 8 },
     Kernels { op: Op::BitMatAdd, variant: None, dtypes: TYPES_2, units: 4, tokens: 8 },
     Kernels { op: Op::BitMatAdd, variant: Some("subgroup"), dtypes: TYPES_2, units: 4, tokens: 8 },
     Kernels { op: Op::BitQuantize, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::Capture, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::CaptureIds, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Columns, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Combine, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Dry, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::DynamicTemper, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::Edit, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Embed, variant: None, dtypes: TYPES_3, units: 2048, tokens: 1 },
     Kernels { op: Op::EmbedAdd, variant: None, dtypes: TYPES_3, units: 2048, tokens: 1 },
     Kernels { op: Op::Experts, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
@@ -877,6 +996,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::MirostatMu, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Mul, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Penalize, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::ProjectOut, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Rope, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -886,6 +1006,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Scale, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::SelfAttentionWeights, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SoftCap, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SpeechFilter, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Temper, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
@@ -909,6 +1030,7 @@ const TYPES_5: &[&str] = &["f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0"
 pub fn bytes(op: Op) -> usize {
     match op {
         Op::Activate => size_of::<activate::Params>(),
+        Op::AdapterScale => size_of::<adapter_scale::Params>(),
         Op::Add => size_of::<add::Params>(),
         Op::AddBias => size_of::<add_bias::Params>(),
         Op::Advance => size_of::<advance::Params>(),
@@ -917,14 +1039,18 @@ pub fn bytes(op: Op) -> usize {
         Op::AttendPart => size_of::<attend_part::Params>(),
         Op::Attention => size_of::<attention::Params>(),
         Op::AttentionScores => size_of::<attention_scores::Params>(),
+        Op::AttentionWeights => size_of::<attention_weights::Params>(),
         Op::Bias => size_of::<bias::Params>(),
         Op::BitMat => size_of::<bit_mat::Params>(),
         Op::BitMatAdd => size_of::<bit_mat_add::Params>(),
         Op::BitQuantize => size_of::<bit_quantize::Params>(),
+        Op::Capture => size_of::<capture::Params>(),
+        Op::CaptureIds => size_of::<capture_ids::Params>(),
         Op::Columns => size_of::<columns::Params>(),
         Op::Combine => size_of::<combine::Params>(),
         Op::Dry => size_of::<dry::Params>(),
         Op::DynamicTemper => size_of::<dynamic_temper::Params>(),
+        Op::Edit => size_of::<edit::Params>(),
         Op::Embed => size_of::<embed::Params>(),
         Op::EmbedAdd => size_of::<embed_add::Params>(),
         Op::Experts => size_of::<experts::Params>(),
@@ -948,12 +1074,14 @@ pub fn bytes(op: Op) -> usize {
         Op::MirostatMu => size_of::<mirostat_mu::Params>(),
         Op::Mul => size_of::<mul::Params>(),
         Op::Penalize => size_of::<penalize::Params>(),
+        Op::ProjectOut => size_of::<project_out::Params>(),
         Op::RmsNorm => size_of::<rms_norm::Params>(),
         Op::Rope => size_of::<rope::Params>(),
         Op::RopeKv => size_of::<rope_kv::Params>(),
         Op::Route => size_of::<route::Params>(),
         Op::Scale => size_of::<scale::Params>(),
         Op::SelfAttention => size_of::<self_attention::Params>(),
+        Op::SelfAttentionWeights => size_of::<self_attention_weights::Params>(),
         Op::SoftCap => size_of::<soft_cap::Params>(),
         Op::SpeechFilter => size_of::<speech_filter::Params>(),
         Op::Temper => size_of::<temper::Params>(),

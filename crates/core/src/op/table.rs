@@ -86,6 +86,16 @@ pub enum BufferId {
     Mel,
     /// Attention scores that align tokens with audio.
     Alignment,
+    /// Captured values of a pass, `[tokens, width]`, by the number of the hooks.
+    Captured(u32),
+    /// Scales of the adapters of each sequence, `[sequences, adapters]`, by the number of the
+    /// hooks.
+    AdapterScales(u32),
+    /// Residual stream from which a `lens` table computes logits, `[tokens, dim]`, by the number of the
+    /// hooks.
+    Residual(u32),
+    /// Logits of a `lens` table, by the number of the hooks.
+    LensLogits(u32),
     /// Scratch buffer, by its number in the arena.
     Scratch(u32),
 }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use tabla_core::error::Result;
 
 /// Positions per block.
-const KV_BLOCK: usize = 256;
+pub(super) const KV_BLOCK: usize = 256;
 
 /// A block of positions, aligned to multiples of [`KV_BLOCK`].
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! A unit is a token.
 
 use super::pages::Pages;
+use super::scores;
 use super::tiles::{CacheType, F16, F32, Q8_0};
 use super::{Launch, Request};
 use crate::memory::Args;
@@ -24,7 +25,6 @@ impl<C: CacheType> Kernel for AttentionScores<C> {
         let [positions, offset, width] = [p.positions, p.offset, p.width].map(|n| n as usize);
         let dim = kv_heads * head;
         let first = p.head as usize / (heads / kv_heads) * head;
-        let whole = head / S::LANES * S::LANES;
         let (q, keys) = (args.f32s(AT.q), args.bytes(AT.k_cache));
         let mut y = args.open::<f32>(AT.y);
         for t in args.units() {
@@ -35,12 +35,7 @@ impl<C: CacheType> Kernel for AttentionScores<C> {
             let y = &mut y.unit(t, width)[offset..][..positions];
             for (position, y) in y.iter_mut().enumerate() {
                 let key = &keys[pages.row(position) * C::row_bytes(dim)..][..C::row_bytes(dim)];
-                let mut sum = s.splat(0.0);
-                for i in (0..whole).step_by(S::LANES) {
-                    sum = s.fma(s.load(&q[i..]), C::load(s, key, dim, first + i), sum);
-                }
-                let rest = (whole..head).map(|i| q[i] * C::number(key, dim, first + i));
-                *y = p.scale * (s.sum(sum) + rest.sum::<f32>());
+                *y = p.scale * scores::dot::<S, C>(s, q, key, [dim, first]);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! CPU kernels: one file per operation, or per group of operations with the same loop.
 
 mod activation;
+mod adapter_scale;
 mod advance;
 mod argmax;
 mod attend;
@@ -8,6 +9,7 @@ mod attend_join;
 mod attend_part;
 mod attention;
 mod attention_scores;
+mod attention_weights;
 #[cfg(target_arch = "x86_64")]
 mod bf16_products;
 mod bias;
@@ -18,6 +20,7 @@ mod bit_quantize;
 #[cfg(target_arch = "x86_64")]
 mod bit_tiles;
 mod block_products;
+mod capture;
 mod chunks;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;
@@ -25,6 +28,7 @@ mod codes;
 mod combine;
 mod decoded_span;
 mod dry;
+mod edit;
 mod elementwise;
 mod embed;
 mod embed_add;
@@ -55,7 +59,9 @@ mod rope_kv;
 mod rotation;
 mod route;
 mod row_groups;
+mod scores;
 mod self_attention;
+mod self_attention_weights;
 mod softmax;
 mod speech_filter;
 mod temper;
@@ -122,6 +128,13 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Combine => combine::link(request),
         Op::Unfold => elementwise::unfold(request),
         Op::LastRow => elementwise::last_row(request),
+        Op::Capture => capture::capture(request),
+        Op::CaptureIds => capture::capture_ids(request),
+        Op::Edit => edit::edit(request),
+        Op::ProjectOut => edit::project_out(request),
+        Op::AttentionWeights => attention_weights::link(request)?,
+        Op::SelfAttentionWeights => self_attention_weights::link(request),
+        Op::AdapterScale => adapter_scale::link(request),
         Op::Bias => bias::link(request),
         Op::SpeechFilter => speech_filter::link(request),
         Op::Mask => mask::link(request),

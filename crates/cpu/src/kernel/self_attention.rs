@@ -74,7 +74,7 @@ impl Kernel for SelfAttention {
 
 /// Rows of the sequence before row `t`. Positions count from the first row of a sequence.
 #[inline(always)]
-fn before(rows: &[Row], t: usize) -> usize {
+pub(super) fn before(rows: &[Row], t: usize) -> usize {
     t.min(rows[t].position as usize)
 }
 
@@ -87,7 +87,7 @@ fn in_sequence(rows: &[Row]) -> usize {
 
 /// Rows of the sequence of row `t`, at most `reach` before and after it.
 #[inline(always)]
-fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
+pub(super) fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
     let after = reach.min(rows.len() - t - 1);
     t - before(rows, t).min(reach)..t + in_sequence(&rows[t..=t + after])
 }

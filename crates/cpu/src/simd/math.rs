@@ -140,6 +140,28 @@ pub fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     for (lane, x) in lanes.iter_mut().zip(rest) {
         *lane += f(*x);
     }
+    sum_lanes(lanes)
+}
+
+/// The sum of the products of the elements of `x` and `y`, in the order of [`sum`].
+#[inline(always)]
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    let (others, last) = y.as_chunks::<LANES>();
+    for (chunk, other) in chunks.iter().zip(others) {
+        for (lane, (x, y)) in lanes.iter_mut().zip(chunk.iter().zip(other)) {
+            *lane += x * y;
+        }
+    }
+    for (lane, (x, y)) in lanes.iter_mut().zip(rest.iter().zip(last)) {
+        *lane += x * y;
+    }
+    sum_lanes(lanes)
+}
+
+#[inline(always)]
+fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {

@@ -1,5 +1,6 @@
 //! Kernels at every level: all cases of all operations against their formulas and the scalar level.
 
+mod added_tables;
 mod functions;
 mod panels;
 mod peak;
@@ -21,7 +22,9 @@ use tabla_cpu::{Level, LinkOptions};
 use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
-use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, table, tensors};
+use tabla_testkit::rig::{
+    Device, alone, compare, infinite, near, pages, run_case, state, table, tensors,
+};
 
 /// A CPU device at a level.
 fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
@@ -213,6 +216,22 @@ fn no_active_rows_write_nothing() {
 }
 
 #[test]
+fn factors_of_zero_remove_infinite_values() {
+    for level in Level::available() {
+        let device = cpu(level, Precision::Exact, 2);
+        for op in [Op::Edit, Op::AdapterScale] {
+            for case in cases(op) {
+                let outcome = run_case(op, case, &device, &|name, bytes| infinite(name, bytes));
+                for (name, expected) in formulas::of(op, case, &outcome) {
+                    let what = format!("{op:?} {} on {}: {name}", case.name, device.name);
+                    near(&what, &expected, &outcome.results(name), case.tolerance);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn buffer_accesses_are_bounds_checked() {
     let case = &cases(Op::Advance)[0];
     let device = cpu(Level::Scalar, Precision::Exact, 1);
@@ -311,7 +330,12 @@ fn rotate_pages(bytes: &mut [u8], pool: usize) {
 fn result_is_independent_of_page_placement() {
     for level in Level::available() {
         let device = cpu(level, Precision::Exact, 2);
-        for op in [Op::RopeKv, Op::Attention, Op::AttendPart] {
+        for op in [
+            Op::RopeKv,
+            Op::Attention,
+            Op::AttendPart,
+            Op::AttentionWeights,
+        ] {
             for case in cases(op) {
                 let here = run_case(op, case, &device, &|_, _| {});
                 let pool = here.slots["k_cache"].rows / PAGE;

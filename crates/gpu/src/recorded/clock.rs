@@ -23,10 +23,17 @@ pub(super) struct RecordedTimer {
 }
 
 impl RecordedTimer {
+    /// Whether it has timestamps for tables with these numbers of commands.
+    pub(super) fn fits(&self, counts: &[usize]) -> bool {
+        counts.iter().all(|count| *count < self.ticks.len())
+    }
+
+    /// Creates a timer for tables with these numbers of commands.
+    ///
     /// # Errors
     ///
     /// `Unsupported` if the queue does not support timestamps.
-    pub(super) fn new(context: &Context, tables: &[Table]) -> Result<Self> {
+    pub(super) fn new(context: &Context, counts: &[usize]) -> Result<Self> {
         let hal = hal(&context.device.wgpu)?;
         let instance = hal.shared_instance().raw_instance();
         let physical = hal.raw_physical_device();
@@ -39,7 +46,7 @@ impl RecordedTimer {
         }
         // SAFETY: as above.
         let properties = unsafe { instance.get_physical_device_properties(physical) };
-        let longest = tables.iter().map(|t| t.cmds.len()).max().unwrap_or(0);
+        let longest = counts.iter().max().copied().unwrap_or(0);
         let count = longest + 1;
         let info = vk::QueryPoolCreateInfo::default()
             .query_type(vk::QueryType::TIMESTAMP)
@@ -48,11 +55,7 @@ impl RecordedTimer {
         let created = unsafe { context.raw.create_query_pool(&info, None) };
         let timestamps = context.check("timestamps", created)?;
         Ok(Self {
-            timings: Timings::new(
-                tables.iter().map(|t| t.cmds.len()),
-                properties.limits.timestamp_period,
-                bits,
-            ),
+            timings: Timings::new(properties.limits.timestamp_period, bits),
             buffer: context.command_buffers(1)?[0],
             timestamps: context.own(timestamps, ash::Device::destroy_query_pool),
             ticks: vec![0; count],
@@ -64,7 +67,7 @@ impl RecordedTimer {
     pub(super) fn replay(
         &mut self,
         context: &Context,
-        kernels: &Kernels,
+        kernels: &Kernels<'_>,
         (table_index, table): (usize, &Table),
         (range, commands): (&Range<usize>, &[Command]),
     ) -> Result<()> {

@@ -24,8 +24,11 @@ pub(super) struct Context {
     queue: vk::Queue,
     family: u32,
     memory: vk::PhysicalDeviceMemoryProperties,
-    objects: Mutex<Vec<Destroy>>,
+    objects: Mutex<Vec<Object>>,
 }
+
+/// An object: its type, its handle, and how to destroy it.
+type Object = (vk::ObjectType, u64, Destroy);
 
 /// Destroys one object.
 type Destroy = Box<dyn FnOnce(&ash::Device) + Send + Sync>;
@@ -103,12 +106,26 @@ impl Context {
         object: T,
         destroy: unsafe fn(&ash::Device, T, Option<&vk::AllocationCallbacks<'_>>),
     ) -> T {
-        self.objects.lock().push(Box::new(move |raw| {
-            // SAFETY: this runs once, when the device is idle or lost and all objects created
-            // later are destroyed; the object was created without allocation callbacks.
+        let destroy = Box::new(move |raw: &ash::Device| {
+            // SAFETY: this runs once, when the device is idle or lost and no other object uses this
+            // one; the object was created without allocation callbacks.
             unsafe { destroy(raw, object, None) };
-        }));
+        });
+        let mut objects = self.objects.lock();
+        objects.push((T::TYPE, object.as_raw(), destroy));
         object
+    }
+
+    /// Destroys an object before the context is dropped. Neither the device nor an object that is
+    /// used afterwards may use it.
+    pub(super) fn destroy<T: vk::Handle>(&self, object: T) {
+        let key = (T::TYPE, object.as_raw());
+        let mut objects = self.objects.lock();
+        let at = objects.iter().rposition(|(of, raw, _)| (*of, *raw) == key);
+        if let Some(at) = at {
+            let (.., destroy) = objects.remove(at);
+            destroy(&self.raw);
+        }
     }
 
     /// Converts the result of a Vulkan call, and records a device loss.
@@ -247,7 +264,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         wait_idle(&self.device.wgpu, &self.device.queue_lock.lock());
-        for destroy in self.objects.get_mut().drain(..).rev() {
+        for (.., destroy) in self.objects.get_mut().drain(..).rev() {
             destroy(&self.raw);
         }
     }

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::spirv;
 use crate::link_plan::{Bindings, Command};
 use crate::pipeline_cache::PipelineCacheFile;
-use crate::pipelines::KernelSource;
+use crate::pipelines::{CompiledKernels, KernelSource};
 use ash::vk;
 use std::collections::HashMap;
 use tabla_core::error::{Error, ErrorKind, Result};
@@ -15,13 +15,29 @@ use wgpu::naga::back::spv::Options;
 /// Vulkan buffers of the arena, and their sizes in bytes.
 pub(super) type Buffers = HashMap<BufferId, (vk::Buffer, u64)>;
 
-/// Compiled kernels with their layouts, and the descriptor sets of their bindings.
-pub(super) struct Kernels {
-    pub(super) pipelines: Vec<(vk::Pipeline, vk::PipelineLayout)>,
-    pub(super) sets: Vec<vk::DescriptorSet>,
+/// A compiled kernel and its layout.
+pub(super) type Pipeline = (vk::Pipeline, vk::PipelineLayout);
+
+/// Descriptor sets of the bindings of a program.
+pub(super) struct Sets {
+    pub(super) pool: vk::DescriptorPool,
+    sets: Vec<vk::DescriptorSet>,
 }
 
-impl Kernels {
+/// Compiled kernels, and the descriptor sets of a program.
+pub(super) struct Kernels<'a> {
+    pipelines: &'a [Pipeline],
+    sets: &'a [vk::DescriptorSet],
+}
+
+impl<'a> Kernels<'a> {
+    pub(super) fn new(compiled: &'a CompiledKernels<Pipeline>, sets: &'a Sets) -> Self {
+        Self {
+            pipelines: &compiled.pipelines,
+            sets: &sets.sets,
+        }
+    }
+
     pub(super) fn bind(&self, context: &Context, buffer: vk::CommandBuffer, pipeline: usize) {
         let (pipeline, _) = self.pipelines[pipeline];
         let point = vk::PipelineBindPoint::COMPUTE;
@@ -83,13 +99,14 @@ impl Layouts {
         Ok(Self { sets, pipelines })
     }
 
-    /// Allocates and writes a descriptor set for each of the bindings.
+    /// Allocates and writes a descriptor set for each of the bindings, with the first of the buffers
+    /// of an id.
     pub(super) fn bind(
         &self,
         context: &Context,
-        buffers: &Buffers,
         all: &[Bindings],
-    ) -> Result<Vec<vk::DescriptorSet>> {
+        buffers: [&Buffers; 2],
+    ) -> Result<Sets> {
         let count = |n: usize| u32::try_from(n).expect("tables are small");
         let descriptors = all.iter().map(|b| b.buffers.len()).sum::<usize>();
         let sizes = [vk::DescriptorPoolSize::default()
@@ -102,19 +119,24 @@ impl Layouts {
         let created = unsafe { context.raw.create_descriptor_pool(&info, None) };
         let pool = context.check("descriptor pool", created)?;
         context.own(pool, ash::Device::destroy_descriptor_pool);
-        all.iter()
-            .map(|bindings| {
-                let layouts = [self.sets[bindings.buffers.len()]];
-                let info = vk::DescriptorSetAllocateInfo::default()
-                    .descriptor_pool(pool)
-                    .set_layouts(&layouts);
-                // SAFETY: pool and layout belong to this device, and only this thread uses the pool.
-                let allocated = unsafe { context.raw.allocate_descriptor_sets(&info) };
-                let set = context.check("descriptor set", allocated)?[0];
-                write_set(context, buffers, bindings, set);
-                Ok(set)
-            })
-            .collect()
+        let sets = all.iter().map(|bindings| {
+            let layouts = [self.sets[bindings.buffers.len()]];
+            let info = vk::DescriptorSetAllocateInfo::default()
+                .descriptor_pool(pool)
+                .set_layouts(&layouts);
+            // SAFETY: pool and layout belong to this device, and only this thread uses the pool.
+            let allocated = unsafe { context.raw.allocate_descriptor_sets(&info) };
+            let set = context.check("descriptor set", allocated)?[0];
+            write_set(context, buffers, bindings, set);
+            Ok(set)
+        });
+        match sets.collect() {
+            Ok(sets) => Ok(Sets { pool, sets }),
+            Err(error) => {
+                context.destroy(pool);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -127,9 +149,15 @@ fn binding(at: u32) -> vk::DescriptorSetLayoutBinding<'static> {
 }
 
 /// Writes buffers into a descriptor set.
-fn write_set(context: &Context, buffers: &Buffers, bindings: &Bindings, set: vk::DescriptorSet) {
+fn write_set(
+    context: &Context,
+    buffers: [&Buffers; 2],
+    bindings: &Bindings,
+    set: vk::DescriptorSet,
+) {
     let info = |id| {
-        let (buffer, size) = buffers[id];
+        let buffer = buffers.iter().find_map(|buffers| buffers.get(id));
+        let (buffer, size) = *buffer.expect("every buffer of the tables has a Vulkan buffer");
         [vk::DescriptorBufferInfo::default()
             .buffer(buffer)
             .range(size)]
@@ -145,7 +173,7 @@ fn write_set(context: &Context, buffers: &Buffers, bindings: &Bindings, set: vk:
                 .buffer_info(info)
         })
         .collect();
-    // SAFETY: the set is unused and has this layout; the arena owns the storage buffers.
+    // SAFETY: the set is unused and has this layout; the arenas own the storage buffers.
     unsafe { context.raw.update_descriptor_sets(&writes, &[]) };
 }
 

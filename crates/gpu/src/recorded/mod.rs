@@ -8,76 +8,65 @@
 mod clock;
 mod context;
 mod kernels;
+mod link;
 mod record;
 mod ring;
 mod spirv;
 
 use super::arena::Arena;
 use super::device::Device;
-use super::link_plan::{Command, LinkPlan, in_table};
-use super::pipeline_cache::PipelineCacheFile;
-use super::pipelines;
-use super::upload::create_arena;
+use super::link_plan::in_table;
+use super::pipelines::CompiledKernels;
 use ash::vk;
 use clock::RecordedTimer;
 use context::Context;
 pub(super) use context::{check_support, wait_idle};
-use kernels::{Buffers, Kernels, Layouts};
+use kernels::{Buffers, Kernels, Layouts, Pipeline};
+use link::RecordedTables;
 use record::Recordings;
 use ring::{BufferRange, Ring};
-use std::sync::Arc;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
-use tabla_core::exec::{CommandTiming, Copies, Copying, Executor, Span, Upload, check_disjoint};
-use tabla_core::op::table::{BufferId, Cmds, KernelId, Table};
+use tabla_core::exec::{
+    CommandTiming, Copies, Copying, Executor, Program, Programs, Span, Upload, check_disjoint,
+    reject_empty,
+};
+use tabla_core::op::table::{BufferId, Cmds};
 
 /// Executor that submits recorded command buffers.
 struct RecordedExecutor {
     // Declared first: its drop waits for the device before the buffers are dropped.
     context: Context,
-    tables: Arc<[Table]>,
-    commands: Vec<Vec<Command>>,
-    kernels: Kernels,
+    layouts: Layouts,
+    programs: Programs<RecordedTables>,
+    kernels: CompiledKernels<Pipeline>,
     recordings: Recordings,
     ring: Ring,
     copies: Copies,
     buffers: Buffers,
+    /// Buffers of the first program, and those of added tables that the host may read and write.
     arena: Arena,
     /// Created on the first use of `time_commands`.
     timer: Option<RecordedTimer>,
 }
 
 /// Links tables to a device whose queue is shared with wgpu.
-pub(super) fn link(device: &Device, plan: LinkPlan) -> Result<Box<dyn Executor>> {
+pub(super) fn link(device: &Device, program: Program) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
     let layouts = Layouts::new(&context)?;
-    let options = spirv::options(&context)?;
-    let file = PipelineCacheFile::read(device);
-    let cache = kernels::create_cache(&context, &file);
-    let make = |kernel: KernelId, text: &_| {
-        let pipeline = kernels::pipeline(&context, &layouts, &options, cache, (kernel, text))?;
-        Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
-    };
-    let fill = || create_arena(device, &plan.program);
-    let (pipelines, arena) = pipelines::compile(device, &plan.kernels, &make, fill)?;
-    kernels::save_cache(&context, cache, &file);
-    let guard = context.lock()?;
-    let buffers = arena.entries().iter().map(|entry| {
-        let buffer = context::buffer(device, entry)?;
-        Ok((entry.id, (buffer, entry.buffer.size())))
-    });
-    let buffers = buffers.collect::<Result<Buffers>>()?;
-    let sets = layouts.bind(&context, &buffers, &plan.bindings)?;
-    drop(guard);
+    let mut kernels = CompiledKernels::new();
+    let none = (&Arena::default(), &Buffers::new());
+    let (mut tables, buffers) = link::link(&context, program, (&layouts, &mut kernels), none)?;
+    let count = tables.commands.len();
     Ok(Box::new(RecordedExecutor {
         recordings: Recordings::new(&context)?,
         ring: Ring::new(&context)?,
         copies: Copies::default(),
-        kernels: Kernels { pipelines, sets },
-        commands: plan.commands,
-        tables: plan.program.tables,
+        arena: std::mem::take(&mut tables.arena),
+        programs: Programs::new(tables, count),
+        kernels,
+        layouts,
         buffers,
-        arena,
         timer: None,
         context,
     }))
@@ -92,14 +81,48 @@ impl Executor for RecordedExecutor {
         Some(self.arena.upload)
     }
 
+    fn add_tables(&mut self, program: Program) -> Result<usize> {
+        reject_empty(&program)?;
+        let compiled = (&self.layouts, &mut self.kernels);
+        let linked = (&self.arena, &self.buffers);
+        let (tables, buffers) = link::link(&self.context, program, compiled, linked)?;
+        self.arena.add(&tables.arena);
+        for (id, buffer) in buffers {
+            // The arena has the buffers that the host may read and write.
+            if self.arena.find(id).is_some() {
+                self.buffers.entry(id).or_insert(buffer);
+            }
+        }
+        let count = tables.commands.len();
+        Ok(self.programs.add(tables, count))
+    }
+
+    fn remove_tables(&mut self, first: usize) -> Result<()> {
+        let guard = self.context.lock()?;
+        let (tables, removed) = self.programs.remove(first)?;
+        // Pending writes may be to the buffers of these tables.
+        let submitted = self.ring.submit(&self.context, &[], 0);
+        wait_idle(&self.context.device.wgpu, &guard);
+        self.recordings.remove(&tables);
+        self.arena.remove(&removed.arena);
+        self.buffers.retain(|id, _| self.arena.find(*id).is_some());
+        if let Some(timer) = &mut self.timer {
+            timer.timings.remove(tables);
+        }
+        self.context.destroy(removed.bindings.pool);
+        submitted
+    }
+
     fn run(&mut self, table: usize, cmds: Cmds, times: u32) -> Result<()> {
         let guard = self.context.lock()?;
-        if let Some(timer) = self.timer.as_mut().filter(|t| t.timings.enabled()) {
+        self.programs.find(table)?;
+        let timer = self.timer.as_mut();
+        if let Some(timer) = timer.filter(|t| t.timings.enabled(table)) {
             self.ring.submit(&self.context, &[], 0)?;
-            let of = (table, &self.tables[table]);
             for range in (0..times).flat_map(|_| cmds.ranges()) {
-                let commands = in_table(&self.commands, table, &range)?;
-                timer.replay(&self.context, &self.kernels, of, (&range, commands))?;
+                let (program, info, commands) = in_table(&self.programs, table, &range)?;
+                let kernels = Kernels::new(&self.kernels, &program.bindings);
+                timer.replay(&self.context, &kernels, (table, info), (&range, commands))?;
             }
             return Ok(());
         }
@@ -114,11 +137,10 @@ impl Executor for RecordedExecutor {
             *recording = match self.recordings.find(table, &range) {
                 Some(existing) => existing,
                 None => {
-                    let commands = in_table(&self.commands, table, &range)?;
-                    let of = (&self.tables[table], commands);
-                    let key = (table, range);
-                    self.recordings
-                        .record(&self.context, &self.kernels, key, of)?
+                    let (program, info, commands) = in_table(&self.programs, table, &range)?;
+                    let kernels = Kernels::new(&self.kernels, &program.bindings);
+                    let (key, of) = ((table, range), (info, commands));
+                    self.recordings.record(&self.context, &kernels, key, of)?
                 }
             };
         }
@@ -176,11 +198,12 @@ impl Executor for RecordedExecutor {
 
     fn time_commands(&mut self) -> Result<()> {
         let _guard = self.context.lock()?;
+        let counts = self.programs.by_table(|p, at| p.commands[at].len());
         let timer = match self.timer.take() {
-            Some(timer) => timer,
-            None => RecordedTimer::new(&self.context, &self.tables)?,
+            Some(timer) if timer.fits(&counts) => timer,
+            _ => RecordedTimer::new(&self.context, &counts)?,
         };
-        self.timer.insert(timer).timings.begin();
+        self.timer.insert(timer).timings.begin(&counts);
         Ok(())
     }
 

@@ -96,11 +96,19 @@ impl Recordings {
         self.free.extend(self.recorded.drain(..).map(|(.., c)| c));
     }
 
+    /// Frees the recordings of these tables. None of them may be pending.
+    pub(super) fn remove(&mut self, tables: &Range<usize>) {
+        let removed = self
+            .recorded
+            .extract_if(.., |(table, ..)| tables.contains(table));
+        self.free.extend(removed.map(|(.., c)| c));
+    }
+
     /// Records a range of a table.
     pub(super) fn record(
         &mut self,
         context: &Context,
-        kernels: &Kernels,
+        kernels: &Kernels<'_>,
         (table_index, range): (usize, Range<usize>),
         (table, commands): (&Table, &[Command]),
     ) -> Result<vk::CommandBuffer> {
@@ -124,7 +132,7 @@ impl Recordings {
 /// Records commands into a command buffer.
 pub(super) struct Recorder<'a> {
     pub(super) context: &'a Context,
-    pub(super) kernels: &'a Kernels,
+    pub(super) kernels: &'a Kernels<'a>,
     pub(super) buffer: vk::CommandBuffer,
     /// Queries for timestamps before the first command and after each command.
     pub(super) timestamps: Option<vk::QueryPool>,

@@ -4,6 +4,7 @@ mod attention;
 mod elementwise;
 mod ends;
 mod experts;
+mod hooks;
 mod products;
 mod samplers;
 mod speech;
@@ -52,6 +53,13 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::Combine => experts::COMBINE,
         Op::Unfold => elementwise::UNFOLD,
         Op::LastRow => ends::LAST_ROW,
+        Op::Capture => hooks::CAPTURE,
+        Op::CaptureIds => hooks::CAPTURE_IDS,
+        Op::Edit => hooks::EDIT,
+        Op::ProjectOut => hooks::PROJECT_OUT,
+        Op::AttentionWeights => hooks::ATTENTION_WEIGHTS,
+        Op::SelfAttentionWeights => hooks::SELF_ATTENTION_WEIGHTS,
+        Op::AdapterScale => hooks::ADAPTER_SCALE,
         Op::Bias => samplers::BIAS,
         Op::SpeechFilter => speech::SPEECH_FILTER,
         Op::Mask => samplers::MASK,

@@ -1,7 +1,9 @@
-//! Helpers shared by formulas: rows of results, activation functions.
+//! Helpers shared by formulas: rows of results, rows that attention sees, softmax, activation
+//! functions.
 
 use crate::rig::Outcome;
 use tabla_core::op::builder::Activation;
+use tabla_core::op::params::{PAGE, Row};
 
 /// Returns `y` with the first `live` rows replaced by `row(t, i)`.
 pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Vec<f32> {
@@ -17,6 +19,44 @@ pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) 
 
 pub(super) fn wide(x: f32) -> f64 {
     f64::from(x)
+}
+
+/// Returns the cache row of a position in the sequence of `row`.
+pub(super) fn row_of(
+    o: &Outcome,
+    row: &Row,
+    [stride, first, ring]: [u32; 3],
+    position: usize,
+) -> usize {
+    let page = PAGE as usize;
+    let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
+    let at = row.sequence as usize * stride + first + position / page % ring;
+    let entry = &o.before["pages"][4 * at..][..4];
+    let entry = u32::from_le_bytes(entry.try_into().expect("four bytes"));
+    entry as usize * page + position % page
+}
+
+/// Returns the rows of the same sequence at a distance of at most `reach`.
+pub(super) fn nearby_rows(
+    rows: &[Row],
+    t: usize,
+    reach: u32,
+) -> impl Iterator<Item = usize> + Clone {
+    let mut sequence = 0;
+    let sequences = rows.iter().map(|row| {
+        sequence += usize::from(row.position == 0);
+        sequence
+    });
+    let sequences: Vec<usize> = sequences.collect();
+    let near = move |&r: &usize| sequences[r] == sequences[t] && r.abs_diff(t) <= reach as usize;
+    (0..rows.len()).filter(near)
+}
+
+pub(super) fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    let scores: Vec<f64> = scores.collect();
+    let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+    scores.into_iter().map(move |s| (s - max).exp() / sum)
 }
 
 /// Applies the activation with this number.

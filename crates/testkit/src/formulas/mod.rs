@@ -5,6 +5,7 @@
 )]
 
 mod common;
+mod hooks;
 mod products;
 pub mod samplers;
 mod speech;
@@ -13,7 +14,8 @@ use crate::case::Case;
 use crate::fill::of_codes;
 use crate::rig::Outcome;
 pub use common::activation;
-use common::{rows, wide};
+use common::{nearby_rows, row_of, rows, softmax, wide};
+use hooks::{adapter_scale, attention_weights, capture, edit, project_out, self_attention_weights};
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
@@ -21,7 +23,7 @@ use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use speech::speech_filter;
 use tabla_core::dtype::DType;
 use tabla_core::op::list::Op;
-use tabla_core::op::params::{self, Row, attention, rope, rope_kv, self_attention};
+use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
 
 /// Returns the expected results of an operation; empty for operations with separate tests.
 pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
@@ -61,6 +63,13 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Columns => vec![("y", columns(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
+        Op::Capture => vec![("y", capture(o, "x", live))],
+        Op::CaptureIds => vec![("y", capture(o, "ids", live))],
+        Op::Edit => vec![("y", edit(o, live))],
+        Op::ProjectOut => vec![("y", project_out(o, live))],
+        Op::AttentionWeights => vec![("y", attention_weights(o, live))],
+        Op::SelfAttentionWeights => vec![("y", self_attention_weights(o, live))],
+        Op::AdapterScale => vec![("y", adapter_scale(o, live))],
         Op::Bias => vec![("y", bias(o, live))],
         Op::Unfold => vec![("y", unfold(o, live))],
         Op::SpeechFilter => vec![("y", speech_filter(o, live))],
@@ -223,16 +232,6 @@ fn unfold(o: &Outcome, live: usize) -> Vec<f32> {
     })
 }
 
-/// Returns the cache row of a position in the sequence of `row`.
-fn row_of(o: &Outcome, row: &Row, [stride, first, ring]: [u32; 3], position: usize) -> usize {
-    let page = params::PAGE as usize;
-    let [stride, first, ring] = [stride, first, ring].map(|n| n as usize);
-    let at = row.sequence as usize * stride + first + position / page % ring;
-    let entry = &o.before["pages"][4 * at..][..4];
-    let entry = u32::from_le_bytes(entry.try_into().expect("four bytes"));
-    entry as usize * page + position % page
-}
-
 fn attention(o: &Outcome, live: usize) -> Vec<f32> {
     let p: attention::Params = o.params();
     let (q, k, v) = (o.numbers("q"), o.numbers("k_cache"), o.numbers("v_cache"));
@@ -366,18 +365,9 @@ fn self_attention(o: &Outcome, live: usize) -> Vec<f32> {
     let (head, kv_heads) = (p.head_dim as usize, p.kv_heads as usize);
     let group = p.heads as usize / kv_heads;
     let tokens = o.rows();
-    let mut sequence = 0;
-    let sequences: Vec<usize> = tokens
-        .iter()
-        .map(|row| {
-            sequence += usize::from(row.position == 0);
-            sequence
-        })
-        .collect();
     rows(o, live, |t, i| {
         let h = i / head;
-        let seen = (0..live)
-            .filter(|&r| sequences[r] == sequences[t] && r.abs_diff(t) <= p.reach as usize);
+        let seen = nearby_rows(&tokens[..live], t, p.reach);
         let at = |row: usize| (row * kv_heads + h / group) * head;
         let dot = |row: usize| {
             let q = &q[t * group * kv_heads * head + h * head..][..head];
@@ -389,13 +379,6 @@ fn self_attention(o: &Outcome, live: usize) -> Vec<f32> {
             .map(|(weight, row)| weight * wide(v[at(row) + i % head]))
             .sum()
     })
-}
-
-fn softmax(scores: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
-    let scores: Vec<f64> = scores.collect();
-    let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-    scores.into_iter().map(move |s| (s - max).exp() / sum)
 }
 
 /// Rotates the heads of a row by a position.

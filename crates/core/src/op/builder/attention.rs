@@ -279,7 +279,7 @@ impl Builder<'_> {
 
     /// Returns the key and value cache of a layer, `[pages PAGE, kv_heads head_dim]`, and the page
     /// table.
-    fn cache(&mut self, at: Heads) -> ([Slot; 2], Slot) {
+    pub(super) fn cache(&mut self, at: Heads) -> ([Slot; 2], Slot) {
         let Shape {
             sequences,
             pages,
@@ -301,7 +301,7 @@ impl Builder<'_> {
     }
 
     /// Returns the maximum number of positions that a query sees.
-    fn window(&self, at: Heads, positions: u32) -> u32 {
+    pub(super) fn window(&self, at: Heads, positions: u32) -> u32 {
         match (positions, at.window) {
             (0, 0) => self.shape.context,
             (0, window) => window.min(self.shape.context),

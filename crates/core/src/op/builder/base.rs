@@ -2,6 +2,7 @@
 
 use super::draft::{Draft, Node};
 use super::operand::{Quantized, W, X};
+use super::point_list::{Hooks, Points};
 use super::shape::{Shape, Weights};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +19,10 @@ pub struct Builder<'a> {
     pub(super) state: Slot,
     scratch: u32,
     pub(super) quantized: Option<Quantized>,
+    pub(super) hooks: Option<Hooks<'a>>,
+    pub(super) points: Points,
+    /// Residual stream after the last layer.
+    pub(super) residual: Option<X>,
     error: Option<Error>,
 }
 
@@ -40,6 +45,9 @@ impl<'a> Builder<'a> {
             state: Slot(0),
             scratch: 0,
             quantized: None,
+            hooks: None,
+            points: Points::default(),
+            residual: None,
             error: None,
         };
         let words =
@@ -60,6 +68,29 @@ impl<'a> Builder<'a> {
             Some(error) => Err(error),
             None => Ok(self.draft),
         }
+    }
+
+    /// Returns the commands after the last layer, which compute [`BufferId::LensLogits`] from
+    /// [`BufferId::Residual`] of these hooks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Builder::finish`].
+    pub fn finish_head(self, hooks: u32) -> Result<Draft> {
+        let residual = self.residual;
+        let mut draft = self.finish()?;
+        draft.nodes.drain(..draft.head);
+        draft.head = 0;
+        draft.layers.clear();
+        if let Some(h) = residual {
+            draft.slots[usize::from(h.slot.0)].buffer = BufferId::Residual(hooks);
+        }
+        for slot in &mut draft.slots {
+            if matches!(slot.buffer, BufferId::Scores | BufferId::Logits) {
+                slot.buffer = BufferId::LensLogits(hooks);
+            }
+        }
+        Ok(draft)
     }
 
     /// Returns the tensor `name`; its shape must be `[rows, cols]`.
@@ -112,8 +143,10 @@ impl<'a> Builder<'a> {
         self.weights.find(name).map_or(0, |w| w.rows)
     }
 
-    /// Marks the end of a layer with output `h`.
+    /// Marks the end of a layer with output `h`, which is the point `blk.N`.
     pub fn end_of_layer(&mut self, h: X) {
+        let name = format!("blk.{}", self.draft.layers.len());
+        self.point(&name, h);
         self.draft.layers.push(LayerEnd {
             cmd: self.draft.nodes.len(),
             slot: h.slot,
@@ -201,7 +234,18 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn fail(&mut self, message: String) {
-        self.error
-            .get_or_insert_with(|| Error::new(ErrorKind::Format, message));
+        self.note_error(Err(Error::new(ErrorKind::Format, message)));
+    }
+
+    /// Fails because of an option of the user.
+    pub(super) fn fail_argument(&mut self, message: String) {
+        self.note_error(Err(Error::new(ErrorKind::Argument, message)));
+    }
+
+    /// Keeps the first error.
+    pub(super) fn note_error(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
     }
 }

@@ -41,6 +41,7 @@ impl Builder<'_> {
     /// Returns the rows of `h` that logits are computed for: the last active one, or all.
     pub fn logit_rows(&mut self, h: X) -> X {
         self.draft.head = self.draft.nodes.len();
+        self.residual = Some(h);
         if h.tokens == 1 || self.shape.logits != LogitRows::Last {
             return h;
         }

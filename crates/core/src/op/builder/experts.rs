@@ -11,7 +11,7 @@ use crate::op::table::Slot;
 /// Selected experts of each token.
 #[derive(Clone, Copy, Debug)]
 pub struct Routes {
-    ids: X,
+    pub(super) ids: X,
     experts: u32,
     /// For many tokens: pairs of token and expert, grouped by expert.
     tiles: Option<Tiles>,

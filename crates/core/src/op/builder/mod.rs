@@ -5,13 +5,17 @@
 //! architecture code builds tables for any number of tokens. Methods do not return errors; the
 //! builder stores the first error, which [`Builder::finish`] returns.
 
+mod adapters;
 mod attention;
 mod base;
 mod draft;
 mod elementwise;
 mod ends;
 mod experts;
+mod hooks;
 mod operand;
+mod point_list;
+mod points;
 mod product;
 mod shape;
 mod speech;
@@ -23,6 +27,8 @@ pub use draft::{Draft, Node};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
 pub use experts::Routes;
+pub use hooks::EditRows;
 pub use operand::{W, X};
+pub use point_list::Hooks;
 pub use shape::{FEW_TOKENS, LogitRows, Shape, WeightInfo, Weights};
 pub use speech::SpeechTokens;

@@ -1,0 +1,25 @@
+//! Tables that are added to an executor of the CPU.
+
+use crate::cpu_of;
+use tabla_cpu::{Level, LinkOptions};
+use tabla_testkit::added_tables;
+use tabla_testkit::rig::Device;
+
+fn for_each_cpu(check: impl Fn(&Device)) {
+    for level in Level::available() {
+        for (packed, threads) in [(true, 1), (true, 3), (false, 2)] {
+            let options = LinkOptions::default().level(level);
+            check(&cpu_of(options.packed(packed).threads(threads)));
+        }
+    }
+}
+
+#[test]
+fn added_tables_have_results_of_tables_alone() {
+    for_each_cpu(added_tables::results);
+}
+
+#[test]
+fn added_tables_are_timed() {
+    for_each_cpu(added_tables::timings);
+}

@@ -1,0 +1,16 @@
+//! The model that an adapter is applied to.
+
+use crate::arch::{Arch, LayerConfig};
+
+/// Properties of the model that an adapter is applied to.
+pub(crate) struct AdapterBase<'a> {
+    pub arch: &'static Arch,
+    /// Hyperparameters of each layer.
+    pub layers: &'a [LayerConfig],
+    /// Whether the rows of Q and K are in half-split order, as
+    /// [`Config::half_split`](crate::arch::Config::half_split).
+    pub half_split: bool,
+    /// Returns the rows and columns of a weight by its GGUF name without `.weight`, with fused
+    /// modules split. `None` if there is no such weight.
+    pub shape: &'a dyn Fn(&str) -> Option<[u32; 2]>,
+}
