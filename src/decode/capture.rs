@@ -66,8 +66,20 @@ impl Session {
             bail!(State, "the session has no hooks that capture values");
         }
         if !self.model.is_encoder() {
-            self.check_not_full()?;
-            self.compute(OutputRequest::Nothing, &mut |_, _| {})?;
+            self.check_sequence()?;
+            // The token that a full context ends with has no position.
+            let context = self.facts().context as usize;
+            let missing = |captured: &Captured| captured.missing_from(context) < context;
+            if self.sequence.len() <= context || self.captured.as_ref().is_some_and(missing) {
+                self.check_not_full()?;
+                self.compute(OutputRequest::Nothing, &mut |_, _| {})?;
+            }
+        } else if self
+            .captured
+            .as_ref()
+            .is_some_and(|c| c.positions().is_empty())
+        {
+            bail!(State, "no text was captured");
         }
         let captured = self.captured.as_ref();
         captured.ok_or_else(|| Error::new(ErrorKind::Internal, "the captured values are missing"))

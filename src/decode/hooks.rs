@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Maximum number of remembered scales, whose sessions share the prefix cache.
+const SCALES_MAX: usize = 256;
+
 /// Linked hooks of a model, returned by [`Model::hooks`](crate::Model::hooks). Clones are cheap handles;
 /// the last one frees the memory of the hooks on the device.
 #[derive(Clone, Debug)]
@@ -17,28 +20,46 @@ pub struct Hooks(Arc<LinkedHooks>);
 
 /// A LoRA adapter of a model, returned by [`Model::read_adapter`](crate::Model::read_adapter). Clones are
 /// cheap handles.
-#[derive(Clone, Debug)]
-pub struct Adapter(Arc<AdapterWeights>);
+#[derive(Clone)]
+pub struct Adapter {
+    weights: Arc<AdapterWeights>,
+    /// Tables of the model, which identify it.
+    model: Arc<[Table]>,
+}
 
 impl Adapter {
-    pub(super) fn new(weights: AdapterWeights) -> Self {
-        Self(Arc::new(weights))
+    pub(super) fn new(weights: AdapterWeights, model: Arc<[Table]>) -> Self {
+        let weights = Arc::new(weights);
+        Self { weights, model }
     }
 
     /// Returns the name of the folder, or of the file without its extension.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.weights.name
     }
 
     /// Returns the names of the changed weights in GGUF files, without `.weight`, and the rank of each
     /// change.
     pub fn modules(&self) -> impl ExactSizeIterator<Item = (&str, u32)> {
-        let modules = self.0.modules.iter();
+        let modules = self.weights.modules.iter();
         modules.map(|module| (module.tensor.as_str(), module.rank))
     }
 
     pub(super) fn weights(&self) -> Arc<AdapterWeights> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.weights)
+    }
+
+    /// Returns whether the adapter was read for the model with these tables.
+    pub(super) fn belongs_to(&self, model: &Arc<[Table]>) -> bool {
+        Arc::ptr_eq(&self.model, model)
+    }
+}
+
+impl std::fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adapter")
+            .field("name", &self.weights.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,6 +138,10 @@ impl Hooks {
             scales: scales.into(),
             prefix_id: self.0.ids.fetch_add(1, Ordering::Relaxed),
         };
+        // A forgotten entry only gets another number.
+        if scaled.len() == SCALES_MAX {
+            scaled.remove(0);
+        }
         scaled.push(new.clone());
         Ok(new)
     }

@@ -200,7 +200,8 @@ impl Model {
     /// another model, `Unsupported` for other methods than LoRA and for modules that are not matrices of
     /// layers. The message names the file and the module.
     pub fn read_adapter(&self, path: &Path) -> Result<Adapter> {
-        Ok(Adapter::new(self.0.hook_compiler.read_adapter(path)?))
+        let weights = self.0.hook_compiler.read_adapter(path)?;
+        Ok(Adapter::new(weights, Arc::clone(&self.0.tables)))
     }
 
     /// Compiles and links tables with these hooks. Sessions use them after
@@ -223,6 +224,13 @@ impl Model {
     /// edit whose vector or columns do not fit a point; `TooLarge` if the captured values of a token
     /// are too large; `Memory`; `Unsupported` for speech models.
     pub fn hooks_with(&self, spec: &HookSpec, adapters: &[Adapter]) -> Result<Hooks> {
+        if let Some(other) = adapters.iter().find(|a| !a.belongs_to(&self.0.tables)) {
+            bail!(
+                Argument,
+                "the adapter {} was read for another model",
+                other.name()
+            );
+        }
         let id = self.0.hooks.fetch_add(1, Ordering::Relaxed);
         let weights: Vec<_> = adapters.iter().map(Adapter::weights).collect();
         let hooked = self.0.hook_compiler.compile(id, spec, &weights)?;

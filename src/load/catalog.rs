@@ -1,8 +1,9 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
+use super::adapter::{self, AdapterBase, Merge};
 use super::hf;
 use super::options::LoadOptions;
-use super::quantize::{LM_HEAD_TYPES, encode_head};
+use super::quantize::{LM_HEAD_TYPES, encode_weight};
 use super::source::Opened;
 use super::speech;
 use super::split::{drop_shared, fused_name, split};
@@ -12,11 +13,14 @@ use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
 use crate::format::Directory;
+use crate::model::AdapterWeights;
 use crate::op::builder::{WeightInfo, Weights};
 use crate::op::table::{BufferId, Table};
 use crate::quant::{self, Matrix, Scales};
+use blake3::Hasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+use std::path::Path;
 
 /// Weights of a model by name and index, and constants computed while loading.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) struct Catalog {
     tied: bool,
     /// RoPE frequencies, by the index that recipes use.
     rope_freqs: Vec<Vec<f32>>,
+    /// Digest of the adapters that were merged; empty without any.
+    merged: String,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -99,7 +105,9 @@ impl Catalog {
             by_name,
             tied,
             rope_freqs: Vec::new(),
+            merged: String::new(),
         };
+        catalog.merge_adapters(&config, options)?;
         if let Some(dtype) = options.lm_head_type {
             catalog.encode_head(dtype, options.threads)?;
         }
@@ -121,6 +129,79 @@ impl Catalog {
             speech::complete(&catalog.model, positions, &mut config)?;
         }
         Ok((catalog, config))
+    }
+
+    /// Merges the adapters of the options into the weights.
+    fn merge_adapters(&mut self, config: &Config, options: &LoadOptions) -> Result<()> {
+        if options.lora.is_empty() {
+            return Ok(());
+        }
+        let mut hasher = Hasher::new();
+        let mut adapters = Vec::with_capacity(options.lora.len());
+        for (path, scale) in &options.lora {
+            if !scale.is_finite() {
+                bail!(
+                    Argument,
+                    "{}: the scale of the adapter is {scale}, expected a finite number",
+                    path.display()
+                );
+            }
+            adapters.push((self.read_adapter(path, config)?, *scale));
+        }
+        let mut merges: BTreeMap<u32, Vec<Merge<'_>>> = BTreeMap::new();
+        for (adapter, scale) in &adapters {
+            hasher.update(&scale.to_le_bytes());
+            for module in &adapter.modules {
+                hasher.update(module.tensor.as_bytes());
+                hasher.update(bytemuck::cast_slice(&module.a));
+                hasher.update(bytemuck::cast_slice(&module.b));
+                let weight = self.find(&format!("{}.weight", module.tensor));
+                let index = weight.map(|weight| weight.index);
+                let index = index.expect("the adapter was read for these weights");
+                merges.entry(index).or_default().push(Merge {
+                    module,
+                    scale: *scale,
+                    first_row: 0,
+                });
+            }
+        }
+        for (index, merges) in merges {
+            let weight = &self.weights[index as usize];
+            let name = weight.tensor(self.file()).to_string();
+            if self.digit_scales[index as usize].is_some() {
+                bail!(
+                    Unsupported,
+                    "tensor {name}: an adapter cannot be merged into ternary weights"
+                );
+            }
+            let target = (weight.dtype, &merges[..]);
+            let merged = encode_weight(weight, target, self.file(), options.threads)?;
+            self.weights[index as usize] = merged;
+        }
+        self.merged = hasher.finalize().to_hex()[..16].to_string();
+        Ok(())
+    }
+
+    /// Reads an adapter for the model.
+    pub(super) fn read_adapter(&self, path: &Path, config: &Config) -> Result<AdapterWeights> {
+        if config.speech.is_some() {
+            bail!(Unsupported, "adapters of speech models are not supported");
+        }
+        let base = AdapterBase {
+            arch: self.arch,
+            layers: &config.layer_configs,
+            half_split: config.half_split,
+            shape: &|name| {
+                let weight = self.find(&format!("{name}.weight"))?;
+                Some([weight.rows, weight.cols])
+            },
+        };
+        adapter::read(path, &base)
+    }
+
+    /// Returns a digest of the adapters that were merged; empty without any.
+    pub(super) fn merged(&self) -> &str {
+        &self.merged
     }
 
     /// Requantizes the output projection (`lm_head`). A tied embedding keeps its own type.
@@ -151,7 +232,8 @@ impl Catalog {
         if stored == dtype {
             return Ok(());
         }
-        let head = encode_head(&self.weights[index as usize], dtype, self.file(), threads)?;
+        let head = &self.weights[index as usize];
+        let head = encode_weight(head, (dtype, &[]), self.file(), threads)?;
         if !self.tied {
             self.weights[index as usize] = head;
             self.digit_scales[index as usize] = None;

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory};
+use crate::model::Facts;
 use crate::op::hooks::{Edit, EditAction};
 use crate::output::Output;
 use std::collections::BTreeMap;
@@ -87,14 +88,53 @@ impl ControlVector {
         output.commit()
     }
 
-    /// Returns the edits that add `scale` times each vector to the output of its layer, for the layers of
-    /// a range.
-    pub fn edits(&self, layers: Range<u32>, scale: f32) -> Vec<Edit> {
+    /// Returns the edits that add `scale` times each vector to the output of its layer in a model with
+    /// these properties, for the layers of a range, or all with `None`.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if the vectors do not fit the model, and for a range that exceeds its layers or contains
+    /// no vector.
+    pub fn edits(
+        &self,
+        model: &Facts,
+        layers: Option<Range<u32>>,
+        scale: f32,
+    ) -> Result<Vec<Edit>> {
+        if self.dim() != model.dim as usize {
+            bail!(
+                Argument,
+                "the vectors have {} numbers, the residual stream of the model has {}",
+                self.dim(),
+                model.dim
+            );
+        }
+        let last = self.layers.keys().next_back().copied().unwrap_or(0);
+        if last >= model.layers {
+            let count = model.layers;
+            bail!(
+                Argument,
+                "there is a vector for layer {last}, the model has the layers 0 to {}",
+                count.saturating_sub(1)
+            );
+        }
+        let range = layers.unwrap_or(0..model.layers);
+        if range.is_empty() || range.end > model.layers {
+            bail!(
+                Argument,
+                "layers {range:?} are out of range, the model has {} layers",
+                model.layers
+            );
+        }
         let add = |(layer, vector): (&u32, &Vec<f32>)| {
             let vector = vector.clone();
             Edit::new(format!("blk.{layer}"), EditAction::Add { vector, scale })
         };
-        self.layers.range(layers).map(add).collect()
+        let edits: Vec<Edit> = self.layers.range(range.clone()).map(add).collect();
+        if edits.is_empty() {
+            bail!(Argument, "there is no vector for the layers {range:?}");
+        }
+        Ok(edits)
     }
 
     /// Returns the length of the vectors; 0 without vectors.

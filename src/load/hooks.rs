@@ -1,11 +1,9 @@
 //! Compiles the tables of a model with hooks.
 
-use super::adapter::{self, AdapterBase};
 use super::build::Build;
 use super::hook_tensors::{HookTensors, TableHooks};
 use crate::error::{Result, bail};
 use crate::model::{AdapterWeights, HookCompiler, HookedTables};
-use crate::op::builder::Weights;
 use crate::op::hooks::{CapturePositions, HookSpec};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,19 +34,7 @@ impl HookCompiler for Build {
     }
 
     fn read_adapter(&self, path: &Path) -> Result<AdapterWeights> {
-        if self.config.speech.is_some() {
-            bail!(Unsupported, "adapters are not supported for speech models");
-        }
-        let base = AdapterBase {
-            arch: self.arch,
-            layers: &self.config.layer_configs,
-            half_split: self.config.half_split,
-            shape: &|name| {
-                let weight = self.catalog.find(&format!("{name}.weight"))?;
-                Some([weight.rows, weight.cols])
-            },
-        };
-        adapter::read(path, &base)
+        self.catalog.read_adapter(path, &self.config)
     }
 }
 

@@ -107,6 +107,10 @@ macro_rules! load_options {
             /// projection (`lm_head`) to. `None` keeps its type. A tied token embedding keeps its own
             /// type.
             pub lm_head_type: Option<DType>,
+            /// LoRA adapters that are merged into the weights, with the factors of their changes: folders of
+            /// `peft` or GGUF files. The weights are encoded again in their own types, and all sessions
+            /// use them; [`Model::hooks_with`](crate::Model::hooks_with) applies adapters per session.
+            pub lora: Vec<(PathBuf, f32)>,
             /// Storage type of the KV cache, one of [`CACHE_TYPES`](crate::load::CACHE_TYPES). `None`
             /// uses f16, or f32 if [`precision`](Self::precision) is exact.
             pub cache_type: Option<DType>,

@@ -23,6 +23,9 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
         format!("cache {}", build.cache.dtype),
         format!("i2_s {:?}", options.i2s_layout),
     ];
+    if !build.catalog.merged().is_empty() {
+        lines.push(format!("lora {}", build.catalog.merged()));
+    }
     // The context length scales some RoPE frequencies.
     let ropes = (0..).take(build.config.ropes.len());
     let ropes = ropes.map(|at| build.catalog.constant(at));

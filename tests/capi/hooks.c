@@ -444,7 +444,7 @@ static void invalid_options(const struct story *story) {
     vector = tabla_control_vector_new(NULL, layers, 1, two, 2);
     CHECK(vector != NULL);
     steer = steer_of(vector, 1);
-    rejected(story, &options, TABLA_ERROR_ARGUMENT, "expected a vector of");
+    rejected(story, &options, TABLA_ERROR_ARGUMENT, "the vectors have 2 numbers");
     CHECK(tabla_control_vector_free(vector) == TABLA_OK);
 
     options = hook_options();

@@ -6,6 +6,7 @@ use crate::npy::Npy;
 use std::path::{Path, PathBuf};
 use tabla::device::Precision;
 use tabla::load::LoadOptions;
+use tabla::text::EncodeOptions;
 use tabla::{Adapter, ErrorKind, HookSpec, Hooks, Model, Session};
 
 /// Maximum difference of a logit.
@@ -93,6 +94,34 @@ fn logits_with_an_adapter_match_peft() {
 }
 
 #[test]
+fn adapters_are_merged_while_loading() {
+    for name in NAMES {
+        let (tokens, adapted) = (tokens(name), adapter(name).join("logits.npy"));
+        let path = golden("arch").join(name).join("hf");
+        let (device, options) = devices(Precision::Exact).remove(0);
+        // Weights are encoded again as BF16, which rounds the changes.
+        let model = load(&path, &options.clone().lora(vec![(adapter(name), 1.0)]));
+        let mut s = Session::new(model);
+        let expected = Npy::read(&adapted);
+        s.prefill(&tokens[..16]).expect("the tokens fit");
+        let mut found = vec![0.0; 16 * expected.cols];
+        s.logits_all(&mut found).expect("logits");
+        let (_, difference) = worst(&found, &expected.data);
+        let plain = Npy::read(&golden("arch").join(name).join("logits.npy"));
+        let (_, change) = worst(&plain.data[..found.len()], &expected.data);
+        let what = format!("{name} on {device}");
+        assert!(
+            difference < 0.05 * change,
+            "{what}: {difference} of {change}"
+        );
+        let missing = options.lora(vec![(golden("lora"), 1.0)]);
+        let error = Model::builder(&*path).options(missing).load();
+        let error = error.expect_err("no adapter");
+        assert!(error.message().contains("stage 8"), "{error}");
+    }
+}
+
+#[test]
 fn scales_of_several_adapters_add_up() {
     for (device, options) in devices(Precision::Exact) {
         let model = llama(&options);
@@ -139,6 +168,32 @@ fn adapters_in_one_batch_give_the_same_tokens_as_alone() {
                 assert_eq!(found.1, expected.1, "{device}: the same bits");
             }
         }
+    }
+}
+
+/// The adapter was trained with `peft` (`tests/reference/story_lora.py`), which continues the story like this.
+#[test]
+fn trained_adapter_changes_the_style_of_stories() {
+    let text = "Once upon a time, there was a pirate named Lily. Lily sailed the sea in a big ship. One day, she saw \
+                a fish in the water. \"Ahoy!\"";
+    for (device, options) in devices(Precision::Exact) {
+        let model = Model::builder(tabla::Source::BuiltIn).options(options.max_context(128));
+        let model = model.load().expect("it loads");
+        let one = model.read_adapter(&adapter("story")).expect("an adapter");
+        let hooks = hooks(&model, &[one]);
+        let story = |scale: f32| {
+            let mut s = session(&model, &hooks, &[scale]);
+            let start = model
+                .tokenizer()
+                .encode("Once upon a time", EncodeOptions::PROMPT);
+            s.prefill(&start.expect("it encodes")).expect("it fits");
+            let pieces = s.generate(&greedy(40)).expect("it generates");
+            let pieces = pieces.map(|piece| piece.expect("it generates").text);
+            "Once upon a time".to_string() + &pieces.collect::<String>()
+        };
+        let pirate = story(1.0);
+        assert!(pirate.starts_with(text), "{device}: {pirate}");
+        assert!(!story(0.0).contains("pirate"), "{device}");
     }
 }
 
@@ -200,6 +255,11 @@ fn bad_adapters_and_scales_are_errors() {
         let error = model.read_adapter(&file).expect_err("no adapter");
         assert_eq!(error.kind(), kind, "{error}");
     }
+    let other = load(&golden("arch").join("llama/hf"), &options);
+    let foreign = other.read_adapter(&adapter("llama")).expect("an adapter");
+    let error = model.hooks_with(&HookSpec::default(), &[foreign]);
+    let error = error.expect_err("another model");
+    assert!(error.message().contains("another model"), "{error}");
     let one = model.read_adapter(&adapter("llama")).expect("an adapter");
     assert_eq!(one.name(), "llama");
     assert!(one.modules().len() > 0);

@@ -212,6 +212,24 @@ fn generated_tokens_have_the_values_of_their_step() {
 }
 
 #[test]
+fn a_full_context_has_the_values_of_its_positions() {
+    let options = LoadOptions::default().device(tabla::load::DeviceChoice::Cpu);
+    let model = load(&options);
+    let context = model.facts().context as usize;
+    for positions in [CapturePositions::All, CapturePositions::Last] {
+        let spec = captures(&["blk.1"]).positions(positions.clone());
+        let mut session = session(&model, &spec);
+        session.prefill(&TOKENS).expect("the tokens fit");
+        let generation = session.generate(&greedy(200)).expect("it generates");
+        generation.for_each(|piece| _ = piece.expect("it generates"));
+        assert_eq!(session.tokens().len(), context + 1);
+        let captured = session.captured().expect("captured");
+        let last = captured.positions().last().copied();
+        assert_eq!(last, u32::try_from(context - 1).ok(), "{positions:?}");
+    }
+}
+
+#[test]
 fn positions_select_rows() {
     let model = load(
         &LoadOptions::default()
@@ -410,10 +428,7 @@ fn bad_hooks_are_errors() {
             edits(vec![set("blk.0", dim - 1)]),
             "edit of blk.0: expected a vector of",
         ),
-        (
-            edits(vec![set("blk.0", 2 * dim)]),
-            "numbers for 4294967295 positions",
-        ),
+        (edits(vec![set("blk.0", 2 * dim)]), "numbers, got"),
         (
             edits(vec![set("blk.0", 4).columns(0..1 << 20)]),
             "columns 0..1048576 are out of range",

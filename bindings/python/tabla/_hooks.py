@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._c import CData, Floats, Struct, count, floats, numbers, path, text
+from ._c import CData, Floats, Struct, choice, count, floats, numbers, path, text
 from ._errors import ArgumentError, check
 from ._handle import Handle
 from ._model_handle import ModelHandle
@@ -68,13 +68,16 @@ class Edit:
         """Fills a C struct. Returns the objects that it points to."""
         pattern = text(self.point, "point")
         to.point = pattern
-        to.action = getattr(lib, f"TABLA_EDIT_{self.action.upper()}")
+        to.action = choice("action", self.action, "TABLA_EDIT", ("set", "add", "scale", "project_out"))
         to.factor = self.factor
         to.first_column, to.column_count = _range(self.columns, "columns")
         to.first_position, to.position_count = _range(self.positions, "positions")
         if self.vector is None:
             return [pattern]
-        vector = np.ascontiguousarray(self.vector, np.float32).reshape(-1)
+        values = np.ascontiguousarray(self.vector, np.float32)
+        if values.ndim != 1 and not (values.ndim == 2 and self.action == "set"):
+            raise ArgumentError(f"edit of {self.point}: expected a vector, got shape {list(values.shape)}")
+        vector = values.reshape(-1)
         to.vector = ffi.from_buffer("float[]", vector)
         to.vector_count = len(vector)
         return [pattern, vector]
@@ -187,7 +190,7 @@ class Hooks(Handle):
         *,
         positions: Positions = "all",
         attention_positions: int = 0,
-        edits: Iterable[Edit] = (),
+        edits: Edit | Iterable[Edit] = (),
         adapters: Iterable[Adapter] = (),
         steers: Iterable[Steer] = (),
     ) -> None:
@@ -203,7 +206,7 @@ class Hooks(Handle):
         else:
             options.put("positions", lib.TABLA_POSITIONS_LIST)
             options.point_to_array("position_list", numbers("uint32_t", sorted(set(positions)), "positions"))
-        changes = list(edits)
+        changes = [edits] if isinstance(edits, Edit) else list(edits)
         c_edits = ffi.new("TablaEdit[]", len(changes))
         references = [edit._write(c_edits[at]) for at, edit in enumerate(changes)]
         options.point("edits", c_edits)

@@ -316,7 +316,7 @@ class Model(ModelHandle):
         *,
         positions: Positions = "all",
         attention_positions: int = 0,
-        edits: Iterable[Edit] = (),
+        edits: Edit | Iterable[Edit] = (),
         adapters: Iterable[Adapter] = (),
         steers: Iterable[Steer] = (),
     ) -> Hooks:
@@ -345,7 +345,7 @@ class Model(ModelHandle):
         it."""
         return Adapter(self, path)
 
-    def capture(self, prompt: Prompt, points: str | Iterable[str], *, edits: Iterable[Edit] = ()) -> Captured:
+    def capture(self, prompt: Prompt, points: str | Iterable[str], *, edits: Edit | Iterable[Edit] = ()) -> Captured:
         """Returns the values of points for each token of a prompt, `[tokens, cols]`. `attn_weights` are
         `[tokens, heads * tokens]`. See `hooks` for `points` and `edits`."""
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)

@@ -108,6 +108,16 @@ def test_errors_name_the_item(model: Model, tmp_path: Path) -> None:
         model.hooks("blk.99")
     with pytest.raises(tabla.ArgumentError, match="expected a vector of"):
         model.hooks(edits=[Edit.add("blk.0", [1.0, 2.0])])
+    with pytest.raises(tabla.ArgumentError, match="expected a vector, got shape"):
+        model.hooks(edits=Edit.add("blk.0", np.ones((2, model.info.dim // 2))))
+    control = ControlVector.of({1: np.ones(model.info.dim)})
+    for layers, words in (((50, 60), "out of range"), ((2, 3), "no vector for the layers")):
+        with pytest.raises(tabla.ArgumentError, match=words):
+            model.hooks(steers=[Steer(control, layers=layers)])
+    with pytest.raises(tabla.ArgumentError, match="the model has the layers 0 to"):
+        model.hooks(steers=[Steer(ControlVector.of({99: np.ones(model.info.dim)}))])
+    with pytest.raises(tabla.ArgumentError, match="the residual stream of the model has"):
+        model.hooks(steers=[Steer(ControlVector.of({1: np.ones(3)}))])
     with pytest.raises(tabla.ArgumentError, match="pair of first and end"):
         model.hooks(edits=[Edit.scale("blk.0", 0, positions=(2, 2))])
     with pytest.raises(tabla.ArgumentError, match="invalid positions"):

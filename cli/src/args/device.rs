@@ -1,6 +1,6 @@
 //! Options of the device that runs a model, and of its KV cache.
 
-use super::parsers::one_of;
+use super::parsers::{lora_adapter, one_of};
 use crate::output::{Failure, cache_folders};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -49,6 +49,10 @@ pub(crate) struct DeviceArgs {
     /// Requantize the output projection (lm_head) while loading, to read fewer bytes per token
     #[arg(help_heading = "Device", long, value_name = "q8_0|q6_k", value_parser = |name: &str| one_of(&LM_HEAD_TYPES, name))]
     lm_head_type: Option<DType>,
+    /// Merge a LoRA adapter, with the factor of its change, into the weights while loading: a folder of
+    /// peft or a GGUF file. Can be repeated [default scale: 1]
+    #[arg(help_heading = "Device", long, value_name = "ADAPTER[=SCALE]", value_parser = lora_adapter)]
+    lora_merge: Vec<(PathBuf, f32)>,
     /// Type of the KV cache. q8_0 needs a head size that is a multiple of 64 [default: f16, or f32 with
     /// --precision exact]
     #[arg(help_heading = "Device", long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
@@ -149,6 +153,7 @@ impl DeviceArgs {
             .shader_path(self.shaders.clone())
             .i2s_layout(self.i2s_layout)
             .lm_head_type(self.lm_head_type)
+            .lora(self.lora_merge.clone())
             .cache_type(self.cache_type))
     }
 }

@@ -4,6 +4,7 @@ use super::parsers::lora_adapter;
 use crate::output::Failure;
 use clap::Args;
 use std::path::PathBuf;
+use tabla::error::Context;
 use tabla::tools::ControlVector;
 use tabla::{HookSpec, Session};
 
@@ -36,13 +37,14 @@ impl HookArgs {
                     "--control-vector-layer-range: the first layer {first} is after the last {last}"
                 )));
             }
-            [first, last] => first..last.saturating_add(1),
-            _ => 0..u32::MAX,
+            [first, last] => Some(first..last.saturating_add(1)),
+            _ => None,
         };
         let mut edits = Vec::new();
         for (path, scale) in &self.control_vector {
             let vector = ControlVector::read(path)?;
-            edits.extend(vector.edits(range.clone(), *scale));
+            let added = vector.edits(model.facts(), range.clone(), *scale);
+            edits.extend(added.context(path.display())?);
         }
         let mut adapters = Vec::with_capacity(self.lora.len());
         for (path, _) in &self.lora {

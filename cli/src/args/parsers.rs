@@ -1,6 +1,6 @@
 //! Parsers of storage type and quantization names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
 use tabla::tools::QuantMix;
 
@@ -29,8 +29,14 @@ pub(crate) fn mix(name: &str) -> Result<&'static QuantMix, String> {
 }
 
 /// Parses the path of a LoRA adapter, and its scale after an equals sign. A path can contain equals
-/// signs: without a number after the last one, all is the path, and the scale is 1.
+/// signs: if all is a path that exists, or without a number after the last one, the scale is 1.
 pub(crate) fn lora_adapter(text: &str) -> Result<(PathBuf, f32), String> {
+    if text.is_empty() {
+        return Err("expected ADAPTER or ADAPTER=SCALE".to_string());
+    }
+    if Path::new(text).exists() {
+        return Ok((text.into(), 1.0));
+    }
     let with_scale = text.rsplit_once('=').and_then(|(path, scale)| {
         let scale: f32 = scale.parse().ok()?;
         Some((path, scale))
@@ -59,7 +65,7 @@ mod tests {
         check("style=-2", "style", -2.0);
         check("a=1/style", "a=1/style", 1.0);
         check("a=1/style.gguf=0", "a=1/style.gguf", 0.0);
-        for text in ["=1", "style=inf", "style=NaN"] {
+        for text in ["", "=1", "style=inf", "style=NaN"] {
             assert!(lora_adapter(text).is_err(), "{text}");
         }
     }

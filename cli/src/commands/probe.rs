@@ -2,7 +2,6 @@
 
 use crate::args::{ContextArg, DeviceArgs, ModelArg};
 use crate::commands::common::open;
-use crate::commands::common::prefill::check_length;
 use crate::output::Failure;
 use crate::output::npy::NpyFile;
 use crate::output::terminal::{self, Progress};
@@ -84,8 +83,13 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<(), Failure> {
         Tokens::Last => CapturePositions::Last,
         Tokens::All | Tokens::Mean => CapturePositions::All,
     };
-    let hooks = model.hooks(&HookSpec::default().capture(points).positions(positions))?;
     let ids = encode(model, &texts)?;
+    let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
+    let spec = HookSpec::default()
+        .capture(points)
+        .positions(positions)
+        .attention_positions(u32::try_from(longest).unwrap_or(0));
+    let hooks = model.hooks(&spec)?;
     std::fs::create_dir(&args.output)
         .map_err(|cause| Failure::file("create", &args.output, cause))?;
     let written = write_folder(args, (model, &hooks), (&texts, &ids));
@@ -161,10 +165,12 @@ fn encode(model: &Model, texts: &[String]) -> Result<Vec<Vec<u32>>, Failure> {
     let mut all = Vec::with_capacity(texts.len());
     for (at, text) in texts.iter().enumerate() {
         let ids = model.tokenizer().encode(text, EncodeOptions::PROMPT)?;
-        if ids.is_empty() {
-            return Err(Failure::new(format!("entry {at}: the text has no tokens")));
+        let (count, context) = (ids.len(), model.facts().context);
+        if count == 0 || count > context as usize {
+            return Err(Failure::new(format!(
+                "entry {at}: the text has {count} tokens, expected 1 to {context}: -c sets the context size"
+            )));
         }
-        check_length(&ids, model.facts().context)?;
         all.push(ids);
     }
     Ok(all)
@@ -238,6 +244,7 @@ fn manifest(
         "architecture": facts.architecture,
         "digest": digest,
         "device": facts.device,
+        "heads": facts.heads,
         "tokens": args.tokens.name(),
         "files": outputs.iter().map(file).collect::<Vec<_>>(),
         "stimuli": stimuli.collect::<Vec<_>>(),

@@ -12,7 +12,7 @@ use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::{CString, c_char};
 use tabla::error::bail;
 use tabla::{
-    Adapter, CapturePositions, Edit, EditAction, Error, ErrorKind, HookSpec, Hooks, Result,
+    Adapter, CapturePositions, Edit, EditAction, Error, ErrorKind, Facts, HookSpec, Hooks, Result,
 };
 
 /// Captures every position.
@@ -177,9 +177,11 @@ pub unsafe extern "C" fn tabla_hooks_new(
     options: *const TablaHookOptions,
 ) -> *mut TablaHooks {
     guard_value(|| {
+        let model = resolve(model)?;
+        let model = model.model();
         // SAFETY: guaranteed by the caller.
-        let (spec, adapters) = unsafe { spec_of(options) }?;
-        let hooks = resolve(model)?.model().hooks_with(&spec, &adapters)?;
+        let (spec, adapters) = unsafe { spec_of(options, model.facts()) }?;
+        let hooks = model.hooks_with(&spec, &adapters)?;
         let name = |point: &tabla::CapturedPoint| {
             CString::new(point.name.as_str())
                 .map_err(|e| Error::new(ErrorKind::Internal, "invalid name").caused_by(e))
@@ -376,7 +378,10 @@ pub unsafe extern "C" fn tabla_hooks_lens(
 /// # Safety
 ///
 /// See `tabla_hooks_new`.
-unsafe fn spec_of(options: *const TablaHookOptions) -> Result<(HookSpec, Vec<Adapter>)> {
+unsafe fn spec_of(
+    options: *const TablaHookOptions,
+    facts: &Facts,
+) -> Result<(HookSpec, Vec<Adapter>)> {
     // SAFETY: guaranteed by the caller.
     let options = unsafe { read_sized(options, DEFAULTS) }?;
     if options.reserved != 0 {
@@ -415,11 +420,11 @@ unsafe fn spec_of(options: *const TablaHookOptions) -> Result<(HookSpec, Vec<Ada
     // SAFETY: guaranteed by the caller.
     for steer in unsafe { slice_of(options.steers, options.steer_count, "steers") }? {
         let end = match steer.layer_count {
-            0 => u32::MAX,
+            0 => facts.layers,
             count => steer.first_layer.saturating_add(count),
         };
-        let vector = resolve(steer.vector)?;
-        edits.extend(vector.0.edits(steer.first_layer..end, steer.scale));
+        let (vector, layers) = (resolve(steer.vector)?, steer.first_layer..end);
+        edits.extend(vector.0.edits(facts, Some(layers), steer.scale)?);
     }
     // SAFETY: guaranteed by the caller.
     let adapters = unsafe { slice_of(options.adapters, options.adapter_count, "adapters") }?;
@@ -434,6 +439,9 @@ unsafe fn spec_of(options: *const TablaHookOptions) -> Result<(HookSpec, Vec<Ada
     Ok((spec, adapters.collect::<Result<_>>()?))
 }
 
+/// Creates the action of an edit from its vector and its factor.
+type NewAction = fn(Vec<f32>, f32) -> EditAction;
+
 /// Reads an edit.
 ///
 /// # Safety
@@ -445,27 +453,20 @@ unsafe fn edit_of(at: usize, edit: &TablaEdit) -> Result<Edit> {
     // SAFETY: guaranteed by the caller.
     let vector = unsafe { slice_of(edit.vector, edit.vector_count, "vector") }?;
     let (vector, factor) = (vector.to_vec(), edit.factor);
-    let choices: [Choice<EditAction>; 4] = [
-        (TABLA_EDIT_SET, "set", EditAction::Set(vector.clone())),
-        (
-            TABLA_EDIT_ADD,
-            "add",
-            EditAction::Add {
-                vector: vector.clone(),
-                scale: factor,
-            },
-        ),
-        (TABLA_EDIT_SCALE, "scale", EditAction::Scale(factor)),
-        (
-            TABLA_EDIT_PROJECT_OUT,
-            "project out",
-            EditAction::ProjectOut {
-                vector,
-                strength: factor,
-            },
-        ),
+    let choices: [Choice<NewAction>; 4] = [
+        (TABLA_EDIT_SET, "set", |vector, _| EditAction::Set(vector)),
+        (TABLA_EDIT_ADD, "add", |vector, scale| EditAction::Add {
+            vector,
+            scale,
+        }),
+        (TABLA_EDIT_SCALE, "scale", |_, factor| {
+            EditAction::Scale(factor)
+        }),
+        (TABLA_EDIT_PROJECT_OUT, "project out", |vector, strength| {
+            EditAction::ProjectOut { vector, strength }
+        }),
     ];
-    let action = choose("action", edit.action, &choices)?;
+    let action = choose("action", edit.action, &choices)?(vector, factor);
     let end = |first: u32, count: u32| match count {
         0 => u32::MAX,
         count => first.saturating_add(count),

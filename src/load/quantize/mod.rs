@@ -1,9 +1,9 @@
 //! Writes models as GGUF files and ggml files in other storage types, and as Hugging Face folders.
 
+mod encode;
 mod export;
 mod ggml;
 mod gguf;
-mod head;
 mod keys;
 mod lora;
 mod mix;
@@ -13,8 +13,8 @@ mod speech_export;
 mod speech_tensors;
 mod tensor_plan;
 
+pub use encode::LM_HEAD_TYPES;
+pub(super) use encode::encode_weight;
 pub use export::{ExportOptions, export};
 pub use gguf::{ConversionReport, QuantizeOptions, TensorReport, quantize};
-pub use head::LM_HEAD_TYPES;
-pub(super) use head::encode_head;
 pub use mix::{QUANT_MIXES, QuantMix};

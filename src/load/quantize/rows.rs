@@ -69,6 +69,11 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Adds these modules of adapters to the rows.
+    pub(super) fn merged(self, merges: &'a [Merge<'a>]) -> Self {
+        Self { merges, ..self }
+    }
+
     /// Decodes a row and adds the adapter modules.
     ///
     /// # Errors

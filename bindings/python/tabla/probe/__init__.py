@@ -13,6 +13,7 @@ except ImportError as missing:
     raise ImportError(message, name=missing.name) from missing
 
 from . import names, plots, steering
+from .attribution import Attribution, logit_attribution
 from .capture import capture, split_heads
 from .lens import LogitLens, logit_lens
 from .linear import ProbeResult, linear_probe, ridge_probe
@@ -32,6 +33,7 @@ from .similarity import (
 )
 
 __all__ = [
+    "Attribution",
     "LayerDivergence",
     "LayerSimilarity",
     "LogitLens",
@@ -45,6 +47,7 @@ __all__ = [
     "layer_divergence",
     "layer_similarity",
     "linear_probe",
+    "logit_attribution",
     "logit_lens",
     "names",
     "plots",

@@ -106,6 +106,8 @@ def capture(
     `cache_dir` is a directory for results, which is created if necessary. A later call with the same model,
     device, prompts, points and tokens reads them. A damaged file is computed again. Files are never deleted.
     """
+    if isinstance(prompts, str):
+        raise ValueError("prompts must be a list of prompts, not a string")
     inputs = [prompt if isinstance(prompt, str) else [operator.index(t) for t in prompt] for prompt in prompts]
     selected = _selection(tokens)
     asked = [points] if isinstance(points, str) else list(points)

@@ -173,8 +173,12 @@ impl<'a> Builder<'a> {
             let positions = edit.positions.len();
             let whole = len.is_multiple_of(count as usize);
             if !whole || vectors != 1 && !(is_set && vectors == positions) {
+                let of_positions = match is_set && edit.positions.end < u32::MAX {
+                    true => format!(", or one for each of {positions} positions"),
+                    false => String::new(),
+                };
                 self.fail_argument(format!(
-                    "edit of {name}: expected a vector of {count} numbers, got {len} numbers for {positions} positions"
+                    "edit of {name}: expected a vector of {count} numbers{of_positions}, got {len} numbers"
                 ));
                 return None;
             }
