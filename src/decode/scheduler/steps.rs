@@ -149,12 +149,14 @@ impl Scheduler {
             steps && request.cached < request.sequence.len() && request.output_queue.room() > 0
         });
         self.ready.extend(ready.map(|request| request.session));
-        // Requests with the same hooks are decoded together.
+        // Requests with the same hooks are decoded together. A stable sort could allocate.
         let requests = &self.requests;
-        self.ready.sort_by_key(|session| {
-            let request = requests.iter().find(|r| r.session == *session);
-            request.map_or(0, Request::hooks_id)
-        });
+        if requests.iter().any(|request| request.hooks.is_some()) {
+            self.ready.sort_unstable_by_key(|session| {
+                let at = requests.iter().position(|r| r.session == *session);
+                at.map(|at| (requests[at].hooks_id(), at))
+            });
+        }
     }
 
     /// Returns the requests of the batch, in the order of their rows.
