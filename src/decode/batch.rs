@@ -80,6 +80,21 @@ impl Batch {
     /// See [`Session::prefill`] and [`Session::generate`]. `Busy` if [`Batch::PENDING_MAX`] prompts
     /// are pending. On errors nothing is added.
     pub fn add(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<(usize, Cancel)> {
+        self.add_with(prompt, options, |_| Ok(()))
+    }
+
+    /// Same as [`Batch::add`]. `configure` receives the session of the prompt first, for example to set its
+    /// hooks and the scales of its adapters.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch::add`], and those of `configure`.
+    pub fn add_with(
+        &mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        configure: impl FnOnce(&mut Session) -> Result<()>,
+    ) -> Result<(usize, Cancel)> {
         let (pending, max) = (self.pending.len(), Self::PENDING_MAX);
         if pending >= max {
             bail!(
@@ -89,6 +104,7 @@ impl Batch {
         }
         let notifier = Some(Arc::clone(&self.notifier));
         let mut session = Session::with(self.model.clone(), IfBusy::Wait, notifier);
+        configure(&mut session)?;
         session.append(prompt)?;
         let cancel = session.canceller();
         let generation = Generation::new(session, options).map_err(|e| e.error)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tabla::device::Precision;
 use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
-use tabla::{Adapter, ErrorKind, HookSpec, Hooks, Model, Session};
+use tabla::{Adapter, Batch, BatchEvent, BatchPiece, ErrorKind, HookSpec, Hooks, Model, Session};
 
 /// Maximum difference of a logit.
 const TOLERANCE: f32 = 1e-4;
@@ -162,6 +162,20 @@ fn adapters_in_one_batch_give_the_same_tokens_as_alone() {
             let threads = scales.each_ref().map(|s| scope.spawn(|| generate(s)));
             threads.map(|thread| thread.join().expect("it runs")).into()
         });
+        let mut batch = Batch::new(model.clone());
+        for scales in &scales {
+            let prompt = &tokens("llama")[..16];
+            let added = batch.add_with(prompt, &greedy(24), |session| {
+                session.set_hooks(Some(&hooks))?;
+                session.set_adapter_scales(scales)
+            });
+            added.expect("a prompt");
+        }
+        while let Some(BatchPiece { request, event, .. }) = batch.next() {
+            if let BatchEvent::End(_, session) = event {
+                assert_eq!(session.tokens(), alone[request].0, "{device}: batch");
+            }
+        }
         for (found, expected) in together.iter().zip(&alone) {
             assert_eq!(found.0, expected.0, "{device}");
             if device == "cpu" {
