@@ -353,7 +353,7 @@ class Model(ModelHandle):
         with self.hooks(patterns, attention_positions=len(tokens), edits=edits) as hooks:
             with self.session() as session:
                 session.set_hooks(hooks)
-                return session.capture(tokens)
+                return session.capture_prompt(tokens)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
         """Returns the log-probability (natural logarithm) of each token of a prompt from index `start`

@@ -173,7 +173,7 @@ class Session(Handle):
             raise StateError("the session has no hooks: set them with set_hooks")
         return read_captured(self, self._hooks)
 
-    def capture(self, prompt: Prompt) -> Captured:
+    def capture_prompt(self, prompt: Prompt) -> Captured:
         """Replaces the sequence by a prompt and returns the values that the hooks of the session capture. Unlike
         `prefill`, it also works for encoders."""
         tokens = self.model.tokenize(prompt) if isinstance(prompt, str) else prompt

@@ -44,7 +44,7 @@ def test_positions_select_rows(model: Model) -> None:
     for positions, expected in cases:
         with model.hooks("blk.1", positions=positions) as hooks, model.session() as session:
             session.set_hooks(hooks)
-            captured = session.capture(PROMPT)
+            captured = session.capture_prompt(PROMPT)
             assert captured.positions.tolist() == expected
             np.testing.assert_array_equal(captured["blk.1"], everything[np.array(expected)])
 
@@ -81,7 +81,7 @@ def test_edits_change_the_text(model: Model) -> None:
 def test_lens_of_the_last_layer_is_the_output(model: Model) -> None:
     with model.hooks("blk.*") as hooks, model.session() as session:
         session.set_hooks(hooks)
-        last = session.capture(PROMPT)[f"blk.{model.info.layers - 1}"]
+        last = session.capture_prompt(PROMPT)[f"blk.{model.info.layers - 1}"]
         logits = hooks.lens(last)
     np.testing.assert_allclose(logits, model.logits(PROMPT, rows="all"), atol=1e-3)
     with model.hooks("blk.*") as hooks, pytest.raises(tabla.ArgumentError, match="residual must be"):

@@ -74,7 +74,7 @@ def logit_attribution(
     points = ["token_embd", f"blk.*.{attention}", f"blk.*.{feed_forward}", "blk.*", "blk.*.attn"]
     with model.hooks(points, positions="last") as hooks, model.session() as session:
         session.set_hooks(hooks)
-        captured = session.capture(ids)
+        captured = session.capture_prompt(ids)
         last = {point: captured[point][-1].astype(np.float64) for point in captured}
         if heads and attention != "attn_output":
             raise ArgumentError("heads cannot be separated: the architecture normalizes the output of attention")
@@ -147,7 +147,7 @@ def _heads(model: Model, last: dict[str, Floats]) -> dict[int, dict[str, Floats]
         ]
         with model.hooks("blk.*.attn_output", edits=edits) as hooks, model.session() as session:
             session.set_hooks(hooks)
-            captured = session.capture([0] * count)
+            captured = session.capture_prompt([0] * count)
             for layer in layers:
                 outputs[layer].append(captured[f"blk.{layer}.attn_output"].astype(np.float64))
     separated = {}
