@@ -381,9 +381,8 @@ impl Scheduler {
             let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
             request.deliver(before, logprobs);
             if steps > 0 {
-                let row = at..at + 1;
-                self.engine
-                    .read_captured(request, &(before - 1..before), row.start)?;
+                let run = before - 1..before;
+                self.engine.read_captured(request, &run, at)?;
             }
             let context = self.engine.linked.facts.context as usize;
             match request.advance_grammar(done, context) {
