@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Sequence, overload
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence, overload
 
 from . import _aio, _hub, _reply, _transcribe
 from ._aio import AsyncStream
@@ -348,12 +348,25 @@ class Model(ModelHandle):
     def capture(self, prompt: Prompt, points: str | Iterable[str], *, edits: Edit | Iterable[Edit] = ()) -> Captured:
         """Returns the values of points for each token of a prompt, `[tokens, cols]`. `attn_weights` are
         `[tokens, heads * tokens]`. See `hooks` for `points` and `edits`."""
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        return next(self.capture_each([prompt], points, edits=edits))
+
+    def capture_each(
+        self, prompts: Iterable[Prompt], points: str | Iterable[str], *, edits: Edit | Iterable[Edit] = ()
+    ) -> Iterator[Captured]:
+        """Yields the values of each prompt, like `capture`. Compiles the hooks once, unless rows of attention
+        weights depend on the length of the prompt."""
         patterns = [points] if isinstance(points, str) else list(points)
-        with self.hooks(patterns, attention_positions=len(tokens), edits=edits) as hooks:
-            with self.session() as session:
-                session.set_hooks(hooks)
-                return session.capture_prompt(tokens)
+        changes = [edits] if isinstance(edits, Edit) else list(edits)
+        hooks, fits = None, False
+        with self.session() as session:
+            for prompt in prompts:
+                tokens = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+                if hooks is None or not (fits or positions == len(tokens)):
+                    positions = len(tokens)
+                    hooks = self.hooks(patterns, attention_positions=positions, edits=changes)
+                    fits = not any(point.endswith("attn_weights") for point in hooks.points)
+                    session.set_hooks(hooks)
+                yield session.capture_prompt(tokens)
 
     def score(self, prompt: Prompt, start: int = 1) -> Floats:
         """Returns the log-probability (natural logarithm) of each token of a prompt from index `start`

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import numpy as np
 import pytest
 import tabla
-from tabla import ControlVector, Edit, Model, Steer
+from tabla import ControlVector, Edit, Model, Prompt, Steer
 
 PROMPT = "Once upon a time"
 
@@ -36,6 +36,15 @@ def test_captures_points(model: Model) -> None:
     np.testing.assert_allclose(weights.sum(axis=2), 1, atol=1e-5)
     assert np.all(weights[0, :, 1:] == 0), "causal"
     assert "token_embd" in repr(captured)
+
+
+def test_captures_each_prompt(model: Model) -> None:
+    prompts: list[Prompt] = [PROMPT, "The cat sat", model.tokenize("Tom")]
+    for points in (["blk.*"], ["blk.1", "blk.0.attn_weights"]):
+        for prompt, captured in zip(prompts, model.capture_each(prompts, points)):
+            alone = model.capture(prompt, points)
+            assert list(captured) == list(alone)
+            np.testing.assert_array_equal(captured.rows, alone.rows)
 
 
 def test_positions_select_rows(model: Model) -> None:

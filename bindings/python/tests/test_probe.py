@@ -11,7 +11,7 @@ import sys
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -136,12 +136,13 @@ class FakeModel:
         self.calls: list[list[str]] = []
         self._last: dict[str, Floats] = {}
 
-    def capture(self, prompt: Prompt, points: Sequence[str]) -> Mapping[str, Floats]:
-        for values in self._last.values():
-            values.fill(np.nan)
-        self.calls.append(list(points))
-        self._last = {point: activations(prompt, point) for point in points}
-        return self._last
+    def capture_each(self, prompts: Iterable[Prompt], points: Sequence[str]) -> Iterator[Mapping[str, Floats]]:
+        for prompt in prompts:
+            for values in self._last.values():
+                values.fill(np.nan)
+            self.calls.append(list(points))
+            self._last = {point: activations(prompt, point) for point in points}
+            yield self._last
 
 
 def activations(prompt: Prompt, point: str) -> Floats:

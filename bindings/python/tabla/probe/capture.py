@@ -40,13 +40,9 @@ class Source(Protocol):
     def digest(self) -> bytes: ...
     @property
     def info(self) -> Any: ...
-    def capture(self, prompt: Prompt, points: Sequence[str]) -> Mapping[str, Floats]: ...
-
-
-def _run(model: Source, prompt: Prompt, points: Sequence[str]) -> Mapping[str, Floats]:
-    """Runs a prompt in a new sequence. Returns `[tokens, cols]` for each point; the arrays may be views that
-    the next run invalidates."""
-    return model.capture(prompt, points)
+    def capture_each(self, prompts: Iterable[Prompt], points: Sequence[str]) -> Iterable[Mapping[str, Floats]]:
+        """Runs each prompt in a new sequence. Yields `[tokens, cols]` for each point; the arrays may be views that
+        the next run invalidates."""
 
 
 def _identity(model: Source) -> list[Any]:
@@ -161,8 +157,7 @@ def _compute(
     model: Source, prompts: Sequence[Prompt], points: Sequence[str], tokens: str | list[int]
 ) -> dict[str, list[Floats]]:
     results: dict[str, list[Floats]] = {point: [] for point in points}
-    for index, prompt in enumerate(prompts):
-        captured = _run(model, prompt, points)
+    for index, captured in enumerate(model.capture_each(prompts, points)):
         for point in points:
             results[point].append(_select(captured[point], tokens, f"{point} of prompt {index}"))
     return results
