@@ -15,6 +15,7 @@ mod pull;
 mod quantize;
 mod rerank;
 mod run;
+mod serve;
 mod table;
 mod tokenize;
 mod trace;
@@ -37,6 +38,7 @@ use pull::PullArgs;
 use quantize::QuantizeArgs;
 use rerank::RerankArgs;
 use run::RunArgs;
+use serve::ServeArgs;
 use table::TableArgs;
 use tokenize::{DetokenizeArgs, TokenizeArgs};
 use trace::TraceArgs;
@@ -62,6 +64,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Chat with a model
     Chat(ChatArgs),
+    /// Serve models over HTTP: the APIs of OpenAI and Anthropic, and a chat page
+    Serve(ServeArgs),
     /// Show the metadata, tensors, tokenizer and memory requirements of a model
     Inspect(InspectArgs),
     /// Show the dispatch tables that a model compiles to, or compare their results
@@ -117,6 +121,7 @@ impl Cli {
             None => run::run(&self.run),
             Some(Command::Run(args)) => run::run(args),
             Some(Command::Chat(args)) => chat::run(args),
+            Some(Command::Serve(args)) => serve::run(args),
             Some(Command::Inspect(args)) => inspect::run(args),
             Some(Command::Table(args)) => table::run(args),
             Some(Command::Devices(args)) => devices::run(args),

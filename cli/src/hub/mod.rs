@@ -31,6 +31,16 @@ pub(crate) struct HubModel {
     file_or_quant: Option<String>,
 }
 
+impl HubModel {
+    /// Returns the name as it was given.
+    pub(crate) fn name(&self) -> String {
+        match &self.file_or_quant {
+            Some(name) => format!("{}:{name}", self.repo),
+            None => self.repo.clone(),
+        }
+    }
+}
+
 impl FromStr for HubModel {
     type Err = String;
 

@@ -1,0 +1,305 @@
+//! `tabla serve`: the HTTP server.
+
+use crate::args::{ContextArg, DeviceArgs};
+use crate::hub::{self, Access, HubModel};
+use crate::output::Failure;
+use crate::output::terminal;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tabla::Source;
+use tabla_server::{Config, Limits, ModelConfig, RequestRecord, Server, ServerEvent};
+
+/// Environment variable with the API key.
+const KEY_VARIABLE: &str = "TABLA_API_KEY";
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Model: a GGUF file, a safetensors file, a model folder or a ggml file of whisper.cpp, with an
+    /// optional name. Can be repeated; the first is the default [default: the built-in story model]
+    #[arg(help_heading = "Model", short, long, value_name = "[NAME=]FILE")]
+    model: Vec<String>,
+    /// Model on the Hugging Face Hub, downloaded on first use. Can be repeated [short: -hf]
+    #[arg(help_heading = "Model", long, value_name = "ORG/REPO[:QUANT]")]
+    hf_repo: Vec<HubModel>,
+    /// Use cached models only, without network access
+    #[arg(help_heading = "Model", long)]
+    offline: bool,
+    /// Further name of a model, or of the default model. Can be repeated
+    #[arg(help_heading = "Model", long, value_name = "ALIAS[=NAME]")]
+    alias: Vec<String>,
+    /// Load all models at the start instead of on demand
+    #[arg(help_heading = "Model", long)]
+    preload: bool,
+    /// Maximum memory of loaded models in GiB; idle ones are unloaded
+    #[arg(help_heading = "Model", long, value_name = "GIB")]
+    memory_budget: Option<f64>,
+    /// Unload a model after this many seconds without requests [default: never]
+    #[arg(help_heading = "Model", long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    idle_timeout: Option<u64>,
+    /// Also compute embeddings with decoder models
+    #[arg(help_heading = "Model", long)]
+    embeddings: bool,
+    /// Address to listen on. Other than loopback addresses need an API key or --insecure
+    #[arg(
+        help_heading = "Server",
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1"
+    )]
+    host: IpAddr,
+    /// Port; 0 selects a free one
+    #[arg(
+        help_heading = "Server",
+        long,
+        value_name = "PORT",
+        default_value_t = 8080
+    )]
+    port: u16,
+    /// File with API keys, one per line. The environment variable TABLA_API_KEY is another key
+    #[arg(help_heading = "Server", long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Listen on other than loopback addresses without an API key
+    #[arg(help_heading = "Server", long)]
+    insecure: bool,
+    /// Web origin that may use the server, such as https://app.example. Can be repeated
+    #[arg(help_heading = "Server", long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// Host name in the URL of the server, besides localhost. Can be repeated
+    #[arg(help_heading = "Server", long, value_name = "NAME")]
+    allowed_host: Vec<String>,
+    /// Number of sequences that are decoded at once
+    #[arg(help_heading = "Server", long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallel: u32,
+    /// Maximum number of queued requests; further ones get status 429
+    #[arg(help_heading = "Server", long, value_name = "N", default_value_t = 128)]
+    queue: usize,
+    /// Maximum duration of a request in seconds
+    #[arg(help_heading = "Server", long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Time that running requests get to finish at the shutdown, in seconds
+    #[arg(
+        help_heading = "Server",
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10
+    )]
+    drain_timeout: u64,
+    /// Format of the request log on standard error
+    #[arg(help_heading = "Server", long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    #[command(flatten)]
+    context: ContextArg,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// One line per request.
+    Text,
+    /// One JSON object per line.
+    Json,
+    /// No log.
+    None,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let config = args.config()?;
+    let address = config.address;
+    let server = Server::bind(config)
+        .map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))?;
+    let shutdown = server.shutdown_handle();
+    ctrlc::set_handler(move || shutdown.shut_down())
+        .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
+    server
+        .run()
+        .map_err(|error| Failure::new(format!("server: {error}")))
+}
+
+impl ServeArgs {
+    fn config(&self) -> Result<Config, Failure> {
+        let api_keys = self.api_keys()?;
+        if !self.host.is_loopback() && api_keys.is_empty() && !self.insecure {
+            return Err(Failure::new(format!(
+                "--host {}: everyone in the network could use the server; set {KEY_VARIABLE} or --api-key-file, or allow it with --insecure",
+                self.host
+            )));
+        }
+        let load = self.device.options(self.context.tokens())?;
+        let log = self.log_format;
+        Ok(Config {
+            address: SocketAddr::new(self.host, self.port),
+            load: load.sequences(self.parallel).embeddings(self.embeddings),
+            api_keys,
+            cors_origins: self.cors_origin.clone(),
+            allowed_hosts: self.allowed_host.clone(),
+            memory_budget: self.memory_budget.map(gib),
+            idle_time: self.idle_timeout.map(Duration::from_secs),
+            preload: self.preload,
+            limits: Limits {
+                queue: self.queue,
+                request_time: Duration::from_secs(self.timeout),
+                drain_time: Duration::from_secs(self.drain_timeout),
+                ..Limits::default()
+            },
+            events: Arc::new(move |event| print_event(&event, log)),
+            ..Config::new(self.models()?)
+        })
+    }
+
+    fn api_keys(&self) -> Result<Vec<String>, Failure> {
+        let mut keys: Vec<String> = std::env::var(KEY_VARIABLE).into_iter().collect();
+        if let Some(path) = &self.api_key_file {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::file("read", path, error))?;
+            keys.extend(text.lines().map(str::to_string));
+        }
+        let keys = keys.iter().map(|key| key.trim().to_string());
+        Ok(keys.filter(|key| !key.is_empty()).collect())
+    }
+
+    fn models(&self) -> Result<Vec<ModelConfig>, Failure> {
+        let mut models = Vec::new();
+        for text in &self.model {
+            let (name, path) = named_path(text);
+            models.push(model(name, Source::Path(path)));
+        }
+        for repo in &self.hf_repo {
+            let path = hub::locate(repo, Access::new(self.offline), terminal::note)?;
+            models.push(model(repo.name(), Source::Path(path)));
+        }
+        if models.is_empty() {
+            models.push(model("story".to_string(), Source::BuiltIn));
+        }
+        for text in &self.alias {
+            let (alias, name) = match text.split_once('=') {
+                Some((alias, name)) => (alias, Some(name)),
+                None => (text.as_str(), None),
+            };
+            let mut found = models.iter_mut();
+            let found = found.find(|model| name.is_none_or(|name| model.name == name));
+            let Some(found) = found else {
+                return Err(Failure::new(format!(
+                    "--alias {text}: there is no model of this name"
+                )));
+            };
+            found.aliases.push(alias.to_string());
+        }
+        Ok(models)
+    }
+}
+
+fn model(name: String, source: Source) -> ModelConfig {
+    ModelConfig {
+        name,
+        aliases: Vec::new(),
+        source,
+        adapters: Vec::new(),
+    }
+}
+
+/// Splits `NAME=FILE`. The default name is that of the file without its extension.
+fn named_path(text: &str) -> (String, PathBuf) {
+    if let Some((name, path)) = text.split_once('=')
+        && !name.is_empty()
+        && !Path::new(text).exists()
+    {
+        return (name.to_string(), path.into());
+    }
+    let path = PathBuf::from(text);
+    let name = match path.is_dir() {
+        true => path.file_name(),
+        false => path.file_stem(),
+    };
+    let name = name.map_or(text.into(), |name| name.to_string_lossy());
+    (name.into_owned(), path.clone())
+}
+
+fn gib(count: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate"
+    )]
+    let bytes = (count * f64::from(1 << 30)) as u64;
+    bytes
+}
+
+fn print_event(event: &ServerEvent, format: LogFormat) {
+    let line = match (event, format) {
+        (_, LogFormat::None) => return,
+        (ServerEvent::Request(record), LogFormat::Text) => request_line(record),
+        (event, LogFormat::Json) => json_line(event),
+        (ServerEvent::Listening(address), _) => format!("listening on http://{address}"),
+        (ServerEvent::Loaded(name, took), _) => {
+            format!("loaded {name} in {:.2} s", took.as_secs_f64())
+        }
+        (ServerEvent::LoadFailed(name, error), _) => format!("cannot load {name}: {error}"),
+        (ServerEvent::Unloaded(name), _) => format!("unloaded {name}"),
+        (ServerEvent::Warning(message), _) => format!("warning: {message}"),
+        (ServerEvent::Draining(running), _) => {
+            format!("shutting down; {running} running requests, interrupt again to cancel them")
+        }
+        (ServerEvent::Loading(..), _) => return,
+    };
+    terminal::note(&terminal::one_line(&line));
+}
+
+fn request_line(record: &RequestRecord) -> String {
+    let mut line = format!(
+        "{} {} {} {:.0} ms",
+        record.status,
+        record.method,
+        record.path,
+        record.took.as_secs_f64() * 1e3
+    );
+    if record.prompt_tokens > 0 {
+        line += &format!(
+            ", {} prompt tokens ({} cached), {} generated",
+            record.prompt_tokens, record.cached_tokens, record.generated_tokens
+        );
+    }
+    if let Some(error) = &record.error {
+        line += &format!(": {error}");
+    }
+    line
+}
+
+fn json_line(event: &ServerEvent) -> String {
+    let value = match event {
+        ServerEvent::Listening(address) => {
+            json!({ "event": "listening", "address": address.to_string() })
+        }
+        ServerEvent::Loading(name, stage) => {
+            json!({ "event": "loading", "model": name, "stage": stage })
+        }
+        ServerEvent::Loaded(name, took) => {
+            json!({ "event": "loaded", "model": name, "seconds": took.as_secs_f64() })
+        }
+        ServerEvent::Unloaded(name) => json!({ "event": "unloaded", "model": name }),
+        ServerEvent::LoadFailed(name, error) => {
+            json!({ "event": "load_failed", "model": name, "error": error })
+        }
+        ServerEvent::Warning(message) => json!({ "event": "warning", "message": message }),
+        ServerEvent::Draining(running) => json!({ "event": "draining", "running": running }),
+        ServerEvent::Request(record) => json!({
+            "event": "request",
+            "id": record.id,
+            "method": record.method,
+            "path": record.path,
+            "model": record.model,
+            "status": record.status,
+            "prompt_tokens": record.prompt_tokens,
+            "cached_tokens": record.cached_tokens,
+            "generated_tokens": record.generated_tokens,
+            "first_token_seconds": record.first_token.map(|time| time.as_secs_f64()),
+            "seconds": record.took.as_secs_f64(),
+            "error": record.error,
+        }),
+    };
+    value.to_string()
+}

@@ -1,0 +1,418 @@
+//! `POST /v1/chat/completions`.
+
+use super::common::{
+    FormatFields, StreamOptions, chat_logprob, choices, fingerprint, json_response, timings,
+    top_logprobs, usage, with_seed,
+};
+use crate::engine::chat::{Chat, PreparedChat, prepare};
+use crate::engine::collect::{Answer, Choice, collect};
+use crate::engine::events::{CalledTool, Delta, Event, Output};
+use crate::engine::messages::normalize;
+use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
+use crate::engine::request::Generate;
+use crate::engine::run;
+use crate::engine::tools::{self, Tool, ToolChoice};
+use crate::http::body;
+use crate::http::error::{ApiError, ApiResult, Dialect};
+use crate::http::gate::RequestContext;
+use crate::http::ids;
+use crate::http::sse::{self, EventWriter};
+use crate::models::Loaded;
+use crate::server::{App, unix_seconds};
+use axum::body::{Body, Bytes};
+use axum::http::Response;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Request of a chat completion. Unknown fields are ignored.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub(crate) struct ChatFields {
+    /// Name of the model; the default model if it is missing.
+    pub(crate) model: Option<String>,
+    /// Messages: `role`, `content`, `tool_calls`, `tool_call_id`.
+    #[schema(value_type = Vec<Object>)]
+    messages: Option<Vec<Value>>,
+    /// Whether the answer is streamed.
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// Number of choices; choice `i` has seed `seed + i`.
+    #[schema(value_type = Option<i64>)]
+    n: Option<Int>,
+    /// Whether the answer has log-probabilities.
+    logprobs: Option<bool>,
+    /// Number of likeliest tokens at each position, 0 to 20.
+    #[schema(value_type = Option<i64>)]
+    top_logprobs: Option<Int>,
+    /// Tools: functions with a name, a description and a JSON schema of parameters.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required`, or a named function.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Value>,
+    /// Whether an answer may have several tool calls. Default true.
+    parallel_tool_calls: Option<bool>,
+    /// Older form of `tools`.
+    #[schema(value_type = Option<Vec<Object>>)]
+    functions: Option<Vec<Value>>,
+    /// Older form of `tool_choice`.
+    #[schema(value_type = Option<Object>)]
+    function_call: Option<Value>,
+    /// Effort of the reasoning; `none` disables it.
+    reasoning_effort: Option<String>,
+    /// Variables of the chat template.
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Map<String, Value>>,
+    modalities: Option<Vec<String>>,
+}
+
+/// Answers a request.
+pub(crate) async fn create(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: ChatFields = fields(&request)?;
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    let ticket = lease.admit()?;
+    let limits = app.limits;
+    let model = lease.model();
+    let prepared = {
+        let (parsed, model) = (parsed.clone(), Arc::clone(&model));
+        run::blocking(move || {
+            let chat = parsed.chat(limits.tools)?;
+            let sampling: SamplingFields = fields(&request)?;
+            let limit: LimitFields = fields(&request)?;
+            let format: FormatFields = fields(&request)?;
+            let chat = Chat {
+                response: format.format()?,
+                ..chat
+            };
+            let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
+            let top = top_logprobs(parsed.top_logprobs)?;
+            let logprobs = parsed.logprobs.unwrap_or(false).then_some(top);
+            prepare(&model, chat, options.logprobs(logprobs))
+        })
+        .await?
+    };
+    let PreparedChat {
+        prompt,
+        options,
+        format,
+        warnings,
+    } = prepared;
+    warnings.into_iter().for_each(|warning| app.warn(warning));
+    let head = Head {
+        id: ids::new_id("chatcmpl-"),
+        created: unix_seconds(),
+        model: Arc::clone(&model),
+        logprobs: options.logprobs.is_some(),
+    };
+    let count = choices(parsed.n, limits.choices)?;
+    let generation = run::start(Generate {
+        lease,
+        ticket,
+        prompt,
+        options: options.clone(),
+        choices: count,
+        format,
+        time: limits.request_time,
+        stall_time: limits.stall_time,
+        record: Arc::clone(&context.record),
+    });
+    let response = match parsed.stream.unwrap_or(false) {
+        true => {
+            let stream_options = parsed.stream_options.unwrap_or_default();
+            let writer = Writer {
+                head,
+                has_usage: stream_options.include_usage.unwrap_or(false),
+                choices: count,
+                record: Arc::clone(&context.record),
+            };
+            sse::response(generation, writer)
+        }
+        false => json_response(&head.whole(&collect(generation, count).await?)),
+    };
+    Ok(with_seed(response, &options))
+}
+
+impl ChatFields {
+    /// Returns the conversation.
+    pub(crate) fn chat(&self, tools_max: usize) -> ApiResult<Chat> {
+        if self.modalities.iter().flatten().any(|kind| kind != "text") {
+            return Err(ApiError::field("modalities", "only text is supported"));
+        }
+        let older = self.functions.iter().flatten();
+        let older = older.map(|function| json!({ "type": "function", "function": function }));
+        let tools: Vec<Value> = match &self.tools {
+            Some(tools) => tools.clone(),
+            None => older.collect(),
+        };
+        let choice = self.tool_choice.as_ref().or(self.function_call.as_ref());
+        let (tools, tool_choice) = parse_tools(&tools, choice)?;
+        tools::check(&tools, &tool_choice, tools_max)?;
+        let Some(messages) = &self.messages else {
+            return Err(ApiError::field("messages", "expected a list of messages"));
+        };
+        Ok(Chat {
+            messages: normalize(messages)?,
+            tools,
+            tool_choice,
+            parallel_calls: self.parallel_tool_calls.unwrap_or(true),
+            response: Default::default(),
+            reasoning_effort: self.reasoning_effort.clone(),
+            variables: self.chat_template_kwargs.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// Parses tools and the choice. Tools that are not functions are skipped.
+fn parse_tools(tools: &[Value], choice: Option<&Value>) -> ApiResult<(Vec<Tool>, ToolChoice)> {
+    let mut parsed = Vec::new();
+    for (at, tool) in tools.iter().enumerate() {
+        let kind = tool.get("type").and_then(Value::as_str);
+        let path = format!("tools.{at}");
+        match (kind, tool.get("function")) {
+            (Some("function") | None, Some(function)) => {
+                let text = |name: &str| function.get(name).and_then(Value::as_str);
+                let path = format!("{path}.function");
+                let parameters = function.get("parameters");
+                parsed.push(Tool::new(
+                    &path,
+                    text("name"),
+                    text("description"),
+                    parameters,
+                )?);
+            }
+            (Some("function") | None, None) => {
+                return Err(ApiError::field(
+                    format!("{path}.function"),
+                    "expected an object",
+                ));
+            }
+            (Some(_), _) => {}
+        }
+    }
+    let choice = match choice {
+        None | Some(Value::Null) => ToolChoice::Auto,
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => ToolChoice::Auto,
+            "none" => ToolChoice::None,
+            "required" | "any" => ToolChoice::Required,
+            word => {
+                let message = format!("expected none, auto, required or a function, got {word:?}");
+                return Err(ApiError::field("tool_choice", message));
+            }
+        },
+        Some(choice) => {
+            if let Some(allowed) = choice.get("allowed_tools") {
+                let listed = allowed["tools"].as_array().into_iter().flatten();
+                let names: Vec<&str> = listed
+                    .filter_map(|tool| tool["function"]["name"].as_str())
+                    .collect();
+                parsed.retain(|tool| names.contains(&tool.name.as_str()));
+                match allowed["mode"].as_str() {
+                    Some("required") => ToolChoice::Required,
+                    _ => ToolChoice::Auto,
+                }
+            } else {
+                let function = choice.get("function").unwrap_or(choice);
+                match function.get("name").and_then(Value::as_str) {
+                    Some(name) => ToolChoice::Named(name.to_string()),
+                    None => {
+                        return Err(ApiError::field(
+                            "tool_choice",
+                            "expected the name of a function",
+                        ));
+                    }
+                }
+            }
+        }
+    };
+    Ok((parsed, choice))
+}
+
+/// What every chunk of an answer repeats.
+struct Head {
+    id: String,
+    created: u64,
+    model: Arc<Loaded>,
+    logprobs: bool,
+}
+
+impl Head {
+    /// Returns the fields before the choices.
+    fn object(&self, object: &str) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model.name,
+            "system_fingerprint": fingerprint(&self.model),
+        })
+    }
+
+    /// Returns a whole answer.
+    fn whole(&self, answer: &Answer) -> Value {
+        let mut value = self.object("chat.completion");
+        value["service_tier"] = Value::Null;
+        let choices = answer.choices.iter().enumerate();
+        let choices: Vec<Value> = choices
+            .map(|(at, choice)| self.choice(at, choice))
+            .collect();
+        value["choices"] = choices.into();
+        value["usage"] = usage(&answer.usage);
+        value["timings"] = timings(&answer.usage);
+        value
+    }
+
+    fn choice(&self, index: usize, choice: &Choice) -> Value {
+        let content = match choice.text.is_empty() && !choice.calls.is_empty() {
+            true => Value::Null,
+            false => choice.text.clone().into(),
+        };
+        let mut message = json!({
+            "role": "assistant",
+            "content": content,
+            "refusal": null,
+            "annotations": [],
+        });
+        if !choice.reasoning.is_empty() {
+            message["reasoning_content"] = choice.reasoning.clone().into();
+        }
+        if !choice.calls.is_empty() {
+            let calls = choice.calls.iter().map(|call| {
+                json!({
+                    "id": call.id,
+                    "type": "function",
+                    "function": { "name": call.name, "arguments": call.arguments },
+                })
+            });
+            message["tool_calls"] = calls.collect::<Vec<_>>().into();
+        }
+        json!({
+            "index": index,
+            "message": message,
+            "finish_reason": choice.reason().openai(),
+            "logprobs": self.logprobs(&choice.logprobs),
+        })
+    }
+
+    fn logprobs(&self, entries: &[crate::engine::events::TokenLogprob]) -> Value {
+        if !self.logprobs {
+            return Value::Null;
+        }
+        let tokenizer = self.model.model.tokenizer();
+        let content = entries.iter().map(|entry| chat_logprob(tokenizer, entry));
+        json!({ "content": content.collect::<Vec<_>>(), "refusal": null })
+    }
+}
+
+/// Writer of the chunks of a stream.
+struct Writer {
+    head: Head,
+    has_usage: bool,
+    choices: u32,
+    record: Arc<crate::http::record::Record>,
+}
+
+impl Writer {
+    fn chunk(&self, choices: Value, out: &mut String) {
+        let mut value = self.head.object("chat.completion.chunk");
+        value["choices"] = choices;
+        if self.has_usage {
+            value["usage"] = Value::Null;
+        }
+        sse::data(out, &value);
+    }
+
+    fn delta(&self, choice: u32, delta: Value, logprobs: Value, out: &mut String) {
+        let choices = json!([{
+            "index": choice,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": null,
+        }]);
+        self.chunk(choices, out);
+    }
+
+    fn output(&self, output: Output, out: &mut String) {
+        let logprobs = match output.logprobs.is_empty() {
+            true => Value::Null,
+            false => self.head.logprobs(&output.logprobs),
+        };
+        match output.delta {
+            Delta::Text(text) => {
+                self.delta(output.choice, json!({ "content": text }), logprobs, out);
+            }
+            Delta::Reasoning(text) => {
+                let delta = json!({ "reasoning_content": text });
+                self.delta(output.choice, delta, Value::Null, out);
+            }
+            Delta::ToolCall(call) => self.tool_call(output.choice, &call, out),
+        }
+    }
+
+    /// Writes a tool call: first id and name, then the arguments.
+    fn tool_call(&self, choice: u32, call: &CalledTool, out: &mut String) {
+        let begin = json!({ "tool_calls": [{
+            "index": call.index,
+            "id": call.id,
+            "type": "function",
+            "function": { "name": call.name, "arguments": "" },
+        }] });
+        self.delta(choice, begin, Value::Null, out);
+        let arguments = json!({ "tool_calls": [{
+            "index": call.index,
+            "function": { "arguments": call.arguments },
+        }] });
+        self.delta(choice, arguments, Value::Null, out);
+    }
+}
+
+impl EventWriter for Writer {
+    type Event = Event;
+
+    fn begin(&mut self, out: &mut String) {
+        for choice in 0..self.choices {
+            let delta = json!({ "role": "assistant", "content": "" });
+            self.delta(choice, delta, Value::Null, out);
+        }
+    }
+
+    fn event(&mut self, event: Event, out: &mut String) -> bool {
+        match event {
+            Event::Started(_) => {}
+            Event::Output(output) => self.output(output, out),
+            Event::Finished(finished) => {
+                let choices = json!([{
+                    "index": finished.choice,
+                    "delta": {},
+                    "logprobs": null,
+                    "finish_reason": finished.reason.openai(),
+                }]);
+                self.chunk(choices, out);
+            }
+            Event::Done(done) => {
+                if self.has_usage {
+                    let mut value = self.head.object("chat.completion.chunk");
+                    value["choices"] = json!([]);
+                    value["usage"] = usage(&done);
+                    value["timings"] = timings(&done);
+                    sse::data(out, &value);
+                }
+                out.push_str("data: [DONE]\n\n");
+                return true;
+            }
+        }
+        false
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut String) {
+        self.record.fail(error);
+        sse::data(out, &error.body(Dialect::OpenAi, ""));
+    }
+}

@@ -1,0 +1,183 @@
+//! What several endpoints share.
+
+use crate::engine::chat::ResponseFormat;
+use crate::engine::events::{TokenLogprob, Usage};
+use crate::engine::parameters::Int;
+use crate::http::error::{ApiError, ApiResult};
+use crate::models::Loaded;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tabla::GenerateOptions;
+use tabla::text::{Grammar, Tokenizer};
+use utoipa::ToSchema;
+
+/// Value that stands for minus infinity, which JSON lacks.
+const LOGPROB_MIN: f32 = -9999.0;
+
+/// Returns a response with a JSON body.
+pub(crate) fn json_response(value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Adds the seed of a generation, with which a request can be repeated.
+pub(crate) fn with_seed(mut response: Response<Body>, options: &GenerateOptions) -> Response<Body> {
+    let seed = options.sampling.seed;
+    response.headers_mut().insert("x-seed", seed.into());
+    response
+}
+
+/// Options of a stream.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct StreamOptions {
+    /// Whether the last chunk has the usage.
+    pub(crate) include_usage: Option<bool>,
+}
+
+/// Returns the log-probability as a JSON number.
+pub(crate) fn logprob(value: f32) -> f32 {
+    if value.is_finite() {
+        value
+    } else {
+        LOGPROB_MIN
+    }
+}
+
+/// Returns the text of a token.
+pub(crate) fn token_text(tokenizer: &Tokenizer, token: u32) -> String {
+    String::from_utf8_lossy(tokenizer.token_bytes_with_special(token)).into_owned()
+}
+
+/// Returns a log-probability in the format of chat completions and responses.
+pub(crate) fn chat_logprob(tokenizer: &Tokenizer, entry: &TokenLogprob) -> Value {
+    let one = |token: u32, value: f32| {
+        json!({
+            "token": token_text(tokenizer, token),
+            "logprob": logprob(value),
+            "bytes": tokenizer.token_bytes_with_special(token),
+        })
+    };
+    let mut value = one(entry.token, entry.logprob);
+    let top = entry.top.iter().map(|(token, value)| one(*token, *value));
+    value["top_logprobs"] = top.collect::<Vec<_>>().into();
+    value
+}
+
+/// Returns the usage in the format of chat completions.
+pub(crate) fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt.tokens,
+        "completion_tokens": usage.generated,
+        "total_tokens": usage.prompt.tokens + usage.generated,
+        "prompt_tokens_details": { "cached_tokens": usage.prompt.cached },
+        "completion_tokens_details": { "reasoning_tokens": usage.reasoning },
+    })
+}
+
+/// Returns the times in the format of llama.cpp.
+pub(crate) fn timings(usage: &Usage) -> Value {
+    let computed = usage.prompt.tokens - usage.prompt.cached.min(usage.prompt.tokens);
+    #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
+    let rate = |tokens: u64, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    json!({
+        "cache_n": usage.prompt.cached,
+        "prompt_n": computed,
+        "prompt_ms": millis(usage.prompt_time),
+        "prompt_per_second": rate(computed, usage.prompt_time),
+        "predicted_n": usage.generated,
+        "predicted_ms": millis(usage.generation_time),
+        "predicted_per_second": rate(usage.generated, usage.generation_time),
+    })
+}
+
+/// Fields that constrain the answer.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct FormatFields {
+    /// `{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": {}}}`.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) response_format: Option<Value>,
+    /// Grammar in the syntax of llama.cpp (GBNF).
+    pub(crate) grammar: Option<String>,
+    /// JSON schema of the answer.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) json_schema: Option<Value>,
+    /// Same as `json_schema`, as in vLLM.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) guided_json: Option<Value>,
+    /// Regular expression that matches the answer, as in vLLM.
+    pub(crate) guided_regex: Option<String>,
+}
+
+impl FormatFields {
+    /// Returns the format of the answer.
+    pub(crate) fn format(&self) -> ApiResult<ResponseFormat> {
+        let schema = self.json_schema.as_ref().or(self.guided_json.as_ref());
+        let grammar = match (schema, &self.grammar, &self.guided_regex) {
+            (Some(schema), ..) => Some(Grammar::JsonSchema(schema.clone())),
+            (None, Some(text), _) if !text.trim().is_empty() => Some(Grammar::Gbnf(text.clone())),
+            (None, _, Some(regex)) => Some(Grammar::Regex(regex.clone())),
+            _ => None,
+        };
+        if let Some(grammar) = grammar {
+            return Ok(ResponseFormat::Grammar(grammar));
+        }
+        match &self.response_format {
+            None | Some(Value::Null) => Ok(ResponseFormat::Text),
+            Some(format) => {
+                let wrapped = format.get("json_schema");
+                response_format("response_format", format, wrapped.unwrap_or(format))
+            }
+        }
+    }
+}
+
+/// Parses a format with a type; `holder` has the field `schema`.
+pub(crate) fn response_format(
+    name: &str,
+    format: &Value,
+    holder: &Value,
+) -> ApiResult<ResponseFormat> {
+    let schema = holder.get("schema").filter(|schema| !schema.is_null());
+    let kind = format.get("type").and_then(Value::as_str);
+    let grammar = match (kind, schema) {
+        (Some("text"), _) => return Ok(ResponseFormat::Text),
+        (Some("json_object" | "json_schema"), Some(schema)) if schema.is_object() => {
+            Grammar::JsonSchema(schema.clone())
+        }
+        (Some("json_object" | "json_schema"), Some(_)) => {
+            return Err(ApiError::field(name, "schema: expected an object"));
+        }
+        (Some("json_object"), None) => Grammar::JsonObject,
+        (Some("json_schema"), None) => return Err(ApiError::field(name, "the schema is missing")),
+        (Some(kind), _) => {
+            let message =
+                format!("unknown type {kind:?}, expected text, json_object or json_schema");
+            return Err(ApiError::field(name, message));
+        }
+        (None, _) => return Err(ApiError::field(name, "expected an object with a type")),
+    };
+    Ok(ResponseFormat::Grammar(grammar))
+}
+
+/// Returns the number of choices.
+pub(crate) fn choices(n: Option<Int>, max: u32) -> ApiResult<u32> {
+    n.map_or(Ok(1), |n| n.u32_in("n", 1, max))
+}
+
+/// Returns the number of alternatives of `top_logprobs`.
+pub(crate) fn top_logprobs(value: Option<Int>) -> ApiResult<u32> {
+    let max = GenerateOptions::LOGPROBS_MAX;
+    value.map_or(Ok(0), |value| value.u32_in("top_logprobs", 0, max))
+}
+
+/// Returns the fingerprint of the configuration: build and device.
+pub(crate) fn fingerprint(model: &Loaded) -> String {
+    let facts = model.model.facts();
+    format!("tabla-{}-{}", env!("CARGO_PKG_VERSION"), facts.dtype)
+}

@@ -1,0 +1,167 @@
+//! `GET /v1/models` and `/health`.
+
+use super::common::json_response;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::RequestContext;
+use crate::models::{Entry, Kind, Status};
+use crate::server::App;
+use axum::body::Body;
+use axum::http::{Response, StatusCode, Uri};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Lists the models, for clients of OpenAI, Anthropic, llama.cpp and vLLM.
+pub(crate) async fn list(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+    let entries = app.registry.entries();
+    let data: Vec<Value> = entries
+        .iter()
+        .map(|entry| describe(entry, app.started))
+        .collect();
+    Ok(json_response(&json!({
+        "object": "list",
+        "data": data,
+        "has_more": false,
+        "first_id": entries.first().map(|entry| &entry.config.name),
+        "last_id": entries.last().map(|entry| &entry.config.name),
+        "models": [],
+    })))
+}
+
+/// Returns one model.
+pub(crate) async fn retrieve(
+    app: Arc<App>,
+    _: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let path = uri.path();
+    let name = path.split_once("/models/").map_or("", |(_, name)| name);
+    let name = percent_decoded(name);
+    let entry = app.registry.entry(Some(&name))?;
+    Ok(json_response(&describe(entry, app.started)))
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%');
+        let code = hex.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = &after[if code.is_some() { 2 } else { 0 }..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the description of a model.
+fn describe(entry: &Entry, created: u64) -> Value {
+    let name = &entry.config.name;
+    let mut value = json!({
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "tabla",
+        "type": "model",
+        "display_name": name,
+        "created_at": iso_time(created),
+        "lifecycle": "active",
+        "aliases": entry.config.aliases,
+        "status": entry.status().name(),
+    });
+    if let Some(loaded) = entry.loaded() {
+        let facts = loaded.model.facts();
+        let outputs = match loaded.kind {
+            Kind::Text | Kind::Speech => json!(["text"]),
+            Kind::Encoder => json!(["embeddings"]),
+        };
+        let input = if loaded.kind == Kind::Speech {
+            "audio"
+        } else {
+            "text"
+        };
+        for name in [
+            "max_input_tokens",
+            "max_tokens",
+            "max_model_len",
+            "context_length",
+            "max_context_length",
+        ] {
+            value[name] = facts.context.into();
+        }
+        value["meta"] = json!({
+            "n_ctx": facts.context,
+            "n_ctx_train": facts.context_trained,
+            "n_vocab": facts.vocab,
+            "n_params": facts.parameters,
+            "n_embd": facts.dim,
+            "size": facts.file_bytes,
+        });
+        value["architecture"] =
+            json!({ "input_modalities": [input], "output_modalities": outputs });
+        value["capabilities"] = capabilities(&loaded).into();
+    }
+    value
+}
+
+/// Returns what a model can do.
+fn capabilities(loaded: &crate::models::Loaded) -> Vec<&'static str> {
+    let mut capabilities = Vec::new();
+    if loaded.kind == Kind::Text {
+        capabilities.push("completion");
+    }
+    if loaded.can_chat() {
+        capabilities.push("chat");
+    }
+    if loaded.model.table(tabla::TableId::Embed).is_some() {
+        capabilities.push("embeddings");
+    }
+    if loaded.kind == Kind::Speech {
+        capabilities.push("transcription");
+    }
+    capabilities
+}
+
+/// Formats seconds since 1970 as a time in UTC.
+fn iso_time(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's civil_from_days: http://howardhinnant.github.io/date_algorithms.html
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Tells whether the default model is loaded.
+pub(crate) async fn health(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+    let error = |message| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1);
+    if app.is_draining() {
+        return Err(error("the server is shutting down"));
+    }
+    let first = &app.registry.entries()[0];
+    match first.status() {
+        Status::Loading => Err(error("loading model").code("loading")),
+        Status::Loaded | Status::Unloaded => Ok(json_response(&json!({ "status": "ok" }))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_formatted() {
+        assert_eq!(iso_time(0), "1970-01-01T00:00:00Z");
+        assert_eq!(iso_time(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(iso_time(1_795_687_199), "2026-11-26T05:59:59Z");
+    }
+}

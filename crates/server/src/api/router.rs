@@ -1,0 +1,92 @@
+//! The table of endpoints.
+
+use super::{chat, models, native};
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::{self, RequestContext};
+use crate::server::App;
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, State};
+use axum::http::{Method, Response, StatusCode, Uri};
+use axum::routing::{MethodRouter, get as axum_get, post as axum_post};
+use axum::{Router, middleware};
+use std::sync::Arc;
+use tower_http::catch_panic::CatchPanicLayer;
+
+/// Returns the router of all endpoints. Each is also there without `/v1`.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let endpoints: Vec<(&str, MethodRouter<Arc<App>>)> = vec![
+        ("/health", get(models::health)),
+        ("/models", get(models::list)),
+        ("/models/{*id}", get(models::retrieve)),
+        ("/chat/completions", post(chat::create)),
+        ("/tokenize", post(native::tokenize)),
+        ("/detokenize", post(native::detokenize)),
+        ("/metrics", get(native::metrics)),
+    ];
+    let mut router = Router::new();
+    for (path, methods) in endpoints {
+        router = router
+            .route(&format!("/v1{path}"), methods.clone())
+            .route(path, methods);
+    }
+    router
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(Arc::clone(app), gate::pass))
+        .with_state(Arc::clone(app))
+}
+
+/// A handler: the server, the request's identifier, its URI and body.
+fn post<F, R>(handler: F) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Arc<App>, RequestContext, Bytes) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
+{
+    axum_post(
+        async move |State(app): State<Arc<App>>,
+                    Extension(context): Extension<RequestContext>,
+                    body: Bytes| {
+            let result = handler(app, context.clone(), body).await;
+            context.respond(result)
+        },
+    )
+}
+
+fn get<F, R>(handler: F) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Arc<App>, RequestContext, Uri) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
+{
+    axum_get(
+        async move |State(app): State<Arc<App>>,
+                    Extension(context): Extension<RequestContext>,
+                    uri: Uri| {
+            let result = handler(app, context.clone(), uri).await;
+            context.respond(result)
+        },
+    )
+}
+
+async fn not_found(Extension(context): Extension<RequestContext>, uri: Uri) -> Response<Body> {
+    let path = uri.path();
+    let message = match path.starts_with("/v1/v1/") {
+        true => format!("{path} does not exist: the base URL has /v1 twice"),
+        false => format!("{path} does not exist"),
+    };
+    context.respond(Err(ApiError::new(StatusCode::NOT_FOUND, message)))
+}
+
+async fn method_not_allowed(
+    Extension(context): Extension<RequestContext>,
+    method: Method,
+    uri: Uri,
+) -> Response<Body> {
+    let message = format!("{} does not accept {method}", uri.path());
+    context.respond(Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)))
+}
+
+fn panicked(_: Box<dyn std::any::Any + Send>) -> Response<Body> {
+    let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
+    error.response(crate::http::error::Dialect::OpenAi, "")
+}

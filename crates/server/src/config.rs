@@ -1,0 +1,189 @@
+//! Configuration of the server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tabla::Source;
+use tabla::load::LoadOptions;
+
+/// A model that the server offers.
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    /// Name in requests and in `/v1/models`.
+    pub name: String,
+    /// Other names for the same model.
+    pub aliases: Vec<String>,
+    /// Location of the model.
+    pub source: Source,
+    /// LoRA adapters, which requests select by name.
+    pub adapters: Vec<AdapterConfig>,
+}
+
+/// A LoRA adapter of a model.
+#[derive(Clone, Debug)]
+pub struct AdapterConfig {
+    /// Name of the model with this adapter, in requests and in `/v1/models`.
+    pub name: String,
+    /// Folder of `peft`, or GGUF file.
+    pub path: PathBuf,
+    /// Factor of the adapter's change.
+    pub scale: f32,
+}
+
+/// Limits of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Maximum number of bytes of a JSON body.
+    pub body_bytes: usize,
+    /// Maximum number of bytes of an uploaded audio file.
+    pub audio_bytes: usize,
+    /// Maximum number of queued requests of a model. Further requests are answered with status 429.
+    pub queue: usize,
+    /// Maximum number of open connections.
+    pub connections: usize,
+    /// Maximum number of choices of a request (`n`), and of prompts times choices.
+    pub choices: u32,
+    /// Maximum number of inputs of an embedding request, and of documents of a rerank request.
+    pub inputs: usize,
+    /// Maximum number of tools of a request.
+    pub tools: usize,
+    /// Maximum duration of a request from its start to its last token.
+    pub request_time: Duration,
+    /// Duration after which a client that reads nothing is disconnected.
+    pub stall_time: Duration,
+    /// Maximum duration of reading the headers of a request.
+    pub header_time: Duration,
+    /// Maximum duration of reading a body, in addition to one second per 64 KiB of its length.
+    pub body_time: Duration,
+    /// Duration that running requests get to finish after the shutdown began.
+    pub drain_time: Duration,
+    /// Maximum number of stored responses of `/v1/responses`.
+    pub stored_responses: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 8 << 20,
+            audio_bytes: 100 << 20,
+            queue: 128,
+            connections: 16_384,
+            choices: 16,
+            inputs: 2048,
+            tools: 256,
+            request_time: Duration::from_secs(600),
+            stall_time: Duration::from_secs(30),
+            header_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(15),
+            drain_time: Duration::from_secs(10),
+            stored_responses: 512,
+        }
+    }
+}
+
+/// A finished request, for the log.
+#[derive(Clone, Debug)]
+pub struct RequestRecord {
+    /// Identifier, which the headers `x-request-id` and `request-id` repeat.
+    pub id: String,
+    /// HTTP method.
+    pub method: String,
+    /// Path without the query string.
+    pub path: String,
+    /// Name of the model; empty if the request names none.
+    pub model: String,
+    /// HTTP status.
+    pub status: u16,
+    /// Number of prompt tokens.
+    pub prompt_tokens: u64,
+    /// Number of prompt tokens from the prefix cache.
+    pub cached_tokens: u64,
+    /// Number of generated tokens.
+    pub generated_tokens: u64,
+    /// Time until the first token.
+    pub first_token: Option<Duration>,
+    /// Time until the last byte was written.
+    pub took: Duration,
+    /// Error message, or the reason of an early end.
+    pub error: Option<String>,
+}
+
+/// Event that the server reports.
+#[derive(Clone, Debug)]
+pub enum ServerEvent {
+    /// The server accepts connections at this address.
+    Listening(SocketAddr),
+    /// A model is being loaded: its name and the stage.
+    Loading(String, &'static str),
+    /// A model was loaded in this time.
+    Loaded(String, Duration),
+    /// A model was unloaded.
+    Unloaded(String),
+    /// A model could not be loaded.
+    LoadFailed(String, String),
+    /// A request ended.
+    Request(RequestRecord),
+    /// Something deserves attention.
+    Warning(String),
+    /// The shutdown began; the number of running requests.
+    Draining(usize),
+}
+
+/// Receiver of [`ServerEvent`]s. Called from several threads.
+pub type EventSink = Arc<dyn Fn(ServerEvent) + Send + Sync>;
+
+/// Configuration of a server.
+#[derive(Clone)]
+pub struct Config {
+    /// Address to listen on.
+    pub address: SocketAddr,
+    /// Models; the first one is the default.
+    pub models: Vec<ModelConfig>,
+    /// Load options of all models.
+    pub load: LoadOptions,
+    /// Keys, one of which every request must have; empty: no key is needed.
+    pub api_keys: Vec<String>,
+    /// Origins of web pages that may use the server, in addition to pages of this server.
+    pub cors_origins: Vec<String>,
+    /// Host names of the server, in addition to IP addresses and `localhost`.
+    pub allowed_hosts: Vec<String>,
+    /// Maximum number of bytes of loaded models; `None`: no limit.
+    pub memory_budget: Option<u64>,
+    /// Duration after which a model without requests is unloaded; `None`: never.
+    pub idle_time: Option<Duration>,
+    /// Whether all models are loaded at the start; otherwise only the first.
+    pub preload: bool,
+    /// Limits of requests.
+    pub limits: Limits,
+    /// Receiver of events.
+    pub events: EventSink,
+}
+
+impl Config {
+    /// Creates the configuration of a server of these models at `127.0.0.1:8080`.
+    pub fn new(models: Vec<ModelConfig>) -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            models,
+            load: LoadOptions::default(),
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            memory_budget: None,
+            idle_time: None,
+            preload: false,
+            limits: Limits::default(),
+            events: Arc::new(|_| {}),
+        }
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("address", &self.address)
+            .field("models", &self.models)
+            .finish_non_exhaustive()
+    }
+}

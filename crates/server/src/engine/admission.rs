@@ -1,0 +1,90 @@
+//! Bounded queue of requests for the sequences of a model.
+
+use crate::http::error::{ApiError, ApiResult};
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Sequences of a model, and requests that wait for one.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    slots: Arc<Semaphore>,
+    slot_count: usize,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+/// Place of a request in the queue. Dropping it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Ticket(Arc<Admission>);
+
+/// Slot of a running generation. Dropping it frees the slot.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Admission {
+    pub(crate) fn new(slot_count: usize, waiting_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            slots: Arc::new(Semaphore::new(slot_count)),
+            slot_count,
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+        })
+    }
+
+    /// Enters the queue.
+    ///
+    /// # Errors
+    ///
+    /// Status 429 if the queue is full.
+    pub(crate) fn enter(self: &Arc<Self>) -> ApiResult<Ticket> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let ticket = Ticket(Arc::clone(self));
+        // Requests that find a free slot do not wait.
+        if waiting >= self.waiting_max + self.slots.available_permits() {
+            let message = format!("{} requests are queued, try again later", self.waiting_max);
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, message);
+            return Err(error.code("queue_full").retry_after(1));
+        }
+        Ok(ticket)
+    }
+
+    /// Waits for a slot without a place in the queue: for further choices of a running request.
+    pub(crate) async fn slot(&self) -> Slot {
+        let permit = Arc::clone(&self.slots).acquire_owned().await;
+        Slot {
+            _permit: permit.expect("the semaphore is never closed"),
+        }
+    }
+
+    /// Number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slot_count
+    }
+
+    /// Number of running generations.
+    pub(crate) fn running(&self) -> usize {
+        self.slot_count - self.slots.available_permits()
+    }
+
+    /// Number of queued requests.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Ticket {
+    /// Waits for a slot, in the order of arrival.
+    pub(crate) async fn slot(self) -> Slot {
+        self.0.slot().await
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

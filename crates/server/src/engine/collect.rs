@@ -1,0 +1,69 @@
+//! A whole answer: the fold of its events, so that it cannot differ from a streamed one.
+
+use super::events::{CalledTool, Delta, Event, FinishReason, TokenLogprob, Usage};
+use super::run::Run;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::sse::EventSource;
+use axum::http::StatusCode;
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The choices, by index.
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) usage: Usage,
+}
+
+/// One choice of an answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) text: String,
+    pub(crate) reasoning: String,
+    pub(crate) calls: Vec<CalledTool>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) reason: Option<FinishReason>,
+    pub(crate) stop_string: Option<String>,
+}
+
+impl Choice {
+    /// Appends an increment.
+    pub(crate) fn push(&mut self, delta: Delta, logprobs: Vec<TokenLogprob>) {
+        match delta {
+            Delta::Text(text) => self.text.push_str(&text),
+            Delta::Reasoning(text) => self.reasoning.push_str(&text),
+            Delta::ToolCall(call) => self.calls.push(call),
+        }
+        self.logprobs.extend(logprobs);
+    }
+
+    /// Why the choice ended.
+    pub(crate) fn reason(&self) -> FinishReason {
+        self.reason.unwrap_or(FinishReason::Length)
+    }
+}
+
+/// Waits for the end of a generation of this many choices.
+pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
+    let mut answers = vec![Choice::default(); choices as usize];
+    while let Some(event) = run.next().await {
+        match event? {
+            Event::Started(_) => {}
+            Event::Output(output) => {
+                answers[output.choice as usize].push(output.delta, output.logprobs);
+            }
+            Event::Finished(finished) => {
+                let choice = &mut answers[finished.choice as usize];
+                choice.reason = Some(finished.reason);
+                choice.stop_string = finished.stop_string;
+            }
+            Event::Done(usage) => {
+                return Ok(Answer {
+                    choices: answers,
+                    usage,
+                });
+            }
+        }
+    }
+    let message = "the generation ended without a result";
+    Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+}

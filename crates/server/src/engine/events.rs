@@ -1,0 +1,117 @@
+//! Events of a running generation, independent of the API.
+
+use std::time::Duration;
+
+/// Event of a generation.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The prompt was processed.
+    Started(PromptUsage),
+    /// Output of a choice.
+    Output(Output),
+    /// A choice ended.
+    Finished(Finished),
+    /// All choices ended.
+    Done(Usage),
+}
+
+/// Output of one or more tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    /// Index of the choice.
+    pub(crate) choice: u32,
+    /// Text, reasoning or tool calls.
+    pub(crate) delta: Delta,
+    /// Log-probabilities of the tokens of text, if requested.
+    pub(crate) logprobs: Vec<TokenLogprob>,
+}
+
+/// An increment of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Delta {
+    /// Text for the user.
+    Text(String),
+    /// Reasoning.
+    Reasoning(String),
+    /// A complete tool call.
+    ToolCall(CalledTool),
+}
+
+/// A tool call of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CalledTool {
+    /// Index among the calls of the choice.
+    pub(crate) index: u32,
+    /// Identifier, unique within the conversation.
+    pub(crate) id: String,
+    /// Name of the tool.
+    pub(crate) name: String,
+    /// Arguments as JSON text.
+    pub(crate) arguments: String,
+}
+
+/// Log-probability of a token.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TokenLogprob {
+    pub(crate) token: u32,
+    pub(crate) logprob: f32,
+    /// Likeliest tokens, in descending order.
+    pub(crate) top: Vec<(u32, f32)>,
+}
+
+/// End of a choice.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    /// Index of the choice.
+    pub(crate) choice: u32,
+    pub(crate) reason: FinishReason,
+    /// The stop string that ended it.
+    pub(crate) stop_string: Option<String>,
+}
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinishReason {
+    /// A stop token, a stop string, or the end of the grammar.
+    Stop,
+    /// The maximum number of tokens, or the deadline of the request.
+    Length,
+    /// The context is full.
+    Context,
+    /// The answer ends with tool calls.
+    ToolCalls,
+}
+
+impl FinishReason {
+    /// Word in OpenAI's APIs.
+    pub(crate) fn openai(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length | Self::Context => "length",
+            Self::ToolCalls => "tool_calls",
+        }
+    }
+}
+
+/// Tokens of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PromptUsage {
+    /// Number of tokens.
+    pub(crate) tokens: u64,
+    /// Number of them from the prefix cache.
+    pub(crate) cached: u64,
+}
+
+/// Tokens and times of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) prompt: PromptUsage,
+    /// Number of generated tokens of all choices, without stop tokens.
+    pub(crate) generated: u64,
+    /// Number of them that are reasoning.
+    pub(crate) reasoning: u64,
+    /// Time in which the prompt was processed.
+    pub(crate) prompt_time: Duration,
+    /// Time in which tokens were generated.
+    pub(crate) generation_time: Duration,
+}

@@ -1,0 +1,13 @@
+//! Generation: requests of all APIs become a [`request::Generate`], answers a stream of
+//! [`events::Event`]s.
+
+pub(crate) mod admission;
+pub(crate) mod chat;
+pub(crate) mod collect;
+pub(crate) mod events;
+pub(crate) mod messages;
+pub(crate) mod output;
+pub(crate) mod parameters;
+pub(crate) mod request;
+pub(crate) mod run;
+pub(crate) mod tools;

@@ -1,0 +1,162 @@
+//! Turns the pieces of a generation into events.
+
+use super::events::{CalledTool, Delta, FinishReason, Output, TokenLogprob};
+use super::request::{ChatOutput, OutputFormat};
+use crate::http::ids;
+use tabla::text::{ChatParser, MessageDelta, Tokenizer};
+use tabla::{Finish, Piece};
+
+/// Output of one choice.
+pub(crate) struct ChoiceOutput {
+    choice: u32,
+    parser: Option<Parser>,
+    /// Log-probabilities of tokens whose text was held back.
+    pending: Vec<TokenLogprob>,
+    /// Number of tokens, without stop tokens.
+    pub(crate) tokens: u64,
+    /// Number of tokens of the reasoning.
+    pub(crate) reasoning: u64,
+    is_reasoning: bool,
+    calls: u32,
+}
+
+struct Parser {
+    parser: ChatParser,
+    calls_max: u32,
+}
+
+impl ChoiceOutput {
+    pub(crate) fn new(choice: u32, format: &OutputFormat) -> Self {
+        let parser = match format {
+            OutputFormat::Text => None,
+            OutputFormat::Chat(ChatOutput {
+                format,
+                prompt_end,
+                calls_max,
+            }) => Some(Parser {
+                parser: format.parser(prompt_end),
+                calls_max: *calls_max,
+            }),
+        };
+        Self {
+            choice,
+            parser,
+            pending: Vec::new(),
+            tokens: 0,
+            reasoning: 0,
+            is_reasoning: false,
+            calls: 0,
+        }
+    }
+
+    /// Returns the events of a piece.
+    pub(crate) fn push(&mut self, piece: Piece<'_>, tokenizer: &Tokenizer) -> Vec<Output> {
+        if !piece.is_flush {
+            self.tokens += 1;
+        }
+        if let Some(logprob) = piece.logprob {
+            let top = piece
+                .top_logprobs
+                .iter()
+                .map(|top| (top.token, top.logprob));
+            self.pending.push(TokenLogprob {
+                token: piece.token,
+                logprob,
+                top: top.collect(),
+            });
+        }
+        let Some(Parser { parser, .. }) = &mut self.parser else {
+            return self.text(piece.text);
+        };
+        // A flushed piece repeats the last token, whose marker was parsed already.
+        let deltas = match piece.is_flush {
+            true => parser.push(piece.text),
+            false => {
+                let format = parser.format().clone();
+                let text = format.token_text(tokenizer, piece.token, piece.text);
+                parser.push(&text)
+            }
+        };
+        let outputs = self.deltas(deltas);
+        if self.is_reasoning {
+            self.reasoning += u64::from(!piece.is_flush);
+        }
+        outputs
+    }
+
+    /// Ends the output and returns the remaining events.
+    pub(crate) fn finish(&mut self) -> Vec<Output> {
+        match &mut self.parser {
+            Some(Parser { parser, .. }) => {
+                let deltas = parser.finish();
+                self.deltas(deltas)
+            }
+            None => self.text(""),
+        }
+    }
+
+    /// Returns why the choice ended; `None` if it was cancelled.
+    pub(crate) fn reason(&self, finish: Option<Finish>) -> FinishReason {
+        match finish {
+            Some(Finish::Stop) if self.calls > 0 => FinishReason::ToolCalls,
+            Some(Finish::Stop) => FinishReason::Stop,
+            Some(Finish::Context) => FinishReason::Context,
+            // The generation is stopped when it has all permitted calls.
+            Some(Finish::Callback) if self.calls > 0 => FinishReason::ToolCalls,
+            _ => FinishReason::Length,
+        }
+    }
+
+    /// Whether the choice has all permitted tool calls.
+    pub(crate) fn is_complete(&self) -> bool {
+        let max = self
+            .parser
+            .as_ref()
+            .map_or(u32::MAX, |parser| parser.calls_max);
+        self.calls >= max
+    }
+
+    fn text(&mut self, text: &str) -> Vec<Output> {
+        if text.is_empty() && self.pending.is_empty() {
+            return Vec::new();
+        }
+        vec![Output {
+            choice: self.choice,
+            delta: Delta::Text(text.to_string()),
+            logprobs: std::mem::take(&mut self.pending),
+        }]
+    }
+
+    fn deltas(&mut self, deltas: Vec<MessageDelta>) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for delta in deltas {
+            if self.is_complete() {
+                break;
+            }
+            self.is_reasoning = matches!(delta, MessageDelta::Reasoning(_));
+            // Reasoning and tool calls have no log-probabilities.
+            let logprobs = std::mem::take(&mut self.pending);
+            let (delta, logprobs) = match delta {
+                MessageDelta::Content(text) => (Delta::Text(text), logprobs),
+                MessageDelta::Reasoning(text) => (Delta::Reasoning(text), Vec::new()),
+                MessageDelta::ToolCall(call) => {
+                    let index = self.calls;
+                    self.calls += 1;
+                    let call = CalledTool {
+                        index,
+                        id: call.id.unwrap_or_else(|| ids::new_id("call_")),
+                        name: call.name,
+                        arguments: call.arguments,
+                    };
+                    (Delta::ToolCall(call), Vec::new())
+                }
+            };
+            outputs.push(Output {
+                choice: self.choice,
+                delta,
+                logprobs,
+            });
+        }
+        outputs
+    }
+}

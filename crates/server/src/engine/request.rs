@@ -1,0 +1,49 @@
+//! A generation, independent of the API that requested it.
+
+use super::admission::Ticket;
+use crate::http::record::Record;
+use crate::models::Lease;
+use std::sync::Arc;
+use std::time::Duration;
+use tabla::GenerateOptions;
+use tabla::text::ChatFormat;
+
+/// A prepared generation.
+pub(crate) struct Generate {
+    /// The model, which is not unloaded before the generation ends.
+    pub(crate) lease: Lease,
+    /// Place in the queue.
+    pub(crate) ticket: Ticket,
+    /// Token ids of the prompt.
+    pub(crate) prompt: Vec<u32>,
+    /// Options of the first choice; choice `i` has seed `seed + i`.
+    pub(crate) options: GenerateOptions,
+    /// Number of choices.
+    pub(crate) choices: u32,
+    /// Format of the output.
+    pub(crate) format: OutputFormat,
+    /// Maximum duration.
+    pub(crate) time: Duration,
+    /// Duration after which a client that reads nothing is disconnected.
+    pub(crate) stall_time: Duration,
+    pub(crate) record: Arc<Record>,
+}
+
+/// How output tokens become events.
+#[derive(Clone)]
+pub(crate) enum OutputFormat {
+    /// All text is output.
+    Text,
+    /// Text with reasoning and tool calls.
+    Chat(ChatOutput),
+}
+
+/// How the output of a chat model is parsed.
+#[derive(Clone)]
+pub(crate) struct ChatOutput {
+    pub(crate) format: ChatFormat,
+    /// Text at the end of the prompt, which may open the reasoning.
+    pub(crate) prompt_end: String,
+    /// Maximum number of tool calls.
+    pub(crate) calls_max: u32,
+}

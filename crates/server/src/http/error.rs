@@ -1,0 +1,213 @@
+//! Errors of requests, in the formats of OpenAI and Anthropic.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+use tabla::{Error, ErrorKind};
+
+/// API whose formats an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// OpenAI, and everything else.
+    OpenAi,
+    /// Anthropic's `/v1/messages`.
+    Anthropic,
+}
+
+impl Dialect {
+    /// Returns the API of a cleaned path.
+    pub(crate) fn of_path(path: &str) -> Self {
+        let path = path.strip_prefix("/v1").unwrap_or(path);
+        match path == "/messages" || path.starts_with("/messages/") {
+            true => Self::Anthropic,
+            false => Self::OpenAi,
+        }
+    }
+}
+
+/// Error of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    /// Message for the client.
+    pub(crate) message: String,
+    /// Field of the request.
+    pub(crate) param: Option<String>,
+    /// Word that identifies the error.
+    pub(crate) code: Option<&'static str>,
+    /// Seconds after which the client may try again.
+    pub(crate) retry_after: Option<u32>,
+    /// Further fields of the error object.
+    pub(crate) extra: Vec<(&'static str, Value)>,
+}
+
+/// Result of a request.
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry_after: None,
+            extra: Vec::new(),
+        }
+    }
+
+    /// Creates the error of an invalid request.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// Creates the error of an invalid field.
+    pub(crate) fn field(param: impl Into<String>, message: impl std::fmt::Display) -> Self {
+        let param = param.into();
+        Self {
+            param: Some(param.clone()),
+            ..Self::invalid(format!("{param}: {message}"))
+        }
+    }
+
+    /// Creates the error of a prompt that exceeds the context. Agents shorten the conversation when they
+    /// find the code or the words of llama.cpp and Anthropic.
+    pub(crate) fn context_length(prompt: usize, context: u32) -> Self {
+        let message = format!(
+            "prompt is too long: {prompt} tokens > {context} maximum; the request exceeds the available \
+             context size, this model's maximum context length is {context} tokens"
+        );
+        Self {
+            code: Some("context_length_exceeded"),
+            param: Some("messages".to_string()),
+            extra: vec![
+                ("n_prompt_tokens", prompt.into()),
+                ("n_ctx", context.into()),
+            ],
+            ..Self::invalid(message)
+        }
+    }
+
+    /// Creates the error of a request that the model cannot answer.
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, message)
+    }
+
+    pub(crate) fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    pub(crate) fn param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// Returns the status in the given API: Anthropic's has no 501.
+    fn status_in(&self, dialect: Dialect) -> StatusCode {
+        match (dialect, self.status) {
+            (Dialect::Anthropic, StatusCode::NOT_IMPLEMENTED) => StatusCode::BAD_REQUEST,
+            (Dialect::Anthropic, StatusCode::SERVICE_UNAVAILABLE) => {
+                StatusCode::from_u16(529).unwrap_or(self.status)
+            }
+            (_, status) => status,
+        }
+    }
+
+    fn openai_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 if self.code == Some("model_not_found") => "invalid_request_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            500 => "server_error",
+            501 => "not_supported_error",
+            503 => "unavailable_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            500 => "api_error",
+            503 => "overloaded_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// Returns the body in the given API.
+    pub(crate) fn body(&self, dialect: Dialect, request_id: &str) -> Value {
+        match dialect {
+            Dialect::OpenAi => {
+                let mut error = json!({
+                    "message": self.message,
+                    "type": self.openai_type(),
+                    "param": self.param,
+                    "code": self.code,
+                });
+                for (name, value) in &self.extra {
+                    error[*name] = value.clone();
+                }
+                json!({ "error": error })
+            }
+            Dialect::Anthropic => json!({
+                "type": "error",
+                "error": { "type": self.anthropic_type(), "message": self.message },
+                "request_id": request_id,
+            }),
+        }
+    }
+
+    /// Returns the response in the given API.
+    pub(crate) fn response(&self, dialect: Dialect, request_id: &str) -> Response<Body> {
+        let body = self.body(dialect, request_id).to_string();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status_in(dialect);
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        // The body of the request may not have been read.
+        if matches!(self.status.as_u16(), 408 | 413) {
+            let close = HeaderValue::from_static("close");
+            headers.insert(header::CONNECTION, close);
+        }
+        response
+    }
+}
+
+/// Converts an error of the library. Errors that a request can cause are 4xx.
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        let status = match error.kind() {
+            ErrorKind::Argument
+            | ErrorKind::TooLarge
+            | ErrorKind::Tokenizer
+            | ErrorKind::Grammar
+            | ErrorKind::State
+            | ErrorKind::Format => StatusCode::BAD_REQUEST,
+            ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            ErrorKind::Busy
+            | ErrorKind::Memory
+            | ErrorKind::Device
+            | ErrorKind::DeviceLost
+            | ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, message)
+    }
+}

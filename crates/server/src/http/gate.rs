@@ -1,0 +1,138 @@
+//! Checks that every request passes before it is routed: path, host, origin, key and body.
+
+use super::error::{ApiError, ApiResult, Dialect};
+use super::origin::OriginRules;
+use super::record::{Record, Recorded};
+use super::{body, ids, path};
+use crate::server::App;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::middleware::Next;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+
+/// Identifier and API of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) id: String,
+    pub(crate) dialect: Dialect,
+    pub(crate) record: Arc<Record>,
+}
+
+impl RequestContext {
+    /// Converts the result of a handler to a response.
+    pub(crate) fn respond(&self, result: ApiResult<Response<Body>>) -> Response<Body> {
+        result.unwrap_or_else(|error| {
+            self.record.set_error(&error.message);
+            error.response(self.dialect, &self.id)
+        })
+    }
+}
+
+/// Passes a request to the router if it is allowed.
+pub(crate) async fn pass(
+    State(app): State<Arc<App>>,
+    request: Request<Body>,
+    next: Next,
+) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    path::rewrite(&mut parts.uri);
+    let context = RequestContext {
+        id: ids::new_id("req_"),
+        dialect: Dialect::of_path(parts.uri.path()),
+        record: Arc::new(Record::new(&parts, Arc::clone(&app.events))),
+    };
+    context.record.set_id(&context.id);
+    let origin = app.origins.check(&parts.method, &parts.uri, &parts.headers);
+    let origin = origin.map(|origin| origin.cloned());
+    let result = match &origin {
+        Ok(origin) => answer(&app, &context, (parts, body), origin.is_some(), next).await,
+        Err(error) => Err(error.clone()),
+    };
+    let mut response = context.respond(result);
+    let headers = response.headers_mut();
+    if let Ok(Some(origin)) = &origin {
+        OriginRules::allow(origin, headers);
+    }
+    if let Ok(id) = HeaderValue::from_str(&context.id) {
+        headers.insert("x-request-id", id.clone());
+        headers.insert("request-id", id);
+    }
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    let status = response.status();
+    response.map(|body| Body::new(Recorded::new(body, context.record, status)))
+}
+
+async fn answer(
+    app: &App,
+    context: &RequestContext,
+    (mut parts, body): (Parts, Body),
+    has_origin: bool,
+    next: Next,
+) -> ApiResult<Response<Body>> {
+    if parts.method == Method::OPTIONS {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        OriginRules::allow_preflight(response.headers_mut());
+        return Ok(response);
+    }
+    if !app.is_public(parts.uri.path()) {
+        check_key(&app.api_keys, &parts.headers)?;
+    }
+    let bytes = read_body(app, &parts, body, has_origin).await?;
+    parts.extensions.insert(context.clone());
+    Ok(next
+        .run(Request::from_parts(parts, Body::from(bytes)))
+        .await)
+}
+
+async fn read_body(app: &App, parts: &Parts, body: Body, has_origin: bool) -> ApiResult<Bytes> {
+    if matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE) {
+        return Ok(Bytes::new());
+    }
+    let is_audio = parts.uri.path().contains("/audio/");
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    // Browsers send other types without a preflight request.
+    let is_json =
+        content_type.is_some_and(|text| text.trim_start().starts_with("application/json"));
+    if has_origin && !is_json && !is_audio {
+        let message = "web pages must send Content-Type: application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let limit = match is_audio {
+        true => app.limits.audio_bytes,
+        false => app.limits.body_bytes,
+    };
+    body::read(&parts.headers, body, limit, app.limits.body_time).await
+}
+
+/// Checks the key. The time does not depend on how much of it is right.
+fn check_key(keys: &[String], headers: &HeaderMap) -> ApiResult<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let bearer = headers.get(header::AUTHORIZATION);
+    let bearer = bearer.and_then(|value| value.to_str().ok()?.split_once(' '));
+    let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let bearer = bearer.map(|(_, key)| key.trim());
+    let plain = headers.get("x-api-key").and_then(|key| key.to_str().ok());
+    let given = [bearer, plain];
+    let is_valid = given.into_iter().flatten().any(|given| {
+        let same = |key: &String| bool::from(given.as_bytes().ct_eq(key.as_bytes()));
+        keys.iter().fold(false, |valid, key| valid | same(key))
+    });
+    match is_valid {
+        true => Ok(()),
+        false => Err(ApiError {
+            code: Some("invalid_api_key"),
+            ..ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "the API key is missing or invalid",
+            )
+        }),
+    }
+}

@@ -1,0 +1,11 @@
+//! HTTP: connections, checks of requests, errors and event streams.
+
+pub(crate) mod body;
+pub(crate) mod connections;
+pub(crate) mod error;
+pub(crate) mod gate;
+pub(crate) mod ids;
+pub(crate) mod origin;
+pub(crate) mod path;
+pub(crate) mod record;
+pub(crate) mod sse;

@@ -1,0 +1,16 @@
+//! HTTP server of Tabla: the APIs of OpenAI and Anthropic, native endpoints, and a chat page.
+//!
+//! [`Server::bind`] opens the port, [`Server::run`] serves until the shutdown.
+
+mod api;
+mod config;
+mod engine;
+mod http;
+mod metrics;
+mod models;
+mod server;
+
+pub use config::{
+    AdapterConfig, Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent,
+};
+pub use server::{Server, ShutdownHandle};

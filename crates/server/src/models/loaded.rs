@@ -1,0 +1,164 @@
+//! A loaded model and what requests need of it.
+
+use super::registry::Entry;
+use crate::engine::admission::{Admission, Ticket};
+use crate::http::error::{ApiError, ApiResult};
+use crate::metrics::ModelMetrics;
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use tabla::text::{ChatTemplate, Conversation, EncodeOptions, TemplateChoice};
+use tabla::{Model, Session, TableId};
+
+/// What a model computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A decoder, which generates text.
+    Text,
+    /// An encoder, which computes embeddings.
+    Encoder,
+    /// A speech model.
+    Speech,
+}
+
+/// A loaded model.
+pub(crate) struct Loaded {
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    pub(crate) kind: Kind,
+    /// Bytes of weights, KV cache and scratch.
+    pub(crate) bytes: u64,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) metrics: Arc<ModelMetrics>,
+    /// Chat templates without and with tools.
+    templates: [OnceLock<ApiResult<ChatTemplate>>; 2],
+    late_system: OnceLock<bool>,
+}
+
+impl Loaded {
+    pub(crate) fn new(entry: &Entry, model: Model, bytes: u64, queue: usize) -> Self {
+        let kind = match (model.table(TableId::Encode), model.is_encoder()) {
+            (Some(_), _) => Kind::Speech,
+            (None, true) => Kind::Encoder,
+            (None, false) => Kind::Text,
+        };
+        let slots = model.facts().sequences.max(1) as usize;
+        Self {
+            name: entry.config.name.clone(),
+            kind,
+            bytes,
+            admission: Admission::new(slots, queue),
+            metrics: Arc::clone(&entry.metrics),
+            templates: Default::default(),
+            late_system: OnceLock::new(),
+            model,
+        }
+    }
+
+    /// Enters the queue.
+    ///
+    /// # Errors
+    ///
+    /// Status 429 if it is full.
+    pub(crate) fn admit(&self) -> ApiResult<Ticket> {
+        self.admission.enter().inspect_err(|_| {
+            self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Creates a session.
+    pub(crate) fn session(&self) -> Session {
+        Session::new(self.model.clone())
+    }
+
+    /// Returns the chat template.
+    ///
+    /// # Errors
+    ///
+    /// Status 400 if the model has none.
+    pub(crate) fn template(&self, with_tools: bool) -> ApiResult<&ChatTemplate> {
+        let template = self.templates[usize::from(with_tools)].get_or_init(|| {
+            let choice = TemplateChoice::default().tools(with_tools);
+            let templates = self.model.chat_templates();
+            let template = templates.choose(&choice, self.model.tokenizer());
+            template.map_err(|error| {
+                let message = format!("the model {} cannot chat: {error}", self.name);
+                ApiError::invalid(message).code("no_chat_template")
+            })
+        });
+        template.as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether the chat template accepts system messages after the first message.
+    pub(crate) fn takes_late_system(&self) -> bool {
+        *self.late_system.get_or_init(|| {
+            let Ok(template) = self.template(false) else {
+                return false;
+            };
+            let text = "be brief";
+            let messages = [
+                json!({ "role": "system", "content": "a" }),
+                json!({ "role": "user", "content": "b" }),
+                json!({ "role": "system", "content": text }),
+                json!({ "role": "user", "content": "c" }),
+            ];
+            let rendered = template.render(&Conversation::new(&messages));
+            rendered.is_ok_and(|rendered| rendered.contains(text))
+        })
+    }
+
+    /// Whether the model generates text from conversations.
+    pub(crate) fn can_chat(&self) -> bool {
+        self.kind == Kind::Text && self.template(false).is_ok()
+    }
+
+    /// Checks that the model generates text.
+    pub(crate) fn check_text(&self) -> ApiResult<()> {
+        match self.kind {
+            Kind::Text => Ok(()),
+            Kind::Encoder => Err(ApiError::unsupported(format!(
+                "the model {} is an encoder: it computes embeddings and does not generate text",
+                self.name
+            ))),
+            Kind::Speech => Err(ApiError::unsupported(format!(
+                "the model {} is a speech model: it transcribes audio and does not generate text",
+                self.name
+            ))),
+        }
+    }
+
+    /// Checks the number of prompt tokens: at least one more must fit.
+    pub(crate) fn check_length(&self, tokens: usize) -> ApiResult<()> {
+        let context = self.model.facts().context;
+        match tokens < context as usize {
+            true => Ok(()),
+            false => Err(ApiError::context_length(tokens, context)),
+        }
+    }
+
+    /// Checks the length of a text before it is tokenized: a token has at most a few dozen bytes.
+    pub(crate) fn check_bytes(&self, bytes: usize) -> ApiResult<()> {
+        let context = self.model.facts().context;
+        let longest = self.model.tokenizer().piece_bytes_max().max(16);
+        let max = (context as usize).saturating_mul(longest);
+        match bytes <= max {
+            true => Ok(()),
+            false => Err(ApiError::context_length(bytes / longest, context)),
+        }
+    }
+
+    /// Tokenizes text without special tokens in it.
+    pub(crate) fn tokenize(&self, text: &str, add_special: bool) -> ApiResult<Vec<u32>> {
+        self.check_bytes(text.len())?;
+        let options = EncodeOptions::default().add_special(add_special);
+        Ok(self.model.tokenizer().encode(text, options)?)
+    }
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loaded")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

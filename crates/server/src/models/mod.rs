@@ -1,0 +1,7 @@
+//! The models of the server: loads them on demand, and unloads idle ones.
+
+mod loaded;
+mod registry;
+
+pub(crate) use loaded::{Kind, Loaded};
+pub(crate) use registry::{Entry, Lease, Registry, Status};

@@ -1,0 +1,344 @@
+//! The registry of models by name.
+
+use super::loaded::Loaded;
+use crate::config::{Config, EventSink, ModelConfig, ServerEvent};
+use crate::engine::run::joined;
+use crate::http::error::{ApiError, ApiResult};
+use crate::metrics::ModelMetrics;
+use axum::http::StatusCode;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tabla::load::LoadOptions;
+use tabla::{Model, tools};
+
+/// The models of a server.
+pub(crate) struct Registry {
+    entries: Vec<Arc<Entry>>,
+    /// Index of the model of each name and alias.
+    names: HashMap<String, usize>,
+    load: LoadOptions,
+    budget: Option<u64>,
+    queue: usize,
+    events: EventSink,
+    started: Instant,
+    /// Serializes loading and unloading.
+    loading: tokio::sync::Mutex<()>,
+}
+
+/// A model of the configuration.
+pub(crate) struct Entry {
+    pub(crate) config: ModelConfig,
+    pub(crate) metrics: Arc<ModelMetrics>,
+    state: Mutex<State>,
+    /// Number of requests that use the model.
+    active: AtomicUsize,
+    /// Milliseconds from the start of the server to the last use.
+    last_used: AtomicU64,
+}
+
+enum State {
+    Unloaded,
+    Loading,
+    Loaded(Arc<Loaded>),
+}
+
+/// Status of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Unloaded,
+    Loading,
+    Loaded,
+}
+
+impl Status {
+    /// Word in `/v1/models`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Unloaded => "unloaded",
+            Self::Loading => "loading",
+            Self::Loaded => "loaded",
+        }
+    }
+}
+
+/// A model in use: it is not unloaded before the lease is dropped.
+pub(crate) struct Lease {
+    loaded: Arc<Loaded>,
+    entry: Arc<Entry>,
+    started: Instant,
+}
+
+impl Lease {
+    /// Returns the model itself.
+    pub(crate) fn model(&self) -> Arc<Loaded> {
+        Arc::clone(&self.loaded)
+    }
+}
+
+impl Deref for Lease {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.entry.touch(self.started);
+        self.entry.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Entry {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match *self.state() {
+            State::Unloaded => Status::Unloaded,
+            State::Loading => Status::Loading,
+            State::Loaded(_) => Status::Loaded,
+        }
+    }
+
+    /// Returns the model if it is loaded.
+    pub(crate) fn loaded(&self) -> Option<Arc<Loaded>> {
+        match &*self.state() {
+            State::Loaded(loaded) => Some(Arc::clone(loaded)),
+            _ => None,
+        }
+    }
+
+    fn touch(&self, started: Instant) {
+        let now = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_used.store(now, Ordering::Relaxed);
+    }
+
+    fn idle_since(&self) -> Duration {
+        Duration::from_millis(self.last_used.load(Ordering::Relaxed))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.active.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Registry {
+    /// Creates the registry of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If two models have the same name.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        let mut names = HashMap::new();
+        let mut entries = Vec::new();
+        for (at, model) in config.models.iter().enumerate() {
+            for name in [&model.name].into_iter().chain(&model.aliases) {
+                if names
+                    .insert(name.clone(), at)
+                    .is_some_and(|other| other != at)
+                {
+                    return Err(format!("two models have the name {name:?}"));
+                }
+            }
+            entries.push(Arc::new(Entry {
+                config: model.clone(),
+                metrics: Arc::default(),
+                state: Mutex::new(State::Unloaded),
+                active: AtomicUsize::new(0),
+                last_used: AtomicU64::new(0),
+            }));
+        }
+        if entries.is_empty() {
+            return Err("no model is configured".to_string());
+        }
+        Ok(Self {
+            entries,
+            names,
+            load: config.load.clone(),
+            budget: config.memory_budget,
+            queue: config.limits.queue,
+            events: Arc::clone(&config.events),
+            started: Instant::now(),
+            loading: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// Returns the entry of a name; the default model for an empty one.
+    ///
+    /// # Errors
+    ///
+    /// Status 404 for an unknown name.
+    pub(crate) fn entry(&self, name: Option<&str>) -> ApiResult<&Arc<Entry>> {
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Ok(&self.entries[0]);
+        };
+        let at = self.names.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().map(|e| &*e.config.name).collect();
+            let message = format!(
+                "the model {name:?} does not exist; available: {}",
+                names.join(", ")
+            );
+            let error = ApiError::new(StatusCode::NOT_FOUND, message);
+            error.code("model_not_found").param("model")
+        })?;
+        Ok(&self.entries[*at])
+    }
+
+    /// Returns a model, loaded if needed.
+    ///
+    /// # Errors
+    ///
+    /// Status 404 for an unknown name, 503 if the model cannot be loaded.
+    pub(crate) async fn lease(&self, name: Option<&str>) -> ApiResult<Lease> {
+        let entry = self.entry(name)?;
+        // Counted before it is loaded, so that it is not unloaded in between.
+        entry.active.fetch_add(1, Ordering::Relaxed);
+        let lease = |loaded| Lease {
+            loaded,
+            entry: Arc::clone(entry),
+            started: self.started,
+        };
+        if let Some(loaded) = entry.loaded() {
+            return Ok(lease(loaded));
+        }
+        match self.load(entry).await {
+            Ok(loaded) => Ok(lease(loaded)),
+            Err(error) => {
+                entry.active.fetch_sub(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Loads a model, or waits until another request has loaded it.
+    async fn load(&self, entry: &Arc<Entry>) -> ApiResult<Arc<Loaded>> {
+        let _guard = self.loading.lock().await;
+        if let Some(loaded) = entry.loaded() {
+            return Ok(loaded);
+        }
+        let bytes = self.make_room(entry).await?;
+        *entry.state() = State::Loading;
+        let reset = ResetState(entry);
+        let loading = {
+            let (entry, options, events) = (
+                Arc::clone(entry),
+                self.load.clone(),
+                Arc::clone(&self.events),
+            );
+            let queue = self.queue;
+            tokio::task::spawn_blocking(move || load(&entry, options, bytes, queue, &events))
+        };
+        let loaded = joined(loading.await)?;
+        *entry.state() = State::Loaded(Arc::clone(&loaded));
+        entry.touch(self.started);
+        std::mem::forget(reset);
+        Ok(loaded)
+    }
+
+    /// Unloads idle models until the model fits the memory budget. Returns its bytes.
+    async fn make_room(&self, entry: &Arc<Entry>) -> ApiResult<u64> {
+        let estimate = {
+            let (source, options) = (entry.config.source.clone(), self.load.clone());
+            tokio::task::spawn_blocking(move || {
+                let estimate = tools::estimate(&source, &options);
+                // Errors are reported when the model is loaded.
+                Ok(estimate.map_or(0, |estimate| {
+                    let host =
+                        estimate.weight_bytes + estimate.cache_bytes + estimate.scratch_bytes;
+                    estimate.device_bytes.unwrap_or(host)
+                }))
+            })
+        };
+        let bytes: u64 = joined(estimate.await)?;
+        let Some(budget) = self.budget else {
+            return Ok(bytes);
+        };
+        loop {
+            let loaded = self.entries.iter().filter_map(|e| e.loaded());
+            let used: u64 = loaded.map(|loaded| loaded.bytes).sum();
+            if used.saturating_add(bytes) <= budget {
+                return Ok(bytes);
+            }
+            let idle = self
+                .entries
+                .iter()
+                .filter(|e| e.is_idle() && e.loaded().is_some());
+            let Some(oldest) = idle.min_by_key(|e| e.idle_since()) else {
+                let message = format!(
+                    "the model {} needs {} MiB, and the loaded models are in use: the memory budget is {} MiB",
+                    entry.config.name,
+                    bytes >> 20,
+                    budget >> 20
+                );
+                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+                return Err(error.retry_after(5));
+            };
+            self.unload(oldest).await;
+        }
+    }
+
+    /// Unloads a model. Dropping it waits for its thread.
+    async fn unload(&self, entry: &Arc<Entry>) {
+        let state = std::mem::replace(&mut *entry.state(), State::Unloaded);
+        let _ = tokio::task::spawn_blocking(move || drop(state)).await;
+        (self.events)(ServerEvent::Unloaded(entry.config.name.clone()));
+    }
+
+    /// Unloads models that were idle for this long. Runs until it is cancelled.
+    pub(crate) async fn unload_idle(&self, idle: Duration) {
+        let period = (idle / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
+        loop {
+            tokio::time::sleep(period).await;
+            for entry in &self.entries {
+                let _guard = self.loading.lock().await;
+                let unused = self.started.elapsed().saturating_sub(entry.idle_since());
+                if entry.is_idle() && unused >= idle && entry.loaded().is_some() {
+                    self.unload(entry).await;
+                }
+            }
+        }
+    }
+}
+
+/// Resets the state of a model if loading it fails or is cancelled.
+struct ResetState<'a>(&'a Entry);
+
+impl Drop for ResetState<'_> {
+    fn drop(&mut self) {
+        *self.0.state() = State::Unloaded;
+    }
+}
+
+fn load(
+    entry: &Entry,
+    options: LoadOptions,
+    bytes: u64,
+    queue: usize,
+    events: &EventSink,
+) -> ApiResult<Arc<Loaded>> {
+    let name = &entry.config.name;
+    let begun = Instant::now();
+    let builder = Model::builder(entry.config.source.clone()).options(options);
+    let builder = builder.on_progress(|progress| {
+        events(ServerEvent::Loading(name.clone(), progress.stage.name()));
+    });
+    let model = builder.load().map_err(|error| {
+        // The message has paths, which clients need not see.
+        events(ServerEvent::LoadFailed(name.clone(), error.to_string()));
+        let message =
+            format!("the model {name} cannot be loaded: the log of the server has the reason");
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_load_failed")
+    })?;
+    events(ServerEvent::Loaded(name.clone(), begun.elapsed()));
+    Ok(Arc::new(Loaded::new(entry, model, bytes, queue)))
+}

@@ -1,0 +1,195 @@
+//! The server: its shared state, start and shutdown.
+
+use crate::api;
+use crate::config::{Config, EventSink, Limits, ServerEvent};
+use crate::http::connections;
+use crate::http::origin::OriginRules;
+use crate::models::Registry;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// Number of threads that serve connections. The computation has threads of its own.
+const SERVING_THREADS: usize = 2;
+
+/// Maximum number of threads for generations and preparations.
+const BLOCKING_THREADS: usize = 1024;
+
+/// State that all requests share.
+pub(crate) struct App {
+    pub(crate) registry: Registry,
+    pub(crate) origins: OriginRules,
+    pub(crate) api_keys: Vec<String>,
+    pub(crate) limits: Limits,
+    pub(crate) events: EventSink,
+    /// Seconds since 1970 at the start.
+    pub(crate) started: u64,
+    is_draining: AtomicBool,
+}
+
+impl App {
+    /// Whether a path needs no key: the page, which has no data, and the health check.
+    pub(crate) fn is_public(&self, path: &str) -> bool {
+        path == "/" || path == "/health" || path == "/v1/health" || path.starts_with("/page/")
+    }
+
+    /// Whether the shutdown has begun.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Reports something that deserves attention.
+    pub(crate) fn warn(&self, message: impl Into<String>) {
+        (self.events)(ServerEvent::Warning(message.into()));
+    }
+}
+
+/// A server whose port is open.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    listener: TcpListener,
+    shutdown: ShutdownHandle,
+}
+
+/// Handle that ends a server from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct ShutdownHandle(Arc<ShutdownState>);
+
+#[derive(Debug, Default)]
+struct ShutdownState {
+    requested: Notify,
+    forced: Notify,
+    is_requested: AtomicBool,
+}
+
+impl ShutdownHandle {
+    /// Begins the shutdown: accepts no more connections, and waits for running requests. The second call
+    /// cancels them.
+    pub fn shut_down(&self) {
+        match self.0.is_requested.swap(true, Ordering::Relaxed) {
+            false => self.0.requested.notify_one(),
+            true => self.0.forced.notify_one(),
+        }
+    }
+}
+
+impl Server {
+    /// Opens the port.
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be used, with the reason.
+    pub fn bind(config: Config) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(config.address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            config,
+            listener,
+            shutdown: ShutdownHandle::default(),
+        })
+    }
+
+    /// Returns the address, with the port that the system has chosen for port 0.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not know it.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Returns a handle that ends [`Server::run`].
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
+    }
+
+    /// Serves until the shutdown.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an invalid configuration; errors of the system.
+    pub fn run(self) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(SERVING_THREADS)
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("tabla-server")
+            .enable_all()
+            .build()?;
+        let result = runtime.block_on(self.serve());
+        // Threads of cancelled requests end at the next token.
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        result
+    }
+
+    async fn serve(self) -> std::io::Result<()> {
+        let Self {
+            config,
+            listener,
+            shutdown,
+        } = self;
+        let invalid = |message| std::io::Error::new(std::io::ErrorKind::InvalidInput, message);
+        let app = Arc::new(App {
+            registry: Registry::new(&config).map_err(invalid)?,
+            origins: OriginRules {
+                hosts: config
+                    .allowed_hosts
+                    .iter()
+                    .map(|h| h.to_ascii_lowercase())
+                    .collect(),
+                origins: config.cors_origins.clone(),
+                has_keys: !config.api_keys.is_empty(),
+            },
+            api_keys: config.api_keys.clone(),
+            limits: config.limits,
+            events: Arc::clone(&config.events),
+            started: unix_seconds(),
+            is_draining: AtomicBool::new(false),
+        });
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        (app.events)(ServerEvent::Listening(listener.local_addr()?));
+        let mut tasks = tokio::task::JoinSet::new();
+        let preloading = Arc::clone(&app);
+        let preload = if config.preload {
+            config.models.len()
+        } else {
+            1
+        };
+        tasks.spawn(async move {
+            for entry in &preloading.registry.entries()[..preload] {
+                // The event tells the reason of a failure; the next request tries again.
+                let _ = preloading.registry.lease(Some(&entry.config.name)).await;
+            }
+        });
+        if let Some(idle) = config.idle_time {
+            let app = Arc::clone(&app);
+            tasks.spawn(async move { app.registry.unload_idle(idle).await });
+        }
+        let router = api::router(&app);
+        let begin = async {
+            shutdown.0.requested.notified().await;
+            app.is_draining.store(true, Ordering::Relaxed);
+            let entries = app.registry.entries().iter();
+            let running = entries.filter_map(|entry| entry.loaded());
+            let running = running.map(|loaded| loaded.admission.running()).sum();
+            (app.events)(ServerEvent::Draining(running));
+        };
+        let drained = async {
+            tokio::select! {
+                () = tokio::time::sleep(config.limits.drain_time) => {}
+                () = shutdown.0.forced.notified() => {}
+            }
+        };
+        connections::serve(listener, router, config.limits, begin, drained).await;
+        tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+/// Returns the number of seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
