@@ -115,9 +115,10 @@ pub(crate) async fn create(
     let generation = run::start(Generate {
         lease,
         ticket,
-        prompt,
+        prompts: vec![prompt],
         options: options.clone(),
         choices: count,
+        echo: None,
         format,
         time: limits.request_time,
         stall_time: limits.stall_time,
@@ -385,7 +386,7 @@ impl EventWriter for Writer {
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
-            Event::Started(_) => {}
+            Event::Started(_) | Event::Prompt(_) => {}
             Event::Output(output) => self.output(output, out),
             Event::Finished(finished) => {
                 let choices = json!([{

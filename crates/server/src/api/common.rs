@@ -4,13 +4,15 @@ use crate::engine::chat::ResponseFormat;
 use crate::engine::events::{TokenLogprob, Usage};
 use crate::engine::parameters::Int;
 use crate::http::error::{ApiError, ApiResult};
-use crate::models::Loaded;
+use crate::engine::run;
+use crate::models::{Lease, Loaded};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
-use tabla::GenerateOptions;
+use tabla::{Cancel, GenerateOptions, Session};
 use tabla::text::{Grammar, Tokenizer};
 use utoipa::ToSchema;
 
@@ -180,4 +182,47 @@ pub(crate) fn top_logprobs(value: Option<Int>) -> ApiResult<u32> {
 pub(crate) fn fingerprint(model: &Loaded) -> String {
     let facts = model.model.facts();
     format!("tabla-{}-{}", env!("CARGO_PKG_VERSION"), facts.dtype)
+}
+
+/// Work on a session, on a thread of its own. It is cancelled if the request is dropped.
+pub(crate) struct Blocking {
+    model: Arc<Loaded>,
+    session: Session,
+    cancel: CancelOnDrop,
+}
+
+/// Cancels a session when it is dropped.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Blocking {
+    pub(crate) fn new(lease: &Lease) -> Self {
+        let model = lease.model();
+        let session = model.session();
+        Self {
+            cancel: CancelOnDrop(session.canceller()),
+            session,
+            model,
+        }
+    }
+
+    /// Runs `work` and waits for its result.
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Loaded, &mut Session) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let Self {
+            model,
+            mut session,
+            cancel,
+        } = self;
+        let result = run::blocking(move || work(&model, &mut session)).await;
+        drop(cancel);
+        result
+    }
 }

@@ -40,7 +40,8 @@ pub(crate) async fn retrieve(
     Ok(json_response(&describe(entry, app.started)))
 }
 
-fn percent_decoded(text: &str) -> String {
+/// Decodes percent escapes such as `%2F`.
+pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {

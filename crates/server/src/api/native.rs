@@ -1,15 +1,17 @@
-//! Endpoints of llama.cpp and vLLM beside OpenAI's: tokens and metrics.
+//! Endpoints of llama.cpp and vLLM for tokens, templates and scores.
 
-use super::common::{json_response, token_text};
+use super::chat::ChatFields;
+use super::common::{Blocking, json_response, logprob, token_text};
+use super::completions::{prompts, token_ids};
+use crate::engine::chat::prompt_tokens;
 use crate::engine::parameters::{Int, fields};
 use crate::engine::run;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
-use crate::metrics::{ModelState, render};
 use crate::server::App;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, Response, Uri, header};
+use axum::http::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -101,24 +103,74 @@ pub(crate) async fn detokenize(
     Ok(json_response(&json!({ "content": text, "prompt": text })))
 }
 
-/// Returns the metrics in the text format of Prometheus.
-pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
-    let states = app.registry.entries().iter().map(|entry| {
-        let loaded = entry.loaded();
-        let admission = loaded.as_ref().map(|loaded| &loaded.admission);
-        ModelState {
-            name: &entry.config.name,
-            metrics: &entry.metrics,
-            is_loaded: loaded.is_some(),
-            running: admission.map_or(0, |a| a.running()),
-            waiting: admission.map_or(0, |a| a.waiting()),
-            slots: admission.map_or(0, |a| a.slots()),
-            token_bytes: loaded.as_ref().map_or(0, |l| l.model.facts().token_bytes),
-        }
-    });
-    let text = render(&states.collect::<Vec<_>>());
-    let mut response = Response::new(Body::from(text));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+/// Returns the text of the prompt of a conversation.
+pub(crate) async fn apply_template(app: Arc<App>, context: RequestContext, bytes: Bytes) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: ChatFields = fields(&request)?;
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    let tools_max = app.limits.tools;
+    run::blocking(move || {
+        let chat = parsed.chat(tools_max)?;
+        let tokens = prompt_tokens(&lease, &chat)?;
+        let options = DecodeOptions::default().specials(SpecialTokens::Tokens);
+        let text = lease.model.tokenizer().decode_lossy(&tokens, options)?;
+        Ok(json_response(&json!({ "prompt": text })))
+    })
+    .await
+}
+
+/// Request of `/score`.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ScoreFields {
+    model: Option<String>,
+    /// Text or token ids before the scored text.
+    #[schema(value_type = Option<Object>)]
+    prompt: Option<Value>,
+    /// Texts or lists of token ids, each scored as a continuation of the prompt.
+    #[schema(value_type = Vec<Object>)]
+    continuations: Option<Vec<Value>>,
+}
+
+/// Returns the log-probabilities of given texts.
+pub(crate) async fn score(app: Arc<App>, context: RequestContext, bytes: Bytes) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: ScoreFields = fields(&request)?;
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    lease.check_text()?;
+    let inputs = parsed.continuations.unwrap_or_default();
+    let max = app.limits.inputs;
+    if inputs.is_empty() || inputs.len() > max {
+        let message = format!("expected 1 to {max} texts, got {}", inputs.len());
+        return Err(ApiError::field("continuations", message));
+    }
+    let slot = lease.admit()?.slot().await;
+    let work = Blocking::new(&lease);
+    work.run(move |lease, session| {
+        let prompt = prompts(lease, parsed.prompt.as_ref())?;
+        let [prompt] = prompt.as_slice() else {
+            return Err(ApiError::field("prompt", "expected one text or one list of token ids"));
+        };
+        let results = inputs.iter().map(|input| {
+            let ids = match input {
+                Value::String(text) => lease.tokenize(text, false)?,
+                Value::Array(ids) => token_ids(lease, "continuations", ids)?,
+                _ => return Err(ApiError::field("continuations", "expected texts or token ids")),
+            };
+            if ids.is_empty() {
+                return Err(ApiError::field("continuations", "a continuation is empty"));
+            }
+            let tokens = [prompt.as_slice(), &ids].concat();
+            lease.check_length(tokens.len())?;
+            let logprobs = session.score(&tokens, prompt.len(), &mut |_, _| {})?;
+            let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
+            let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();
+            Ok(json!({ "tokens": ids, "logprobs": values, "sum": sum }))
+        });
+        let results = results.collect::<ApiResult<Vec<_>>>()?;
+        drop(slot);
+        Ok(json_response(&json!({ "model": lease.name, "scores": results })))
+    })
+    .await
 }

@@ -1,12 +1,12 @@
 //! The table of endpoints.
 
-use super::{chat, models, native};
+use super::{audio, chat, completions, embeddings, models, native, status};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::{self, RequestContext};
 use crate::server::App;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
-use axum::http::{Method, Response, StatusCode, Uri};
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use axum::routing::{MethodRouter, get as axum_get, post as axum_post};
 use axum::{Router, middleware};
 use std::sync::Arc;
@@ -19,9 +19,19 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/models", get(models::list)),
         ("/models/{*id}", get(models::retrieve)),
         ("/chat/completions", post(chat::create)),
+        ("/completions", post(completions::create)),
         ("/tokenize", post(native::tokenize)),
         ("/detokenize", post(native::detokenize)),
-        ("/metrics", get(native::metrics)),
+        ("/apply-template", post(native::apply_template)),
+        ("/score", post(native::score)),
+        ("/embeddings", post(embeddings::embed)),
+        ("/audio/transcriptions", upload(audio::transcribe)),
+        ("/audio/translations", upload(audio::translate)),
+        ("/rerank", post(embeddings::rerank)),
+        ("/reranking", post(embeddings::rerank)),
+        ("/metrics", get(status::metrics)),
+        ("/props", get(status::props)),
+        ("/slots", get(status::slots)),
     ];
     let mut router = Router::new();
     for (path, methods) in endpoints {
@@ -32,6 +42,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        // The body was read and its length checked.
+        .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(Arc::clone(app), gate::pass))
         .with_state(Arc::clone(app))
@@ -48,6 +60,23 @@ where
                     Extension(context): Extension<RequestContext>,
                     body: Bytes| {
             let result = handler(app, context.clone(), body).await;
+            context.respond(result)
+        },
+    )
+}
+
+/// A handler that also needs the headers.
+fn upload<F, R>(handler: F) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Arc<App>, RequestContext, HeaderMap, Bytes) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
+{
+    axum_post(
+        async move |State(app): State<Arc<App>>,
+                    Extension(context): Extension<RequestContext>,
+                    headers: HeaderMap,
+                    body: Bytes| {
+            let result = handler(app, context.clone(), headers, body).await;
             context.respond(result)
         },
     )

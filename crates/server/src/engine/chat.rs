@@ -49,6 +49,23 @@ pub(crate) struct PreparedChat {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Returns the token ids of the prompt of a conversation.
+pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> {
+    model.check_text()?;
+    let bytes = chat.messages.iter().map(|message| message.to_string().len());
+    model.check_bytes(bytes.sum())?;
+    let tools = template_tools(chat);
+    encode(model, model.template(!tools.is_empty())?, chat, &tools)
+}
+
+/// Returns the tools in the format of chat templates.
+fn template_tools(chat: &Chat) -> Vec<Value> {
+    match chat.tool_choice {
+        ToolChoice::None => Vec::new(),
+        _ => chat.tools.iter().map(Tool::to_template).collect(),
+    }
+}
+
 /// Renders, tokenizes and compiles. Blocks.
 pub(crate) fn prepare(
     model: &Loaded,

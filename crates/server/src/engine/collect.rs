@@ -1,6 +1,6 @@
 //! A whole answer: the fold of its events, so that it cannot differ from a streamed one.
 
-use super::events::{CalledTool, Delta, Event, FinishReason, TokenLogprob, Usage};
+use super::events::{CalledTool, Delta, Event, FinishReason, PromptOutput, TokenLogprob, Usage};
 use super::run::Run;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::sse::EventSource;
@@ -11,6 +11,8 @@ use axum::http::StatusCode;
 pub(crate) struct Answer {
     /// The choices, by index.
     pub(crate) choices: Vec<Choice>,
+    /// The prompts that are part of the output.
+    pub(crate) prompts: Vec<PromptOutput>,
     pub(crate) usage: Usage,
 }
 
@@ -44,10 +46,12 @@ impl Choice {
 
 /// Waits for the end of a generation of this many choices.
 pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
+    let mut prompts = Vec::new();
     let mut answers = vec![Choice::default(); choices as usize];
     while let Some(event) = run.next().await {
         match event? {
             Event::Started(_) => {}
+            Event::Prompt(prompt) => prompts.push(prompt),
             Event::Output(output) => {
                 answers[output.choice as usize].push(output.delta, output.logprobs);
             }
@@ -59,6 +63,7 @@ pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
             Event::Done(usage) => {
                 return Ok(Answer {
                     choices: answers,
+                    prompts,
                     usage,
                 });
             }

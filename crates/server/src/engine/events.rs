@@ -7,12 +7,24 @@ use std::time::Duration;
 pub(crate) enum Event {
     /// The prompt was processed.
     Started(PromptUsage),
+    /// A prompt that is part of the output.
+    Prompt(PromptOutput),
     /// Output of a choice.
     Output(Output),
     /// A choice ended.
     Finished(Finished),
     /// All choices ended.
     Done(Usage),
+}
+
+/// A prompt that is part of the output.
+#[derive(Clone, Debug)]
+pub(crate) struct PromptOutput {
+    /// Index of its first choice.
+    pub(crate) choice: u32,
+    pub(crate) tokens: Vec<u32>,
+    /// Log-probabilities of all tokens after the first, if requested.
+    pub(crate) logprobs: Vec<TokenLogprob>,
 }
 
 /// Output of one or more tokens.
@@ -114,4 +126,16 @@ pub(crate) struct Usage {
     pub(crate) prompt_time: Duration,
     /// Time in which tokens were generated.
     pub(crate) generation_time: Duration,
+}
+
+impl std::ops::AddAssign for Usage {
+    /// Adds the tokens; prompts run at the same time, so the longest times count.
+    fn add_assign(&mut self, other: Self) {
+        self.prompt.tokens += other.prompt.tokens;
+        self.prompt.cached += other.prompt.cached;
+        self.generated += other.generated;
+        self.reasoning += other.reasoning;
+        self.prompt_time = self.prompt_time.max(other.prompt_time);
+        self.generation_time = self.generation_time.max(other.generation_time);
+    }
 }

@@ -14,12 +14,14 @@ pub(crate) struct Generate {
     pub(crate) lease: Lease,
     /// Place in the queue.
     pub(crate) ticket: Ticket,
-    /// Token ids of the prompt.
-    pub(crate) prompt: Vec<u32>,
-    /// Options of the first choice; choice `i` has seed `seed + i`.
+    /// Token ids of the prompts.
+    pub(crate) prompts: Vec<Vec<u32>>,
+    /// Options of the first choice; choice `i` of a prompt has seed `seed + i`.
     pub(crate) options: GenerateOptions,
-    /// Number of choices.
+    /// Number of choices of each prompt; 0: only the prompt is processed.
     pub(crate) choices: u32,
+    /// Number of alternatives at each position of the prompt, if the prompt is part of the output.
+    pub(crate) echo: Option<Echo>,
     /// Format of the output.
     pub(crate) format: OutputFormat,
     /// Maximum duration.
@@ -27,6 +29,15 @@ pub(crate) struct Generate {
     /// Duration after which a client that reads nothing is disconnected.
     pub(crate) stall_time: Duration,
     pub(crate) record: Arc<Record>,
+}
+
+/// Output of the prompt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Echo {
+    /// Only its text.
+    Text,
+    /// Its text, the log-probabilities of its tokens, and this number of alternatives.
+    Logprobs(u32),
 }
 
 /// How output tokens become events.

@@ -4,16 +4,18 @@
 //! fills, and the scheduler of the model gives the slot of this session to others.
 
 use super::admission::Slot;
-use super::events::{Event, Finished, Output, PromptUsage, Usage};
+use super::events::{Event, Finished, Output, PromptOutput, PromptUsage, TokenLogprob, Usage};
 use super::output::ChoiceOutput;
-use super::request::Generate;
+use super::request::{Echo, Generate, OutputFormat};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::record::Record;
 use crate::http::sse::EventSource;
+use crate::models::Loaded;
 use axum::http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tabla::{Cancel, ErrorKind, GenerateOptions, Session};
+use tabla::{Cancel, GenerateOptions, Session};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -97,165 +99,221 @@ pub(crate) fn start(request: Generate) -> Run {
 }
 
 async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: CancelGroup) {
-    let deadline = request.time;
+    let queued = Instant::now();
     let Generate {
         lease,
         ticket,
-        prompt,
+        prompts,
         options,
         choices,
+        echo,
         format,
+        time,
         stall_time,
         record,
-        ..
     } = request;
-    let queued = Instant::now();
     let model = lease.model();
-    let slot = tokio::select! {
-        slot = ticket.slot() => slot,
+    let mut slot = tokio::select! {
+        slot = ticket.slot() => Some(slot),
         () = sender.closed() => return,
-        () = tokio::time::sleep(deadline) => {
+        () = tokio::time::sleep(time) => {
             let message = "the request waited too long in the queue";
             let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1);
             let _ = sender.send(Err(error)).await;
             return;
         }
     };
-    let metrics = &model.metrics;
-    metrics.queue_time.observe(queued.elapsed());
-    let sink = Sink {
-        sender: sender.clone(),
-        runtime: Handle::current(),
-        stall_time,
-        deadline: queued + deadline,
-    };
-    let begun = Instant::now();
-    let prefill = {
-        let (model, cancel) = (Arc::clone(&model), cancel.clone());
-        tokio::task::spawn_blocking(move || prefill(&model, &prompt, &cancel))
-    };
-    let (session, prompt) = match joined(prefill.await) {
-        Ok(ready) => ready,
-        Err(error) => {
-            if !cancel.is_cancelled() {
-                let _ = sender.send(Err(error)).await;
-            }
-            return;
-        }
-    };
-    let prompt_time = begun.elapsed();
-    metrics.prompt(prompt, prompt_time);
-    record.update(|record| {
-        record.prompt_tokens = prompt.tokens;
-        record.cached_tokens = prompt.cached;
-    });
-    if sender.send(Ok(Event::Started(prompt))).await.is_err() {
-        return;
-    }
+    model.metrics.queue_time.observe(queued.elapsed());
     let job = Job {
         model: Arc::clone(&model),
-        sink,
+        sink: Sink {
+            sender: sender.clone(),
+            runtime: Handle::current(),
+            stall_time,
+            deadline: queued + time,
+        },
         cancel,
         format,
         record: Arc::clone(&record),
     };
-    let begun = Instant::now();
-    let results = run_choices(job, session, slot, (options, choices)).await;
-    let mut usage = Usage {
-        prompt,
-        prompt_time,
-        generation_time: begun.elapsed(),
-        ..Usage::default()
-    };
-    for result in results {
-        match result {
-            Ok(counts) => {
-                usage.generated += counts.tokens;
-                usage.reasoning += counts.reasoning;
-            }
-            Err(Some(error)) => {
+    let mut tasks = Vec::new();
+    for (at, tokens) in prompts.into_iter().enumerate() {
+        let slot = match slot.take() {
+            Some(slot) => slot,
+            None => model.admission.slot().await,
+        };
+        let first = u32::try_from(at).unwrap_or(u32::MAX).saturating_mul(choices.max(1));
+        let prompt = Prompt {
+            tokens,
+            first,
+            choices,
+            echo,
+        };
+        tasks.push(tokio::spawn(run_prompt(job.clone(), prompt, slot, options.clone())));
+    }
+    let mut usage = Usage::default();
+    for task in tasks {
+        match task.await.unwrap_or_else(|_| Err(Some(panicked()))) {
+            Ok(of_prompt) => usage += of_prompt,
+            Err(Some(error)) if !job.cancel.is_cancelled() => {
                 let _ = sender.send(Err(error)).await;
                 return;
             }
-            Err(None) => return,
+            Err(_) => return,
         }
     }
     record.update(|record| record.generated_tokens = usage.generated);
-    metrics.request_time.observe(record.elapsed());
+    model.metrics.request_time.observe(record.elapsed());
     let _ = sender.send(Ok(Event::Done(usage))).await;
 }
 
+/// A prompt and the choices after it.
+struct Prompt {
+    tokens: Vec<u32>,
+    /// Index of the first choice.
+    first: u32,
+    /// Number of choices.
+    choices: u32,
+    echo: Option<Echo>,
+}
+
+/// Error of a prompt or a choice; `None` if the client is gone.
+type Ended<T> = Result<T, Option<ApiError>>;
+
+/// Processes a prompt and runs its choices: the first in this slot, the others when slots are free.
+async fn run_prompt(job: Job, prompt: Prompt, slot: Slot, options: GenerateOptions) -> Ended<Usage> {
+    let begun = Instant::now();
+    let Prompt {
+        tokens,
+        first,
+        choices,
+        echo,
+    } = prompt;
+    let prefill = {
+        let job = job.clone();
+        blocking(move || prefill(&job, &tokens, first, echo))
+    };
+    let (session, prompt) = prefill.await.map_err(Some)?;
+    let prompt_time = begun.elapsed();
+    job.model.metrics.prompt(prompt, prompt_time);
+    job.record.update(|record| {
+        record.prompt_tokens += prompt.tokens;
+        record.cached_tokens += prompt.cached;
+    });
+    let started = job.sink.sender.send(Ok(Event::Started(prompt)));
+    started.await.map_err(|_| None)?;
+    let begun = Instant::now();
+    let counts = run_choices(&job, session, slot, (options, first, choices)).await?;
+    Ok(Usage {
+        prompt,
+        generated: counts.tokens,
+        reasoning: counts.reasoning,
+        prompt_time,
+        generation_time: begun.elapsed(),
+    })
+}
+
 /// Processes the prompt.
-fn prefill(
-    model: &crate::models::Loaded,
-    prompt: &[u32],
-    cancel: &CancelGroup,
-) -> ApiResult<(Session, PromptUsage)> {
-    let mut session = model.session();
-    cancel.add(&session);
-    session.prefill(prompt)?;
-    let tokens = prompt.len() as u64;
-    let cached = tokens.saturating_sub(session.computed_tokens());
-    Ok((session, PromptUsage { tokens, cached }))
+fn prefill(job: &Job, tokens: &[u32], first: u32, echo: Option<Echo>) -> ApiResult<(Session, PromptUsage)> {
+    let mut session = job.model.session();
+    job.cancel.add(&session);
+    let mut cached = 0;
+    if let Some(echo) = echo {
+        let logprobs = match echo {
+            Echo::Logprobs(top) => prompt_logprobs(&mut session, tokens, top)?,
+            Echo::Text => Vec::new(),
+        };
+        // The client may be gone; the next event finds out.
+        let _ = job.sink.send_event(Event::Prompt(PromptOutput {
+            choice: first,
+            tokens: tokens.to_vec(),
+            logprobs,
+        }));
+    }
+    let before = session.computed_tokens();
+    session.prefill(tokens)?;
+    let count = tokens.len() as u64;
+    if echo.is_none() {
+        cached = count.saturating_sub(session.computed_tokens() - before);
+    }
+    let usage = PromptUsage {
+        tokens: count,
+        cached,
+    };
+    Ok((session, usage))
+}
+
+/// Returns the log-probabilities of all tokens after the first.
+fn prompt_logprobs(session: &mut Session, tokens: &[u32], _top: u32) -> ApiResult<Vec<TokenLogprob>> {
+    if tokens.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let scores = session.score(tokens, 1, &mut |_, _| {})?;
+    let entries = tokens[1..].iter().zip(scores).map(|(token, logprob)| TokenLogprob {
+        token: *token,
+        logprob,
+        top: Vec::new(),
+    });
+    Ok(entries.collect())
 }
 
 /// What the threads of all choices share.
 #[derive(Clone)]
 struct Job {
-    model: Arc<crate::models::Loaded>,
+    model: Arc<Loaded>,
     sink: Sink,
     cancel: CancelGroup,
-    format: super::request::OutputFormat,
-    record: Arc<crate::http::record::Record>,
+    format: OutputFormat,
+    record: Arc<Record>,
 }
 
-/// Tokens of a choice.
+/// Number of generated tokens.
+#[derive(Default)]
 struct Counts {
     tokens: u64,
     reasoning: u64,
 }
 
-/// Error of a choice; `None` if the client is gone.
-type ChoiceResult = Result<Counts, Option<ApiError>>;
-
-/// Runs all choices: the first in the slot of the request, the others when slots are free.
+/// Runs the choices of a prompt.
 async fn run_choices(
-    job: Job,
+    job: &Job,
     session: Session,
     slot: Slot,
-    (options, choices): (GenerateOptions, u32),
-) -> Vec<ChoiceResult> {
+    (options, first, choices): (GenerateOptions, u32, u32),
+) -> Ended<Counts> {
+    let forks = (1..choices).map(|_| session.fork());
+    let forks: Result<Vec<Session>, tabla::Error> = forks.collect();
+    let forks = forks.map_err(|error| Some(error.into()))?;
+    let mut sessions = Vec::new();
+    if choices > 0 {
+        sessions.push(session);
+    }
+    sessions.extend(forks);
+    let mut slot = Some(slot);
     let mut tasks = Vec::new();
-    let forks = (1..choices).map(|choice| Ok((choice, session.fork()?)));
-    let forks: Result<Vec<_>, tabla::Error> = forks.collect();
-    let forks = match forks {
-        Ok(forks) => forks,
-        Err(error) => return vec![Err(Some(error.into()))],
-    };
-    let first = (job.clone(), options.clone());
-    tasks.push(tokio::task::spawn_blocking(move || {
-        let result = run_choice(&first.0, session, 0, &first.1);
-        drop(slot);
-        result
-    }));
-    for (choice, session) in forks {
-        let slot = job.model.admission.slot().await;
+    for (at, session) in (0..).zip(sessions) {
+        let slot = match slot.take() {
+            Some(slot) => slot,
+            None => job.model.admission.slot().await,
+        };
         let job = job.clone();
         let sampling = options.sampling;
-        let seed = sampling.seed.wrapping_add(choice.into());
+        let seed = sampling.seed.wrapping_add(u64::from(at));
         let options = options.clone().sampling(sampling.seed(seed));
         tasks.push(tokio::task::spawn_blocking(move || {
             job.cancel.add(&session);
-            let result = run_choice(&job, session, choice, &options);
+            let counts = run_choice(&job, session, first + at, &options);
             drop(slot);
-            result
+            counts
         }));
     }
-    let mut results = Vec::new();
+    let mut counts = Counts::default();
     for task in tasks {
-        results.push(task.await.unwrap_or_else(|_| Err(Some(panicked()))));
+        let of_choice = task.await.unwrap_or_else(|_| Err(Some(panicked())))?;
+        counts.tokens += of_choice.tokens;
+        counts.reasoning += of_choice.reasoning;
     }
-    results
+    Ok(counts)
 }
 
 /// Runs one choice.
@@ -264,7 +322,7 @@ fn run_choice(
     mut session: Session,
     choice: u32,
     options: &GenerateOptions,
-) -> ChoiceResult {
+) -> Ended<Counts> {
     let tokenizer = job.model.model.tokenizer();
     let mut output = ChoiceOutput::new(choice, &job.format);
     let failed = |error: tabla::Error| Some(ApiError::from(error));
@@ -315,16 +373,16 @@ struct Sink {
 }
 
 impl Sink {
-    fn send(&self, output: Output) -> Result<(), Option<ApiError>> {
+    fn send(&self, output: Output) -> Ended<()> {
         self.send_event(Event::Output(output))
     }
 
-    fn finished(&self, finished: Finished) -> Result<(), Option<ApiError>> {
+    fn finished(&self, finished: Finished) -> Ended<()> {
         self.send_event(Event::Finished(finished))
     }
 
     /// Sends an event. Fails if the client is gone or reads nothing for too long.
-    fn send_event(&self, event: Event) -> Result<(), Option<ApiError>> {
+    fn send_event(&self, event: Event) -> Ended<()> {
         let event = match self.sender.try_send(Ok(event)) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(None),
@@ -354,9 +412,4 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
     joined(tokio::task::spawn_blocking(work).await)
-}
-
-/// Whether the error only says that the request was cancelled.
-pub(crate) fn is_cancelled(error: &tabla::Error) -> bool {
-    error.kind() == ErrorKind::Cancelled
 }

@@ -1,0 +1,520 @@
+//! `POST /v1/completions`.
+
+use super::common::{
+    FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage, with_seed,
+};
+use crate::engine::chat::ResponseFormat;
+use crate::engine::collect::{Answer, Choice, collect};
+use crate::engine::events::{Delta, Event, TokenLogprob};
+use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
+use crate::engine::request::{Echo, Generate, OutputFormat};
+use crate::engine::run;
+use crate::http::error::{ApiError, ApiResult, Dialect};
+use crate::http::gate::RequestContext;
+use crate::http::record::Record;
+use crate::http::sse::{self, EventWriter};
+use crate::http::{body, ids};
+use crate::models::Loaded;
+use crate::server::{App, unix_seconds};
+use axum::body::{Body, Bytes};
+use axum::http::Response;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tabla::GenerateOptions;
+use tabla::text::Tokenizer;
+use utoipa::ToSchema;
+
+/// Default of `max_tokens`, as in OpenAI's API.
+const TOKENS_DEFAULT: u32 = 16;
+
+/// Request of a completion. Unknown fields are ignored.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub(crate) struct CompletionFields {
+    /// Name of the model; the default model if it is missing.
+    model: Option<String>,
+    /// A text, a list of texts, a list of token ids, or a list of such lists.
+    #[schema(value_type = Object)]
+    prompt: Option<Value>,
+    /// Text after the completion, for models with tokens for infilling.
+    suffix: Option<String>,
+    /// Whether the answer is streamed.
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// Number of choices for each prompt; choice `i` has seed `seed + i`.
+    #[schema(value_type = Option<i64>)]
+    n: Option<Int>,
+    /// Number of choices of which the `n` likeliest are returned.
+    #[schema(value_type = Option<i64>)]
+    best_of: Option<Int>,
+    /// Number of likeliest tokens at each position, 0 to 20.
+    #[schema(value_type = Option<i64>)]
+    logprobs: Option<Int>,
+    /// Whether the answer begins with the prompt.
+    echo: Option<bool>,
+    /// Maximum number of tokens, default 16; 0 with `echo`: only the prompt.
+    #[schema(value_type = Option<i64>)]
+    max_tokens: Option<Int>,
+}
+
+/// A request after parsing.
+struct Prepared {
+    prompts: Vec<Vec<u32>>,
+    options: GenerateOptions,
+}
+
+/// Answers a request.
+pub(crate) async fn create(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: CompletionFields = fields(&request)?;
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    lease.check_text()?;
+    let ticket = lease.admit()?;
+    let model = lease.model();
+    let counts = Counts::new(&parsed, app.limits.choices)?;
+    let prepared = {
+        let (parsed, model) = (parsed.clone(), Arc::clone(&model));
+        run::blocking(move || prepare(&model, &parsed, &request)).await?
+    };
+    let Prepared { prompts, options } = prepared;
+    let total = prompts.len() * counts.run.max(1) as usize;
+    let max = app.limits.inputs;
+    if total > max {
+        let message = format!("expected at most {max} prompts times choices, got {total}");
+        return Err(ApiError::field("prompt", message));
+    }
+    let head = Head {
+        id: ids::new_id("cmpl-"),
+        created: unix_seconds(),
+        model,
+        logprobs: parsed.logprobs.is_some(),
+    };
+    let echo = parsed.echo.unwrap_or(false).then_some(match options.logprobs {
+        Some(top) if parsed.logprobs.is_some() => Echo::Logprobs(top),
+        _ => Echo::Text,
+    });
+    let prompt_count = u32::try_from(prompts.len()).unwrap_or(u32::MAX);
+    let generation = run::start(Generate {
+        lease,
+        ticket,
+        prompts,
+        options: options.clone(),
+        choices: counts.run,
+        echo,
+        format: OutputFormat::Text,
+        time: app.limits.request_time,
+        stall_time: app.limits.stall_time,
+        record: Arc::clone(&context.record),
+    });
+    let response = match parsed.stream.unwrap_or(false) {
+        true => {
+            let stream_options = parsed.stream_options.unwrap_or_default();
+            let choices = counts.run.max(1);
+            let writer = Writer {
+                has_usage: stream_options.include_usage.unwrap_or(false),
+                texts: vec![LegacyLogprobs::default(); (prompt_count * choices) as usize],
+                choices,
+                record: Arc::clone(&context.record),
+                head,
+            };
+            sse::response(generation, writer)
+        }
+        false => {
+            let answer = collect(generation, prompt_count * counts.run.max(1)).await?;
+            json_response(&head.whole(answer, counts))
+        }
+    };
+    Ok(with_seed(response, &options))
+}
+
+/// Numbers of choices of each prompt.
+#[derive(Clone, Copy)]
+struct Counts {
+    /// Number of choices that are generated; 0: only the prompt is returned.
+    run: u32,
+    /// Number of choices that are returned.
+    returned: u32,
+}
+
+impl Counts {
+    fn new(parsed: &CompletionFields, max: u32) -> ApiResult<Self> {
+        let returned = choices(parsed.n, max)?;
+        let run = match parsed.best_of {
+            Some(best_of) => best_of.u32_in("best_of", returned, max)?,
+            None => returned,
+        };
+        if run > returned && parsed.stream.unwrap_or(false) {
+            return Err(ApiError::field("best_of", "cannot be streamed"));
+        }
+        let is_prompt_only = parsed.max_tokens == Some(Int(0));
+        if is_prompt_only && !parsed.echo.unwrap_or(false) {
+            return Err(ApiError::field("max_tokens", "must be at least 1 without echo, got 0"));
+        }
+        Ok(Self {
+            run: if is_prompt_only { 0 } else { run },
+            returned,
+        })
+    }
+}
+
+fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiResult<Prepared> {
+    let sampling: SamplingFields = fields(request)?;
+    let format: FormatFields = fields(request)?;
+    let mut options = sampling.options(&model.model)?;
+    options.max_tokens = match parsed.max_tokens {
+        Some(Int(0)) => 1,
+        None => match fields::<LimitFields>(request)?.tokens()? {
+            0 => TOKENS_DEFAULT,
+            tokens => tokens,
+        },
+        Some(_) => fields::<LimitFields>(request)?.tokens()?,
+    };
+    let needs_logprobs = parsed.logprobs.is_some() || parsed.best_of.is_some();
+    let top = match parsed.logprobs {
+        Some(top) => top.u32_in("logprobs", 0, GenerateOptions::LOGPROBS_MAX)?,
+        None => 0,
+    };
+    options.logprobs = needs_logprobs.then_some(top);
+    if let ResponseFormat::Grammar(grammar) = format.format()? {
+        options.grammar = Some(model.model.compile_grammar(&grammar)?);
+    }
+    let mut prompts = prompts(model, parsed.prompt.as_ref())?;
+    if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
+        for prompt in &mut prompts {
+            *prompt = infill(model, prompt, suffix)?;
+        }
+    }
+    for prompt in &prompts {
+        model.check_length(prompt.len())?;
+    }
+    Ok(Prepared { prompts, options })
+}
+
+/// Returns the token ids of the prompts. BOS is added to texts as the vocabulary specifies, nothing to ids.
+pub(crate) fn prompts(model: &Loaded, prompt: Option<&Value>) -> ApiResult<Vec<Vec<u32>>> {
+    const NAME: &str = "prompt";
+    let invalid = |message: &str| ApiError::field(NAME, message);
+    let one = |prompt: &Value| match prompt {
+        Value::String(text) => {
+            let tokens = model.tokenize(text, true)?;
+            match (tokens.is_empty(), model.model.tokenizer().bos()) {
+                (false, _) => Ok(tokens),
+                (true, Some(bos)) => Ok(vec![bos]),
+                (true, None) => Err(invalid("is empty, and the vocabulary has no BOS token")),
+            }
+        }
+        Value::Array(ids) if !ids.is_empty() => token_ids(model, NAME, ids),
+        _ => Err(invalid("expected a text, token ids, or a list of them")),
+    };
+    match prompt {
+        None | Some(Value::Null) => Err(invalid("is missing")),
+        Some(Value::Array(items)) if !items.iter().all(Value::is_number) => {
+            items.iter().map(one).collect()
+        }
+        Some(prompt) => Ok(vec![one(prompt)?]),
+    }
+}
+
+/// Returns token ids after checking their range.
+pub(crate) fn token_ids(model: &Loaded, name: &str, ids: &[Value]) -> ApiResult<Vec<u32>> {
+    let vocab = model.model.facts().vocab;
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| *id < vocab).ok_or_else(|| {
+            let message = format!("expected token ids below {vocab}, got {value}");
+            ApiError::field(name, message)
+        })
+    };
+    ids.iter().map(id).collect()
+}
+
+/// Tokens for infilling: before the prefix, before the suffix, before the middle.
+const INFILL_TOKENS: [[&str; 3]; 4] = [
+    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
+];
+
+/// Returns the prompt for infilling between a prefix and a suffix.
+pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<Vec<u32>> {
+    let tokenizer = model.model.tokenizer();
+    let ids = |row: &[&str; 3]| {
+        let ids = row.map(|text| tokenizer.special_id(text));
+        Some([ids[0]?, ids[1]?, ids[2]?])
+    };
+    let Some([before, between, after]) = INFILL_TOKENS.iter().find_map(ids) else {
+        return Err(ApiError::field("suffix", "the model has no tokens for infilling"));
+    };
+    // BOS stays at the start.
+    let bos = prefix.iter().take(usize::from(prefix.first().copied() == tokenizer.bos()));
+    let mut prompt: Vec<u32> = bos.copied().collect();
+    let begin = prompt.len();
+    prompt.push(before);
+    prompt.extend_from_slice(&prefix[begin..]);
+    prompt.push(between);
+    prompt.extend(model.tokenize(suffix, false)?);
+    prompt.push(after);
+    Ok(prompt)
+}
+
+/// What every chunk of an answer repeats.
+struct Head {
+    id: String,
+    created: u64,
+    model: Arc<Loaded>,
+    logprobs: bool,
+}
+
+impl Head {
+    fn object(&self, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model.name,
+            "system_fingerprint": fingerprint(&self.model),
+            "choices": choices,
+        })
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.model.model.tokenizer()
+    }
+
+    /// Returns a whole answer.
+    fn whole(&self, answer: Answer, counts: Counts) -> Value {
+        let mut prompts: HashMap<u32, Echoed> = HashMap::new();
+        for prompt in answer.prompts {
+            let echoed = Echoed::new(self.tokenizer(), &prompt.tokens, prompt.logprobs);
+            prompts.insert(prompt.choice, echoed);
+        }
+        let mut values = Vec::new();
+        let run = counts.run.max(1);
+        for (at, choices) in (0..).zip(answer.choices.chunks(run as usize)) {
+            let prompt = prompts.get(&(at * run));
+            let mut best: Vec<&Choice> = choices.iter().collect();
+            if run > counts.returned {
+                best.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
+                best.truncate(counts.returned as usize);
+            }
+            for choice in best {
+                values.push(self.choice(values.len(), choice, prompt, counts.run == 0));
+            }
+        }
+        let mut value = self.object(values.into());
+        value["usage"] = usage(&answer.usage);
+        value["timings"] = timings(&answer.usage);
+        value
+    }
+
+    fn choice(&self, index: usize, choice: &Choice, prompt: Option<&Echoed>, is_prompt_only: bool) -> Value {
+        let mut text = String::new();
+        let mut logprobs = LegacyLogprobs::default();
+        if let Some(prompt) = prompt {
+            text.push_str(&prompt.text);
+            logprobs.push_prompt(self.tokenizer(), prompt);
+        }
+        text.push_str(&choice.text);
+        logprobs.push(self.tokenizer(), &choice.logprobs);
+        let reason = match is_prompt_only {
+            true => "length",
+            false => choice.reason().openai(),
+        };
+        json!({
+            "text": text,
+            "index": index,
+            "logprobs": self.logprobs.then(|| logprobs.take()),
+            "finish_reason": reason,
+        })
+    }
+}
+
+/// Returns the mean log-probability of the tokens of a choice.
+fn mean_logprob(choice: &Choice) -> f64 {
+    let sum: f64 = choice.logprobs.iter().map(|entry| f64::from(entry.logprob)).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a mean")]
+    let count = choice.logprobs.len().max(1) as f64;
+    sum / count
+}
+
+/// A prompt that is part of the output.
+struct Echoed {
+    text: String,
+    tokens: Vec<u32>,
+    logprobs: Vec<TokenLogprob>,
+}
+
+impl Echoed {
+    fn new(tokenizer: &Tokenizer, tokens: &[u32], logprobs: Vec<TokenLogprob>) -> Self {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.token_bytes(*token)).copied().collect();
+        Self {
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+            tokens: tokens.to_vec(),
+            logprobs,
+        }
+    }
+}
+
+/// Log-probabilities in the format of completions.
+#[derive(Clone, Debug, Default)]
+struct LegacyLogprobs {
+    tokens: Vec<Value>,
+    token_logprobs: Vec<Value>,
+    top_logprobs: Vec<Value>,
+    text_offset: Vec<Value>,
+    /// Number of characters before the next token.
+    offset: usize,
+}
+
+impl LegacyLogprobs {
+    fn push_prompt(&mut self, tokenizer: &Tokenizer, prompt: &Echoed) {
+        if let Some(first) = prompt.tokens.first() {
+            self.token(tokenizer, *first);
+            self.token_logprobs.push(Value::Null);
+            self.top_logprobs.push(Value::Null);
+        }
+        self.push(tokenizer, &prompt.logprobs);
+    }
+
+    fn push(&mut self, tokenizer: &Tokenizer, entries: &[TokenLogprob]) {
+        for entry in entries {
+            self.token(tokenizer, entry.token);
+            self.token_logprobs.push(logprob(entry.logprob).into());
+            let mut top = Map::new();
+            for (token, value) in entry.top.iter().chain([&(entry.token, entry.logprob)]) {
+                let mut name = spelling(tokenizer, *token);
+                // Different tokens can have the same text; the chosen one is listed once.
+                let is_other = top.contains_key(&name) && *token != entry.token;
+                if is_other {
+                    name = byte_spelling(tokenizer, *token);
+                }
+                top.entry(name).or_insert_with(|| logprob(*value).into());
+            }
+            self.top_logprobs.push(top.into());
+        }
+    }
+
+    fn token(&mut self, tokenizer: &Tokenizer, token: u32) {
+        self.tokens.push(spelling(tokenizer, token).into());
+        self.text_offset.push(self.offset.into());
+        self.offset += String::from_utf8_lossy(tokenizer.token_bytes(token)).chars().count();
+    }
+
+    /// Returns the entries since the last call.
+    fn take(&mut self) -> Value {
+        json!({
+            "tokens": std::mem::take(&mut self.tokens),
+            "token_logprobs": std::mem::take(&mut self.token_logprobs),
+            "top_logprobs": std::mem::take(&mut self.top_logprobs),
+            "text_offset": std::mem::take(&mut self.text_offset),
+        })
+    }
+}
+
+/// Returns the text of a token, or its bytes if they are not UTF-8.
+fn spelling(tokenizer: &Tokenizer, token: u32) -> String {
+    match str::from_utf8(tokenizer.token_bytes_with_special(token)) {
+        Ok(text) => text.to_string(),
+        Err(_) => byte_spelling(tokenizer, token),
+    }
+}
+
+fn byte_spelling(tokenizer: &Tokenizer, token: u32) -> String {
+    let bytes = tokenizer.token_bytes_with_special(token).iter();
+    bytes.fold("bytes:".to_string(), |text, byte| format!("{text}\\x{byte:02x}"))
+}
+
+/// Writer of the chunks of a stream.
+struct Writer {
+    head: Head,
+    has_usage: bool,
+    texts: Vec<LegacyLogprobs>,
+    /// Number of choices of each prompt.
+    choices: u32,
+    record: Arc<Record>,
+}
+
+impl Writer {
+    fn chunk(&self, choice: Value, out: &mut String) {
+        let mut value = self.head.object(json!([choice]));
+        if self.has_usage {
+            value["usage"] = Value::Null;
+        }
+        sse::data(out, &value);
+    }
+
+    fn text(&mut self, choice: u32, text: &str, out: &mut String) {
+        let logprobs = &mut self.texts[choice as usize];
+        let logprobs = match self.head.logprobs && !logprobs.tokens.is_empty() {
+            true => logprobs.take(),
+            false => Value::Null,
+        };
+        let choice = json!({
+            "text": text,
+            "index": choice,
+            "logprobs": logprobs,
+            "finish_reason": null,
+        });
+        self.chunk(choice, out);
+    }
+}
+
+impl EventWriter for Writer {
+    type Event = Event;
+
+    fn begin(&mut self, _: &mut String) {}
+
+    fn event(&mut self, event: Event, out: &mut String) -> bool {
+        match event {
+            Event::Started(_) => {}
+            Event::Prompt(prompt) => {
+                let model = Arc::clone(&self.head.model);
+                let tokenizer = model.model.tokenizer();
+                let echoed = Echoed::new(tokenizer, &prompt.tokens, prompt.logprobs);
+                for choice in prompt.choice..prompt.choice + self.choices {
+                    self.texts[choice as usize].push_prompt(tokenizer, &echoed);
+                    self.text(choice, &echoed.text, out);
+                }
+            }
+            Event::Output(output) => {
+                let tokenizer = self.head.model.model.tokenizer();
+                self.texts[output.choice as usize].push(tokenizer, &output.logprobs);
+                if let Delta::Text(text) = output.delta {
+                    self.text(output.choice, &text, out);
+                }
+            }
+            Event::Finished(finished) => {
+                let choice = json!({
+                    "text": "",
+                    "index": finished.choice,
+                    "logprobs": null,
+                    "finish_reason": finished.reason.openai(),
+                });
+                self.chunk(choice, out);
+            }
+            Event::Done(done) => {
+                if self.has_usage {
+                    let mut value = self.head.object(json!([]));
+                    value["usage"] = usage(&done);
+                    value["timings"] = timings(&done);
+                    sse::data(out, &value);
+                }
+                out.push_str("data: [DONE]\n\n");
+                return true;
+            }
+        }
+        false
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut String) {
+        self.record.fail(error);
+        sse::data(out, &error.body(Dialect::OpenAi, ""));
+    }
+}

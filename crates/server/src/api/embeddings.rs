@@ -1,0 +1,249 @@
+//! `POST /v1/embeddings` and `/v1/rerank`.
+
+use super::common::{Blocking, json_response};
+use super::completions::token_ids;
+use crate::engine::parameters::{Int, fields};
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::RequestContext;
+use crate::http::{body, ids};
+use crate::models::{Kind, Loaded};
+use crate::server::App;
+use axum::body::{Body, Bytes};
+use axum::http::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tabla::embed::{EmbedOptions, RerankOptions};
+use tabla::text::EncodeOptions;
+use tabla::{Session, TableId};
+use utoipa::ToSchema;
+
+/// Request of embeddings. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct EmbeddingFields {
+    /// Name of the model; the default model if it is missing.
+    model: Option<String>,
+    /// A text, a list of texts, a list of token ids, or a list of such lists.
+    #[schema(value_type = Object)]
+    input: Option<Value>,
+    /// `float` or `base64`: little-endian 32-bit floats.
+    encoding_format: Option<String>,
+    /// Number of leading dimensions to keep.
+    #[schema(value_type = Option<i64>)]
+    dimensions: Option<Int>,
+    /// Name of the prompt that the model files define for a task, such as `query`.
+    #[serde(alias = "task")]
+    prompt_name: Option<String>,
+}
+
+/// Computes embeddings.
+pub(crate) async fn embed(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: EmbeddingFields = fields(&request)?;
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    check_embeddings(&lease)?;
+    let is_base64 = match parsed.encoding_format.as_deref() {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(other) => {
+            let message = format!("expected float or base64, got {other:?}");
+            return Err(ApiError::field("encoding_format", message));
+        }
+    };
+    let max = app.limits.inputs;
+    let slot = lease.admit()?.slot().await;
+    let record = context.record;
+    Blocking::new(&lease)
+        .run(move |model, session| {
+            let inputs = inputs(model, session, &parsed, max)?;
+            let dim = model.model.facts().dim;
+            let dimensions = parsed.dimensions.map(|n| n.u32_in("dimensions", 1, dim));
+            let options = EmbedOptions::default()
+                .dimensions(dimensions.transpose()?.unwrap_or(0))
+                .prompt_name(parsed.prompt_name.as_deref());
+            let width = session.embedding_dim(&options)?;
+            let mut values = vec![0.0; width * inputs.len()];
+            session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| {})?;
+            drop(slot);
+            let data = values.chunks(width).enumerate().map(|(index, row)| {
+                let embedding: Value = match is_base64 {
+                    true => STANDARD.encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()).into(),
+                    false => row.to_vec().into(),
+                };
+                json!({ "object": "embedding", "index": index, "embedding": embedding })
+            });
+            let tokens: usize = inputs.iter().map(Vec::len).sum();
+            record.update(|record| record.prompt_tokens = tokens as u64);
+            Ok(json_response(&json!({
+                "object": "list",
+                "data": data.collect::<Vec<_>>(),
+                "model": model.name,
+                "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+            })))
+        })
+        .await
+}
+
+fn check_embeddings(model: &Loaded) -> ApiResult<()> {
+    match (model.model.table(TableId::Embed), model.kind) {
+        (Some(_), Kind::Text | Kind::Encoder) => Ok(()),
+        (None, Kind::Text) => Err(ApiError::unsupported(format!(
+            "the model {} was loaded without embeddings: start the server with --embeddings",
+            model.name
+        ))),
+        _ => Err(ApiError::unsupported(format!("the model {} has no embeddings", model.name))),
+    }
+}
+
+/// Returns the token ids of the inputs.
+fn inputs(
+    model: &Loaded,
+    session: &Session,
+    parsed: &EmbeddingFields,
+    max: usize,
+) -> ApiResult<Vec<Vec<u32>>> {
+    const NAME: &str = "input";
+    let limit = session.embedding_max_tokens() as usize;
+    let settings = session.embedding();
+    let name = parsed.prompt_name.as_ref().or(settings.default_prompt.as_ref());
+    let prompt = match name.filter(|name| !name.is_empty()) {
+        None => "",
+        Some(name) => {
+            let mut prompts = settings.prompts.iter();
+            let found = prompts.find(|(other, _)| other == name);
+            let found = found.map(|(_, prompt)| prompt.as_str());
+            let message = "the model files define no such prompt";
+            found.ok_or_else(|| ApiError::field("prompt_name", message))?
+        }
+    };
+    let one = |input: &Value| {
+        let ids = match input {
+            Value::String(text) if text.is_empty() => {
+                return Err(ApiError::field(NAME, "a text is empty"));
+            }
+            Value::String(text) => {
+                let text = format!("{prompt}{text}");
+                model.check_bytes(text.len())?;
+                let tokenizer = model.model.tokenizer();
+                tokenizer.encode(&text, EncodeOptions::PROMPT)?
+            }
+            Value::Array(ids) if !ids.is_empty() => token_ids(model, NAME, ids)?,
+            _ => return Err(ApiError::field(NAME, "expected a text, token ids, or a list of them")),
+        };
+        match ids.len() <= limit {
+            true => Ok(ids),
+            false => Err(ApiError::field(
+                NAME,
+                format!("{} tokens exceed the maximum of {limit}", ids.len()),
+            )),
+        }
+    };
+    let inputs: Vec<Vec<u32>> = match &parsed.input {
+        None | Some(Value::Null) => return Err(ApiError::field(NAME, "is missing")),
+        Some(Value::Array(items)) if !items.iter().all(Value::is_number) || items.is_empty() => {
+            if items.is_empty() || items.len() > max {
+                let message = format!("expected 1 to {max} inputs, got {}", items.len());
+                return Err(ApiError::field(NAME, message));
+            }
+            items.iter().map(one).collect::<ApiResult<_>>()?
+        }
+        Some(input) => vec![one(input)?],
+    };
+    Ok(inputs)
+}
+
+/// Request of a ranking, in the formats of Jina and Cohere. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct RerankFields {
+    /// Name of the model; the default model if it is missing.
+    model: Option<String>,
+    /// Query that documents are compared with.
+    query: Option<String>,
+    /// Texts, or objects with a field `text`.
+    #[schema(value_type = Vec<Object>)]
+    documents: Option<Vec<Value>>,
+    /// Number of results.
+    #[schema(value_type = Option<i64>)]
+    top_n: Option<Int>,
+    /// Whether results have the text of the document.
+    return_documents: Option<bool>,
+    /// Task instruction for the model.
+    instruction: Option<String>,
+}
+
+/// Ranks documents by their relevance to a query.
+pub(crate) async fn rerank(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: RerankFields = fields(&request)?;
+    let Some(query) = parsed.query.filter(|query| !query.is_empty()) else {
+        return Err(ApiError::field("query", "expected a text"));
+    };
+    let documents = documents(parsed.documents.as_deref(), app.limits.inputs)?;
+    let count = i64::try_from(documents.len()).unwrap_or(i64::MAX);
+    let top = match parsed.top_n {
+        Some(top) => usize::try_from(top.in_range("top_n", 1, i64::MAX)?.min(count)),
+        None => Ok(documents.len()),
+    };
+    let top = top.unwrap_or(documents.len());
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    lease.check_text()?;
+    let slot = lease.admit()?.slot().await;
+    let has_documents = parsed.return_documents.unwrap_or(false);
+    Blocking::new(&lease)
+        .run(move |model, session| {
+            let bytes = documents.iter().map(String::len).max().unwrap_or(0);
+            model.check_bytes(query.len() + bytes)?;
+            let options = RerankOptions::default()
+                .query(&query)
+                .instruction(parsed.instruction.as_deref());
+            let scores = session.rerank(&options, &documents, &mut |_, _| {})?;
+            drop(slot);
+            let mut order: Vec<usize> = (0..documents.len()).collect();
+            order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+            let results = order.into_iter().take(top).map(|index| {
+                let mut result = json!({ "index": index, "relevance_score": scores[index] });
+                if has_documents {
+                    result["document"] = json!({ "text": documents[index] });
+                }
+                result
+            });
+            let tokens = session.computed_tokens();
+            Ok(json_response(&json!({
+                "id": ids::new_id("rerank-"),
+                "object": "list",
+                "model": model.name,
+                "results": results.collect::<Vec<_>>(),
+                "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+                "meta": { "api_version": { "version": "2" }, "billed_units": { "search_units": 1 } },
+            })))
+        })
+        .await
+}
+
+/// Returns the texts of the documents.
+fn documents(documents: Option<&[Value]>, max: usize) -> ApiResult<Vec<String>> {
+    let documents = documents.unwrap_or_default();
+    if documents.is_empty() || documents.len() > max {
+        let message = format!("expected 1 to {max} documents, got {}", documents.len());
+        return Err(ApiError::field("documents", message));
+    }
+    let text = |(at, document): (usize, &Value)| {
+        let text = document.as_str().or_else(|| document.get("text")?.as_str());
+        text.map(str::to_string).ok_or_else(|| {
+            ApiError::field(format!("documents.{at}"), "expected a text or an object with a text")
+        })
+    };
+    documents.iter().enumerate().map(text).collect()
+}

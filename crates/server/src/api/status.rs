@@ -1,0 +1,98 @@
+//! `/metrics`, `/props`, `/slots`: the state of the server.
+
+use super::common::json_response;
+use crate::http::error::ApiResult;
+use crate::http::gate::RequestContext;
+use crate::metrics::{ModelState, render};
+use crate::models::Kind;
+use crate::server::App;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, Uri, header};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tabla::Sampling;
+
+/// Returns the metrics in the text format of Prometheus.
+pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+    let loaded: Vec<_> = app.registry.entries().iter().map(|entry| (entry, entry.loaded())).collect();
+    let states = loaded.iter().map(|(entry, loaded)| {
+        let admission = loaded.as_ref().map(|loaded| &loaded.admission);
+        ModelState {
+            name: &entry.config.name,
+            metrics: &entry.metrics,
+            is_loaded: loaded.is_some(),
+            running: admission.map_or(0, |a| a.running()),
+            waiting: admission.map_or(0, |a| a.waiting()),
+            slots: admission.map_or(0, |a| a.slots()),
+            token_bytes: loaded.as_ref().map_or(0, |l| l.model.facts().token_bytes),
+        }
+    });
+    let text = render(&states.collect::<Vec<_>>());
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Returns the value of a parameter of the query string.
+pub(crate) fn query<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
+    let pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let mut values = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value);
+    values.next()
+}
+
+/// Returns the properties of a model, as llama.cpp does.
+pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResult<Response<Body>> {
+    let name = query(&uri, "model").map(super::models::percent_decoded);
+    let lease = app.registry.lease(name.as_deref()).await?;
+    let facts = lease.model.facts();
+    let default = Sampling::default();
+    let template = lease.template(false).ok().map(|template| template.source().to_string());
+    Ok(json_response(&json!({
+        "default_generation_settings": {
+            "n_ctx": facts.context,
+            "params": {
+                "temperature": default.temperature,
+                "top_k": default.top_k,
+                "top_p": default.top_p,
+                "min_p": default.min_p,
+                "typical_p": default.typical_p,
+                "repeat_penalty": default.repetition_penalty,
+                "repeat_last_n": default.repeat_last_n,
+                "presence_penalty": default.presence_penalty,
+                "frequency_penalty": default.frequency_penalty,
+                "n_predict": -1,
+                "seed": -1,
+            },
+        },
+        "total_slots": lease.admission.slots(),
+        "model_path": lease.name,
+        "model_alias": lease.name,
+        "chat_template": template,
+        "chat_template_caps": {
+            "supports_system_role": true,
+            "supports_late_system_role": lease.can_chat() && lease.takes_late_system(),
+        },
+        "modalities": { "vision": false, "audio": lease.kind == Kind::Speech },
+        "build_info": concat!("tabla ", env!("CARGO_PKG_VERSION")),
+        "device": facts.device,
+    })))
+}
+
+/// Returns the slots of the loaded models, without prompts.
+pub(crate) async fn slots(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+    let loaded = app.registry.entries().iter().filter_map(|entry| entry.loaded());
+    let mut slots = Vec::new();
+    for loaded in loaded {
+        let running = loaded.admission.running();
+        slots.extend((0..loaded.admission.slots()).map(|id| {
+            json!({
+                "id": id,
+                "model": loaded.name,
+                "n_ctx": loaded.model.facts().context,
+                "is_processing": id < running,
+            })
+        }));
+    }
+    Ok(json_response(&Value::from(slots)))
+}
