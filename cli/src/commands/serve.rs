@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::Source;
+use tabla::text::BUILTIN_TEMPLATES;
 use tabla_server::{Config, Limits, ModelConfig, RequestRecord, Server, ServerEvent};
 
 /// Environment variable with the API key.
@@ -31,6 +32,10 @@ pub(crate) struct ServeArgs {
     /// Further name of a model, or of the default model. Can be repeated
     #[arg(help_heading = "Model", long, value_name = "ALIAS[=NAME]")]
     alias: Vec<String>,
+    /// Chat template of all models: the name of a built-in template, or a file [default: the template of
+    /// the model files]
+    #[arg(help_heading = "Model", long, value_name = "NAME|FILE")]
+    chat_template: Option<String>,
     /// Load all models at the start instead of on demand
     #[arg(help_heading = "Model", long)]
     preload: bool,
@@ -175,6 +180,12 @@ impl ServeArgs {
         if models.is_empty() {
             models.push(model("story".to_string(), Source::BuiltIn));
         }
+        if let Some(template) = &self.chat_template {
+            let source = template_source(template)?;
+            for model in &mut models {
+                model.chat_template = Some(source.clone());
+            }
+        }
         for text in &self.alias {
             let (alias, name) = match text.split_once('=') {
                 Some((alias, name)) => (alias, Some(name)),
@@ -198,8 +209,18 @@ fn model(name: String, source: Source) -> ModelConfig {
         name,
         aliases: Vec::new(),
         source,
+        chat_template: None,
         adapters: Vec::new(),
     }
+}
+
+/// Returns the source in a file, or the name of a built-in template.
+fn template_source(template: &str) -> Result<String, Failure> {
+    if BUILTIN_TEMPLATES.iter().any(|(name, _)| *name == template) {
+        return Ok(template.to_string());
+    }
+    let path = Path::new(template);
+    std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))
 }
 
 /// Splits `NAME=FILE`. The default name is that of the file without its extension.

@@ -16,6 +16,8 @@ pub struct ModelConfig {
     pub aliases: Vec<String>,
     /// Location of the model.
     pub source: Source,
+    /// Name of a built-in chat template, or its source; `None`: the template of the model files.
+    pub chat_template: Option<String>,
     /// LoRA adapters, which requests select by name.
     pub adapters: Vec<AdapterConfig>,
 }

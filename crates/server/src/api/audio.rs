@@ -30,7 +30,13 @@ pub(crate) async fn transcribe(
     headers: HeaderMap,
     body: Bytes,
 ) -> ApiResult<Response<Body>> {
-    answer(app, context, Form::parse(headers, body).await?, Task::Transcribe).await
+    answer(
+        app,
+        context,
+        Form::parse(headers, body).await?,
+        Task::Transcribe,
+    )
+    .await
 }
 
 /// Translates audio to English text.
@@ -40,7 +46,13 @@ pub(crate) async fn translate(
     headers: HeaderMap,
     body: Bytes,
 ) -> ApiResult<Response<Body>> {
-    answer(app, context, Form::parse(headers, body).await?, Task::Translate).await
+    answer(
+        app,
+        context,
+        Form::parse(headers, body).await?,
+        Task::Translate,
+    )
+    .await
 }
 
 /// Fields of a request. Unknown fields are ignored.
@@ -66,7 +78,11 @@ impl Form {
         let multipart = Multipart::from_request(request, &()).await;
         let mut multipart = multipart.map_err(|error| invalid(&error.body_text()))?;
         let mut form = Self::default();
-        while let Some(field) = multipart.next_field().await.map_err(|e| invalid(&e.body_text()))? {
+        while let Some(field) = multipart
+            .next_field()
+            .await
+            .map_err(|e| invalid(&e.body_text()))?
+        {
             let name = field.name().unwrap_or_default().to_string();
             let bytes = field.bytes().await.map_err(|e| invalid(&e.body_text()))?;
             if name == "file" {
@@ -74,7 +90,10 @@ impl Form {
                 continue;
             }
             if bytes.len() > FIELD_BYTES {
-                return Err(ApiError::field(name, format!("exceeds {FIELD_BYTES} bytes")));
+                return Err(ApiError::field(
+                    name,
+                    format!("exceeds {FIELD_BYTES} bytes"),
+                ));
             }
             let text = String::from_utf8(bytes.to_vec());
             let text = text.map_err(|_| ApiError::field(&name, "is not valid UTF-8"))?;
@@ -90,7 +109,10 @@ impl Form {
             "prompt" => self.prompt = Some(text).filter(|text| !text.is_empty()),
             "response_format" => self.format = Some(text),
             "temperature" => {
-                let value = text.parse().ok().filter(|value| (0.0..=1.0).contains(value));
+                let value = text
+                    .parse()
+                    .ok()
+                    .filter(|value| (0.0..=1.0).contains(value));
                 let message = "expected a number from 0 to 1";
                 self.temperature = Some(value.ok_or_else(|| ApiError::field(name, message))?);
             }
@@ -122,7 +144,8 @@ impl AnswerFormat {
             Some("vtt") => Self::Other(Format::Vtt),
             Some("verbose_json") => Self::Other(Format::VerboseJson),
             Some(other) => {
-                let message = format!("expected json, text, srt, vtt or verbose_json, got {other:?}");
+                let message =
+                    format!("expected json, text, srt, vtt or verbose_json, got {other:?}");
                 return Err(ApiError::field("response_format", message));
             }
         })
@@ -367,4 +390,3 @@ async fn whole(
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
-

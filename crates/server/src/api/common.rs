@@ -3,8 +3,8 @@
 use crate::engine::chat::ResponseFormat;
 use crate::engine::events::{TokenLogprob, Usage};
 use crate::engine::parameters::Int;
-use crate::http::error::{ApiError, ApiResult};
 use crate::engine::run;
+use crate::http::error::{ApiError, ApiResult};
 use crate::models::{Lease, Loaded};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tabla::{Cancel, GenerateOptions, Session};
 use tabla::text::{Grammar, Tokenizer};
+use tabla::{Cancel, GenerateOptions, Session};
 use utoipa::ToSchema;
 
 /// Value that stands for minus infinity, which JSON lacks.

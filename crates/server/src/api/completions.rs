@@ -1,7 +1,8 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage, with_seed,
+    FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage,
+    with_seed,
 };
 use crate::engine::chat::ResponseFormat;
 use crate::engine::collect::{Answer, Choice, collect};
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tabla::GenerateOptions;
-use tabla::text::Tokenizer;
+use tabla::text::{DecodeOptions, Tokenizer};
 use utoipa::ToSchema;
 
 /// Default of `max_tokens`, as in OpenAI's API.
@@ -95,10 +96,13 @@ pub(crate) async fn create(
         model,
         logprobs: parsed.logprobs.is_some(),
     };
-    let echo = parsed.echo.unwrap_or(false).then_some(match options.logprobs {
-        Some(top) if parsed.logprobs.is_some() => Echo::Logprobs(top),
-        _ => Echo::Text,
-    });
+    let echo = parsed
+        .echo
+        .unwrap_or(false)
+        .then_some(match options.logprobs {
+            Some(top) if parsed.logprobs.is_some() => Echo::Logprobs(top),
+            _ => Echo::Text,
+        });
     let prompt_count = u32::try_from(prompts.len()).unwrap_or(u32::MAX);
     let generation = run::start(Generate {
         lease,
@@ -154,7 +158,10 @@ impl Counts {
         }
         let is_prompt_only = parsed.max_tokens == Some(Int(0));
         if is_prompt_only && !parsed.echo.unwrap_or(false) {
-            return Err(ApiError::field("max_tokens", "must be at least 1 without echo, got 0"));
+            return Err(ApiError::field(
+                "max_tokens",
+                "must be at least 1 without echo, got 0",
+            ));
         }
         Ok(Self {
             run: if is_prompt_only { 0 } else { run },
@@ -250,10 +257,15 @@ pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<
         Some([ids[0]?, ids[1]?, ids[2]?])
     };
     let Some([before, between, after]) = INFILL_TOKENS.iter().find_map(ids) else {
-        return Err(ApiError::field("suffix", "the model has no tokens for infilling"));
+        return Err(ApiError::field(
+            "suffix",
+            "the model has no tokens for infilling",
+        ));
     };
     // BOS stays at the start.
-    let bos = prefix.iter().take(usize::from(prefix.first().copied() == tokenizer.bos()));
+    let bos = prefix
+        .iter()
+        .take(usize::from(prefix.first().copied() == tokenizer.bos()));
     let mut prompt: Vec<u32> = bos.copied().collect();
     let begin = prompt.len();
     prompt.push(before);
@@ -314,7 +326,13 @@ impl Head {
         value
     }
 
-    fn choice(&self, index: usize, choice: &Choice, prompt: Option<&Echoed>, is_prompt_only: bool) -> Value {
+    fn choice(
+        &self,
+        index: usize,
+        choice: &Choice,
+        prompt: Option<&Echoed>,
+        is_prompt_only: bool,
+    ) -> Value {
         let mut text = String::new();
         let mut logprobs = LegacyLogprobs::default();
         if let Some(prompt) = prompt {
@@ -338,7 +356,11 @@ impl Head {
 
 /// Returns the mean log-probability of the tokens of a choice.
 fn mean_logprob(choice: &Choice) -> f64 {
-    let sum: f64 = choice.logprobs.iter().map(|entry| f64::from(entry.logprob)).sum();
+    let sum: f64 = choice
+        .logprobs
+        .iter()
+        .map(|entry| f64::from(entry.logprob))
+        .sum();
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     let count = choice.logprobs.len().max(1) as f64;
     sum / count
@@ -353,9 +375,10 @@ struct Echoed {
 
 impl Echoed {
     fn new(tokenizer: &Tokenizer, tokens: &[u32], logprobs: Vec<TokenLogprob>) -> Self {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.token_bytes(*token)).copied().collect();
+        let options = DecodeOptions::default().from_start(true);
         Self {
-            text: String::from_utf8_lossy(&bytes).into_owned(),
+            // Fails only for ids outside the vocabulary, which were checked.
+            text: tokenizer.decode_lossy(tokens, options).unwrap_or_default(),
             tokens: tokens.to_vec(),
             logprobs,
         }
@@ -368,9 +391,11 @@ struct LegacyLogprobs {
     tokens: Vec<Value>,
     token_logprobs: Vec<Value>,
     top_logprobs: Vec<Value>,
-    text_offset: Vec<Value>,
-    /// Number of characters before the next token.
+    text_offset: Vec<usize>,
+    /// Number of characters of the tokens so far.
     offset: usize,
+    /// Number of characters at the start that are not part of the text.
+    removed: usize,
 }
 
 impl LegacyLogprobs {
@@ -381,6 +406,11 @@ impl LegacyLogprobs {
             self.top_logprobs.push(Value::Null);
         }
         self.push(tokenizer, &prompt.logprobs);
+        // Decoding removes the space that encoding has added.
+        self.removed = self.offset.saturating_sub(prompt.text.chars().count());
+        for offset in &mut self.text_offset {
+            *offset = offset.saturating_sub(self.removed);
+        }
     }
 
     fn push(&mut self, tokenizer: &Tokenizer, entries: &[TokenLogprob]) {
@@ -403,8 +433,11 @@ impl LegacyLogprobs {
 
     fn token(&mut self, tokenizer: &Tokenizer, token: u32) {
         self.tokens.push(spelling(tokenizer, token).into());
-        self.text_offset.push(self.offset.into());
-        self.offset += String::from_utf8_lossy(tokenizer.token_bytes(token)).chars().count();
+        self.text_offset
+            .push(self.offset.saturating_sub(self.removed));
+        self.offset += String::from_utf8_lossy(tokenizer.token_bytes(token))
+            .chars()
+            .count();
     }
 
     /// Returns the entries since the last call.
@@ -428,7 +461,9 @@ fn spelling(tokenizer: &Tokenizer, token: u32) -> String {
 
 fn byte_spelling(tokenizer: &Tokenizer, token: u32) -> String {
     let bytes = tokenizer.token_bytes_with_special(token).iter();
-    bytes.fold("bytes:".to_string(), |text, byte| format!("{text}\\x{byte:02x}"))
+    bytes.fold("bytes:".to_string(), |text, byte| {
+        format!("{text}\\x{byte:02x}")
+    })
 }
 
 /// Writer of the chunks of a stream.

@@ -74,7 +74,9 @@ pub(crate) async fn embed(
             drop(slot);
             let data = values.chunks(width).enumerate().map(|(index, row)| {
                 let embedding: Value = match is_base64 {
-                    true => STANDARD.encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()).into(),
+                    true => STANDARD
+                        .encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
+                        .into(),
                     false => row.to_vec().into(),
                 };
                 json!({ "object": "embedding", "index": index, "embedding": embedding })
@@ -98,7 +100,10 @@ fn check_embeddings(model: &Loaded) -> ApiResult<()> {
             "the model {} was loaded without embeddings: start the server with --embeddings",
             model.name
         ))),
-        _ => Err(ApiError::unsupported(format!("the model {} has no embeddings", model.name))),
+        _ => Err(ApiError::unsupported(format!(
+            "the model {} has no embeddings",
+            model.name
+        ))),
     }
 }
 
@@ -112,7 +117,10 @@ fn inputs(
     const NAME: &str = "input";
     let limit = session.embedding_max_tokens() as usize;
     let settings = session.embedding();
-    let name = parsed.prompt_name.as_ref().or(settings.default_prompt.as_ref());
+    let name = parsed
+        .prompt_name
+        .as_ref()
+        .or(settings.default_prompt.as_ref());
     let prompt = match name.filter(|name| !name.is_empty()) {
         None => "",
         Some(name) => {
@@ -135,7 +143,12 @@ fn inputs(
                 tokenizer.encode(&text, EncodeOptions::PROMPT)?
             }
             Value::Array(ids) if !ids.is_empty() => token_ids(model, NAME, ids)?,
-            _ => return Err(ApiError::field(NAME, "expected a text, token ids, or a list of them")),
+            _ => {
+                return Err(ApiError::field(
+                    NAME,
+                    "expected a text, token ids, or a list of them",
+                ));
+            }
         };
         match ids.len() <= limit {
             true => Ok(ids),
@@ -242,7 +255,10 @@ fn documents(documents: Option<&[Value]>, max: usize) -> ApiResult<Vec<String>> 
     let text = |(at, document): (usize, &Value)| {
         let text = document.as_str().or_else(|| document.get("text")?.as_str());
         text.map(str::to_string).ok_or_else(|| {
-            ApiError::field(format!("documents.{at}"), "expected a text or an object with a text")
+            ApiError::field(
+                format!("documents.{at}"),
+                "expected a text or an object with a text",
+            )
         })
     };
     documents.iter().enumerate().map(text).collect()

@@ -5,8 +5,11 @@ mod chat;
 mod common;
 mod completions;
 mod embeddings;
+mod inside;
+mod llamacpp;
 mod models;
 mod native;
+mod page;
 mod router;
 mod status;
 

@@ -163,6 +163,6 @@ mod tests {
     fn times_are_formatted() {
         assert_eq!(iso_time(0), "1970-01-01T00:00:00Z");
         assert_eq!(iso_time(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(iso_time(1_795_687_199), "2026-11-26T05:59:59Z");
+        assert_eq!(iso_time(1_795_687_199), "2026-11-26T09:59:59Z");
     }
 }

@@ -104,7 +104,11 @@ pub(crate) async fn detokenize(
 }
 
 /// Returns the text of the prompt of a conversation.
-pub(crate) async fn apply_template(app: Arc<App>, context: RequestContext, bytes: Bytes) -> ApiResult<Response<Body>> {
+pub(crate) async fn apply_template(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
     let request: Value = body::parse(&bytes)?;
     let parsed: ChatFields = fields(&request)?;
     let lease = app.registry.lease(parsed.model.as_deref()).await?;
@@ -133,7 +137,11 @@ pub(crate) struct ScoreFields {
 }
 
 /// Returns the log-probabilities of given texts.
-pub(crate) async fn score(app: Arc<App>, context: RequestContext, bytes: Bytes) -> ApiResult<Response<Body>> {
+pub(crate) async fn score(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
     let request: Value = body::parse(&bytes)?;
     let parsed: ScoreFields = fields(&request)?;
     let lease = app.registry.lease(parsed.model.as_deref()).await?;
@@ -150,27 +158,47 @@ pub(crate) async fn score(app: Arc<App>, context: RequestContext, bytes: Bytes) 
     work.run(move |lease, session| {
         let prompt = prompts(lease, parsed.prompt.as_ref())?;
         let [prompt] = prompt.as_slice() else {
-            return Err(ApiError::field("prompt", "expected one text or one list of token ids"));
+            return Err(ApiError::field(
+                "prompt",
+                "expected one text or one list of token ids",
+            ));
         };
+        let text = parsed.prompt.as_ref().and_then(Value::as_str);
         let results = inputs.iter().map(|input| {
-            let ids = match input {
-                Value::String(text) => lease.tokenize(text, false)?,
-                Value::Array(ids) => token_ids(lease, "continuations", ids)?,
-                _ => return Err(ApiError::field("continuations", "expected texts or token ids")),
+            let tokens = match (input, text) {
+                (Value::String(input), Some(text)) => {
+                    lease.tokenize(&format!("{text}{input}"), true)?
+                }
+                (Value::String(input), None) => {
+                    [prompt.clone(), lease.tokenize(input, false)?].concat()
+                }
+                (Value::Array(ids), _) => {
+                    [prompt.clone(), token_ids(lease, "continuations", ids)?].concat()
+                }
+                _ => {
+                    return Err(ApiError::field(
+                        "continuations",
+                        "expected texts or token ids",
+                    ));
+                }
             };
-            if ids.is_empty() {
+            // The last token of the prompt may be longer with its continuation.
+            let from = prompt.len().min(tokens.len().saturating_sub(1)).max(1);
+            if tokens.len() <= from {
                 return Err(ApiError::field("continuations", "a continuation is empty"));
             }
-            let tokens = [prompt.as_slice(), &ids].concat();
+            let ids = &tokens[from..];
             lease.check_length(tokens.len())?;
-            let logprobs = session.score(&tokens, prompt.len(), &mut |_, _| {})?;
+            let logprobs = session.score(&tokens, from, &mut |_, _| {})?;
             let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
             let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();
             Ok(json!({ "tokens": ids, "logprobs": values, "sum": sum }))
         });
         let results = results.collect::<ApiResult<Vec<_>>>()?;
         drop(slot);
-        Ok(json_response(&json!({ "model": lease.name, "scores": results })))
+        Ok(json_response(
+            &json!({ "model": lease.name, "scores": results }),
+        ))
     })
     .await
 }

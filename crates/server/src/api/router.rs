@@ -1,6 +1,6 @@
 //! The table of endpoints.
 
-use super::{audio, chat, completions, embeddings, models, native, status};
+use super::{audio, chat, completions, embeddings, inside, llamacpp, models, native, page, status};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::{self, RequestContext};
 use crate::server::App;
@@ -29,6 +29,10 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/audio/translations", upload(audio::translate)),
         ("/rerank", post(embeddings::rerank)),
         ("/reranking", post(embeddings::rerank)),
+        ("/completion", post(llamacpp::completion)),
+        ("/infill", post(llamacpp::fill)),
+        ("/table", get(inside::table)),
+        ("/activations", post(inside::activations)),
         ("/metrics", get(status::metrics)),
         ("/props", get(status::props)),
         ("/slots", get(status::slots)),
@@ -40,6 +44,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             .route(path, methods);
     }
     router
+        .route("/", axum_get(page::index))
+        .route("/page/{name}", axum_get(page::file))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // The body was read and its length checked.

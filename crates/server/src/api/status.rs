@@ -14,7 +14,12 @@ use tabla::Sampling;
 
 /// Returns the metrics in the text format of Prometheus.
 pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
-    let loaded: Vec<_> = app.registry.entries().iter().map(|entry| (entry, entry.loaded())).collect();
+    let loaded: Vec<_> = app
+        .registry
+        .entries()
+        .iter()
+        .map(|entry| (entry, entry.loaded()))
+        .collect();
     let states = loaded.iter().map(|(entry, loaded)| {
         let admission = loaded.as_ref().map(|loaded| &loaded.admission);
         ModelState {
@@ -36,8 +41,13 @@ pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResu
 
 /// Returns the value of a parameter of the query string.
 pub(crate) fn query<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
-    let pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    let mut values = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value);
+    let pairs = uri
+        .query()?
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    let mut values = pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value);
     values.next()
 }
 
@@ -47,7 +57,10 @@ pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResu
     let lease = app.registry.lease(name.as_deref()).await?;
     let facts = lease.model.facts();
     let default = Sampling::default();
-    let template = lease.template(false).ok().map(|template| template.source().to_string());
+    let template = lease
+        .template(false)
+        .ok()
+        .map(|template| template.source().to_string());
     Ok(json_response(&json!({
         "default_generation_settings": {
             "n_ctx": facts.context,
@@ -81,7 +94,11 @@ pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResu
 
 /// Returns the slots of the loaded models, without prompts.
 pub(crate) async fn slots(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
-    let loaded = app.registry.entries().iter().filter_map(|entry| entry.loaded());
+    let loaded = app
+        .registry
+        .entries()
+        .iter()
+        .filter_map(|entry| entry.loaded());
     let mut slots = Vec::new();
     for loaded in loaded {
         let running = loaded.admission.running();

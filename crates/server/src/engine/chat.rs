@@ -52,7 +52,10 @@ pub(crate) struct PreparedChat {
 /// Returns the token ids of the prompt of a conversation.
 pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> {
     model.check_text()?;
-    let bytes = chat.messages.iter().map(|message| message.to_string().len());
+    let bytes = chat
+        .messages
+        .iter()
+        .map(|message| message.to_string().len());
     model.check_bytes(bytes.sum())?;
     let tools = template_tools(chat);
     encode(model, model.template(!tools.is_empty())?, chat, &tools)

@@ -142,14 +142,21 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
             Some(slot) => slot,
             None => model.admission.slot().await,
         };
-        let first = u32::try_from(at).unwrap_or(u32::MAX).saturating_mul(choices.max(1));
+        let first = u32::try_from(at)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(choices.max(1));
         let prompt = Prompt {
             tokens,
             first,
             choices,
             echo,
         };
-        tasks.push(tokio::spawn(run_prompt(job.clone(), prompt, slot, options.clone())));
+        tasks.push(tokio::spawn(run_prompt(
+            job.clone(),
+            prompt,
+            slot,
+            options.clone(),
+        )));
     }
     let mut usage = Usage::default();
     for task in tasks {
@@ -181,7 +188,12 @@ struct Prompt {
 type Ended<T> = Result<T, Option<ApiError>>;
 
 /// Processes a prompt and runs its choices: the first in this slot, the others when slots are free.
-async fn run_prompt(job: Job, prompt: Prompt, slot: Slot, options: GenerateOptions) -> Ended<Usage> {
+async fn run_prompt(
+    job: Job,
+    prompt: Prompt,
+    slot: Slot,
+    options: GenerateOptions,
+) -> Ended<Usage> {
     let begun = Instant::now();
     let Prompt {
         tokens,
@@ -214,7 +226,12 @@ async fn run_prompt(job: Job, prompt: Prompt, slot: Slot, options: GenerateOptio
 }
 
 /// Processes the prompt.
-fn prefill(job: &Job, tokens: &[u32], first: u32, echo: Option<Echo>) -> ApiResult<(Session, PromptUsage)> {
+fn prefill(
+    job: &Job,
+    tokens: &[u32],
+    first: u32,
+    echo: Option<Echo>,
+) -> ApiResult<(Session, PromptUsage)> {
     let mut session = job.model.session();
     job.cancel.add(&session);
     let mut cached = 0;
@@ -244,16 +261,23 @@ fn prefill(job: &Job, tokens: &[u32], first: u32, echo: Option<Echo>) -> ApiResu
 }
 
 /// Returns the log-probabilities of all tokens after the first.
-fn prompt_logprobs(session: &mut Session, tokens: &[u32], _top: u32) -> ApiResult<Vec<TokenLogprob>> {
+fn prompt_logprobs(
+    session: &mut Session,
+    tokens: &[u32],
+    _top: u32,
+) -> ApiResult<Vec<TokenLogprob>> {
     if tokens.len() < 2 {
         return Ok(Vec::new());
     }
     let scores = session.score(tokens, 1, &mut |_, _| {})?;
-    let entries = tokens[1..].iter().zip(scores).map(|(token, logprob)| TokenLogprob {
-        token: *token,
-        logprob,
-        top: Vec::new(),
-    });
+    let entries = tokens[1..]
+        .iter()
+        .zip(scores)
+        .map(|(token, logprob)| TokenLogprob {
+            token: *token,
+            logprob,
+            top: Vec::new(),
+        });
     Ok(entries.collect())
 }
 

@@ -30,6 +30,7 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Arc<ModelMetrics>,
+    template_choice: Option<String>,
     /// Chat templates without and with tools.
     templates: [OnceLock<ApiResult<ChatTemplate>>; 2],
     late_system: OnceLock<bool>,
@@ -49,6 +50,7 @@ impl Loaded {
             bytes,
             admission: Admission::new(slots, queue),
             metrics: Arc::clone(&entry.metrics),
+            template_choice: entry.config.chat_template.clone(),
             templates: Default::default(),
             late_system: OnceLock::new(),
             model,
@@ -78,7 +80,9 @@ impl Loaded {
     /// Status 400 if the model has none.
     pub(crate) fn template(&self, with_tools: bool) -> ApiResult<&ChatTemplate> {
         let template = self.templates[usize::from(with_tools)].get_or_init(|| {
-            let choice = TemplateChoice::default().tools(with_tools);
+            let choice = TemplateChoice::default()
+                .template(self.template_choice.as_deref())
+                .tools(with_tools);
             let templates = self.model.chat_templates();
             let template = templates.choose(&choice, self.model.tokenizer());
             template.map_err(|error| {

@@ -1,0 +1,240 @@
+//! `/table` and `/activations`: what a model computes.
+
+use super::common::{Blocking, json_response};
+use super::completions::prompts;
+use super::models::percent_decoded;
+use super::status::query;
+use crate::bandwidth;
+use crate::engine::parameters::fields;
+use crate::http::body;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::RequestContext;
+use crate::models::{Kind, Loaded};
+use crate::server::App;
+use axum::body::{Body, Bytes};
+use axum::http::{Response, Uri};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tabla::device::DeviceKind;
+use tabla::exec::CommandTiming;
+use tabla::op::table::{BufferId, DispatchCmd, Table};
+use tabla::{CapturePositions, ErrorKind, HookSpec, Sampling, Session};
+use utoipa::ToSchema;
+
+/// Number of tokens of the prompt and of the steps that a measurement runs.
+const MEASURED_TOKENS: usize = 16;
+
+/// Maximum number of captured values of a request.
+const VALUES_MAX: usize = 16 << 20;
+
+/// Returns the tables of a model; with `time=1`, the time of each command of a decoding step.
+pub(crate) async fn table(
+    app: Arc<App>,
+    context: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let name = query(&uri, "model").map(percent_decoded);
+    let lease = app.registry.lease(name.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    let is_timed = query(&uri, "time") == Some("1");
+    if !is_timed {
+        return Ok(json_response(&describe(&lease, &HashMap::new(), None)));
+    }
+    if lease.kind != Kind::Text {
+        return Err(ApiError::field(
+            "time",
+            "only models that generate text are measured",
+        ));
+    }
+    let slot = lease.admit()?.slot().await;
+    Blocking::new(&lease)
+        .run(move |model, session| {
+            let timings = measure(session)?;
+            let bandwidth = match model.model.profile().kind {
+                DeviceKind::Cpu => Some(bandwidth::measure()),
+                DeviceKind::Gpu => None,
+            };
+            drop(slot);
+            Ok(json_response(&describe(model, &timings, bandwidth)))
+        })
+        .await
+}
+
+/// Times of the commands of a table, by its index.
+type Timings = HashMap<usize, Vec<CommandTiming>>;
+
+/// Times the commands of decoding steps.
+fn measure(session: &mut Session) -> ApiResult<Timings> {
+    let token = session.tokenizer().bos().unwrap_or(0);
+    session.prefill(&[token; MEASURED_TOKENS])?;
+    session.step(&Sampling::GREEDY)?;
+    session.time_commands()?;
+    for _ in 0..MEASURED_TOKENS {
+        session.step(&Sampling::GREEDY)?;
+    }
+    session.end_timing()?;
+    let model = session.model().clone();
+    let index = |table: &Table| {
+        model
+            .tables()
+            .iter()
+            .position(|other| std::ptr::eq(other, table))
+    };
+    let timings = session.command_timings()?.into_iter();
+    Ok(timings
+        .filter_map(|(table, times)| Some((index(table)?, times)))
+        .collect())
+}
+
+fn describe(model: &Loaded, timings: &Timings, bandwidth: Option<f64>) -> Value {
+    let tables = model.model.tables().iter().enumerate();
+    let tables = tables.map(|(at, table)| describe_table(table, timings.get(&at)));
+    json!({
+        "model": model.name,
+        "device": model.model.facts().device,
+        "bandwidth_bytes_per_second": bandwidth,
+        "tables": tables.collect::<Vec<_>>(),
+    })
+}
+
+fn describe_table(table: &Table, timings: Option<&Vec<CommandTiming>>) -> Value {
+    let commands: Vec<Value> = table
+        .cmds
+        .iter()
+        .enumerate()
+        .map(|(at, cmd)| {
+            let timing = timings
+                .and_then(|timings| timings.get(at))
+                .filter(|timing| timing.runs > 0);
+            let seconds = timing.map(|timing| timing.took.as_secs_f64() / f64::from(timing.runs));
+            let label = table.labels.get(cmd.label as usize);
+            json!({
+                "index": at,
+                "label": label.map_or(cmd.kernel.op.name(), String::as_str),
+                "op": cmd.kernel.op.name(),
+                "kernel": cmd.kernel.name(),
+                "grid": cmd.grid,
+                "bytes": bytes(table, cmd),
+                "flops": table.cost(cmd).flops,
+                "layer": table.layer_of(at),
+                "stage": table.stage_of(at).map(|stage| stage.name()),
+                "seconds": seconds,
+            })
+        })
+        .collect();
+    let sum = |name: &str| -> u64 { commands.iter().filter_map(|cmd| cmd[name].as_u64()).sum() };
+    json!({
+        "name": table.name,
+        "tokens": table.tokens,
+        "bytes": sum("bytes"),
+        "flops": sum("flops"),
+        "commands": commands,
+    })
+}
+
+/// Returns the bytes that a command moves, without the KV cache, of which a short context uses little.
+fn bytes(table: &Table, cmd: &DispatchCmd) -> u64 {
+    let slots = cmd.slots().iter().map(|slot| table.slot(*slot));
+    let cached =
+        slots.filter(|slot| matches!(slot.buffer, BufferId::Keys(_) | BufferId::Values(_)));
+    let cached: u64 = cached.map(|slot| slot.bytes()).sum();
+    table.cost(cmd).bytes.saturating_sub(cached)
+}
+
+/// Request of `/activations`.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ActivationFields {
+    /// Name of the model; the default model if it is missing.
+    model: Option<String>,
+    /// Text or token ids.
+    #[schema(value_type = Object)]
+    input: Option<Value>,
+    /// Patterns of points, such as `blk.*` or `blk.3.attn_output`.
+    points: Option<Vec<String>>,
+    /// `all` or `last`. Default all.
+    positions: Option<String>,
+    /// `float` or `base64`: little-endian 32-bit floats. Default float.
+    encoding_format: Option<String>,
+}
+
+/// Returns values of the forward pass.
+pub(crate) async fn activations(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed: ActivationFields = fields(&request)?;
+    let Some(points) = parsed.points.filter(|points| !points.is_empty()) else {
+        return Err(ApiError::field(
+            "points",
+            "expected patterns of points, such as blk.*",
+        ));
+    };
+    let positions = match parsed.positions.as_deref() {
+        None | Some("all") => CapturePositions::All,
+        Some("last") => CapturePositions::Last,
+        Some(_) => return Err(ApiError::field("positions", "expected all or last")),
+    };
+    let is_base64 = parsed.encoding_format.as_deref() == Some("base64");
+    let lease = app.registry.lease(parsed.model.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    lease.check_text()?;
+    let slot = lease.admit()?.slot().await;
+    Blocking::new(&lease)
+        .run(move |model, session| {
+            let tokens =
+                prompts(model, parsed.input.as_ref()).map_err(|error| error.param("input"))?;
+            let [tokens] = tokens.as_slice() else {
+                return Err(ApiError::field(
+                    "input",
+                    "expected one text or one list of token ids",
+                ));
+            };
+            model.check_length(tokens.len())?;
+            let spec = HookSpec::default()
+                .capture(points)
+                .positions(positions)
+                .attention_positions(u32::try_from(tokens.len()).unwrap_or(u32::MAX));
+            let hooks = model
+                .model
+                .hooks(&spec)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::Argument => ApiError::field("points", error),
+                    _ => error.into(),
+                })?;
+            let width: usize = hooks.points().iter().map(|point| point.cols as usize).sum();
+            if width.saturating_mul(tokens.len()) > VALUES_MAX {
+                let message = format!("the values exceed the limit of {VALUES_MAX} numbers");
+                return Err(ApiError::field("points", message));
+            }
+            session.set_hooks(Some(&hooks))?;
+            let captured = session.capture(tokens)?;
+            let mut values = serde_json::Map::new();
+            for point in captured.points() {
+                let rows = captured.rows(&point.name)?;
+                let rows: Vec<f32> = rows.flatten().copied().collect();
+                let data: Value = match is_base64 {
+                    true => {
+                        let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
+                        STANDARD.encode(bytes).into()
+                    }
+                    false => rows.into(),
+                };
+                let shape = [captured.positions().len(), point.cols as usize];
+                values.insert(point.name.clone(), json!({ "shape": shape, "data": data }));
+            }
+            drop(slot);
+            Ok(json_response(&json!({
+                "model": model.name,
+                "tokens": tokens,
+                "positions": captured.positions(),
+                "points": values,
+            })))
+        })
+        .await
+}

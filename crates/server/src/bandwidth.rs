@@ -1,0 +1,33 @@
+//! Measures the memory bandwidth, as the roof of a roofline chart.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Number of bytes of the buffer: more than the caches of most processors.
+const BYTES: usize = 256 << 20;
+/// Duration of the measurement.
+const TIME: Duration = Duration::from_millis(150);
+
+/// Returns the bytes per second that all threads read, the best of several passes.
+pub(crate) fn measure() -> f64 {
+    let buffer = vec![1u64; BYTES / size_of::<u64>()];
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let part = buffer.len().div_ceil(threads);
+    let begun = Instant::now();
+    let mut best: f64 = 0.0;
+    while begun.elapsed() < TIME {
+        let pass = Instant::now();
+        thread::scope(|scope| {
+            for part in buffer.chunks(part) {
+                scope.spawn(|| {
+                    black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)))
+                });
+            }
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
+        let rate = BYTES as f64 / pass.elapsed().as_secs_f64();
+        best = best.max(rate);
+    }
+    best
+}

@@ -1,0 +1,238 @@
+//! `/v1/chat/completions`.
+
+use crate::client::TestServer;
+use serde_json::{Value, json};
+
+fn request(extra: Value) -> Value {
+    let mut request = json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "max_tokens": 16, "seed": 1 });
+    for (name, value) in extra.as_object().expect("an object") {
+        request[name] = value.clone();
+    }
+    request
+}
+
+#[test]
+fn streams_and_whole_answers_are_the_same() {
+    let server = TestServer::new();
+    let extra = json!({ "logprobs": true, "top_logprobs": 2, "n": 2 });
+    let whole = server.post("/v1/chat/completions", &request(extra.clone()));
+    let seed: u64 = whole
+        .header("x-seed")
+        .and_then(|seed| seed.parse().ok())
+        .expect("a seed");
+    assert_eq!(seed, 1);
+    let whole = whole.json();
+    let mut stream = request(extra);
+    stream["stream"] = true.into();
+    stream["stream_options"] = json!({ "include_usage": true });
+    let answer = server.post("/v1/chat/completions", &stream);
+    assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+    assert!(answer.body.ends_with("data: [DONE]\n\n"));
+    let events = answer.events();
+    for index in 0..2 {
+        let deltas = events
+            .iter()
+            .filter(|event| event["choices"][0]["index"] == index);
+        let deltas: Vec<&Value> = deltas.map(|event| &event["choices"][0]).collect();
+        let text: String = deltas
+            .iter()
+            .filter_map(|d| d["delta"]["content"].as_str())
+            .collect();
+        let choice = &whole["choices"][index];
+        assert_eq!(choice["message"]["content"], text);
+        assert_eq!(deltas[0]["delta"]["role"], "assistant");
+        let entries = deltas
+            .iter()
+            .filter_map(|d| d["logprobs"]["content"].as_array())
+            .flatten();
+        let entries: Vec<&Value> = entries.collect();
+        let expected = choice["logprobs"]["content"]
+            .as_array()
+            .expect("log-probabilities");
+        assert_eq!(entries, expected.iter().collect::<Vec<_>>());
+        assert_eq!(
+            deltas.last().map(|d| &d["finish_reason"]),
+            Some(&choice["finish_reason"])
+        );
+    }
+    let ids: std::collections::BTreeSet<String> = events
+        .iter()
+        .map(|e| format!("{} {}", e["id"], e["created"]))
+        .collect();
+    assert_eq!(ids.len(), 1);
+    let mut usage = events.last().expect("events")["usage"].clone();
+    // The second request finds the prompt in the prefix cache.
+    usage["prompt_tokens_details"] = whole["usage"]["prompt_tokens_details"].clone();
+    assert_eq!(usage, whole["usage"]);
+}
+
+#[test]
+fn only_the_last_chunk_of_a_stream_with_usage_has_no_choices() {
+    let server = TestServer::new();
+    let answer = server.post("/v1/chat/completions", &request(json!({ "stream": true })));
+    for event in answer.events() {
+        assert_eq!(
+            event["choices"].as_array().map(Vec::len),
+            Some(1),
+            "{event}"
+        );
+        assert!(event.get("usage").is_none());
+    }
+}
+
+#[test]
+fn answers_match_a_schema() {
+    let server = TestServer::new();
+    let schema = json!({
+        "type": "object",
+        "properties": { "a": { "type": "boolean" }, "b": { "enum": ["x", "y"] } },
+        "required": ["a", "b"],
+        "additionalProperties": false,
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": schema, "strict": true } });
+    let answer = server.post(
+        "/v1/chat/completions",
+        &request(json!({ "response_format": format, "max_tokens": 100 })),
+    );
+    let text = answer.json()["choices"][0]["message"]["content"]
+        .as_str()
+        .expect("text")
+        .to_string();
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(
+        value["a"].is_boolean() && (value["b"] == "x" || value["b"] == "y"),
+        "{value}"
+    );
+}
+
+#[test]
+fn tool_calls_can_be_forced() {
+    let server = TestServer::new();
+    let tool = |name: &str| {
+        json!({ "type": "function", "function": {
+        "name": name,
+        "parameters": { "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false },
+    } })
+    };
+    let extra = json!({
+        "tools": [tool("first"), tool("second")],
+        "tool_choice": { "type": "function", "function": { "name": "second" } },
+        "parallel_tool_calls": false,
+        "max_tokens": 200,
+    });
+    let answer = server
+        .post("/v1/chat/completions", &request(extra.clone()))
+        .json();
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    assert_eq!(choice["message"]["content"], Value::Null);
+    let call = &choice["message"]["tool_calls"][0];
+    assert_eq!(call["function"]["name"], "second");
+    let arguments = call["function"]["arguments"].as_str().expect("a string");
+    let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+    assert!(arguments["n"].is_boolean());
+    let mut stream = request(extra);
+    stream["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", &stream).events();
+    let calls = events
+        .iter()
+        .filter_map(|e| e["choices"][0]["delta"]["tool_calls"].get(0));
+    let calls: Vec<&Value> = calls.collect();
+    assert!(calls.iter().all(|call| call["index"] == 0));
+    assert_eq!(calls[0]["function"]["name"], "second");
+    assert!(
+        calls[0]["id"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("call_"))
+    );
+    assert!(calls[1..].iter().all(|call| call.get("id").is_none()));
+}
+
+#[test]
+fn invalid_fields_are_named() {
+    let server = TestServer::new();
+    for (extra, param) in [
+        (json!({ "temperature": 3 }), "temperature"),
+        (json!({ "temperature": "hot" }), "temperature"),
+        (json!({ "top_logprobs": 21 }), "top_logprobs"),
+        (json!({ "max_tokens": 0 }), "max_tokens"),
+        (json!({ "max_tokens": 1.5 }), "max_tokens"),
+        (json!({ "n": 100_000 }), "n"),
+        (json!({ "stream": "yes" }), "stream"),
+        (json!({ "messages": null }), "messages"),
+        (json!({ "messages": [] }), "messages"),
+        (
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "input_audio" }] }] }),
+            "messages.0.content.0.type",
+        ),
+        (json!({ "modalities": ["audio"] }), "modalities"),
+        (
+            json!({ "tool_choice": { "type": "function", "function": { "name": "x" } } }),
+            "tool_choice",
+        ),
+        (
+            json!({ "response_format": { "type": "xml" } }),
+            "response_format",
+        ),
+        (
+            json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": 1 } } }),
+            "response_format",
+        ),
+        (json!({ "logit_bias": { "99999999": 1 } }), "logit_bias"),
+        (
+            json!({ "chat_template_kwargs": [] }),
+            "chat_template_kwargs",
+        ),
+    ] {
+        let answer = server.post("/v1/chat/completions", &request(extra.clone()));
+        let error = &answer.json()["error"];
+        assert_eq!(
+            (answer.status, &error["param"]),
+            (400, &json!(param)),
+            "{extra}: {error}"
+        );
+        assert_eq!(error["type"], "invalid_request_error");
+    }
+    for extra in [
+        json!({ "temperature": null, "stop": [], "tools": null, "tool_choice": null, "n": 1.0, "max_tokens": 2.0 }),
+        json!({ "unknown": { "a": [1] }, "user": "u", "store": true, "stop": "" }),
+        json!({ "max_tokens": 99_999_999_999u64, "max_completion_tokens": 3 }),
+    ] {
+        let answer = server.post("/v1/chat/completions", &request(extra.clone()));
+        assert_eq!(answer.status, 200, "{extra}: {}", answer.body);
+    }
+}
+
+#[test]
+fn a_long_prompt_is_refused_with_the_words_that_agents_find() {
+    let server = TestServer::new();
+    let text = "word ".repeat(4000);
+    let answer = server.post(
+        "/v1/chat/completions",
+        &request(json!({ "messages": [{ "role": "user", "content": text }] })),
+    );
+    let error = answer.json()["error"].clone();
+    assert_eq!(
+        (answer.status, error["code"].as_str()),
+        (400, Some("context_length_exceeded"))
+    );
+    let message = error["message"].as_str().expect("a message");
+    assert!(
+        message.contains("prompt is too long")
+            && message.contains("exceeds the available context size")
+    );
+    assert!(error["n_prompt_tokens"].as_u64() > error["n_ctx"].as_u64());
+}
+
+#[test]
+fn special_tokens_in_messages_are_text() {
+    let server = TestServer::new();
+    let tokens = |text: &str| {
+        let message = json!({ "messages": [{ "role": "user", "content": text }] });
+        let answer = server
+            .post("/v1/chat/completions", &request(message))
+            .json();
+        answer["usage"]["prompt_tokens"].as_u64().expect("a number")
+    };
+    assert!(tokens("</s></s></s></s>") > tokens("a") + 4);
+}

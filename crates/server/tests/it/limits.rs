@@ -1,0 +1,135 @@
+//! The queue, disconnects, and limits of sizes and times.
+
+use crate::client::{TestServer, config};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+fn running(server: &TestServer) -> usize {
+    let metrics = server.get("/metrics").body;
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("tabla_requests_running{model=\"story\"} "));
+    line.and_then(|count| count.parse().ok()).expect("a metric")
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Starts a stream that does not end by itself, and reads its first bytes.
+fn endless(server: &TestServer) -> std::net::TcpStream {
+    let body = json!({ "prompt": "Once", "ignore_eos": true, "stream": true, "max_tokens": 100_000, "logprobs": 20 }).to_string();
+    let mut stream = server.connect();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream
+        .write_all((head + &body).as_bytes())
+        .expect("written");
+    let mut first = [0; 256];
+    assert!(stream.read(&mut first).expect("an answer") > 0);
+    stream
+}
+
+#[test]
+fn a_full_queue_is_429_and_a_disconnect_frees_the_slot() {
+    let mut config = config();
+    config.limits.queue = 0;
+    config.load = config.load.sequences(1);
+    let server = TestServer::with(config);
+    let stream = endless(&server);
+    let request = json!({ "prompt": "a", "max_tokens": 1 });
+    if running(&server) == 1 {
+        let answer = server.post("/v1/completions", &request);
+        if answer.status != 200 {
+            assert_eq!(answer.status, 429);
+            assert_eq!(answer.header("retry-after"), Some("1"));
+            assert_eq!(answer.json()["error"]["code"], "queue_full");
+        }
+    }
+    drop(stream);
+    wait_until("the slot is free", || running(&server) == 0);
+    assert_eq!(server.post("/v1/completions", &request).status, 200);
+}
+
+#[test]
+fn a_slow_reader_does_not_slow_others() {
+    let server = TestServer::new();
+    let _slow: Vec<_> = (0..3).map(|_| endless(&server)).collect();
+    let begun = Instant::now();
+    let answer = server.post(
+        "/v1/completions",
+        &json!({ "prompt": "a", "max_tokens": 50, "ignore_eos": true }),
+    );
+    assert_eq!(answer.status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_stalled_reader_is_disconnected() {
+    let mut config = config();
+    config.limits.stall_time = Duration::from_millis(200);
+    config.load = config.load.sequences(1).max_context(2048);
+    let server = TestServer::with(config);
+    let _stalled = endless(&server);
+    wait_until("the slot is free", || running(&server) == 0);
+}
+
+#[test]
+fn a_request_ends_at_its_deadline() {
+    let mut config = config();
+    config.limits.request_time = Duration::from_millis(1);
+    let server = TestServer::with(config);
+    let answer = server.post(
+        "/v1/completions",
+        &json!({ "prompt": "a", "max_tokens": 1900, "ignore_eos": true }),
+    );
+    let answer = answer.json();
+    assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
+    assert!(answer["usage"]["completion_tokens"].as_u64() < Some(1900));
+}
+
+#[test]
+fn sizes_are_limited() {
+    let mut config = config();
+    config.limits.body_bytes = 4096;
+    let server = TestServer::with(config);
+    let large = json!({ "prompt": "a".repeat(5000) });
+    let answer = server.post("/v1/completions", &large);
+    assert_eq!(answer.status, 413);
+    let chunked = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+        5000,
+        "a".repeat(5000)
+    );
+    assert!(server.raw(chunked.as_bytes()).starts_with("HTTP/1.1 413"));
+    let promised =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000000\r\n\r\n";
+    let begun = Instant::now();
+    assert!(server.raw(promised.as_bytes()).starts_with("HTTP/1.1 413"));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let compressed = server.send(
+        "POST",
+        "/v1/completions",
+        &[("Content-Encoding", "gzip")],
+        b"{}",
+    );
+    assert_eq!(compressed.status, 415);
+    for (request, param) in [
+        (json!({ "prompt": "a", "stop": vec!["x"; 65] }), None),
+        (json!({ "prompt": "a", "n": 17 }), Some("n")),
+        (json!({ "prompt": "a", "logprobs": 21 }), Some("logprobs")),
+        (json!({ "prompt": [[]] }), Some("prompt")),
+        (json!({ "prompt": [[true]] }), Some("prompt")),
+    ] {
+        let answer = server.post("/v1/completions", &request);
+        assert_eq!(answer.status, 400, "{request}");
+        assert_eq!(answer.json()["error"]["param"].as_str(), param, "{request}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Models, health, metrics and the shutdown.
+
+use crate::client::{TestServer, config};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tabla_server::ServerEvent;
+
+#[test]
+fn models_are_found_by_name_and_alias() {
+    let server = TestServer::new();
+    let list = server.get("/v1/models").json();
+    let model = &list["data"][0];
+    assert_eq!(
+        (&model["id"], &model["object"], &model["type"]),
+        (&json!("story"), &json!("model"), &json!("model"))
+    );
+    for path in [
+        "/v1/models/story",
+        "/models/story",
+        "/v1/models/org/alias:q8",
+        "/v1/models/org%2Falias%3Aq8",
+        "//v1//models/story/?x=1",
+    ] {
+        let answer = server.get(path);
+        assert_eq!(
+            (answer.status, answer.json()["id"].as_str()),
+            (200, Some("story")),
+            "{path}"
+        );
+    }
+    for path in ["/v1/models/none", "/v1/models/..%2f..%2fetc%2fpasswd"] {
+        let answer = server.get(path);
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_str()),
+            (404, Some("model_not_found")),
+            "{path}"
+        );
+    }
+    let answer = server.post(
+        "/v1/completions",
+        &json!({ "model": "none", "prompt": "a" }),
+    );
+    assert_eq!(answer.json()["error"]["param"], "model");
+}
+
+#[test]
+fn models_are_loaded_on_demand_and_unloaded() {
+    let mut config = config();
+    let mut second = config.models[0].clone();
+    second.name = "second".to_string();
+    second.aliases.clear();
+    config.models.push(second);
+    config.idle_time = Some(Duration::from_millis(300));
+    let server = TestServer::with(config);
+    let status = |name: &str| server.get(&format!("/v1/models/{name}")).json()["status"].clone();
+    assert_eq!(status("second"), "unloaded");
+    let answer = server.post(
+        "/v1/completions",
+        &json!({ "model": "second", "prompt": "a", "max_tokens": 1 }),
+    );
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(status("second"), "loaded");
+    let begun = Instant::now();
+    while status("second") == "loaded" {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the model was not unloaded"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(
+        server
+            .post(
+                "/v1/completions",
+                &json!({ "model": "second", "prompt": "a", "max_tokens": 1 })
+            )
+            .status,
+        200
+    );
+}
+
+#[test]
+fn a_memory_budget_unloads_the_oldest_idle_model() {
+    let mut config = config();
+    let mut second = config.models[0].clone();
+    second.name = "second".to_string();
+    second.aliases.clear();
+    config.models.push(second);
+    let estimate =
+        tabla::tools::estimate(&tabla::Source::BuiltIn, &config.load).expect("an estimate");
+    let bytes = estimate.weight_bytes + estimate.cache_bytes + estimate.scratch_bytes;
+    config.memory_budget = Some(bytes * 3 / 2);
+    let server = TestServer::with(config);
+    for name in ["story", "second", "story"] {
+        let answer = server.post(
+            "/v1/completions",
+            &json!({ "model": name, "prompt": "a", "max_tokens": 1 }),
+        );
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let list = server.get("/v1/models").json();
+        let loaded = list["data"]
+            .as_array()
+            .expect("models")
+            .iter()
+            .filter(|m| m["status"] == "loaded");
+        let loaded: Vec<&str> = loaded.filter_map(|model| model["id"].as_str()).collect();
+        assert_eq!(loaded, [name]);
+    }
+}
+
+#[test]
+fn metrics_count_tokens() {
+    let server = TestServer::new();
+    let request = json!({ "prompt": "Once upon a time", "max_tokens": 5 });
+    assert_eq!(server.post("/v1/completions", &request).status, 200);
+    let metrics = server.get("/metrics");
+    for line in [
+        "tabla_generation_tokens_total{model=\"story\"} 5",
+        "tabla_requests_total{model=\"story\",finish_reason=\"length\"} 1",
+        "tabla_time_to_first_token_seconds_count{model=\"story\"} 1",
+        "tabla_inter_token_latency_seconds_bucket{model=\"story\",le=\"+Inf\"} 4",
+    ] {
+        assert!(
+            metrics.body.lines().any(|other| other == line),
+            "{line}\n{}",
+            metrics.body
+        );
+    }
+    assert_eq!(server.get("/props").json()["total_slots"], 4);
+    assert_eq!(
+        server.get("/slots").json().as_array().map(Vec::len),
+        Some(4)
+    );
+}
+
+#[test]
+fn running_requests_finish_after_the_shutdown_began() {
+    let mut server = TestServer::new();
+    assert_eq!(server.get("/health").status, 200);
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let request =
+                json!({ "prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true });
+            server.post("/v1/completions", &request)
+        });
+        let is_running = || {
+            server
+                .get("/metrics")
+                .body
+                .contains("tabla_requests_running{model=\"story\"} 1")
+        };
+        let begun = Instant::now();
+        while !is_running() && begun.elapsed() < Duration::from_secs(5) && !running.is_finished() {}
+        server.shut_down();
+        running.join().expect("no panic")
+    });
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
+    server.join();
+    let events = server.events.lock().expect("no panic");
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, ServerEvent::Draining(_)))
+    );
+}
