@@ -2,8 +2,12 @@
 //!
 //! `axum::serve` has no deadline for headers (axum issue 2741), so hyper serves each connection here.
 
+use super::path;
 use crate::config::Limits;
 use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -57,9 +61,14 @@ pub(crate) async fn serve(
         };
         // Without it, a token would wait for the acknowledgment of the previous one.
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone().map_request(
-            |request: hyper::Request<hyper::body::Incoming>| request.map(axum::body::Body::new),
-        ));
+        // Before the router, which selects the endpoint by the path.
+        let service = router
+            .clone()
+            .map_request(|mut request: Request<Incoming>| {
+                path::rewrite(request.uri_mut());
+                request.map(Body::new)
+            });
+        let service = TowerToHyperService::new(service);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use super::error::{ApiError, ApiResult, Dialect};
 use super::origin::OriginRules;
 use super::record::{Record, Recorded};
-use super::{body, ids, path};
+use super::{body, ids};
 use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -37,8 +37,7 @@ pub(crate) async fn pass(
     request: Request<Body>,
     next: Next,
 ) -> Response<Body> {
-    let (mut parts, body) = request.into_parts();
-    path::rewrite(&mut parts.uri);
+    let (parts, body) = request.into_parts();
     let context = RequestContext {
         id: ids::new_id("req_"),
         dialect: Dialect::of_path(parts.uri.path()),

@@ -83,12 +83,23 @@ impl TestServer {
         let sink = Arc::clone(&events);
         config.events = Arc::new(move |event| sink.lock().expect("no panic").push(event));
         let server = Server::bind(config).expect("a free port");
-        Self {
+        let server = Self {
             address: server.address().expect("an address"),
             events,
             shutdown: server.shutdown_handle(),
             thread: Some(std::thread::spawn(move || server.run())),
+        };
+        let is_loaded = |event: &ServerEvent| matches!(event, ServerEvent::Loaded(..));
+        while !server
+            .events
+            .lock()
+            .expect("no panic")
+            .iter()
+            .any(is_loaded)
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        server
     }
 
     /// Begins the shutdown.
