@@ -64,7 +64,7 @@ struct Form {
     prompt: Option<String>,
     format: Option<String>,
     temperature: Option<f64>,
-    has_words: bool,
+    words: WordTimes,
     is_stream: bool,
 }
 
@@ -117,7 +117,7 @@ impl Form {
                 self.temperature = Some(value.ok_or_else(|| ApiError::field(name, message))?);
             }
             "timestamp_granularities[]" | "timestamp_granularities" => match text.as_str() {
-                "word" => self.has_words = true,
+                "word" => self.words = WordTimes::On,
                 "segment" => {}
                 _ => return Err(ApiError::field(name, "expected word or segment")),
             },
@@ -168,10 +168,7 @@ async fn answer(
         let message = format!("the model {} is no speech model", lease.name);
         return Err(ApiError::unsupported(message));
     }
-    let words = match form.has_words {
-        true => WordTimes::On,
-        false => WordTimes::Off,
-    };
+    let words = form.words;
     let cancel = Cancel::new();
     let guard = CancelOnDrop(cancel.clone());
     let options = TranscribeOptions::default()
@@ -179,7 +176,7 @@ async fn answer(
         .task(task)
         .initial_prompt(form.prompt)
         .temperature(form.temperature.unwrap_or(0.0))
-        .word_timestamps(form.has_words)
+        .word_timestamps(words == WordTimes::On)
         .cancel(Some(cancel));
     let ticket = lease.admit()?;
     let (sender, receiver) = mpsc::channel(CHANNEL_SEGMENTS);

@@ -8,6 +8,8 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::models::{Lease, Loaded};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -224,5 +226,38 @@ impl Blocking {
         let result = run::blocking(move || work(&model, &mut session)).await;
         drop(cancel);
         result
+    }
+}
+
+/// Encoding of numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Encoding {
+    /// JSON numbers.
+    Float,
+    /// Little-endian 32-bit floats in base64.
+    Base64,
+}
+
+impl Encoding {
+    /// Parses the field `encoding_format`.
+    pub(crate) fn find(name: Option<&str>) -> ApiResult<Self> {
+        match name {
+            None | Some("float") => Ok(Self::Float),
+            Some("base64") => Ok(Self::Base64),
+            Some(other) => {
+                let message = format!("expected float or base64, got {other:?}");
+                Err(ApiError::field("encoding_format", message))
+            }
+        }
+    }
+
+    pub(crate) fn data(self, values: Vec<f32>) -> Value {
+        match self {
+            Self::Float => values.into(),
+            Self::Base64 => {
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                STANDARD.encode(bytes).into()
+            }
+        }
     }
 }

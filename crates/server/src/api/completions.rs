@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tabla::GenerateOptions;
-use tabla::text::{DecodeOptions, Tokenizer};
+use tabla::text::{DecodeOptions, EncodeOptions, Tokenizer};
 use utoipa::ToSchema;
 
 /// Default of `max_tokens`, as in OpenAI's API.
@@ -209,7 +209,7 @@ pub(crate) fn prompts(model: &Loaded, prompt: Option<&Value>) -> ApiResult<Vec<V
     let invalid = |message: &str| ApiError::field(NAME, message);
     let one = |prompt: &Value| match prompt {
         Value::String(text) => {
-            let tokens = model.tokenize(text, true)?;
+            let tokens = model.tokenize(text, EncodeOptions::PROMPT)?;
             match (tokens.is_empty(), model.model.tokenizer().bos()) {
                 (false, _) => Ok(tokens),
                 (true, Some(bos)) => Ok(vec![bos]),
@@ -271,7 +271,7 @@ pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<
     prompt.push(before);
     prompt.extend_from_slice(&prefix[begin..]);
     prompt.push(between);
-    prompt.extend(model.tokenize(suffix, false)?);
+    prompt.extend(model.tokenize(suffix, EncodeOptions::default())?);
     prompt.push(after);
     Ok(prompt)
 }
@@ -317,7 +317,7 @@ impl Head {
                 best.truncate(counts.returned as usize);
             }
             for choice in best {
-                values.push(self.choice(values.len(), choice, prompt, counts.run == 0));
+                values.push(self.choice((values.len(), choice), prompt, counts));
             }
         }
         let mut value = self.object(values.into());
@@ -328,10 +328,9 @@ impl Head {
 
     fn choice(
         &self,
-        index: usize,
-        choice: &Choice,
+        (index, choice): (usize, &Choice),
         prompt: Option<&Echoed>,
-        is_prompt_only: bool,
+        counts: Counts,
     ) -> Value {
         let mut text = String::new();
         let mut logprobs = LegacyLogprobs::default();
@@ -341,9 +340,9 @@ impl Head {
         }
         text.push_str(&choice.text);
         logprobs.push(self.tokenizer(), &choice.logprobs);
-        let reason = match is_prompt_only {
-            true => "length",
-            false => choice.reason().openai(),
+        let reason = match counts.run {
+            0 => "length",
+            _ => choice.reason().openai(),
         };
         json!({
             "text": text,

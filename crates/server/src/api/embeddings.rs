@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings` and `/v1/rerank`.
 
-use super::common::{Blocking, json_response};
+use super::common::{Blocking, Encoding, json_response};
 use super::completions::token_ids;
 use crate::engine::parameters::{Int, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -10,8 +10,6 @@ use crate::models::{Kind, Loaded};
 use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -49,14 +47,7 @@ pub(crate) async fn embed(
     let lease = app.registry.lease(parsed.model.as_deref()).await?;
     context.record.set_model(&lease.name);
     check_embeddings(&lease)?;
-    let is_base64 = match parsed.encoding_format.as_deref() {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(other) => {
-            let message = format!("expected float or base64, got {other:?}");
-            return Err(ApiError::field("encoding_format", message));
-        }
-    };
+    let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
     let max = app.limits.inputs;
     let slot = lease.admit()?.slot().await;
     let record = context.record;
@@ -73,12 +64,7 @@ pub(crate) async fn embed(
             session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| {})?;
             drop(slot);
             let data = values.chunks(width).enumerate().map(|(index, row)| {
-                let embedding: Value = match is_base64 {
-                    true => STANDARD
-                        .encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
-                        .into(),
-                    false => row.to_vec().into(),
-                };
+                let embedding = encoding.data(row.to_vec());
                 json!({ "object": "embedding", "index": index, "embedding": embedding })
             });
             let tokens: usize = inputs.iter().map(Vec::len).sum();

@@ -1,6 +1,6 @@
 //! `/table` and `/activations`: what a model computes.
 
-use super::common::{Blocking, json_response};
+use super::common::{Blocking, Encoding, json_response};
 use super::completions::prompts;
 use super::models::percent_decoded;
 use super::status::query;
@@ -13,8 +13,6 @@ use crate::models::{Kind, Loaded};
 use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -22,7 +20,7 @@ use std::sync::Arc;
 use tabla::device::DeviceKind;
 use tabla::exec::CommandTiming;
 use tabla::op::table::{BufferId, DispatchCmd, Table};
-use tabla::{CapturePositions, ErrorKind, HookSpec, Sampling, Session};
+use tabla::{CapturePositions, Captured, ErrorKind, HookSpec, Sampling, Session};
 use utoipa::ToSchema;
 
 /// Number of tokens of the prompt and of the steps that a measurement runs.
@@ -180,7 +178,7 @@ pub(crate) async fn activations(
         Some("last") => CapturePositions::Last,
         Some(_) => return Err(ApiError::field("positions", "expected all or last")),
     };
-    let is_base64 = parsed.encoding_format.as_deref() == Some("base64");
+    let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
     let lease = app.registry.lease(parsed.model.as_deref()).await?;
     context.record.set_model(&lease.name);
     lease.check_text()?;
@@ -200,34 +198,15 @@ pub(crate) async fn activations(
                 .capture(points)
                 .positions(positions)
                 .attention_positions(u32::try_from(tokens.len()).unwrap_or(u32::MAX));
-            let hooks = model
-                .model
-                .hooks(&spec)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::Argument => ApiError::field("points", error),
-                    _ => error.into(),
-                })?;
-            let width: usize = hooks.points().iter().map(|point| point.cols as usize).sum();
-            if width.saturating_mul(tokens.len()) > VALUES_MAX {
-                let message = format!("the values exceed the limit of {VALUES_MAX} numbers");
-                return Err(ApiError::field("points", message));
-            }
-            session.set_hooks(Some(&hooks))?;
-            let captured = session.capture(tokens)?;
-            let mut values = serde_json::Map::new();
-            for point in captured.points() {
+            let captured = capture(session, tokens, &spec)?;
+            let values = captured.points().iter().map(|point| {
                 let rows = captured.rows(&point.name)?;
                 let rows: Vec<f32> = rows.flatten().copied().collect();
-                let data: Value = match is_base64 {
-                    true => {
-                        let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
-                        STANDARD.encode(bytes).into()
-                    }
-                    false => rows.into(),
-                };
                 let shape = [captured.positions().len(), point.cols as usize];
-                values.insert(point.name.clone(), json!({ "shape": shape, "data": data }));
-            }
+                let data = encoding.data(rows);
+                Ok((point.name.clone(), json!({ "shape": shape, "data": data })))
+            });
+            let values = values.collect::<ApiResult<serde_json::Map<_, _>>>()?;
             drop(slot);
             Ok(json_response(&json!({
                 "model": model.name,
@@ -237,4 +216,26 @@ pub(crate) async fn activations(
             })))
         })
         .await
+}
+
+/// Captures the values of tokens.
+fn capture<'s>(
+    session: &'s mut Session,
+    tokens: &[u32],
+    spec: &HookSpec,
+) -> ApiResult<&'s Captured> {
+    let hooks = session
+        .model()
+        .hooks(spec)
+        .map_err(|error| match error.kind() {
+            ErrorKind::Argument => ApiError::field("points", error),
+            _ => error.into(),
+        })?;
+    let width: usize = hooks.points().iter().map(|point| point.cols as usize).sum();
+    if width.saturating_mul(tokens.len()) > VALUES_MAX {
+        let message = format!("the values exceed the limit of {VALUES_MAX} numbers");
+        return Err(ApiError::field("points", message));
+    }
+    session.set_hooks(Some(&hooks))?;
+    Ok(session.capture(tokens)?)
 }

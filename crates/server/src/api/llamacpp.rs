@@ -20,6 +20,7 @@ use axum::http::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tabla::text::EncodeOptions;
 use utoipa::ToSchema;
 
 /// Request of `/completion` and `/infill`. Unknown fields are ignored.
@@ -85,7 +86,7 @@ pub(crate) async fn fill(
             .as_ref()
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let prefix = model.tokenize(&text, true)?;
+        let prefix = model.tokenize(&text, EncodeOptions::PROMPT)?;
         let suffix = parsed.input_suffix.as_deref().unwrap_or_default();
         infill(model, &prefix, suffix).map_err(|error| ApiError::unsupported(error.message))
     })

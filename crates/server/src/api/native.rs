@@ -167,11 +167,13 @@ pub(crate) async fn score(
         let results = inputs.iter().map(|input| {
             let tokens = match (input, text) {
                 (Value::String(input), Some(text)) => {
-                    lease.tokenize(&format!("{text}{input}"), true)?
+                    lease.tokenize(&format!("{text}{input}"), EncodeOptions::PROMPT)?
                 }
-                (Value::String(input), None) => {
-                    [prompt.clone(), lease.tokenize(input, false)?].concat()
-                }
+                (Value::String(input), None) => [
+                    prompt.clone(),
+                    lease.tokenize(input, EncodeOptions::default())?,
+                ]
+                .concat(),
                 (Value::Array(ids), _) => {
                     [prompt.clone(), token_ids(lease, "continuations", ids)?].concat()
                 }

@@ -1,6 +1,7 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
 use super::common::json_response;
+use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
 use crate::metrics::{ModelState, render};
@@ -58,7 +59,7 @@ pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResu
     let facts = lease.model.facts();
     let default = Sampling::default();
     let template = lease
-        .template(false)
+        .template(&[])
         .ok()
         .map(|template| template.source().to_string());
     Ok(json_response(&json!({
@@ -84,7 +85,7 @@ pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResu
         "chat_template": template,
         "chat_template_caps": {
             "supports_system_role": true,
-            "supports_late_system_role": lease.can_chat() && lease.takes_late_system(),
+            "supports_late_system_role": lease.can_chat() && lease.late_system() == LateSystem::Kept,
         },
         "modalities": { "vision": false, "audio": lease.kind == Kind::Speech },
         "build_info": concat!("tabla ", env!("CARGO_PKG_VERSION")),

@@ -58,7 +58,7 @@ pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> 
         .map(|message| message.to_string().len());
     model.check_bytes(bytes.sum())?;
     let tools = template_tools(chat);
-    encode(model, model.template(!tools.is_empty())?, chat, &tools)
+    encode(model, model.template(&tools)?, chat, &tools)
 }
 
 /// Returns the tools in the format of chat templates.
@@ -85,7 +85,7 @@ pub(crate) fn prepare(
         ToolChoice::None => Vec::new(),
         _ => chat.tools.iter().map(Tool::to_template).collect(),
     };
-    let template = model.template(!tools.is_empty())?;
+    let template = model.template(&tools)?;
     let prompt = encode(model, template, &chat, &tools)?;
     model.check_length(prompt.len())?;
     let format = ChatFormat::detect(template, &tools);
@@ -121,7 +121,7 @@ fn encode(
     chat: &Chat,
     tools: &[Value],
 ) -> ApiResult<Vec<u32>> {
-    let mut messages = arrange_system(chat.messages.clone(), model.takes_late_system());
+    let mut messages = arrange_system(chat.messages.clone(), model.late_system());
     let is_assistant =
         |message: &mut Value| message["role"] == "assistant" && message.get("tool_calls").is_none();
     let continued = messages.pop_if(is_assistant);

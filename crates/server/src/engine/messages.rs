@@ -174,10 +174,19 @@ pub(crate) fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
     })
 }
 
+/// Where system messages after the first message go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateSystem {
+    /// They stay: the chat template accepts them.
+    Kept,
+    /// Into the next user message.
+    Moved,
+}
+
 /// Joins the system messages at the start, and moves later ones into the next user message if the
 /// template does not accept them. They are never moved to the start: that would change the prefix that
 /// the cache has.
-pub(crate) fn arrange_system(messages: Vec<Value>, takes_late_system: bool) -> Vec<Value> {
+pub(crate) fn arrange_system(messages: Vec<Value>, late: LateSystem) -> Vec<Value> {
     let is_system = |message: &Value| message["role"] == "system";
     let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_string();
     let leading = messages.iter().take_while(|message| is_system(message));
@@ -189,7 +198,7 @@ pub(crate) fn arrange_system(messages: Vec<Value>, takes_late_system: bool) -> V
     }
     let mut pending: Vec<String> = Vec::new();
     for mut message in rest {
-        if is_system(&message) && !takes_late_system {
+        if is_system(&message) && late == LateSystem::Moved {
             pending.push(text(&message));
             continue;
         }
@@ -242,7 +251,7 @@ mod tests {
             { "role": "assistant", "content": "" },
         ]);
         let normalized = normalize(messages.as_array().expect("a list")).expect("valid messages");
-        let late = arrange_system(normalized.clone(), true);
+        let late = arrange_system(normalized.clone(), LateSystem::Kept);
         let expected = [
             "system:a\n\nbc",
             "user:d",
@@ -253,7 +262,7 @@ mod tests {
             "tool:{\"n\":1}",
         ];
         assert_eq!(roles(&late), expected);
-        let moved = arrange_system(normalized, false);
+        let moved = arrange_system(normalized, LateSystem::Moved);
         let expected = [
             "system:a\n\nbc",
             "user:d",

@@ -113,8 +113,8 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         record,
     } = request;
     let model = lease.model();
-    let mut slot = tokio::select! {
-        slot = ticket.slot() => Some(slot),
+    let slot = tokio::select! {
+        slot = ticket.slot() => slot,
         () = sender.closed() => return,
         () = tokio::time::sleep(time) => {
             let message = "the request waited too long in the queue";
@@ -136,20 +136,43 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         format,
         record: Arc::clone(&record),
     };
+    let template = Prompt {
+        tokens: Vec::new(),
+        first: 0,
+        choices,
+        echo,
+    };
+    match run_prompts(&job, (template, prompts), slot, options).await {
+        Ok(usage) => {
+            record.update(|record| record.generated_tokens = usage.generated);
+            model.metrics.request_time.observe(record.elapsed());
+            let _ = sender.send(Ok(Event::Done(usage))).await;
+        }
+        Err(Some(error)) if !job.cancel.is_cancelled() => {
+            let _ = sender.send(Err(error)).await;
+        }
+        Err(_) => {}
+    }
+}
+
+/// Runs all prompts: the first in this slot, the others when slots are free.
+async fn run_prompts(
+    job: &Job,
+    (template, prompts): (Prompt, Vec<Vec<u32>>),
+    slot: Slot,
+    options: GenerateOptions,
+) -> Ended<Usage> {
+    let mut slot = Some(slot);
     let mut tasks = Vec::new();
-    for (at, tokens) in prompts.into_iter().enumerate() {
+    for (at, tokens) in (0..).zip(prompts) {
         let slot = match slot.take() {
             Some(slot) => slot,
-            None => model.admission.slot().await,
+            None => job.model.admission.slot().await,
         };
-        let first = u32::try_from(at)
-            .unwrap_or(u32::MAX)
-            .saturating_mul(choices.max(1));
         let prompt = Prompt {
             tokens,
-            first,
-            choices,
-            echo,
+            first: at * template.choices.max(1),
+            ..template
         };
         tasks.push(tokio::spawn(run_prompt(
             job.clone(),
@@ -160,18 +183,9 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
     }
     let mut usage = Usage::default();
     for task in tasks {
-        match task.await.unwrap_or_else(|_| Err(Some(panicked()))) {
-            Ok(of_prompt) => usage += of_prompt,
-            Err(Some(error)) if !job.cancel.is_cancelled() => {
-                let _ = sender.send(Err(error)).await;
-                return;
-            }
-            Err(_) => return,
-        }
+        usage += task.await.unwrap_or_else(|_| Err(Some(panicked())))?;
     }
-    record.update(|record| record.generated_tokens = usage.generated);
-    model.metrics.request_time.observe(record.elapsed());
-    let _ = sender.send(Ok(Event::Done(usage))).await;
+    Ok(usage)
 }
 
 /// A prompt and the choices after it.

@@ -47,7 +47,7 @@ pub(crate) async fn pass(
     let origin = app.origins.check(&parts.method, &parts.uri, &parts.headers);
     let origin = origin.map(|origin| origin.cloned());
     let result = match &origin {
-        Ok(origin) => answer(&app, &context, (parts, body), origin.is_some(), next).await,
+        Ok(origin) => answer(&app, &context, (parts, body), origin.as_ref(), next).await,
         Err(error) => Err(error.clone()),
     };
     let mut response = context.respond(result);
@@ -69,7 +69,7 @@ async fn answer(
     app: &App,
     context: &RequestContext,
     (mut parts, body): (Parts, Body),
-    has_origin: bool,
+    origin: Option<&HeaderValue>,
     next: Next,
 ) -> ApiResult<Response<Body>> {
     if parts.method == Method::OPTIONS {
@@ -81,14 +81,19 @@ async fn answer(
     if !app.is_public(parts.uri.path()) {
         check_key(&app.api_keys, &parts.headers)?;
     }
-    let bytes = read_body(app, &parts, body, has_origin).await?;
+    let bytes = read_body(app, &parts, body, origin).await?;
     parts.extensions.insert(context.clone());
     Ok(next
         .run(Request::from_parts(parts, Body::from(bytes)))
         .await)
 }
 
-async fn read_body(app: &App, parts: &Parts, body: Body, has_origin: bool) -> ApiResult<Bytes> {
+async fn read_body(
+    app: &App,
+    parts: &Parts,
+    body: Body,
+    origin: Option<&HeaderValue>,
+) -> ApiResult<Bytes> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE) {
         return Ok(Bytes::new());
     }
@@ -98,7 +103,7 @@ async fn read_body(app: &App, parts: &Parts, body: Body, has_origin: bool) -> Ap
     // Browsers send other types without a preflight request.
     let is_json =
         content_type.is_some_and(|text| text.trim_start().starts_with("application/json"));
-    if has_origin && !is_json && !is_audio {
+    if origin.is_some() && !is_json && !is_audio {
         let message = "web pages must send Content-Type: application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }

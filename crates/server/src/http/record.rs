@@ -84,13 +84,13 @@ impl Record {
         self.started.elapsed()
     }
 
-    fn report(&self, status: StatusCode, is_complete: bool) {
+    fn report(&self, status: StatusCode, early_end: Option<&str>) {
         let took = self.started.elapsed();
         self.update(|record| {
             record.took = took;
             record.status = status.as_u16();
-            if !is_complete && record.error.is_none() {
-                record.error = Some("the client disconnected".to_string());
+            if record.error.is_none() {
+                record.error = early_end.map(str::to_string);
             }
         });
         let data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,6 +144,7 @@ impl HttpBody for Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        self.record.report(self.status, self.is_complete);
+        let early_end = (!self.is_complete).then_some("the client disconnected");
+        self.record.report(self.status, early_end);
     }
 }

@@ -2,9 +2,10 @@
 
 use super::registry::Entry;
 use crate::engine::admission::{Admission, Ticket};
+use crate::engine::messages::LateSystem;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, TemplateChoice};
@@ -33,7 +34,7 @@ pub(crate) struct Loaded {
     template_choice: Option<String>,
     /// Chat templates without and with tools.
     templates: [OnceLock<ApiResult<ChatTemplate>>; 2],
-    late_system: OnceLock<bool>,
+    late_system: OnceLock<LateSystem>,
 }
 
 impl Loaded {
@@ -73,12 +74,13 @@ impl Loaded {
         Session::new(self.model.clone())
     }
 
-    /// Returns the chat template.
+    /// Returns the chat template for these tools.
     ///
     /// # Errors
     ///
     /// Status 400 if the model has none.
-    pub(crate) fn template(&self, with_tools: bool) -> ApiResult<&ChatTemplate> {
+    pub(crate) fn template(&self, tools: &[Value]) -> ApiResult<&ChatTemplate> {
+        let with_tools = !tools.is_empty();
         let template = self.templates[usize::from(with_tools)].get_or_init(|| {
             let choice = TemplateChoice::default()
                 .template(self.template_choice.as_deref())
@@ -93,11 +95,11 @@ impl Loaded {
         template.as_ref().map_err(Clone::clone)
     }
 
-    /// Whether the chat template accepts system messages after the first message.
-    pub(crate) fn takes_late_system(&self) -> bool {
+    /// Returns where system messages after the first message go.
+    pub(crate) fn late_system(&self) -> LateSystem {
         *self.late_system.get_or_init(|| {
-            let Ok(template) = self.template(false) else {
-                return false;
+            let Ok(template) = self.template(&[]) else {
+                return LateSystem::Moved;
             };
             let text = "be brief";
             let messages = [
@@ -107,13 +109,16 @@ impl Loaded {
                 json!({ "role": "user", "content": "c" }),
             ];
             let rendered = template.render(&Conversation::new(&messages));
-            rendered.is_ok_and(|rendered| rendered.contains(text))
+            match rendered.is_ok_and(|rendered| rendered.contains(text)) {
+                true => LateSystem::Kept,
+                false => LateSystem::Moved,
+            }
         })
     }
 
     /// Whether the model generates text from conversations.
     pub(crate) fn can_chat(&self) -> bool {
-        self.kind == Kind::Text && self.template(false).is_ok()
+        self.kind == Kind::Text && self.template(&[]).is_ok()
     }
 
     /// Checks that the model generates text.
@@ -151,10 +156,9 @@ impl Loaded {
         }
     }
 
-    /// Tokenizes text without special tokens in it.
-    pub(crate) fn tokenize(&self, text: &str, add_special: bool) -> ApiResult<Vec<u32>> {
+    /// Tokenizes text.
+    pub(crate) fn tokenize(&self, text: &str, options: EncodeOptions) -> ApiResult<Vec<u32>> {
         self.check_bytes(text.len())?;
-        let options = EncodeOptions::default().add_special(add_special);
         Ok(self.model.tokenizer().encode(text, options)?)
     }
 }
