@@ -1090,7 +1090,7 @@ TablaStatus tabla_session_begin_chat(struct TablaSession *session,
 /**
  * Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
  * format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
- * `function` is the name of the tool, NULL for any. Formats that no grammar describes are
+ * `function` is the name of the tool, NULL for any. A template without a known tool-call format is
  * `TABLA_ERROR_UNSUPPORTED`.
  *
  * `chat` points to a struct with `struct_size` set, whose pointers are NULL or C strings;

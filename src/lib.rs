@@ -58,8 +58,9 @@ pub use builder::ModelBuilder;
 pub use cancel::Cancel;
 pub use decode::{
     Adapter, AsSession, Batch, BatchEvent, BatchPiece, Captured, DraftStats, Finish,
-    GenerateOptions, Generation, Hooks, Logprob, Model, Overflow, OwnedPiece, Piece, Sampling,
-    Session, SpeculateOptions, StartError, Stats, TranscribeOptions, Transcription,
+    GenerateOptions, Generation, GrammarStart, Hooks, Logprob, Model, Overflow, OwnedPiece, Piece,
+    ReasoningMarkers, Sampling, ScoredToken, Session, SpeculateOptions, StartError, Stats,
+    TranscribeOptions, Transcription,
 };
 pub use load::source::Source;
 pub use model::{Facts, TableId, Tuned};

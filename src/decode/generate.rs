@@ -1,9 +1,11 @@
 //! Options of text generation.
 
+use super::grammar_start::GrammarStart;
 use super::logit_biases::{LogitBiases, breaker_bits, merged};
 use super::model::Model;
 use super::sampling::Sampling;
 use super::speculate::SpeculateOptions;
+use super::text_limits::{BYTES_MAX, COUNT_MAX, check_texts};
 use crate::error::{Result, bail};
 use crate::exec::state::STOPS_MAX;
 use crate::op::params::Sampler;
@@ -42,6 +44,8 @@ tabla_core::options! {
         /// allows no further token. Tokens that the grammar forces are appended without sampling,
         /// unless `logprobs` is set.
         pub grammar: Option<Arc<CompiledGrammar>>,
+        /// Where the grammar begins to apply. Default: the first token.
+        pub grammar_start: GrammarStart,
         /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
         /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
         pub logit_bias: Vec<(u32, f32)>,
@@ -61,9 +65,9 @@ impl GenerateOptions {
     /// Maximum number of stop tokens.
     pub const STOPS_MAX: usize = STOPS_MAX;
     /// Maximum number of stop strings.
-    pub const STOP_STRINGS_MAX: usize = 64;
+    pub const STOP_STRINGS_MAX: usize = COUNT_MAX;
     /// Maximum length of a stop string in bytes.
-    pub const STOP_STRING_BYTES_MAX: usize = 1024;
+    pub const STOP_STRING_BYTES_MAX: usize = BYTES_MAX;
 
     /// Maximum number of tokens with a bias.
     pub const BIASES_MAX: u32 = BIASES_MAX;
@@ -110,6 +114,13 @@ impl GenerateOptions {
         {
             bail!(Argument, "the grammar was compiled for another model");
         }
+        if self.grammar.is_none() && !self.grammar_start.is_immediate() {
+            bail!(
+                Argument,
+                "grammar_start requires a grammar: set GenerateOptions::grammar"
+            );
+        }
+        self.grammar_start.check()?;
         merged(vocab, &self.logit_bias).map(drop)
     }
 
@@ -152,29 +163,9 @@ impl GenerateOptions {
             bias_count: count,
             stop_from,
             logprobs: u32::from(self.logprobs.is_some()),
-            masked: u32::from(self.grammar.is_some()),
             ..self.sampling.sampler(stops)
         }
     }
-}
-
-/// Validates the number and length of strings.
-fn check_texts(what: &str, texts: &[String]) -> Result<()> {
-    let (count, max) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
-    if count > max {
-        bail!(Argument, "expected at most {max} {what}s, got {count}");
-    }
-    let max = GenerateOptions::STOP_STRING_BYTES_MAX;
-    for (at, text) in texts.iter().enumerate() {
-        let bytes = text.len();
-        if !(1..=max).contains(&bytes) {
-            bail!(
-                Argument,
-                "{what} {at} has {bytes} bytes, expected 1 to {max}"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Behavior when the context is full.

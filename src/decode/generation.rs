@@ -176,6 +176,13 @@ impl<S: AsSession> Generation<S> {
         self.state.stats(session.borrow())
     }
 
+    /// Returns the stop string of [`GenerateOptions::stop`] that ended the output. `None` before the
+    /// end, and if anything else ended it. If several begin at the same position, the first one in
+    /// the list counts.
+    pub fn stop_string(&self) -> Option<&str> {
+        self.state.stop_string()
+    }
+
     /// Ends the generation and returns its session.
     pub fn into_session(mut self) -> S {
         self.end();

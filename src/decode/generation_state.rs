@@ -3,6 +3,7 @@
 use super::burst::Burst;
 use super::drafter::Drafter;
 use super::end::End;
+use super::free_output::{FreeOutput, FreeToken};
 use super::generate::{GenerateOptions, Overflow};
 use super::grammar_state::GrammarState;
 use super::logit_biases::LogitBiases;
@@ -14,7 +15,7 @@ use super::sampling::sampling_stage;
 use super::sampling_request::SamplingRequest;
 use super::session::Session;
 use crate::error::Result;
-use crate::op::params::Logprobs;
+use crate::op::params::{Logprobs, Sampler};
 use crate::text::{StopStrings, Utf8Stream};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -44,8 +45,10 @@ pub(super) struct GenerationState {
     took: Duration,
     submitting: Duration,
     draft: DraftStats,
-    /// Grammar state, while the model's thread does not own it.
+    /// Grammar state, while the model's thread does not own it. `None` while the output is free.
     grammar_state: Option<Box<GrammarState>>,
+    /// State of the output before the grammar applies.
+    free: Option<Box<FreeOutput>>,
 }
 
 impl GenerationState {
@@ -66,12 +69,12 @@ impl GenerationState {
     fn new(session: &Session, options: &GenerateOptions) -> Result<Self> {
         options.check(&session.model)?;
         let vocab = session.facts().vocab;
-        let grammar_state = options
-            .grammar
-            .as_ref()
-            .map(|g| GrammarState::new(g, vocab));
+        let grammar = options.grammar.as_ref();
+        let free = grammar.and_then(|_| FreeOutput::new(&options.grammar_start));
+        let grammar = grammar.filter(|_| free.is_none());
         Ok(Self {
-            grammar_state,
+            grammar_state: grammar.map(|g| GrammarState::new(g, vocab)),
+            free,
             logit_biases: options.logit_biases(session.tokenizer(), vocab)?,
             token: 0,
             logprob: None,
@@ -100,19 +103,27 @@ impl GenerationState {
         let max_burst = session.profile().burst_tokens.min(BURST_MAX);
         self.returned = session.tokens().len();
         let counts = (self.returned, self.sampled);
-        let sampler = self
-            .options
-            .sampler(&self.logit_biases, &self.stops, counts);
+        let sampler = Sampler {
+            masked: u32::from(self.is_constrained()),
+            ..self
+                .options
+                .sampler(&self.logit_biases, &self.stops, counts)
+        };
         let sampling = SamplingRequest {
             stage: sampling_stage(&sampler),
             sampler,
             logit_biases: self.logit_biases.clone(),
-            limit: self.limit - self.sampled,
+            limit: self.limit.saturating_sub(self.sampled),
             burst: Burst::new(self.options.burst, max_burst),
             drafter: self.drafter(session),
             grammar_state: self.grammar_state.take(),
         };
         session.start(Some(sampling), OutputRequest::Nothing)
+    }
+
+    /// Returns whether a grammar constrains the next token.
+    fn is_constrained(&self) -> bool {
+        self.options.grammar.is_some() && self.free.is_none()
     }
 
     /// Creates the drafter if the model can check draft tokens. Mirostat, grammars and
@@ -122,12 +133,11 @@ impl GenerationState {
             speculate,
             sampling,
             logprobs,
-            grammar,
             ..
         } = &self.options;
         let facts = session.facts();
         let drafter = || speculate.drafter(sampling, facts.context as usize);
-        let single_row = grammar.is_some() || logprobs.is_some() || sampling.mirostat_tau > 0.0;
+        let single_row = self.is_constrained() || logprobs.is_some() || sampling.mirostat_tau > 0.0;
         (facts.speculates && !single_row).then(drafter).flatten()
     }
 
@@ -139,8 +149,14 @@ impl GenerationState {
     /// `Device` and `DeviceLost`. The generation has ended then.
     pub(super) fn next(&mut self, session: &mut Session) -> Result<bool> {
         while !self.check_ended(session)? {
-            let event = session.next_event(None);
-            if self.handle_event(session, event)? {
+            let has_piece = match self.next_held() {
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref())?,
+                None => {
+                    let event = session.next_event(None);
+                    self.handle_event(session, event)?
+                }
+            };
+            if has_piece {
                 return Ok(true);
             }
         }
@@ -154,10 +170,16 @@ impl GenerationState {
     /// See [`GenerationState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
         while !self.check_ended(session)? {
-            let Some(event) = session.try_next_event() else {
-                return Poll::Pending;
+            let has_piece = match self.next_held() {
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref())?,
+                None => {
+                    let Some(event) = session.try_next_event() else {
+                        return Poll::Pending;
+                    };
+                    self.handle_event(session, event)?
+                }
             };
-            if self.handle_event(session, event)? {
+            if has_piece {
                 return Poll::Ready(Ok(true));
             }
         }
@@ -175,11 +197,23 @@ impl GenerationState {
 
     /// Handles an output event. Returns whether there is a new piece.
     fn handle_event(&mut self, session: &mut Session, event: OutputEvent) -> Result<bool> {
-        let (token, logprobs) = match event {
-            OutputEvent::Progress(_) => return Ok(false),
-            OutputEvent::End(end) => return self.end(session, end).map(|()| false),
-            OutputEvent::Token(token, logprobs) => (token, logprobs),
-        };
+        match event {
+            OutputEvent::Progress(_) => Ok(false),
+            OutputEvent::End(end) => self.end(session, end).map(|()| false),
+            OutputEvent::Token(token, logprobs) if self.free.is_some() => {
+                self.handle_free(session, token, logprobs)
+            }
+            OutputEvent::Token(token, logprobs) => self.deliver(session, token, logprobs.as_ref()),
+        }
+    }
+
+    /// Adds a token to the output. Returns whether there is a new piece.
+    fn deliver(
+        &mut self,
+        session: &mut Session,
+        token: u32,
+        logprobs: Option<&Logprobs>,
+    ) -> Result<bool> {
         self.sampled += 1;
         self.returned += 1;
         if self.stops.contains(&token) {
@@ -191,8 +225,126 @@ impl GenerationState {
             self.end_early(session, Finish::Stop)?;
         }
         self.token = token;
-        self.set_logprobs(logprobs.as_ref());
+        self.set_logprobs(logprobs);
         Ok(true)
+    }
+
+    /// Handles a token that was sampled without the grammar. Returns whether there is a new piece.
+    fn handle_free(
+        &mut self,
+        session: &mut Session,
+        token: u32,
+        logprobs: Option<Logprobs>,
+    ) -> Result<bool> {
+        let Some(free) = &mut self.free else {
+            return self.deliver(session, token, logprobs.as_ref());
+        };
+        let mut kind = match self.stops.contains(&token) {
+            true => free.push_stop_token(),
+            false => free.push(session.tokenizer().token_bytes_with_special(token)),
+        };
+        while let FreeToken::Trigger(rest) = kind {
+            if let Some(grammar_state) = self.grammar_after(session, &rest) {
+                let has_piece = self.deliver(session, token, logprobs.as_ref())?;
+                if !self.has_ended() {
+                    self.apply_grammar(session, grammar_state, &[])?;
+                }
+                return Ok(has_piece);
+            }
+            kind = self
+                .free
+                .as_mut()
+                .map_or(FreeToken::Output, |free| free.next_trigger());
+        }
+        match kind {
+            FreeToken::Undecided | FreeToken::Reasoning => {
+                if let Some(free) = &mut self.free {
+                    free.hold(token, logprobs);
+                }
+                Ok(false)
+            }
+            FreeToken::Rejected => {
+                if let Some(grammar_state) = self.grammar_after(session, &[]) {
+                    self.apply_grammar(session, grammar_state, &[])?;
+                }
+                Ok(false)
+            }
+            FreeToken::Close(kept) => self.replace_close(session, token, kept),
+            FreeToken::Output | FreeToken::Trigger(_) => {
+                self.deliver(session, token, logprobs.as_ref())
+            }
+        }
+    }
+
+    /// Returns the next token that was held back and is output.
+    fn next_held(&mut self) -> Option<(u32, Option<Logprobs>)> {
+        self.free.as_mut()?.next_held()
+    }
+
+    /// Returns the state of the grammar after a text; `None` if the grammar does not allow it.
+    fn grammar_after(&self, session: &Session, text: &[u8]) -> Option<Box<GrammarState>> {
+        let grammar = self.options.grammar.as_ref()?;
+        let mut grammar_state = GrammarState::new(grammar, session.facts().vocab);
+        grammar_state.accept_text(text).ok()?;
+        Some(grammar_state)
+    }
+
+    /// Handles a token whose first `kept` bytes complete the closing marker of reasoning: replaces it
+    /// by tokens of these bytes, after which the grammar applies. Returns whether there is a new
+    /// piece.
+    fn replace_close(&mut self, session: &mut Session, token: u32, kept: usize) -> Result<bool> {
+        let bytes = &session.tokenizer().token_bytes_with_special(token)[..kept];
+        let tokens = str::from_utf8(bytes).ok();
+        let tokens = tokens.and_then(|text| session.tokenizer().encode_continuation(text).ok());
+        let room = (session.facts().context as usize).saturating_sub(self.returned);
+        let tokens = tokens.filter(|tokens| !tokens.is_empty() && tokens.len() <= room);
+        let (Some(tokens), Some(grammar_state)) = (tokens, self.grammar_after(session, &[])) else {
+            return self.deliver(session, token, None);
+        };
+        self.apply_grammar(session, grammar_state, &tokens)?;
+        let bytes = &session.tokenizer().token_bytes_with_special(token)[..kept];
+        self.stop_strings.push(self.stream.push(bytes));
+        if self.stop_strings.is_stopped() {
+            self.end_early(session, Finish::Stop)?;
+        }
+        self.token = tokens.last().copied().unwrap_or(token);
+        self.set_logprobs(None);
+        Ok(true)
+    }
+
+    /// Ends the running request, and starts another one with the grammar after the tokens returned
+    /// so far and these `tokens`.
+    fn apply_grammar(
+        &mut self,
+        session: &mut Session,
+        grammar_state: Box<GrammarState>,
+        tokens: &[u32],
+    ) -> Result<()> {
+        session.request_stop();
+        loop {
+            if let OutputEvent::End(end) = session.next_event(None) {
+                self.take_back(session, end)?;
+                break;
+            }
+        }
+        self.start_grammar(session, grammar_state, tokens)
+    }
+
+    /// Starts a request with the grammar; see [`GenerationState::apply_grammar`].
+    fn start_grammar(
+        &mut self,
+        session: &mut Session,
+        grammar_state: Box<GrammarState>,
+        tokens: &[u32],
+    ) -> Result<()> {
+        session.truncate(self.returned);
+        for token in tokens {
+            session.sequence.push_sampled(*token);
+        }
+        self.sampled += tokens.len();
+        self.free = None;
+        self.grammar_state = Some(grammar_state);
+        self.hand_over(session).inspect_err(|_| self.fail())
     }
 
     /// Creates the final piece from held-back text, once. Returns whether there is any.
@@ -227,17 +379,18 @@ impl GenerationState {
         self.top_logprobs.extend(pairs.take(count as usize));
     }
 
-    /// Takes the sequence back. Starts again after a context shift if the context was full.
-    fn end(&mut self, session: &mut Session, mut end: End) -> Result<()> {
-        session.take_back(&mut end);
-        self.submitting += end.submitting;
-        self.draft += end.draft;
-        self.grammar_state = end.grammar_state.take();
-        self.took = self.started.elapsed();
-        let finish = end.finish.inspect_err(|_| self.fail())?;
-        let finish = finish.unwrap_or(Finish::Length);
+    /// Handles the end of a request. Starts again after a context shift if the context was full.
+    fn end(&mut self, session: &mut Session, end: End) -> Result<()> {
+        let finish = self.take_back(session, end)?;
         if finish == Finish::Cancelled {
             session.clear_cancel();
+        }
+        let is_undecided = self.free.as_ref().is_some_and(|free| free.is_undecided());
+        if is_undecided && finish != Finish::Cancelled {
+            // Held tokens are not output.
+            if let Some(grammar_state) = self.grammar_after(session, &[]) {
+                return self.start_grammar(session, grammar_state, &[]);
+            }
         }
         if let (Finish::Context, Overflow::Shift { n_keep }) = (finish, self.options.overflow)
             && self.sampled < self.limit
@@ -245,8 +398,22 @@ impl GenerationState {
             session.shift_context(n_keep);
             return self.hand_over(session).inspect_err(|_| self.fail());
         }
+        if is_undecided {
+            session.truncate(self.returned);
+        }
         self.finish = Some(finish);
         Ok(())
+    }
+
+    /// Takes the sequence back from the model's thread. Returns why the request ended.
+    fn take_back(&mut self, session: &mut Session, mut end: End) -> Result<Finish> {
+        session.take_back(&mut end);
+        self.submitting += end.submitting;
+        self.draft += end.draft;
+        self.grammar_state = end.grammar_state.take();
+        self.took = self.started.elapsed();
+        let finish = end.finish.inspect_err(|_| self.fail())?;
+        Ok(finish.unwrap_or(Finish::Length))
     }
 
     /// Ends the generation after an error.
@@ -289,6 +456,11 @@ impl GenerationState {
     /// Returns whether the generation has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.finish.is_some()
+    }
+
+    /// Returns the stop string that ended the output.
+    pub(super) fn stop_string(&self) -> Option<&str> {
+        self.stop_strings.found()
     }
 
     /// Returns the statistics so far.

@@ -68,6 +68,16 @@ impl GrammarState {
         })
     }
 
+    /// Advances the grammar by a text that is already in the output.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if the grammar does not allow the text, `Grammar` if it is too ambiguous. The state
+    /// is undefined then.
+    pub(super) fn accept_text(&mut self, text: &[u8]) -> Result<()> {
+        self.matcher.commit_text(text)
+    }
+
     /// Advances the grammar by the tokens that it forces, at most `max`, and returns them.
     ///
     /// # Errors

@@ -180,15 +180,21 @@ impl Model {
     /// size and time, `Unsupported` if the vocabulary has no stop token, `Busy` if too many
     /// grammars are being compiled.
     pub fn compile_grammar(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>> {
-        let mut engine_slot = self.0.grammars.lock();
-        let engine = match &*engine_slot {
+        self.grammar_engine()?.compile(grammar)
+    }
+
+    /// Returns the grammar engine of the model's vocabulary. The first call creates it, which takes
+    /// some tenths of a second.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the vocabulary has no stop token, `TooLarge` over the limits of a vocabulary.
+    pub fn grammar_engine(&self) -> Result<Arc<GrammarEngine>> {
+        let mut engine = self.0.grammars.lock();
+        Ok(match &*engine {
             Some(engine) => Arc::clone(engine),
-            None => {
-                Arc::clone(engine_slot.insert(Arc::new(GrammarEngine::new(&self.0.tokenizer)?)))
-            }
-        };
-        drop(engine_slot);
-        engine.compile(grammar)
+            None => Arc::clone(engine.insert(Arc::new(GrammarEngine::new(&self.0.tokenizer)?))),
+        })
     }
 
     /// Reads a LoRA adapter for this model: a folder of `peft` with `adapter_config.json` and

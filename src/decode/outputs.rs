@@ -60,6 +60,18 @@ pub struct Logprob {
     pub logprob: f32,
 }
 
+/// Log-probability of a given token, from
+/// [`Session::score_with_alternatives`](crate::Session::score_with_alternatives).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ScoredToken {
+    /// Log-probability (natural logarithm) of the token.
+    pub logprob: f32,
+    /// Likeliest tokens at its position, in descending order. If the given token is one of them,
+    /// its log-probability has the same bits as `logprob`.
+    pub top: Vec<Logprob>,
+}
+
 /// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

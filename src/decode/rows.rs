@@ -305,12 +305,21 @@ fn write_optional(
 
 /// Allocates a zeroed vector.
 pub(super) fn zeroed(numbers: usize) -> Result<Vec<f32>> {
+    filled(numbers, 0.0)
+}
+
+/// Allocates a vector of `count` equal values.
+///
+/// # Errors
+///
+/// `Memory`.
+pub(super) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
     let mut values = Vec::new();
     let failed = |e| {
-        let message = format_args!("out of memory: cannot allocate {numbers} numbers");
+        let message = format_args!("out of memory: cannot allocate {count} numbers");
         Error::new(ErrorKind::Memory, message).caused_by(e)
     };
-    values.try_reserve_exact(numbers).map_err(failed)?;
-    values.resize(numbers, 0.0);
+    values.try_reserve_exact(count).map_err(failed)?;
+    values.resize(count, value);
     Ok(values)
 }

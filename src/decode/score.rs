@@ -1,7 +1,9 @@
 //! Log-probabilities of given tokens.
 
+use super::generate::GenerateOptions;
 use super::output_request::{OutputRequest, TargetLogprobs};
-use super::rows::zeroed;
+use super::outputs::{Logprob, ScoredToken};
+use super::rows::{filled, zeroed};
 use super::session::Session;
 use crate::error::{Result, bail};
 use crate::model::TableId;
@@ -23,6 +25,45 @@ impl Session {
         from: usize,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
+        let (prefix, targets) = self.targets(tokens, from, 0)?;
+        self.detached(prefix)?
+            .compute(OutputRequest::Logprobs(targets), progress)
+    }
+
+    /// Same as [`score`](Self::score), and returns for each token also the `top` likeliest tokens at
+    /// its position, at most [`GenerateOptions::LOGPROBS_MAX`]. The log-probabilities have the bits
+    /// that `score` returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`Session::score`]. `Argument` if `top` exceeds the maximum.
+    pub fn score_with_alternatives(
+        &mut self,
+        tokens: &[u32],
+        from: usize,
+        top: u32,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<ScoredToken>> {
+        let max = GenerateOptions::LOGPROBS_MAX;
+        if top > max {
+            bail!(
+                Argument,
+                "the number of alternatives must be at most {max}, got {top}"
+            );
+        }
+        let (prefix, targets) = self.targets(tokens, from, top)?;
+        let output = OutputRequest::Logprobs(targets);
+        let output = self.detached(prefix)?.compute_output(output, progress)?;
+        Ok(output.into_scored_tokens())
+    }
+
+    /// Checks the tokens to score. Returns the tokens to compute, and the buffers for the result.
+    fn targets<'t>(
+        &self,
+        tokens: &'t [u32],
+        from: usize,
+        top: u32,
+    ) -> Result<(&'t [u32], TargetLogprobs)> {
         let (vocab, context) = (self.facts().vocab, self.facts().context as usize);
         let Some((last, prefix)) = tokens.split_last().filter(|_| from < tokens.len()) else {
             let count = tokens.len();
@@ -54,13 +95,19 @@ impl Session {
         let steps = self.model.tables().iter();
         let steps = steps.filter(|table| table.name == TableId::Step.name());
         let rows = steps.map(|table| table.tokens as usize).max().unwrap_or(0);
+        let top = top.min(vocab) as usize;
+        let empty = Logprob {
+            token: 0,
+            logprob: 0.0,
+        };
         let targets = TargetLogprobs {
             first: from - 1,
             tokens: tokens[from..].to_vec(),
             logits: zeroed(rows * vocab as usize)?,
             logprobs: zeroed(tokens.len() - from)?,
+            top,
+            alternatives: filled((tokens.len() - from) * top, empty)?,
         };
-        self.detached(prefix)?
-            .compute(OutputRequest::Logprobs(targets), progress)
+        Ok((prefix, targets))
     }
 }

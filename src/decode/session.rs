@@ -273,8 +273,17 @@ impl Session {
         result
     }
 
-    /// Checks tokens and appends them as prompt tokens.
-    pub(super) fn append(&mut self, tokens: &[u32]) -> Result<()> {
+    /// Appends tokens to the sequence without computing them. The next call that needs their KV
+    /// cache computes them, for example [`generate`](Session::generate) or
+    /// [`prefill`](Session::prefill) of further tokens. With [`generate`](Session::generate), prompt
+    /// and output are then one request: the session does not release its slot between them, and
+    /// the call returns before the prompt is computed.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` if the tokens exceed the context, `Argument` for a token outside the vocabulary,
+    /// `State` for an encoder or a speech model, `Memory`. The sequence is unchanged then.
+    pub fn append(&mut self, tokens: &[u32]) -> Result<()> {
         let facts = self.model.facts();
         if self.model.is_encoder() {
             bail!(
@@ -438,6 +447,16 @@ impl Session {
         output: OutputRequest,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
+        self.compute_output(output, progress)
+            .map(OutputRequest::into_values)
+    }
+
+    /// Same as [`compute`](Self::compute), and returns the output with its buffers.
+    pub(super) fn compute_output(
+        &mut self,
+        output: OutputRequest,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<OutputRequest> {
         let total = self.sequence.len();
         self.start(None, output)?;
         self.finish(total, progress)
@@ -522,7 +541,11 @@ impl Session {
 
     /// Waits for the end of the request on a sequence of `total` tokens, and takes the sequence
     /// back.
-    fn finish(&mut self, total: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
+    fn finish(
+        &mut self,
+        total: usize,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<OutputRequest> {
         let mut cached = 0;
         loop {
             match self.next_event(Some(cached)) {
@@ -541,7 +564,7 @@ impl Session {
                             self.cached
                         );
                     }
-                    return Ok(end.output.into_values());
+                    return Ok(end.output);
                 }
             }
         }

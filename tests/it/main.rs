@@ -18,6 +18,7 @@ mod generation;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod grammar;
+mod grammar_start;
 mod hooks;
 mod kv_cache;
 mod lm_head;

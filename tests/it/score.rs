@@ -54,6 +54,42 @@ fn scores_equal_log_softmax() {
 }
 
 #[test]
+fn alternatives_have_the_bits_of_scores() {
+    for (name, options) in devices(Precision::Exact) {
+        let model = Model::builder(Source::BuiltIn).options(options).load();
+        let mut s = Session::new(model.expect("model loads"));
+        let vocab = s.facts().vocab as usize;
+        let tokens = tokens(&s);
+        let scores = s.score(&tokens, 1, &mut |_, _| {}).expect("scores");
+        s.prefill(&tokens).expect("prefill succeeds");
+        let mut logits = vec![0.0; tokens.len() * vocab];
+        s.logits_all(&mut logits).expect("logits are available");
+        for top in [0, 1, 20] {
+            let found = s.score_with_alternatives(&tokens, 1, top, &mut |_, _| {});
+            let found = found.expect("scores");
+            assert_eq!(found.len(), scores.len(), "{name}");
+            for (at, (found, score)) in found.iter().zip(&scores).enumerate() {
+                assert_eq!(found.logprob.to_bits(), score.to_bits(), "{name}: {at}");
+                assert_eq!(found.top.len(), top as usize, "{name}: {at}");
+                let sorted = found.top.is_sorted_by(|a, b| a.logprob >= b.logprob);
+                assert!(sorted, "{name}: {at}");
+                let own = found.top.iter().find(|slot| slot.token == tokens[at + 1]);
+                let is_same = own.is_none_or(|own| own.logprob.to_bits() == score.to_bits());
+                assert!(is_same, "{name}: {at}");
+                let row = &logits[at * vocab..][..vocab];
+                let mut best: Vec<usize> = (0..vocab).collect();
+                best.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+                let ids = found.top.iter().map(|slot| slot.token as usize);
+                assert!(ids.eq(best[..top as usize].iter().copied()), "{name}: {at}");
+            }
+        }
+        let error = s.score_with_alternatives(&tokens, 1, 21, &mut |_, _| {});
+        let error = error.expect_err("too many");
+        assert_eq!(error.kind(), ErrorKind::Argument);
+    }
+}
+
+#[test]
 fn scores_past_sliding_windows() {
     let path = golden("arch/gemma3/model.gguf");
     let options = LoadOptions::default()

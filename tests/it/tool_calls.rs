@@ -2,13 +2,13 @@
 //! valid.
 
 use crate::common::testdata;
-use crate::grammar::Walker;
-use serde_json::{Value, json};
+use crate::grammar::{SCHEMAS, Walker};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tabla::Source;
 use tabla::text::{
-    BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, GrammarEngine, MessageDelta,
-    TemplateTokens, Tokenizer,
+    AllowedToolCalls, BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, CompiledGrammar, Conversation,
+    Grammar, GrammarEngine, MessageDelta, TemplateTokens, Tokenizer,
 };
 
 fn tools() -> [Value; 2] {
@@ -184,56 +184,94 @@ fn parses_no_tool_calls_without_tools() {
     }
 }
 
-/// Random output that matches the grammar of a forced tool call is a tool call.
+/// Checks random outputs of a grammar: after `prefix`, each is one call or several ones of
+/// `get_weather`. Returns the number of calls.
+fn check_calls(
+    (format, compiled): (&ChatFormat, &CompiledGrammar),
+    walker: &mut Walker<'_>,
+    prefix: &str,
+) -> usize {
+    let mut calls = 0;
+    for _ in 0..8 {
+        let Some(text) = walker.walk(&mut compiled.matcher()) else {
+            continue;
+        };
+        let text = prefix.to_string() + &String::from_utf8(text).expect("UTF-8");
+        let message = format.parse("", &text);
+        assert_eq!(message.content, "", "{text:?}");
+        assert!(!message.tool_calls.is_empty(), "{text:?}");
+        calls += message.tool_calls.len();
+        for call in message.tool_calls {
+            assert_eq!(call.name, "get_weather", "{text:?}");
+            let arguments: Value = serde_json::from_str(&call.arguments).expect("JSON");
+            assert!(arguments["city"].is_string(), "{text:?}");
+            let days = &arguments["days"];
+            assert!(days.is_null() || days.is_number(), "{text:?}");
+            let x = arguments.pointer("/place/x");
+            assert!(arguments.get("place").is_none() || x.is_some_and(Value::is_number));
+        }
+    }
+    calls
+}
+
+/// Random output that matches the grammar of a tool call is a tool call.
 #[test]
 fn forced_tool_calls_are_tool_calls() {
     let tokenizer: Arc<Tokenizer> =
         Arc::new(tabla::tools::load_tokenizer(&Source::BuiltIn).expect("built in"));
     let engine = GrammarEngine::new(&tokenizer).expect("an engine");
-    let mut forced = 0;
+    let compile = |grammar: &Grammar| {
+        let compiled = engine.compile(grammar);
+        compiled.unwrap_or_else(|e| panic!("{e}: {grammar:?}"))
+    };
+    let (mut single, mut parallel) = (0, 0);
     for (name, _) in TEMPLATES {
         let Some(template) = template(name) else {
             return;
         };
         let format = ChatFormat::detect(&template, &tools());
-        let grammar = format
-            .forced_tool_call(Some("get_weather"), &tokenizer)
-            .expect(name);
-        let Some(grammar) = grammar else { continue };
-        let compiled = engine
-            .compile(&grammar)
-            .unwrap_or_else(|e| panic!("{name}: {e}: {grammar:?}"));
+        assert!(format.supports_tools(), "{name}");
         let mut walker = Walker::new(&tokenizer);
-        for _ in 0..8 {
-            let Some(text) = walker.walk(&mut compiled.matcher()) else {
-                continue;
-            };
-            let text = String::from_utf8(text).expect("UTF-8");
-            let message = format.parse("", &text);
-            assert_eq!(message.tool_calls.len(), 1, "{name}: {text:?}");
-            assert_eq!(
-                (
-                    message.content.as_str(),
-                    message.tool_calls[0].name.as_str()
-                ),
-                ("", "get_weather"),
-                "{name}: {text:?}"
-            );
-            let arguments: Value =
-                serde_json::from_str(&message.tool_calls[0].arguments).expect(name);
-            assert!(arguments["city"].is_string(), "{name}: {text:?}");
-            forced += 1;
+        let one = AllowedToolCalls::default().names(&["get_weather"]);
+        for calls in [one, one.parallel(true)] {
+            let grammar = format.forced_tool_calls(calls, &tokenizer).expect(name);
+            let compiled = compile(&grammar.expect(name));
+            let count = check_calls((&format, &compiled), &mut walker, "");
+            let grammar = format.tool_call_grammar(calls, &tokenizer).expect(name);
+            let (triggers, grammar) = grammar.expect(name);
+            let compiled = compile(&grammar);
+            let lazy = check_calls((&format, &compiled), &mut walker, &triggers[0]);
+            *(if calls.parallel {
+                &mut parallel
+            } else {
+                &mut single
+            }) += count + lazy;
         }
-        let error = format
-            .forced_tool_call(Some("nothing"), &tokenizer)
-            .expect_err(name);
+        let unknown = AllowedToolCalls::default().names(&["nothing"]);
+        let error = format.forced_tool_calls(unknown, &tokenizer);
+        let error = error.expect_err(name);
         assert_eq!(error.message(), "unknown tool \"nothing\"");
-        assert!(
-            format
-                .forced_tool_call(None, &tokenizer)
-                .expect(name)
-                .is_some()
-        );
+        let any = format.forced_tool_calls(AllowedToolCalls::default(), &tokenizer);
+        compile(&any.expect(name).expect(name));
     }
-    assert!(forced >= 40, "{forced} calls are too few");
+    assert!(single >= 100, "{single} calls are too few");
+    assert!(parallel > single, "{parallel} calls are too few");
+}
+
+/// Schemas that grammars support are not relaxed.
+#[test]
+fn supported_schemas_are_not_relaxed() {
+    let tokenizer: Arc<Tokenizer> =
+        Arc::new(tabla::tools::load_tokenizer(&Source::BuiltIn).expect("built in"));
+    let engine = GrammarEngine::new(&tokenizer).expect("an engine");
+    let groups: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("schemas");
+    for schema in groups
+        .values()
+        .flat_map(|list| list.as_array().expect("a list"))
+    {
+        let relaxed = engine.relax(schema).expect("a schema");
+        assert_eq!(relaxed.warnings, [""; 0], "{schema}");
+        let compiled = engine.compile(&Grammar::JsonSchema(relaxed.schema));
+        compiled.unwrap_or_else(|e| panic!("{schema}: {e}"));
+    }
 }

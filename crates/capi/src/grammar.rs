@@ -9,7 +9,7 @@ use super::sequence::TablaModel;
 use std::ffi::c_char;
 use std::sync::Arc;
 use tabla::error::bail;
-use tabla::text::{CompiledGrammar, Grammar};
+use tabla::text::{AllowedToolCalls, CompiledGrammar, Grammar};
 use tabla::{Error, ErrorKind, Result};
 
 /// Any JSON object: `tabla_grammar_new`.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn tabla_grammar_new(
 
 /// Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
 /// format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
-/// `function` is the name of the tool, NULL for any. Formats that no grammar describes are
+/// `function` is the name of the tool, NULL for any. A template without a known tool-call format is
 /// `TABLA_ERROR_UNSUPPORTED`.
 ///
 /// # Safety
@@ -80,14 +80,16 @@ pub unsafe extern "C" fn tabla_grammar_new_tool_call(
         let chat = unsafe { Chat::read(chat) }?;
         // SAFETY: guaranteed by the caller.
         let function = unsafe { text_of(function, "function") }?;
-        let function = Some(function).filter(|name| !name.is_empty());
+        let names = [function];
+        let names = if function.is_empty() { &[][..] } else { &names };
+        let calls = AllowedToolCalls::default().names(names);
         let model = resolve(model)?;
         let model = model.model();
         let format = chat.format(model)?;
-        let Some(grammar) = format.forced_tool_call(function, model.tokenizer())? else {
+        let Some(grammar) = format.forced_tool_calls(calls, model.tokenizer())? else {
             bail!(
                 Unsupported,
-                "the chat template does not support tools, or no grammar describes its tool-call format"
+                "the chat template does not support tools, or there are no tools"
             );
         };
         handles::insert(TablaGrammar(model.compile_grammar(&grammar)?))

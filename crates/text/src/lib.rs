@@ -34,10 +34,10 @@ mod wordpiece;
 mod tests;
 
 pub use chat::{
-    AssistantMessage, BUILTIN_TEMPLATES, ChatFormat, ChatParser, ChatTemplate, ChatTemplates,
-    Conversation, MessageDelta, TemplateChoice, TemplateTokens, ToolCall,
+    AllowedToolCalls, AssistantMessage, BUILTIN_TEMPLATES, ChatFormat, ChatParser, ChatTemplate,
+    ChatTemplates, Conversation, MessageDelta, TemplateChoice, TemplateTokens, ToolCall,
 };
-pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher};
+pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema};
 pub use kind::VocabKind;
 pub use pattern::FullMatch;
 pub use ranks::RankedVocab;

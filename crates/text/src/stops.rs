@@ -8,7 +8,8 @@ pub struct StopStrings {
     /// Text that is held back: it may be the start of a stop string.
     pending: String,
     out: String,
-    is_stopped: bool,
+    /// Index of the stop string that was found.
+    found: Option<usize>,
 }
 
 impl StopStrings {
@@ -20,21 +21,22 @@ impl StopStrings {
             pending: String::with_capacity(2 * longest + 64),
             out: String::with_capacity(2 * longest + 64),
             stops,
-            is_stopped: false,
+            found: None,
         }
     }
 
     /// Processes the next text.
     pub fn push(&mut self, text: &str) {
         self.out.clear();
-        if self.is_stopped {
+        if self.is_stopped() {
             return;
         }
         self.pending.push_str(text);
-        let matches = self.stops.iter().filter_map(|stop| self.pending.find(stop));
+        let stops = self.stops.iter().enumerate();
+        let matches = stops.filter_map(|(index, stop)| Some((self.pending.find(stop)?, index)));
         let end = match matches.min() {
-            Some(at) => {
-                self.is_stopped = true;
+            Some((at, index)) => {
+                self.found = Some(index);
                 at
             }
             None => self.pending.len() - self.partial_match_len(),
@@ -51,7 +53,7 @@ impl StopStrings {
     /// Processes the last text and releases the text that was held back.
     pub fn flush(&mut self, text: &str) -> &str {
         self.push(text);
-        if !self.is_stopped {
+        if !self.is_stopped() {
             self.out.push_str(&self.pending);
         }
         self.pending.clear();
@@ -60,7 +62,13 @@ impl StopStrings {
 
     /// Whether a stop string was found.
     pub fn is_stopped(&self) -> bool {
-        self.is_stopped
+        self.found.is_some()
+    }
+
+    /// The stop string that was found. If several begin at the same position, the first one in the
+    /// list.
+    pub fn found(&self) -> Option<&str> {
+        self.found.map(|index| &*self.stops[index])
     }
 
     /// Length in bytes of the longest suffix of `pending` that is a prefix of a stop string.
@@ -121,6 +129,16 @@ mod tests {
         assert_eq!(run(&["aab"], &["aa", "a", "b"]), ("a".to_string(), true));
         assert_eq!(run(&[], &["a", "b"]), ("ab".to_string(), false));
         assert_eq!(run(&["", "x"], &["abx"]), ("ab".to_string(), true));
+    }
+
+    #[test]
+    fn returns_the_stop_string() {
+        let stops = ["bc", "b", "", "abc"].map(String::from);
+        for (text, expected) in [("xabc", Some("abc")), ("xbc", Some("bc")), ("x", None)] {
+            let mut strings = StopStrings::new(&stops);
+            strings.push(text);
+            assert_eq!(strings.found(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -213,8 +213,12 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Encodes a text that continues another one: prepends nothing.
-    pub(super) fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
+    /// Encodes a text that continues another one: prepends nothing, and encodes control tokens as
+    /// text.
+    ///
+    /// # Errors
+    /// See [`Tokenizer::encode`].
+    pub fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
         let (deadline, mut scratch) = (Deadline::start(text.len()), Scratch::default());
         let user_defined = |id: u32| !self.token_type(id).is_control();

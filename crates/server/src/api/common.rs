@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tabla::text::{Grammar, Tokenizer};
+use tabla::text::{CompiledGrammar, Grammar, Tokenizer};
 use tabla::{Cancel, GenerateOptions, Session};
 use utoipa::ToSchema;
 
@@ -141,6 +141,21 @@ impl FormatFields {
     }
 }
 
+impl FormatFields {
+    /// Returns the grammar of a completion.
+    pub(crate) fn compile(&self, model: &Loaded) -> ApiResult<Option<Arc<CompiledGrammar>>> {
+        let grammar = match self.format()? {
+            ResponseFormat::Text => return Ok(None),
+            ResponseFormat::Grammar(grammar) => grammar,
+            ResponseFormat::RelaxedSchema(schema) => {
+                let relaxed = model.model.grammar_engine()?.relax(&schema)?;
+                Grammar::JsonSchema(relaxed.schema)
+            }
+        };
+        Ok(Some(model.model.compile_grammar(&grammar)?))
+    }
+}
+
 /// Parses a format with a type; `holder` has the field `schema`.
 pub(crate) fn response_format(
     name: &str,
@@ -152,6 +167,10 @@ pub(crate) fn response_format(
     let grammar = match (kind, schema) {
         (Some("text"), _) => return Ok(ResponseFormat::Text),
         (Some("json_object" | "json_schema"), Some(schema)) if schema.is_object() => {
+            let is_strict = holder.get("strict").is_some_and(|strict| *strict == true);
+            if !is_strict {
+                return Ok(ResponseFormat::RelaxedSchema(schema.clone()));
+            }
             Grammar::JsonSchema(schema.clone())
         }
         (Some("json_object" | "json_schema"), Some(_)) => {

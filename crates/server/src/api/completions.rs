@@ -4,7 +4,6 @@ use super::common::{
     FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage,
     with_seed,
 };
-use crate::engine::chat::ResponseFormat;
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::events::{Delta, Event, TokenLogprob};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
@@ -188,9 +187,7 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiRes
         None => 0,
     };
     options.logprobs = needs_logprobs.then_some(top);
-    if let ResponseFormat::Grammar(grammar) = format.format()? {
-        options.grammar = Some(model.model.compile_grammar(&grammar)?);
-    }
+    options.grammar = format.compile(model)?;
     let mut prompts = prompts(model, parsed.prompt.as_ref())?;
     if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         for prompt in &mut prompts {
@@ -271,7 +268,8 @@ pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<
     prompt.push(before);
     prompt.extend_from_slice(&prefix[begin..]);
     prompt.push(between);
-    prompt.extend(model.tokenize(suffix, EncodeOptions::default())?);
+    model.check_bytes(suffix.len())?;
+    prompt.extend(tokenizer.encode_continuation(suffix)?);
     prompt.push(after);
     Ok(prompt)
 }

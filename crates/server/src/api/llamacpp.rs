@@ -2,7 +2,6 @@
 
 use super::common::{FormatFields, json_response, timings, with_seed};
 use super::completions::{infill, prompts};
-use crate::engine::chat::ResponseFormat;
 use crate::engine::collect::{Choice, collect};
 use crate::engine::events::{Delta, Event, FinishReason, Usage};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
@@ -118,9 +117,7 @@ async fn answer(
             let format: FormatFields = fields(&request)?;
             let mut options = sampling.options(&model.model)?;
             options.max_tokens = fields::<LimitFields>(&request)?.tokens()?;
-            if let ResponseFormat::Grammar(grammar) = format.format()? {
-                options.grammar = Some(model.model.compile_grammar(&grammar)?);
-            }
+            options.grammar = format.compile(&model)?;
             Ok((tokens, options))
         })
     };

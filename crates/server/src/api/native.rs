@@ -171,7 +171,7 @@ pub(crate) async fn score(
                 }
                 (Value::String(input), None) => [
                     prompt.clone(),
-                    lease.tokenize(input, EncodeOptions::default())?,
+                    lease.model.tokenizer().encode_continuation(input)?,
                 ]
                 .concat(),
                 (Value::Array(ids), _) => {

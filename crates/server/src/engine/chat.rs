@@ -1,15 +1,14 @@
 //! Prepares a chat: renders and tokenizes the conversation, and compiles the grammar of the answer.
 
+use super::answer_grammar::AnswerGrammar;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, OutputFormat};
 use super::tools::{Tool, ToolChoice};
-use crate::http::error::{ApiError, ApiResult};
+use crate::http::error::ApiResult;
 use crate::models::Loaded;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
-use tabla::text::{
-    ChatFormat, ChatTemplate, Conversation, DecodeOptions, EncodeOptions, Grammar, SpecialTokens,
-};
+use tabla::text::{ChatFormat, ChatTemplate, Conversation, DecodeOptions, Grammar, SpecialTokens};
 
 /// Number of tokens at the end of a prompt that may open the reasoning.
 const PROMPT_END_TOKENS: usize = 16;
@@ -38,6 +37,8 @@ pub(crate) enum ResponseFormat {
     Text,
     /// Text that matches a grammar.
     Grammar(Grammar),
+    /// JSON that matches the parts of a schema that a grammar can express.
+    RelaxedSchema(Value),
 }
 
 /// A prepared chat.
@@ -75,42 +76,37 @@ pub(crate) fn prepare(
     chat: Chat,
     options: GenerateOptions,
 ) -> ApiResult<PreparedChat> {
-    model.check_text()?;
-    let bytes = chat
-        .messages
-        .iter()
-        .map(|message| message.to_string().len());
-    model.check_bytes(bytes.sum())?;
-    let tools: Vec<Value> = match chat.tool_choice {
-        ToolChoice::None => Vec::new(),
-        _ => chat.tools.iter().map(Tool::to_template).collect(),
-    };
-    let template = model.template(&tools)?;
-    let prompt = encode(model, template, &chat, &tools)?;
+    let prompt = prompt_tokens(model, &chat)?;
     model.check_length(prompt.len())?;
-    let format = ChatFormat::detect(template, &tools);
-    let tokenizer = model.model.tokenizer();
+    let tools = template_tools(&chat);
+    let (relaxed, mut warnings) = match tools.is_empty() {
+        true => (Vec::new(), Vec::new()),
+        false => model.model.grammar_engine()?.relax_tools(&tools)?,
+    };
+    let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
     let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
     let decode = DecodeOptions::default().specials(SpecialTokens::Tokens);
-    let prompt_end = tokenizer.decode_lossy(end, decode)?;
-    let grammar = grammar(model, &chat, &format)?;
-    let grammar = match grammar {
-        Some(grammar) => Some(model.model.compile_grammar(&grammar)?),
-        None => None,
+    let prompt_end = model.model.tokenizer().decode_lossy(end, decode)?;
+    let answer = AnswerGrammar {
+        model,
+        chat: &chat,
+        format: &format,
+        warnings: &mut warnings,
     };
+    let options = answer.apply(options, &prompt_end)?;
     let calls_max = match chat.parallel_calls {
         true => u32::MAX,
         false => 1,
     };
     Ok(PreparedChat {
         prompt,
-        options: options.grammar(grammar),
+        options,
         format: OutputFormat::Chat(ChatOutput {
             format,
             prompt_end,
             calls_max,
         }),
-        warnings: Vec::new(),
+        warnings,
     })
 }
 
@@ -121,7 +117,16 @@ fn encode(
     chat: &Chat,
     tools: &[Value],
 ) -> ApiResult<Vec<u32>> {
-    let mut messages = arrange_system(chat.messages.clone(), model.late_system());
+    let mut messages = chat.messages.clone();
+    let mut tools = tools;
+    let format = ChatFormat::detect_or_fallback(template, tools);
+    if !tools.is_empty() && !format.supports_tools() {
+        // The template ignores tools, so the system message describes them.
+        let prompt = ChatFormat::fallback_tool_prompt(tools);
+        messages.insert(0, json!({ "role": "system", "content": prompt }));
+        tools = &[];
+    }
+    let mut messages = arrange_system(messages, model.late_system());
     let is_assistant =
         |message: &mut Value| message["role"] == "assistant" && message.get("tool_calls").is_none();
     let continued = messages.pop_if(is_assistant);
@@ -131,11 +136,11 @@ fn encode(
         .variables(&variables);
     let tokenizer = model.model.tokenizer();
     let mut prompt = template.encode(&conversation, tokenizer)?;
-    if let Some(text) = continued
+    let text = continued
         .as_ref()
-        .and_then(|message| message["content"].as_str())
-    {
-        prompt.extend(tokenizer.encode(text, EncodeOptions::default())?);
+        .and_then(|message| message["content"].as_str());
+    if let Some(text) = text {
+        prompt.extend(tokenizer.encode_continuation(text)?);
     }
     Ok(prompt)
 }
@@ -154,25 +159,4 @@ fn variables(chat: &Chat) -> Map<String, Value> {
         }
     }
     variables
-}
-
-/// Returns the grammar of the answer.
-fn grammar(model: &Loaded, chat: &Chat, format: &ChatFormat) -> ApiResult<Option<Grammar>> {
-    let forced = match &chat.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => {
-            return Ok(match &chat.response {
-                ResponseFormat::Text => None,
-                ResponseFormat::Grammar(grammar) => Some(grammar.clone()),
-            });
-        }
-        ToolChoice::Required => format.forced_tool_call(None, model.model.tokenizer())?,
-        ToolChoice::Named(name) => format.forced_tool_call(Some(name), model.model.tokenizer())?,
-    };
-    match forced {
-        Some(grammar) => Ok(Some(grammar)),
-        None => Err(ApiError::field(
-            "tool_choice",
-            "a tool call of this model cannot be forced",
-        )),
-    }
 }

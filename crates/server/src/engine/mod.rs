@@ -2,6 +2,7 @@
 //! [`events::Event`]s.
 
 pub(crate) mod admission;
+mod answer_grammar;
 pub(crate) mod chat;
 pub(crate) mod collect;
 pub(crate) mod events;

@@ -4,7 +4,7 @@ use super::events::{CalledTool, Delta, FinishReason, Output, TokenLogprob};
 use super::request::{ChatOutput, OutputFormat};
 use crate::http::ids;
 use tabla::text::{ChatParser, MessageDelta, Tokenizer};
-use tabla::{Finish, Piece};
+use tabla::{Finish, Logprob, Piece};
 
 /// Output of one choice.
 pub(crate) struct ChoiceOutput {
@@ -55,14 +55,10 @@ impl ChoiceOutput {
             self.tokens += 1;
         }
         if let Some(logprob) = piece.logprob {
-            let top = piece
-                .top_logprobs
-                .iter()
-                .map(|top| (top.token, top.logprob));
             self.pending.push(TokenLogprob {
                 token: piece.token,
                 logprob,
-                top: top.collect(),
+                top: pairs(piece.top_logprobs),
             });
         }
         let Some(Parser { parser, .. }) = &mut self.parser else {
@@ -159,4 +155,9 @@ impl ChoiceOutput {
         }
         outputs
     }
+}
+
+/// Returns tokens and their log-probabilities.
+pub(super) fn pairs(top: &[Logprob]) -> Vec<(u32, f32)> {
+    top.iter().map(|top| (top.token, top.logprob)).collect()
 }

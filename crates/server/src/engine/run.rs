@@ -5,7 +5,7 @@
 
 use super::admission::Slot;
 use super::events::{Event, Finished, Output, PromptOutput, PromptUsage, TokenLogprob, Usage};
-use super::output::ChoiceOutput;
+use super::output::{ChoiceOutput, pairs};
 use super::request::{Echo, Generate, OutputFormat};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::record::Record;
@@ -278,20 +278,18 @@ fn prefill(
 fn prompt_logprobs(
     session: &mut Session,
     tokens: &[u32],
-    _top: u32,
+    top: u32,
 ) -> ApiResult<Vec<TokenLogprob>> {
     if tokens.len() < 2 {
         return Ok(Vec::new());
     }
-    let scores = session.score(tokens, 1, &mut |_, _| {})?;
-    let entries = tokens[1..]
-        .iter()
-        .zip(scores)
-        .map(|(token, logprob)| TokenLogprob {
-            token: *token,
-            logprob,
-            top: Vec::new(),
-        });
+    let scores = session.score_with_alternatives(tokens, 1, top, &mut |_, _| {})?;
+    let entries = tokens[1..].iter().zip(scores);
+    let entries = entries.map(|(token, scored)| TokenLogprob {
+        token: *token,
+        logprob: scored.logprob,
+        top: pairs(&scored.top),
+    });
     Ok(entries.collect())
 }
 
@@ -385,6 +383,7 @@ fn run_choice(
         return Err(None);
     }
     let finish = generation.stats().finish;
+    let stop_string = generation.stop_string().map(str::to_string);
     for event in output.finish() {
         job.sink.send(event)?;
     }
@@ -393,7 +392,7 @@ fn run_choice(
     job.sink.finished(Finished {
         choice,
         reason,
-        stop_string: None,
+        stop_string,
     })?;
     Ok(Counts {
         tokens: output.tokens,

@@ -1,7 +1,8 @@
 //! `/v1/chat/completions`.
 
-use crate::client::TestServer;
+use crate::client::{TestServer, config};
 use serde_json::{Value, json};
+use tabla_server::ServerEvent;
 
 fn request(extra: Value) -> Value {
     let mut request = json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "max_tokens": 16, "seed": 1 });
@@ -235,4 +236,86 @@ fn special_tokens_in_messages_are_text() {
         answer["usage"]["prompt_tokens"].as_u64().expect("a number")
     };
     assert!(tokens("</s></s></s></s>") > tokens("a") + 4);
+}
+
+#[test]
+fn tools_whose_schemas_cannot_be_expressed_are_no_error() {
+    let server = TestServer::new();
+    let parameters = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "mail": { "type": "string", "pattern": "^(?!\\.)(?=.*@)\\S+$", "format": "idn-email" },
+            "other": { "$ref": "https://example.com/schema" },
+            "kind": { "enum": [] },
+        },
+        "propertyNames": { "pattern": "^[a-z]" },
+        "required": ["mail"],
+    });
+    let tools = json!([
+        { "type": "function", "function": { "name": "odd", "parameters": parameters } },
+        { "type": "function", "function": { "name": "none" } },
+        { "type": "function", "function": { "name": "any", "parameters": true } },
+        { "type": "web_search", "external_web_access": false },
+    ]);
+    let answer = server.post("/v1/chat/completions", &request(json!({ "tools": tools })));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let warnings = server.events.lock().expect("no panic");
+    let is_warning =
+        |event: &ServerEvent| matches!(event, ServerEvent::Warning(text) if text.contains("mail"));
+    assert!(warnings.iter().any(is_warning), "{warnings:?}");
+    drop(warnings);
+    let forced = json!({ "tools": tools, "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 400, "temperature": 0.3 });
+    let answer = server.post("/v1/chat/completions", &request(forced)).json();
+    let choice = &answer["choices"][0];
+    let is_cut = choice["finish_reason"] == "length";
+    assert!(
+        is_cut || choice["message"]["tool_calls"][0]["function"]["name"].is_string(),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_template_without_tools_can_call_them() {
+    let mut config = config();
+    config.models[0].chat_template = Some("zephyr".to_string());
+    let server = TestServer::with(config);
+    let parameters = json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
+    let extra = json!({
+        "tools": [{ "type": "function", "function": { "name": "set", "parameters": parameters } }],
+        "tool_choice": "required",
+        "parallel_tool_calls": false,
+        "max_tokens": 100,
+    });
+    let answer = server.post("/v1/chat/completions", &request(extra)).json();
+    let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "set", "{answer}");
+}
+
+#[test]
+fn an_answer_follows_reasoning() {
+    let mut config = config();
+    let template = "{%- for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor -%}\
+        assistant: <think>\n{# </think> #}";
+    config.models[0].chat_template = Some(template.to_string());
+    let server = TestServer::with(config);
+    // The model never closes its reasoning, so the grammar never applies.
+    let format = json!({ "type": "json_object" });
+    let answer = server
+        .post(
+            "/v1/chat/completions",
+            &request(json!({ "response_format": format })),
+        )
+        .json();
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message["content"], "", "{answer}");
+    assert!(
+        message["reasoning_content"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    );
+    assert_eq!(
+        answer["usage"]["completion_tokens_details"]["reasoning_tokens"],
+        16
+    );
 }

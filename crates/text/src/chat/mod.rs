@@ -22,4 +22,6 @@ mod tests;
 pub use builtin::BUILTIN_TEMPLATES;
 pub use library::{ChatTemplates, TemplateChoice};
 pub use template::{ChatTemplate, Conversation, TemplateTokens};
-pub use tool_calls::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, ToolCall};
+pub use tool_calls::{
+    AllowedToolCalls, AssistantMessage, ChatFormat, ChatParser, MessageDelta, ToolCall,
+};

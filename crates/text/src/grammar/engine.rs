@@ -66,14 +66,24 @@ impl GrammarEngine {
         if let Some(compiled) = self.find(&key) {
             return Ok(compiled);
         }
-        let factory = self.factory.clone();
-        let parser = run_with_timeout(&self.threads, TIMEOUT, move || compile(&factory, checked))?;
+        let parser = self.compile_checked(checked)?;
         let compiled = Arc::new(CompiledGrammar {
             parser: Mutex::new(parser),
             tokenizer: self.tokenizer.clone(),
         });
         self.insert(key, &compiled);
         Ok(compiled)
+    }
+
+    /// Compiles a grammar without adding it to the cache.
+    pub(super) fn check(&self, grammar: &Grammar) -> Result<()> {
+        self.compile_checked(CheckedGrammar::new(grammar)?)
+            .map(drop)
+    }
+
+    fn compile_checked(&self, grammar: CheckedGrammar) -> Result<Parser> {
+        let factory = self.factory.clone();
+        run_with_timeout(&self.threads, TIMEOUT, move || compile(&factory, grammar))
     }
 
     fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {

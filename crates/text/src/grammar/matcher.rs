@@ -70,6 +70,20 @@ impl Matcher {
         Ok(())
     }
 
+    /// Consumes a text that may begin or end within a token.
+    ///
+    /// # Errors
+    /// `Argument` for a text that is not allowed, of which a part may have been consumed; `Grammar`
+    /// as for [`mask`](Self::mask).
+    pub fn commit_text(&mut self, text: &[u8]) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let environment = self.parser.tok_env().map_err(grammar_error)?;
+        let tokens = environment.tokenize_bytes(text);
+        tokens.into_iter().try_for_each(|token| self.commit(token))
+    }
+
     fn consume(&mut self, token: u32) -> Result<bool> {
         if token as usize >= self.tokenizer.vocab_size() {
             return Ok(false);

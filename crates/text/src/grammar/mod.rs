@@ -12,6 +12,8 @@ mod gbnf;
 mod lark;
 mod limits;
 mod matcher;
+mod relax;
+mod repair;
 mod schema;
 mod vocabulary;
 
@@ -21,4 +23,5 @@ mod tests;
 pub use bounded::Grammar;
 pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
+pub use relax::RelaxedSchema;
 pub(crate) use schema::resolve as resolve_schema;

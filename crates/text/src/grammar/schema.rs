@@ -100,7 +100,7 @@ pub(crate) fn resolve(schema: &Json) -> Result<Json> {
 
 /// Checks the nesting depth. Not recursive, because values that were not parsed from text have no
 /// depth limit.
-fn check_depth(schema: &Json) -> Result<()> {
+pub(super) fn check_depth(schema: &Json) -> Result<()> {
     let mut open = vec![(schema, 1)];
     while let Some((value, depth)) = open.pop() {
         if depth > DEPTH_MAX {

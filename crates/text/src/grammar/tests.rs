@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Tokenizer, Vocab};
+use serde_json::json;
 use std::sync::Arc;
 
 /// One token for each byte, a few longer ones, and an end-of-generation token.
@@ -356,4 +357,97 @@ fn compiled_grammars_are_cached() {
         compile(&format!("start: \"{n}\""));
     }
     assert!(!Arc::ptr_eq(&first, &compile("start: \"a\"")));
+}
+
+/// Schemas as Zod, pydantic and MCP servers write them, and others that do not compile as they are.
+#[test]
+fn relaxed_schemas_compile() {
+    let engine = engine();
+    let zod = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {
+        "email": { "type": "string", "format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_]+)@b$" },
+        "url": { "type": "string", "format": "uri" },
+        "n": { "type": "integer", "exclusiveMinimum": 0, "maximum": 9_007_199_254_740_991u64 },
+        "map": { "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} },
+    }, "required": ["email"], "additionalProperties": false });
+    let pydantic = json!({ "$defs": { "Color": { "enum": ["red"], "title": "Color", "type": "string" } }, "properties": {
+        "color": { "anyOf": [{ "$ref": "#/$defs/Color" }, { "type": "null" }], "default": null },
+        "kind": { "const": "a", "default": "a", "title": "Kind", "type": "string" },
+        "set": { "type": "array", "items": { "type": "string" }, "uniqueItems": true },
+    }, "title": "Args", "type": "object" });
+    for (schema, warnings) in [(zod, 2), (pydantic, 1)] {
+        let relaxed = engine.relax(&schema).expect("a schema");
+        assert_eq!(relaxed.warnings.len(), warnings, "{:?}", relaxed.warnings);
+        let compiled = engine.compile(&Grammar::JsonSchema(relaxed.schema));
+        compiled.expect("a grammar");
+    }
+    // The compiler rejects a part: only that part is not enforced.
+    let schema = json!({ "type": "object", "properties": {
+        "a": { "type": "string", "pattern": "\\b(" },
+        "b": { "$ref": "#/$defs/b" },
+        "c": { "type": "integer" },
+        "d": { "allOf": [{ "type": "integer" }, { "type": "string" }] },
+    }, "required": ["a", "b", "d"], "$defs": { "b": { "type": "integer", "minimum": 2, "maximum": 1 } } });
+    let relaxed = engine.relax(&schema).expect("a schema");
+    let expected = json!({ "type": "object", "properties": {
+        "a": { "type": "string" },
+        "b": { "$ref": "#/$defs/b" },
+        "c": { "type": "integer" },
+        "d": {},
+    }, "required": ["a", "b", "d"], "$defs": { "b": {} } });
+    assert_eq!(relaxed.schema, expected);
+    assert_eq!(relaxed.warnings.len(), 3, "{:?}", relaxed.warnings);
+    let unsatisfiable =
+        json!({ "type": "object", "properties": { "a": false }, "required": ["a"] });
+    let relaxed = engine.relax(&unsatisfiable).expect("a schema");
+    engine
+        .compile(&Grammar::JsonSchema(relaxed.schema))
+        .expect("a grammar");
+}
+
+#[test]
+fn parameters_of_relaxed_tools_are_objects() {
+    let parameters = [
+        json!(null),
+        json!(true),
+        json!({}),
+        json!({ "type": ["object"] }),
+        json!("x"),
+    ];
+    for parameters in parameters {
+        let tool =
+            json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
+        let (tools, warnings) = engine().relax_tools(&[tool]).expect("tools");
+        assert_eq!(
+            tools[0]["function"]["parameters"],
+            json!({ "type": "object" })
+        );
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+    let parameters = json!({ "properties": { "a": { "not": {} } } });
+    let (tools, warnings) = engine()
+        .relax_tools(&[json!({ "name": "f", "parameters": parameters })])
+        .expect("tools");
+    let expected = json!({ "type": "object", "properties": { "a": {} } });
+    assert_eq!(tools[0]["parameters"], expected);
+    assert_eq!(
+        warnings,
+        ["tool \"f\": not is not enforced: properties.a.not"]
+    );
+}
+
+#[test]
+fn texts_are_committed_without_token_boundaries() {
+    let compiled = engine()
+        .compile(&Grammar::Regex("abcé".into()))
+        .expect("a grammar");
+    let mut matcher = compiled.matcher();
+    for part in ["a".as_bytes(), b"bc\xC3", b"", b"\xA9"] {
+        matcher.commit_text(part).expect("allowed");
+    }
+    assert!(matcher.is_done());
+    let error = compiled
+        .matcher()
+        .commit_text(b"abx")
+        .expect_err("an error");
+    assert_eq!(error.kind(), tabla_core::error::ErrorKind::Argument);
 }

@@ -1,6 +1,7 @@
 //! Parsers of the tool-call body between the markers.
 
 use super::parts::ToolCall;
+use super::types::{Types, target};
 use serde_json::{Deserializer, Map, Value as Json};
 
 /// Result of parsing a tool-call body at the start of a text.
@@ -166,31 +167,42 @@ pub(super) fn parameters(text: &str, tools: &[Json]) -> ParsedBody {
         };
         let value = value.strip_prefix('\n').unwrap_or(value);
         let value = value.strip_suffix('\n').unwrap_or(value);
-        arguments.insert(key.to_string(), typed(value, schema(tools, name, key)));
+        arguments.insert(key.to_string(), typed(value, types(tools, name, key)));
         rest = after;
     }
 }
 
-/// Returns the schema of a tool's parameter.
-fn schema<'t>(tools: &'t [Json], name: &str, key: &str) -> Option<&'t Json> {
-    let function = |tool: &'t Json| tool.get("function").unwrap_or(tool);
+/// Returns the types that the schema of a tool's parameter allows.
+fn types(tools: &[Json], name: &str, key: &str) -> Types {
     let is_named = |tool: &&Json| tool.get("name").and_then(Json::as_str) == Some(name);
-    let tool = tools.iter().map(function).find(is_named)?;
-    tool.get("parameters")?.get("properties")?.get(key)
+    let mut functions = tools
+        .iter()
+        .map(|tool| tool.get("function").unwrap_or(tool));
+    let types = functions.find(is_named).and_then(|function| {
+        let root = function.get("parameters")?;
+        let object = root.get("$ref").and_then(|to| target(to, root));
+        let properties = object.unwrap_or(root).get("properties")?;
+        Some(Types::of(properties.get(key)?, root))
+    });
+    types.unwrap_or(Types::ALL)
 }
 
-/// Converts the text of an argument: to a string if the schema has that type, otherwise to the
-/// JSON or Python literal that it spells, or to a string.
-fn typed(text: &str, schema: Option<&Json>) -> Json {
-    let kind = schema.and_then(|schema| schema.get("type"));
-    let is_text = kind.and_then(Json::as_str) == Some("string");
+/// Converts the text of an argument to the JSON or Python literal that it spells, or to a string if
+/// it spells none or only strings are allowed.
+fn typed(text: &str, types: Types) -> Json {
     let value = match text {
         "True" => Some(Json::Bool(true)),
         "False" => Some(Json::Bool(false)),
         "None" => Some(Json::Null),
         _ => serde_json::from_str(text).ok(),
     };
-    value.filter(|_| !is_text).unwrap_or_else(|| text.into())
+    let is_text = |value: &Json| {
+        types.contains(Types::STRING) && !types.contains(Types::of_value(value))
+            || types == Types::STRING
+    };
+    value
+        .filter(|value| !is_text(value))
+        .unwrap_or_else(|| text.into())
 }
 
 /// `call:name{key:value,...}`, in which strings are enclosed in quote tokens.
@@ -223,7 +235,7 @@ pub(super) fn quoted_by_tokens(text: &str, _: &[Json]) -> ParsedBody {
 /// Parser of values with unquoted keys and strings enclosed in [`QUOTE`].
 struct Values<'t>(&'t str);
 
-const QUOTE: &str = "<|\"|>";
+pub(super) const QUOTE: &str = "<|\"|>";
 /// Maximum nesting depth of values.
 const DEPTH_MAX: usize = 64;
 
@@ -277,7 +289,7 @@ impl<'t> Values<'t> {
         let end = self.0.find([',', '}', ']']).ok_or(ParsedBody::Incomplete)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = rest;
-        Ok(typed(text.trim(), None))
+        Ok(typed(text.trim(), Types::ALL))
     }
 
     fn comma(&mut self, end: &str) -> Result<(), ParsedBody> {

@@ -16,19 +16,52 @@ pub(super) struct ToolCallFormat {
     /// Whether output that starts with `{` is a tool call.
     pub(super) is_bare: bool,
     pub(super) body: BodyParser,
-    /// Grammar of a forced tool call; `None` if a JSON schema cannot describe the body.
-    pub(super) forced: Option<ForcedToolCall>,
+    /// Notation of a call body in grammars.
+    pub(super) notation: Notation,
+    /// How further calls follow the first one in grammars.
+    pub(super) repeat: Repeat,
 }
 
-/// Body of a forced tool call, after the opening marker.
+/// Notation of a call body, after the opening marker.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ForcedToolCall {
+pub(super) enum Notation {
     /// An object with the tool's name and, under this key, its arguments; then the text before and
     /// after the object.
     Object(&'static str, &'static str, &'static str),
     /// The tool's name, this marker, and the arguments.
     Named(&'static str),
+    /// The notation of [`bodies::parameters`].
+    Parameters,
+    /// The notation of [`bodies::quoted_by_tokens`].
+    QuotedByTokens,
 }
+
+/// How further calls follow the first one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Repeat {
+    /// Not at all.
+    Never,
+    /// After this text, with the opening and the closing marker.
+    Marked(&'static str),
+    /// In the list that the call body is.
+    List,
+}
+
+/// Hermes, Qwen 2.5 and 3, SmolLM 3
+const HERMES: ToolCallFormat = ToolCallFormat {
+    templates: &["<tool_call>"],
+    open: &["<tool_call>"],
+    close: "</tool_call>",
+    inner: &[],
+    is_bare: false,
+    body: bodies::object,
+    notation: Notation::Object("arguments", "\n", "\n"),
+    repeat: Repeat::Marked("\n"),
+};
+
+/// Format for chat templates without a known format. The model learns it from
+/// [`super::fallback::prompt`].
+pub(super) static FALLBACK: ToolCallFormat = HERMES;
 
 /// Known tool-call formats; the first match wins.
 const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
@@ -40,7 +73,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &[],
         is_bare: false,
         body: bodies::parameters,
-        forced: None,
+        notation: Notation::Parameters,
+        repeat: Repeat::Marked("\n"),
     },
     // Gemma 4
     ToolCallFormat {
@@ -50,7 +84,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &["<|\"|>"],
         is_bare: false,
         body: bodies::quoted_by_tokens,
-        forced: None,
+        notation: Notation::QuotedByTokens,
+        repeat: Repeat::Marked(""),
     },
     // Mistral: v11 and newer, then older ones
     ToolCallFormat {
@@ -60,7 +95,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &["[CALL_ID]", "[ARGS]"],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(ForcedToolCall::Named("[ARGS]")),
+        notation: Notation::Named("[ARGS]"),
+        repeat: Repeat::Marked(""),
     },
     ToolCallFormat {
         templates: &["[TOOL_CALLS]"],
@@ -69,7 +105,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &[],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
+        notation: Notation::Object("arguments", "[", "]"),
+        repeat: Repeat::List,
     },
     // Granite 3
     ToolCallFormat {
@@ -79,7 +116,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &[],
         is_bare: false,
         body: bodies::list_or_named,
-        forced: Some(ForcedToolCall::Object("arguments", "[", "]")),
+        notation: Notation::Object("arguments", "[", "]"),
+        repeat: Repeat::List,
     },
     // Functionary 3.1 and Llama 3 with the same format
     ToolCallFormat {
@@ -89,18 +127,10 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &[],
         is_bare: false,
         body: bodies::tagged,
-        forced: Some(ForcedToolCall::Named(">")),
+        notation: Notation::Named(">"),
+        repeat: Repeat::Marked("\n"),
     },
-    // Hermes, Qwen 2.5 and 3, SmolLM 3
-    ToolCallFormat {
-        templates: &["<tool_call>"],
-        open: &["<tool_call>"],
-        close: "</tool_call>",
-        inner: &[],
-        is_bare: false,
-        body: bodies::object,
-        forced: Some(ForcedToolCall::Object("arguments", "\n", "\n")),
-    },
+    HERMES,
     // Llama 3
     ToolCallFormat {
         templates: &["<|python_tag|>", "ipython"],
@@ -109,7 +139,8 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         inner: &[],
         is_bare: true,
         body: bodies::object,
-        forced: Some(ForcedToolCall::Object("parameters", "", "")),
+        notation: Notation::Object("parameters", "", ""),
+        repeat: Repeat::Never,
     },
 ];
 

@@ -1,13 +1,21 @@
 //! Parses model output into reasoning, content and tool calls, in the format of each model family.
 
 mod bodies;
-mod forced;
+mod fallback;
 mod formats;
+mod grammars;
+mod lark;
+mod parameters;
 mod parts;
+mod quoted;
 mod stream;
+mod types;
 
+#[cfg(test)]
+mod grammar_tests;
 #[cfg(test)]
 mod tests;
 
+pub use grammars::AllowedToolCalls;
 pub use parts::{AssistantMessage, MessageDelta, ToolCall};
 pub use stream::{ChatFormat, ChatParser};

@@ -1,6 +1,7 @@
 //! The output format of a chat template, and the streaming parser for it.
 
 use super::bodies::ParsedBody;
+use super::fallback;
 use super::formats::{self, ReasoningFormat, ToolCallFormat};
 use super::parts::{AssistantMessage, MessageDelta};
 use crate::Tokenizer;
@@ -15,6 +16,7 @@ pub struct ChatFormat {
     pub(super) tool_calls: Option<&'static ToolCallFormat>,
     reasoning: Option<&'static ReasoningFormat>,
     pub(super) tools: Vec<Json>,
+    supports_tools: bool,
 }
 
 impl ChatFormat {
@@ -25,7 +27,44 @@ impl ChatFormat {
             tool_calls: tool_calls.filter(|_| !tools.is_empty()),
             reasoning: formats::reasoning(template.source()),
             tools: tools.to_vec(),
+            supports_tools: tool_calls.is_some(),
         }
+    }
+
+    /// Same as [`detect`](Self::detect). If the template has no known tool-call format, tool calls
+    /// have the format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
+    /// [`fallback_tool_prompt`](Self::fallback_tool_prompt) describes to the model.
+    pub fn detect_or_fallback(template: &ChatTemplate, tools: &[Json]) -> Self {
+        let mut format = Self::detect(template, tools);
+        if !format.supports_tools && !tools.is_empty() {
+            format.tool_calls = Some(&formats::FALLBACK);
+        }
+        format
+    }
+
+    /// Returns whether the chat template has a known tool-call format, with or without tools.
+    pub fn supports_tools(&self) -> bool {
+        self.supports_tools
+    }
+
+    /// Returns the text for the system message that describes `tools` to a model whose chat template
+    /// does not support tools, for [`detect_or_fallback`](Self::detect_or_fallback). Such a template
+    /// must be rendered without tools.
+    pub fn fallback_tool_prompt(tools: &[Json]) -> String {
+        fallback::prompt(tools)
+    }
+
+    /// Returns the markers that open and close reasoning, for example `<think>` and `</think>`.
+    /// `None` if the chat template has no known reasoning format.
+    pub fn reasoning_markers(&self) -> Option<(&'static str, &'static str)> {
+        self.reasoning.map(|format| (format.open, format.close))
+    }
+
+    /// Returns whether a prompt ends with the marker that opens reasoning, so that the output starts
+    /// within reasoning.
+    pub fn starts_in_reasoning(&self, prompt: &str) -> bool {
+        self.reasoning
+            .is_some_and(|format| prompt.trim_end().ends_with(format.open.trim_end()))
     }
 
     /// Returns the text of a token for [`ChatParser::push`]. Control tokens have no text of their own,
@@ -60,11 +99,9 @@ impl ChatFormat {
     /// Returns a parser for the output of one prompt. If the prompt ends with the marker that opens
     /// reasoning, the output starts within reasoning.
     pub fn parser(&self, prompt: &str) -> ChatParser {
-        let is_open =
-            |format: &&ReasoningFormat| prompt.trim_end().ends_with(format.open.trim_end());
-        let state = match self.reasoning.filter(is_open) {
-            Some(_) => State::Reasoning,
-            None => State::Start,
+        let state = match self.starts_in_reasoning(prompt) {
+            true => State::Reasoning,
+            false => State::Start,
         };
         ChatParser {
             format: self.clone(),

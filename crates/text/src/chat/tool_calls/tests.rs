@@ -4,13 +4,18 @@ use super::*;
 use crate::{ChatTemplate, TemplateTokens};
 use serde_json::json;
 
-fn format(template: &str) -> ChatFormat {
+/// Returns the format of a template with this text.
+pub(super) fn format_with(template: &str, tools: &[serde_json::Value]) -> ChatFormat {
     let template = format!("{{# {template} #}}");
     let template = ChatTemplate::new(&template, TemplateTokens::default()).expect("a template");
+    ChatFormat::detect(&template, tools)
+}
+
+fn format(template: &str) -> ChatFormat {
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": {
         "type": "object", "properties": { "s": { "type": "string" } },
     } } });
-    ChatFormat::detect(&template, &[tool])
+    format_with(template, &[tool])
 }
 
 fn call(name: &str, arguments: &str) -> MessageDelta {
@@ -186,4 +191,58 @@ fn parses_no_calls_without_tools() {
     let text = "<tool_call>{\"name\": \"f\"}</tool_call>";
     assert_eq!(format.parse("", text).content, text);
     assert!(format.markers().next().is_none());
+}
+
+#[test]
+fn templates_without_tools_have_a_fallback() {
+    let template = ChatTemplate::new("<think></think>", TemplateTokens::default());
+    let template = template.expect("a template");
+    let tools = [json!({ "name": "f" })];
+    let format = ChatFormat::detect(&template, &tools);
+    assert!(!format.supports_tools() && format.markers().count() == 2);
+    let format = ChatFormat::detect_or_fallback(&template, &tools);
+    assert!(!format.supports_tools());
+    let output = "Well.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>";
+    let message = format.parse("", output);
+    assert_eq!((&*message.content, message.tool_calls.len()), ("Well.", 1));
+    let format = ChatFormat::detect_or_fallback(&template, &[]);
+    assert_eq!(format.parse("", output).content, output);
+    let prompt = ChatFormat::fallback_tool_prompt(&tools);
+    assert!(prompt.contains("<tools>\n{\"name\":\"f\"}\n</tools>"));
+}
+
+#[test]
+fn returns_reasoning_markers() {
+    let format = format("<think> </think>");
+    assert_eq!(format.reasoning_markers(), Some(("<think>", "</think>")));
+    assert!(format.starts_in_reasoning("assistant\n<think>\n"));
+    assert!(!format.starts_in_reasoning("assistant\n<think>\n\n</think>\n\n"));
+    assert_eq!(self::format("plain").reasoning_markers(), None);
+}
+
+#[test]
+fn values_have_a_type_that_the_schema_allows() {
+    let parameters = json!({ "properties": {
+        "text": { "anyOf": [{ "type": "string" }, { "type": "null" }] },
+        "word": { "$ref": "#/$defs/word" },
+        "number": { "type": "integer" },
+    }, "$defs": { "word": { "enum": ["1", "2"] } } });
+    let format = format_with(
+        "<parameter=",
+        &[json!({ "name": "f", "parameters": parameters })],
+    );
+    let value = |key: &str, value: &str| {
+        let output = format!(
+            "<tool_call><function=f><parameter={key}>\n{value}\n</parameter></function></tool_call>"
+        );
+        let call = format.parse("", &output).tool_calls.remove(0);
+        let arguments: serde_json::Value = serde_json::from_str(&call.arguments).expect("JSON");
+        arguments[key].clone()
+    };
+    assert_eq!(value("text", "5"), json!("5"));
+    assert_eq!(value("text", "null"), json!(null));
+    assert_eq!(value("word", "1"), json!("1"));
+    assert_eq!(value("number", "1"), json!(1));
+    assert_eq!(value("number", "one"), json!("one"));
+    assert_eq!(value("unknown", "1"), json!(1));
 }

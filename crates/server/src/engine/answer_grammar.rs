@@ -1,0 +1,153 @@
+//! The grammar of an answer: of forced tool calls, of tool calls that the model begins, and of the
+//! response format. Reasoning is free.
+
+use super::chat::{Chat, ResponseFormat};
+use super::tools::ToolChoice;
+use crate::http::error::{ApiError, ApiResult};
+use crate::models::Loaded;
+use serde_json::Value;
+use std::sync::Arc;
+use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar};
+use tabla::{Error, GenerateOptions, GrammarStart, ReasoningMarkers};
+
+/// Selects the grammar of an answer.
+pub(super) struct AnswerGrammar<'a> {
+    pub(super) model: &'a Loaded,
+    pub(super) chat: &'a Chat,
+    pub(super) format: &'a ChatFormat,
+    /// Receives what is not enforced.
+    pub(super) warnings: &'a mut Vec<String>,
+}
+
+impl AnswerGrammar<'_> {
+    /// Sets the grammar and where it begins to apply.
+    pub(super) fn apply(
+        mut self,
+        mut options: GenerateOptions,
+        prompt_end: &str,
+    ) -> ApiResult<GenerateOptions> {
+        let markers = self.format.reasoning_markers();
+        let reasoning = markers.map(|(open, close)| {
+            let is_open = self.format.starts_in_reasoning(prompt_end);
+            ReasoningMarkers::new(open, close).is_open(is_open)
+        });
+        let Some((grammar, triggers)) = self.select()? else {
+            return Ok(options);
+        };
+        options.grammar = Some(grammar);
+        options.grammar_start = GrammarStart::default()
+            .reasoning(reasoning)
+            .triggers(triggers);
+        Ok(options)
+    }
+
+    /// Returns the grammar and its triggers.
+    fn select(&mut self) -> ApiResult<Option<(Arc<CompiledGrammar>, Vec<String>)>> {
+        let names = match &self.chat.tool_choice {
+            ToolChoice::Named(name) => vec![name.as_str()],
+            _ => Vec::new(),
+        };
+        let allowed = AllowedToolCalls::default()
+            .names(&names)
+            .parallel(self.chat.parallel_calls);
+        let has_tools = !self.chat.tools.is_empty();
+        match &self.chat.tool_choice {
+            ToolChoice::Required | ToolChoice::Named(_) => {
+                let forced = self.forced(allowed)?;
+                let compiled = self.model.model.compile_grammar(&forced);
+                Ok(Some((compiled.map_err(in_field("tools"))?, Vec::new())))
+            }
+            ToolChoice::Auto if has_tools => match &self.chat.response {
+                ResponseFormat::Text => Ok(self.lazy(allowed)),
+                ResponseFormat::Grammar(_) | ResponseFormat::RelaxedSchema(_) => {
+                    let either = self.either(allowed)?;
+                    Ok(either.map(|grammar| (grammar, Vec::new())))
+                }
+            },
+            ToolChoice::Auto | ToolChoice::None => {
+                Ok(self.response()?.map(|grammar| (grammar, Vec::new())))
+            }
+        }
+    }
+
+    fn forced(&self, allowed: AllowedToolCalls<'_>) -> ApiResult<Grammar> {
+        let tokenizer = self.model.model.tokenizer();
+        let forced = self.format.forced_tool_calls(allowed, tokenizer);
+        let forced = forced.map_err(in_field("tools"))?;
+        forced.ok_or_else(|| {
+            ApiError::field("tool_choice", "a tool call of this model cannot be forced")
+        })
+    }
+
+    /// Returns the grammar of tool calls that the model begins. If there is none, they are not enforced.
+    fn lazy(
+        &mut self,
+        allowed: AllowedToolCalls<'_>,
+    ) -> Option<(Arc<CompiledGrammar>, Vec<String>)> {
+        let tokenizer = self.model.model.tokenizer();
+        let grammar = self.format.tool_call_grammar(allowed, tokenizer);
+        let compiled = grammar.and_then(|grammar| {
+            let Some((triggers, grammar)) = grammar else {
+                return Ok(None);
+            };
+            let compiled = self.model.model.compile_grammar(&grammar)?;
+            Ok(Some((compiled, triggers)))
+        });
+        compiled.unwrap_or_else(|error| {
+            let message = format!("tools: the schemas are not enforced: {error}");
+            self.warnings.push(message);
+            None
+        })
+    }
+
+    /// Returns the grammar of a tool call or an answer in the response format.
+    fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Arc<CompiledGrammar>>> {
+        let schema = match &self.chat.response {
+            ResponseFormat::Grammar(Grammar::JsonSchema(schema)) => schema.clone(),
+            ResponseFormat::RelaxedSchema(schema) => self.relaxed(schema)?,
+            ResponseFormat::Grammar(Grammar::JsonObject) => serde_json::json!({ "type": "object" }),
+            ResponseFormat::Grammar(_) | ResponseFormat::Text => return self.response(),
+        };
+        let Grammar::Lark(calls) = self.forced(allowed)? else {
+            return self.response();
+        };
+        let Some(calls) = calls.strip_prefix("start:") else {
+            return self.response();
+        };
+        let text =
+            format!("start: tool_calls | answer\nanswer: %json {schema}\ntool_calls:{calls}");
+        let compiled = self.model.model.compile_grammar(&Grammar::Lark(text));
+        Ok(Some(compiled.map_err(in_field("response_format"))?))
+    }
+
+    /// Returns the grammar of the response format.
+    fn response(&mut self) -> ApiResult<Option<Arc<CompiledGrammar>>> {
+        let grammar = match &self.chat.response {
+            ResponseFormat::Text => return Ok(None),
+            ResponseFormat::Grammar(grammar) => grammar.clone(),
+            ResponseFormat::RelaxedSchema(schema) => Grammar::JsonSchema(self.relaxed(schema)?),
+        };
+        let compiled = self.model.model.compile_grammar(&grammar);
+        Ok(Some(compiled.map_err(in_field("response_format"))?))
+    }
+
+    /// Returns the parts of a schema that a grammar can express.
+    fn relaxed(&mut self, schema: &Value) -> ApiResult<Value> {
+        let engine = self.model.model.grammar_engine()?;
+        let relaxed = engine.relax(schema).map_err(in_field("response_format"))?;
+        self.warnings.extend(relaxed.warnings);
+        Ok(relaxed.schema)
+    }
+}
+
+/// Adds the field of the request to an error.
+fn in_field(name: &'static str) -> impl Fn(Error) -> ApiError {
+    move |error| {
+        let error = ApiError::from(error);
+        let message = format!("{name}: {}", error.message);
+        ApiError {
+            message,
+            ..error.param(name)
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Grammars of tool calls: for output that must be a call, and for the text after the marker that
+//! opens one.
+
+use super::formats::{Notation, Repeat, ToolCallFormat};
+use super::lark::{self, Rules, marker};
+use super::stream::ChatFormat;
+use super::{parameters, quoted};
+use crate::Tokenizer;
+use crate::grammar::{Grammar, resolve_schema};
+use serde_json::{Value as Json, json};
+use tabla_core::error::{Context, Result, bail};
+
+tabla_core::options! {
+    /// Tool calls that a grammar allows. The default is exactly one call of any tool.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct AllowedToolCalls<'a> {
+        /// Names of the tools that may be called; empty: all.
+        pub names: &'a [&'a str],
+        /// Whether further calls may follow the first one. Default false. Llama 3 supports only one
+        /// call.
+        pub parallel: bool,
+    }
+}
+
+/// Where the grammar begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// At the start of the output.
+    Output,
+    /// After an opening marker.
+    Body,
+}
+
+impl ChatFormat {
+    /// Returns the grammar of an output that consists of tool calls with arguments that match the
+    /// schemas of the tools. Returns `None` without tools, and for a chat template without a known
+    /// tool-call format.
+    ///
+    /// # Errors
+    /// `Argument` for an unknown name or a tool without a name; errors in the parameter schema of a
+    /// tool.
+    pub fn forced_tool_calls(
+        &self,
+        calls: AllowedToolCalls<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Grammar>> {
+        let format = self.tool_calls;
+        format
+            .map(|format| self.grammar(format, calls, (Start::Output, tokenizer)))
+            .transpose()
+    }
+
+    /// Returns the markers that open a tool call, and the grammar of the text after such a marker:
+    /// the rest of the call and, with [`AllowedToolCalls::parallel`], further calls. The markers are
+    /// the triggers of a grammar that begins to apply when the model opens a call. Returns `None` as
+    /// [`forced_tool_calls`](Self::forced_tool_calls) does.
+    ///
+    /// # Errors
+    /// See [`forced_tool_calls`](Self::forced_tool_calls).
+    pub fn tool_call_grammar(
+        &self,
+        calls: AllowedToolCalls<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<(Vec<String>, Grammar)>> {
+        let Some(format) = self.tool_calls else {
+            return Ok(None);
+        };
+        let grammar = self.grammar(format, calls, (Start::Body, tokenizer))?;
+        let triggers = format.open.iter().map(ToString::to_string);
+        Ok(Some((triggers.collect(), grammar)))
+    }
+
+    fn grammar(
+        &self,
+        format: &ToolCallFormat,
+        calls: AllowedToolCalls<'_>,
+        (start, tokenizer): (Start, &Tokenizer),
+    ) -> Result<Grammar> {
+        let mut rules = Rules::new(tokenizer);
+        let tools = self.bodies(format, calls, &mut rules)?;
+        rules.define("tool", &tools.join(" | "));
+        let (before, after) = match format.notation {
+            Notation::Object(_, before, after) => (before, after),
+            Notation::Parameters => ("\n", "\n"),
+            Notation::Named(_) | Notation::QuotedByTokens => ("", ""),
+        };
+        // A model that opened a call itself may write it without the line breaks.
+        let space = |text: &str| match start {
+            Start::Body if text == "\n" => format!("{}?", lark::string(text)),
+            _ => lark::string(text),
+        };
+        let list = match format.repeat {
+            Repeat::List if calls.parallel => "tool (/, ?/ tool)*",
+            _ => "tool",
+        };
+        let close = marker(format.close, tokenizer);
+        let call = format!("{} {list} {} {close}", space(before), space(after));
+        rules.define("call", &call);
+        let first = match start {
+            Start::Output if !format.is_bare => marker(format.open[0], tokenizer),
+            _ => lark::string(""),
+        };
+        let more = match format.repeat {
+            Repeat::Marked(separator) if calls.parallel => {
+                let open = marker(format.open[0], tokenizer);
+                format!("({} {open} call)*", lark::string(separator))
+            }
+            _ => String::new(),
+        };
+        rules.define("start", &format!("{first} call {more}"));
+        Ok(Grammar::Lark(rules.into_text()))
+    }
+
+    /// Returns the Lark expressions of the call bodies, one for each allowed tool.
+    fn bodies(
+        &self,
+        format: &ToolCallFormat,
+        calls: AllowedToolCalls<'_>,
+        rules: &mut Rules<'_>,
+    ) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut bodies = Vec::new();
+        for (n, tool) in self.tools.iter().enumerate() {
+            let function = tool.get("function").unwrap_or(tool);
+            let Some(name) = function.get("name").and_then(Json::as_str) else {
+                bail!(Argument, "tool {n} has no name");
+            };
+            if !calls.names.is_empty() && !calls.names.contains(&name) {
+                continue;
+            }
+            found.push(name);
+            let body = parameter_schema(function.get("parameters"))
+                .and_then(|schema| body(format.notation, name, schema, rules));
+            bodies.push(body.context(name)?);
+        }
+        if let Some(name) = calls.names.iter().find(|name| !found.contains(name)) {
+            bail!(Argument, "unknown tool {name:?}");
+        }
+        Ok(bodies)
+    }
+}
+
+/// Returns the resolved schema of a tool's arguments, without references to its root: the root is
+/// another one in a grammar.
+fn parameter_schema(parameters: Option<&Json>) -> Result<Json> {
+    let any = json!({ "type": "object" });
+    let schema = parameters.filter(|schema| schema.is_object());
+    let schema = schema.unwrap_or(&any);
+    let resolved = resolve_schema(schema)?;
+    if !refers_to_root(&resolved) {
+        return Ok(resolved);
+    }
+    let mut moved = schema.clone();
+    move_references(&mut moved);
+    resolve_schema(&json!({ "$ref": "#/$defs/parameters", "$defs": { "parameters": moved } }))
+}
+
+/// Returns whether a schema has a reference to its root.
+fn refers_to_root(schema: &Json) -> bool {
+    match schema {
+        Json::Array(items) => items.iter().any(refers_to_root),
+        Json::Object(fields) => fields
+            .iter()
+            .any(|(key, value)| key == "$ref" && value == "#" || refers_to_root(value)),
+        _ => false,
+    }
+}
+
+/// Moves all references to below `#/$defs/parameters`.
+fn move_references(schema: &mut Json) {
+    match schema {
+        Json::Array(items) => items.iter_mut().for_each(move_references),
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Json::String(reference) if key == "$ref" && reference.starts_with('#') => {
+                        reference.insert_str(1, "/$defs/parameters");
+                    }
+                    _ => move_references(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns the Lark expression of a call body for one tool.
+fn body(notation: Notation, name: &str, schema: Json, rules: &mut Rules<'_>) -> Result<String> {
+    match notation {
+        Notation::Named(separator) => {
+            check_name(name, separator)?;
+            let separator = marker(separator, rules.tokenizer);
+            let name = lark::string(name);
+            Ok(format!("{name} {separator} %json {schema}"))
+        }
+        Notation::Object(key, ..) => Ok(object(name, key, schema)),
+        Notation::Parameters => {
+            check_name(name, ">")?;
+            parameters::body(name, &schema, rules)
+        }
+        Notation::QuotedByTokens => {
+            check_name(name, "{")?;
+            quoted::body(name, &schema, rules)
+        }
+    }
+}
+
+/// Checks that a name does not contain the marker after it.
+fn check_name(name: &str, marker: &str) -> Result<()> {
+    if name.contains(marker) || name.trim() != name || name.is_empty() {
+        bail!(
+            Argument,
+            "the tool-call format cannot express the name: expected no {marker:?} and no white space around it"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the expression of an object with the name and the arguments of a call.
+fn object(name: &str, key: &str, mut parameters: Json) -> String {
+    // These keys are valid only at the root, and the parameter schema is nested below it.
+    let mut take = |key: &str| {
+        let fields = parameters.as_object_mut()?;
+        fields.remove(key)
+    };
+    let (definitions, options) = (take("$defs"), take("x-guidance"));
+    let mut schema = json!({
+        "type": "object",
+        "properties": { "name": { "const": name } },
+        "required": ["name", key],
+        "additionalProperties": false,
+    });
+    schema["properties"][key] = parameters;
+    for (key, value) in [("$defs", definitions), ("x-guidance", options)] {
+        if let Some(value) = value {
+            schema[key] = value;
+        }
+    }
+    format!("%json {schema}")
+}

@@ -1,0 +1,94 @@
+//! Parts of Lark grammars: literals, markers, and rules with generated names.
+
+use crate::Tokenizer;
+use serde_json::Value as Json;
+use std::fmt::Write;
+
+/// Returns a Lark string literal. JSON escapes are equivalent for the strings used here.
+pub(super) fn string(text: &str) -> String {
+    Json::from(text).to_string()
+}
+
+/// Returns the Lark expression of a marker: a token if it is a control token, otherwise a string.
+pub(super) fn marker(text: &str, tokenizer: &Tokenizer) -> String {
+    let id = tokenizer.special_id(text);
+    match id.filter(|id| tokenizer.is_control(*id)) {
+        Some(id) => format!("<[{id}]>"),
+        None => string(text),
+    }
+}
+
+/// Returns the regex terms of texts that do not contain `text`.
+pub(super) fn without(text: &str) -> String {
+    let escape = |c: char| match r"\.+*?()|[]{}^$/".contains(c) {
+        true => format!(r"\{c}"),
+        false => c.to_string(),
+    };
+    let escaped: String = text.chars().map(escape).collect();
+    format!("/(?s:.*)/ & ~/(?s:.*){escaped}(?s:.*)/")
+}
+
+/// Returns the expression of a JSON value for a schema, which is a part of `root`.
+pub(super) fn json(schema: &Json, root: &Json) -> String {
+    let mut fields = schema.as_object().cloned().unwrap_or_default();
+    let has_references = schema.to_string().contains("\"$ref\"");
+    for (key, is_used) in [("$defs", has_references), ("x-guidance", true)] {
+        if let Some(value) = root.get(key).filter(|_| is_used) {
+            fields.insert(key.into(), value.clone());
+        }
+    }
+    format!("%json {}", Json::from(fields))
+}
+
+/// Rules and terminals of a grammar.
+#[derive(Debug)]
+pub(super) struct Rules<'t> {
+    pub(super) tokenizer: &'t Tokenizer,
+    text: String,
+    count: usize,
+    terminals: Vec<&'static str>,
+}
+
+impl<'t> Rules<'t> {
+    pub(super) fn new(tokenizer: &'t Tokenizer) -> Self {
+        Self {
+            tokenizer,
+            text: String::new(),
+            count: 0,
+            terminals: Vec::new(),
+        }
+    }
+
+    /// Returns an unused name for a rule.
+    pub(super) fn name(&mut self) -> String {
+        self.count += 1;
+        format!("r{}", self.count)
+    }
+
+    /// Defines a rule.
+    pub(super) fn define(&mut self, name: &str, expression: &str) {
+        let written = writeln!(self.text, "{name}: {expression}");
+        written.expect("writing to a string succeeds");
+    }
+
+    /// Adds a rule and returns its name.
+    pub(super) fn add(&mut self, expression: &str) -> String {
+        let name = self.name();
+        self.define(&name, expression);
+        name
+    }
+
+    /// Defines a terminal or a rule with a fixed name unless it exists. Returns the name.
+    pub(super) fn once(&mut self, name: &'static str, expression: &str) -> &'static str {
+        if !self.terminals.contains(&name) {
+            self.terminals.push(name);
+            self.define(name, expression);
+        }
+        name
+    }
+
+    /// Returns the text of the grammar.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}
