@@ -3,6 +3,7 @@
 //! [`Server::bind`] opens the port, [`Server::run`] serves until the shutdown.
 
 mod api;
+mod app;
 mod bandwidth;
 mod config;
 mod engine;

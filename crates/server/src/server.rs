@@ -1,14 +1,15 @@
 //! The server: its shared state, start and shutdown.
 
 use crate::api;
-use crate::config::{Config, EventSink, Limits, ServerEvent};
+use crate::app::{App, unix_seconds};
+use crate::config::{Config, ServerEvent};
 use crate::http::connections;
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Number of threads that serve connections. The computation has threads of its own.
@@ -16,35 +17,6 @@ const SERVING_THREADS: usize = 2;
 
 /// Maximum number of threads for generations and preparations.
 const BLOCKING_THREADS: usize = 1024;
-
-/// State that all requests share.
-pub(crate) struct App {
-    pub(crate) registry: Registry,
-    pub(crate) origins: OriginRules,
-    pub(crate) api_keys: Vec<String>,
-    pub(crate) limits: Limits,
-    pub(crate) events: EventSink,
-    /// Seconds since 1970 at the start.
-    pub(crate) started: u64,
-    is_draining: AtomicBool,
-}
-
-impl App {
-    /// Whether a path needs no key: the page, which has no data, and the health check.
-    pub(crate) fn is_public(&self, path: &str) -> bool {
-        path == "/" || path == "/health" || path == "/v1/health" || path.starts_with("/page/")
-    }
-
-    /// Whether the shutdown has begun.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
-    }
-
-    /// Reports something that deserves attention.
-    pub(crate) fn warn(&self, message: impl Into<String>) {
-        (self.events)(ServerEvent::Warning(message.into()));
-    }
-}
 
 /// A server whose port is open.
 #[derive(Debug)]
@@ -186,10 +158,4 @@ impl Server {
         tasks.shutdown().await;
         Ok(())
     }
-}
-
-/// Returns the number of seconds since 1970.
-pub(crate) fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -1,11 +1,11 @@
 //! `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
 
-use crate::engine::run;
+use crate::app::App;
+use crate::engine::blocking::blocking;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::sse::{self, EventSource, EventWriter};
 use crate::models::{Kind, Loaded};
-use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Multipart};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -183,11 +183,11 @@ async fn answer(
     let begun = {
         let (model, file) = (lease.model(), file.clone());
         // Errors of the file and of the options are found before the answer begins.
-        run::blocking(move || begin(&model, file, &options)).await?
+        blocking(move || begin(&model, file, &options)).await?
     };
     tokio::spawn(async move {
         let slot = ticket.slot().await;
-        let work = run::blocking(move || {
+        let work = blocking(move || {
             let result = begun.run(&sender);
             if let Err(error) = result {
                 let _ = sender.blocking_send(Err(error));

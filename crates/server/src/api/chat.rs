@@ -4,8 +4,11 @@ use super::common::{
     FormatFields, StreamOptions, chat_logprob, choices, fingerprint, json_response, timings,
     top_logprobs, usage, with_seed,
 };
-use crate::engine::chat::{Chat, PreparedChat, prepare};
+use crate::app::{App, unix_seconds};
+use crate::engine::blocking::blocking;
+use crate::engine::chat::{PreparedChat, prepare};
 use crate::engine::collect::{Answer, Choice, collect};
+use crate::engine::conversation::Chat;
 use crate::engine::events::{CalledTool, Delta, Event, Output};
 use crate::engine::messages::normalize;
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
@@ -18,7 +21,6 @@ use crate::http::gate::RequestContext;
 use crate::http::ids;
 use crate::http::sse::{self, EventWriter};
 use crate::models::Loaded;
-use crate::server::{App, unix_seconds};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde::Deserialize;
@@ -82,7 +84,7 @@ pub(crate) async fn create(
     let model = lease.model();
     let prepared = {
         let (parsed, model) = (parsed.clone(), Arc::clone(&model));
-        run::blocking(move || {
+        blocking(move || {
             let chat = parsed.chat(limits.tools)?;
             let sampling: SamplingFields = fields(&request)?;
             let limit: LimitFields = fields(&request)?;

@@ -1,9 +1,9 @@
 //! What several endpoints share.
 
-use crate::engine::chat::ResponseFormat;
+use crate::engine::blocking::blocking;
+use crate::engine::conversation::ResponseFormat;
 use crate::engine::events::{TokenLogprob, Usage};
 use crate::engine::parameters::Int;
-use crate::engine::run;
 use crate::http::error::{ApiError, ApiResult};
 use crate::models::{Lease, Loaded};
 use axum::body::Body;
@@ -242,7 +242,7 @@ impl Blocking {
             mut session,
             cancel,
         } = self;
-        let result = run::blocking(move || work(&model, &mut session)).await;
+        let result = blocking(move || work(&model, &mut session)).await;
         drop(cancel);
         result
     }

@@ -4,6 +4,8 @@ use super::common::{
     FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage,
     with_seed,
 };
+use crate::app::{App, unix_seconds};
+use crate::engine::blocking::blocking;
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::events::{Delta, Event, TokenLogprob};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
@@ -15,7 +17,6 @@ use crate::http::record::Record;
 use crate::http::sse::{self, EventWriter};
 use crate::http::{body, ids};
 use crate::models::Loaded;
-use crate::server::{App, unix_seconds};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde::Deserialize;
@@ -80,7 +81,7 @@ pub(crate) async fn create(
     let counts = Counts::new(&parsed, app.limits.choices)?;
     let prepared = {
         let (parsed, model) = (parsed.clone(), Arc::clone(&model));
-        run::blocking(move || prepare(&model, &parsed, &request)).await?
+        blocking(move || prepare(&model, &parsed, &request)).await?
     };
     let Prepared { prompts, options } = prepared;
     let total = prompts.len() * counts.run.max(1) as usize;

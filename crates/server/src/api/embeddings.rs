@@ -2,12 +2,12 @@
 
 use super::common::{Blocking, Encoding, json_response};
 use super::completions::token_ids;
+use crate::app::App;
 use crate::engine::parameters::{Int, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::{body, ids};
 use crate::models::{Kind, Loaded};
-use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde::Deserialize;

@@ -2,6 +2,8 @@
 
 use super::common::{FormatFields, json_response, timings, with_seed};
 use super::completions::{infill, prompts};
+use crate::app::App;
+use crate::engine::blocking::blocking;
 use crate::engine::collect::{Choice, collect};
 use crate::engine::events::{Delta, Event, FinishReason, Usage};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
@@ -13,7 +15,6 @@ use crate::http::gate::RequestContext;
 use crate::http::record::Record;
 use crate::http::sse::{self, EventWriter};
 use crate::models::Loaded;
-use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde::Deserialize;
@@ -110,7 +111,7 @@ async fn answer(
     let is_warm_up = parsed.n_predict.is_some_and(|Int(n)| n == 0);
     let prepared = {
         let model = Arc::clone(&model);
-        run::blocking(move || {
+        blocking(move || {
             let tokens = prompt(&model, &parsed)?;
             model.check_length(tokens.len())?;
             let sampling: SamplingFields = fields(&request)?;

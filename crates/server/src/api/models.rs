@@ -1,10 +1,10 @@
 //! `GET /v1/models` and `/health`.
 
 use super::common::json_response;
+use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::models::{Entry, Kind, Status};
-use crate::server::App;
 use axum::body::Body;
 use axum::http::{Response, StatusCode, Uri};
 use serde_json::{Value, json};

@@ -3,13 +3,13 @@
 use super::chat::ChatFields;
 use super::common::{Blocking, json_response, logprob, token_text};
 use super::completions::{prompts, token_ids};
+use crate::app::App;
+use crate::engine::blocking::blocking;
 use crate::engine::chat::prompt_tokens;
 use crate::engine::parameters::{Int, fields};
-use crate::engine::run;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
-use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde::Deserialize;
@@ -54,7 +54,7 @@ pub(crate) async fn tokenize(
             true => SpecialTokens::Tokens,
             false => SpecialTokens::Text,
         });
-    run::blocking(move || {
+    blocking(move || {
         let tokenizer = lease.model.tokenizer();
         let ids = tokenizer.encode(&text, options)?;
         let piece = |id: &u32| json!({ "id": id, "piece": token_text(tokenizer, *id) });
@@ -114,7 +114,7 @@ pub(crate) async fn apply_template(
     let lease = app.registry.lease(parsed.model.as_deref()).await?;
     context.record.set_model(&lease.name);
     let tools_max = app.limits.tools;
-    run::blocking(move || {
+    blocking(move || {
         let chat = parsed.chat(tools_max)?;
         let tokens = prompt_tokens(&lease, &chat)?;
         let options = DecodeOptions::default().specials(SpecialTokens::Tokens);

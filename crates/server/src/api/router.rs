@@ -1,9 +1,9 @@
 //! The table of endpoints.
 
 use super::{audio, chat, completions, embeddings, inside, llamacpp, models, native, page, status};
+use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::{self, RequestContext};
-use crate::server::App;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};

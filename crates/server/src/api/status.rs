@@ -1,12 +1,12 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
 use super::common::json_response;
+use crate::app::App;
 use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
 use crate::metrics::{ModelState, render};
 use crate::models::Kind;
-use crate::server::App;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, Uri, header};
 use serde_json::{Value, json};

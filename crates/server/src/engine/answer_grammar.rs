@@ -1,7 +1,7 @@
 //! The grammar of an answer: of forced tool calls, of tool calls that the model begins, and of the
 //! response format. Reasoning is free.
 
-use super::chat::{Chat, ResponseFormat};
+use super::conversation::{Chat, ResponseFormat};
 use super::tools::ToolChoice;
 use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;

@@ -1,6 +1,7 @@
 //! Prepares a chat: renders and tokenizes the conversation, and compiles the grammar of the answer.
 
 use super::answer_grammar::AnswerGrammar;
+use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, OutputFormat};
 use super::tools::{Tool, ToolChoice};
@@ -8,38 +9,10 @@ use crate::http::error::ApiResult;
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
-use tabla::text::{ChatFormat, ChatTemplate, Conversation, DecodeOptions, Grammar, SpecialTokens};
+use tabla::text::{ChatFormat, ChatTemplate, Conversation, DecodeOptions, SpecialTokens};
 
 /// Number of tokens at the end of a prompt that may open the reasoning.
 const PROMPT_END_TOKENS: usize = 16;
-
-/// A conversation and how to answer it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Chat {
-    /// Normalized messages.
-    pub(crate) messages: Vec<Value>,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) tool_choice: ToolChoice,
-    /// Whether an answer may have several tool calls.
-    pub(crate) parallel_calls: bool,
-    pub(crate) response: ResponseFormat,
-    /// Effort of the reasoning; `none` disables it.
-    pub(crate) reasoning_effort: Option<String>,
-    /// Further variables of the chat template.
-    pub(crate) variables: Map<String, Value>,
-}
-
-/// Format of the answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum ResponseFormat {
-    /// Any text.
-    #[default]
-    Text,
-    /// Text that matches a grammar.
-    Grammar(Grammar),
-    /// JSON that matches the parts of a schema that a grammar can express.
-    RelaxedSchema(Value),
-}
 
 /// A prepared chat.
 pub(crate) struct PreparedChat {

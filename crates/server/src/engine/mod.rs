@@ -3,8 +3,10 @@
 
 pub(crate) mod admission;
 mod answer_grammar;
+pub(crate) mod blocking;
 pub(crate) mod chat;
 pub(crate) mod collect;
+pub(crate) mod conversation;
 pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod output;

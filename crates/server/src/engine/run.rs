@@ -4,6 +4,7 @@
 //! fills, and the scheduler of the model gives the slot of this session to others.
 
 use super::admission::Slot;
+use super::blocking::{blocking, panicked};
 use super::events::{Event, Finished, Output, PromptOutput, PromptUsage, TokenLogprob, Usage};
 use super::output::{ChoiceOutput, pairs};
 use super::request::{Echo, Generate, OutputFormat};
@@ -433,20 +434,4 @@ impl Sink {
     fn is_late(&self) -> bool {
         Instant::now() > self.deadline
     }
-}
-
-/// Returns the result of a thread.
-pub(crate) fn joined<T>(result: Result<ApiResult<T>, tokio::task::JoinError>) -> ApiResult<T> {
-    result.unwrap_or_else(|_| Err(panicked()))
-}
-
-fn panicked() -> ApiError {
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
-}
-
-/// Runs `work` on a thread for blocking calls.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> ApiResult<T> + Send + 'static,
-) -> ApiResult<T> {
-    joined(tokio::task::spawn_blocking(work).await)
 }

@@ -4,7 +4,7 @@ use super::error::{ApiError, ApiResult, Dialect};
 use super::origin::OriginRules;
 use super::record::{Record, Recorded};
 use super::{body, ids};
-use crate::server::App;
+use crate::app::App;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::request::Parts;

@@ -1,6 +1,6 @@
 //! A loaded model and what requests need of it.
 
-use super::registry::Entry;
+use crate::config::ModelConfig;
 use crate::engine::admission::{Admission, Ticket};
 use crate::engine::messages::LateSystem;
 use crate::http::error::{ApiError, ApiResult};
@@ -38,7 +38,12 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn new(entry: &Entry, model: Model, bytes: u64, queue: usize) -> Self {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        metrics: &Arc<ModelMetrics>,
+        model: Model,
+        (bytes, queue): (u64, usize),
+    ) -> Self {
         let kind = match (model.table(TableId::Encode), model.is_encoder()) {
             (Some(_), _) => Kind::Speech,
             (None, true) => Kind::Encoder,
@@ -46,12 +51,12 @@ impl Loaded {
         };
         let slots = model.facts().sequences.max(1) as usize;
         Self {
-            name: entry.config.name.clone(),
+            name: config.name.clone(),
             kind,
             bytes,
             admission: Admission::new(slots, queue),
-            metrics: Arc::clone(&entry.metrics),
-            template_choice: entry.config.chat_template.clone(),
+            metrics: Arc::clone(metrics),
+            template_choice: config.chat_template.clone(),
             templates: Default::default(),
             late_system: OnceLock::new(),
             model,

@@ -2,7 +2,7 @@
 
 use super::loaded::Loaded;
 use crate::config::{Config, EventSink, ModelConfig, ServerEvent};
-use crate::engine::run::joined;
+use crate::engine::blocking::joined;
 use crate::http::error::{ApiError, ApiResult};
 use crate::metrics::ModelMetrics;
 use axum::http::StatusCode;
@@ -340,5 +340,10 @@ fn load(
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_load_failed")
     })?;
     events(ServerEvent::Loaded(name.clone(), begun.elapsed()));
-    Ok(Arc::new(Loaded::new(entry, model, bytes, queue)))
+    Ok(Arc::new(Loaded::new(
+        &entry.config,
+        &entry.metrics,
+        model,
+        (bytes, queue),
+    )))
 }

@@ -1,0 +1,42 @@
+//! The state that all requests share.
+
+use crate::config::{EventSink, Limits, ServerEvent};
+use crate::http::origin::OriginRules;
+use crate::models::Registry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// State that all requests share.
+pub(crate) struct App {
+    pub(crate) registry: Registry,
+    pub(crate) origins: OriginRules,
+    pub(crate) api_keys: Vec<String>,
+    pub(crate) limits: Limits,
+    pub(crate) events: EventSink,
+    /// Seconds since 1970 at the start.
+    pub(crate) started: u64,
+    pub(crate) is_draining: AtomicBool,
+}
+
+impl App {
+    /// Whether a path needs no key: the page, which has no data, and the health check.
+    pub(crate) fn is_public(&self, path: &str) -> bool {
+        path == "/" || path == "/health" || path == "/v1/health" || path.starts_with("/page/")
+    }
+
+    /// Whether the shutdown has begun.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Reports something that deserves attention.
+    pub(crate) fn warn(&self, message: impl Into<String>) {
+        (self.events)(ServerEvent::Warning(message.into()));
+    }
+}
+
+/// Returns the number of seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,33 @@
+//! A conversation, independent of the API.
+
+use super::tools::{Tool, ToolChoice};
+use serde_json::{Map, Value};
+use tabla::text::Grammar;
+
+/// A conversation and how to answer it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chat {
+    /// Normalized messages.
+    pub(crate) messages: Vec<Value>,
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) tool_choice: ToolChoice,
+    /// Whether an answer may have several tool calls.
+    pub(crate) parallel_calls: bool,
+    pub(crate) response: ResponseFormat,
+    /// Effort of the reasoning; `none` disables it.
+    pub(crate) reasoning_effort: Option<String>,
+    /// Further variables of the chat template.
+    pub(crate) variables: Map<String, Value>,
+}
+
+/// Format of the answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum ResponseFormat {
+    /// Any text.
+    #[default]
+    Text,
+    /// Text that matches a grammar.
+    Grammar(Grammar),
+    /// JSON that matches the parts of a schema that a grammar can express.
+    RelaxedSchema(Value),
+}
