@@ -21,32 +21,32 @@ const KEY_VARIABLE: &str = "TABLA_API_KEY";
 pub(crate) struct ServeArgs {
     /// Model: a GGUF file, a safetensors file, a model folder or a ggml file of whisper.cpp, with an
     /// optional name. Can be repeated; the first is the default [default: the built-in story model]
-    #[arg(help_heading = "Model", short, long, value_name = "[NAME=]FILE")]
+    #[arg(help_heading = "Models", short, long, value_name = "[NAME=]FILE")]
     model: Vec<String>,
     /// Model on the Hugging Face Hub, downloaded on first use. Can be repeated [short: -hf]
-    #[arg(help_heading = "Model", long, value_name = "ORG/REPO[:QUANT]")]
+    #[arg(help_heading = "Models", long, value_name = "ORG/REPO[:QUANT]")]
     hf_repo: Vec<HubModel>,
     /// Use cached models only, without network access
-    #[arg(help_heading = "Model", long)]
+    #[arg(help_heading = "Models", long)]
     offline: bool,
     /// Further name of a model, or of the default model. Can be repeated
-    #[arg(help_heading = "Model", long, value_name = "ALIAS[=NAME]")]
+    #[arg(help_heading = "Models", long, value_name = "ALIAS[=NAME]")]
     alias: Vec<String>,
     /// Chat template of all models: the name of a built-in template, or a file [default: the template of
     /// the model files]
-    #[arg(help_heading = "Model", long, value_name = "NAME|FILE")]
+    #[arg(help_heading = "Models", long, value_name = "NAME|FILE")]
     chat_template: Option<String>,
     /// Load all models at the start instead of on demand
-    #[arg(help_heading = "Model", long)]
+    #[arg(help_heading = "Models", long)]
     preload: bool,
     /// Maximum memory of loaded models in GiB; idle ones are unloaded
-    #[arg(help_heading = "Model", long, value_name = "GIB")]
+    #[arg(help_heading = "Models", long, value_name = "GIB")]
     memory_budget: Option<f64>,
     /// Unload a model after this many seconds without requests [default: never]
-    #[arg(help_heading = "Model", long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(help_heading = "Models", long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     idle_timeout: Option<u64>,
     /// Also compute embeddings with decoder models
-    #[arg(help_heading = "Model", long)]
+    #[arg(help_heading = "Models", long)]
     embeddings: bool,
     /// Address to listen on. Other than loopback addresses need an API key or --insecure
     #[arg(
