@@ -24,8 +24,8 @@ WORDS = "time year people way day man thing woman life child world school state 
 
 def prompt(number, tokens):
     """A prompt of about this many tokens, which no other request has."""
-    random.seed(number)
-    return f"{number} " + " ".join(random.choice(WORDS) for _ in range(tokens))
+    words = random.Random(number)
+    return f"{number} " + " ".join(words.choice(WORDS) for _ in range(tokens))
 
 
 async def stream(port, number, options):
@@ -44,7 +44,9 @@ async def stream(port, number, options):
     begun = time.perf_counter()
     writer.write(head.encode() + body)
     times = []
+    lines = []
     while line := await reader.readline():
+        lines.append(line)
         if line.startswith(b"data: {"):
             choices = json.loads(line[6:]).get("choices")
             if choices and choices[0].get("text"):
@@ -53,7 +55,7 @@ async def stream(port, number, options):
             break
     writer.close()
     if not times:
-        raise RuntimeError("a request without tokens")
+        raise RuntimeError(f"a request without tokens: {lines[-3:]}")
     return begun, times
 
 

@@ -230,9 +230,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes one pass of tokens that are not cached: a chunk of prompt tokens, or several
-    /// sampled tokens. Reads back the requested output.
-    pub(super) fn prefill(&mut self, request: &mut Request) -> Result<()> {
+    /// Computes one pass of tokens that are not cached: a chunk of at most `max_tokens` prompt
+    /// tokens, or several sampled tokens. Reads back the requested output.
+    pub(super) fn prefill(&mut self, request: &mut Request, max_tokens: usize) -> Result<()> {
         let tables = self.tables_of(request);
         let batch = tables.index(TableId::Batch)?;
         let len = request.sequence.len();
@@ -254,6 +254,9 @@ impl Engine {
                     .run(request.cached, self.max_run_rows(&tables)?);
                 run.end = run.end.min(request.output.recompute_from());
                 let sampled = request.sequence.is_sampled(run.start);
+                if !sampled {
+                    run.end = run.end.min(run.start.saturating_add(max_tokens));
+                }
                 if sampled && request.sampling.is_some() {
                     // The last token is computed in the step that samples the next one.
                     run.end = run.end.min(len - 1);

@@ -19,6 +19,7 @@ use super::outputs::Finish;
 use super::request::{IfBusy, Request};
 use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
 use super::rows::PendingTokens;
+use super::sequence::StepBits;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +31,9 @@ pub(super) const WAITING_MAX: usize = 1024;
 /// Maximum number of messages handled per iteration, so that retrying clients cannot starve
 /// decoding.
 const MESSAGES_MAX: u32 = 64;
+
+/// Maximum number of tokens of a chunk while other sequences decode: a chunk delays their next token.
+const INTERLEAVED_TOKENS: usize = 64;
 
 /// How long the scheduler waits while all output queues are full.
 const STALL: Duration = Duration::from_millis(2);
@@ -276,6 +280,17 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Returns the maximum number of tokens of the next chunk. While other sequences decode, chunks are
+    /// short, if the length of a chunk does not change its bits.
+    fn max_chunk(&self) -> usize {
+        let decodes = |request: &Request| request.sampling.is_some() && request.is_prefilled();
+        let is_interleaved = self.requests.iter().any(decodes);
+        match self.engine.step_bits() {
+            StepBits::SameAsChunk if is_interleaved => INTERLEAVED_TOKENS,
+            _ => usize::MAX,
+        }
+    }
+
     /// Prefills a chunk of the next request, round-robin, and samples its first token after the
     /// last chunk.
     fn prefill(&mut self) -> Result<bool> {
@@ -290,8 +305,9 @@ impl Scheduler {
             return Ok(true);
         };
         self.next_prefill = at + 1;
+        let max_tokens = self.max_chunk();
         let request = &mut self.requests[at];
-        self.engine.prefill(request)?;
+        self.engine.prefill(request, max_tokens)?;
         request.output_queue.report_progress(request.cached);
         self.start_sampling()?;
         Ok(true)

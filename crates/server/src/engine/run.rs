@@ -150,6 +150,9 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
             let _ = sender.send(Ok(Event::Done(usage))).await;
         }
         Err(Some(error)) if !job.cancel.is_cancelled() => {
+            if error.code == Some(ApiError::MODEL_LOST) {
+                lease.discard();
+            }
             let _ = sender.send(Err(error)).await;
         }
         Err(_) => {}

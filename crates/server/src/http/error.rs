@@ -45,6 +45,9 @@ pub(crate) struct ApiError {
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
+    /// Code of an error after which the model must be loaded again.
+    pub(crate) const MODEL_LOST: &'static str = "model_lost";
+
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -205,9 +208,14 @@ impl From<Error> for ApiError {
             | ErrorKind::Memory
             | ErrorKind::Device
             | ErrorKind::DeviceLost
+            | ErrorKind::Poisoned
             | ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, message)
+        let is_lost = matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Poisoned);
+        Self {
+            code: is_lost.then_some(Self::MODEL_LOST),
+            ..Self::new(status, message)
+        }
     }
 }

@@ -76,6 +76,15 @@ impl Lease {
     pub(crate) fn model(&self) -> Arc<Loaded> {
         Arc::clone(&self.loaded)
     }
+
+    /// Unloads a model whose thread or device has failed, so that the next request loads it again.
+    pub(crate) fn discard(&self) {
+        let mut state = self.entry.state();
+        let is_same = matches!(&*state, State::Loaded(loaded) if Arc::ptr_eq(loaded, &self.loaded));
+        if is_same {
+            *state = State::Unloaded;
+        }
+    }
 }
 
 impl Deref for Lease {
