@@ -249,14 +249,11 @@ impl Engine {
                 (tables.with_rows(run.len()).table, run)
             }
             _ => {
-                let mut run = request
-                    .sequence
-                    .run(request.cached, self.max_run_rows(&tables)?);
+                let [sampled, prompt] = self.max_run_rows(&tables)?;
+                let max_rows = [sampled, prompt.min(max_tokens)];
+                let mut run = request.sequence.run(request.cached, max_rows);
                 run.end = run.end.min(request.output.recompute_from());
                 let sampled = request.sequence.is_sampled(run.start);
-                if !sampled {
-                    run.end = run.end.min(run.start.saturating_add(max_tokens));
-                }
                 if sampled && request.sampling.is_some() {
                     // The last token is computed in the step that samples the next one.
                     run.end = run.end.min(len - 1);

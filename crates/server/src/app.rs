@@ -3,6 +3,8 @@
 use crate::config::{EventSink, Limits, ServerEvent};
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
+use crate::response_store::ResponseStore;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +15,8 @@ pub(crate) struct App {
     pub(crate) api_keys: Vec<String>,
     pub(crate) limits: Limits,
     pub(crate) events: EventSink,
+    /// Stored responses of `/v1/responses`.
+    pub(crate) responses: Arc<ResponseStore>,
     /// Seconds since 1970 at the start.
     pub(crate) started: u64,
     pub(crate) is_draining: AtomicBool,

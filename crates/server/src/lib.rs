@@ -10,6 +10,7 @@ mod engine;
 mod http;
 mod metrics;
 mod models;
+mod response_store;
 mod server;
 
 pub use config::{

@@ -6,6 +6,7 @@ use crate::config::{Config, ServerEvent};
 use crate::http::connections;
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
+use crate::response_store::ResponseStore;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,6 +118,7 @@ impl Server {
             api_keys: config.api_keys.clone(),
             limits: config.limits,
             events: Arc::clone(&config.events),
+            responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
             started: unix_seconds(),
             is_draining: AtomicBool::new(false),
         });

@@ -261,7 +261,7 @@ impl Head {
     /// Returns a whole answer.
     fn whole(&self, answer: &Answer) -> Value {
         let mut value = self.object("chat.completion");
-        value["service_tier"] = Value::Null;
+        value["service_tier"] = "default".into();
         let choices = answer.choices.iter().enumerate();
         let choices: Vec<Value> = choices
             .map(|(at, choice)| self.choice(at, choice))
@@ -388,7 +388,7 @@ impl EventWriter for Writer {
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
-            Event::Started(_) | Event::Prompt(_) => {}
+            Event::Prompt(_) => {}
             Event::Output(output) => self.output(output, out),
             Event::Finished(finished) => {
                 let choices = json!([{

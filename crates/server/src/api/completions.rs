@@ -506,7 +506,6 @@ impl EventWriter for Writer {
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
-            Event::Started(_) => {}
             Event::Prompt(prompt) => {
                 let model = Arc::clone(&self.head.model);
                 let tokenizer = model.model.tokenizer();

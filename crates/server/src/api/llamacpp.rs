@@ -190,7 +190,7 @@ impl EventWriter for Writer {
 
     fn event(&mut self, event: Event, out: &mut String) -> bool {
         match event {
-            Event::Started(_) | Event::Prompt(_) => {}
+            Event::Prompt(_) => {}
             Event::Output(output) => {
                 if let Delta::Text(text) = output.delta {
                     sse::data(out, &json!({ "index": 0, "content": text, "stop": false }));

@@ -5,12 +5,19 @@ mod chat;
 mod common;
 mod completions;
 mod embeddings;
+mod generation;
 mod inside;
 mod llamacpp;
+mod messages;
 mod models;
 mod native;
+mod opaque;
 mod page;
+mod responses;
 mod router;
 mod status;
+
+#[cfg(test)]
+mod testing;
 
 pub(crate) use router::router;

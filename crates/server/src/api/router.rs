@@ -1,13 +1,16 @@
 //! The table of endpoints.
 
-use super::{audio, chat, completions, embeddings, inside, llamacpp, models, native, page, status};
+use super::{
+    audio, chat, completions, embeddings, inside, llamacpp, messages, models, native, page,
+    responses, status,
+};
 use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::{self, RequestContext};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
-use axum::routing::{MethodRouter, get as axum_get, post as axum_post};
+use axum::routing::{MethodRouter, delete as axum_delete, get as axum_get, post as axum_post};
 use axum::{Router, middleware};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -20,6 +23,15 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/models/{*id}", get(models::retrieve)),
         ("/chat/completions", post(chat::create)),
         ("/completions", post(completions::create)),
+        ("/responses", post(responses::create)),
+        (
+            "/responses/{id}",
+            get(responses::retrieve).merge(delete(responses::remove)),
+        ),
+        ("/responses/compact", post(responses::compact)),
+        ("/responses/input_tokens", post(responses::count)),
+        ("/messages", post(messages::create)),
+        ("/messages/count_tokens", post(messages::count)),
         ("/tokenize", post(native::tokenize)),
         ("/detokenize", post(native::detokenize)),
         ("/apply-template", post(native::apply_template)),
@@ -94,6 +106,21 @@ where
     R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
 {
     axum_get(
+        async move |State(app): State<Arc<App>>,
+                    Extension(context): Extension<RequestContext>,
+                    uri: Uri| {
+            let result = handler(app, context.clone(), uri).await;
+            context.respond(result)
+        },
+    )
+}
+
+fn delete<F, R>(handler: F) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Arc<App>, RequestContext, Uri) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
+{
+    axum_delete(
         async move |State(app): State<Arc<App>>,
                     Extension(context): Extension<RequestContext>,
                     uri: Uri| {

@@ -3,7 +3,7 @@
 use super::events::{CalledTool, Delta, Event, FinishReason, PromptOutput, TokenLogprob, Usage};
 use super::run::Run;
 use crate::http::error::{ApiError, ApiResult};
-use crate::http::sse::EventSource;
+use crate::http::sse::{EventSource, EventWriter};
 use axum::http::StatusCode;
 
 /// A whole answer.
@@ -50,7 +50,6 @@ pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
     let mut answers = vec![Choice::default(); choices as usize];
     while let Some(event) = run.next().await {
         match event? {
-            Event::Started(_) => {}
             Event::Prompt(prompt) => prompts.push(prompt),
             Event::Output(output) => {
                 answers[output.choice as usize].push(output.delta, output.logprobs);
@@ -69,6 +68,28 @@ pub(crate) async fn collect(mut run: Run, choices: u32) -> ApiResult<Answer> {
             }
         }
     }
+    Err(ended())
+}
+
+/// Passes all events of a generation to `writer`, which then has the whole answer: the fold of the stream
+/// that it would have written.
+pub(crate) async fn fold<S, W>(mut source: S, mut writer: W) -> ApiResult<W>
+where
+    S: EventSource,
+    W: EventWriter<Event = S::Event>,
+{
+    let mut unsent = String::new();
+    while let Some(event) = source.next().await {
+        if writer.event(event?, &mut unsent) {
+            return Ok(writer);
+        }
+        unsent.clear();
+    }
+    Err(ended())
+}
+
+/// Returns the error of a generation that ended without its last event.
+fn ended() -> ApiError {
     let message = "the generation ended without a result";
-    Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }

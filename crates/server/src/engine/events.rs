@@ -5,8 +5,6 @@ use std::time::Duration;
 /// Event of a generation.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// The prompt was processed.
-    Started(PromptUsage),
     /// A prompt that is part of the output.
     Prompt(PromptOutput),
     /// Output of a choice.

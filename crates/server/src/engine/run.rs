@@ -230,8 +230,6 @@ async fn run_prompt(
         record.prompt_tokens += prompt.tokens;
         record.cached_tokens += prompt.cached;
     });
-    let started = job.sink.sender.send(Ok(Event::Started(prompt)));
-    started.await.map_err(|_| None)?;
     let begun = Instant::now();
     let counts = run_choices(&job, session, slot, (options, first, choices)).await?;
     Ok(Usage {

@@ -1,0 +1,96 @@
+//! Starts the generation of a chat, for the APIs that have one choice per answer.
+
+use crate::app::App;
+use crate::engine::blocking::blocking;
+use crate::engine::chat::{PreparedChat, prepare, prompt_tokens};
+use crate::engine::conversation::Chat;
+use crate::engine::request::Generate;
+use crate::engine::run::{self, Run};
+use crate::http::error::ApiResult;
+use crate::http::gate::RequestContext;
+use crate::models::Loaded;
+use std::sync::Arc;
+use tabla::GenerateOptions;
+
+/// A generation that has started.
+pub(crate) struct Started {
+    pub(crate) model: Arc<Loaded>,
+    pub(crate) options: GenerateOptions,
+    /// Number of prompt tokens.
+    pub(crate) prompt_tokens: u64,
+    pub(crate) run: Run,
+}
+
+/// Enters the queue of the model, prepares the chat that `build` returns, and starts the generation.
+pub(crate) async fn start<F>(
+    app: &App,
+    context: &RequestContext,
+    model: Option<&str>,
+    build: F,
+) -> ApiResult<Started>
+where
+    F: FnOnce(&Loaded) -> ApiResult<(Chat, GenerateOptions)> + Send + 'static,
+{
+    let lease = app.registry.lease(model).await?;
+    context.record.set_model(&lease.name);
+    let ticket = lease.admit()?;
+    let model = lease.model();
+    let prepared = prepared(Arc::clone(&model), build).await?;
+    let PreparedChat {
+        prompt,
+        options,
+        format,
+        warnings,
+    } = prepared;
+    warnings.into_iter().for_each(|warning| app.warn(warning));
+    let prompt_tokens = prompt.len() as u64;
+    let run = run::start(Generate {
+        lease,
+        ticket,
+        prompts: vec![prompt],
+        options: options.clone(),
+        choices: 1,
+        echo: None,
+        format,
+        time: app.limits.request_time,
+        stall_time: app.limits.stall_time,
+        record: Arc::clone(&context.record),
+    });
+    Ok(Started {
+        model,
+        options,
+        prompt_tokens,
+        run,
+    })
+}
+
+/// Returns the number of prompt tokens of the chat that `build` returns.
+pub(crate) async fn count<F>(
+    app: &App,
+    context: &RequestContext,
+    model: Option<&str>,
+    build: F,
+) -> ApiResult<usize>
+where
+    F: FnOnce(&Loaded) -> ApiResult<(Chat, GenerateOptions)> + Send + 'static,
+{
+    let lease = app.registry.lease(model).await?;
+    context.record.set_model(&lease.name);
+    let model = lease.model();
+    blocking(move || {
+        let (chat, _) = build(&model)?;
+        Ok(prompt_tokens(&model, &chat)?.len())
+    })
+    .await
+}
+
+async fn prepared<F>(model: Arc<Loaded>, build: F) -> ApiResult<PreparedChat>
+where
+    F: FnOnce(&Loaded) -> ApiResult<(Chat, GenerateOptions)> + Send + 'static,
+{
+    blocking(move || {
+        let (chat, options) = build(&model)?;
+        prepare(&model, chat, options)
+    })
+    .await
+}

@@ -1,0 +1,145 @@
+//! `/v1/responses`, OpenAI's Responses API.
+
+mod answer;
+mod items;
+mod request;
+mod stream;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+use super::common::{json_response, with_seed};
+use super::generation::{self, Started};
+use crate::app::{App, unix_seconds};
+use crate::engine::collect::fold;
+use crate::engine::conversation::ResponseFormat;
+use crate::http::body;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::RequestContext;
+use crate::http::sse;
+use axum::body::{Body, Bytes};
+use axum::http::{Response, StatusCode, Uri};
+use request::{ParsedRequest, ResponsesFields};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use stream::{Extras, Writer};
+
+pub(super) use items::called_name;
+
+/// Answers a request.
+pub(crate) async fn create(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let request = Arc::new(request);
+    let ParsedRequest {
+        fields,
+        chat,
+        tools,
+        items,
+    } = ResponsesFields::parse(&request, &app.responses, app.limits.tools)?;
+    let build = {
+        let (request, fields) = (Arc::clone(&request), fields.clone());
+        move |model: &_| Ok((chat, fields.options(&request, model)?))
+    };
+    let name = fields.model.as_deref();
+    let started = generation::start(&app, &context, name, build).await;
+    let Started {
+        model,
+        options,
+        run,
+        ..
+    } = started.map_err(name_input)?;
+    let head = (model.name.as_str(), unix_seconds());
+    let response = answer::response(&request, &fields, &options.sampling, head);
+    let mut writer = Writer::new(response, tools, Arc::clone(&context.record));
+    writer.extras = Extras {
+        logprobs: options.logprobs.map(|_| model),
+        has_encrypted_reasoning: fields.includes("reasoning.encrypted_content"),
+    };
+    if fields.store.unwrap_or(true) {
+        writer.storage = Some((Arc::clone(&app.responses), items));
+    }
+    let response = match fields.stream.unwrap_or(false) {
+        true => sse::response(run, writer),
+        false => json_response(&fold(run, writer).await?.response),
+    };
+    Ok(with_seed(response, &options))
+}
+
+/// Returns the number of prompt tokens of a request.
+pub(crate) async fn count(
+    app: Arc<App>,
+    context: RequestContext,
+    bytes: Bytes,
+) -> ApiResult<Response<Body>> {
+    let request: Value = body::parse(&bytes)?;
+    let parsed = ResponsesFields::parse(&request, &app.responses, app.limits.tools)?;
+    let mut chat = parsed.chat;
+    // The format is not part of the prompt.
+    chat.response = ResponseFormat::Text;
+    let build = move |_: &_| Ok((chat, Default::default()));
+    let name = parsed.fields.model.as_deref();
+    let tokens = generation::count(&app, &context, name, build).await;
+    Ok(json_response(&json!({
+        "object": "response.input_tokens",
+        "input_tokens": tokens.map_err(name_input)?,
+    })))
+}
+
+/// Returns a stored response.
+pub(crate) async fn retrieve(
+    app: Arc<App>,
+    _: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let id = id(&uri);
+    match app.responses.response(id) {
+        Some(response) => Ok(json_response(&response)),
+        None => Err(not_stored(id)),
+    }
+}
+
+/// Removes a stored response.
+pub(crate) async fn remove(
+    app: Arc<App>,
+    _: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let id = id(&uri);
+    match app.responses.remove(id) {
+        true => {
+            let deleted = json!({ "id": id, "object": "response", "deleted": true });
+            Ok(json_response(&deleted))
+        }
+        false => Err(not_stored(id)),
+    }
+}
+
+/// Answers that conversations cannot be compacted, with the status that clients expect.
+pub(crate) async fn compact(_: Arc<App>, _: RequestContext, _: Bytes) -> ApiResult<Response<Body>> {
+    let message = "/v1/responses/compact is not supported";
+    Err(ApiError::new(StatusCode::NOT_FOUND, message))
+}
+
+/// Returns the identifier at the end of a path.
+fn id(uri: &Uri) -> &str {
+    let id = uri.path().rsplit_once('/');
+    id.map_or("", |(_, id)| id)
+}
+
+fn not_stored(id: &str) -> ApiError {
+    let message = format!("the response {id:?} is not stored");
+    ApiError::new(StatusCode::NOT_FOUND, message)
+}
+
+/// Sets the field of the request in the error of a prompt that exceeds the context.
+fn name_input(error: ApiError) -> ApiError {
+    match error.code {
+        Some("context_length_exceeded") => error.param("input"),
+        _ => error,
+    }
+}

@@ -1,0 +1,161 @@
+//! The request of a response.
+
+use super::items::{items, messages};
+use super::tools::ToolTable;
+use crate::api::common::{response_format, top_logprobs};
+use crate::engine::conversation::{Chat, ResponseFormat};
+use crate::engine::parameters::{Int, SamplingFields, fields};
+use crate::engine::tools;
+use crate::http::error::{ApiError, ApiResult};
+use crate::models::Loaded;
+use crate::response_store::ResponseStore;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tabla::GenerateOptions;
+use utoipa::ToSchema;
+
+/// Request of a response. Unknown fields are ignored.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ResponsesFields {
+    /// Name of the model; the default model if it is missing.
+    pub(crate) model: Option<String>,
+    /// Text, or items: messages, function calls and their outputs, reasoning.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) input: Option<Value>,
+    /// System message before all items.
+    pub(crate) instructions: Option<String>,
+    /// Maximum number of tokens to generate, at least 1. Reasoning counts.
+    #[schema(value_type = Option<i64>)]
+    pub(crate) max_output_tokens: Option<Int>,
+    /// Whether the answer is streamed.
+    pub(crate) stream: Option<bool>,
+    /// Tools: functions, custom tools and namespaces of functions. Others are skipped.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub(crate) tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required`, a named tool, or allowed tools.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) tool_choice: Option<Value>,
+    /// Whether an answer may have several tool calls. Default true.
+    pub(crate) parallel_tool_calls: Option<bool>,
+    pub(crate) text: Option<TextFields>,
+    pub(crate) reasoning: Option<ReasoningFields>,
+    /// Identifier of the stored response that the conversation continues.
+    pub(crate) previous_response_id: Option<String>,
+    /// Whether the response is stored. Default true.
+    pub(crate) store: Option<bool>,
+    /// Further output: `message.output_text.logprobs`, `reasoning.encrypted_content`.
+    pub(crate) include: Option<Vec<String>>,
+    /// Number of likeliest tokens at each position, 0 to 20.
+    #[schema(value_type = Option<i64>)]
+    pub(crate) top_logprobs: Option<Int>,
+    /// Must not be true: a response ends with its connection.
+    pub(crate) background: Option<bool>,
+    /// Repeated in the answer.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) metadata: Option<Map<String, Value>>,
+    /// Variables of the chat template.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+}
+
+/// Format of the text.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct TextFields {
+    /// `{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "schema": {}}`.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) format: Option<Value>,
+    /// Repeated in the answer.
+    pub(crate) verbosity: Option<String>,
+}
+
+/// Reasoning of the model.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ReasoningFields {
+    /// Effort; `none` disables the reasoning.
+    pub(crate) effort: Option<String>,
+    /// Repeated in the answer. The answer has the reasoning itself.
+    #[serde(alias = "generate_summary")]
+    pub(crate) summary: Option<String>,
+}
+
+/// A request whose items and tools are parsed.
+pub(crate) struct ParsedRequest {
+    pub(crate) fields: ResponsesFields,
+    pub(crate) chat: Chat,
+    pub(crate) tools: ToolTable,
+    /// Items of the request, without those of the previous response.
+    pub(crate) items: Vec<Value>,
+}
+
+impl ResponsesFields {
+    /// Parses a request.
+    pub(crate) fn parse(
+        request: &Value,
+        store: &ResponseStore,
+        tools_max: usize,
+    ) -> ApiResult<ParsedRequest> {
+        let parsed: Self = fields(request)?;
+        if parsed.background.unwrap_or(false) {
+            return Err(ApiError::field("background", "must be false"));
+        }
+        let mut tools = ToolTable::new(parsed.tools.as_deref().unwrap_or_default())?;
+        let tool_choice = tools.choose(parsed.tool_choice.as_ref())?;
+        tools::check(&tools.tools, &tool_choice, tools_max)?;
+        let own = items(parsed.input.as_ref(), store)?;
+        let before = parsed.previous(store)?;
+        let conversation = [before.as_slice(), &own].concat();
+        let instructions = parsed.instructions.as_deref();
+        let chat = Chat {
+            messages: messages(instructions, &conversation, before.len(), &tools)?,
+            tools: tools.tools.clone(),
+            tool_choice,
+            parallel_calls: parsed.parallel_tool_calls.unwrap_or(true),
+            response: parsed.format()?,
+            reasoning_effort: parsed.reasoning.as_ref().and_then(|r| r.effort.clone()),
+            variables: parsed.chat_template_kwargs.clone().unwrap_or_default(),
+        };
+        Ok(ParsedRequest {
+            fields: parsed,
+            chat,
+            tools,
+            items: own,
+        })
+    }
+
+    /// Returns the items of the conversation that the request continues.
+    fn previous(&self, store: &ResponseStore) -> ApiResult<Vec<Value>> {
+        let Some(id) = &self.previous_response_id else {
+            return Ok(Vec::new());
+        };
+        store.conversation(id).ok_or_else(|| {
+            let message = format!("the response {id:?} is not stored");
+            ApiError::field("previous_response_id", message).code("previous_response_not_found")
+        })
+    }
+
+    fn format(&self) -> ApiResult<ResponseFormat> {
+        let format = self.text.as_ref().and_then(|text| text.format.as_ref());
+        match format {
+            None => Ok(ResponseFormat::Text),
+            Some(format) => response_format("text.format", format, format),
+        }
+    }
+
+    /// Whether the answer has this additional output.
+    pub(crate) fn includes(&self, name: &str) -> bool {
+        self.include.iter().flatten().any(|entry| entry == name)
+    }
+
+    /// Returns the options of the generation.
+    pub(crate) fn options(&self, request: &Value, model: &Loaded) -> ApiResult<GenerateOptions> {
+        let sampling: SamplingFields = fields(request)?;
+        let limit = match self.max_output_tokens {
+            Some(limit) => limit.u32_in("max_output_tokens", 1, u32::MAX)?,
+            None => 0,
+        };
+        let top = top_logprobs(self.top_logprobs)?;
+        let has_logprobs = top > 0 || self.includes("message.output_text.logprobs");
+        let options = sampling.options(&model.model)?.max_tokens(limit);
+        Ok(options.logprobs(has_logprobs.then_some(top)))
+    }
+}
