@@ -18,6 +18,7 @@ use tabla_server::{Config, Limits, ModelConfig, RequestRecord, Server, ServerEve
 const KEY_VARIABLE: &str = "TABLA_API_KEY";
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one flag per option")]
 pub(crate) struct ServeArgs {
     /// Model: a GGUF file, a safetensors file, a model folder or a ggml file of whisper.cpp, with an
     /// optional name. Can be repeated; the first is the default [default: the built-in story model]
@@ -64,13 +65,13 @@ pub(crate) struct ServeArgs {
         default_value_t = 8080
     )]
     port: u16,
-    /// File with API keys, one per line. The environment variable TABLA_API_KEY is another key
+    /// File with API keys, one per line. The environment variable `TABLA_API_KEY` is another key
     #[arg(help_heading = "Server", long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Listen on other than loopback addresses without an API key
     #[arg(help_heading = "Server", long)]
     insecure: bool,
-    /// Web origin that may use the server, such as https://app.example. Can be repeated
+    /// Web origin that may use the server, such as `https://app.example`. Can be repeated
     #[arg(help_heading = "Server", long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
     /// Host name in the URL of the server, besides localhost. Can be repeated

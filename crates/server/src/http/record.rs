@@ -89,7 +89,8 @@ impl Record {
         self.update(|record| {
             record.took = took;
             record.status = status.as_u16();
-            if record.error.is_none() {
+            // The body of an answer to HEAD is not read.
+            if record.error.is_none() && record.method != "HEAD" {
                 record.error = early_end.map(str::to_string);
             }
         });
