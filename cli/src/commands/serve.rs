@@ -211,7 +211,6 @@ fn model(name: String, source: Source) -> ModelConfig {
         aliases: Vec::new(),
         source,
         chat_template: None,
-        adapters: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state that all requests share.
 
-use crate::config::{EventSink, Limits, ServerEvent};
+use crate::config::{Config, EventSink, Limits, ServerEvent};
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
 use crate::response_store::ResponseStore;
@@ -23,6 +23,29 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// Creates the state of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        let hosts = config.allowed_hosts.iter();
+        Ok(Self {
+            registry: Registry::new(config)?,
+            origins: OriginRules {
+                hosts: hosts.map(|host| host.to_ascii_lowercase()).collect(),
+                origins: config.cors_origins.clone(),
+                has_keys: !config.api_keys.is_empty(),
+            },
+            api_keys: config.api_keys.clone(),
+            limits: config.limits,
+            events: Arc::clone(&config.events),
+            responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
+            started: unix_seconds(),
+            is_draining: AtomicBool::new(false),
+        })
+    }
+
     /// Whether a path needs no key: the page, which has no data, and the health check.
     pub(crate) fn is_public(&self, path: &str) -> bool {
         path == "/" || path == "/health" || path == "/v1/health" || path.starts_with("/page/")

@@ -1,7 +1,6 @@
 //! Configuration of the server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::Source;
@@ -18,19 +17,6 @@ pub struct ModelConfig {
     pub source: Source,
     /// Name of a built-in chat template, or its source; `None`: the template of the model files.
     pub chat_template: Option<String>,
-    /// LoRA adapters, which requests select by name.
-    pub adapters: Vec<AdapterConfig>,
-}
-
-/// A LoRA adapter of a model.
-#[derive(Clone, Debug)]
-pub struct AdapterConfig {
-    /// Name of the model with this adapter, in requests and in `/v1/models`.
-    pub name: String,
-    /// Folder of `peft`, or GGUF file.
-    pub path: PathBuf,
-    /// Factor of the adapter's change.
-    pub scale: f32,
 }
 
 /// Limits of requests.

@@ -8,12 +8,16 @@ mod bandwidth;
 mod config;
 mod engine;
 mod http;
+#[cfg(feature = "fuzzing")]
+mod in_process;
 mod metrics;
 mod models;
 mod response_store;
 mod server;
 
 pub use config::{
-    AdapterConfig, Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent,
+    Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent,
 };
+#[cfg(feature = "fuzzing")]
+pub use in_process::InProcess;
 pub use server::{Server, ShutdownHandle};

@@ -1,12 +1,9 @@
 //! The server: its shared state, start and shutdown.
 
 use crate::api;
-use crate::app::{App, unix_seconds};
+use crate::app::App;
 use crate::config::{Config, ServerEvent};
 use crate::http::connections;
-use crate::http::origin::OriginRules;
-use crate::models::Registry;
-use crate::response_store::ResponseStore;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,24 +101,7 @@ impl Server {
             shutdown,
         } = self;
         let invalid = |message| std::io::Error::new(std::io::ErrorKind::InvalidInput, message);
-        let app = Arc::new(App {
-            registry: Registry::new(&config).map_err(invalid)?,
-            origins: OriginRules {
-                hosts: config
-                    .allowed_hosts
-                    .iter()
-                    .map(|h| h.to_ascii_lowercase())
-                    .collect(),
-                origins: config.cors_origins.clone(),
-                has_keys: !config.api_keys.is_empty(),
-            },
-            api_keys: config.api_keys.clone(),
-            limits: config.limits,
-            events: Arc::clone(&config.events),
-            responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
-            started: unix_seconds(),
-            is_draining: AtomicBool::new(false),
-        });
+        let app = Arc::new(App::new(&config).map_err(invalid)?);
         let listener = tokio::net::TcpListener::from_std(listener)?;
         (app.events)(ServerEvent::Listening(listener.local_addr()?));
         let mut tasks = tokio::task::JoinSet::new();

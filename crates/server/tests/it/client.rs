@@ -61,7 +61,6 @@ pub(crate) fn config() -> Config {
         aliases: vec!["org/alias:q8".to_string()],
         source: Source::BuiltIn,
         chat_template: Some(TEMPLATE.to_string()),
-        adapters: Vec::new(),
     };
     let mut config = Config::new(vec![model]);
     config.address = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -21,10 +21,10 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError
 
-from ._errors import DeviceLostError, PoisonedError
-from ._model import Model
-from ._ray_folder import Output, prompts
-from ._ray_tasks import Options, Outcome, Row, find_task
+from .._errors import DeviceLostError, PoisonedError
+from .._model import Model
+from ._folder import Output, prompts
+from ._tasks import Options, Outcome, Row, find_task
 
 UNUSABLE = (DeviceLostError, PoisonedError)
 """Errors after which the model must be loaded again. They are not caused by the rows."""

@@ -15,7 +15,7 @@ import pyarrow.dataset as pd
 import pyarrow.fs as pf
 import pyarrow.parquet as pq
 
-from ._ray_tasks import Outcome, Row, attempt, described
+from ._tasks import Outcome, Row, attempt, described
 
 SETTINGS = "_tabla.json"
 """File in the output folder with the settings of the run."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import pyarrow as pa
 
-from ._model import Model
+from .._model import Model
 
 Row = Mapping[str, Any]
 Outcome = Union[Row, Exception]

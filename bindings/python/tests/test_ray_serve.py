@@ -1,0 +1,124 @@
+"""`tabla.ray.serve`: requests through a Ray Serve application.
+
+Skipped if Ray Serve or the program `tabla` is not installed; with TABLA_REQUIRE_RAY=1 that is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+import warnings
+from typing import Any, Iterator
+
+import pytest
+
+try:
+    # Ray uses deprecated functions of its dependencies, and warnings are errors here.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+        from ray import serve
+        from starlette.requests import Request
+        from tabla.ray._prefix import prefixes
+        from tabla.ray.serve import DEFAULT_MODEL, Call, build
+    if not (os.environ.get("TABLA_PROGRAM") or shutil.which("tabla")):
+        raise ImportError("the program tabla is not installed")
+except ImportError as missing:
+    if os.environ.get("TABLA_REQUIRE_RAY"):
+        raise
+    reason = f"{missing}: the tests of tabla.ray.serve are skipped, pip install 'tabla[ray]' runs them"
+    print(reason, file=sys.__stderr__)
+    pytest.skip(reason, allow_module_level=True)
+
+pytestmark = pytest.mark.filterwarnings("default", "ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+PORT = 8731
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Starts the application with two replicas of the built-in model. Returns its URL."""
+    here = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("serve"))
+    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    os.chdir(here)
+    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    arguments = {
+        "num_cpus": "1",
+        "min_replicas": "2",
+        "max_replicas": "2",
+        "options": "--device cpu --chat-template zephyr --alias other",
+    }
+    serve.run(build(arguments))
+    yield f"http://127.0.0.1:{PORT}"
+    for module in (serve, ray):
+        untyped: Any = module
+        untyped.shutdown()
+
+
+def post(url: str, request: Any) -> tuple[int, str]:
+    body = json.dumps(request).encode()
+    headers = {"Content-Type": "application/json"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_answers_and_streams_are_the_same_on_every_replica(url: str) -> None:
+    request = {"prompt": "Once upon a time", "max_tokens": 16, "seed": 3}
+    texts = set()
+    for model in ("story", "other") * 4:
+        status, text = post(f"{url}/v1/completions", {**request, "model": model})
+        assert status == 200, text
+        texts.add(json.loads(text)["choices"][0]["text"])
+    status, stream = post(f"{url}/v1/completions", {**request, "stream": True})
+    assert stream.endswith("data: [DONE]\n\n"), stream
+    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    texts.add("".join(event["choices"][0]["text"] for event in events))
+    assert len(texts) == 1
+
+
+def test_requests_go_to_the_replica_that_has_the_prefix(url: str) -> None:
+    for name in ("fox", "bear", "owl", "mouse"):
+        messages = [{"role": "user", "content": f"Tell a story about a {name} that lived in a forest. " * 3}]
+        request = {"messages": messages, "max_tokens": 1}
+        cached = [json.loads(post(f"{url}/v1/chat/completions", request)[1])["usage"] for _ in range(4)]
+        counts = [usage["prompt_tokens_details"]["cached_tokens"] for usage in cached]
+        assert counts[0] < min(counts[1:]), counts
+
+
+def test_errors_are_those_of_the_server(url: str) -> None:
+    status, text = post(f"{url}/v1/chat/completions", {"model": "none", "messages": []})
+    assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
+    status, text = post(f"{url}/v1/messages", {"messages": 1})
+    assert (status, json.loads(text)["type"]) == (400, "error")
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as answer:
+        assert json.load(answer)["data"][0]["id"] == "story"
+
+
+def test_calls_have_the_model_and_the_prompt() -> None:
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"a=1", "headers": []}
+    name, call = Call.of(Request(scope), b'{"model": "m", "prompt": "p"}')
+    assert (name, call.path, call.prompt, call.messages) == ("m", "/v1/completions?a=1", "p", None)
+    for body in (b"", b"{", b"[]", b'{"model": 1}'):
+        assert Call.of(Request(scope), body)[0] == DEFAULT_MODEL
+
+
+def test_conversations_share_prefixes() -> None:
+    messages = [{"role": "user", "content": text} for text in "abc"]
+    longer = prefixes(messages, None)
+    assert prefixes(messages[:2], None) == longer[:2]
+    assert prefixes([messages[1]], None)[0] != longer[0]
+    assert prefixes(None, "x" * 1200)[:2] == prefixes(None, "x" * 1100)[:2]
+    assert prefixes(None, None) == prefixes([], "") == []
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="unknown argument 'model'"):
+        build({"model": "x"})
