@@ -205,7 +205,7 @@ pub(crate) struct LinkedTables {
     /// Executor that replays the tables.
     pub(crate) executor: Box<dyn Executor>,
     /// The GPU, for tests of device loss.
-    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    #[cfg(feature = "gpu")]
     pub(crate) gpu: Option<crate::exec::gpu::Device>,
     /// Tables, each named after a [`TableId`].
     pub(crate) tables: Arc<[Table]>,

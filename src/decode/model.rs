@@ -36,7 +36,7 @@ struct Shared {
     hook_compiler: Arc<dyn HookCompiler>,
     digest: OnceLock<[u8; 32]>,
     provenance: String,
-    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    #[cfg(feature = "gpu")]
     gpu: Option<crate::exec::gpu::Device>,
     sessions: AtomicU64,
     /// Number of the next hooks.
@@ -77,7 +77,7 @@ impl Model {
             hook_compiler: Arc::clone(&linked.hook_compiler),
             digest: OnceLock::new(),
             provenance: linked.provenance.clone(),
-            #[cfg(all(feature = "gpu", feature = "test-support"))]
+            #[cfg(feature = "gpu")]
             gpu: linked.gpu.clone(),
             sessions: AtomicU64::new(0),
             hooks: Arc::new(AtomicU32::new(1)),
@@ -294,7 +294,8 @@ impl Model {
     }
 
     /// Returns the GPU of the model, for tests of device loss.
-    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    #[doc(hidden)]
+    #[cfg(feature = "gpu")]
     pub fn gpu(&self) -> Option<crate::exec::gpu::Device> {
         self.0.gpu.clone()
     }

@@ -103,7 +103,7 @@ impl SelectedDevice {
     }
 
     /// Returns the GPU; `None` for the CPU.
-    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    #[cfg(feature = "gpu")]
     pub(super) fn gpu(&self) -> Option<gpu::Device> {
         match self {
             Self::Cpu(..) => None,

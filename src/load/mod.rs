@@ -115,7 +115,7 @@ pub(crate) fn load(
     tables.extend(s.run(Stage::Batch, || build.batches())?);
     let tables: Arc<[Table]> = tables.into();
     let mut facts = build.facts(&tables, device.fallback());
-    #[cfg(all(feature = "gpu", feature = "test-support"))]
+    #[cfg(feature = "gpu")]
     let gpu = device.gpu();
     let provenance = provenance::of(&build, &facts, options);
     let file = Arc::clone(&build.catalog.model().file);
@@ -128,7 +128,7 @@ pub(crate) fn load(
     facts.stages = s.took;
     Ok(LinkedTables {
         executor,
-        #[cfg(all(feature = "gpu", feature = "test-support"))]
+        #[cfg(feature = "gpu")]
         gpu,
         tables,
         pages: cache.pages,

@@ -48,7 +48,7 @@ impl App {
 
     /// Whether a path needs no key: the page, which has no data, and the health check.
     pub(crate) fn is_public(&self, path: &str) -> bool {
-        path == "/" || path == "/health" || path == "/v1/health" || path.starts_with("/page/")
+        matches!(path, "/" | "/reference" | "/health" | "/v1/health") || path.starts_with("/page/")
     }
 
     /// Whether the shutdown has begun.

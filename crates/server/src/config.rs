@@ -42,6 +42,8 @@ pub struct Limits {
     pub stall_time: Duration,
     /// Maximum duration of reading the headers of a request.
     pub header_time: Duration,
+    /// Duration after which a connection without requests is closed.
+    pub idle_time: Duration,
     /// Maximum duration of reading a body, in addition to one second per 64 KiB of its length.
     pub body_time: Duration,
     /// Duration that running requests get to finish after the shutdown began.
@@ -63,6 +65,7 @@ impl Default for Limits {
             request_time: Duration::from_secs(600),
             stall_time: Duration::from_secs(30),
             header_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(75),
             body_time: Duration::from_secs(15),
             drain_time: Duration::from_secs(10),
             stored_responses: 512,

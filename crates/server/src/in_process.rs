@@ -38,7 +38,12 @@ impl InProcess {
     /// # Errors
     ///
     /// `InvalidInput` for an invalid path or content type.
-    pub fn post(&self, path: &str, content_type: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+    pub fn post(
+        &self,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> std::io::Result<(u16, Vec<u8>)> {
         let request = Request::post(path)
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, content_type)

@@ -15,9 +15,7 @@ mod models;
 mod response_store;
 mod server;
 
-pub use config::{
-    Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent,
-};
+pub use config::{Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent};
 #[cfg(feature = "fuzzing")]
 pub use in_process::InProcess;
 pub use server::{Server, ShutdownHandle};

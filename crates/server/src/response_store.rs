@@ -44,7 +44,9 @@ struct State {
 struct Entry {
     response: Arc<Value>,
     items: Arc<Vec<Value>>,
-    previous: Option<String>,
+    /// Items of the earlier responses of the conversation, which may be removed meanwhile.
+    history: Vec<Arc<Vec<Value>>>,
+    /// Bytes of the response, its items and its history.
     bytes: usize,
     /// Key in `State::uses`.
     used: u64,
@@ -66,9 +68,19 @@ impl ResponseStore {
             return;
         };
         let items = stored.items.iter().map(|item| item.to_string().len());
-        let bytes = stored.response.to_string().len() + items.sum::<usize>();
+        let mut bytes = stored.response.to_string().len() + items.sum::<usize>();
         let mut state = self.state();
         state.remove(&id);
+        let mut history = Vec::new();
+        if let Some(previous) = &stored.previous {
+            // Without it, the conversation cannot be continued.
+            let Some(previous) = state.entries.get(previous) else {
+                return;
+            };
+            history.clone_from(&previous.history);
+            history.push(Arc::clone(&previous.items));
+            bytes += previous.bytes;
+        }
         for item in &stored.items {
             if let Some(item) = item["id"].as_str() {
                 state.items.insert(item.to_string(), id.clone());
@@ -77,7 +89,7 @@ impl ResponseStore {
         let entry = Entry {
             response: Arc::new(stored.response),
             items: Arc::new(stored.items),
-            previous: stored.previous,
+            history,
             bytes,
             used: 0,
             used_at: Instant::now(),
@@ -96,22 +108,16 @@ impl ResponseStore {
         Some(Arc::clone(&state.entries.get(id)?.response))
     }
 
-    /// Returns all items of the conversation that ends with a response; `None` if a part of it is missing.
+    /// Returns all items of the conversation that ends with a response; `None` if it is not stored.
     pub(crate) fn conversation(&self, id: &str) -> Option<Vec<Value>> {
-        let mut parts = Vec::new();
-        {
+        let parts = {
             let mut state = self.state();
             state.evict(self.entries_max);
-            let mut next = Some(id.to_string());
-            while let Some(id) = next {
-                // Older parts are touched later, so that they are not removed before newer ones.
-                state.touch(&id);
-                let entry = state.entries.get(&id)?;
-                parts.push(Arc::clone(&entry.items));
-                next = entry.previous.clone();
-            }
-        }
-        let items = parts.iter().rev().flat_map(|part| part.iter().cloned());
+            state.touch(id);
+            let entry = state.entries.get(id)?;
+            [entry.history.as_slice(), &[Arc::clone(&entry.items)]].concat()
+        };
+        let items = parts.iter().flat_map(|part| part.iter().cloned());
         Some(items.collect())
     }
 

@@ -8,10 +8,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Number of threads that serve connections. The computation has threads of its own.
 const SERVING_THREADS: usize = 2;
+
+/// Time in which the events of cancelled requests are written.
+const CANCEL_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum number of threads for generations and preparations.
 const BLOCKING_THREADS: usize = 1024;
@@ -80,7 +83,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid configuration; errors of the system.
+    /// `InvalidInput` for an invalid configuration; `Other` if the first model cannot be loaded; errors of the
+    /// system.
     pub fn run(self) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
@@ -106,15 +110,20 @@ impl Server {
         (app.events)(ServerEvent::Listening(listener.local_addr()?));
         let mut tasks = tokio::task::JoinSet::new();
         let preloading = Arc::clone(&app);
-        let preload = if config.preload {
-            config.models.len()
-        } else {
-            1
+        let preload = match config.preload {
+            true => config.models.len(),
+            false => 1,
         };
+        let (first_loaded, failed) = oneshot::channel();
         tasks.spawn(async move {
+            let mut first_loaded = Some(first_loaded);
             for entry in &preloading.registry.entries()[..preload] {
-                // The event tells the reason of a failure; the next request tries again.
-                let _ = preloading.registry.lease(Some(&entry.config.name)).await;
+                let name = &entry.config.name;
+                let result = preloading.registry.lease(Some(name)).await.map(drop);
+                // Only the first model is needed; the event tells the reason of other failures.
+                if let (Err(error), Some(sender)) = (result, first_loaded.take()) {
+                    let _ = sender.send(error.message);
+                }
             }
         });
         if let Some(idle) = config.idle_time {
@@ -127,7 +136,9 @@ impl Server {
             app.is_draining.store(true, Ordering::Relaxed);
             let entries = app.registry.entries().iter();
             let running = entries.filter_map(|entry| entry.loaded());
-            let running = running.map(|loaded| loaded.admission.running()).sum();
+            let running =
+                running.map(|loaded| loaded.admission.running() + loaded.admission.waiting());
+            let running = running.sum();
             (app.events)(ServerEvent::Draining(running));
         };
         let drained = async {
@@ -135,9 +146,15 @@ impl Server {
                 () = tokio::time::sleep(config.limits.drain_time) => {}
                 () = shutdown.0.forced.notified() => {}
             }
+            app.registry.cancel_all();
+            // For the last events of the cancelled requests.
+            tokio::time::sleep(CANCEL_TIME).await;
         };
-        connections::serve(listener, router, config.limits, begin, drained).await;
+        let result = tokio::select! {
+            () = connections::serve(listener, router, config.limits, begin, drained) => Ok(()),
+            Ok(message) = failed => Err(std::io::Error::other(message)),
+        };
         tasks.shutdown().await;
-        Ok(())
+        result
     }
 }

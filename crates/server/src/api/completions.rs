@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tabla::GenerateOptions;
-use tabla::text::{DecodeOptions, EncodeOptions, Tokenizer};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 use utoipa::ToSchema;
 
 /// Default of `max_tokens`, as in OpenAI's API.
@@ -201,13 +201,24 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiRes
     Ok(Prepared { prompts, options })
 }
 
-/// Returns the token ids of the prompts. BOS is added to texts as the vocabulary specifies, nothing to ids.
+/// Returns the token ids of the prompts. Special tokens in texts are parsed, and BOS is added as the
+/// vocabulary specifies; nothing is added to ids.
 pub(crate) fn prompts(model: &Loaded, prompt: Option<&Value>) -> ApiResult<Vec<Vec<u32>>> {
     const NAME: &str = "prompt";
     let invalid = |message: &str| ApiError::field(NAME, message);
     let one = |prompt: &Value| match prompt {
         Value::String(text) => {
-            let tokens = model.tokenize(text, EncodeOptions::PROMPT)?;
+            let tokenizer = model.model.tokenizer();
+            // Rendered chat templates have special tokens, and may begin with BOS.
+            let bos = tokenizer
+                .bos()
+                .map(|bos| tokenizer.token_bytes_with_special(bos));
+            let has_bos =
+                bos.is_some_and(|bos| !bos.is_empty() && text.as_bytes().starts_with(bos));
+            let options = EncodeOptions::default()
+                .add_special(!has_bos)
+                .specials(SpecialTokens::Tokens);
+            let tokens = model.tokenize(text, options)?;
             match (tokens.is_empty(), model.model.tokenizer().bos()) {
                 (false, _) => Ok(tokens),
                 (true, Some(bos)) => Ok(vec![bos]),

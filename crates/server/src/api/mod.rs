@@ -12,6 +12,7 @@ mod messages;
 mod models;
 mod native;
 mod opaque;
+mod openapi;
 mod page;
 mod responses;
 mod router;

@@ -37,6 +37,8 @@ files![
     "metrics.js",
     "models.js",
     "panel.js",
+    "reference.html",
+    "reference.js",
     "roofline.js",
     "sidebar.js",
     "store.js",
@@ -76,6 +78,14 @@ pub(crate) async fn index(
     headers: HeaderMap,
 ) -> Response<Body> {
     context.respond(find("index.html", &headers))
+}
+
+/// Returns the API reference.
+pub(crate) async fn reference(
+    Extension(context): Extension<RequestContext>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    context.respond(find("reference.html", &headers))
 }
 
 /// Returns a script or a style sheet of the page.

@@ -1,8 +1,8 @@
 //! The table of endpoints.
 
 use super::{
-    audio, chat, completions, embeddings, inside, llamacpp, messages, models, native, page,
-    responses, status,
+    audio, chat, completions, embeddings, inside, llamacpp, messages, models, native, openapi,
+    page, responses, status,
 };
 use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
@@ -45,6 +45,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/infill", post(llamacpp::fill)),
         ("/table", get(inside::table)),
         ("/activations", post(inside::activations)),
+        ("/openapi.json", get(openapi::describe)),
         ("/metrics", get(status::metrics)),
         ("/props", get(status::props)),
         ("/slots", get(status::slots)),
@@ -57,6 +58,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     }
     router
         .route("/", axum_get(page::index))
+        .route("/reference", axum_get(page::reference))
         .route("/page/{name}", axum_get(page::file))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)

@@ -3,7 +3,7 @@
 use super::answer_grammar::AnswerGrammar;
 use super::conversation::Chat;
 use super::messages::arrange_system;
-use super::request::{ChatOutput, OutputFormat};
+use super::request::{ChatOutput, Content, OutputFormat};
 use super::tools::{Tool, ToolChoice};
 use crate::http::error::ApiResult;
 use crate::models::Loaded;
@@ -66,7 +66,15 @@ pub(crate) fn prepare(
         format: &format,
         warnings: &mut warnings,
     };
-    let options = answer.apply(options, &prompt_end)?;
+    let mut options = answer.apply(options, &prompt_end)?;
+    let content = match chat.tool_choice {
+        ToolChoice::Required | ToolChoice::Named(_) => Content::Forbidden,
+        ToolChoice::Auto | ToolChoice::None => Content::Allowed,
+    };
+    if content == Content::Forbidden {
+        // A stop string would end the call within its arguments.
+        options.stop.clear();
+    }
     let calls_max = match chat.parallel_calls {
         true => u32::MAX,
         false => 1,
@@ -78,6 +86,7 @@ pub(crate) fn prepare(
             format,
             prompt_end,
             calls_max,
+            content,
         }),
         warnings,
     })

@@ -1,8 +1,9 @@
 //! Turns the pieces of a generation into events.
 
 use super::events::{CalledTool, Delta, FinishReason, Output, TokenLogprob};
-use super::request::{ChatOutput, OutputFormat};
+use super::request::{ChatOutput, Content, OutputFormat};
 use crate::http::ids;
+use std::collections::VecDeque;
 use tabla::text::{ChatParser, MessageDelta, Tokenizer};
 use tabla::{Finish, Logprob, Piece};
 
@@ -10,8 +11,13 @@ use tabla::{Finish, Logprob, Piece};
 pub(crate) struct ChoiceOutput {
     choice: u32,
     parser: Option<Parser>,
-    /// Log-probabilities of tokens whose text was held back.
+    /// Log-probabilities of tokens whose text was held back, each with the number of bytes up to its end.
+    held_back: VecDeque<(u64, TokenLogprob)>,
+    /// Log-probabilities for the next text.
     pending: Vec<TokenLogprob>,
+    /// Number of bytes of all tokens, and of all text of pieces.
+    token_bytes: u64,
+    text_bytes: u64,
     /// Number of tokens, without stop tokens.
     pub(crate) tokens: u64,
     /// Number of tokens of the reasoning.
@@ -23,6 +29,7 @@ pub(crate) struct ChoiceOutput {
 struct Parser {
     parser: ChatParser,
     calls_max: u32,
+    content: Content,
 }
 
 impl ChoiceOutput {
@@ -33,15 +40,20 @@ impl ChoiceOutput {
                 format,
                 prompt_end,
                 calls_max,
+                content,
             }) => Some(Parser {
                 parser: format.parser(prompt_end),
                 calls_max: *calls_max,
+                content: *content,
             }),
         };
         Self {
             choice,
             parser,
+            held_back: VecDeque::new(),
             pending: Vec::new(),
+            token_bytes: 0,
+            text_bytes: 0,
             tokens: 0,
             reasoning: 0,
             is_reasoning: false,
@@ -54,12 +66,19 @@ impl ChoiceOutput {
         if !piece.is_flush {
             self.tokens += 1;
         }
+        self.text_bytes += piece.text.len() as u64;
         if let Some(logprob) = piece.logprob {
-            self.pending.push(TokenLogprob {
+            self.token_bytes += tokenizer.token_bytes(piece.token).len() as u64;
+            let entry = TokenLogprob {
                 token: piece.token,
                 logprob,
                 top: pairs(piece.top_logprobs),
-            });
+            };
+            self.held_back.push_back((self.token_bytes, entry));
+        }
+        let text_bytes = self.text_bytes;
+        while let Some((_, entry)) = self.held_back.pop_front_if(|(end, _)| *end <= text_bytes) {
+            self.pending.push(entry);
         }
         let Some(Parser { parser, .. }) = &mut self.parser else {
             return self.text(piece.text);
@@ -80,11 +99,24 @@ impl ChoiceOutput {
         outputs
     }
 
+    /// Drops the log-probabilities of tokens that are part of a stop string.
+    pub(crate) fn drop_held_back(&mut self) {
+        self.held_back.clear();
+    }
+
     /// Ends the output and returns the remaining events.
     pub(crate) fn finish(&mut self) -> Vec<Output> {
+        let held_back = self.held_back.drain(..).map(|(_, entry)| entry);
+        self.pending.extend(held_back);
         match &mut self.parser {
-            Some(Parser { parser, .. }) => {
-                let deltas = parser.finish();
+            Some(Parser {
+                parser, content, ..
+            }) => {
+                let mut deltas = parser.finish();
+                // The rest of a tool call that the limit has cut.
+                if *content == Content::Forbidden {
+                    deltas.retain(|delta| !matches!(delta, MessageDelta::Content(_)));
+                }
                 self.deltas(deltas)
             }
             None => self.text(""),

@@ -57,4 +57,13 @@ pub(crate) struct ChatOutput {
     pub(crate) prompt_end: String,
     /// Maximum number of tool calls.
     pub(crate) calls_max: u32,
+    pub(crate) content: Content,
+}
+
+/// Whether an answer may have text beside tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Allowed,
+    /// A tool call is forced.
+    Forbidden,
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tabla::{Cancel, GenerateOptions, Session};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Number of events that wait for the client.
 const CHANNEL_EVENTS: usize = 32;
@@ -26,6 +26,7 @@ const CHANNEL_EVENTS: usize = 32;
 /// A running generation. Dropping it cancels the generation.
 pub(crate) struct Run {
     events: mpsc::Receiver<ApiResult<Event>>,
+    cancelled: watch::Receiver<bool>,
     _cancel: CancelOnDrop,
 }
 
@@ -33,7 +34,10 @@ impl EventSource for Run {
     type Event = Event;
 
     async fn next(&mut self) -> Option<ApiResult<Event>> {
-        self.events.recv().await
+        tokio::select! {
+            event = self.events.recv() => event,
+            _ = self.cancelled.wait_for(|cancelled| *cancelled) => Some(Err(ApiError::shutting_down())),
+        }
     }
 
     fn try_next(&mut self) -> Option<ApiResult<Event>> {
@@ -92,9 +96,11 @@ pub(crate) fn start(request: Generate) -> Run {
     let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
     let cancel = CancelGroup::default();
     let guard = CancelOnDrop(cancel.clone());
+    let cancelled = request.lease.cancelled.clone();
     tokio::spawn(run(request, sender, cancel));
     Run {
         events,
+        cancelled,
         _cancel: guard,
     }
 }
@@ -145,7 +151,6 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
     };
     match run_prompts(&job, (template, prompts), slot, options).await {
         Ok(usage) => {
-            record.update(|record| record.generated_tokens = usage.generated);
             model.metrics.request_time.observe(record.elapsed());
             let _ = sender.send(Ok(Event::Done(usage))).await;
         }
@@ -369,7 +374,7 @@ fn run_choice(
     while let Some(piece) = generation.next_piece().map_err(failed)? {
         if !piece.is_flush {
             latency.token();
-            if let Some(time) = job.record.first_token() {
+            if let Some(time) = job.record.token() {
                 job.model.metrics.first_token_time.observe(time);
             }
         }
@@ -386,6 +391,9 @@ fn run_choice(
     }
     let finish = generation.stats().finish;
     let stop_string = generation.stop_string().map(str::to_string);
+    if stop_string.is_some() {
+        output.drop_held_back();
+    }
     for event in output.finish() {
         job.sink.send(event)?;
     }

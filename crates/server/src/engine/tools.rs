@@ -43,9 +43,10 @@ impl Tool {
             return Err(ApiError::field(format!("{path}.name"), message));
         };
         let parameters = match parameters {
-            None | Some(Value::Null | Value::Bool(true)) => {
-                json!({ "type": "object", "properties": {} })
+            None | Some(Value::Null) => {
+                json!({ "type": "object", "properties": {}, "additionalProperties": false })
             }
+            Some(Value::Bool(true)) => json!({ "type": "object" }),
             Some(Value::Object(fields)) => Value::Object(fields.clone()),
             Some(_) => {
                 let message = "expected a JSON schema";

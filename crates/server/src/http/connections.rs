@@ -2,6 +2,7 @@
 //!
 //! `axum::serve` has no deadline for headers (axum issue 2741), so hyper serves each connection here.
 
+use super::header_deadline::HeaderDeadline;
 use super::path;
 use crate::config::Limits;
 use axum::Router;
@@ -40,7 +41,7 @@ pub(crate) async fn serve(
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
+        .header_read_timeout(limits.idle_time)
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADERS_MAX);
     tokio::pin!(shutdown);
@@ -62,9 +63,12 @@ pub(crate) async fn serve(
         // Without it, a token would wait for the acknowledgment of the previous one.
         let _ = stream.set_nodelay(true);
         // Before the router, which selects the endpoint by the path.
+        let (stream, serving) = HeaderDeadline::new(stream, limits.header_time);
         let service = router
             .clone()
-            .map_request(|mut request: Request<Incoming>| {
+            .map_request(move |mut request: Request<Incoming>| {
+                serving.begin();
+                request.extensions_mut().insert(serving.clone());
                 path::rewrite(request.uri_mut());
                 request.map(Body::new)
             });

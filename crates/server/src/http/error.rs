@@ -45,6 +45,9 @@ pub(crate) struct ApiError {
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
+    /// Code of a model that cannot be loaded.
+    pub(crate) const LOAD_FAILED: &'static str = "model_load_failed";
+
     /// Code of an error after which the model must be loaded again.
     pub(crate) const MODEL_LOST: &'static str = "model_lost";
 
@@ -89,6 +92,12 @@ impl ApiError {
             ],
             ..Self::invalid(message)
         }
+    }
+
+    /// Creates the error of a request that the shutdown has cancelled.
+    pub(crate) fn shutting_down() -> Self {
+        let message = "the server is shutting down";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1)
     }
 
     /// Creates the error of a request that the model cannot answer.
@@ -182,6 +191,10 @@ impl ApiError {
         headers.insert(header::CONTENT_TYPE, json);
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.code == Some(Self::LOAD_FAILED) {
+            // The clients of OpenAI and Anthropic would try again.
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         // The body of the request may not have been read.
         if matches!(self.status.as_u16(), 408 | 413) {

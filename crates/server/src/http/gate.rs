@@ -1,6 +1,7 @@
 //! Checks that every request passes before it is routed: path, host, origin, key and body.
 
 use super::error::{ApiError, ApiResult, Dialect};
+use super::header_deadline::Serving;
 use super::origin::OriginRules;
 use super::record::{Record, Recorded};
 use super::{body, ids};
@@ -37,7 +38,8 @@ pub(crate) async fn pass(
     request: Request<Body>,
     next: Next,
 ) -> Response<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let serving = parts.extensions.remove::<Serving>();
     let context = RequestContext {
         id: ids::new_id("req_"),
         dialect: Dialect::of_path(parts.uri.path()),
@@ -62,7 +64,7 @@ pub(crate) async fn pass(
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let status = response.status();
-    response.map(|body| Body::new(Recorded::new(body, context.record, status)))
+    response.map(|body| Body::new(Recorded::new(body, context.record, status, serving)))
 }
 
 async fn answer(

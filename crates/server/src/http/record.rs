@@ -1,6 +1,7 @@
 //! The log record of a request, which is complete when the last byte of the answer was written.
 
 use super::error::ApiError;
+use super::header_deadline::Serving;
 use crate::config::{EventSink, RequestRecord, ServerEvent};
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -69,10 +70,11 @@ impl Record {
     }
 
     /// Records a token. Returns the time since the request arrived if it is the first one.
-    pub(crate) fn first_token(&self) -> Option<Duration> {
+    pub(crate) fn token(&self) -> Option<Duration> {
         let took = self.started.elapsed();
         let mut is_first = false;
         self.update(|record| {
+            record.generated_tokens += 1;
             is_first = record.first_token.is_none();
             record.first_token.get_or_insert(took);
         });
@@ -105,16 +107,24 @@ pub(crate) struct Recorded {
     record: Arc<Record>,
     status: StatusCode,
     is_complete: bool,
+    /// The connection; `None` for requests without one.
+    serving: Option<Serving>,
 }
 
 impl Recorded {
-    pub(crate) fn new(body: Body, record: Arc<Record>, status: StatusCode) -> Self {
+    pub(crate) fn new(
+        body: Body,
+        record: Arc<Record>,
+        status: StatusCode,
+        serving: Option<Serving>,
+    ) -> Self {
         let is_complete = body.is_end_stream();
         Self {
             body,
             record,
             status,
             is_complete,
+            serving,
         }
     }
 }
@@ -147,5 +157,8 @@ impl Drop for Recorded {
     fn drop(&mut self) {
         let early_end = (!self.is_complete).then_some("the client disconnected");
         self.record.report(self.status, early_end);
+        if let Some(serving) = &self.serving {
+            serving.end();
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tabla::load::LoadOptions;
 use tabla::{Model, tools};
+use tokio::sync::watch;
 
 /// The models of a server.
 pub(crate) struct Registry {
@@ -24,6 +25,8 @@ pub(crate) struct Registry {
     queue: usize,
     events: EventSink,
     started: Instant,
+    /// Becomes true when running requests are cancelled.
+    cancelled: watch::Sender<bool>,
     /// Serializes loading and unloading.
     loading: tokio::sync::Mutex<()>,
 }
@@ -69,6 +72,8 @@ pub(crate) struct Lease {
     loaded: Arc<Loaded>,
     entry: Arc<Entry>,
     started: Instant,
+    /// Becomes true when the request is cancelled by the shutdown.
+    pub(crate) cancelled: watch::Receiver<bool>,
 }
 
 impl Lease {
@@ -174,8 +179,14 @@ impl Registry {
             queue: config.limits.queue,
             events: Arc::clone(&config.events),
             started: Instant::now(),
+            cancelled: watch::Sender::new(false),
             loading: tokio::sync::Mutex::new(()),
         })
+    }
+
+    /// Cancels all generations, which end with an error.
+    pub(crate) fn cancel_all(&self) {
+        self.cancelled.send_replace(true);
     }
 
     pub(crate) fn entries(&self) -> &[Arc<Entry>] {
@@ -216,6 +227,7 @@ impl Registry {
             loaded,
             entry: Arc::clone(entry),
             started: self.started,
+            cancelled: self.cancelled.subscribe(),
         };
         if let Some(loaded) = entry.loaded() {
             return Ok(lease(loaded));
@@ -272,6 +284,17 @@ impl Registry {
         let Some(budget) = self.budget else {
             return Ok(bytes);
         };
+        if bytes > budget {
+            let name = &entry.config.name;
+            let message = format!(
+                "the model {name} needs {} MiB, more than the memory budget of {} MiB",
+                bytes >> 20,
+                budget >> 20
+            );
+            (self.events)(ServerEvent::LoadFailed(name.clone(), message.clone()));
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            return Err(error.code(ApiError::LOAD_FAILED));
+        }
         loop {
             let loaded = self.entries.iter().filter_map(|e| e.loaded());
             let used: u64 = loaded.map(|loaded| loaded.bytes).sum();
@@ -346,7 +369,7 @@ fn load(
         events(ServerEvent::LoadFailed(name.clone(), error.to_string()));
         let message =
             format!("the model {name} cannot be loaded: the log of the server has the reason");
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("model_load_failed")
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code(ApiError::LOAD_FAILED)
     })?;
     events(ServerEvent::Loaded(name.clone(), begun.elapsed()));
     Ok(Arc::new(Loaded::new(

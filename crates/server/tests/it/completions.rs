@@ -223,3 +223,36 @@ fn activations_have_shapes_and_tables_have_commands() {
             .is_some_and(|rate| rate > 1e8)
     );
 }
+
+#[test]
+fn log_probabilities_cover_the_text() {
+    let server = TestServer::new();
+    for seed in 0..8 {
+        let request = json!({ "prompt": PROMPT, "max_tokens": 24, "seed": seed, "logprobs": 0, "stop": ["the", "w"] });
+        let choice = server.post("/v1/completions", &request).json()["choices"][0].clone();
+        let tokens = choice["logprobs"]["tokens"].as_array().expect("tokens");
+        let joined: String = tokens.iter().filter_map(Value::as_str).collect();
+        let text = choice["text"].as_str().expect("a text");
+        // The token in which a stop string begins has no entry.
+        assert!(text.starts_with(&joined), "{joined:?} {text:?}");
+        assert!(text.len() - joined.len() < 16, "{joined:?} {text:?}");
+    }
+}
+
+#[test]
+fn special_tokens_of_a_prompt_are_parsed() {
+    let server = TestServer::new();
+    let count = |prompt: &str| {
+        let request = json!({ "prompt": prompt, "max_tokens": 1 });
+        server.post("/v1/completions", &request).json()["usage"]["prompt_tokens"].as_u64()
+    };
+    let props = server
+        .post(
+            "/tokenize",
+            &json!({ "content": "", "add_special": true, "with_pieces": true }),
+        )
+        .json();
+    if let Some(bos) = props["tokens"][0]["piece"].as_str() {
+        assert_eq!(count(&format!("{bos}{PROMPT}")), count(PROMPT));
+    }
+}

@@ -164,3 +164,55 @@ fn running_requests_finish_after_the_shutdown_began() {
             .any(|event| matches!(event, ServerEvent::Draining(_)))
     );
 }
+
+#[test]
+fn streams_end_with_an_error_when_the_shutdown_cancels_them() {
+    let mut config = config();
+    config.limits.drain_time = Duration::from_millis(50);
+    let mut server = TestServer::with(config);
+    let answers = std::thread::scope(|scope| {
+        let request = |stream: bool| {
+            let request = json!({ "prompt": "Once", "max_tokens": 100_000, "ignore_eos": true, "logprobs": 20, "stream": stream });
+            let server = &server;
+            scope.spawn(move || server.post("/v1/completions", &request))
+        };
+        let running = [request(true), request(false)];
+        let begun = Instant::now();
+        let is_running = || {
+            server
+                .get("/metrics")
+                .body
+                .contains("tabla_requests_running{model=\"story\"} 2")
+        };
+        while !is_running() && begun.elapsed() < Duration::from_secs(2) {}
+        server.shut_down();
+        running.map(|thread| thread.join().expect("no panic"))
+    });
+    let [stream, whole] = answers;
+    // The generations may have ended before.
+    let is_done = stream.body.ends_with("data: [DONE]\n\n");
+    assert!(
+        is_done || stream.body.contains("the server is shutting down"),
+        "{}",
+        stream.body.len()
+    );
+    assert!(matches!(whole.status, 200 | 503), "{}", whole.status);
+    server.join();
+}
+
+#[test]
+fn a_first_model_that_cannot_be_loaded_ends_the_server() {
+    let mut config = config();
+    config.models[0].source = tabla::Source::Path("/nonexistent/model.gguf".into());
+    let server = tabla_server::Server::bind(config).expect("a free port");
+    let error = server.run().expect_err("the model does not exist");
+    assert!(error.to_string().contains("story"), "{error}");
+    let mut config = crate::client::config();
+    config.memory_budget = Some(1);
+    let server = tabla_server::Server::bind(config).expect("a free port");
+    let error = server.run().expect_err("the model is too large");
+    assert!(
+        error.to_string().contains("more than the memory budget"),
+        "{error}"
+    );
+}

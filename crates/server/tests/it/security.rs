@@ -301,3 +301,45 @@ fn connections_are_limited() {
         ""
     );
 }
+
+#[test]
+fn an_idle_connection_is_kept_and_late_headers_are_not() {
+    let mut config = config();
+    config.limits.header_time = Duration::from_millis(200);
+    let server = TestServer::with(config);
+    let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut stream = server.connect();
+    let mut answer = [0; 2048];
+    for _ in 0..3 {
+        stream.write_all(request).expect("written");
+        let count = stream.read(&mut answer).expect("an answer");
+        assert_eq!(
+            parse(&String::from_utf8_lossy(&answer[..count])).status,
+            200
+        );
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    stream.write_all(&request[..20]).expect("written");
+    let begun = Instant::now();
+    assert_eq!(stream.read(&mut answer).unwrap_or(0), 0);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    // A connection that sends nothing.
+    let mut silent = server.connect();
+    assert_eq!(silent.read(&mut answer).unwrap_or(0), 0);
+}
+
+#[test]
+fn the_reference_describes_every_endpoint() {
+    let server = TestServer::new();
+    let document = server.get("/openapi.json").json();
+    let paths = document["paths"].as_object().expect("paths");
+    for (path, methods) in paths {
+        let path = path.replace("{id}", "x").replace("{name}", "story");
+        for method in methods.as_object().expect("methods").keys() {
+            let answer = server.send(&method.to_uppercase(), &path, &[], b"{}");
+            let is_missing = answer.status == 405 || answer.body.contains("does not exist");
+            assert!(!is_missing, "{method} {path}: {}", answer.body);
+        }
+    }
+    assert_eq!(server.get("/reference").status, 200);
+}

@@ -19,7 +19,7 @@ use crate::http::gate::RequestContext;
 use crate::http::sse;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
-use request::MessagesFields;
+pub(super) use request::MessagesFields;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use stream::{ThinkingDisplay, Writer};

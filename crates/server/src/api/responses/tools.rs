@@ -118,6 +118,21 @@ impl ToolTable {
         unique
     }
 
+    /// Forces a call, of the tools whose calls can be forced.
+    fn required(&mut self) -> ApiResult<ToolChoice> {
+        let is_free = |name: &str| {
+            let mut client = self.client.iter();
+            client.any(|tool| tool.flat == name && tool.has_free_grammar)
+        };
+        let count = self.tools.len();
+        self.tools.retain(|tool| !is_free(&tool.name));
+        if self.tools.is_empty() && count > 0 {
+            let message = "a call with an input in a Lark grammar cannot be forced";
+            return Err(ApiError::field("tool_choice", message));
+        }
+        Ok(ToolChoice::Required)
+    }
+
     /// Parses `tool_choice`. A choice of allowed tools removes the others.
     pub(crate) fn choose(&mut self, choice: Option<&Value>) -> ApiResult<ToolChoice> {
         const NAME: &str = "tool_choice";
@@ -126,7 +141,7 @@ impl ToolTable {
             Some(Value::String(word)) => match word.as_str() {
                 "auto" => Ok(ToolChoice::Auto),
                 "none" => Ok(ToolChoice::None),
-                "required" | "any" => Ok(ToolChoice::Required),
+                "required" | "any" => self.required(),
                 word => {
                     let message = format!("expected none, auto, required or a tool, got {word:?}");
                     Err(ApiError::field(NAME, message))
@@ -140,10 +155,10 @@ impl ToolTable {
                 let allowed: Vec<&str> = allowed.map(|tool| tool.flat.as_str()).collect();
                 self.tools
                     .retain(|tool| allowed.contains(&tool.name.as_str()));
-                Ok(match choice["mode"].as_str() {
-                    Some("required") => ToolChoice::Required,
-                    _ => ToolChoice::Auto,
-                })
+                match choice["mode"].as_str() {
+                    Some("required") => self.required(),
+                    _ => Ok(ToolChoice::Auto),
+                }
             }
             Some(choice) => match self.client.iter().find(|tool| tool.is(choice)) {
                 Some(tool) if tool.has_free_grammar => {

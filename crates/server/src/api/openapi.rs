@@ -1,0 +1,263 @@
+//! `/openapi.json`: the description of all endpoints, whose request schemas are those of the parsers.
+
+use super::chat::ChatFields;
+use super::common::{FormatFields, json_response};
+use super::completions::CompletionFields;
+use super::embeddings::{EmbeddingFields, RerankFields};
+use super::inside::ActivationFields;
+use super::llamacpp::LlamaCppFields;
+use super::messages::MessagesFields;
+use super::native::{DetokenizeFields, ScoreFields, TokenizeFields};
+use super::responses::ResponsesFields;
+use crate::app::App;
+use crate::engine::parameters::{LimitFields, SamplingFields};
+use crate::http::error::ApiResult;
+use crate::http::gate::RequestContext;
+use axum::body::Body;
+use axum::http::{Response, Uri};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Schemas by name.
+type Schemas = Map<String, Value>;
+
+/// Adds a schema and the schemas that it refers to. Returns its name.
+type AddSchema = fn(&mut Schemas) -> String;
+
+/// An endpoint: method, path, summary, and the groups of fields of its body.
+type Operation = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [AddSchema],
+);
+
+const SAMPLING: [AddSchema; 3] = [
+    add::<SamplingFields>,
+    add::<LimitFields>,
+    add::<FormatFields>,
+];
+
+/// The endpoints.
+pub(super) const OPERATIONS: &[Operation] = &[
+    (
+        "post",
+        "/v1/chat/completions",
+        "Answer a conversation",
+        &[add::<ChatFields>, SAMPLING[0], SAMPLING[1], SAMPLING[2]],
+    ),
+    (
+        "post",
+        "/v1/completions",
+        "Complete texts",
+        &[
+            add::<CompletionFields>,
+            SAMPLING[0],
+            SAMPLING[1],
+            SAMPLING[2],
+        ],
+    ),
+    (
+        "post",
+        "/v1/responses",
+        "Create a response (OpenAI Responses)",
+        &[add::<ResponsesFields>, SAMPLING[0]],
+    ),
+    (
+        "post",
+        "/v1/responses/input_tokens",
+        "Count the tokens of a response's input",
+        &[add::<ResponsesFields>],
+    ),
+    ("get", "/v1/responses/{id}", "Return a stored response", &[]),
+    (
+        "delete",
+        "/v1/responses/{id}",
+        "Delete a stored response",
+        &[],
+    ),
+    (
+        "post",
+        "/v1/messages",
+        "Create a message (Anthropic)",
+        &[add::<MessagesFields>, SAMPLING[0]],
+    ),
+    (
+        "post",
+        "/v1/messages/count_tokens",
+        "Count the tokens of a message",
+        &[add::<MessagesFields>],
+    ),
+    (
+        "post",
+        "/v1/embeddings",
+        "Compute embeddings",
+        &[add::<EmbeddingFields>],
+    ),
+    (
+        "post",
+        "/v1/rerank",
+        "Rank documents by relevance",
+        &[add::<RerankFields>],
+    ),
+    (
+        "post",
+        "/v1/audio/transcriptions",
+        "Transcribe audio (multipart/form-data)",
+        &[],
+    ),
+    (
+        "post",
+        "/v1/audio/translations",
+        "Translate audio to English (multipart/form-data)",
+        &[],
+    ),
+    ("get", "/v1/models", "List the models", &[]),
+    ("get", "/v1/models/{name}", "Return a model", &[]),
+    (
+        "post",
+        "/completion",
+        "Complete a text (llama.cpp)",
+        &[add::<LlamaCppFields>, SAMPLING[0], SAMPLING[2]],
+    ),
+    (
+        "post",
+        "/infill",
+        "Complete text between a prefix and a suffix (llama.cpp)",
+        &[add::<LlamaCppFields>, SAMPLING[0]],
+    ),
+    (
+        "post",
+        "/tokenize",
+        "Convert text to token ids",
+        &[add::<TokenizeFields>],
+    ),
+    (
+        "post",
+        "/detokenize",
+        "Convert token ids to text",
+        &[add::<DetokenizeFields>],
+    ),
+    (
+        "post",
+        "/apply-template",
+        "Return the prompt of a conversation",
+        &[add::<ChatFields>],
+    ),
+    (
+        "post",
+        "/score",
+        "Return log-probabilities of given texts",
+        &[add::<ScoreFields>],
+    ),
+    (
+        "post",
+        "/activations",
+        "Return values of the forward pass",
+        &[add::<ActivationFields>],
+    ),
+    ("get", "/table", "Return the dispatch tables", &[]),
+    (
+        "get",
+        "/health",
+        "Tell whether the default model is loaded",
+        &[],
+    ),
+    (
+        "get",
+        "/props",
+        "Return the properties of a model (llama.cpp)",
+        &[],
+    ),
+    ("get", "/slots", "Return the slots (llama.cpp)", &[]),
+    ("get", "/metrics", "Return metrics for Prometheus", &[]),
+];
+
+fn add<T: ToSchema>(schemas: &mut Schemas) -> String {
+    let mut nested = Vec::new();
+    T::schemas(&mut nested);
+    nested.push((T::name().into_owned(), T::schema()));
+    for (name, schema) in nested {
+        // Schemas are plain data, which JSON represents.
+        schemas.insert(name, serde_json::to_value(schema).unwrap_or_default());
+    }
+    T::name().into_owned()
+}
+
+/// Returns the description.
+pub(crate) async fn describe(_: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+    Ok(json_response(&document()))
+}
+
+fn document() -> Value {
+    let mut schemas = Schemas::new();
+    let mut paths = Map::new();
+    for (method, path, summary, groups) in OPERATIONS {
+        let mut operation = json!({
+            "summary": summary,
+            "responses": {
+                "200": { "description": "Success" },
+                "400": { "description": "Invalid request: the error names the field" },
+                "401": { "description": "Missing or invalid API key" },
+                "429": { "description": "Full queue" },
+                "503": { "description": "Loading, shutting down, or out of memory" },
+            },
+        });
+        let groups = groups
+            .iter()
+            .map(|add| json!({ "$ref": format!("#/components/schemas/{}", add(&mut schemas)) }));
+        let groups: Vec<Value> = groups.collect();
+        if !groups.is_empty() {
+            let schema = json!({ "allOf": groups });
+            operation["requestBody"] = json!({
+                "required": true,
+                "content": { "application/json": { "schema": schema } },
+            });
+        }
+        if let Some((_, name)) = path.split_once('{') {
+            operation["parameters"] = json!([{
+                "name": name.trim_end_matches('}'),
+                "in": "path",
+                "required": true,
+                "schema": { "type": "string" },
+            }]);
+        }
+        let entry = paths.entry(*path).or_insert_with(|| json!({}));
+        entry[*method] = operation;
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tabla",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "APIs of OpenAI, Anthropic and llama.cpp, and native endpoints of Tabla.",
+        },
+        "security": [{ "key": [] }, {}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reference_has_a_schema_and_fields_are_described() {
+        let document = document();
+        let text = document.to_string();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().expect("a name");
+            assert!(
+                document["components"]["schemas"].get(name).is_some(),
+                "{name}"
+            );
+        }
+        let chat = &document["components"]["schemas"]["ChatFields"]["properties"];
+        assert!(chat["tools"]["description"].is_string(), "{chat}");
+    }
+}
