@@ -135,6 +135,16 @@ impl ServeArgs {
                 self.host
             )));
         }
+        let is_origin = |origin: &&String| {
+            ["http://", "https://"]
+                .iter()
+                .any(|s| origin.starts_with(s))
+        };
+        if let Some(origin) = self.cors_origin.iter().find(|origin| !is_origin(origin)) {
+            return Err(Failure::new(format!(
+                "--cors-origin {origin}: expected an origin such as https://app.example"
+            )));
+        }
         let load = self.device.options(self.context.tokens())?;
         let log = self.log_format;
         Ok(Config {
@@ -165,7 +175,16 @@ impl ServeArgs {
             keys.extend(text.lines().map(str::to_string));
         }
         let keys = keys.iter().map(|key| key.trim().to_string());
-        Ok(keys.filter(|key| !key.is_empty()).collect())
+        let keys: Vec<String> = keys.filter(|key| !key.is_empty()).collect();
+        match keys
+            .iter()
+            .all(|key| key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            true => Ok(keys),
+            false => Err(Failure::new(
+                "an API key has characters that a header cannot have: use ASCII letters and digits",
+            )),
+        }
     }
 
     fn models(&self) -> Result<Vec<ModelConfig>, Failure> {

@@ -3,6 +3,8 @@
 use super::chat::ChatFields;
 use super::common::{Blocking, json_response, logprob, token_text};
 use super::completions::{prompts, token_ids};
+use super::models::percent_decoded;
+use super::status::query;
 use crate::app::App;
 use crate::engine::blocking::blocking;
 use crate::engine::chat::prompt_tokens;
@@ -11,7 +13,7 @@ use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};
-use axum::http::Response;
+use axum::http::{Response, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -71,6 +73,26 @@ pub(crate) async fn tokenize(
         })))
     })
     .await
+}
+
+/// Returns the special tokens and the chat template, as vLLM does.
+pub(crate) async fn tokenizer_info(
+    app: Arc<App>,
+    context: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let name = query(&uri, "model").map(percent_decoded);
+    let lease = app.registry.lease(name.as_deref()).await?;
+    context.record.set_model(&lease.name);
+    let tokenizer = lease.model.tokenizer();
+    let text = |token: Option<u32>| token.map(|token| token_text(tokenizer, token));
+    let template = lease.template(&[]).ok();
+    Ok(json_response(&json!({
+        "bos_token": text(tokenizer.bos()),
+        "eos_token": text(tokenizer.eos()),
+        "pad_token": null,
+        "chat_template": template.map(|template| template.source()),
+    })))
 }
 
 /// Request of `/detokenize`.

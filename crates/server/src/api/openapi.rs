@@ -134,6 +134,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         &[add::<TokenizeFields>],
     ),
     (
+        "get",
+        "/tokenizer_info",
+        "Return special tokens and the chat template (vLLM)",
+        &[],
+    ),
+    (
         "post",
         "/detokenize",
         "Convert token ids to text",

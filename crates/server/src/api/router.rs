@@ -33,6 +33,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/messages", post(messages::create)),
         ("/messages/count_tokens", post(messages::count)),
         ("/tokenize", post(native::tokenize)),
+        ("/tokenizer_info", get(native::tokenizer_info)),
         ("/detokenize", post(native::detokenize)),
         ("/apply-template", post(native::apply_template)),
         ("/score", post(native::score)),

@@ -60,7 +60,7 @@ pub(crate) struct ChatOutput {
     pub(crate) content: Content,
 }
 
-/// Whether an answer may have text beside tool calls.
+/// Whether an answer may have text next to tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Allowed,
