@@ -2,9 +2,12 @@
 
     python3 benches/serve.py MODEL.gguf [--peer LLAMA_SERVER] [--streams 1,8,32,128] [--rounds 3]
 
+    python3 benches/serve.py MODEL.gguf --soak 10
+
 Each round starts both servers in turn, so that the machine's other load affects both, and prints for each
 number of concurrent streams: tokens per second, time to the first token (p50 and p99), and the time between
-two tokens of a stream (p99); then the medians over the rounds and the ratios. Uses only the standard library.
+two tokens of a stream (p99); then the medians over the rounds and the ratios. A soak test runs 32 clients that disconnect at random, for some minutes, and prints the resident
+memory after each minute. Uses only the standard library.
 """
 
 import argparse
@@ -84,6 +87,39 @@ async def load(port, streams, options):
     }
 
 
+async def disconnecting(port, ends, chance):
+    """Runs random requests until the end; some clients disconnect while they read."""
+    count = 0
+    while time.perf_counter() < ends:
+        body = json.dumps({
+            "prompt": prompt(chance.randrange(200), chance.randrange(1, 64)),
+            "max_tokens": chance.randrange(1, 64),
+            "stream": chance.random() < 0.7,
+            "n": chance.randrange(1, 3),
+            "logprobs": chance.choice([None, 2]),
+        }).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        if chance.random() < 0.3:
+            await asyncio.sleep(chance.random() * 0.3)
+        else:
+            await reader.read()
+        writer.close()
+        count += 1
+    return count
+
+
+async def soak(process, port, minutes):
+    """Runs clients and prints the resident memory after each minute."""
+    ends = time.perf_counter() + minutes * 60
+    clients = [asyncio.create_task(disconnecting(port, ends, random.Random(seed))) for seed in range(32)]
+    for minute in range(1, minutes + 1):
+        await asyncio.sleep(60)
+        print(f"minute {minute}: {resident(process) / 2**20:.1f} MiB", flush=True)
+    print(f"{sum(await asyncio.gather(*clients))} requests")
+
+
 def start(command, port):
     """Starts a server and waits until it is healthy."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -116,7 +152,15 @@ def main():
     parser.add_argument("--prompt", type=int, default=64, help="words of a prompt")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of an answer")
     parser.add_argument("--port", type=int, default=8190)
+    parser.add_argument("--soak", type=int, help="minutes of the soak test")
     options = parser.parse_args()
+    if options.soak:
+        command = [options.tabla, "serve", "-m", options.model, "--port", str(options.port), "--log-format", "none"]
+        process = start([*command, "--parallel", "8", "--queue", "1024"], options.port)
+        asyncio.run(soak(process, options.port, options.soak))
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        return
     context = 512
     results = {}
     for _ in range(options.rounds):

@@ -7,7 +7,7 @@ import * as feed from "./feed.js";
 
 const wholePercent = (value) => percent(value, 0);
 const axisNumber = (value, axis) => (axis ? (value >= 1000 ? short(value) : String(Math.round(value * 100) / 100)) : rate(value));
-const FINISH_NAMES = { stop: "Stop", length: "Length", tool_calls: "Tool calls", abort: "Cancelled", cancelled: "Cancelled", error: "Error", content_filter: "Filter" };
+const FINISH_NAMES = { stop: "Stop", length: "Length", context: "Full context", tool_calls: "Tool calls", abort: "Cancelled", cancelled: "Cancelled", error: "Error", content_filter: "Filter" };
 
 export class MetricsView {
   #unsubscribe = null;
