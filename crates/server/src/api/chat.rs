@@ -123,7 +123,6 @@ pub(crate) async fn create(
         echo: None,
         format,
         time: limits.request_time,
-        stall_time: limits.stall_time,
         record: Arc::clone(&context.record),
     });
     let response = match parsed.stream.unwrap_or(false) {

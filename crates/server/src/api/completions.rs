@@ -113,7 +113,6 @@ pub(crate) async fn create(
         echo,
         format: OutputFormat::Text,
         time: app.limits.request_time,
-        stall_time: app.limits.stall_time,
         record: Arc::clone(&context.record),
     });
     let response = match parsed.stream.unwrap_or(false) {

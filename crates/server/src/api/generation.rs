@@ -53,7 +53,6 @@ where
         echo: None,
         format,
         time: app.limits.request_time,
-        stall_time: app.limits.stall_time,
         record: Arc::clone(&context.record),
     });
     Ok(Started {

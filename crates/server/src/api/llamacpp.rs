@@ -133,7 +133,6 @@ async fn answer(
         echo: None,
         format: OutputFormat::Text,
         time: app.limits.request_time,
-        stall_time: app.limits.stall_time,
         record: Arc::clone(&context.record),
     });
     let response = match is_stream {

@@ -87,8 +87,9 @@ impl ChoiceOutput {
         let deltas = match piece.is_flush {
             true => parser.push(piece.text),
             false => {
-                let format = parser.format().clone();
+                let format = parser.format();
                 let text = format.token_text(tokenizer, piece.token, piece.text);
+                let text = text.into_owned();
                 parser.push(&text)
             }
         };

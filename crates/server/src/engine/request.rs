@@ -26,8 +26,6 @@ pub(crate) struct Generate {
     pub(crate) format: OutputFormat,
     /// Maximum duration.
     pub(crate) time: Duration,
-    /// Duration after which a client that reads nothing is disconnected.
-    pub(crate) stall_time: Duration,
     pub(crate) record: Arc<Record>,
 }
 

@@ -1,11 +1,11 @@
 //! Runs generations: a thread for each choice, which sends events to the task of the request.
 //!
-//! The channel is bounded. If the client reads slowly, the thread waits, the output queue of the session
-//! fills, and the scheduler of the model gives the slot of this session to others.
+//! The channel is bounded. If the client reads slowly, the thread waits and gives its place to another request,
+//! the output queue of the session fills, and the scheduler of the model gives its slot to other sessions.
 
-use super::admission::Slot;
+use super::admission::{Admission, Slot};
 use super::blocking::{blocking, panicked};
-use super::events::{Event, Finished, Output, PromptOutput, PromptUsage, TokenLogprob, Usage};
+use super::events::{Event, Finished, PromptOutput, PromptUsage, TokenLogprob, Usage};
 use super::output::{ChoiceOutput, pairs};
 use super::request::{Echo, Generate, OutputFormat};
 use crate::http::error::{ApiError, ApiResult};
@@ -15,7 +15,7 @@ use crate::models::Loaded;
 use axum::http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tabla::{Cancel, GenerateOptions, Session};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -116,7 +116,6 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         echo,
         format,
         time,
-        stall_time,
         record,
     } = request;
     let model = lease.model();
@@ -136,7 +135,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         sink: Sink {
             sender: sender.clone(),
             runtime: Handle::current(),
-            stall_time,
+            admission: Arc::clone(&model.admission),
             deadline: queued + time,
         },
         cancel,
@@ -178,6 +177,9 @@ async fn run_prompts(
             Some(slot) => slot,
             None => job.model.admission.slot().await,
         };
+        if job.cancel.is_cancelled() {
+            return Err(None);
+        }
         let prompt = Prompt {
             tokens,
             first: at * template.choices.max(1),
@@ -261,12 +263,13 @@ fn prefill(
             Echo::Logprobs(top) => prompt_logprobs(&mut session, tokens, top)?,
             Echo::Text => Vec::new(),
         };
-        // The client may be gone; the next event finds out.
-        let _ = job.sink.send_event(Event::Prompt(PromptOutput {
+        let prompt = PromptOutput {
             choice: first,
             tokens: tokens.to_vec(),
             logprobs,
-        }));
+        };
+        // The client may be gone; the next event finds out.
+        let _ = job.sink.sender.blocking_send(Ok(Event::Prompt(prompt)));
     }
     let before = session.computed_tokens();
     session.prefill(tokens)?;
@@ -345,9 +348,7 @@ async fn run_choices(
         let options = options.clone().sampling(sampling.seed(seed));
         tasks.push(tokio::task::spawn_blocking(move || {
             job.cancel.add(&session);
-            let counts = run_choice(&job, session, first + at, &options);
-            drop(slot);
-            counts
+            run_choice(&job, (session, slot), first + at, &options)
         }));
     }
     let mut counts = Counts::default();
@@ -362,10 +363,11 @@ async fn run_choices(
 /// Runs one choice.
 fn run_choice(
     job: &Job,
-    mut session: Session,
+    (mut session, slot): (Session, Slot),
     choice: u32,
     options: &GenerateOptions,
 ) -> Ended<Counts> {
+    let mut slot = Some(slot);
     let tokenizer = job.model.model.tokenizer();
     let mut output = ChoiceOutput::new(choice, &job.format);
     let failed = |error: tabla::Error| Some(ApiError::from(error));
@@ -379,7 +381,7 @@ fn run_choice(
             }
         }
         for event in output.push(piece, tokenizer) {
-            job.sink.send(event)?;
+            job.sink.send(Event::Output(event), &mut slot)?;
         }
         if output.is_complete() || job.sink.is_late() {
             generation.stop().map_err(failed)?;
@@ -395,15 +397,16 @@ fn run_choice(
         output.drop_held_back();
     }
     for event in output.finish() {
-        job.sink.send(event)?;
+        job.sink.send(Event::Output(event), &mut slot)?;
     }
     let reason = output.reason(finish);
     job.model.metrics.finished(reason);
-    job.sink.finished(Finished {
+    let finished = Finished {
         choice,
         reason,
         stop_string,
-    })?;
+    };
+    job.sink.send(Event::Finished(finished), &mut slot)?;
     Ok(Counts {
         tokens: output.tokens,
         reasoning: output.reasoning,
@@ -415,28 +418,28 @@ fn run_choice(
 struct Sink {
     sender: mpsc::Sender<ApiResult<Event>>,
     runtime: Handle,
-    stall_time: Duration,
+    admission: Arc<Admission>,
     deadline: Instant,
 }
 
 impl Sink {
-    fn send(&self, output: Output) -> Ended<()> {
-        self.send_event(Event::Output(output))
-    }
-
-    fn finished(&self, finished: Finished) -> Ended<()> {
-        self.send_event(Event::Finished(finished))
-    }
-
-    /// Sends an event. Fails if the client is gone or reads nothing for too long.
-    fn send_event(&self, event: Event) -> Ended<()> {
+    /// Sends an event. Fails if the client is gone. If it reads slowly, the slot is given to other requests
+    /// meanwhile.
+    fn send(&self, event: Event, slot: &mut Option<Slot>) -> Ended<()> {
         let event = match self.sender.try_send(Ok(event)) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(None),
             Err(mpsc::error::TrySendError::Full(event)) => event,
         };
-        let send = self.sender.send_timeout(event, self.stall_time);
-        self.runtime.block_on(send).map_err(|_| None)
+        drop(slot.take());
+        self.runtime.block_on(async {
+            self.sender.send(event).await.map_err(|_| None)?;
+            tokio::select! {
+                free = self.admission.slot() => *slot = Some(free),
+                () = self.sender.closed() => return Err(None),
+            }
+            Ok(())
+        })
     }
 
     /// Whether the request exceeds its maximum duration.

@@ -2,7 +2,7 @@
 //!
 //! `axum::serve` has no deadline for headers (axum issue 2741), so hyper serves each connection here.
 
-use super::header_deadline::HeaderDeadline;
+use super::deadlines::Deadlines;
 use super::path;
 use crate::config::Limits;
 use axum::Router;
@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 /// Maximum number of bytes of the headers of a request.
-const HEADER_BYTES: usize = 64 << 10;
+pub(super) const HEADER_BYTES: usize = 64 << 10;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 128;
 /// Pause after a failed accept, for example because no file descriptor is free.
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
         // Without it, a token would wait for the acknowledgment of the previous one.
         let _ = stream.set_nodelay(true);
         // Before the router, which selects the endpoint by the path.
-        let (stream, serving) = HeaderDeadline::new(stream, limits.header_time);
+        let (stream, serving) = Deadlines::new(stream, &limits);
         let service = router
             .clone()
             .map_request(move |mut request: Request<Incoming>| {

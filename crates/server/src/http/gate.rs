@@ -1,9 +1,10 @@
 //! Checks that every request passes before it is routed: path, host, origin, key and body.
 
+use super::connections::HEADER_BYTES;
+use super::deadlines::Serving;
 use super::error::{ApiError, ApiResult, Dialect};
-use super::header_deadline::Serving;
 use super::origin::OriginRules;
-use super::record::{Record, Recorded};
+use super::record::{Record, Recorded, Unanswered};
 use super::{body, ids};
 use crate::app::App;
 use axum::body::{Body, Bytes};
@@ -46,6 +47,7 @@ pub(crate) async fn pass(
         record: Arc::new(Record::new(&parts, Arc::clone(&app.events))),
     };
     context.record.set_id(&context.id);
+    let unanswered = Unanswered::new(&context.record);
     let origin = app.origins.check(&parts.method, &parts.uri, &parts.headers);
     let origin = origin.map(|origin| origin.cloned());
     let result = match &origin {
@@ -64,6 +66,7 @@ pub(crate) async fn pass(
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let status = response.status();
+    unanswered.answered();
     response.map(|body| Body::new(Recorded::new(body, context.record, status, serving)))
 }
 
@@ -74,6 +77,7 @@ async fn answer(
     origin: Option<&HeaderValue>,
     next: Next,
 ) -> ApiResult<Response<Body>> {
+    check_headers(&parts.headers)?;
     if parts.method == Method::OPTIONS {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -114,6 +118,21 @@ async fn read_body(
         false => app.limits.body_bytes,
     };
     body::read(&parts.headers, body, limit, app.limits.body_time).await
+}
+
+/// Checks the length of the headers: the buffer of hyper is larger than its limit.
+fn check_headers(headers: &HeaderMap) -> ApiResult<()> {
+    let fields = headers.iter();
+    let bytes: usize = fields
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if bytes <= HEADER_BYTES {
+        return Ok(());
+    }
+    let message =
+        format!("the headers have {bytes} bytes, which exceeds the limit of {HEADER_BYTES}");
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    Err(ApiError::new(status, message))
 }
 
 /// Checks the key. The time does not depend on how much of it is right.

@@ -2,9 +2,9 @@
 
 pub(crate) mod body;
 pub(crate) mod connections;
+pub(crate) mod deadlines;
 pub(crate) mod error;
 pub(crate) mod gate;
-pub(crate) mod header_deadline;
 pub(crate) mod ids;
 pub(crate) mod origin;
 pub(crate) mod path;

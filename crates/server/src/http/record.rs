@@ -1,7 +1,7 @@
 //! The log record of a request, which is complete when the last byte of the answer was written.
 
+use super::deadlines::Serving;
 use super::error::ApiError;
-use super::header_deadline::Serving;
 use crate::config::{EventSink, RequestRecord, ServerEvent};
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -101,6 +101,34 @@ impl Record {
     }
 }
 
+/// Status in the log of a request whose client disconnected before the answer, as in nginx.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// What the log says about a client that is gone.
+const DISCONNECTED: &str = "the client disconnected";
+
+/// A request without an answer. Dropping it reports the record: the client disconnected.
+pub(crate) struct Unanswered(Option<Arc<Record>>);
+
+impl Unanswered {
+    pub(crate) fn new(record: &Arc<Record>) -> Self {
+        Self(Some(Arc::clone(record)))
+    }
+
+    /// The request has an answer, whose end reports the record.
+    pub(crate) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let (Some(record), Ok(status)) = (&self.0, StatusCode::from_u16(CLIENT_CLOSED_REQUEST)) {
+            record.report(status, Some(DISCONNECTED));
+        }
+    }
+}
+
 /// A body whose end reports the record.
 pub(crate) struct Recorded {
     body: Body,
@@ -155,7 +183,7 @@ impl HttpBody for Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        let early_end = (!self.is_complete).then_some("the client disconnected");
+        let early_end = (!self.is_complete).then_some(DISCONNECTED);
         self.record.report(self.status, early_end);
         if let Some(serving) = &self.serving {
             serving.end();

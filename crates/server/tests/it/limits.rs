@@ -4,6 +4,7 @@ use crate::client::{TestServer, config};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
+use tabla_server::ServerEvent;
 
 fn running(server: &TestServer) -> usize {
     let metrics = server.get("/metrics").body;
@@ -23,7 +24,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 
 /// Starts a stream that does not end by itself, and reads its first bytes.
 fn endless(server: &TestServer) -> std::net::TcpStream {
-    let body = json!({ "prompt": "Once", "ignore_eos": true, "stream": true, "max_tokens": 100_000, "logprobs": 20 }).to_string();
+    let body = json!({ "prompt": "Once", "ignore_eos": true, "stream": true, "max_tokens": 100_000, "logprobs": 20, "n": 16 }).to_string();
     let mut stream = server.connect();
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
@@ -37,47 +38,64 @@ fn endless(server: &TestServer) -> std::net::TcpStream {
     stream
 }
 
+fn records(server: &TestServer, error: &str) -> usize {
+    let events = server.events.lock().expect("no panic");
+    let is_record = |event: &&ServerEvent| match event {
+        ServerEvent::Request(record) => record.error.as_deref() == Some(error),
+        _ => false,
+    };
+    events.iter().filter(is_record).count()
+}
+
 #[test]
-fn a_full_queue_is_429_and_a_disconnect_frees_the_slot() {
+fn a_full_queue_is_429_and_a_disconnect_cancels() {
     let mut config = config();
     config.limits.queue = 0;
     config.load = config.load.sequences(1);
     let server = TestServer::with(config);
-    let stream = endless(&server);
+    let body =
+        json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 400, "n": 16, "logprobs": 20 });
+    let body = body.to_string();
+    let mut whole = server.connect();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    whole.write_all((head + &body).as_bytes()).expect("written");
+    wait_until("the request runs", || running(&server) == 1);
     let request = json!({ "prompt": "a", "max_tokens": 1 });
-    if running(&server) == 1 {
-        let answer = server.post("/v1/completions", &request);
-        if answer.status != 200 {
-            assert_eq!(answer.status, 429);
-            assert_eq!(answer.header("retry-after"), Some("1"));
-            assert_eq!(answer.json()["error"]["code"], "queue_full");
-        }
-    }
-    drop(stream);
+    let answer = server.post("/v1/completions", &request);
+    assert_eq!(answer.status, 429, "{}", answer.body);
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.json()["error"]["code"], "queue_full");
+    drop(whole);
     wait_until("the slot is free", || running(&server) == 0);
     assert_eq!(server.post("/v1/completions", &request).status, 200);
+    assert_eq!(records(&server, "the client disconnected"), 1);
 }
 
 #[test]
-fn a_slow_reader_does_not_slow_others() {
+fn slow_readers_do_not_slow_others() {
     let server = TestServer::new();
-    let _slow: Vec<_> = (0..3).map(|_| endless(&server)).collect();
+    let _slow: Vec<_> = (0..8).map(|_| endless(&server)).collect();
     let begun = Instant::now();
-    let answer = server.post(
-        "/v1/completions",
-        &json!({ "prompt": "a", "max_tokens": 50, "ignore_eos": true }),
-    );
-    assert_eq!(answer.status, 200);
+    for _ in 0..4 {
+        let request = json!({ "prompt": "a", "max_tokens": 50, "ignore_eos": true });
+        assert_eq!(server.post("/v1/completions", &request).status, 200);
+    }
+    // Stalled readers would be disconnected after 30 seconds.
     assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(records(&server, "the client disconnected"), 0);
 }
 
 #[test]
 fn a_stalled_reader_is_disconnected() {
     let mut config = config();
     config.limits.stall_time = Duration::from_millis(200);
-    config.load = config.load.sequences(1).max_context(2048);
     let server = TestServer::with(config);
     let _stalled = endless(&server);
+    let is_ended = || records(&server, "the client disconnected") == 1;
+    wait_until("the connection is closed", is_ended);
     wait_until("the slot is free", || running(&server) == 0);
 }
 

@@ -231,6 +231,11 @@ fn slow_and_oversized_headers_are_refused() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
         "{answer}"
     );
+    let sum = "y".repeat(80_000);
+    assert_eq!(
+        server.send("GET", "/health", &[("X", &sum)], b"").status,
+        431
+    );
     assert_eq!(server.get("/health").status, 200);
 }
 
