@@ -1,7 +1,8 @@
 //! `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
 
+use super::common::lease;
 use crate::app::App;
-use crate::engine::blocking::blocking;
+use crate::engine::blocking::{CancelOnDrop, blocking};
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::sse::{self, EventSource, EventWriter};
@@ -162,8 +163,7 @@ async fn answer(
         return Err(ApiError::field("file", "is missing"));
     };
     let format = AnswerFormat::find(form.format.as_deref())?;
-    let lease = app.registry.lease(form.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let lease = lease(&app, &context, form.model.as_deref()).await?;
     if lease.kind != Kind::Speech {
         let message = format!("the model {} is no speech model", lease.name);
         return Err(ApiError::unsupported(message));
@@ -277,14 +277,6 @@ fn send_segments(
 struct Source {
     receiver: mpsc::Receiver<ApiResult<SpeechEvent>>,
     _guard: CancelOnDrop,
-}
-
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
 }
 
 impl EventSource for Source {

@@ -1,19 +1,16 @@
 //! `POST /v1/chat/completions`.
 
 use super::common::{
-    FormatFields, StreamOptions, chat_logprob, choices, fingerprint, json_response, timings,
-    top_logprobs, usage, with_seed,
+    FormatFields, StreamOptions, chat_logprob, choices, end_stream, fingerprint, json_response,
+    timings, top_logprobs, usage, with_seed,
 };
+use super::generation::{self, Started};
 use crate::app::{App, unix_seconds};
-use crate::engine::blocking::blocking;
-use crate::engine::chat::{PreparedChat, prepare};
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::Chat;
 use crate::engine::events::{CalledTool, Delta, Event, Output};
 use crate::engine::messages::normalize;
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
-use crate::engine::request::Generate;
-use crate::engine::run;
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult, Dialect};
@@ -77,54 +74,36 @@ pub(crate) async fn create(
 ) -> ApiResult<Response<Body>> {
     let request: Value = body::parse(&bytes)?;
     let parsed: ChatFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
-    let ticket = lease.admit()?;
-    let limits = app.limits;
-    let model = lease.model();
-    let prepared = {
-        let (parsed, model) = (parsed.clone(), Arc::clone(&model));
-        blocking(move || {
-            let chat = parsed.chat(limits.tools)?;
+    let count = choices(parsed.n, app.limits.choices)?;
+    let build = {
+        let (parsed, tools_max) = (parsed.clone(), app.limits.tools);
+        move |model: &Loaded| {
             let sampling: SamplingFields = fields(&request)?;
             let limit: LimitFields = fields(&request)?;
             let format: FormatFields = fields(&request)?;
             let chat = Chat {
                 response: format.format()?,
-                ..chat
+                ..parsed.chat(tools_max)?
             };
             let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
             let top = top_logprobs(parsed.top_logprobs)?;
             let logprobs = parsed.logprobs.unwrap_or(false).then_some(top);
-            prepare(&model, chat, options.logprobs(logprobs))
-        })
-        .await?
+            Ok((chat, options.logprobs(logprobs)))
+        }
     };
-    let PreparedChat {
-        prompt,
+    let name = parsed.model.as_deref();
+    let Started {
+        model,
         options,
-        format,
-        warnings,
-    } = prepared;
-    warnings.into_iter().for_each(|warning| app.warn(warning));
+        run: generation,
+        ..
+    } = generation::start(&app, &context, (name, count), build).await?;
     let head = Head {
         id: ids::new_id("chatcmpl-"),
         created: unix_seconds(),
-        model: Arc::clone(&model),
+        model,
         logprobs: options.logprobs.is_some(),
     };
-    let count = choices(parsed.n, limits.choices)?;
-    let generation = run::start(Generate {
-        lease,
-        ticket,
-        prompts: vec![prompt],
-        options: options.clone(),
-        choices: count,
-        echo: None,
-        format,
-        time: limits.request_time,
-        record: Arc::clone(&context.record),
-    });
     let response = match parsed.stream.unwrap_or(false) {
         true => {
             let stream_options = parsed.stream_options.unwrap_or_default();
@@ -399,14 +378,10 @@ impl EventWriter for Writer {
                 self.chunk(choices, out);
             }
             Event::Done(done) => {
-                if self.has_usage {
-                    let mut value = self.head.object("chat.completion.chunk");
-                    value["choices"] = json!([]);
-                    value["usage"] = usage(&done);
-                    value["timings"] = timings(&done);
-                    sse::data(out, &value);
-                }
-                out.push_str("data: [DONE]\n\n");
+                let chunk = self
+                    .has_usage
+                    .then(|| self.head.object("chat.completion.chunk"));
+                end_stream(chunk, &done, out);
                 return true;
             }
         }

@@ -1,21 +1,25 @@
 //! What several endpoints share.
 
-use crate::engine::blocking::blocking;
+use crate::app::App;
+use crate::engine::blocking::{CancelOnDrop, blocking};
 use crate::engine::conversation::ResponseFormat;
 use crate::engine::events::{TokenLogprob, Usage};
-use crate::engine::parameters::Int;
+use crate::engine::parameters::{Int, fields};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::gate::RequestContext;
+use crate::http::{body, sse};
 use crate::models::{Lease, Loaded};
-use axum::body::Body;
-use axum::http::{HeaderValue, Response, header};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Response, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::text::{CompiledGrammar, Grammar, Tokenizer};
-use tabla::{Cancel, GenerateOptions, Session};
+use tabla::{GenerateOptions, Session};
 use utoipa::ToSchema;
 
 /// Value that stands for minus infinity, which JSON lacks.
@@ -27,6 +31,71 @@ pub(crate) fn json_response(value: &Value) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
+}
+
+/// Parses the body of a request, and returns it with its fields and its model, loaded if needed.
+/// `model` returns the name of the model.
+pub(crate) async fn open<T: DeserializeOwned>(
+    app: &App,
+    context: &RequestContext,
+    bytes: &Bytes,
+    model: fn(&T) -> Option<&str>,
+) -> ApiResult<(Value, T, Lease)> {
+    let request: Value = body::parse(bytes)?;
+    let parsed = fields(&request)?;
+    let lease = lease(app, context, model(&parsed)).await?;
+    Ok((request, parsed, lease))
+}
+
+/// Returns the model of a request whose query string may name it.
+pub(crate) async fn open_query(app: &App, context: &RequestContext, uri: &Uri) -> ApiResult<Lease> {
+    let name = query(uri, "model").map(percent_decoded);
+    lease(app, context, name.as_deref()).await
+}
+
+/// Returns the model of a request, loaded if needed.
+pub(crate) async fn lease(
+    app: &App,
+    context: &RequestContext,
+    name: Option<&str>,
+) -> ApiResult<Lease> {
+    let lease = app.registry.lease(name).await?;
+    context.record.set_model(&lease.name);
+    Ok(lease)
+}
+
+/// Returns the value of a parameter of the query string.
+pub(crate) fn query<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
+    let pairs = uri.query()?.split('&');
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    let mut values = pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value);
+    values.next()
+}
+
+/// Decodes percent escapes such as `%2F`.
+pub(crate) fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%');
+        let code = hex.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = &after[if code.is_some() { 2 } else { 0 }..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Writes the end of a stream of OpenAI's older APIs: the usage, if it is requested, and the last line.
+pub(crate) fn end_stream(usage_chunk: Option<Value>, done: &Usage, out: &mut String) {
+    if let Some(mut chunk) = usage_chunk {
+        chunk["choices"] = json!([]);
+        chunk["usage"] = usage(done);
+        chunk["timings"] = timings(done);
+        sse::data(out, &chunk);
+    }
+    out.push_str("data: [DONE]\n\n");
 }
 
 /// Adds the seed of a generation, with which a request can be repeated.
@@ -210,15 +279,6 @@ pub(crate) struct Blocking {
     model: Arc<Loaded>,
     session: Session,
     cancel: CancelOnDrop,
-}
-
-/// Cancels a session when it is dropped.
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
 }
 
 impl Blocking {

@@ -1,8 +1,8 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    FormatFields, StreamOptions, choices, fingerprint, json_response, logprob, timings, usage,
-    with_seed,
+    FormatFields, StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open,
+    timings, usage, with_seed,
 };
 use crate::app::{App, unix_seconds};
 use crate::engine::blocking::blocking;
@@ -13,9 +13,9 @@ use crate::engine::request::{Echo, Generate, OutputFormat};
 use crate::engine::run;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
+use crate::http::ids;
 use crate::http::record::Record;
 use crate::http::sse::{self, EventWriter};
-use crate::http::{body, ids};
 use crate::models::Loaded;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
@@ -71,10 +71,10 @@ pub(crate) async fn create(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: CompletionFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let (request, parsed, lease) = open(&app, &context, &bytes, |fields: &CompletionFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     lease.check_text()?;
     let ticket = lease.admit()?;
     let model = lease.model();
@@ -542,13 +542,8 @@ impl EventWriter for Writer {
                 self.chunk(choice, out);
             }
             Event::Done(done) => {
-                if self.has_usage {
-                    let mut value = self.head.object(json!([]));
-                    value["usage"] = usage(&done);
-                    value["timings"] = timings(&done);
-                    sse::data(out, &value);
-                }
-                out.push_str("data: [DONE]\n\n");
+                let chunk = self.has_usage.then(|| self.head.object(json!([])));
+                end_stream(chunk, &done, out);
                 return true;
             }
         }

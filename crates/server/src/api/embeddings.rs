@@ -1,12 +1,12 @@
 //! `POST /v1/embeddings` and `/v1/rerank`.
 
-use super::common::{Blocking, Encoding, json_response};
+use super::common::{Blocking, Encoding, json_response, open};
 use super::completions::token_ids;
 use crate::app::App;
-use crate::engine::parameters::{Int, fields};
+use crate::engine::parameters::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
-use crate::http::{body, ids};
+use crate::http::ids;
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
@@ -42,10 +42,10 @@ pub(crate) async fn embed(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: EmbeddingFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &EmbeddingFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     check_embeddings(&lease)?;
     let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
     let max = app.limits.inputs;
@@ -183,8 +183,10 @@ pub(crate) async fn rerank(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: RerankFields = fields(&request)?;
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &RerankFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     let Some(query) = parsed.query.filter(|query| !query.is_empty()) else {
         return Err(ApiError::field("query", "expected a text"));
     };
@@ -195,8 +197,6 @@ pub(crate) async fn rerank(
         None => Ok(documents.len()),
     };
     let top = top.unwrap_or(documents.len());
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
     lease.check_text()?;
     let slot = lease.admit()?.slot().await;
     let has_documents = parsed.return_documents.unwrap_or(false);

@@ -1,5 +1,6 @@
-//! Starts the generation of a chat, for the APIs that have one choice per answer.
+//! Starts the generation of a chat, for the APIs that answer conversations.
 
+use super::common::lease;
 use crate::app::App;
 use crate::engine::blocking::blocking;
 use crate::engine::chat::{PreparedChat, prepare, prompt_tokens};
@@ -25,14 +26,13 @@ pub(crate) struct Started {
 pub(crate) async fn start<F>(
     app: &App,
     context: &RequestContext,
-    model: Option<&str>,
+    (model, choices): (Option<&str>, u32),
     build: F,
 ) -> ApiResult<Started>
 where
     F: FnOnce(&Loaded) -> ApiResult<(Chat, GenerateOptions)> + Send + 'static,
 {
-    let lease = app.registry.lease(model).await?;
-    context.record.set_model(&lease.name);
+    let lease = lease(app, context, model).await?;
     let ticket = lease.admit()?;
     let model = lease.model();
     let prepared = prepared(Arc::clone(&model), build).await?;
@@ -49,7 +49,7 @@ where
         ticket,
         prompts: vec![prompt],
         options: options.clone(),
-        choices: 1,
+        choices,
         echo: None,
         format,
         time: app.limits.request_time,
@@ -73,8 +73,7 @@ pub(crate) async fn count<F>(
 where
     F: FnOnce(&Loaded) -> ApiResult<(Chat, GenerateOptions)> + Send + 'static,
 {
-    let lease = app.registry.lease(model).await?;
-    context.record.set_model(&lease.name);
+    let lease = lease(app, context, model).await?;
     let model = lease.model();
     blocking(move || {
         let (chat, _) = build(&model)?;

@@ -1,13 +1,9 @@
 //! `/table` and `/activations`: what a model computes.
 
-use super::common::{Blocking, Encoding, json_response};
+use super::common::{Blocking, Encoding, json_response, open, open_query, query};
 use super::completions::prompts;
-use super::models::percent_decoded;
-use super::status::query;
 use crate::app::App;
 use crate::bandwidth;
-use crate::engine::parameters::fields;
-use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::models::{Kind, Loaded};
@@ -35,9 +31,7 @@ pub(crate) async fn table(
     context: RequestContext,
     uri: Uri,
 ) -> ApiResult<Response<Body>> {
-    let name = query(&uri, "model").map(percent_decoded);
-    let lease = app.registry.lease(name.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let lease = open_query(&app, &context, &uri).await?;
     let is_timed = query(&uri, "time") == Some("1");
     if !is_timed {
         return Ok(json_response(&describe(&lease, &HashMap::new(), None)));
@@ -165,8 +159,10 @@ pub(crate) async fn activations(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: ActivationFields = fields(&request)?;
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ActivationFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     let Some(points) = parsed.points.filter(|points| !points.is_empty()) else {
         return Err(ApiError::field(
             "points",
@@ -179,8 +175,6 @@ pub(crate) async fn activations(
         Some(_) => return Err(ApiError::field("positions", "expected all or last")),
     };
     let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
     lease.check_text()?;
     let slot = lease.admit()?.slot().await;
     Blocking::new(&lease)

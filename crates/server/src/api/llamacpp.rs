@@ -1,6 +1,6 @@
 //! `/completion` and `/infill` of llama.cpp, which editors use.
 
-use super::common::{FormatFields, json_response, timings, with_seed};
+use super::common::{FormatFields, json_response, open, timings, with_seed};
 use super::completions::{infill, prompts};
 use crate::app::App;
 use crate::engine::blocking::blocking;
@@ -9,7 +9,6 @@ use crate::engine::events::{Delta, Event, FinishReason, Usage};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
 use crate::engine::request::{Generate, OutputFormat};
 use crate::engine::run;
-use crate::http::body;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::record::Record;
@@ -99,10 +98,10 @@ async fn answer(
     bytes: Bytes,
     prompt: impl FnOnce(&Loaded, &LlamaCppFields) -> ApiResult<Vec<u32>> + Send + 'static,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: LlamaCppFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let (request, parsed, lease) = open(&app, &context, &bytes, |fields: &LlamaCppFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     lease.check_text()?;
     let ticket = lease.admit()?;
     let model = lease.model();

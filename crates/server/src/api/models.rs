@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `/health`.
 
-use super::common::json_response;
+use super::common::{json_response, percent_decoded};
 use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
@@ -38,19 +38,6 @@ pub(crate) async fn retrieve(
     let name = percent_decoded(name);
     let entry = app.registry.entry(Some(&name))?;
     Ok(json_response(&describe(entry, app.started)))
-}
-
-/// Decodes percent escapes such as `%2F`.
-pub(crate) fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let hex = after.get(..2).filter(|_| *first == b'%');
-        let code = hex.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(code.unwrap_or(*first));
-        rest = &after[if code.is_some() { 2 } else { 0 }..];
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the description of a model.

@@ -1,15 +1,12 @@
 //! Endpoints of llama.cpp and vLLM for tokens, templates and scores.
 
 use super::chat::ChatFields;
-use super::common::{Blocking, json_response, logprob, token_text};
+use super::common::{Blocking, json_response, logprob, open, open_query, token_text};
 use super::completions::{prompts, token_ids};
-use super::models::percent_decoded;
-use super::status::query;
 use crate::app::App;
 use crate::engine::blocking::blocking;
 use crate::engine::chat::prompt_tokens;
-use crate::engine::parameters::{Int, fields};
-use crate::http::body;
+use crate::engine::parameters::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};
@@ -42,13 +39,13 @@ pub(crate) async fn tokenize(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: TokenizeFields = fields(&request)?;
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &TokenizeFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     let Some(text) = parsed.content else {
         return Err(ApiError::field("content", "expected a string"));
     };
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
     let parses_special = parsed.parse_special.unwrap_or(true);
     let options = EncodeOptions::default()
         .add_special(parsed.add_special.unwrap_or(false))
@@ -81,9 +78,7 @@ pub(crate) async fn tokenizer_info(
     context: RequestContext,
     uri: Uri,
 ) -> ApiResult<Response<Body>> {
-    let name = query(&uri, "model").map(percent_decoded);
-    let lease = app.registry.lease(name.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let lease = open_query(&app, &context, &uri).await?;
     let tokenizer = lease.model.tokenizer();
     let text = |token: Option<u32>| token.map(|token| token_text(tokenizer, token));
     let template = lease.template(&[]).ok();
@@ -110,13 +105,13 @@ pub(crate) async fn detokenize(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: DetokenizeFields = fields(&request)?;
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &DetokenizeFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     let Some(tokens) = parsed.tokens else {
         return Err(ApiError::field("tokens", "expected a list of token ids"));
     };
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
     let max = lease.model.facts().vocab.saturating_sub(1);
     let ids = tokens.iter().map(|id| id.u32_in("tokens", 0, max));
     let ids: Vec<u32> = ids.collect::<ApiResult<_>>()?;
@@ -131,10 +126,10 @@ pub(crate) async fn apply_template(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: ChatFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ChatFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     let tools_max = app.limits.tools;
     blocking(move || {
         let chat = parsed.chat(tools_max)?;
@@ -164,10 +159,10 @@ pub(crate) async fn score(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: ScoreFields = fields(&request)?;
-    let lease = app.registry.lease(parsed.model.as_deref()).await?;
-    context.record.set_model(&lease.name);
+    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ScoreFields| {
+        fields.model.as_deref()
+    })
+    .await?;
     lease.check_text()?;
     let inputs = parsed.continuations.unwrap_or_default();
     let max = app.limits.inputs;

@@ -10,30 +10,34 @@ use crate::http::gate::{self, RequestContext};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
-use axum::routing::{MethodRouter, delete as axum_delete, get as axum_get, post as axum_post};
+use axum::routing::{
+    MethodFilter, MethodRouter, get as axum_get, on as axum_on, post as axum_post,
+};
 use axum::{Router, middleware};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 
 /// Returns the router of all endpoints. Each is also there without `/v1`.
 pub(crate) fn router(app: &Arc<App>) -> Router {
+    const GET: MethodFilter = MethodFilter::GET;
+    const DELETE: MethodFilter = MethodFilter::DELETE;
     let endpoints: Vec<(&str, MethodRouter<Arc<App>>)> = vec![
-        ("/health", get(models::health)),
-        ("/models", get(models::list)),
-        ("/models/{*id}", get(models::retrieve)),
+        ("/health", on(GET, models::health)),
+        ("/models", on(GET, models::list)),
+        ("/models/{*id}", on(GET, models::retrieve)),
         ("/chat/completions", post(chat::create)),
         ("/completions", post(completions::create)),
         ("/responses", post(responses::create)),
         (
             "/responses/{id}",
-            get(responses::retrieve).merge(delete(responses::remove)),
+            on(GET, responses::retrieve).merge(on(DELETE, responses::remove)),
         ),
         ("/responses/compact", post(responses::compact)),
         ("/responses/input_tokens", post(responses::count)),
         ("/messages", post(messages::create)),
         ("/messages/count_tokens", post(messages::count)),
         ("/tokenize", post(native::tokenize)),
-        ("/tokenizer_info", get(native::tokenizer_info)),
+        ("/tokenizer_info", on(GET, native::tokenizer_info)),
         ("/detokenize", post(native::detokenize)),
         ("/apply-template", post(native::apply_template)),
         ("/score", post(native::score)),
@@ -44,12 +48,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/reranking", post(embeddings::rerank)),
         ("/completion", post(llamacpp::completion)),
         ("/infill", post(llamacpp::fill)),
-        ("/table", get(inside::table)),
+        ("/table", on(GET, inside::table)),
         ("/activations", post(inside::activations)),
-        ("/openapi.json", get(openapi::describe)),
-        ("/metrics", get(status::metrics)),
-        ("/props", get(status::props)),
-        ("/slots", get(status::slots)),
+        ("/openapi.json", on(GET, openapi::describe)),
+        ("/metrics", on(GET, status::metrics)),
+        ("/props", on(GET, status::props)),
+        ("/slots", on(GET, status::slots)),
     ];
     let mut router = Router::new();
     for (path, methods) in endpoints {
@@ -70,23 +74,16 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
-/// A handler: the server, the request's identifier, its URI and body.
+/// A handler of the body of a request.
 fn post<F, R>(handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, Bytes) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
 {
-    axum_post(
-        async move |State(app): State<Arc<App>>,
-                    Extension(context): Extension<RequestContext>,
-                    body: Bytes| {
-            let result = handler(app, context.clone(), body).await;
-            context.respond(result)
-        },
-    )
+    upload(move |app, context, _, body| handler(app, context, body))
 }
 
-/// A handler that also needs the headers.
+/// A handler of the headers and the body of a request.
 fn upload<F, R>(handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, HeaderMap, Bytes) -> R + Clone + Send + Sync + 'static,
@@ -103,27 +100,14 @@ where
     )
 }
 
-fn get<F, R>(handler: F) -> MethodRouter<Arc<App>>
+/// A handler of the URI of a request without a body.
+fn on<F, R>(method: MethodFilter, handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, Uri) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
 {
-    axum_get(
-        async move |State(app): State<Arc<App>>,
-                    Extension(context): Extension<RequestContext>,
-                    uri: Uri| {
-            let result = handler(app, context.clone(), uri).await;
-            context.respond(result)
-        },
-    )
-}
-
-fn delete<F, R>(handler: F) -> MethodRouter<Arc<App>>
-where
-    F: Fn(Arc<App>, RequestContext, Uri) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = ApiResult<Response<Body>>> + Send + 'static,
-{
-    axum_delete(
+    axum_on(
+        method,
         async move |State(app): State<Arc<App>>,
                     Extension(context): Extension<RequestContext>,
                     uri: Uri| {

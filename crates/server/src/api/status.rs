@@ -1,6 +1,6 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
-use super::common::json_response;
+use super::common::{json_response, open_query};
 use crate::app::App;
 use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
@@ -40,22 +40,13 @@ pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResu
     Ok(response)
 }
 
-/// Returns the value of a parameter of the query string.
-pub(crate) fn query<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
-    let pairs = uri
-        .query()?
-        .split('&')
-        .filter_map(|pair| pair.split_once('='));
-    let mut values = pairs
-        .filter(|(key, _)| *key == name)
-        .map(|(_, value)| value);
-    values.next()
-}
-
 /// Returns the properties of a model, as llama.cpp does.
-pub(crate) async fn props(app: Arc<App>, _: RequestContext, uri: Uri) -> ApiResult<Response<Body>> {
-    let name = query(&uri, "model").map(super::models::percent_decoded);
-    let lease = app.registry.lease(name.as_deref()).await?;
+pub(crate) async fn props(
+    app: Arc<App>,
+    context: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
+    let lease = open_query(&app, &context, &uri).await?;
     let facts = lease.model.facts();
     let default = Sampling::default();
     let template = lease

@@ -2,6 +2,16 @@
 
 use crate::http::error::{ApiError, ApiResult};
 use axum::http::StatusCode;
+use tabla::Cancel;
+
+/// Cancels a session or a transcription when it is dropped: the request was dropped.
+pub(crate) struct CancelOnDrop(pub(crate) Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 /// Returns the result of a thread.
 pub(crate) fn joined<T>(result: Result<ApiResult<T>, tokio::task::JoinError>) -> ApiResult<T> {

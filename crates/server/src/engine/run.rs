@@ -27,7 +27,7 @@ const CHANNEL_EVENTS: usize = 32;
 pub(crate) struct Run {
     events: mpsc::Receiver<ApiResult<Event>>,
     cancelled: watch::Receiver<bool>,
-    _cancel: CancelOnDrop,
+    _cancel: CancelGroupOnDrop,
 }
 
 impl EventSource for Run {
@@ -83,9 +83,10 @@ impl CancelGroup {
     }
 }
 
-struct CancelOnDrop(CancelGroup);
+/// Cancels all sessions of a request when it is dropped.
+struct CancelGroupOnDrop(CancelGroup);
 
-impl Drop for CancelOnDrop {
+impl Drop for CancelGroupOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -95,7 +96,7 @@ impl Drop for CancelOnDrop {
 pub(crate) fn start(request: Generate) -> Run {
     let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
     let cancel = CancelGroup::default();
-    let guard = CancelOnDrop(cancel.clone());
+    let guard = CancelGroupOnDrop(cancel.clone());
     let cancelled = request.lease.cancelled.clone();
     tokio::spawn(run(request, sender, cancel));
     Run {

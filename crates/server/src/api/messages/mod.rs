@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let parsed: MessagesFields = fields(&request)?;
     let chat = parsed.chat(app.limits.tools)?;
     let build = move |model: &_| Ok((chat, MessagesFields::options(&request, model)?));
-    let started = generation::start(&app, &context, parsed.model.as_deref(), build).await?;
+    let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await?;
     let Started {
         model,
         options,

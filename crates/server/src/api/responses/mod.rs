@@ -47,7 +47,7 @@ pub(crate) async fn create(
         move |model: &_| Ok((chat, fields.options(&request, model)?))
     };
     let name = fields.model.as_deref();
-    let started = generation::start(&app, &context, name, build).await;
+    let started = generation::start(&app, &context, (name, 1), build).await;
     let Started {
         model,
         options,
