@@ -25,10 +25,14 @@ const STEPPING: u32 = 3;
 const PROMPTS: u32 = 2;
 
 fn scheduler() -> Scheduler {
+    scheduler_of_chunks(CHUNK)
+}
+
+fn scheduler_of_chunks(tokens: u32) -> Scheduler {
     let options = LoadOptions {
         device: DeviceChoice::Cpu,
         threads: 1,
-        chunk_tokens: CHUNK,
+        chunk_tokens: tokens,
         sequences: STEPPING + PROMPTS,
         ..LoadOptions::default()
     };
@@ -109,6 +113,35 @@ fn full_queue_rejects_requests() {
     for (output_queue, _) in waiting {
         assert_eq!(ended(output_queue), Some(Ok(Some(Finish::Cancelled))));
     }
+}
+
+/// Chunks are short while other sequences decode, and whole otherwise.
+#[test]
+fn chunks_are_short_while_others_decode() {
+    let mut scheduler = scheduler_of_chunks(256);
+    let (alone, _) = request(0, 200, Some(SamplingRequest::one(&Sampling::GREEDY)));
+    scheduler.handle(Message::Start(alone));
+    assert!(scheduler.run_iteration());
+    assert!(scheduler.requests.iter().all(Request::is_prefilled));
+    let mut scheduler = scheduler_of_chunks(256);
+    let sampling = SamplingRequest {
+        limit: 1000,
+        burst: Burst::new(0, 64),
+        ..SamplingRequest::one(&Sampling::GREEDY)
+    };
+    let (decoding, _output_queue) = request(0, 4, Some(sampling));
+    scheduler.handle(Message::Start(decoding));
+    while scheduler.ready.is_empty() {
+        assert!(scheduler.run_iteration());
+    }
+    let (prompt, _) = request(1, 200, None);
+    scheduler.handle(Message::Start(prompt));
+    for expected in [64, 128, 192] {
+        assert!(scheduler.run_iteration());
+        assert_eq!(cached(&scheduler, 1..2), [expected]);
+    }
+    assert!(scheduler.run_iteration());
+    assert!(cached(&scheduler, 1..2).is_empty());
 }
 
 /// Between two decode steps at most one chunk is prefilled, and prompts are prefilled round-robin.
