@@ -11,6 +11,10 @@ use std::sync::{Arc, OnceLock};
 use tabla::text::{ChatTemplate, Conversation, EncodeOptions, TemplateChoice};
 use tabla::{Model, Session, TableId};
 
+/// Message for clients of a model without a chat template.
+const NO_TEMPLATE: &str =
+    "it has no chat template; use /v1/completions, or start the server with --chat-template";
+
 /// What a model computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -93,7 +97,12 @@ impl Loaded {
             let templates = self.model.chat_templates();
             let template = templates.choose(&choice, self.model.tokenizer());
             template.map_err(|error| {
-                let message = format!("the model {} cannot chat: {error}", self.name);
+                let has_template = templates.default_name(self.model.tokenizer()).is_some();
+                let reason = match self.template_choice.is_some() || has_template {
+                    true => error.to_string(),
+                    false => NO_TEMPLATE.to_string(),
+                };
+                let message = format!("the model {} cannot chat: {reason}", self.name);
                 ApiError::invalid(message).code("no_chat_template")
             })
         });
