@@ -5,6 +5,7 @@ Skipped if Ray Serve or the program `tabla` is not installed; with TABLA_REQUIRE
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import sys
 import urllib.error
 import urllib.request
 import warnings
+from types import SimpleNamespace
 from typing import Any, Iterator
 
 import pytest
@@ -23,7 +25,7 @@ try:
         import ray
         from ray import serve
         from starlette.requests import Request
-        from tabla.ray._prefix import prefixes
+        from tabla.ray._prefix import PrefixRouter, prefixes
         from tabla.ray.serve import DEFAULT_MODEL, Call, build
     if not (os.environ.get("TABLA_PROGRAM") or shutil.which("tabla")):
         raise ImportError("the program tabla is not installed")
@@ -38,6 +40,9 @@ pytestmark = pytest.mark.filterwarnings("default", "ignore::DeprecationWarning",
 
 PORT = 8731
 
+ALIASES = ("other", "fox", "bear", "owl", "mouse")
+"""Names of the built-in model."""
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -51,7 +56,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "num_cpus": "1",
         "min_replicas": "2",
         "max_replicas": "2",
-        "options": "--device cpu --chat-template zephyr --alias other",
+        "options": f"--device cpu --chat-template zephyr {' '.join(f'--alias {name}' for name in ALIASES)}",
     }
     serve.run(build(arguments))
     yield f"http://127.0.0.1:{PORT}"
@@ -85,9 +90,9 @@ def test_answers_and_streams_are_the_same_on_every_replica(url: str) -> None:
 
 
 def test_requests_go_to_the_replica_that_has_the_prefix(url: str) -> None:
-    for name in ("fox", "bear", "owl", "mouse"):
+    for name in ALIASES[1:]:
         messages = [{"role": "user", "content": f"Tell a story about a {name} that lived in a forest. " * 3}]
-        request = {"messages": messages, "max_tokens": 1}
+        request = {"model": name, "messages": messages, "max_tokens": 1}
         cached = [json.loads(post(f"{url}/v1/chat/completions", request)[1])["usage"] for _ in range(4)]
         counts = [usage["prompt_tokens_details"]["cached_tokens"] for usage in cached]
         assert counts[0] < min(counts[1:]), counts
@@ -112,11 +117,27 @@ def test_calls_have_the_model_and_the_prompt() -> None:
 
 def test_conversations_share_prefixes() -> None:
     messages = [{"role": "user", "content": text} for text in "abc"]
-    longer = prefixes(messages, None)
-    assert prefixes(messages[:2], None) == longer[:2]
-    assert prefixes([messages[1]], None)[0] != longer[0]
-    assert prefixes(None, "x" * 1200)[:2] == prefixes(None, "x" * 1100)[:2]
-    assert prefixes(None, None) == prefixes([], "") == []
+    longer = prefixes("m", messages, None)
+    assert prefixes("m", messages[:2], None) == longer[:2]
+    assert prefixes("m", [messages[1]], None)[0] != longer[0]
+    assert not set(prefixes("n", messages, None)) & set(longer)
+    assert prefixes("m", None, "x" * 1200)[:2] == prefixes("m", None, "x" * 1100)[:2]
+    assert prefixes("m", None, None) == prefixes("m", [], "") == []
+
+
+def test_a_prefix_counts_more_than_what_ray_knows_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (SimpleNamespace(replica_id=name) for name in "ab")
+    router: Any = PrefixRouter.__new__(PrefixRouter)
+    router.initialize_state()
+    monkeypatch.setattr(router, "apply_multiplex_routing", lambda _: {"b"})
+    call = Call("POST", "/v1/completions", {}, b"", prompt="Once upon a time")
+    request = SimpleNamespace(args=[call], metadata=SimpleNamespace(multiplexed_model_id="story"))
+    assert asyncio.run(router.choose_replicas([first, second], request)) == [[second]]
+    # Ray learns later that the first replica has the model too.
+    router.on_request_routed(request, "a", None)
+    assert asyncio.run(router.choose_replicas([first, second], request)) == [[first], [second]]
+    # The replica of the prefix is gone.
+    assert asyncio.run(router.choose_replicas([second], request)) == [[second]]
 
 
 def test_arguments_are_checked() -> None:

@@ -25,14 +25,15 @@ PROMPT_PART = 512
 """Length in characters of the parts of a prompt whose prefixes are compared."""
 
 
-def prefixes(messages: Optional[List[Any]], prompt: Optional[str]) -> List[bytes]:
-    """Returns a digest of each prefix, the shortest first: of the messages, or of parts of the prompt."""
+def prefixes(model: str, messages: Optional[List[Any]], prompt: Optional[str]) -> List[bytes]:
+    """Returns a digest of the model and each prefix, the shortest first: of the messages, or of parts of the
+    prompt."""
     if messages:
         parts = [json.dumps(message, sort_keys=True) for message in messages]
     else:
         text = prompt or ""
         parts = [text[at : at + PROMPT_PART] for at in range(0, len(text), PROMPT_PART)]
-    digest, found = hashlib.sha256(), []
+    digest, found = hashlib.sha256(f"{model}\0".encode("utf-8", "surrogatepass")), []
     for part in parts:
         digest.update(part.encode("utf-8", "surrogatepass"))
         found.append(digest.copy().digest())
@@ -59,7 +60,8 @@ class PrefixRouter(FIFOMixin, LocalityMixin, MultiplexMixin, RequestRouter):
         ranks = [[candidates[replica] for replica in pair]]
         for prefix in reversed(self._prefixes(pending_request)):
             replica = self._last.get(prefix)
-            if replica in ids:
+            # Also if Ray does not know yet that this replica has the model: it learns that later than this router.
+            if replica in candidates:
                 return [[candidates[replica]], *ranks]
         return ranks
 
@@ -73,5 +75,7 @@ class PrefixRouter(FIFOMixin, LocalityMixin, MultiplexMixin, RequestRouter):
 
     @staticmethod
     def _prefixes(request: Optional[PendingRequest]) -> List[bytes]:
-        call = request.args[0] if request is not None and request.args else None
-        return prefixes(getattr(call, "messages", None), getattr(call, "prompt", None))
+        if request is None or not request.args:
+            return []
+        call, model = request.args[0], request.metadata.multiplexed_model_id
+        return prefixes(model, getattr(call, "messages", None), getattr(call, "prompt", None))
