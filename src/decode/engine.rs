@@ -249,9 +249,9 @@ impl Engine {
                 (tables.with_rows(run.len()).table, run)
             }
             _ => {
-                let [sampled, prompt] = self.max_run_rows(&tables)?;
-                let max_rows = [sampled, prompt.min(max_tokens)];
+                let max_rows = self.max_run_rows(&tables)?;
                 let mut run = request.sequence.run(request.cached, max_rows);
+                run.end = run.end.min(run.start.saturating_add(max_tokens));
                 run.end = run.end.min(request.output.recompute_from());
                 let sampled = request.sequence.is_sampled(run.start);
                 if sampled && request.sampling.is_some() {

@@ -42,6 +42,8 @@ pub(super) struct GenerationState {
     /// Whether the held-back text was returned, or is dropped after an error.
     is_flushed: bool,
     started: Instant,
+    /// Number of tokens in the KV cache when the generation began, and the time until the first token.
+    prompt: Option<(usize, Duration)>,
     took: Duration,
     submitting: Duration,
     draft: DraftStats,
@@ -92,6 +94,7 @@ impl GenerationState {
             finish: None,
             is_flushed: false,
             started: Instant::now(),
+            prompt: None,
             took: Duration::ZERO,
             submitting: Duration::ZERO,
             draft: DraftStats::default(),
@@ -197,6 +200,9 @@ impl GenerationState {
 
     /// Handles an output event. Returns whether there is a new piece.
     fn handle_event(&mut self, session: &mut Session, event: OutputEvent) -> Result<bool> {
+        if self.prompt.is_none() && matches!(event, OutputEvent::Token(..)) {
+            self.prompt = Some((session.cached_at_first(), self.started.elapsed()));
+        }
         match event {
             OutputEvent::Progress(_) => Ok(false),
             OutputEvent::End(end) => self.end(session, end).map(|()| false),
@@ -466,8 +472,11 @@ impl GenerationState {
     /// Returns the statistics so far.
     pub(super) fn stats(&self, session: &Session) -> Stats {
         let done = self.has_ended();
+        let (prompt_cached, prompt_took) = self.prompt.unwrap_or_default();
         Stats {
             tokens: u32::try_from(self.sampled).unwrap_or(u32::MAX),
+            prompt_cached: u32::try_from(prompt_cached).unwrap_or(u32::MAX),
+            prompt_took,
             took: if done {
                 self.took
             } else {

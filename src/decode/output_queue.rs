@@ -26,6 +26,8 @@ struct OutputState {
     logprobs: VecDeque<Logprobs>,
     /// Number of tokens in the KV cache.
     cached: usize,
+    /// Number of tokens in the KV cache when the request began.
+    cached_at_first: Option<usize>,
     end: Option<End>,
     /// Whether the session requested the end of the output.
     stop_requested: bool,
@@ -50,6 +52,7 @@ impl OutputQueue {
                 tokens: VecDeque::with_capacity(UNREAD_MAX),
                 logprobs: VecDeque::new(),
                 cached: 0,
+                cached_at_first: None,
                 end: None,
                 stop_requested: false,
             }),
@@ -64,6 +67,7 @@ impl OutputQueue {
         state.tokens.clear();
         state.logprobs.clear();
         state.cached = 0;
+        state.cached_at_first = None;
         state.end = None;
         state.stop_requested = false;
     }
@@ -100,8 +104,16 @@ impl OutputQueue {
 
     /// Reports the number of tokens in the KV cache.
     pub(super) fn report_progress(&self, count: usize) {
-        self.state.lock().cached = count;
+        let mut state = self.state.lock();
+        state.cached = count;
+        state.cached_at_first.get_or_insert(count);
+        drop(state);
         self.notify();
+    }
+
+    /// Returns the first number of tokens in the KV cache that was reported: those of the prefix cache. 0 before.
+    pub(super) fn cached_at_first(&self) -> usize {
+        self.state.lock().cached_at_first.unwrap_or(0)
     }
 
     /// Pushes the end of the request.

@@ -98,6 +98,12 @@ pub enum Finish {
 pub struct Stats {
     /// Number of generated tokens.
     pub tokens: u32,
+    /// Number of tokens before the generation that were in the KV cache: of this session or of another one
+    /// with the same prefix. 0 before the first token.
+    pub prompt_cached: u32,
+    /// Time until the first token was sampled, with the time in which the request waited for a slot. Zero
+    /// before.
+    pub prompt_took: Duration,
     /// Duration of the generation.
     pub took: Duration,
     /// Time in which the host submitted work to the device; `None` if submitting waits for the

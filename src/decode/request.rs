@@ -86,6 +86,11 @@ impl Request {
         self.cached == len || goes_on && self.sequence.is_sampled(self.cached)
     }
 
+    /// Returns the number of tokens that are not in the KV cache.
+    pub(super) fn remaining_prompt(&self) -> usize {
+        self.sequence.len() - self.cached
+    }
+
     /// Returns whether the output queue is full. The request then may be preempted.
     pub(super) fn is_stalled(&self) -> bool {
         self.sampling.is_some() && self.output_queue.room() == 0

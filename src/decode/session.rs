@@ -525,6 +525,11 @@ impl Session {
         self.output_queue.try_next()
     }
 
+    /// Returns the number of tokens that were in the KV cache when the request began.
+    pub(super) fn cached_at_first(&self) -> usize {
+        self.output_queue.cached_at_first()
+    }
+
     /// Requests the end of the output.
     pub(super) fn request_stop(&self) {
         self.output_queue.request_stop();

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tabla::Source;
 use tabla::text::BUILTIN_TEMPLATES;
-use tabla_server::{Config, Limits, ModelConfig, RequestRecord, Server, ServerEvent};
+use tabla_server::{
+    Config, Limits, MetricsCompat, ModelConfig, RequestRecord, Server, ServerEvent,
+};
 
 /// Environment variable with the API key.
 const KEY_VARIABLE: &str = "TABLA_API_KEY";
@@ -97,10 +99,22 @@ pub(crate) struct ServeArgs {
     /// Format of the request log on standard error
     #[arg(help_heading = "Server", long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+    /// Also write metrics with the names of another server, for existing dashboards
+    #[arg(help_heading = "Server", long, value_name = "SERVER", value_enum)]
+    metrics_compat: Option<MetricNames>,
     #[command(flatten)]
     context: ContextArg,
     #[command(flatten)]
     device: DeviceArgs,
+}
+
+/// Server with other names of metrics.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MetricNames {
+    /// vLLM.
+    Vllm,
+    /// llama.cpp.
+    Llamacpp,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -118,12 +132,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let address = config.address;
     let server = Server::bind(config)
         .map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))?;
+    #[cfg(unix)]
+    raise_open_files();
     let shutdown = server.shutdown_handle();
     ctrlc::set_handler(move || shutdown.shut_down())
         .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
     server
         .run()
         .map_err(|error| Failure::new(format!("server: {error}")))
+}
+
+/// Raises the limit of open files to the one that the process may set: every connection is an open file, and
+/// the limit of a shell is often 1024.
+#[cfg(unix)]
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Otherwise fewer connections can be open.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 impl ServeArgs {
@@ -156,6 +184,10 @@ impl ServeArgs {
             memory_budget: self.memory_budget.map(gib),
             idle_time: self.idle_timeout.map(Duration::from_secs),
             preload: self.preload,
+            metrics_compat: self.metrics_compat.map(|names| match names {
+                MetricNames::Vllm => MetricsCompat::Vllm,
+                MetricNames::Llamacpp => MetricsCompat::LlamaCpp,
+            }),
             limits: Limits {
                 queue: self.queue,
                 request_time: Duration::from_secs(self.timeout),

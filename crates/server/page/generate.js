@@ -104,6 +104,8 @@ export async function generate(conversation, parent) {
   running.delete(conversation.id);
   store.save(conversation, { now: true });
   emit("end", conversation, node);
+  // The first message loads a model.
+  if (models.find(model)?.status === "unloaded") models.load();
 }
 
 async function receive(conversation, node, run) {

@@ -56,8 +56,9 @@ export function select(id, { remember = true } = {}) {
 }
 
 async function loadProperties(id) {
-  if (properties.has(id)) return;
-  properties.set(id, {});
+  // A model that was not loaded had no context size yet.
+  if (properties.has(id) && !properties.get(id).is_sleeping) return;
+  if (!properties.has(id)) properties.set(id, {});
   try {
     properties.set(id, await getJson(`props?model=${encodeURIComponent(id)}`));
     changed();
@@ -72,7 +73,7 @@ export const defaults = (id = selectedId) => properties.get(id)?.default_generat
 /** Context size in tokens, or null. */
 export function contextSize(id = selectedId) {
   const model = find(id);
-  return properties.get(id)?.default_generation_settings?.n_ctx ?? model?.context_length ?? model?.max_model_len ?? model?.meta?.n_ctx ?? null;
+  return properties.get(id)?.default_generation_settings?.n_ctx || model?.context_length || model?.max_model_len || model?.meta?.n_ctx || null;
 }
 
 /** Request mode of a model: `chat`, or `completion` where it has no chat template. */

@@ -1,6 +1,6 @@
 //! The state that all requests share.
 
-use crate::config::{Config, EventSink, Limits, ServerEvent};
+use crate::config::{Config, EventSink, Limits, MetricsCompat, ServerEvent};
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
 use crate::response_store::ResponseStore;
@@ -15,6 +15,7 @@ pub(crate) struct App {
     pub(crate) api_keys: Vec<String>,
     pub(crate) limits: Limits,
     pub(crate) events: EventSink,
+    pub(crate) metrics_compat: Option<MetricsCompat>,
     /// Stored responses of `/v1/responses`.
     pub(crate) responses: Arc<ResponseStore>,
     /// Seconds since 1970 at the start.
@@ -40,6 +41,7 @@ impl App {
             api_keys: config.api_keys.clone(),
             limits: config.limits,
             events: Arc::clone(&config.events),
+            metrics_compat: config.metrics_compat,
             responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
             started: unix_seconds(),
             is_draining: AtomicBool::new(false),

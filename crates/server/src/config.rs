@@ -121,6 +121,15 @@ pub enum ServerEvent {
     Draining(usize),
 }
 
+/// Server whose names `/metrics` has, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsCompat {
+    /// vLLM.
+    Vllm,
+    /// llama.cpp.
+    LlamaCpp,
+}
+
 /// Receiver of [`ServerEvent`]s. Called from several threads.
 pub type EventSink = Arc<dyn Fn(ServerEvent) + Send + Sync>;
 
@@ -147,6 +156,8 @@ pub struct Config {
     pub preload: bool,
     /// Limits of requests.
     pub limits: Limits,
+    /// Server whose names the metrics also have; `None`: only the names of Tabla.
+    pub metrics_compat: Option<MetricsCompat>,
     /// Receiver of events.
     pub events: EventSink,
 }
@@ -165,6 +176,7 @@ impl Config {
             idle_time: None,
             preload: false,
             limits: Limits::default(),
+            metrics_compat: None,
             events: Arc::new(|_| {}),
         }
     }

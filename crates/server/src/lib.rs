@@ -11,11 +11,14 @@ mod http;
 #[cfg(feature = "fuzzing")]
 mod in_process;
 mod metrics;
+mod metrics_compat;
 mod models;
 mod response_store;
 mod server;
 
-pub use config::{Config, EventSink, Limits, ModelConfig, RequestRecord, ServerEvent};
+pub use config::{
+    Config, EventSink, Limits, MetricsCompat, ModelConfig, RequestRecord, ServerEvent,
+};
 #[cfg(feature = "fuzzing")]
 pub use in_process::InProcess;
 pub use server::{Server, ShutdownHandle};

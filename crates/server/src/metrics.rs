@@ -29,48 +29,44 @@ impl Histogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
+    /// Writes the series with the label of the model, such as `model="a"`.
     fn write(&self, out: &mut String, name: &str, label: &str) {
         let mut total = 0;
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
             total += bucket.load(Ordering::Relaxed);
-            let _ = writeln!(
-                out,
-                "{name}_bucket{{model=\"{label}\",le=\"{bound}\"}} {total}"
-            );
+            let _ = writeln!(out, "{name}_bucket{{{label},le=\"{bound}\"}} {total}");
         }
         let count = self.count.load(Ordering::Relaxed);
         let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
-        let _ = writeln!(
-            out,
-            "{name}_bucket{{model=\"{label}\",le=\"+Inf\"}} {count}"
-        );
-        let _ = writeln!(out, "{name}_sum{{model=\"{label}\"}} {seconds}");
-        let _ = writeln!(out, "{name}_count{{model=\"{label}\"}} {count}");
+        let _ = writeln!(out, "{name}_bucket{{{label},le=\"+Inf\"}} {count}");
+        let _ = writeln!(out, "{name}_sum{{{label}}} {seconds}");
+        let _ = writeln!(out, "{name}_count{{{label}}} {count}");
     }
 }
 
 /// Metrics of a model. They remain when the model is unloaded.
 #[derive(Debug, Default)]
 pub(crate) struct ModelMetrics {
-    prompt_tokens: AtomicU64,
-    cached_tokens: AtomicU64,
-    generated_tokens: AtomicU64,
-    prompt_micros: AtomicU64,
-    generation_micros: AtomicU64,
-    finished: [AtomicU64; 4],
+    pub(crate) prompt_tokens: AtomicU64,
+    pub(crate) cached_tokens: AtomicU64,
+    pub(crate) generated_tokens: AtomicU64,
+    pub(crate) prompt_micros: AtomicU64,
+    pub(crate) generation_micros: AtomicU64,
+    /// Number of finished choices by reason, in the order of [`REASONS`].
+    finished: [AtomicU64; REASONS.len()],
     pub(crate) rejected: AtomicU64,
     pub(crate) queue_time: Histogram,
-    prefill_time: Histogram,
+    pub(crate) prefill_time: Histogram,
     pub(crate) first_token_time: Histogram,
-    token_time: Histogram,
+    pub(crate) token_time: Histogram,
     pub(crate) request_time: Histogram,
 }
 
-const REASONS: [(FinishReason, &str); 4] = [
-    (FinishReason::Stop, "stop"),
-    (FinishReason::Length, "length"),
-    (FinishReason::Context, "context"),
-    (FinishReason::ToolCalls, "tool_calls"),
+const REASONS: [FinishReason; 4] = [
+    FinishReason::Stop,
+    FinishReason::Length,
+    FinishReason::Context,
+    FinishReason::ToolCalls,
 ];
 
 /// Time between the tokens of one choice.
@@ -121,7 +117,7 @@ impl ModelMetrics {
 
     /// Records the end of a choice.
     pub(crate) fn finished(&self, reason: FinishReason) {
-        let at = REASONS.iter().position(|row| row.0 == reason).unwrap_or(0);
+        let at = REASONS.iter().position(|row| *row == reason).unwrap_or(0);
         self.finished[at].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -138,21 +134,47 @@ pub(crate) struct ModelState<'a> {
     pub(crate) token_bytes: u64,
 }
 
-/// A metric with one value per model.
-type Row<'a> = (&'a str, &'a str, &'a str, fn(&ModelState<'_>) -> f64);
+/// A metric with one value per model: name, type, description, value.
+pub(crate) type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&ModelState<'_>) -> f64,
+);
 
-fn load(counter: &AtomicU64) -> f64 {
+/// A histogram of durations per model: name, description, histogram.
+pub(crate) type HistogramRow = (&'static str, &'static str, fn(&ModelMetrics) -> &Histogram);
+
+/// The number of finished choices.
+pub(crate) struct FinishedRow {
+    pub(crate) name: &'static str,
+    /// Label of the reason.
+    pub(crate) label: &'static str,
+    /// Words for the reasons.
+    pub(crate) reasons: &'static [(&'static str, &'static [FinishReason])],
+}
+
+/// Names of metrics.
+pub(crate) struct MetricNames {
+    /// Label of the model.
+    pub(crate) label: &'static str,
+    pub(crate) rows: &'static [Row],
+    pub(crate) finished: Option<FinishedRow>,
+    pub(crate) histograms: &'static [HistogramRow],
+}
+
+pub(crate) fn load(counter: &AtomicU64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "metrics are floats")]
     let value = counter.load(Ordering::Relaxed) as f64;
     value
 }
 
-fn seconds(micros: &AtomicU64) -> f64 {
+pub(crate) fn seconds(micros: &AtomicU64) -> f64 {
     load(micros) / 1e6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are floats")]
-const ROWS: &[Row<'_>] = &[
+const ROWS: &[Row] = &[
     (
         "tabla_model_loaded",
         "gauge",
@@ -233,65 +255,83 @@ const ROWS: &[Row<'_>] = &[
     ),
 ];
 
-/// Renders the metrics of all models.
-pub(crate) fn render(models: &[ModelState<'_>]) -> String {
-    let mut out = String::new();
-    let labels: Vec<String> = models.iter().map(|model| escape(model.name)).collect();
-    for (name, kind, help, value) in ROWS {
+const HISTOGRAMS: &[HistogramRow] = &[
+    (
+        "tabla_request_queue_time_seconds",
+        "Time in the queue.",
+        |m| &m.queue_time,
+    ),
+    (
+        "tabla_request_prefill_time_seconds",
+        "Time in which a prompt was processed.",
+        |m| &m.prefill_time,
+    ),
+    (
+        "tabla_time_to_first_token_seconds",
+        "Time from the request to the first token.",
+        |m| &m.first_token_time,
+    ),
+    (
+        "tabla_inter_token_latency_seconds",
+        "Time between two tokens of a sequence.",
+        |m| &m.token_time,
+    ),
+    (
+        "tabla_request_duration_seconds",
+        "Time from the request to its end.",
+        |m| &m.request_time,
+    ),
+];
+
+/// The names of Tabla.
+pub(crate) const TABLA: MetricNames = MetricNames {
+    label: "model",
+    rows: ROWS,
+    finished: Some(FinishedRow {
+        name: "tabla_requests_total",
+        label: "finish_reason",
+        reasons: &[
+            ("stop", &[FinishReason::Stop]),
+            ("length", &[FinishReason::Length]),
+            ("context", &[FinishReason::Context]),
+            ("tool_calls", &[FinishReason::ToolCalls]),
+        ],
+    }),
+    histograms: HISTOGRAMS,
+};
+
+/// Writes the metrics of all models.
+pub(crate) fn render(names: &MetricNames, models: &[ModelState<'_>], out: &mut String) {
+    let label = |model: &ModelState<'_>| format!("{}=\"{}\"", names.label, escape(model.name));
+    let labels: Vec<String> = models.iter().map(label).collect();
+    for (name, kind, help, value) in names.rows {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (model, label) in models.iter().zip(&labels) {
-            let _ = writeln!(out, "{name}{{model=\"{label}\"}} {}", value(model));
+            let _ = writeln!(out, "{name}{{{label}}} {}", value(model));
         }
     }
-    let name = "tabla_requests_total";
-    let _ = writeln!(
-        out,
-        "# HELP {name} Number of finished choices.\n# TYPE {name} counter"
-    );
-    for (model, label) in models.iter().zip(&labels) {
-        for ((_, reason), count) in REASONS.iter().zip(&model.metrics.finished) {
-            let count = count.load(Ordering::Relaxed);
-            let _ = writeln!(
-                out,
-                "{name}{{model=\"{label}\",finish_reason=\"{reason}\"}} {count}"
-            );
+    if let Some(row) = &names.finished {
+        let name = row.name;
+        let _ = writeln!(
+            out,
+            "# HELP {name} Number of finished choices.\n# TYPE {name} counter"
+        );
+        for (model, label) in models.iter().zip(&labels) {
+            for (word, reasons) in row.reasons {
+                let counts = REASONS.iter().zip(&model.metrics.finished);
+                let counts = counts.filter(|(reason, _)| reasons.contains(reason));
+                let count: u64 = counts.map(|(_, count)| count.load(Ordering::Relaxed)).sum();
+                let key = row.label;
+                let _ = writeln!(out, "{name}{{{label},{key}=\"{word}\"}} {count}");
+            }
         }
     }
-    type Select = fn(&ModelMetrics) -> &Histogram;
-    let histograms: [(&str, &str, Select); 5] = [
-        (
-            "tabla_request_queue_time_seconds",
-            "Time in the queue.",
-            |m| &m.queue_time,
-        ),
-        (
-            "tabla_request_prefill_time_seconds",
-            "Time in which a prompt was processed.",
-            |m| &m.prefill_time,
-        ),
-        (
-            "tabla_time_to_first_token_seconds",
-            "Time from the request to the first token.",
-            |m| &m.first_token_time,
-        ),
-        (
-            "tabla_inter_token_latency_seconds",
-            "Time between two tokens of a sequence.",
-            |m| &m.token_time,
-        ),
-        (
-            "tabla_request_duration_seconds",
-            "Time from the request to its end.",
-            |m| &m.request_time,
-        ),
-    ];
-    for (name, help, select) in histograms {
+    for (name, help, select) in names.histograms {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
         for (model, label) in models.iter().zip(&labels) {
-            select(model.metrics).write(&mut out, name, label);
+            select(model.metrics).write(out, name, label);
         }
     }
-    out
 }
 
 /// Escapes a label value.

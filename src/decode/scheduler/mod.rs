@@ -32,7 +32,9 @@ pub(super) const WAITING_MAX: usize = 1024;
 /// decoding.
 const MESSAGES_MAX: u32 = 64;
 
-/// Maximum number of tokens of a chunk while other sequences decode: a chunk delays their next token.
+/// Maximum number of tokens of a chunk while other sequences decode, for each prompt that waits: a chunk
+/// delays the next token of these sequences. If many prompts wait, longer chunks let more sequences share
+/// each decode step.
 const INTERLEAVED_TOKENS: usize = 64;
 
 /// How long the scheduler waits while all output queues are full.
@@ -46,6 +48,16 @@ struct InFlight {
     start: Instant,
 }
 
+/// Which prompt the next chunk is from. The turns alternate, so that neither a long prompt delays all later
+/// ones, nor short ones delay a long one forever.
+#[derive(Clone, Copy)]
+enum PrefillTurn {
+    /// The one that got its slot first.
+    Oldest,
+    /// The one with the fewest tokens left; among equals the oldest.
+    Shortest,
+}
+
 /// State of the scheduler.
 pub(super) struct Scheduler {
     engine: Engine,
@@ -53,8 +65,8 @@ pub(super) struct Scheduler {
     requests: Vec<Request>,
     waiting: VecDeque<Request>,
     slots: Vec<u32>,
-    /// Index of the next request to prefill.
-    next_prefill: usize,
+    /// Whose chunk is prefilled next.
+    turn: PrefillTurn,
     in_flight: Option<InFlight>,
     /// Sessions in the current batch, in the order of their rows.
     batch: Vec<u64>,
@@ -74,7 +86,7 @@ impl Scheduler {
             requests: Vec::with_capacity(count),
             waiting: VecDeque::with_capacity(WAITING_MAX),
             slots: (0..sequences).rev().collect(),
-            next_prefill: 0,
+            turn: PrefillTurn::Oldest,
             in_flight: None,
             batch: Vec::with_capacity(count),
             ready: Vec::with_capacity(count),
@@ -220,9 +232,6 @@ impl Scheduler {
     /// Removes a request from the running requests and frees its slot.
     fn vacate_slot(&mut self, at: usize) -> Request {
         let request = self.requests.remove(at);
-        if at < self.next_prefill {
-            self.next_prefill -= 1;
-        }
         self.slots.push(request.slot);
         request
     }
@@ -280,23 +289,47 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Returns the maximum number of tokens of the next chunk. While other sequences decode, chunks are
-    /// short, if the length of a chunk does not change its bits.
-    fn max_chunk(&self) -> usize {
+    /// Returns the maximum number of tokens of the next chunk of a request. While other sequences decode,
+    /// chunks are short, if the length of a chunk does not change its bits.
+    fn max_chunk(&self, request: &Request) -> usize {
         let decodes = |request: &Request| request.sampling.is_some() && request.is_prefilled();
         let is_interleaved = self.requests.iter().any(decodes);
-        match self.engine.step_bits() {
-            StepBits::SameAsChunk if is_interleaved => INTERLEAVED_TOKENS,
-            _ => usize::MAX,
+        if !is_interleaved || self.engine.step_bits() != StepBits::SameAsChunk {
+            return usize::MAX;
+        }
+        let tokens = INTERLEAVED_TOKENS * self.unfinished_prompts().count();
+        // Every chunk reads all weights: a short rest is not worth a chunk of its own.
+        match request.remaining_prompt() {
+            rest if rest <= tokens + tokens / 2 => rest,
+            _ => tokens,
         }
     }
 
-    /// Prefills a chunk of the next request, round-robin, and samples its first token after the
-    /// last chunk.
+    /// Returns the requests whose prompts are not prefilled, and their indices, the oldest first.
+    fn unfinished_prompts(&self) -> impl Iterator<Item = (usize, &Request)> {
+        let requests = self.requests.iter().enumerate();
+        requests.filter(|(_, request)| !request.is_prefilled())
+    }
+
+    /// Returns the index of the request whose chunk is prefilled next.
+    fn next_prompt(&mut self) -> Option<usize> {
+        let (at, turn) = {
+            let mut prompts = self.unfinished_prompts();
+            match self.turn {
+                PrefillTurn::Oldest => (prompts.next()?.0, PrefillTurn::Shortest),
+                PrefillTurn::Shortest => {
+                    let (at, _) = prompts.min_by_key(|(_, request)| request.remaining_prompt())?;
+                    (at, PrefillTurn::Oldest)
+                }
+            }
+        };
+        self.turn = turn;
+        Some(at)
+    }
+
+    /// Prefills a chunk of a prompt, and samples its first token after the last chunk.
     fn prefill(&mut self) -> Result<bool> {
-        let count = self.requests.len();
-        let mut order = (self.next_prefill..count).chain(0..self.next_prefill.min(count));
-        let Some(at) = order.find(|at| !self.requests[*at].is_prefilled()) else {
+        let Some(at) = self.next_prompt() else {
             return Ok(false);
         };
         let session = self.requests[at].session;
@@ -304,8 +337,7 @@ impl Scheduler {
         let Some(at) = self.requests.iter().position(|r| r.session == session) else {
             return Ok(true);
         };
-        self.next_prefill = at + 1;
-        let max_tokens = self.max_chunk();
+        let max_tokens = self.max_chunk(&self.requests[at]);
         let request = &mut self.requests[at];
         self.engine.prefill(request, max_tokens)?;
         request.output_queue.report_progress(request.cached);

@@ -136,15 +136,47 @@ fn chunks_are_short_while_others_decode() {
     }
     let (prompt, _) = request(1, 200, None);
     scheduler.handle(Message::Start(prompt));
-    for expected in [64, 128, 192] {
+    for expected in [64, 128] {
         assert!(scheduler.run_iteration());
         assert_eq!(cached(&scheduler, 1..2), [expected]);
     }
+    // The rest is short: 72 tokens.
     assert!(scheduler.run_iteration());
     assert!(cached(&scheduler, 1..2).is_empty());
+    // Chunks are longer if several prompts wait.
+    for session in 2..4 {
+        let (prompt, _) = request(session, 200, None);
+        scheduler.handle(Message::Start(prompt));
+    }
+    assert!(scheduler.run_iteration());
+    assert_eq!(cached(&scheduler, 2..4), [128, 0]);
 }
 
-/// Between two decode steps at most one chunk is prefilled, and prompts are prefilled round-robin.
+/// Chunks are those of the oldest and of the shortest prompt in turn.
+#[test]
+fn long_prompts_and_short_ones_take_turns() {
+    let mut scheduler = scheduler();
+    for (session, chunks) in [(0, CHUNKS), (1, 3), (2, 2)] {
+        let (request, _) = request(session, chunks * CHUNK, None);
+        scheduler.handle(Message::Start(request));
+    }
+    let mut order = Vec::new();
+    while !scheduler.requests.is_empty() || order.is_empty() {
+        let sessions = |scheduler: &Scheduler| {
+            let requests = scheduler.requests.iter();
+            requests.map(|r| (r.session, r.cached)).collect::<Vec<_>>()
+        };
+        let before = sessions(&scheduler);
+        assert!(scheduler.run_iteration());
+        let after = sessions(&scheduler);
+        let is_same = |row: &&(u64, usize)| after.contains(row);
+        let moved = before.iter().find(|row| !is_same(row));
+        order.push(moved.map_or(0, |(session, _)| *session));
+    }
+    assert_eq!(order, [0, 2, 0, 2, 0, 1, 0, 1, 0, 1, 0, 0]);
+}
+
+/// Between two decode steps at most one chunk is prefilled, of equal prompts that of the oldest.
 #[test]
 fn prompt_delays_decoding_by_one_chunk() {
     let mut scheduler = scheduler();
@@ -168,8 +200,8 @@ fn prompt_delays_decoding_by_one_chunk() {
         scheduler.handle(Message::Start(request));
     }
     let mut expected = [0; PROMPTS as usize];
-    let turns = (0..CHUNKS).flat_map(|_| 0..PROMPTS as usize);
-    for next_prefill in turns {
+    let turns = (0..PROMPTS as usize).flat_map(|prompt| (0..CHUNKS).map(move |_| prompt));
+    for prompt in turns {
         for output_queue in &output_queues {
             // Sessions read their tokens.
             while output_queue.room() < UNREAD_MAX {
@@ -179,7 +211,7 @@ fn prompt_delays_decoding_by_one_chunk() {
         let before = cached(&scheduler, 0..STEPPING);
         assert!(scheduler.run_iteration());
         let after = cached(&scheduler, 0..STEPPING);
-        expected[next_prefill] += CHUNK as usize;
+        expected[prompt] += CHUNK as usize;
         // Completed requests have ended.
         let whole = (CHUNKS * CHUNK) as usize;
         let remaining: Vec<_> = expected

@@ -171,6 +171,8 @@ async fn answer(
     let words = form.words;
     let cancel = Cancel::new();
     let guard = CancelOnDrop(cancel.clone());
+    let language = form.language.as_deref().map(Language::find).transpose();
+    let language = language.map_err(|error| ApiError::in_field("language", error))?;
     let options = TranscribeOptions::default()
         .language(form.language)
         .task(task)
@@ -183,7 +185,7 @@ async fn answer(
     let begun = {
         let (model, file) = (lease.model(), file.clone());
         // Errors of the file and of the options are found before the answer begins.
-        blocking(move || begin(&model, file, &options)).await?
+        blocking(move || begin(&model, file, &options, language)).await?
     };
     tokio::spawn(async move {
         let slot = ticket.slot().await;
@@ -213,8 +215,23 @@ async fn answer(
 }
 
 /// Opens the audio and prepares the transcription.
-fn begin(model: &Loaded, file: Bytes, options: &TranscribeOptions) -> ApiResult<Begun> {
+fn begin(
+    model: &Loaded,
+    file: Bytes,
+    options: &TranscribeOptions,
+    language: Option<&'static Language>,
+) -> ApiResult<Begun> {
     let transcription = Transcription::new(&model.model, options)?;
+    // A model of one language transcribes every language as this one.
+    if let (Some(given), Some(actual)) = (language, transcription.language())
+        && given.code != actual.code
+    {
+        let message = format!(
+            "the model {} transcribes {} only, expected {:?}, got {:?}",
+            model.name, actual.name, actual.code, given.code
+        );
+        return Err(ApiError::field("language", message));
+    }
     let invalid = |error: tabla::Error| ApiError::field("file", error);
     let reader = AudioReader::from_bytes(file.clone()).map_err(invalid)?;
     Ok(Begun {

@@ -1,18 +1,19 @@
 //! `POST /v1/chat/completions`.
 
 use super::common::{
-    FormatFields, StreamOptions, chat_logprob, choices, end_stream, fingerprint, json_response,
-    timings, top_logprobs, usage, with_seed,
+    StreamOptions, chat_logprob, choices, end_stream, fingerprint, json_response, timings,
+    top_logprobs, usage, with_seed,
 };
+use super::format::FormatFields;
 use super::generation::{self, Started};
 use crate::app::{App, unix_seconds};
 use crate::engine::collect::{Answer, Choice, collect};
-use crate::engine::conversation::Chat;
+use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::events::{CalledTool, Delta, Event, Output};
 use crate::engine::messages::normalize;
-use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
+use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
-use crate::http::body;
+use crate::http::body::{self, fields};
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -80,9 +81,8 @@ pub(crate) async fn create(
         move |model: &Loaded| {
             let sampling: SamplingFields = fields(&request)?;
             let limit: LimitFields = fields(&request)?;
-            let format: FormatFields = fields(&request)?;
             let chat = Chat {
-                response: format.format()?,
+                response: FormatFields::combined(&request, ResponseFormat::Text)?,
                 ..parsed.chat(tools_max)?
             };
             let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
@@ -126,14 +126,15 @@ impl ChatFields {
         if self.modalities.iter().flatten().any(|kind| kind != "text") {
             return Err(ApiError::field("modalities", "only text is supported"));
         }
-        let older = self.functions.iter().flatten();
-        let older = older.map(|function| json!({ "type": "function", "function": function }));
-        let tools: Vec<Value> = match &self.tools {
-            Some(tools) => tools.clone(),
-            None => older.collect(),
+        let mut tools = match (&self.tools, &self.functions) {
+            (None, Some(functions)) => parse_functions(functions)?,
+            (tools, _) => parse_tools(tools.as_deref().unwrap_or_default())?,
         };
-        let choice = self.tool_choice.as_ref().or(self.function_call.as_ref());
-        let (tools, tool_choice) = parse_tools(&tools, choice)?;
+        let tool_choice = match (&self.tool_choice, &self.function_call) {
+            (None, Some(choice)) => parse_choice("function_call", choice, &mut tools)?,
+            (Some(choice), _) => parse_choice("tool_choice", choice, &mut tools)?,
+            (None, None) => ToolChoice::Auto,
+        };
         tools::check(&tools, &tool_choice, tools_max)?;
         let Some(messages) = &self.messages else {
             return Err(ApiError::field("messages", "expected a list of messages"));
@@ -143,77 +144,79 @@ impl ChatFields {
             tools,
             tool_choice,
             parallel_calls: self.parallel_tool_calls.unwrap_or(true),
-            response: Default::default(),
+            response: ResponseFormat::Text,
             reasoning_effort: self.reasoning_effort.clone(),
             variables: self.chat_template_kwargs.clone().unwrap_or_default(),
         })
     }
 }
 
-/// Parses tools and the choice. Tools that are not functions are skipped.
-fn parse_tools(tools: &[Value], choice: Option<&Value>) -> ApiResult<(Vec<Tool>, ToolChoice)> {
+/// Parses tools. Tools that are not functions are skipped.
+fn parse_tools(tools: &[Value]) -> ApiResult<Vec<Tool>> {
     let mut parsed = Vec::new();
     for (at, tool) in tools.iter().enumerate() {
-        let kind = tool.get("type").and_then(Value::as_str);
-        let path = format!("tools.{at}");
-        match (kind, tool.get("function")) {
+        let path = format!("tools[{at}].function");
+        match (tool["type"].as_str(), tool.get("function")) {
             (Some("function") | None, Some(function)) => {
-                let text = |name: &str| function.get(name).and_then(Value::as_str);
-                let path = format!("{path}.function");
-                let parameters = function.get("parameters");
-                parsed.push(Tool::new(
-                    &path,
-                    text("name"),
-                    text("description"),
-                    parameters,
-                )?);
+                parsed.push(parse_function(function, &path)?);
             }
             (Some("function") | None, None) => {
-                return Err(ApiError::field(
-                    format!("{path}.function"),
-                    "expected an object",
-                ));
+                return Err(ApiError::field(path, "expected an object"));
             }
             (Some(_), _) => {}
         }
     }
-    let choice = match choice {
-        None | Some(Value::Null) => ToolChoice::Auto,
-        Some(Value::String(word)) => match word.as_str() {
-            "auto" => ToolChoice::Auto,
-            "none" => ToolChoice::None,
-            "required" | "any" => ToolChoice::Required,
+    Ok(parsed)
+}
+
+/// Parses functions of the older form.
+fn parse_functions(functions: &[Value]) -> ApiResult<Vec<Tool>> {
+    let functions = functions.iter().enumerate();
+    functions
+        .map(|(at, function)| parse_function(function, &format!("functions[{at}]")))
+        .collect()
+}
+
+fn parse_function(function: &Value, path: &str) -> ApiResult<Tool> {
+    Tool::new(
+        path,
+        function["name"].as_str(),
+        function["description"].as_str(),
+        function.get("parameters"),
+    )
+}
+
+/// Parses the choice in a field. A choice of allowed tools removes the others.
+fn parse_choice(field: &str, choice: &Value, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice> {
+    match choice {
+        Value::String(word) => match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" | "any" => Ok(ToolChoice::Required),
             word => {
                 let message = format!("expected none, auto, required or a function, got {word:?}");
-                return Err(ApiError::field("tool_choice", message));
+                Err(ApiError::field(field, message))
             }
         },
-        Some(choice) => {
+        choice => {
             if let Some(allowed) = choice.get("allowed_tools") {
                 let listed = allowed["tools"].as_array().into_iter().flatten();
                 let names: Vec<&str> = listed
                     .filter_map(|tool| tool["function"]["name"].as_str())
                     .collect();
-                parsed.retain(|tool| names.contains(&tool.name.as_str()));
-                match allowed["mode"].as_str() {
+                tools.retain(|tool| names.contains(&tool.name.as_str()));
+                return Ok(match allowed["mode"].as_str() {
                     Some("required") => ToolChoice::Required,
                     _ => ToolChoice::Auto,
-                }
-            } else {
-                let function = choice.get("function").unwrap_or(choice);
-                match function.get("name").and_then(Value::as_str) {
-                    Some(name) => ToolChoice::Named(name.to_string()),
-                    None => {
-                        return Err(ApiError::field(
-                            "tool_choice",
-                            "expected the name of a function",
-                        ));
-                    }
-                }
+                });
+            }
+            let function = choice.get("function").unwrap_or(choice);
+            match function.get("name").and_then(Value::as_str) {
+                Some(name) => Ok(ToolChoice::Named(name.to_string())),
+                None => Err(ApiError::field(field, "expected the name of a function")),
             }
         }
-    };
-    Ok((parsed, choice))
+    }
 }
 
 /// What every chunk of an answer repeats.

@@ -2,12 +2,12 @@
 
 use crate::app::App;
 use crate::engine::blocking::{CancelOnDrop, blocking};
-use crate::engine::conversation::ResponseFormat;
 use crate::engine::events::{TokenLogprob, Usage};
-use crate::engine::parameters::{Int, fields};
+use crate::engine::parameters::Int;
+use crate::http::body::{self, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
-use crate::http::{body, sse};
+use crate::http::sse;
 use crate::models::{Lease, Loaded};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, Uri, header};
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tabla::text::{CompiledGrammar, Grammar, Tokenizer};
+use tabla::text::Tokenizer;
 use tabla::{GenerateOptions, Session};
 use utoipa::ToSchema;
 
@@ -128,13 +128,17 @@ pub(crate) fn token_text(tokenizer: &Tokenizer, token: u32) -> String {
 
 /// Returns a log-probability in the format of chat completions and responses.
 pub(crate) fn chat_logprob(tokenizer: &Tokenizer, entry: &TokenLogprob) -> Value {
-    let one = |token: u32, value: f32| {
+    with_alternatives(entry, |token, value| {
         json!({
             "token": token_text(tokenizer, token),
             "logprob": logprob(value),
             "bytes": tokenizer.token_bytes_with_special(token),
         })
-    };
+    })
+}
+
+/// Returns a log-probability and those of the likeliest tokens, each in the format of `one`.
+pub(crate) fn with_alternatives(entry: &TokenLogprob, one: impl Fn(u32, f32) -> Value) -> Value {
     let mut value = one(entry.token, entry.logprob);
     let top = entry.top.iter().map(|(token, value)| one(*token, *value));
     value["top_logprobs"] = top.collect::<Vec<_>>().into();
@@ -167,94 +171,6 @@ pub(crate) fn timings(usage: &Usage) -> Value {
         "predicted_ms": millis(usage.generation_time),
         "predicted_per_second": rate(usage.generated, usage.generation_time),
     })
-}
-
-/// Fields that constrain the answer.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-pub(crate) struct FormatFields {
-    /// `{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": {}}}`.
-    #[schema(value_type = Option<Object>)]
-    pub(crate) response_format: Option<Value>,
-    /// Grammar in the syntax of llama.cpp (GBNF).
-    pub(crate) grammar: Option<String>,
-    /// JSON schema of the answer.
-    #[schema(value_type = Option<Object>)]
-    pub(crate) json_schema: Option<Value>,
-    /// Same as `json_schema`, as in vLLM.
-    #[schema(value_type = Option<Object>)]
-    pub(crate) guided_json: Option<Value>,
-    /// Regular expression that matches the answer, as in vLLM.
-    pub(crate) guided_regex: Option<String>,
-}
-
-impl FormatFields {
-    /// Returns the format of the answer.
-    pub(crate) fn format(&self) -> ApiResult<ResponseFormat> {
-        let schema = self.json_schema.as_ref().or(self.guided_json.as_ref());
-        let grammar = match (schema, &self.grammar, &self.guided_regex) {
-            (Some(schema), ..) => Some(Grammar::JsonSchema(schema.clone())),
-            (None, Some(text), _) if !text.trim().is_empty() => Some(Grammar::Gbnf(text.clone())),
-            (None, _, Some(regex)) => Some(Grammar::Regex(regex.clone())),
-            _ => None,
-        };
-        if let Some(grammar) = grammar {
-            return Ok(ResponseFormat::Grammar(grammar));
-        }
-        match &self.response_format {
-            None | Some(Value::Null) => Ok(ResponseFormat::Text),
-            Some(format) => {
-                let wrapped = format.get("json_schema");
-                response_format("response_format", format, wrapped.unwrap_or(format))
-            }
-        }
-    }
-}
-
-impl FormatFields {
-    /// Returns the grammar of a completion.
-    pub(crate) fn compile(&self, model: &Loaded) -> ApiResult<Option<Arc<CompiledGrammar>>> {
-        let grammar = match self.format()? {
-            ResponseFormat::Text => return Ok(None),
-            ResponseFormat::Grammar(grammar) => grammar,
-            ResponseFormat::RelaxedSchema(schema) => {
-                let relaxed = model.model.grammar_engine()?.relax(&schema)?;
-                Grammar::JsonSchema(relaxed.schema)
-            }
-        };
-        Ok(Some(model.model.compile_grammar(&grammar)?))
-    }
-}
-
-/// Parses a format with a type; `holder` has the field `schema`.
-pub(crate) fn response_format(
-    name: &str,
-    format: &Value,
-    holder: &Value,
-) -> ApiResult<ResponseFormat> {
-    let schema = holder.get("schema").filter(|schema| !schema.is_null());
-    let kind = format.get("type").and_then(Value::as_str);
-    let grammar = match (kind, schema) {
-        (Some("text"), _) => return Ok(ResponseFormat::Text),
-        (Some("json_object" | "json_schema"), Some(schema)) if schema.is_object() => {
-            let is_strict = holder.get("strict").is_some_and(|strict| *strict == true);
-            if !is_strict {
-                return Ok(ResponseFormat::RelaxedSchema(schema.clone()));
-            }
-            Grammar::JsonSchema(schema.clone())
-        }
-        (Some("json_object" | "json_schema"), Some(_)) => {
-            return Err(ApiError::field(name, "schema: expected an object"));
-        }
-        (Some("json_object"), None) => Grammar::JsonObject,
-        (Some("json_schema"), None) => return Err(ApiError::field(name, "the schema is missing")),
-        (Some(kind), _) => {
-            let message =
-                format!("unknown type {kind:?}, expected text, json_object or json_schema");
-            return Err(ApiError::field(name, message));
-        }
-        (None, _) => return Err(ApiError::field(name, "expected an object with a type")),
-    };
-    Ok(ResponseFormat::Grammar(grammar))
 }
 
 /// Returns the number of choices.

@@ -1,16 +1,20 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    FormatFields, StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open,
-    timings, usage, with_seed,
+    StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open, timings, usage,
+    with_seed,
 };
+use super::format::FormatFields;
 use crate::app::{App, unix_seconds};
+use crate::engine::answer_grammar;
 use crate::engine::blocking::blocking;
 use crate::engine::collect::{Answer, Choice, collect};
+use crate::engine::conversation::ResponseFormat;
 use crate::engine::events::{Delta, Event, TokenLogprob};
-use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
+use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::request::{Echo, Generate, OutputFormat};
 use crate::engine::run;
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -63,6 +67,8 @@ pub(crate) struct CompletionFields {
 struct Prepared {
     prompts: Vec<Vec<u32>>,
     options: GenerateOptions,
+    /// Messages for the log: what is not enforced.
+    warnings: Vec<String>,
 }
 
 /// Answers a request.
@@ -83,7 +89,12 @@ pub(crate) async fn create(
         let (parsed, model) = (parsed.clone(), Arc::clone(&model));
         blocking(move || prepare(&model, &parsed, &request)).await?
     };
-    let Prepared { prompts, options } = prepared;
+    let Prepared {
+        prompts,
+        options,
+        warnings,
+    } = prepared;
+    warnings.into_iter().for_each(|warning| app.warn(warning));
     let total = prompts.len() * counts.run.max(1) as usize;
     let max = app.limits.inputs;
     if total > max {
@@ -171,7 +182,6 @@ impl Counts {
 
 fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiResult<Prepared> {
     let sampling: SamplingFields = fields(request)?;
-    let format: FormatFields = fields(request)?;
     let mut options = sampling.options(&model.model)?;
     options.max_tokens = match parsed.max_tokens {
         Some(Int(0)) => 1,
@@ -187,24 +197,33 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiRes
         None => 0,
     };
     options.logprobs = needs_logprobs.then_some(top);
-    options.grammar = format.compile(model)?;
-    let mut prompts = prompts(model, parsed.prompt.as_ref())?;
+    let format = FormatFields::combined(request, ResponseFormat::Text)?;
+    let mut warnings = Vec::new();
+    options.grammar = answer_grammar::compile(model, &format, &mut warnings)?;
+    let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
     if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         for prompt in &mut prompts {
             *prompt = infill(model, prompt, suffix)?;
         }
     }
     for prompt in &prompts {
-        model.check_length(prompt.len())?;
+        let checked = model.check_length(prompt.len());
+        checked.map_err(|error| error.prompt_field("prompt"))?;
     }
-    Ok(Prepared { prompts, options })
+    Ok(Prepared {
+        prompts,
+        options,
+        warnings,
+    })
 }
 
-/// Returns the token ids of the prompts. Special tokens in texts are parsed, and BOS is added as the
+/// Returns the token ids of the prompts in a field. Special tokens in texts are parsed, and BOS is added as the
 /// vocabulary specifies; nothing is added to ids.
-pub(crate) fn prompts(model: &Loaded, prompt: Option<&Value>) -> ApiResult<Vec<Vec<u32>>> {
-    const NAME: &str = "prompt";
-    let invalid = |message: &str| ApiError::field(NAME, message);
+pub(crate) fn prompts(
+    model: &Loaded,
+    (name, prompt): (&str, Option<&Value>),
+) -> ApiResult<Vec<Vec<u32>>> {
+    let invalid = |message: &str| ApiError::field(name, message);
     let one = |prompt: &Value| match prompt {
         Value::String(text) => {
             let tokenizer = model.model.tokenizer();
@@ -217,14 +236,15 @@ pub(crate) fn prompts(model: &Loaded, prompt: Option<&Value>) -> ApiResult<Vec<V
             let options = EncodeOptions::default()
                 .add_special(!has_bos)
                 .specials(SpecialTokens::Tokens);
-            let tokens = model.tokenize(text, options)?;
+            let tokens = model.tokenize(text, options);
+            let tokens = tokens.map_err(|error| error.prompt_field(name))?;
             match (tokens.is_empty(), model.model.tokenizer().bos()) {
                 (false, _) => Ok(tokens),
                 (true, Some(bos)) => Ok(vec![bos]),
                 (true, None) => Err(invalid("is empty, and the vocabulary has no BOS token")),
             }
         }
-        Value::Array(ids) if !ids.is_empty() => token_ids(model, NAME, ids),
+        Value::Array(ids) if !ids.is_empty() => token_ids(model, name, ids),
         _ => Err(invalid("expected a text, token ids, or a list of them")),
     };
     match prompt {
@@ -279,7 +299,8 @@ pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<
     prompt.push(before);
     prompt.extend_from_slice(&prefix[begin..]);
     prompt.push(between);
-    model.check_bytes(suffix.len())?;
+    let checked = model.check_bytes(suffix.len());
+    checked.map_err(|error| error.prompt_field("suffix"))?;
     prompt.extend(tokenizer.encode_continuation(suffix)?);
     prompt.push(after);
     Ok(prompt)

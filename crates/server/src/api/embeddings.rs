@@ -124,7 +124,8 @@ fn inputs(
             }
             Value::String(text) => {
                 let text = format!("{prompt}{text}");
-                model.check_bytes(text.len())?;
+                let checked = model.check_bytes(text.len());
+                checked.map_err(|error| error.prompt_field(NAME))?;
                 let tokenizer = model.model.tokenizer();
                 tokenizer.encode(&text, EncodeOptions::PROMPT)?
             }
@@ -203,7 +204,8 @@ pub(crate) async fn rerank(
     Blocking::new(&lease)
         .run(move |model, session| {
             let bytes = documents.iter().map(String::len).max().unwrap_or(0);
-            model.check_bytes(query.len() + bytes)?;
+            let checked = model.check_bytes(query.len() + bytes);
+            checked.map_err(|error| error.prompt_field("documents"))?;
             let options = RerankOptions::default()
                 .query(&query)
                 .instruction(parsed.instruction.as_deref());
@@ -242,7 +244,7 @@ fn documents(documents: Option<&[Value]>, max: usize) -> ApiResult<Vec<String>> 
         let text = document.as_str().or_else(|| document.get("text")?.as_str());
         text.map(str::to_string).ok_or_else(|| {
             ApiError::field(
-                format!("documents.{at}"),
+                format!("documents[{at}]"),
                 "expected a text or an object with a text",
             )
         })

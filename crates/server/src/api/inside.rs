@@ -179,15 +179,15 @@ pub(crate) async fn activations(
     let slot = lease.admit()?.slot().await;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let tokens =
-                prompts(model, parsed.input.as_ref()).map_err(|error| error.param("input"))?;
+            let tokens = prompts(model, ("input", parsed.input.as_ref()))?;
             let [tokens] = tokens.as_slice() else {
                 return Err(ApiError::field(
                     "input",
                     "expected one text or one list of token ids",
                 ));
             };
-            model.check_length(tokens.len())?;
+            let checked = model.check_length(tokens.len());
+            checked.map_err(|error| error.prompt_field("input"))?;
             let spec = HookSpec::default()
                 .capture(points)
                 .positions(positions)

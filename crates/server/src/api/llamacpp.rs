@@ -1,14 +1,20 @@
 //! `/completion` and `/infill` of llama.cpp, which editors use.
 
-use super::common::{FormatFields, json_response, open, timings, with_seed};
+use super::common::{
+    json_response, logprob, open, timings, token_text, with_alternatives, with_seed,
+};
 use super::completions::{infill, prompts};
+use super::format::FormatFields;
 use crate::app::App;
+use crate::engine::answer_grammar;
 use crate::engine::blocking::blocking;
 use crate::engine::collect::{Choice, collect};
-use crate::engine::events::{Delta, Event, FinishReason, Usage};
-use crate::engine::parameters::{Int, LimitFields, SamplingFields, fields};
+use crate::engine::conversation::ResponseFormat;
+use crate::engine::events::{Delta, Event, FinishReason, TokenLogprob, Usage};
+use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::request::{Generate, OutputFormat};
 use crate::engine::run;
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::record::Record;
@@ -19,6 +25,7 @@ use axum::http::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tabla::GenerateOptions;
 use tabla::text::EncodeOptions;
 use utoipa::ToSchema;
 
@@ -39,6 +46,26 @@ pub(crate) struct LlamaCppFields {
     /// Maximum number of tokens; -1: no limit; 0: only the prompt is processed.
     #[schema(value_type = Option<i64>)]
     n_predict: Option<Int>,
+    /// Number of likeliest tokens at each position, 0 to 20. From 1, the answer has
+    /// `completion_probabilities`.
+    #[schema(value_type = Option<i64>)]
+    n_probs: Option<Int>,
+    /// Must not be true: probabilities are those before sampling.
+    post_sampling_probs: Option<bool>,
+    /// Fields of the answer; `a/b` is the field `b` of `a`. Default: all.
+    response_fields: Option<Vec<String>>,
+}
+
+impl LlamaCppFields {
+    /// Returns the number of likeliest tokens; `None`: no probabilities.
+    fn logprobs(&self) -> ApiResult<Option<u32>> {
+        if self.post_sampling_probs.unwrap_or(false) {
+            return Err(ApiError::field("post_sampling_probs", "must be false"));
+        }
+        let max = GenerateOptions::LOGPROBS_MAX;
+        let count = self.n_probs.map(|n| n.u32_in("n_probs", 0, max));
+        Ok(count.transpose()?.filter(|count| *count > 0))
+    }
 }
 
 /// Another file as context.
@@ -54,8 +81,8 @@ pub(crate) async fn completion(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    answer(app, context, bytes, |model, parsed| {
-        let mut prompts = prompts(model, parsed.prompt.as_ref())?;
+    answer(app, context, bytes, "prompt", |model, parsed| {
+        let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
         match (prompts.pop(), prompts.is_empty()) {
             (Some(prompt), true) => Ok(prompt),
             _ => Err(ApiError::field(
@@ -73,7 +100,7 @@ pub(crate) async fn fill(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    answer(app, context, bytes, |model, parsed| {
+    answer(app, context, bytes, "input_prefix", |model, parsed| {
         let mut text = String::new();
         for file in parsed.input_extra.iter().flatten() {
             let name = file.filename.as_deref().unwrap_or("tmp");
@@ -85,9 +112,13 @@ pub(crate) async fn fill(
             .as_ref()
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let prefix = model.tokenize(&text, EncodeOptions::PROMPT)?;
+        let prefix = model.tokenize(&text, EncodeOptions::PROMPT);
+        let prefix = prefix.map_err(|error| error.prompt_field("input_prefix"))?;
         let suffix = parsed.input_suffix.as_deref().unwrap_or_default();
-        infill(model, &prefix, suffix).map_err(|error| ApiError::unsupported(error.message))
+        infill(model, &prefix, suffix).map_err(|error| match error.code {
+            Some(_) => error.prompt_field("input_suffix"),
+            None => ApiError::unsupported(error.message),
+        })
     })
     .await
 }
@@ -96,6 +127,7 @@ async fn answer(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
+    field: &'static str,
     prompt: impl FnOnce(&Loaded, &LlamaCppFields) -> ApiResult<Vec<u32>> + Send + 'static,
 ) -> ApiResult<Response<Body>> {
     let (request, parsed, lease) = open(&app, &context, &bytes, |fields: &LlamaCppFields| {
@@ -106,22 +138,31 @@ async fn answer(
     let ticket = lease.admit()?;
     let model = lease.model();
     let is_stream = parsed.stream.unwrap_or(false);
+    let logprobs = parsed.logprobs()?;
+    let form = AnswerForm {
+        model: Arc::clone(&model),
+        fields: parsed.response_fields.clone().unwrap_or_default(),
+    };
     // A request without tokens only fills the prefix cache.
     let is_warm_up = parsed.n_predict.is_some_and(|Int(n)| n == 0);
     let prepared = {
         let model = Arc::clone(&model);
         blocking(move || {
             let tokens = prompt(&model, &parsed)?;
-            model.check_length(tokens.len())?;
+            let checked = model.check_length(tokens.len());
+            checked.map_err(|error| error.prompt_field(field))?;
             let sampling: SamplingFields = fields(&request)?;
-            let format: FormatFields = fields(&request)?;
+            let format = FormatFields::combined(&request, ResponseFormat::Text)?;
             let mut options = sampling.options(&model.model)?;
             options.max_tokens = fields::<LimitFields>(&request)?.tokens()?;
-            options.grammar = format.compile(&model)?;
-            Ok((tokens, options))
+            options.logprobs = logprobs;
+            let mut warnings = Vec::new();
+            options.grammar = answer_grammar::compile(&model, &format, &mut warnings)?;
+            Ok((tokens, options, warnings))
         })
     };
-    let (tokens, options) = prepared.await?;
+    let (tokens, options, warnings) = prepared.await?;
+    warnings.into_iter().for_each(|warning| app.warn(warning));
     let choices = if is_warm_up { 0 } else { 1 };
     let generation = run::start(Generate {
         lease,
@@ -137,7 +178,7 @@ async fn answer(
     let response = match is_stream {
         true => {
             let writer = Writer {
-                model,
+                form,
                 finished: Choice::default(),
                 record: Arc::clone(&context.record),
             };
@@ -146,37 +187,75 @@ async fn answer(
         false => {
             let answer = collect(generation, 1).await?;
             let choice = answer.choices.into_iter().next().unwrap_or_default();
-            json_response(&end(&model, &choice.text, &choice, &answer.usage))
+            json_response(&form.end(&choice.text, &choice, &answer.usage))
         }
     };
     Ok(with_seed(response, &options))
 }
 
-/// Returns the last object of an answer.
-fn end(model: &Loaded, content: &str, choice: &Choice, usage: &Usage) -> Value {
-    let stop_type = match (&choice.stop_string, choice.reason()) {
-        (Some(_), _) => "word",
-        (None, FinishReason::Stop | FinishReason::ToolCalls) => "eos",
-        (None, FinishReason::Length | FinishReason::Context) => "limit",
-    };
-    json!({
-        "index": 0,
-        "content": content,
-        "stop": true,
-        "stop_type": stop_type,
-        "stopping_word": choice.stop_string.as_deref().unwrap_or_default(),
-        "model": model.name,
-        "tokens_predicted": usage.generated,
-        "tokens_evaluated": usage.prompt.tokens,
-        "tokens_cached": usage.prompt.cached,
-        "truncated": choice.reason() == FinishReason::Context,
-        "timings": timings(usage),
-    })
+/// What the objects of an answer have.
+struct AnswerForm {
+    model: Arc<Loaded>,
+    /// Selected fields of the last object; empty: all.
+    fields: Vec<String>,
+}
+
+impl AnswerForm {
+    /// Returns the last object of an answer.
+    fn end(&self, content: &str, choice: &Choice, usage: &Usage) -> Value {
+        let stop_type = match (&choice.stop_string, choice.reason()) {
+            (Some(_), _) => "word",
+            (None, FinishReason::Stop | FinishReason::ToolCalls) => "eos",
+            (None, FinishReason::Length | FinishReason::Context) => "limit",
+        };
+        let mut value = json!({
+            "index": 0,
+            "content": content,
+            "stop": true,
+            "stop_type": stop_type,
+            "stopping_word": choice.stop_string.as_deref().unwrap_or_default(),
+            "model": self.model.name,
+            "tokens_predicted": usage.generated,
+            "tokens_evaluated": usage.prompt.tokens,
+            "tokens_cached": usage.prompt.cached,
+            "truncated": choice.reason() == FinishReason::Context,
+            "timings": timings(usage),
+        });
+        self.add_probabilities(&mut value, &choice.logprobs);
+        if self.fields.is_empty() {
+            return value;
+        }
+        let selected = self.fields.iter().filter_map(|path| {
+            let inner = path
+                .split('/')
+                .try_fold(&value, |value, name| value.get(name))?;
+            Some((path.clone(), inner.clone()))
+        });
+        Value::Object(selected.collect())
+    }
+
+    /// Adds the log-probabilities of tokens, if there are any.
+    fn add_probabilities(&self, value: &mut Value, entries: &[TokenLogprob]) {
+        if entries.is_empty() {
+            return;
+        }
+        let tokenizer = self.model.model.tokenizer();
+        let one = |token: u32, value: f32| {
+            json!({
+                "id": token,
+                "token": token_text(tokenizer, token),
+                "bytes": tokenizer.token_bytes_with_special(token),
+                "logprob": logprob(value),
+            })
+        };
+        let entries = entries.iter().map(|entry| with_alternatives(entry, one));
+        value["completion_probabilities"] = entries.collect::<Vec<_>>().into();
+    }
 }
 
 /// Writer of a stream, which has no `[DONE]`.
 struct Writer {
-    model: Arc<Loaded>,
+    form: AnswerForm,
     finished: Choice,
     record: Arc<Record>,
 }
@@ -191,7 +270,9 @@ impl EventWriter for Writer {
             Event::Prompt(_) => {}
             Event::Output(output) => {
                 if let Delta::Text(text) = output.delta {
-                    sse::data(out, &json!({ "index": 0, "content": text, "stop": false }));
+                    let mut value = json!({ "index": 0, "content": text, "stop": false });
+                    self.form.add_probabilities(&mut value, &output.logprobs);
+                    sse::data(out, &value);
                 }
             }
             Event::Finished(finished) => {
@@ -199,7 +280,7 @@ impl EventWriter for Writer {
                 self.finished.stop_string = finished.stop_string;
             }
             Event::Done(usage) => {
-                sse::data(out, &end(&self.model, "", &self.finished, &usage));
+                sse::data(out, &self.form.end("", &self.finished, &usage));
                 return true;
             }
         }

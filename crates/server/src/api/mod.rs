@@ -5,6 +5,7 @@ mod chat;
 mod common;
 mod completions;
 mod embeddings;
+mod format;
 mod generation;
 mod inside;
 mod llamacpp;
@@ -16,6 +17,7 @@ mod openapi;
 mod page;
 mod responses;
 mod router;
+mod schema;
 mod status;
 
 #[cfg(test)]

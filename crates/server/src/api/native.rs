@@ -29,7 +29,7 @@ pub(crate) struct TokenizeFields {
     add_special: Option<bool>,
     /// Whether special tokens in the text are parsed. Default true, as in llama.cpp.
     parse_special: Option<bool>,
-    /// Whether each token has its text.
+    /// Whether each token has its text, or its bytes if they are not valid UTF-8.
     with_pieces: Option<bool>,
 }
 
@@ -56,7 +56,11 @@ pub(crate) async fn tokenize(
     blocking(move || {
         let tokenizer = lease.model.tokenizer();
         let ids = tokenizer.encode(&text, options)?;
-        let piece = |id: &u32| json!({ "id": id, "piece": token_text(tokenizer, *id) });
+        let piece = |id: &u32| {
+            let bytes = tokenizer.token_bytes_with_special(*id);
+            let piece = str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+            json!({ "id": id, "piece": piece })
+        };
         let count = ids.len();
         let tokens: Value = match parsed.with_pieces.unwrap_or(false) {
             true => ids.iter().map(piece).collect::<Vec<_>>().into(),
@@ -173,7 +177,7 @@ pub(crate) async fn score(
     let slot = lease.admit()?.slot().await;
     let work = Blocking::new(&lease);
     work.run(move |lease, session| {
-        let prompt = prompts(lease, parsed.prompt.as_ref())?;
+        let prompt = prompts(lease, ("prompt", parsed.prompt.as_ref()))?;
         let [prompt] = prompt.as_slice() else {
             return Err(ApiError::field(
                 "prompt",
@@ -207,7 +211,8 @@ pub(crate) async fn score(
                 return Err(ApiError::field("continuations", "a continuation is empty"));
             }
             let ids = &tokens[from..];
-            lease.check_length(tokens.len())?;
+            let checked = lease.check_length(tokens.len());
+            checked.map_err(|error| error.prompt_field("continuations"))?;
             let logprobs = session.score(&tokens, from, &mut |_, _| {})?;
             let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
             let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();

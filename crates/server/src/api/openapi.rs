@@ -1,9 +1,10 @@
 //! `/openapi.json`: the description of all endpoints, whose request schemas are those of the parsers.
 
 use super::chat::ChatFields;
-use super::common::{FormatFields, json_response};
+use super::common::json_response;
 use super::completions::CompletionFields;
 use super::embeddings::{EmbeddingFields, RerankFields};
+use super::format::FormatFields;
 use super::inside::ActivationFields;
 use super::llamacpp::LlamaCppFields;
 use super::messages::MessagesFields;
@@ -62,7 +63,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/responses",
         "Create a response (OpenAI Responses)",
-        &[add::<ResponsesFields>, SAMPLING[0]],
+        &[add::<ResponsesFields>, SAMPLING[0], SAMPLING[2]],
     ),
     (
         "post",
@@ -81,7 +82,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/messages",
         "Create a message (Anthropic)",
-        &[add::<MessagesFields>, SAMPLING[0]],
+        &[add::<MessagesFields>, SAMPLING[0], SAMPLING[2]],
     ),
     (
         "post",
@@ -125,7 +126,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "post",
         "/infill",
         "Complete text between a prefix and a suffix (llama.cpp)",
-        &[add::<LlamaCppFields>, SAMPLING[0]],
+        &[add::<LlamaCppFields>, SAMPLING[0], SAMPLING[2]],
     ),
     (
         "post",

@@ -1,12 +1,14 @@
 //! `/metrics`, `/props`, `/slots`: the state of the server.
 
-use super::common::{json_response, open_query};
+use super::common::{json_response, lease, percent_decoded, query};
 use crate::app::App;
+use crate::config::MetricsCompat;
 use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
-use crate::metrics::{ModelState, render};
-use crate::models::Kind;
+use crate::metrics::{ModelState, TABLA, render};
+use crate::metrics_compat::{LLAMACPP, VLLM};
+use crate::models::{Kind, Status};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, Uri, header};
 use serde_json::{Value, json};
@@ -33,29 +35,44 @@ pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResu
             token_bytes: loaded.as_ref().map_or(0, |l| l.model.facts().token_bytes),
         }
     });
-    let text = render(&states.collect::<Vec<_>>());
+    let states: Vec<_> = states.collect();
+    let mut text = String::new();
+    render(&TABLA, &states, &mut text);
+    match app.metrics_compat {
+        None => {}
+        Some(MetricsCompat::Vllm) => render(&VLLM, &states, &mut text),
+        Some(MetricsCompat::LlamaCpp) => render(&LLAMACPP, &states, &mut text),
+    }
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
 
-/// Returns the properties of a model, as llama.cpp does.
+/// Returns the properties of a model, as llama.cpp does. A model that is not loaded stays so; then the
+/// context has 0 tokens, as in the router of llama.cpp.
 pub(crate) async fn props(
     app: Arc<App>,
     context: RequestContext,
     uri: Uri,
 ) -> ApiResult<Response<Body>> {
-    let lease = open_query(&app, &context, &uri).await?;
-    let facts = lease.model.facts();
+    let name = query(&uri, "model").map(percent_decoded);
+    let entry = app.registry.entry(name.as_deref())?;
+    context.record.set_model(&entry.config.name);
+    let loaded = match entry.status() {
+        // A client that starts with the server waits for the context length.
+        Status::Loading => Some(lease(&app, &context, name.as_deref()).await?.model()),
+        Status::Loaded | Status::Unloaded => entry.loaded(),
+    };
+    let loaded = loaded.as_ref();
+    let facts = loaded.map(|loaded| loaded.model.facts());
     let default = Sampling::default();
-    let template = lease
-        .template(&[])
-        .ok()
-        .map(|template| template.source().to_string());
+    let template = loaded.and_then(|loaded| loaded.template(&[]).ok());
+    let is_late_system_kept =
+        loaded.is_some_and(|loaded| loaded.can_chat() && loaded.late_system() == LateSystem::Kept);
     Ok(json_response(&json!({
         "default_generation_settings": {
-            "n_ctx": facts.context,
+            "n_ctx": facts.map_or(0, |facts| facts.context),
             "params": {
                 "temperature": default.temperature,
                 "top_k": default.top_k,
@@ -70,17 +87,21 @@ pub(crate) async fn props(
                 "seed": -1,
             },
         },
-        "total_slots": lease.admission.slots(),
-        "model_path": lease.name,
-        "model_alias": lease.name,
-        "chat_template": template,
+        "total_slots": loaded.map_or(0, |loaded| loaded.admission.slots()),
+        "model_path": entry.config.name,
+        "model_alias": entry.config.name,
+        "chat_template": template.map(|template| template.source()),
         "chat_template_caps": {
             "supports_system_role": true,
-            "supports_late_system_role": lease.can_chat() && lease.late_system() == LateSystem::Kept,
+            "supports_late_system_role": is_late_system_kept,
         },
-        "modalities": { "vision": false, "audio": lease.kind == Kind::Speech },
+        "modalities": {
+            "vision": false,
+            "audio": loaded.is_some_and(|loaded| loaded.kind == Kind::Speech),
+        },
         "build_info": concat!("tabla ", env!("CARGO_PKG_VERSION")),
-        "device": facts.device,
+        "device": facts.map(|facts| &facts.device),
+        "is_sleeping": loaded.is_none(),
     })))
 }
 

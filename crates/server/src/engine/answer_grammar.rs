@@ -8,7 +8,7 @@ use crate::models::Loaded;
 use serde_json::Value;
 use std::sync::Arc;
 use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar};
-use tabla::{Error, GenerateOptions, GrammarStart, ReasoningMarkers};
+use tabla::{GenerateOptions, GrammarStart, ReasoningMarkers};
 
 /// Selects the grammar of an answer.
 pub(super) struct AnswerGrammar<'a> {
@@ -55,11 +55,14 @@ impl AnswerGrammar<'_> {
             ToolChoice::Required | ToolChoice::Named(_) => {
                 let forced = self.forced(allowed)?;
                 let compiled = self.model.model.compile_grammar(&forced);
-                Ok(Some((compiled.map_err(in_field("tools"))?, Vec::new())))
+                Ok(Some((
+                    compiled.map_err(|error| ApiError::in_field("tools", error))?,
+                    Vec::new(),
+                )))
             }
             ToolChoice::Auto if has_tools => match &self.chat.response {
                 ResponseFormat::Text => Ok(self.lazy(allowed)),
-                ResponseFormat::Grammar(_) | ResponseFormat::RelaxedSchema(_) => {
+                ResponseFormat::Grammar(..) | ResponseFormat::RelaxedSchema(..) => {
                     let either = self.either(allowed)?;
                     Ok(either.map(|grammar| (grammar, Vec::new())))
                 }
@@ -73,7 +76,7 @@ impl AnswerGrammar<'_> {
     fn forced(&self, allowed: AllowedToolCalls<'_>) -> ApiResult<Grammar> {
         let tokenizer = self.model.model.tokenizer();
         let forced = self.format.forced_tool_calls(allowed, tokenizer);
-        let forced = forced.map_err(in_field("tools"))?;
+        let forced = forced.map_err(|error| ApiError::in_field("tools", error))?;
         forced.ok_or_else(|| {
             ApiError::field("tool_choice", "a tool call of this model cannot be forced")
         })
@@ -102,11 +105,15 @@ impl AnswerGrammar<'_> {
 
     /// Returns the grammar of a tool call or an answer in the response format.
     fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Arc<CompiledGrammar>>> {
-        let schema = match &self.chat.response {
-            ResponseFormat::Grammar(Grammar::JsonSchema(schema)) => schema.clone(),
-            ResponseFormat::RelaxedSchema(schema) => self.relaxed(schema)?,
-            ResponseFormat::Grammar(Grammar::JsonObject) => serde_json::json!({ "type": "object" }),
-            ResponseFormat::Grammar(_) | ResponseFormat::Text => return self.response(),
+        let (field, schema) = match &self.chat.response {
+            ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)) => (field, schema.clone()),
+            ResponseFormat::RelaxedSchema(field, schema) => {
+                (field, relaxed(self.model, (field, schema), self.warnings)?)
+            }
+            ResponseFormat::Grammar(field, Grammar::JsonObject) => {
+                (field, serde_json::json!({ "type": "object" }))
+            }
+            ResponseFormat::Grammar(..) | ResponseFormat::Text => return self.response(),
         };
         let Grammar::Lark(calls) = self.forced(allowed)? else {
             return self.response();
@@ -117,37 +124,46 @@ impl AnswerGrammar<'_> {
         let text =
             format!("start: tool_calls | answer\nanswer: %json {schema}\ntool_calls:{calls}");
         let compiled = self.model.model.compile_grammar(&Grammar::Lark(text));
-        Ok(Some(compiled.map_err(in_field("response_format"))?))
+        Ok(Some(
+            compiled.map_err(|error| ApiError::in_field(field, error))?,
+        ))
     }
 
     /// Returns the grammar of the response format.
     fn response(&mut self) -> ApiResult<Option<Arc<CompiledGrammar>>> {
-        let grammar = match &self.chat.response {
-            ResponseFormat::Text => return Ok(None),
-            ResponseFormat::Grammar(grammar) => grammar.clone(),
-            ResponseFormat::RelaxedSchema(schema) => Grammar::JsonSchema(self.relaxed(schema)?),
-        };
-        let compiled = self.model.model.compile_grammar(&grammar);
-        Ok(Some(compiled.map_err(in_field("response_format"))?))
-    }
-
-    /// Returns the parts of a schema that a grammar can express.
-    fn relaxed(&mut self, schema: &Value) -> ApiResult<Value> {
-        let engine = self.model.model.grammar_engine()?;
-        let relaxed = engine.relax(schema).map_err(in_field("response_format"))?;
-        self.warnings.extend(relaxed.warnings);
-        Ok(relaxed.schema)
+        compile(self.model, &self.chat.response, self.warnings)
     }
 }
 
-/// Adds the field of the request to an error.
-fn in_field(name: &'static str) -> impl Fn(Error) -> ApiError {
-    move |error| {
-        let error = ApiError::from(error);
-        let message = format!("{name}: {}", error.message);
-        ApiError {
-            message,
-            ..error.param(name)
+/// Returns the grammar of a response format. `warnings` receives what is not enforced.
+pub(crate) fn compile(
+    model: &Loaded,
+    format: &ResponseFormat,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Option<Arc<CompiledGrammar>>> {
+    let (field, grammar) = match format {
+        ResponseFormat::Text => return Ok(None),
+        ResponseFormat::Grammar(field, grammar) => (field, grammar.clone()),
+        ResponseFormat::RelaxedSchema(field, schema) => {
+            let schema = relaxed(model, (field, schema), warnings)?;
+            (field, Grammar::JsonSchema(schema))
         }
-    }
+    };
+    let compiled = model.model.compile_grammar(&grammar);
+    Ok(Some(
+        compiled.map_err(|error| ApiError::in_field(field, error))?,
+    ))
+}
+
+/// Returns the parts of a schema that a grammar can express.
+fn relaxed(
+    model: &Loaded,
+    (field, schema): (&'static str, &Value),
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    let relaxed = model.model.grammar_engine()?.relax(schema);
+    let relaxed = relaxed.map_err(|error| ApiError::in_field(field, error))?;
+    let named = relaxed.warnings.iter();
+    warnings.extend(named.map(|warning| format!("{field}: {warning}")));
+    Ok(relaxed.schema)
 }

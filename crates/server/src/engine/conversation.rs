@@ -20,14 +20,24 @@ pub(crate) struct Chat {
     pub(crate) variables: Map<String, Value>,
 }
 
-/// Format of the answer.
+/// Format of the answer, with the field of the request for errors.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ResponseFormat {
     /// Any text.
     #[default]
     Text,
     /// Text that matches a grammar.
-    Grammar(Grammar),
+    Grammar(&'static str, Grammar),
     /// JSON that matches the parts of a schema that a grammar can express.
-    RelaxedSchema(Value),
+    RelaxedSchema(&'static str, Value),
+}
+
+impl ResponseFormat {
+    /// Returns the field of the request; `None` for any text.
+    pub(crate) fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Text => None,
+            Self::Grammar(field, _) | Self::RelaxedSchema(field, _) => Some(field),
+        }
+    }
 }

@@ -9,7 +9,7 @@ pub(crate) fn normalize(messages: &[Value]) -> ApiResult<Vec<Value>> {
         return Err(ApiError::field("messages", "expected at least one message"));
     }
     let normalized = messages.iter().enumerate().map(|(at, message)| {
-        let path = format!("messages.{at}");
+        let path = format!("messages[{at}]");
         match message {
             Value::Object(fields) => normalize_message(fields, &path),
             _ => Err(ApiError::field(path, "expected an object")),
@@ -96,7 +96,7 @@ pub(crate) fn text_of(content: &Value, path: &str) -> ApiResult<String> {
     };
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {
-        let path = format!("{path}.{at}");
+        let path = format!("{path}[{at}]");
         let field = match part.get("type").and_then(Value::as_str) {
             Some("text" | "input_text" | "output_text") => "text",
             Some("refusal") => "refusal",
@@ -148,7 +148,7 @@ fn tool_calls(fields: &Map<String, Value>, path: &str) -> ApiResult<Vec<Value>> 
         let function = call.get("function").or_else(|| call.get("custom"));
         let name = function.and_then(|function| function.get("name")?.as_str());
         let (Some(function), Some(name)) = (function, name) else {
-            let path = format!("{path}.tool_calls.{at}.function.name");
+            let path = format!("{path}.tool_calls[{at}].function.name");
             return Err(ApiError::field(path, "expected a string"));
         };
         let arguments = function.get("arguments").or_else(|| function.get("input"));
@@ -279,20 +279,20 @@ mod tests {
     fn invalid_messages_name_the_field() {
         for (messages, param) in [
             (json!([]), "messages"),
-            (json!([1]), "messages.0"),
-            (json!([{ "content": "a" }]), "messages.0.role"),
-            (json!([{ "role": "user" }]), "messages.0.content"),
+            (json!([1]), "messages[0]"),
+            (json!([{ "content": "a" }]), "messages[0].role"),
+            (json!([{ "role": "user" }]), "messages[0].content"),
             (
                 json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": {} }] }]),
-                "messages.0.content.0.type",
+                "messages[0].content[0].type",
             ),
             (
                 json!([{ "role": "user", "content": [{ "type": "text" }] }]),
-                "messages.0.content.0.text",
+                "messages[0].content[0].text",
             ),
             (
                 json!([{ "role": "assistant", "tool_calls": 1 }]),
-                "messages.0.tool_calls",
+                "messages[0].tool_calls",
             ),
         ] {
             let error =

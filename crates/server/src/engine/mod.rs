@@ -2,7 +2,7 @@
 //! [`events::Event`]s.
 
 pub(crate) mod admission;
-mod answer_grammar;
+pub(crate) mod answer_grammar;
 pub(crate) mod blocking;
 pub(crate) mod chat;
 pub(crate) mod collect;

@@ -4,6 +4,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::ids;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use tabla::op::sampling::REPEAT_LAST_N_MAX;
 use tabla::{GenerateOptions, Model, Sampling};
 use utoipa::ToSchema;
 
@@ -13,16 +14,16 @@ pub(crate) struct Int(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Int {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = serde_json::Number::deserialize(deserializer)?;
+        let number = Value::deserialize(deserializer)?;
         let whole = |value: &f64| value.fract() == 0.0 && value.abs() < 9e15;
         #[expect(clippy::cast_possible_truncation, reason = "whole and in range")]
         let from_float = |value: f64| value as i64;
         let value = number.as_i64();
         let value = value.or_else(|| number.as_u64().map(|_| i64::MAX));
         let value = value.or_else(|| number.as_f64().filter(whole).map(from_float));
-        value.map(Self).ok_or_else(|| {
-            serde::de::Error::custom(format_args!("expected an integer, got {number}"))
-        })
+        value
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom("expected an integer"))
     }
 }
 
@@ -83,8 +84,9 @@ pub(crate) struct SamplingFields {
     /// Frequency penalty, -2 to 2.
     pub(crate) frequency_penalty: Option<f32>,
     /// Repetition penalty; 1: off.
-    #[serde(alias = "repetition_penalty")]
     pub(crate) repeat_penalty: Option<f32>,
+    /// Same as `repeat_penalty`, which has precedence.
+    pub(crate) repetition_penalty: Option<f32>,
     /// Number of tokens to which penalties apply; -1: the maximum.
     #[schema(value_type = Option<i64>)]
     pub(crate) repeat_last_n: Option<Int>,
@@ -121,8 +123,9 @@ pub(crate) struct SamplingFields {
     #[schema(value_type = Option<i64>)]
     pub(crate) seed: Option<Int>,
     /// Stop strings.
-    #[serde(alias = "stop_sequences")]
     pub(crate) stop: Option<Strings>,
+    /// Same as `stop`, which has precedence.
+    pub(crate) stop_sequences: Option<Strings>,
     /// Additional stop tokens.
     #[schema(value_type = Option<Vec<i64>>)]
     pub(crate) stop_token_ids: Option<Vec<Int>>,
@@ -140,30 +143,46 @@ impl SamplingFields {
     /// Returns the options of a generation.
     pub(crate) fn options(&self, model: &Model) -> ApiResult<GenerateOptions> {
         self.check()?;
-        let stop = self.stop.clone().map_or(Vec::new(), Strings::into_vec);
-        let stop = stop.into_iter().filter(|text| !text.is_empty()).collect();
         let vocab = model.facts().vocab;
         let ids = self.stop_token_ids.iter().flatten();
         let ids = ids.map(|id| id.u32_in("stop_token_ids", 0, vocab.saturating_sub(1)));
         let options = GenerateOptions::default()
             .sampling(self.sampling())
-            .stop(stop)
+            .stop(self.stop_strings()?)
             .stop_token_ids(ids.collect::<ApiResult<_>>()?)
             .min_tokens(match self.min_tokens {
                 Some(count) => count.u32_in("min_tokens", 0, u32::MAX)?,
                 None => 0,
             })
             .ignore_eos(self.ignore_eos.unwrap_or(false))
-            .dry_sequence_breakers(self.dry_sequence_breakers.clone())
-            .logit_bias(match &self.logit_bias {
-                Some(bias) => logit_bias(bias, model)?,
-                None => Vec::new(),
-            });
-        options.check(model)?;
+            .dry_sequence_breakers(self.dry_sequence_breakers.clone());
+        // The model has stop tokens of its own, which count.
+        let check = |options: &GenerateOptions, name| {
+            let checked = options.check(model);
+            checked.map_err(|error| ApiError::in_field(name, error))
+        };
+        check(&options, "stop_token_ids")?;
+        let options = options.logit_bias(match &self.logit_bias {
+            Some(bias) => logit_bias(bias, model)?,
+            None => Vec::new(),
+        });
+        check(&options, "logit_bias")?;
         Ok(options)
     }
 
-    /// Checks the ranges of OpenAI's API, which are smaller than those of the library.
+    /// Returns the stop strings without empty ones.
+    fn stop_strings(&self) -> ApiResult<Vec<String>> {
+        let (name, stop) = match (&self.stop, &self.stop_sequences) {
+            (None, Some(stop)) => ("stop_sequences", Some(stop)),
+            (stop, _) => ("stop", stop.as_ref()),
+        };
+        let texts = stop.cloned().map_or(Vec::new(), Strings::into_vec);
+        let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+        check_texts(name, &texts)?;
+        Ok(texts)
+    }
+
+    /// Checks the ranges: those of OpenAI's API, and those of the library for other parameters.
     fn check(&self) -> ApiResult<()> {
         for (name, value, min, max) in [
             ("temperature", self.temperature, 0.0, 2.0),
@@ -171,13 +190,29 @@ impl SamplingFields {
             ("min_p", self.min_p, 0.0, 1.0),
             ("presence_penalty", self.presence_penalty, -2.0, 2.0),
             ("frequency_penalty", self.frequency_penalty, -2.0, 2.0),
+            ("repeat_penalty", self.repeat_penalty, 0.01, 100.0),
+            ("repetition_penalty", self.repetition_penalty, 0.01, 100.0),
+            ("typical_p", self.typical_p, 0.0, 1.0),
+            ("dry_multiplier", self.dry_multiplier, 0.0, 100.0),
+            ("dry_base", self.dry_base, 1.0, 100.0),
+            ("xtc_probability", self.xtc_probability, 0.0, 1.0),
+            ("xtc_threshold", self.xtc_threshold, 0.0, 1.0),
+            ("top_n_sigma", self.top_n_sigma, -100.0, 100.0),
+            ("dynatemp_range", self.dynatemp_range, 0.0, 100.0),
+            ("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0),
+            ("mirostat_tau", self.mirostat_tau, 0.0, 100.0),
+            ("mirostat_eta", self.mirostat_eta, 0.0, 1.0),
         ] {
             if let Some(value) = value.filter(|value| !(min..=max).contains(value)) {
                 let message = format_args!("must be between {min} and {max}, got {value}");
                 return Err(ApiError::field(name, message));
             }
         }
-        Ok(())
+        if let Some(tokens) = self.repeat_last_n {
+            tokens.in_range("repeat_last_n", -1, REPEAT_LAST_N_MAX.into())?;
+        }
+        let breakers = self.dry_sequence_breakers.as_deref();
+        check_texts("dry_sequence_breakers", breakers.unwrap_or_default())
     }
 
     fn sampling(&self) -> Sampling {
@@ -197,11 +232,14 @@ impl SamplingFields {
             .typical_p(self.typical_p.unwrap_or(default.typical_p))
             .presence_penalty(self.presence_penalty.unwrap_or(default.presence_penalty))
             .frequency_penalty(self.frequency_penalty.unwrap_or(default.frequency_penalty))
-            .repetition_penalty(self.repeat_penalty.unwrap_or(default.repetition_penalty))
+            .repetition_penalty({
+                let penalty = self.repeat_penalty.or(self.repetition_penalty);
+                penalty.unwrap_or(default.repetition_penalty)
+            })
             .repeat_last_n(size(
                 self.repeat_last_n,
                 default.repeat_last_n,
-                tabla::op::sampling::REPEAT_LAST_N_MAX,
+                REPEAT_LAST_N_MAX,
             ))
             .dry_multiplier(self.dry_multiplier.unwrap_or(default.dry_multiplier))
             .dry_base(self.dry_base.unwrap_or(default.dry_base))
@@ -226,6 +264,24 @@ impl SamplingFields {
                 Some(Int(seed)) if seed >= 0 => seed.unsigned_abs(),
                 _ => ids::new_seed(),
             })
+    }
+}
+
+/// Checks the number and the lengths of texts.
+fn check_texts(name: &str, texts: &[String]) -> ApiResult<()> {
+    let (count, max) = (texts.len(), GenerateOptions::STOP_STRINGS_MAX);
+    if count > max {
+        let message = format!("expected at most {max} texts, got {count}");
+        return Err(ApiError::field(name, message));
+    }
+    let max = GenerateOptions::STOP_STRING_BYTES_MAX;
+    let is_valid = |text: &String| (1..=max).contains(&text.len());
+    match texts.iter().position(|text| !is_valid(text)) {
+        None => Ok(()),
+        Some(at) => {
+            let message = format!("expected 1 to {max} bytes, got {}", texts[at].len());
+            Err(ApiError::field(format!("{name}[{at}]"), message))
+        }
     }
 }
 
@@ -308,18 +364,4 @@ impl LimitFields {
             _ => Ok(0),
         }
     }
-}
-
-/// Parses a group of fields of a request. Other fields are ignored.
-pub(crate) fn fields<'v, T: Deserialize<'v>>(request: &'v Value) -> ApiResult<T> {
-    if !request.is_object() {
-        return Err(ApiError::invalid("expected a JSON object"));
-    }
-    serde_path_to_error::deserialize(request).map_err(|error| {
-        let path = error.path().to_string();
-        match path.as_str() {
-            "." => ApiError::invalid(error.into_inner().to_string()),
-            _ => ApiError::field(path, error.into_inner()),
-        }
-    })
 }

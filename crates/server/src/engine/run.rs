@@ -15,8 +15,8 @@ use crate::models::Loaded;
 use axum::http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-use tabla::{Cancel, GenerateOptions, Session};
+use std::time::{Duration, Instant};
+use tabla::{Cancel, GenerateOptions, Session, Stats};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -220,6 +220,12 @@ async fn run_prompt(
     slot: Slot,
     options: GenerateOptions,
 ) -> Ended<Usage> {
+    if prompt.echo.is_none() && prompt.choices == 1 {
+        let run = move || run_with_prompt(&job, &prompt, slot, &options);
+        return tokio::task::spawn_blocking(run)
+            .await
+            .unwrap_or_else(|_| Err(Some(panicked())));
+    }
     let begun = Instant::now();
     let Prompt {
         tokens,
@@ -233,11 +239,7 @@ async fn run_prompt(
     };
     let (session, prompt) = prefill.await.map_err(Some)?;
     let prompt_time = begun.elapsed();
-    job.model.metrics.prompt(prompt, prompt_time);
-    job.record.update(|record| {
-        record.prompt_tokens += prompt.tokens;
-        record.cached_tokens += prompt.cached;
-    });
+    job.record_prompt(prompt, prompt_time);
     let begun = Instant::now();
     let counts = run_choices(&job, session, slot, (options, first, choices)).await?;
     Ok(Usage {
@@ -247,6 +249,35 @@ async fn run_prompt(
         prompt_time,
         generation_time: begun.elapsed(),
     })
+}
+
+/// Processes a prompt and runs its only choice as one request to the model, which never releases the slot
+/// between them.
+fn run_with_prompt(
+    job: &Job,
+    prompt: &Prompt,
+    slot: Slot,
+    options: &GenerateOptions,
+) -> Ended<Usage> {
+    let begun = Instant::now();
+    let mut session = job.model.session();
+    job.cancel.add(&session);
+    let appended = session.append(&prompt.tokens);
+    appended.map_err(|error| Some(error.into()))?;
+    let mut usage = Usage::default();
+    let mut first = |stats: Stats| {
+        usage.prompt = PromptUsage {
+            tokens: prompt.tokens.len() as u64,
+            cached: stats.prompt_cached.into(),
+        };
+        usage.prompt_time = stats.prompt_took;
+        job.record_prompt(usage.prompt, usage.prompt_time);
+    };
+    let counts = run_choice(job, (session, slot), prompt.first, options, &mut first)?;
+    usage.generated = counts.tokens;
+    usage.reasoning = counts.reasoning;
+    usage.generation_time = begun.elapsed().saturating_sub(usage.prompt_time);
+    Ok(usage)
 }
 
 /// Processes the prompt.
@@ -314,6 +345,17 @@ struct Job {
     record: Arc<Record>,
 }
 
+impl Job {
+    /// Records a computed prompt in the metrics and in the log.
+    fn record_prompt(&self, prompt: PromptUsage, time: Duration) {
+        self.model.metrics.prompt(prompt, time);
+        self.record.update(|record| {
+            record.prompt_tokens += prompt.tokens;
+            record.cached_tokens += prompt.cached;
+        });
+    }
+}
+
 /// Number of generated tokens.
 #[derive(Default)]
 struct Counts {
@@ -349,7 +391,7 @@ async fn run_choices(
         let options = options.clone().sampling(sampling.seed(seed));
         tasks.push(tokio::task::spawn_blocking(move || {
             job.cancel.add(&session);
-            run_choice(&job, (session, slot), first + at, &options)
+            run_choice(&job, (session, slot), first + at, &options, &mut |_| {})
         }));
     }
     let mut counts = Counts::default();
@@ -361,14 +403,16 @@ async fn run_choices(
     Ok(counts)
 }
 
-/// Runs one choice.
+/// Runs one choice. `begun` receives the statistics after the first piece.
 fn run_choice(
     job: &Job,
     (mut session, slot): (Session, Slot),
     choice: u32,
     options: &GenerateOptions,
+    begun: &mut dyn FnMut(Stats),
 ) -> Ended<Counts> {
     let mut slot = Some(slot);
+    let mut begun = Some(begun);
     let tokenizer = job.model.model.tokenizer();
     let mut output = ChoiceOutput::new(choice, &job.format);
     let failed = |error: tabla::Error| Some(ApiError::from(error));
@@ -381,7 +425,11 @@ fn run_choice(
                 job.model.metrics.first_token_time.observe(time);
             }
         }
-        for event in output.push(piece, tokenizer) {
+        let events = output.push(piece, tokenizer);
+        if let Some(begun) = begun.take() {
+            begun(generation.stats());
+        }
+        for event in events {
             job.sink.send(Event::Output(event), &mut slot)?;
         }
         if output.is_complete() || job.sink.is_late() {
@@ -389,10 +437,14 @@ fn run_choice(
             break;
         }
     }
+    let stats = generation.stats();
+    if let Some(begun) = begun.filter(|_| stats.tokens > 0 || !job.cancel.is_cancelled()) {
+        begun(stats);
+    }
     if job.cancel.is_cancelled() {
         return Err(None);
     }
-    let finish = generation.stats().finish;
+    let finish = stats.finish;
     let stop_string = generation.stop_string().map(str::to_string);
     if stop_string.is_some() {
         output.drop_held_back();

@@ -4,7 +4,9 @@ use super::error::{ApiError, ApiResult};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 use std::time::Duration;
 
 /// Assumed minimum speed of a client in bytes per second.
@@ -45,31 +47,71 @@ pub(crate) async fn read(
     }
 }
 
+/// Maximum length of a string in a message, in bytes. Longer strings may be text of a prompt, which the
+/// log does not have.
+const STRING_BYTES_MAX: usize = 20;
+
 /// Parses a JSON body.
-pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
+pub(crate) fn parse(body: &[u8]) -> ApiResult<Value> {
     if str::from_utf8(body).is_err() {
         return Err(ApiError::invalid("the body is not valid UTF-8"));
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let parsed = serde_path_to_error::deserialize(&mut deserializer);
-    let value = parsed.map_err(|error| {
-        let path = error.path().to_string();
-        let cause = error.into_inner();
-        let is_type = cause.is_data() && path != ".";
-        match is_type {
-            true => ApiError::field(path, without_position(&cause.to_string())),
-            false => ApiError::invalid(format!("invalid JSON: {cause}")),
-        }
-    })?;
-    deserializer
-        .end()
-        .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))?;
-    Ok(value)
+    serde_json::from_slice(body)
+        .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))
 }
 
-/// Removes ` at line 1 column 10`: bodies are written by programs.
-fn without_position(message: &str) -> &str {
-    message
-        .find(" at line ")
-        .map_or(message, |at| &message[..at])
+/// Parses a group of fields of a request. Other fields are ignored.
+pub(crate) fn fields<'v, T: Deserialize<'v>>(request: &'v Value) -> ApiResult<T> {
+    if !request.is_object() {
+        return Err(ApiError::invalid("the body must be a JSON object"));
+    }
+    serde_path_to_error::deserialize(request).map_err(|error| {
+        let path = error.path().clone();
+        let cause = error.into_inner().to_string();
+        if let Some(name) = cause.strip_prefix("duplicate field `") {
+            let name = name.trim_end_matches('`');
+            return ApiError::field(name, "is given twice, under two names: send one of them");
+        }
+        let message = match cause.rsplit_once("expected ") {
+            Some((_, expected)) => {
+                let value = excerpt(value_at(request, &path));
+                format!("expected {}, got {value}", json_type(expected))
+            }
+            None => cause,
+        };
+        ApiError::field(path.to_string(), message)
+    })
+}
+
+/// Returns the name of a type in JSON for serde's name of a Rust type.
+fn json_type(expected: &str) -> &str {
+    match expected {
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        name if name.starts_with("struct ") => "an object",
+        name => name,
+    }
+}
+
+/// Returns the value at a path, or the last value on the way that exists.
+fn value_at<'v>(request: &'v Value, path: &Path) -> &'v Value {
+    path.iter().fold(request, |value, segment| {
+        let inner = match segment {
+            Segment::Seq { index } => value.get(*index),
+            Segment::Map { key } => value.get(key),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        inner.unwrap_or(value)
+    })
+}
+
+/// Returns a value for a message, without the content of lists, objects and long strings.
+fn excerpt(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_string(),
+        Value::Object(_) => "an object".to_string(),
+        Value::String(text) if text.len() > STRING_BYTES_MAX => "a string".to_string(),
+        value => value.to_string(),
+    }
 }

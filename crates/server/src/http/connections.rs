@@ -38,6 +38,8 @@ pub(crate) async fn serve(
 ) {
     let graceful = GracefulShutdown::new();
     let open = Arc::new(Semaphore::new(limits.connections));
+    // Without `half_close`: hyper would not read while a request is answered, and would not notice that a
+    // client disconnects.
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

@@ -45,6 +45,9 @@ pub(crate) struct ApiError {
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
+    /// Code of a prompt that exceeds the context.
+    const CONTEXT_LENGTH: &'static str = "context_length_exceeded";
+
     /// Code of a model that cannot be loaded.
     pub(crate) const LOAD_FAILED: &'static str = "model_load_failed";
 
@@ -76,6 +79,15 @@ impl ApiError {
         }
     }
 
+    /// Creates the error of a field whose value the library rejects.
+    pub(crate) fn in_field(param: &str, error: Error) -> Self {
+        let error = Self::from(error);
+        Self {
+            message: format!("{param}: {}", error.message),
+            ..error.param(param)
+        }
+    }
+
     /// Creates the error of a prompt that exceeds the context. Agents shorten the conversation when they
     /// find the code or the words of llama.cpp and Anthropic.
     pub(crate) fn context_length(prompt: usize, context: u32) -> Self {
@@ -84,13 +96,21 @@ impl ApiError {
              context size, this model's maximum context length is {context} tokens"
         );
         Self {
-            code: Some("context_length_exceeded"),
+            code: Some(Self::CONTEXT_LENGTH),
             param: Some("messages".to_string()),
             extra: vec![
                 ("n_prompt_tokens", prompt.into()),
                 ("n_ctx", context.into()),
             ],
             ..Self::invalid(message)
+        }
+    }
+
+    /// Sets the field if the error is that of a prompt that exceeds the context.
+    pub(crate) fn prompt_field(self, param: &str) -> Self {
+        match self.code {
+            Some(Self::CONTEXT_LENGTH) => self.param(param),
+            _ => self,
         }
     }
 

@@ -229,9 +229,9 @@ def test_response_errors(oai):
     for fields, param in [
         ({"input": 1}, "input"),
         ({"background": True}, "background"),
-        ({"tools": [{"type": "function"}]}, "tools.0.name"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-         "input.0.content.0.type"),
+         "input[0].content[0].type"),
         ({"temperature": 3}, "temperature"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
     ]:

@@ -164,7 +164,7 @@ fn invalid_fields_are_named() {
         (json!({ "messages": [] }), "messages"),
         (
             json!({ "messages": [{ "role": "user", "content": [{ "type": "input_audio" }] }] }),
-            "messages.0.content.0.type",
+            "messages[0].content[0].type",
         ),
         (json!({ "modalities": ["audio"] }), "modalities"),
         (

@@ -256,3 +256,85 @@ fn special_tokens_of_a_prompt_are_parsed() {
         assert_eq!(count(&format!("{bos}{PROMPT}")), count(PROMPT));
     }
 }
+
+#[test]
+fn fields_of_llama_cpp_select_the_answer() {
+    let server = TestServer::new();
+    let request = json!({ "prompt": "Once upon", "n_predict": 4, "seed": 1, "n_probs": 3 });
+    let whole = server.post("/completion", &request).json();
+    let entries = whole["completion_probabilities"]
+        .as_array()
+        .expect("a list");
+    assert_eq!(entries.len(), 4, "{whole}");
+    let mut stream = request.clone();
+    stream["stream"] = true.into();
+    let events = server.post("/completion", &stream).events();
+    let streamed = events
+        .iter()
+        .filter_map(|event| event["completion_probabilities"].as_array());
+    assert_eq!(
+        streamed.flatten().collect::<Vec<_>>(),
+        entries.iter().collect::<Vec<_>>()
+    );
+    let mut text = Vec::new();
+    for entry in entries {
+        assert_eq!(entry["top_logprobs"].as_array().map(Vec::len), Some(3));
+        assert!(entry["id"].is_u64() && entry["token"].is_string());
+        assert!(entry["logprob"].as_f64() <= Some(0.0), "{entry}");
+        let bytes = entry["bytes"].as_array().expect("bytes");
+        text.extend(
+            bytes
+                .iter()
+                .filter_map(Value::as_u64)
+                .filter_map(|byte| u8::try_from(byte).ok()),
+        );
+    }
+    assert_eq!(
+        String::from_utf8(text).ok().as_deref(),
+        whole["content"].as_str()
+    );
+    for (fields, names) in [
+        (
+            json!(["content", "timings/predicted_n", "none", "content/x"]),
+            vec!["content", "timings/predicted_n"],
+        ),
+        (json!([""]), vec![]),
+    ] {
+        for is_stream in [false, true] {
+            let request = json!({ "prompt": "a", "n_predict": 2, "response_fields": fields, "stream": is_stream });
+            let answer = server.post("/completion", &request);
+            let last = match is_stream {
+                true => answer.events().pop().expect("events"),
+                false => answer.json(),
+            };
+            let keys: Vec<&str> = last
+                .as_object()
+                .expect("fields")
+                .keys()
+                .map(String::as_str)
+                .collect();
+            assert_eq!(keys, names, "{last}");
+        }
+    }
+}
+
+#[test]
+fn pieces_that_cut_a_character_are_bytes() {
+    let server = TestServer::new();
+    let text = "a \u{1f600}";
+    let request = json!({ "content": text, "with_pieces": true });
+    let answer = server.post("/tokenize", &request).json();
+    let tokens = answer["tokens"].as_array().expect("tokens");
+    let bytes: Vec<u8> = tokens
+        .iter()
+        .flat_map(|token| match &token["piece"] {
+            Value::String(text) => text.clone().into_bytes(),
+            bytes => serde_json::from_value(bytes.clone()).expect("bytes"),
+        })
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&bytes).trim_start(), text);
+    assert!(
+        tokens.iter().any(|token| token["piece"].is_array()),
+        "{answer}"
+    );
+}

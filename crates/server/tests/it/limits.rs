@@ -140,7 +140,10 @@ fn sizes_are_limited() {
     );
     assert_eq!(compressed.status, 415);
     for (request, param) in [
-        (json!({ "prompt": "a", "stop": vec!["x"; 65] }), None),
+        (
+            json!({ "prompt": "a", "stop": vec!["x"; 65] }),
+            Some("stop"),
+        ),
         (json!({ "prompt": "a", "n": 17 }), Some("n")),
         (json!({ "prompt": "a", "logprobs": 21 }), Some("logprobs")),
         (json!({ "prompt": [[]] }), Some("prompt")),

@@ -1,8 +1,13 @@
 //! Tests of the server over TCP, with the built-in story model.
 
+mod audio;
 mod chat;
 mod client;
 mod completions;
+mod errors;
 mod limits;
 mod models;
 mod security;
+#[expect(dead_code, reason = "the tests of the program use more of it")]
+#[path = "../../../../cli/tests/cli/speech_model.rs"]
+mod speech_model;

@@ -3,7 +3,7 @@
 use crate::client::{TestServer, config};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tabla_server::ServerEvent;
+use tabla_server::{MetricsCompat, ServerEvent};
 
 #[test]
 fn models_are_found_by_name_and_alias() {
@@ -215,4 +215,61 @@ fn a_first_model_that_cannot_be_loaded_ends_the_server() {
         error.to_string().contains("more than the memory budget"),
         "{error}"
     );
+}
+
+#[test]
+fn properties_do_not_load_a_model() {
+    let mut config = config();
+    let mut second = config.models[0].clone();
+    second.name = "second".to_string();
+    second.aliases.clear();
+    config.models.push(second);
+    let server = TestServer::with(config);
+    let props = || server.get("/props?model=second").json();
+    let unloaded = props();
+    assert_eq!(unloaded["is_sleeping"], true, "{unloaded}");
+    assert_eq!(unloaded["model_alias"], "second");
+    assert_eq!(unloaded["default_generation_settings"]["n_ctx"], 0);
+    assert_eq!(server.get("/v1/models/second").json()["status"], "unloaded");
+    let request = json!({ "model": "second", "prompt": "a", "max_tokens": 1 });
+    assert_eq!(server.post("/v1/completions", &request).status, 200);
+    let loaded = props();
+    assert_eq!(loaded["is_sleeping"], false, "{loaded}");
+    assert!(loaded["default_generation_settings"]["n_ctx"].as_u64() > Some(0));
+    assert_eq!(server.get("/props?model=none").status, 404);
+}
+
+#[test]
+fn metrics_have_the_names_of_other_servers() {
+    for (compat, lines) in [
+        (
+            MetricsCompat::Vllm,
+            [
+                "vllm:generation_tokens_total{model_name=\"story\"} 5",
+                "vllm:request_success_total{model_name=\"story\",finished_reason=\"length\"} 1",
+                "vllm:time_to_first_token_seconds_count{model_name=\"story\"} 1",
+            ],
+        ),
+        (
+            MetricsCompat::LlamaCpp,
+            [
+                "llamacpp:tokens_predicted_total{model=\"story\"} 5",
+                "llamacpp:requests_processing{model=\"story\"} 0",
+                "tabla_generation_tokens_total{model=\"story\"} 5",
+            ],
+        ),
+    ] {
+        let mut config = config();
+        config.metrics_compat = Some(compat);
+        let server = TestServer::with(config);
+        let request = json!({ "prompt": "Once upon a time", "max_tokens": 5 });
+        assert_eq!(server.post("/v1/completions", &request).status, 200);
+        let metrics = server.get("/metrics").body;
+        for line in lines {
+            assert!(
+                metrics.lines().any(|other| other == line),
+                "{line}\n{metrics}"
+            );
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) fn messages(system: String, list: &[Value]) -> ApiResult<Vec<Value>> 
         messages.push(json!({ "role": "system", "content": system }));
     }
     for (at, message) in list.iter().enumerate() {
-        let path = format!("messages.{at}");
+        let path = format!("messages[{at}]");
         if !message.is_object() {
             return Err(ApiError::field(path, "expected an object"));
         }
@@ -70,7 +70,7 @@ fn blocks<'v>(content: &'v Value, path: &str) -> ApiResult<Vec<Block<'v>>> {
             let blocks = list.iter().enumerate().map(|(at, value)| {
                 let kind = value["type"].as_str();
                 let kind = kind.ok_or_else(|| {
-                    ApiError::field(format!("{path}.{at}.type"), "expected a string")
+                    ApiError::field(format!("{path}[{at}].type"), "expected a string")
                 })?;
                 Ok(Block { kind, value })
             });
@@ -103,7 +103,7 @@ fn text<'v>(block: &Block<'v>, path: &str) -> ApiResult<Option<&'v str>> {
 /// Returns the texts of all blocks.
 fn texts<'v>(blocks: &[Block<'v>], path: &str) -> ApiResult<Vec<&'v str>> {
     let texts = blocks.iter().enumerate().filter_map(|(at, block)| {
-        let text = text(block, &format!("{path}.{at}"));
+        let text = text(block, &format!("{path}[{at}]"));
         text.transpose()
     });
     texts.collect()
@@ -131,7 +131,7 @@ fn user(messages: &mut Vec<Value>, blocks: &[Block<'_>], path: &str) -> ApiResul
     let mut content = Vec::new();
     let mut has_results = false;
     for (at, block) in blocks.iter().enumerate() {
-        let path = format!("{path}.{at}");
+        let path = format!("{path}[{at}]");
         if block.kind == "tool_result" {
             has_results = true;
             let result = tool_result(messages, block.value, &path)?;
@@ -174,7 +174,7 @@ fn assistant(messages: &mut Vec<Value>, blocks: &[Block<'_>], path: &str) -> Api
     let mut reasoning = String::new();
     let mut calls = Vec::new();
     for (at, block) in blocks.iter().enumerate() {
-        let path = format!("{path}.{at}");
+        let path = format!("{path}[{at}]");
         match block.kind {
             "thinking" => reasoning.push_str(&thinking(block.value)),
             "tool_use" => calls.push(tool_use(block.value, &path)?),

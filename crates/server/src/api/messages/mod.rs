@@ -8,12 +8,12 @@ mod stream;
 mod tests;
 
 use super::common::{json_response, with_seed};
+use super::format::FormatFields;
 use super::generation::{self, Started};
 use crate::app::App;
 use crate::engine::collect::fold;
 use crate::engine::conversation::ResponseFormat;
-use crate::engine::parameters::fields;
-use crate::http::body;
+use crate::http::body::{self, fields};
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
 use crate::http::sse;
@@ -32,7 +32,8 @@ pub(crate) async fn create(
 ) -> ApiResult<Response<Body>> {
     let request: Value = body::parse(&bytes)?;
     let parsed: MessagesFields = fields(&request)?;
-    let chat = parsed.chat(app.limits.tools)?;
+    let mut chat = parsed.chat(app.limits.tools)?;
+    chat.response = FormatFields::combined(&request, chat.response)?;
     let build = move |model: &_| Ok((chat, MessagesFields::options(&request, model)?));
     let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await?;
     let Started {

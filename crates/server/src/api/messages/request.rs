@@ -1,10 +1,11 @@
 //! The request of a message.
 
 use super::conversation::{messages, system};
-use crate::api::common::response_format;
+use crate::api::format::response_format;
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::parameters::{LimitFields, SamplingFields, fields};
+use crate::engine::parameters::{LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use serde::Deserialize;
@@ -147,7 +148,7 @@ impl MessagesFields {
     fn tools(&self) -> ApiResult<Vec<Tool>> {
         let mut parsed = Vec::new();
         for (at, tool) in self.tools.iter().flatten().enumerate() {
-            let path = format!("tools.{at}");
+            let path = format!("tools[{at}]");
             let kind = tool["type"].as_str().unwrap_or("custom");
             if kind != "custom" {
                 tracing::debug!(path, kind, "skipped a tool that the server does not have");

@@ -6,8 +6,8 @@ use crate::api::opaque;
 use crate::api::testing::{self, ended, output, record};
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::events::{CalledTool, Delta, Event, FinishReason};
-use crate::engine::parameters::fields;
 use crate::engine::tools::ToolChoice;
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::sse::EventWriter;
@@ -279,7 +279,7 @@ fn choices_and_formats_are_converted() {
         json!({ "messages": user("a"), "output_format": format }),
     ] {
         let chat = chat(request).expect("a valid request");
-        assert!(matches!(chat.response, ResponseFormat::RelaxedSchema(_)));
+        assert!(matches!(chat.response, ResponseFormat::RelaxedSchema(..)));
     }
 }
 
@@ -288,38 +288,38 @@ fn invalid_requests_name_the_field() {
     let with = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     for (request, param) in [
         (json!({}), "messages"),
-        (json!({ "messages": [1] }), "messages.0"),
+        (json!({ "messages": [1] }), "messages[0]"),
         (
             json!({ "messages": [{ "role": "x", "content": "" }] }),
-            "messages.0.role",
+            "messages[0].role",
         ),
-        (with(Value::Null), "messages.0.content"),
+        (with(Value::Null), "messages[0].content"),
         (
             with(json!([{ "type": "image" }])),
-            "messages.0.content.0.type",
+            "messages[0].content[0].type",
         ),
         (
             with(json!([{ "type": "text" }])),
-            "messages.0.content.0.text",
+            "messages[0].content[0].text",
         ),
         (
             with(json!([{ "type": "tool_result" }])),
-            "messages.0.content.0.tool_use_id",
+            "messages[0].content[0].tool_use_id",
         ),
         (
             with(
                 json!([{ "type": "tool_result", "tool_use_id": "a", "content": [{ "type": "image" }] }]),
             ),
-            "messages.0.content.0.content.0.type",
+            "messages[0].content[0].content[0].type",
         ),
         (json!({ "messages": user("a"), "system": 1 }), "system"),
         (
             json!({ "messages": user("a"), "tools": [{}] }),
-            "tools.0.name",
+            "tools[0].name",
         ),
         (
             json!({ "messages": user("a"), "tools": [{ "name": "f", "input_schema": 1 }] }),
-            "tools.0.input_schema",
+            "tools[0].input_schema",
         ),
         (
             json!({ "messages": user("a"), "tool_choice": { "type": "x" } }),

@@ -25,12 +25,15 @@ pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<V
     };
     let resolved = items.iter().enumerate().map(|(at, item)| {
         if !item.is_object() {
-            return Err(ApiError::field(format!("input.{at}"), "expected an object"));
+            return Err(ApiError::field(
+                format!("input[{at}]"),
+                "expected an object",
+            ));
         }
         match (item["type"].as_str(), item["id"].as_str()) {
             (Some("item_reference"), Some(id)) => {
                 let message = format!("the item {id:?} is not stored");
-                let path = format!("input.{at}.id");
+                let path = format!("input[{at}].id");
                 store.item(id).ok_or_else(|| {
                     ApiError::new(StatusCode::NOT_FOUND, format!("{path}: {message}")).param(path)
                 })
@@ -59,7 +62,7 @@ pub(crate) fn messages(
     }
     for (at, item) in items.iter().enumerate() {
         let path = match at.checked_sub(own) {
-            Some(at) => format!("input.{at}"),
+            Some(at) => format!("input[{at}]"),
             None => "previous_response_id".to_string(),
         };
         conversation.item(item, &path)?;

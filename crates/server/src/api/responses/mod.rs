@@ -53,7 +53,7 @@ pub(crate) async fn create(
         options,
         run,
         ..
-    } = started.map_err(name_input)?;
+    } = started.map_err(|error| error.prompt_field("input"))?;
     let head = (model.name.as_str(), unix_seconds());
     let response = answer::response(&request, &fields, &options.sampling, head);
     let mut writer = Writer::new(response, tools, Arc::clone(&context.record));
@@ -87,7 +87,7 @@ pub(crate) async fn count(
     let tokens = generation::count(&app, &context, name, build).await;
     Ok(json_response(&json!({
         "object": "response.input_tokens",
-        "input_tokens": tokens.map_err(name_input)?,
+        "input_tokens": tokens.map_err(|error| error.prompt_field("input"))?,
     })))
 }
 
@@ -135,12 +135,4 @@ fn id(uri: &Uri) -> &str {
 fn not_stored(id: &str) -> ApiError {
     let message = format!("the response {id:?} is not stored");
     ApiError::new(StatusCode::NOT_FOUND, message)
-}
-
-/// Sets the field of the request in the error of a prompt that exceeds the context.
-fn name_input(error: ApiError) -> ApiError {
-    match error.code {
-        Some("context_length_exceeded") => error.param("input"),
-        _ => error,
-    }
 }

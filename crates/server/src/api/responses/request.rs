@@ -2,10 +2,12 @@
 
 use super::items::{items, messages};
 use super::tools::ToolTable;
-use crate::api::common::{response_format, top_logprobs};
+use crate::api::common::top_logprobs;
+use crate::api::format::{FormatFields, response_format};
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::parameters::{Int, SamplingFields, fields};
+use crate::engine::parameters::{Int, SamplingFields};
 use crate::engine::tools;
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use crate::response_store::ResponseStore;
@@ -98,6 +100,13 @@ impl ResponsesFields {
         if parsed.background.unwrap_or(false) {
             return Err(ApiError::field("background", "must be false"));
         }
+        let has_prompt = request
+            .get("prompt")
+            .is_some_and(|prompt| !prompt.is_null());
+        if parsed.input.is_none() && parsed.previous_response_id.is_none() && !has_prompt {
+            let message = "is missing: expected a string or a list of items";
+            return Err(ApiError::field("input", message));
+        }
         let mut tools = ToolTable::new(parsed.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools.choose(parsed.tool_choice.as_ref())?;
         tools::check(&tools.tools, &tool_choice, tools_max)?;
@@ -110,7 +119,7 @@ impl ResponsesFields {
             tools: tools.tools.clone(),
             tool_choice,
             parallel_calls: parsed.parallel_tool_calls.unwrap_or(true),
-            response: parsed.format()?,
+            response: FormatFields::combined(request, parsed.format()?)?,
             reasoning_effort: parsed.reasoning.as_ref().and_then(|r| r.effort.clone()),
             variables: parsed.chat_template_kwargs.clone().unwrap_or_default(),
         };

@@ -261,8 +261,15 @@ fn items_become_messages() {
 }
 
 #[test]
-fn an_empty_input_is_accepted() {
-    for input in [json!(""), json!([]), Value::Null] {
+fn an_empty_input_is_accepted_and_a_missing_one_is_not() {
+    for request in [
+        json!({}),
+        json!({ "input": null, "prompt": null, "instructions": "a" }),
+    ] {
+        let error = parse(&request).err().expect("an invalid request");
+        assert_eq!(error.param.as_deref(), Some("input"), "{request}");
+    }
+    for input in [json!(""), json!([])] {
         let parsed = parse(&json!({ "input": input, "tools": null, "include": null }));
         let chat = parsed.expect("a valid request").chat;
         assert_eq!(chat.messages, [json!({ "role": "user", "content": "" })]);
@@ -274,26 +281,29 @@ fn invalid_requests_name_the_field() {
     let user = |part: Value| json!([{ "role": "user", "content": [part] }]);
     for (request, param) in [
         (json!({ "input": 1 }), "input"),
-        (json!({ "input": [1] }), "input.0"),
-        (json!({ "input": [{ "role": "x" }] }), "input.0.role"),
+        (json!({ "input": [1] }), "input[0]"),
+        (json!({ "input": [{ "role": "x" }] }), "input[0].role"),
         (
             json!({ "input": user(json!({ "type": "input_image" })) }),
-            "input.0.content.0.type",
+            "input[0].content[0].type",
         ),
         (
             json!({ "input": [{ "type": "function_call", "call_id": "a" }] }),
-            "input.0.arguments",
+            "input[0].arguments",
         ),
         (
             json!({ "input": [{ "type": "item_reference", "id": "a" }] }),
-            "input.0.id",
+            "input[0].id",
         ),
         (
             json!({ "previous_response_id": "resp_a" }),
             "previous_response_id",
         ),
         (json!({ "background": true }), "background"),
-        (json!({ "tools": [{ "type": "function" }] }), "tools.0.name"),
+        (
+            json!({ "tools": [{ "type": "function" }] }),
+            "tools[0].name",
+        ),
         (
             json!({ "tool_choice": { "type": "function", "name": "f" } }),
             "tool_choice",
@@ -306,6 +316,10 @@ fn invalid_requests_name_the_field() {
         (json!({ "reasoning": { "effort": 1 } }), "reasoning.effort"),
         (json!({ "stream": "yes" }), "stream"),
     ] {
+        let mut request = request;
+        if request["input"].is_null() {
+            request["input"] = "a".into();
+        }
         let error = parse(&request).err().expect("an invalid request");
         assert_eq!(error.param.as_deref(), Some(param), "{request}");
     }

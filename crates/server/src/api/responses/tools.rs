@@ -52,12 +52,12 @@ impl ToolTable {
     pub(crate) fn new(tools: &[Value]) -> ApiResult<Self> {
         let mut table = Self::default();
         for (at, tool) in tools.iter().enumerate() {
-            let path = format!("tools.{at}");
+            let path = format!("tools[{at}]");
             if tool["type"] == "namespace" {
                 let namespace = required_name(tool, &path)?;
                 let inner = tool["tools"].as_array().into_iter().flatten();
                 for (at, tool) in inner.enumerate() {
-                    table.add(tool, &format!("{path}.tools.{at}"), Some(namespace))?;
+                    table.add(tool, &format!("{path}.tools[{at}]"), Some(namespace))?;
                 }
             } else {
                 table.add(tool, &path, None)?;

@@ -1,0 +1,463 @@
+//! Errors of requests: the field that they name, and their messages.
+
+use crate::client::TestServer;
+use serde_json::{Value, json};
+use tabla_server::ServerEvent;
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+const RESPONSES: &str = "/v1/responses";
+const MESSAGES: &str = "/v1/messages";
+const COMPLETION: &str = "/completion";
+
+/// Returns a small valid request of an endpoint.
+fn valid(path: &str) -> Value {
+    let messages = json!([{ "role": "user", "content": "a" }]);
+    match path.trim_start_matches("/v1") {
+        "/chat/completions" | "/messages" | "/messages/count_tokens" | "/apply-template" => {
+            json!({ "messages": messages, "max_tokens": 1 })
+        }
+        "/completions" => json!({ "prompt": "a", "max_tokens": 1 }),
+        "/responses" | "/responses/input_tokens" => {
+            json!({ "input": "a", "max_output_tokens": 1 })
+        }
+        "/completion" => json!({ "prompt": "a", "n_predict": 1 }),
+        "/infill" => json!({ "input_prefix": "a", "n_predict": 1 }),
+        "/embeddings" => json!({ "input": "a" }),
+        "/rerank" => json!({ "query": "a", "documents": ["b"] }),
+        "/tokenize" => json!({ "content": "a" }),
+        "/detokenize" => json!({ "tokens": [1] }),
+        "/score" => json!({ "prompt": "a", "continuations": ["b"] }),
+        "/activations" => json!({ "input": "a", "points": ["blk.0"] }),
+        other => panic!("no request for {other}"),
+    }
+}
+
+/// Returns the request with further fields.
+fn with(path: &str, extra: &Value) -> Value {
+    let mut request = valid(path);
+    for (name, value) in extra.as_object().expect("an object") {
+        request[name] = value.clone();
+    }
+    request
+}
+
+/// Checks that each request is an error with status 400 that names the field.
+fn check(server: &TestServer, rows: &[(&str, Value, &str)]) {
+    for (path, extra, param) in rows {
+        let answer = server.post(path, &with(path, extra));
+        assert_eq!(answer.status, 400, "{path} {extra}: {}", answer.body);
+        let error = &answer.json()["error"];
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.starts_with(&format!("{param}: ")),
+            "{path} {extra}: {message}"
+        );
+        // Anthropic's errors have no such field.
+        if *path != MESSAGES {
+            assert_eq!(error["param"], *param, "{path} {extra}");
+        }
+    }
+}
+
+#[test]
+fn fields_that_constrain_the_answer_are_named() {
+    let server = TestServer::new();
+    let schema = |kind: &str| json!({ "type": "json_schema", "json_schema": { "schema": { "type": kind } } });
+    let text = json!({ "format": { "type": "json_schema", "schema": { "anyOf": [{ "type": "strng" }] } } });
+    let reference = json!({ "type": "json_schema", "strict": true, "schema": { "$ref": "https://example.com/s" } });
+    check(
+        &server,
+        &[
+            (
+                CHAT,
+                json!({ "response_format": schema("strng") }),
+                "response_format",
+            ),
+            (
+                COMPLETIONS,
+                json!({ "response_format": schema("strng") }),
+                "response_format",
+            ),
+            (
+                CHAT,
+                json!({ "json_schema": { "properties": { "a": { "type": ["x"] } } } }),
+                "json_schema",
+            ),
+            (CHAT, json!({ "guided_json": 1 }), "guided_json"),
+            (CHAT, json!({ "guided_regex": "(" }), "guided_regex"),
+            (COMPLETIONS, json!({ "guided_regex": "(" }), "guided_regex"),
+            (COMPLETION, json!({ "grammar": "root ::= (" }), "grammar"),
+            (CHAT, json!({ "grammar": "root ::= (" }), "grammar"),
+            (
+                CHAT,
+                json!({ "guided_grammar": "root ::= (" }),
+                "guided_grammar",
+            ),
+            (CHAT, json!({ "guided_choice": [] }), "guided_choice"),
+            (
+                CHAT,
+                json!({ "structured_outputs": { "regex": "(" } }),
+                "structured_outputs.regex",
+            ),
+            (
+                CHAT,
+                json!({ "structured_outputs": { "json": { "type": 1 } } }),
+                "structured_outputs.json",
+            ),
+            (
+                CHAT,
+                json!({ "structured_outputs": { "structural_tag": {} } }),
+                "structured_outputs.structural_tag",
+            ),
+            (RESPONSES, json!({ "text": text }), "text.format"),
+            (
+                RESPONSES,
+                json!({ "text": { "format": reference } }),
+                "text.format",
+            ),
+            (
+                MESSAGES,
+                json!({ "output_config": text }),
+                "output_config.format",
+            ),
+            (MESSAGES, json!({ "grammar": "root ::= (" }), "grammar"),
+        ],
+    );
+}
+
+#[test]
+fn a_request_has_at_most_one_constraint() {
+    let server = TestServer::new();
+    let format = json!({ "type": "json_object" });
+    let grammar = "root ::= \"yes\"";
+    check(
+        &server,
+        &[
+            (
+                CHAT,
+                json!({ "response_format": format, "grammar": grammar }),
+                "grammar",
+            ),
+            (
+                COMPLETION,
+                json!({ "json_schema": {}, "grammar": grammar }),
+                "grammar",
+            ),
+            (
+                RESPONSES,
+                json!({ "text": { "format": format }, "guided_regex": "a" }),
+                "guided_regex",
+            ),
+            (
+                MESSAGES,
+                json!({ "output_format": format, "grammar": grammar }),
+                "grammar",
+            ),
+            (
+                CHAT,
+                json!({ "structured_outputs": { "choice": ["a"], "regex": "a" } }),
+                "structured_outputs.choice",
+            ),
+        ],
+    );
+    let both = json!({ "response_format": format, "grammar": grammar });
+    let message = server.post(CHAT, &with(CHAT, &both)).json()["error"]["message"].clone();
+    assert!(
+        message
+            .as_str()
+            .is_some_and(|text| text.contains("response_format"))
+    );
+}
+
+#[test]
+fn every_api_accepts_constraints() {
+    let server = TestServer::new();
+    let constraints = [
+        json!({ "grammar": "root ::= \"yes\"" }),
+        json!({ "grammar": "root ::= \"yes\"", "response_format": { "type": "text" } }),
+        json!({ "guided_choice": ["yes"] }),
+        json!({ "structured_outputs": { "grammar": "root ::= \"yes\"" } }),
+        json!({ "structured_outputs": { "choice": ["yes"] }, "grammar": "" }),
+    ];
+    for mut extra in constraints {
+        extra["max_tokens"] = 50.into();
+        extra["max_output_tokens"] = 50.into();
+        for (path, text) in [
+            (CHAT, "/choices/0/message/content"),
+            (COMPLETIONS, "/choices/0/text"),
+            (RESPONSES, "/output/0/content/0/text"),
+            (MESSAGES, "/content/0/text"),
+        ] {
+            let answer = server.post(path, &with(path, &extra)).json();
+            assert_eq!(
+                answer.pointer(text),
+                Some(&json!("yes")),
+                "{path} {extra}: {answer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn unknown_types_in_the_schemas_of_tools_are_warnings() {
+    let server = TestServer::new();
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
+    let request = with(CHAT, &json!({ "tools": [tool] }));
+    let answer = server.post(CHAT, &request);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let events = server.events.lock().expect("no panic");
+    let is_warning =
+        |event: &ServerEvent| matches!(event, ServerEvent::Warning(text) if text.contains("strng"));
+    assert!(events.iter().any(is_warning), "{events:?}");
+}
+
+#[test]
+fn fields_of_sampling_are_named() {
+    let server = TestServer::new();
+    check(
+        &server,
+        &[
+            (CHAT, json!({ "stop": vec!["x"; 65] }), "stop"),
+            (CHAT, json!({ "stop": ["x", "y".repeat(2000)] }), "stop[1]"),
+            (
+                MESSAGES,
+                json!({ "stop_sequences": vec!["x"; 65] }),
+                "stop_sequences",
+            ),
+            (
+                CHAT,
+                json!({ "stop_token_ids": vec![1; 65] }),
+                "stop_token_ids",
+            ),
+            (
+                CHAT,
+                json!({ "stop_token_ids": [1, "a"] }),
+                "stop_token_ids[1]",
+            ),
+            (
+                CHAT,
+                json!({ "dry_sequence_breakers": [""] }),
+                "dry_sequence_breakers[0]",
+            ),
+            (COMPLETION, json!({ "repeat_penalty": 0 }), "repeat_penalty"),
+            (
+                CHAT,
+                json!({ "repetition_penalty": 1000 }),
+                "repetition_penalty",
+            ),
+            (
+                COMPLETION,
+                json!({ "repeat_last_n": 5000 }),
+                "repeat_last_n",
+            ),
+            (COMPLETION, json!({ "dry_base": 0.5 }), "dry_base"),
+            (COMPLETION, json!({ "mirostat_tau": -1 }), "mirostat_tau"),
+            (COMPLETION, json!({ "n_probs": 21 }), "n_probs"),
+            (
+                COMPLETION,
+                json!({ "post_sampling_probs": true }),
+                "post_sampling_probs",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn fields_of_conversations_are_named() {
+    let server = TestServer::new();
+    let kwargs = "chat_template_kwargs";
+    check(
+        &server,
+        &[
+            (CHAT, json!({ kwargs: "a" }), kwargs),
+            (RESPONSES, json!({ kwargs: [1] }), kwargs),
+            (MESSAGES, json!({ kwargs: true }), kwargs),
+            ("/apply-template", json!({ kwargs: 1 }), kwargs),
+            (
+                CHAT,
+                json!({ "functions": [{ "name": "" }] }),
+                "functions[0].name",
+            ),
+            (CHAT, json!({ "function_call": "x" }), "function_call"),
+            (
+                CHAT,
+                json!({ "tools": [{ "type": "function" }] }),
+                "tools[0].function",
+            ),
+            (
+                CHAT,
+                json!({ "stream_options": { "include_usage": 1 } }),
+                "stream_options.include_usage",
+            ),
+            (RESPONSES, json!({ "input": null }), "input"),
+            (
+                RESPONSES,
+                json!({ "input": null, "instructions": "a" }),
+                "input",
+            ),
+            ("/tokenize", json!({ "prompt": "a" }), "content"),
+        ],
+    );
+    for extra in [
+        json!({ "input": "" }),
+        json!({ "input": null, "prompt": { "id": "a" } }),
+    ] {
+        let answer = server.post(RESPONSES, &with(RESPONSES, &extra));
+        assert_eq!(answer.status, 200, "{extra}: {}", answer.body);
+    }
+}
+
+#[test]
+fn fields_with_too_long_prompts_are_named() {
+    let server = TestServer::new();
+    let long = "word ".repeat(4000);
+    for (path, field) in [
+        (COMPLETIONS, "prompt"),
+        (COMPLETION, "prompt"),
+        ("/infill", "input_prefix"),
+        (RESPONSES, "input"),
+        ("/activations", "input"),
+    ] {
+        let answer = server.post(path, &with(path, &json!({ field: long })));
+        let error = &answer.json()["error"];
+        let found = (answer.status, error["param"].as_str());
+        assert_eq!(found, (400, Some(field)), "{path}: {error}");
+    }
+}
+
+#[test]
+fn messages_name_types_of_json() {
+    let server = TestServer::new();
+    for (extra, message) in [
+        (
+            json!({ "stream_options": 1 }),
+            "stream_options: expected an object, got 1",
+        ),
+        (
+            json!({ "messages": "Hi" }),
+            "messages: expected a list, got \"Hi\"",
+        ),
+        (
+            json!({ "temperature": "hot" }),
+            "temperature: expected a number, got \"hot\"",
+        ),
+        (
+            json!({ "top_k": 1.5 }),
+            "top_k: expected an integer, got 1.5",
+        ),
+        (
+            json!({ "stop": [1] }),
+            "stop: expected a string or a list of strings, got a list",
+        ),
+        (
+            json!({ "model": "a".repeat(30), "stream": "a".repeat(30) }),
+            "stream: expected a boolean, got a string",
+        ),
+        (
+            json!({ "tools": [1] }),
+            "tools[0].function: expected an object",
+        ),
+    ] {
+        let error = server.post(CHAT, &with(CHAT, &extra)).json();
+        assert_eq!(error["error"]["message"], message);
+    }
+}
+
+/// Returns the fields of a schema of `/openapi.json`, each with the fields of its objects.
+fn fields(document: &Value, schema: &Value) -> Vec<(String, Vec<String>)> {
+    let resolved = |schema: &Value| {
+        let text = schema.to_string();
+        let name = text.split("#/components/schemas/").nth(1)?;
+        let name = name.split('"').next()?;
+        Some(document["components"]["schemas"][name].clone())
+    };
+    let names = |schema: &Value| -> Vec<String> {
+        let properties = schema["properties"].as_object();
+        properties
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect()
+    };
+    let own = resolved(schema).expect("a schema");
+    let properties = own["properties"].as_object().expect("fields");
+    let field = |(name, field): (&String, &Value)| {
+        (
+            name.clone(),
+            resolved(field).map_or(Vec::new(), |inner| names(&inner)),
+        )
+    };
+    properties.iter().map(field).collect()
+}
+
+#[test]
+fn no_message_has_names_of_rust() {
+    let server = TestServer::new();
+    let document = server.get("/openapi.json").json();
+    let wrong = [
+        json!(true),
+        json!(-7),
+        json!(1.5),
+        json!("x"),
+        json!([]),
+        json!([[null]]),
+        json!({}),
+        json!({ "x": {} }),
+    ];
+    let names = [
+        "struct ",
+        "enum ",
+        "variant",
+        "Fields",
+        "Option",
+        "f32",
+        "u32",
+        "i64",
+        "usize",
+        "a sequence",
+        "a map",
+        "serde",
+    ];
+    let (mut sent, mut errors) = (0, 0);
+    let mut seen = std::collections::HashSet::new();
+    for (path, operations) in document["paths"].as_object().expect("paths") {
+        let groups = operations.pointer("/post/requestBody/content/application~1json/schema/allOf");
+        for group in groups.and_then(Value::as_array).into_iter().flatten() {
+            // The groups that endpoints share are checked once.
+            if !seen.insert(group.to_string()) {
+                continue;
+            }
+            for (name, inner) in fields(&document, group) {
+                let nested = inner
+                    .iter()
+                    .flat_map(|inner| wrong.iter().map(move |value| json!({ inner: value })));
+                for value in wrong.iter().cloned().chain(nested) {
+                    let extra = json!({ &name: value });
+                    let answer = server.post(path, &with(path, &extra));
+                    sent += 1;
+                    assert!(
+                        !matches!(answer.status, 0 | 500),
+                        "{path} {extra}: {}",
+                        answer.body
+                    );
+                    if answer.status < 400 || answer.status == 501 {
+                        continue;
+                    }
+                    errors += 1;
+                    let message = answer.json()["error"]["message"].clone();
+                    let message = message.as_str().expect("a message");
+                    let found = names.iter().find(|word| message.contains(**word));
+                    assert_eq!(found, None, "{path} {extra}: {message}");
+                    let is_named = message.contains(&name) || answer.status == 404;
+                    assert!(is_named, "{path} {extra}: {message}");
+                }
+            }
+        }
+    }
+    assert!(
+        sent > 800 && errors > 400,
+        "{sent} requests, {errors} errors"
+    );
+}
