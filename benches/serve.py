@@ -6,7 +6,8 @@
 
 Each round starts both servers in turn, so that the machine's other load affects both, and prints for each
 number of concurrent streams: tokens per second, time to the first token (p50 and p99), and the time between
-two tokens of a stream (p99); then the medians over the rounds and the ratios. A soak test runs 32 clients that disconnect at random, for some minutes, and prints the resident
+two tokens of a stream (p99); then the medians over the rounds and the ratios. Both servers get the same
+requests. A soak test runs 32 clients that disconnect at random, for some minutes, and prints the resident
 memory after each minute. Uses only the standard library.
 """
 
@@ -31,11 +32,18 @@ def prompt(number, tokens):
     return f"{number} " + " ".join(words.choice(WORDS) for _ in range(tokens))
 
 
+def length(number, mean, options):
+    """A length of this mean. Requests of equal length would run in lockstep, which real ones do not."""
+    spread = int(mean * options.spread)
+    return mean + random.Random(f"{number} {mean}").randint(-spread, spread)
+
+
 async def stream(port, number, options):
-    """Runs one request. Returns the times of the request and of each token."""
+    """Runs one request. Returns its number of tokens, its time, and the times of its tokens."""
+    tokens = length(number, options.tokens, options)
     body = json.dumps({
-        "prompt": prompt(number, options.prompt),
-        "max_tokens": options.tokens,
+        "prompt": prompt(number, length(number, options.prompt, options)),
+        "max_tokens": tokens,
         "stream": True,
         "temperature": 0.8,
         "seed": number,
@@ -59,7 +67,7 @@ async def stream(port, number, options):
     writer.close()
     if not times:
         raise RuntimeError(f"a request without tokens: {lines[-3:]}")
-    return begun, times
+    return tokens, begun, times
 
 
 async def load(port, streams, options):
@@ -69,15 +77,15 @@ async def load(port, streams, options):
 
     async def worker():
         for number in numbers:
-            results.append(await stream(port, random.randrange(1 << 30), options))
+            results.append(await stream(port, number, options))
 
     begun = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(streams)))
     took = time.perf_counter() - begun
-    first = sorted(times[0] - start for start, times in results)
-    gaps = sorted(b - a for _, times in results for a, b in zip(times, times[1:]))
+    first = sorted(times[0] - start for _, start, times in results)
+    gaps = sorted(b - a for *_, times in results for a, b in zip(times, times[1:]))
     # A chunk may have several tokens, so tokens are counted by the request.
-    tokens = len(results) * options.tokens
+    tokens = sum(tokens for tokens, *_ in results)
     at = lambda values, p: values[min(int(len(values) * p), len(values) - 1)]
     return {
         "tokens/s": tokens / took,
@@ -149,8 +157,9 @@ def main():
     parser.add_argument("--streams", default="1,8,32,128")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=2, help="requests per stream")
-    parser.add_argument("--prompt", type=int, default=64, help="words of a prompt")
-    parser.add_argument("--tokens", type=int, default=32, help="tokens of an answer")
+    parser.add_argument("--prompt", type=int, default=64, help="mean number of words of a prompt")
+    parser.add_argument("--tokens", type=int, default=32, help="mean number of tokens of an answer")
+    parser.add_argument("--spread", type=float, default=0.5, help="largest relative difference from these means")
     parser.add_argument("--port", type=int, default=8190)
     parser.add_argument("--soak", type=int, help="minutes of the soak test")
     options = parser.parse_args()
@@ -177,7 +186,7 @@ def main():
             for name, command in commands.items():
                 process = start(command, options.port)
                 try:
-                    asyncio.run(stream(options.port, 1, options))
+                    asyncio.run(stream(options.port, 1 << 30, options))
                     result = asyncio.run(load(options.port, streams, options))
                     result["MiB"] = resident(process) / 2**20
                 finally:

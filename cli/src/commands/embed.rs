@@ -41,7 +41,8 @@ pub(crate) struct EmbedArgs {
     device: DeviceArgs,
 }
 
-fn pooling(name: &str) -> Result<Pooling, String> {
+/// Parses the name of a pooling.
+pub(super) fn pooling(name: &str) -> Result<Pooling, String> {
     let pooling = Pooling::ALL.iter().find(|pooling| pooling.name() == name);
     pooling.copied().ok_or_else(|| {
         let names: Vec<_> = Pooling::ALL.iter().map(|pooling| pooling.name()).collect();

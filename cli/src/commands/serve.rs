@@ -1,5 +1,6 @@
 //! `tabla serve`: the HTTP server.
 
+use super::embed::pooling;
 use crate::args::{ContextArg, DeviceArgs};
 use crate::hub::{self, Access, HubModel};
 use crate::output::Failure;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::Source;
+use tabla::embed::Pooling;
 use tabla::text::BUILTIN_TEMPLATES;
 use tabla_server::{
     Config, Limits, MetricsCompat, ModelConfig, RequestRecord, Server, ServerEvent,
@@ -51,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// Also compute embeddings with decoder models
     #[arg(help_heading = "Models", long)]
     embeddings: bool,
+    /// Pooling of embeddings: mean, cls, last or max [default: from the model]
+    #[arg(help_heading = "Models", long, value_name = "POOLING", value_parser = pooling)]
+    pooling: Option<Pooling>,
     /// Address to listen on. Other than loopback addresses need an API key or --insecure
     #[arg(
         help_heading = "Server",
@@ -184,6 +189,7 @@ impl ServeArgs {
             memory_budget: self.memory_budget.map(gib),
             idle_time: self.idle_timeout.map(Duration::from_secs),
             preload: self.preload,
+            pooling: self.pooling,
             metrics_compat: self.metrics_compat.map(|names| match names {
                 MetricNames::Vllm => MetricsCompat::Vllm,
                 MetricNames::Llamacpp => MetricsCompat::LlamaCpp,

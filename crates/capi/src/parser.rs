@@ -182,6 +182,9 @@ impl ParserState {
                     "arguments": call.arguments,
                 } })
             }
+            MessageDelta::ToolCallStart { .. }
+            | MessageDelta::ToolCallArguments(_)
+            | MessageDelta::ToolCallEnd => unreachable!("the parser does not stream arguments"),
         }
     }
 }

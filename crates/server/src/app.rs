@@ -7,6 +7,7 @@ use crate::response_store::ResponseStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tabla::embed::Pooling;
 
 /// State that all requests share.
 pub(crate) struct App {
@@ -16,6 +17,8 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) events: EventSink,
     pub(crate) metrics_compat: Option<MetricsCompat>,
+    /// Pooling of embeddings; `None`: that of the model files.
+    pub(crate) pooling: Option<Pooling>,
     /// Stored responses of `/v1/responses`.
     pub(crate) responses: Arc<ResponseStore>,
     /// Seconds since 1970 at the start.
@@ -42,6 +45,7 @@ impl App {
             limits: config.limits,
             events: Arc::clone(&config.events),
             metrics_compat: config.metrics_compat,
+            pooling: config.pooling,
             responses: Arc::new(ResponseStore::new(config.limits.stored_responses)),
             started: unix_seconds(),
             is_draining: AtomicBool::new(false),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::Source;
+use tabla::embed::Pooling;
 use tabla::load::LoadOptions;
 
 /// A model that the server offers.
@@ -158,6 +159,8 @@ pub struct Config {
     pub limits: Limits,
     /// Server whose names the metrics also have; `None`: only the names of Tabla.
     pub metrics_compat: Option<MetricsCompat>,
+    /// Pooling of embeddings; `None`: that of the model files.
+    pub pooling: Option<Pooling>,
     /// Receiver of events.
     pub events: EventSink,
 }
@@ -177,6 +180,7 @@ impl Config {
             preload: false,
             limits: Limits::default(),
             metrics_compat: None,
+            pooling: None,
             events: Arc::new(|_| {}),
         }
     }

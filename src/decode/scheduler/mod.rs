@@ -32,9 +32,9 @@ pub(super) const WAITING_MAX: usize = 1024;
 /// decoding.
 const MESSAGES_MAX: u32 = 64;
 
-/// Maximum number of tokens of a chunk while other sequences decode, for each prompt that waits: a chunk
-/// delays the next token of these sequences. If many prompts wait, longer chunks let more sequences share
-/// each decode step.
+/// Maximum number of tokens of a chunk while other sequences decode: a chunk delays their next token. If more
+/// prompts wait than sequences decode, chunks are longer by this ratio, so that more sequences soon share the
+/// decode steps.
 const INTERLEAVED_TOKENS: usize = 64;
 
 /// How long the scheduler waits while all output queues are full.
@@ -292,12 +292,13 @@ impl Scheduler {
     /// Returns the maximum number of tokens of the next chunk of a request. While other sequences decode,
     /// chunks are short, if the length of a chunk does not change its bits.
     fn max_chunk(&self, request: &Request) -> usize {
-        let decodes = |request: &Request| request.sampling.is_some() && request.is_prefilled();
-        let is_interleaved = self.requests.iter().any(decodes);
-        if !is_interleaved || self.engine.step_bits() != StepBits::SameAsChunk {
+        let decodes = |request: &&Request| request.sampling.is_some() && request.is_prefilled();
+        let decoding = self.requests.iter().filter(decodes).count();
+        if decoding == 0 || self.engine.step_bits() != StepBits::SameAsChunk {
             return usize::MAX;
         }
-        let tokens = INTERLEAVED_TOKENS * self.unfinished_prompts().count();
+        let ratio = self.unfinished_prompts().count() / decoding;
+        let tokens = INTERLEAVED_TOKENS * ratio.max(1);
         // Every chunk reads all weights: a short rest is not worth a chunk of its own.
         match request.remaining_prompt() {
             rest if rest <= tokens + tokens / 2 => rest,

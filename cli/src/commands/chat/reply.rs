@@ -65,7 +65,10 @@ impl<'a> Reply<'a> {
                 MessageDelta::Content(text) => (text, Style::Content),
                 MessageDelta::Reasoning(text) => (text, Style::Reasoning),
                 // Without tools there are no tool calls.
-                MessageDelta::ToolCall(_) => continue,
+                MessageDelta::ToolCall(_)
+                | MessageDelta::ToolCallStart { .. }
+                | MessageDelta::ToolCallArguments(_)
+                | MessageDelta::ToolCallEnd => continue,
             };
             let escape = match (self.style, style) {
                 (Style::Content, Style::Reasoning) => DIM,

@@ -9,7 +9,7 @@ use super::generation::{self, Started};
 use crate::app::{App, unix_seconds};
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::events::{CalledTool, Delta, Event, Output};
+use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output};
 use crate::engine::messages::normalize;
 use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
@@ -130,12 +130,15 @@ impl ChatFields {
             (None, Some(functions)) => parse_functions(functions)?,
             (tools, _) => parse_tools(tools.as_deref().unwrap_or_default())?,
         };
-        let tool_choice = match (&self.tool_choice, &self.function_call) {
-            (None, Some(choice)) => parse_choice("function_call", choice, &mut tools)?,
-            (Some(choice), _) => parse_choice("tool_choice", choice, &mut tools)?,
-            (None, None) => ToolChoice::Auto,
+        let (field, choice) = match (&self.tool_choice, &self.function_call) {
+            (None, Some(choice)) => ("function_call", Some(choice)),
+            (choice, _) => ("tool_choice", choice.as_ref()),
         };
-        tools::check(&tools, &tool_choice, tools_max)?;
+        let tool_choice = match choice {
+            Some(choice) => parse_choice(field, choice, &mut tools)?,
+            None => ToolChoice::Auto,
+        };
+        tools::check(&tools, (field, &tool_choice), tools_max)?;
         let Some(messages) = &self.messages else {
             return Err(ApiError::field("messages", "expected a list of messages"));
         };
@@ -336,12 +339,14 @@ impl Writer {
                 let delta = json!({ "reasoning_content": text });
                 self.delta(output.choice, delta, Value::Null, out);
             }
-            Delta::ToolCall(call) => self.tool_call(output.choice, &call, out),
+            Delta::ToolCall(call) => self.tool_call(output.choice, call, out),
+            Delta::ToolCallArguments(arguments) => self.arguments(output.choice, &arguments, out),
+            Delta::ToolCallEnd => {}
         }
     }
 
     /// Writes a tool call: first id and name, then the arguments.
-    fn tool_call(&self, choice: u32, call: &CalledTool, out: &mut String) {
+    fn tool_call(&self, choice: u32, call: CalledTool, out: &mut String) {
         let begin = json!({ "tool_calls": [{
             "index": call.index,
             "id": call.id,
@@ -349,11 +354,18 @@ impl Writer {
             "function": { "name": call.name, "arguments": "" },
         }] });
         self.delta(choice, begin, Value::Null, out);
-        let arguments = json!({ "tool_calls": [{
-            "index": call.index,
-            "function": { "arguments": call.arguments },
+        let (index, text) = (call.index, call.arguments);
+        if !text.is_empty() {
+            self.arguments(choice, &CallArguments { index, text }, out);
+        }
+    }
+
+    fn arguments(&self, choice: u32, arguments: &CallArguments, out: &mut String) {
+        let delta = json!({ "tool_calls": [{
+            "index": arguments.index,
+            "function": { "arguments": arguments.text },
         }] });
-        self.delta(choice, arguments, Value::Null, out);
+        self.delta(choice, delta, Value::Null, out);
     }
 }
 

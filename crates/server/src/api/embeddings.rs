@@ -49,14 +49,21 @@ pub(crate) async fn embed(
     check_embeddings(&lease)?;
     let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
     let max = app.limits.inputs;
+    let pooling = app.pooling;
     let slot = lease.admit()?.slot().await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
+            if pooling.or(session.embedding().pooling).is_none() {
+                let message =
+                    "the files of the model specify no pooling: start the server with --pooling";
+                return Err(ApiError::unsupported(message));
+            }
             let inputs = inputs(model, session, &parsed, max)?;
             let dim = model.model.facts().dim;
             let dimensions = parsed.dimensions.map(|n| n.u32_in("dimensions", 1, dim));
             let options = EmbedOptions::default()
+                .pooling(pooling)
                 .dimensions(dimensions.transpose()?.unwrap_or(0))
                 .prompt_name(parsed.prompt_name.as_deref());
             let width = session.embedding_dim(&options)?;

@@ -6,7 +6,7 @@ use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult};
 use serde::Deserialize;
 use serde_json::Value;
-use tabla::text::Grammar;
+use tabla::text::{Grammar, close_objects};
 use utoipa::ToSchema;
 
 /// Fields that constrain the answer, of which a request has at most one.
@@ -100,7 +100,7 @@ fn schema(field: &'static str, schema: Option<Value>) -> ApiResult<ResponseForma
     let Some(schema) = schema else {
         return Ok(ResponseFormat::Text);
     };
-    check_schema(field, &schema)?;
+    let schema = checked_schema(field, &schema)?;
     Ok(ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)))
 }
 
@@ -155,9 +155,8 @@ pub(crate) fn response_format(
     match (kind, schema) {
         (Some("text"), _) => Ok(ResponseFormat::Text),
         (Some("json_object" | "json_schema"), Some(schema)) => {
-            check_schema(field, schema)?;
+            let schema = checked_schema(field, schema)?;
             let is_strict = holder.get("strict").is_some_and(|strict| *strict == true);
-            let schema = schema.clone();
             Ok(match is_strict {
                 true => ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)),
                 false => ResponseFormat::RelaxedSchema(field, schema),
@@ -174,10 +173,14 @@ pub(crate) fn response_format(
     }
 }
 
-/// Checks what would make a schema meaningless, which is an error without `strict`, too.
-fn check_schema(field: &str, schema: &Value) -> ApiResult<()> {
+/// Checks what would make a schema meaningless, which is an error without `strict`, too. Returns the schema
+/// with closed objects.
+fn checked_schema(field: &str, schema: &Value) -> ApiResult<Value> {
     if !schema.is_object() {
         return Err(ApiError::field(field, "the schema must be an object"));
     }
-    check_types(schema).map_err(|message| ApiError::field(field, message))
+    check_types(schema).map_err(|message| ApiError::field(field, message))?;
+    let mut schema = schema.clone();
+    close_objects(&mut schema);
+    Ok(schema)
 }

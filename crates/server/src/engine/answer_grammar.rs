@@ -49,8 +49,11 @@ impl AnswerGrammar<'_> {
         };
         let allowed = AllowedToolCalls::default()
             .names(&names)
-            .parallel(self.chat.parallel_calls);
+            .parallel(self.chat.permits_several_calls());
         let has_tools = !self.chat.tools.is_empty();
+        if has_tools && self.chat.tool_choice != ToolChoice::None {
+            self.check_combination()?;
+        }
         match &self.chat.tool_choice {
             ToolChoice::Required | ToolChoice::Named(_) => {
                 let forced = self.forced(allowed)?;
@@ -70,6 +73,21 @@ impl AnswerGrammar<'_> {
             ToolChoice::Auto | ToolChoice::None => {
                 Ok(self.response()?.map(|grammar| (grammar, Vec::new())))
             }
+        }
+    }
+
+    /// Checks that the format of the answer can be combined with tool calls.
+    fn check_combination(&self) -> ApiResult<()> {
+        match &self.chat.response {
+            ResponseFormat::Grammar(
+                field,
+                Grammar::Gbnf(_) | Grammar::Regex(_) | Grammar::Lark(_),
+            ) => {
+                let message =
+                    "cannot be combined with tools: send one of them, or tool_choice none";
+                Err(ApiError::field(*field, message))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn prepare(
         // A stop string would end the call within its arguments.
         options.stop.clear();
     }
-    let calls_max = match chat.parallel_calls {
+    let calls_max = match chat.permits_several_calls() {
         true => u32::MAX,
         false => 1,
     };

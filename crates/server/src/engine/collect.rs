@@ -34,6 +34,12 @@ impl Choice {
             Delta::Text(text) => self.text.push_str(&text),
             Delta::Reasoning(text) => self.reasoning.push_str(&text),
             Delta::ToolCall(call) => self.calls.push(call),
+            Delta::ToolCallArguments(arguments) => {
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments.push_str(&arguments.text);
+                }
+            }
+            Delta::ToolCallEnd => {}
         }
         self.logprobs.extend(logprobs);
     }

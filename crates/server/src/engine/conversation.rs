@@ -11,13 +11,20 @@ pub(crate) struct Chat {
     pub(crate) messages: Vec<Value>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) tool_choice: ToolChoice,
-    /// Whether an answer may have several tool calls.
+    /// Whether the request permits several tool calls; see [`Chat::permits_several_calls`].
     pub(crate) parallel_calls: bool,
     pub(crate) response: ResponseFormat,
     /// Effort of the reasoning; `none` disables it.
     pub(crate) reasoning_effort: Option<String>,
     /// Further variables of the chat template.
     pub(crate) variables: Map<String, Value>,
+}
+
+impl Chat {
+    /// Returns whether an answer may have several tool calls. A named tool is called once.
+    pub(crate) fn permits_several_calls(&self) -> bool {
+        self.parallel_calls && !matches!(self.tool_choice, ToolChoice::Named(_))
+    }
 }
 
 /// Format of the answer, with the field of the request for errors.

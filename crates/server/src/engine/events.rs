@@ -43,8 +43,12 @@ pub(crate) enum Delta {
     Text(String),
     /// Reasoning.
     Reasoning(String),
-    /// A complete tool call.
+    /// The beginning of a tool call, with its first arguments.
     ToolCall(CalledTool),
+    /// Further arguments of the last tool call.
+    ToolCallArguments(CallArguments),
+    /// The end of the last tool call. It is missing if the output was cut within the call.
+    ToolCallEnd,
 }
 
 /// A tool call of the model.
@@ -58,6 +62,15 @@ pub(crate) struct CalledTool {
     pub(crate) name: String,
     /// Arguments as JSON text.
     pub(crate) arguments: String,
+}
+
+/// Further arguments of a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CallArguments {
+    /// Index of the call among the calls of the choice.
+    pub(crate) index: u32,
+    /// Part of a JSON text.
+    pub(crate) text: String,
 }
 
 /// Log-probability of a token.

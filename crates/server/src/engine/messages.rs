@@ -48,7 +48,13 @@ fn normalize_message(fields: &Map<String, Value>, path: &str) -> ApiResult<Value
         }
         None | Some(Value::Null) => None,
         Some(content) if role == "tool" && !is_text(content) => Some(content.to_string()),
-        Some(content) => Some(text_of(content, &content_path)?),
+        Some(content) => {
+            let media = match role {
+                "tool" => Media::Omitted,
+                _ => Media::Rejected,
+            };
+            Some(text_of(content, &content_path, media)?)
+        }
     };
     let mut message = json!({ "role": role });
     // Templates concatenate the content, which then must be a string.
@@ -82,8 +88,17 @@ fn is_text(content: &Value) -> bool {
     }
 }
 
+/// What happens to a part that is not text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// The request is rejected.
+    Rejected,
+    /// A text takes its place: in results of tools, which an agent sends again with every request.
+    Omitted,
+}
+
 /// Returns the text of a content: a string, or a list of text parts, which are joined.
-pub(crate) fn text_of(content: &Value, path: &str) -> ApiResult<String> {
+pub(crate) fn text_of(content: &Value, path: &str, media: Media) -> ApiResult<String> {
     let parts = match content {
         Value::String(text) => return Ok(text.clone()),
         Value::Array(parts) => parts,
@@ -100,7 +115,10 @@ pub(crate) fn text_of(content: &Value, path: &str) -> ApiResult<String> {
         let field = match part.get("type").and_then(Value::as_str) {
             Some("text" | "input_text" | "output_text") => "text",
             Some("refusal") => "refusal",
-            Some(kind) => return Err(unsupported_part(&path, kind)),
+            Some(kind) => {
+                text.push_str(&media_text(&path, kind, media)?);
+                continue;
+            }
             None => return Err(ApiError::field(format!("{path}.type"), "expected a string")),
         };
         match part.get(field).and_then(Value::as_str) {
@@ -116,18 +134,25 @@ pub(crate) fn text_of(content: &Value, path: &str) -> ApiResult<String> {
     Ok(text)
 }
 
-/// Returns the error of a part that is not text.
-pub(crate) fn unsupported_part(path: &str, kind: &str) -> ApiError {
-    let what = match kind {
-        "image_url" | "input_image" | "image" => "images are not supported",
-        "input_audio" | "audio" => "audio is not supported",
-        "file" | "input_file" | "document" => "files are not supported",
-        _ => "only text is supported",
+/// Returns the text that takes the place of a part that is not text.
+///
+/// # Errors
+///
+/// Status 400 if the request is rejected.
+pub(crate) fn media_text(path: &str, kind: &str, media: Media) -> ApiResult<String> {
+    let (what, error) = match kind {
+        "image_url" | "input_image" | "image" => ("image", "images are not supported"),
+        "input_audio" | "audio" => ("audio", "audio is not supported"),
+        "file" | "input_file" | "document" => ("file", "files are not supported"),
+        _ => (kind, "only text is supported"),
     };
-    ApiError::field(
-        format!("{path}.type"),
-        format!("{what}, got a part of type {kind:?}"),
-    )
+    match media {
+        Media::Omitted => Ok(format!("[{what} omitted: the model reads only text]")),
+        Media::Rejected => Err(ApiError::field(
+            format!("{path}.type"),
+            format!("{error}, got a part of type {kind:?}"),
+        )),
+    }
 }
 
 /// Returns the tool calls of an assistant message; also of the older field `function_call`.
@@ -273,6 +298,16 @@ mod tests {
         ];
         assert_eq!(roles(&moved), expected);
         assert_eq!(moved[4]["tool_calls"][0]["function"]["arguments"], "{}");
+    }
+
+    #[test]
+    fn results_of_tools_keep_their_text() {
+        let parts =
+            json!([{ "type": "text", "text": "a" }, { "type": "image_url", "image_url": {} }]);
+        let message = json!([{ "role": "tool", "tool_call_id": "x", "content": parts }]);
+        let normalized = normalize(message.as_array().expect("a list")).expect("valid messages");
+        let content = &normalized[0]["content"];
+        assert_eq!(*content, "a[image omitted: the model reads only text]");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Turns the pieces of a generation into events.
 
-use super::events::{CalledTool, Delta, FinishReason, Output, TokenLogprob};
+use super::events::{CallArguments, CalledTool, Delta, FinishReason, Output, TokenLogprob};
 use super::request::{ChatOutput, Content, OutputFormat};
 use crate::http::ids;
 use std::collections::VecDeque;
@@ -23,7 +23,9 @@ pub(crate) struct ChoiceOutput {
     /// Number of tokens of the reasoning.
     pub(crate) reasoning: u64,
     is_reasoning: bool,
+    /// Number of tool calls that began, and that ended.
     calls: u32,
+    ended_calls: u32,
 }
 
 struct Parser {
@@ -42,7 +44,7 @@ impl ChoiceOutput {
                 calls_max,
                 content,
             }) => Some(Parser {
-                parser: format.parser(prompt_end),
+                parser: format.parser(prompt_end).stream_arguments(),
                 calls_max: *calls_max,
                 content: *content,
             }),
@@ -58,6 +60,7 @@ impl ChoiceOutput {
             reasoning: 0,
             is_reasoning: false,
             calls: 0,
+            ended_calls: 0,
         }
     }
 
@@ -127,11 +130,11 @@ impl ChoiceOutput {
     /// Returns why the choice ended; `None` if it was cancelled.
     pub(crate) fn reason(&self, finish: Option<Finish>) -> FinishReason {
         match finish {
-            Some(Finish::Stop) if self.calls > 0 => FinishReason::ToolCalls,
+            Some(Finish::Stop) if self.ended_calls > 0 => FinishReason::ToolCalls,
             Some(Finish::Stop) => FinishReason::Stop,
             Some(Finish::Context) => FinishReason::Context,
             // The generation is stopped when it has all permitted calls.
-            Some(Finish::Callback) if self.calls > 0 => FinishReason::ToolCalls,
+            Some(Finish::Callback) if self.ended_calls > 0 => FinishReason::ToolCalls,
             _ => FinishReason::Length,
         }
     }
@@ -142,7 +145,7 @@ impl ChoiceOutput {
             .parser
             .as_ref()
             .map_or(u32::MAX, |parser| parser.calls_max);
-        self.calls >= max
+        self.ended_calls >= max
     }
 
     fn text(&mut self, text: &str) -> Vec<Output> {
@@ -165,28 +168,49 @@ impl ChoiceOutput {
             self.is_reasoning = matches!(delta, MessageDelta::Reasoning(_));
             // Reasoning and tool calls have no log-probabilities.
             let logprobs = std::mem::take(&mut self.pending);
-            let (delta, logprobs) = match delta {
-                MessageDelta::Content(text) => (Delta::Text(text), logprobs),
-                MessageDelta::Reasoning(text) => (Delta::Reasoning(text), Vec::new()),
-                MessageDelta::ToolCall(call) => {
-                    let index = self.calls;
-                    self.calls += 1;
-                    let call = CalledTool {
-                        index,
-                        id: call.id.unwrap_or_else(|| ids::new_id("call_")),
-                        name: call.name,
-                        arguments: call.arguments,
-                    };
-                    (Delta::ToolCall(call), Vec::new())
-                }
-            };
-            outputs.push(Output {
-                choice: self.choice,
+            let choice = self.choice;
+            let output = |delta, logprobs| Output {
+                choice,
                 delta,
                 logprobs,
-            });
+            };
+            match delta {
+                MessageDelta::Content(text) => outputs.push(output(Delta::Text(text), logprobs)),
+                MessageDelta::Reasoning(text) => {
+                    outputs.push(output(Delta::Reasoning(text), Vec::new()));
+                }
+                MessageDelta::ToolCall(call) => {
+                    let call = self.begin_call(call.id, call.name, call.arguments);
+                    self.ended_calls += 1;
+                    outputs.push(output(Delta::ToolCall(call), Vec::new()));
+                    outputs.push(output(Delta::ToolCallEnd, Vec::new()));
+                }
+                MessageDelta::ToolCallStart { id, name } => {
+                    let call = self.begin_call(id, name, String::new());
+                    outputs.push(output(Delta::ToolCall(call), Vec::new()));
+                }
+                MessageDelta::ToolCallArguments(text) => {
+                    let index = self.calls.saturating_sub(1);
+                    let arguments = Delta::ToolCallArguments(CallArguments { index, text });
+                    outputs.push(output(arguments, Vec::new()));
+                }
+                MessageDelta::ToolCallEnd => {
+                    self.ended_calls += 1;
+                    outputs.push(output(Delta::ToolCallEnd, Vec::new()));
+                }
+            }
         }
         outputs
+    }
+
+    fn begin_call(&mut self, id: Option<String>, name: String, arguments: String) -> CalledTool {
+        self.calls += 1;
+        CalledTool {
+            index: self.calls - 1,
+            id: id.unwrap_or_else(|| ids::new_id("call_")),
+            name,
+            arguments,
+        }
     }
 }
 

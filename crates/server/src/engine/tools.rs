@@ -71,19 +71,20 @@ impl Tool {
     }
 }
 
-/// Checks the number of tools and the name of the choice.
-pub(crate) fn check(tools: &[Tool], choice: &ToolChoice, max: usize) -> ApiResult<()> {
+/// Checks the number of tools and the choice of a field.
+pub(crate) fn check(tools: &[Tool], choice: (&str, &ToolChoice), max: usize) -> ApiResult<()> {
     if tools.len() > max {
         let message = format!("expected at most {max} tools, got {}", tools.len());
         return Err(ApiError::field("tools", message));
     }
+    let (field, choice) = choice;
     match choice {
         ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
             let message = format!("the tool {name:?} is not in tools");
-            Err(ApiError::field("tool_choice", message))
+            Err(ApiError::field(field, message))
         }
         ToolChoice::Required if tools.is_empty() => {
-            Err(ApiError::field("tool_choice", "there are no tools to call"))
+            Err(ApiError::field(field, "there are no tools to call"))
         }
         _ => Ok(()),
     }

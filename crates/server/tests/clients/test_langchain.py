@@ -91,7 +91,6 @@ def test_requests_at_once():
     assert asyncio.run(texts()) == [model.invoke(f"Count to {n}.").text for n in range(6)]
 
 
-@pytest.mark.xfail(strict=True, reason="the server does not limit a named tool to one call")
 @APIS
 def test_named_tool_is_called_once(responses):
     model = chat(responses).bind_tools([get_time, get_weather], tool_choice="get_weather", strict=True)

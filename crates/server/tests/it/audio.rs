@@ -2,6 +2,7 @@
 
 use crate::client::{Answer, TestServer, config};
 use crate::speech_model::{ENGLISH, MULTILINGUAL, ggml_model, wav};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const BOUNDARY: &str = "boundary";
 
@@ -23,7 +24,10 @@ fn transcribe(server: &TestServer, fields: &[(&str, &str)]) -> Answer {
 
 /// Returns a server with a speech model of this number of tokens.
 fn server(vocab: usize) -> TestServer {
-    let path = format!("{}/speech-{vocab}.bin", env!("CARGO_TARGET_TMPDIR"));
+    // Tests run at the same time: each server reads a file of its own.
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let path = format!("{}/speech-{number}.bin", env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(&path, ggml_model(vocab)).expect("written");
     let mut config = config();
     config.models[0].source = tabla::Source::Path(path.into());

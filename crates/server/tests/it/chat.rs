@@ -118,7 +118,6 @@ fn tool_calls_can_be_forced() {
     let extra = json!({
         "tools": [tool("first"), tool("second")],
         "tool_choice": { "type": "function", "function": { "name": "second" } },
-        "parallel_tool_calls": false,
         "max_tokens": 200,
     });
     let answer = server
@@ -317,5 +316,46 @@ fn an_answer_follows_reasoning() {
     assert_eq!(
         answer["usage"]["completion_tokens_details"]["reasoning_tokens"],
         16
+    );
+}
+
+#[test]
+fn arguments_are_streamed_and_a_cut_call_keeps_them() {
+    let server = TestServer::new();
+    let parameters = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
+    let function = json!({ "name": "write", "parameters": parameters });
+    let cut = request(json!({
+        "tools": [{ "type": "function", "function": function }], "tool_choice": "required", "max_tokens": 100,
+    }));
+    let whole = server.post("/v1/chat/completions", &cut).json();
+    let choice = &whole["choices"][0];
+    assert_eq!(choice["finish_reason"], "length", "{whole}");
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "write");
+    let mut stream = cut.clone();
+    stream["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", &stream).events();
+    let calls = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["tool_calls"].get(0));
+    let pieces: Vec<&str> = calls
+        .filter_map(|call| call["function"]["arguments"].as_str())
+        .collect();
+    assert!(pieces.len() > 5, "{pieces:?}");
+    assert_eq!(call["arguments"], pieces.concat());
+    let cut = json!({
+        "messages": cut["messages"], "max_tokens": 100, "seed": 1, "stream": true,
+        "tools": [{ "name": "write", "input_schema": parameters }], "tool_choice": { "type": "any" },
+    });
+    let events = server.post("/v1/messages", &cut).events();
+    let kind = |event: &&Value| event["delta"]["type"] == "input_json_delta";
+    assert!(events.iter().filter(kind).count() > 5, "{events:?}");
+    let last = events
+        .iter()
+        .rev()
+        .find(|event| event["type"] == "message_delta");
+    assert_eq!(
+        last.map(|event| &event["delta"]["stop_reason"]),
+        Some(&json!("max_tokens"))
     );
 }

@@ -96,6 +96,8 @@ impl TestServer {
             .iter()
             .any(is_loaded)
         {
+            let has_ended = server.thread.as_ref().is_none_or(|t| t.is_finished());
+            assert!(!has_ended, "the server ended: {:?}", server.events);
             std::thread::sleep(Duration::from_millis(1));
         }
         server

@@ -1,7 +1,8 @@
 //! Errors of requests: the field that they name, and their messages.
 
-use crate::client::TestServer;
+use crate::client::{TestServer, config};
 use serde_json::{Value, json};
+use tabla::embed::Pooling;
 use tabla_server::ServerEvent;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -300,13 +301,8 @@ fn fields_of_conversations_are_named() {
             ("/tokenize", json!({ "prompt": "a" }), "content"),
         ],
     );
-    for extra in [
-        json!({ "input": "" }),
-        json!({ "input": null, "prompt": { "id": "a" } }),
-    ] {
-        let answer = server.post(RESPONSES, &with(RESPONSES, &extra));
-        assert_eq!(answer.status, 200, "{extra}: {}", answer.body);
-    }
+    let answer = server.post(RESPONSES, &with(RESPONSES, &json!({ "input": "" })));
+    assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
 #[test]
@@ -459,5 +455,51 @@ fn no_message_has_names_of_rust() {
     assert!(
         sent > 800 && errors > 400,
         "{sent} requests, {errors} errors"
+    );
+}
+
+#[test]
+fn embeddings_without_a_pooling_name_the_option() {
+    for pooling in [None, Some(Pooling::Mean)] {
+        let mut config = config();
+        config.load = config.load.embeddings(true);
+        config.pooling = pooling;
+        let server = TestServer::with(config);
+        let answer = server.post("/v1/embeddings", &json!({ "input": "a" }));
+        match pooling {
+            None => assert!(
+                answer.status == 501 && answer.body.contains("--pooling"),
+                "{}",
+                answer.body
+            ),
+            Some(_) => assert_eq!(answer.status, 200, "{}", answer.body),
+        }
+    }
+}
+
+#[test]
+fn constraints_and_tools_cannot_be_combined() {
+    let server = TestServer::new();
+    let tool = json!({ "type": "function", "function": { "name": "f" } });
+    for choice in ["auto", "required"] {
+        let request = json!({ "tools": [tool], "tool_choice": choice, "guided_regex": "a+" });
+        check(&server, &[(CHAT, request, "guided_regex")]);
+    }
+    let request =
+        json!({ "tools": [tool], "tool_choice": "none", "guided_regex": "a+", "max_tokens": 4 });
+    assert_eq!(server.post(CHAT, &with(CHAT, &request)).status, 200);
+    let choice = json!({ "name": "g" });
+    let request = json!({ "functions": [{ "name": "f" }], "function_call": choice });
+    check(&server, &[(CHAT, request, "function_call")]);
+    check(
+        &server,
+        &[
+            (
+                RESPONSES,
+                json!({ "conversation": "conv_1" }),
+                "conversation",
+            ),
+            (RESPONSES, json!({ "prompt": { "id": "pmpt_1" } }), "prompt"),
+        ],
     );
 }

@@ -6,6 +6,7 @@
 //! that llguidance does not, and compiles on a separate thread with a stack that suffices for them.
 
 mod bounded;
+mod close;
 mod engine;
 mod error;
 mod gbnf;
@@ -21,6 +22,7 @@ mod vocabulary;
 mod tests;
 
 pub use bounded::Grammar;
+pub use close::close_objects;
 pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
 pub use relax::RelaxedSchema;

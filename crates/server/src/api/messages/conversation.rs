@@ -2,9 +2,10 @@
 
 use crate::api::opaque;
 use crate::api::responses::called_name;
-use crate::engine::messages::{tool_call, unsupported_part};
+use crate::engine::messages::{Media, media_text, tool_call};
 use crate::http::error::{ApiError, ApiResult};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// Start of the line that Claude Code puts before the system message. It is different in each request, and the
 /// prefix cache would end there.
@@ -83,16 +84,22 @@ fn blocks<'v>(content: &'v Value, path: &str) -> ApiResult<Vec<Block<'v>>> {
     }
 }
 
-/// Returns the text of a block; `None` if it is of a type without text. Media are an error.
-fn text<'v>(block: &Block<'v>, path: &str) -> ApiResult<Option<&'v str>> {
+/// Returns the text of a block; `None` if it is of a type without text.
+fn text<'v>(block: &Block<'v>, path: &str, media: Media) -> ApiResult<Option<Cow<'v, str>>> {
+    let source = &block.value["source"];
     match block.kind {
-        "string" => Ok(block.value.as_str()),
+        "string" => Ok(block.value.as_str().map(Cow::Borrowed)),
         "text" => {
-            let text = block.value["text"].as_str();
+            let text = block.value["text"].as_str().map(Cow::Borrowed);
             let missing = || ApiError::field(format!("{path}.text"), "expected a string");
             text.map(Some).ok_or_else(missing)
         }
-        "image" | "document" => Err(unsupported_part(path, block.kind)),
+        "document" if source["type"] == "text" => {
+            let text = source["data"].as_str().map(Cow::Borrowed);
+            let missing = || ApiError::field(format!("{path}.source.data"), "expected a string");
+            text.map(Some).ok_or_else(missing)
+        }
+        "image" | "document" => media_text(path, block.kind, media).map(|text| Some(text.into())),
         kind => {
             tracing::debug!(path, kind, "skipped a block of an unsupported type");
             Ok(None)
@@ -101,9 +108,9 @@ fn text<'v>(block: &Block<'v>, path: &str) -> ApiResult<Option<&'v str>> {
 }
 
 /// Returns the texts of all blocks.
-fn texts<'v>(blocks: &[Block<'v>], path: &str) -> ApiResult<Vec<&'v str>> {
+fn texts<'v>(blocks: &[Block<'v>], path: &str, media: Media) -> ApiResult<Vec<Cow<'v, str>>> {
     let texts = blocks.iter().enumerate().filter_map(|(at, block)| {
-        let text = text(block, &format!("{path}[{at}]"));
+        let text = text(block, &format!("{path}[{at}]"), media);
         text.transpose()
     });
     texts.collect()
@@ -111,8 +118,8 @@ fn texts<'v>(blocks: &[Block<'v>], path: &str) -> ApiResult<Vec<&'v str>> {
 
 /// Returns the text of a system message without billing lines.
 fn system_text(blocks: &[Block<'_>], path: &str) -> ApiResult<String> {
-    let texts = texts(blocks, path)?;
-    let kept = texts.into_iter().map(without_billing);
+    let texts = texts(blocks, path, Media::Rejected)?;
+    let kept = texts.iter().map(|text| without_billing(text));
     let kept = kept.filter(|text| !text.is_empty());
     Ok(kept.collect::<Vec<_>>().join(BLANK_LINE))
 }
@@ -136,7 +143,7 @@ fn user(messages: &mut Vec<Value>, blocks: &[Block<'_>], path: &str) -> ApiResul
             has_results = true;
             let result = tool_result(messages, block.value, &path)?;
             messages.push(result);
-        } else if let Some(text) = text(block, &path)? {
+        } else if let Some(text) = text(block, &path, Media::Rejected)? {
             content.push(text);
         }
     }
@@ -154,7 +161,7 @@ fn tool_result(messages: &[Value], result: &Value, path: &str) -> ApiResult<Valu
     let path = format!("{path}.content");
     let text = match &result["content"] {
         Value::Null => String::new(),
-        content => texts(&blocks(content, &path)?, &path)?.join(BLANK_LINE),
+        content => texts(&blocks(content, &path)?, &path, Media::Omitted)?.join(BLANK_LINE),
     };
     let text = match result["is_error"].as_bool() {
         Some(true) => format!("Error: {text}"),
@@ -178,7 +185,7 @@ fn assistant(messages: &mut Vec<Value>, blocks: &[Block<'_>], path: &str) -> Api
         match block.kind {
             "thinking" => reasoning.push_str(&thinking(block.value)),
             "tool_use" => calls.push(tool_use(block.value, &path)?),
-            _ => content.push_str(text(block, &path)?.unwrap_or_default()),
+            _ => content.push_str(&text(block, &path, Media::Rejected)?.unwrap_or_default()),
         }
     }
     if content.is_empty() && calls.is_empty() {

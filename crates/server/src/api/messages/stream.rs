@@ -43,6 +43,8 @@ pub(crate) struct Writer {
     /// Finished blocks.
     content: Vec<Value>,
     open: Option<OpenBlock>,
+    /// The tool call that is being written.
+    call: Option<CalledTool>,
     finished: Option<Finished>,
 }
 
@@ -84,6 +86,7 @@ impl Writer {
             display,
             content: Vec::new(),
             open: None,
+            call: None,
             finished: None,
         }
     }
@@ -151,6 +154,7 @@ impl Writer {
         if let Some(open) = self.open.take() {
             self.close_block(open, out);
         }
+        self.end_call(out);
     }
 
     fn close_block(&mut self, open: OpenBlock, out: &mut String) {
@@ -168,23 +172,29 @@ impl Writer {
 
     fn tool_call(&mut self, call: &CalledTool, out: &mut String) {
         self.close(out);
-        let (input, json) = arguments(&call.arguments);
-        let id = match call.id.strip_prefix("call_") {
-            Some(rest) => format!("toolu_{rest}"),
-            None => call.id.clone(),
-        };
-        let block = |input: Value| {
-            json!({
-                "type": "tool_use",
-                "id": id,
-                "name": call.name,
-                "input": input,
-                "caller": { "type": "direct" },
-            })
-        };
-        self.start(&block(json!({})), out);
-        self.delta("input_json_delta", ("partial_json", &json), out);
-        self.stop(block(input), out);
+        self.start(&tool_use(call, &json!({})), out);
+        self.call = Some(CalledTool {
+            arguments: String::new(),
+            ..call.clone()
+        });
+        if !call.arguments.is_empty() {
+            let (_, json) = arguments(&call.arguments);
+            self.arguments(&json, out);
+        }
+    }
+
+    fn arguments(&mut self, json: &str, out: &mut String) {
+        self.delta("input_json_delta", ("partial_json", json), out);
+        if let Some(call) = &mut self.call {
+            call.arguments.push_str(json);
+        }
+    }
+
+    fn end_call(&mut self, out: &mut String) {
+        if let Some(call) = self.call.take() {
+            let (input, _) = arguments(&call.arguments);
+            self.stop(tool_use(&call, &input), out);
+        }
     }
 
     /// Completes the message and writes the last events.
@@ -230,6 +240,8 @@ impl EventWriter for Writer {
                 Delta::Text(text) => self.text(&TEXT, text, out),
                 Delta::Reasoning(text) => self.text(&THINKING, text, out),
                 Delta::ToolCall(call) => self.tool_call(call, out),
+                Delta::ToolCallArguments(arguments) => self.arguments(&arguments.text, out),
+                Delta::ToolCallEnd => self.end_call(out),
             },
             Event::Finished(finished) => {
                 self.close(out);
@@ -262,6 +274,21 @@ fn text_block(kind: &TextKind, text: &str, signature: &str) -> Value {
         false => block["citations"] = json!([]),
     }
     block
+}
+
+/// Returns the block of a tool call.
+fn tool_use(call: &CalledTool, input: &Value) -> Value {
+    let id = match call.id.strip_prefix("call_") {
+        Some(rest) => format!("toolu_{rest}"),
+        None => call.id.clone(),
+    };
+    json!({
+        "type": "tool_use",
+        "id": id,
+        "name": call.name,
+        "input": input,
+        "caller": { "type": "direct" },
+    })
 }
 
 /// Returns the arguments of a call as an object and as JSON text.

@@ -218,8 +218,11 @@ fn messages_of_claude_code_are_converted() {
                 { "type": "tool_result", "tool_use_id": "toolu_a", "content": [{ "type": "text", "text": "1" }] },
                 { "type": "tool_result", "tool_use_id": "toolu_b", "is_error": true, "content": "no" },
                 { "type": "text", "text": "go on" },
+                { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "d" } },
             ] },
-            { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "toolu_a" }] },
+            { "role": "user", "content": [
+                { "type": "tool_result", "tool_use_id": "toolu_a", "content": [{ "type": "image", "source": {} }] },
+            ] },
             { "role": "assistant", "content": [] },
         ],
         "tools": [
@@ -242,8 +245,8 @@ fn messages_of_claude_code_are_converted() {
             ] },
             { "role": "tool", "content": "1", "tool_call_id": "toolu_a", "name": "f" },
             { "role": "tool", "content": "Error: no", "tool_call_id": "toolu_b", "name": "g" },
-            { "role": "user", "content": "go on" },
-            { "role": "tool", "content": "", "tool_call_id": "toolu_a", "name": "f" },
+            { "role": "user", "content": "go on\n\nd" },
+            { "role": "tool", "content": "[image omitted: the model reads only text]", "tool_call_id": "toolu_a", "name": "f" },
         ])
     );
     assert_eq!(chat.tools.len(), 1);
@@ -307,10 +310,8 @@ fn invalid_requests_name_the_field() {
             "messages[0].content[0].tool_use_id",
         ),
         (
-            with(
-                json!([{ "type": "tool_result", "tool_use_id": "a", "content": [{ "type": "image" }] }]),
-            ),
-            "messages[0].content[0].content[0].type",
+            with(json!([{ "type": "document", "source": { "type": "text" } }])),
+            "messages[0].content[0].source.data",
         ),
         (json!({ "messages": user("a"), "system": 1 }), "system"),
         (

@@ -2,7 +2,7 @@
 
 use super::tools::{ToolTable, custom_arguments};
 use crate::api::opaque;
-use crate::engine::messages::{text_of, tool_call};
+use crate::engine::messages::{Media, text_of, tool_call};
 use crate::http::error::{ApiError, ApiResult};
 use crate::response_store::ResponseStore;
 use axum::http::StatusCode;
@@ -122,7 +122,7 @@ impl Conversation<'_> {
         };
         let content = match &item["content"] {
             Value::Null => String::new(),
-            content => text_of(content, &format!("{path}.content"))?,
+            content => text_of(content, &format!("{path}.content"), Media::Rejected)?,
         };
         match role {
             "assistant" => {
@@ -160,7 +160,7 @@ impl Conversation<'_> {
         let content = match &item["output"] {
             Value::Null => String::new(),
             output @ (Value::String(_) | Value::Array(_)) => {
-                text_of(output, &format!("{path}.output"))?
+                text_of(output, &format!("{path}.output"), Media::Omitted)?
             }
             output => output.to_string(),
         };

@@ -100,16 +100,19 @@ impl ResponsesFields {
         if parsed.background.unwrap_or(false) {
             return Err(ApiError::field("background", "must be false"));
         }
-        let has_prompt = request
-            .get("prompt")
-            .is_some_and(|prompt| !prompt.is_null());
-        if parsed.input.is_none() && parsed.previous_response_id.is_none() && !has_prompt {
+        // They name what OpenAI stores and this server does not have.
+        for name in ["conversation", "prompt"] {
+            if request.get(name).is_some_and(|value| !value.is_null()) {
+                return Err(ApiError::field(name, "is not supported"));
+            }
+        }
+        if parsed.input.is_none() && parsed.previous_response_id.is_none() {
             let message = "is missing: expected a string or a list of items";
             return Err(ApiError::field("input", message));
         }
         let mut tools = ToolTable::new(parsed.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools.choose(parsed.tool_choice.as_ref())?;
-        tools::check(&tools.tools, &tool_choice, tools_max)?;
+        tools::check(&tools.tools, ("tool_choice", &tool_choice), tools_max)?;
         let own = items(parsed.input.as_ref(), store)?;
         let before = parsed.previous(store)?;
         let conversation = [before.as_slice(), &own].concat();

@@ -3,7 +3,7 @@
 use super::answer::{
     CallKind, Ending, MESSAGE, REASONING, TextKind, call_item, error_code, part, text_item, usage,
 };
-use super::tools::{ToolKind, ToolTable};
+use super::tools::{ClientCall, ToolKind, ToolTable};
 use crate::api::common::chat_logprob;
 use crate::api::opaque;
 use crate::app::unix_seconds;
@@ -47,7 +47,14 @@ struct Progress {
     output: Vec<Value>,
     /// The text item that is being written.
     open: Option<OpenItem>,
+    /// The call that is being written.
+    call: Option<OpenCall>,
     ending: Option<Ending>,
+}
+
+struct OpenCall {
+    id: String,
+    called: CalledTool,
 }
 
 struct OpenItem {
@@ -161,6 +168,7 @@ impl Writer {
         if let Some(open) = self.progress.open.take() {
             self.close_item(open, ending, out);
         }
+        self.end_call(ending, out);
     }
 
     fn close_item(&mut self, open: OpenItem, ending: Ending, out: &mut String) {
@@ -182,27 +190,53 @@ impl Writer {
 
     fn tool_call(&mut self, called: &CalledTool, out: &mut String) {
         self.close(Ending::Completed, out);
-        let call = self.tools.client_call(&called.name, &called.arguments);
-        let kind = CallKind::of(call.kind);
-        let id = ids::new_id(kind.id_prefix);
-        let ids = (id.as_str(), called.id.as_str());
-        let item = |payload: &str, status: &str| {
-            let mut item = call_item(&call, ids, payload);
-            // Calls of custom tools have no status.
-            if call.kind == ToolKind::Function {
-                item["status"] = status.into();
-            }
-            item
+        let call = self.tools.client_call(&called.name, "");
+        let open = OpenCall {
+            id: ids::new_id(CallKind::of(call.kind).id_prefix),
+            called: CalledTool {
+                arguments: String::new(),
+                ..called.clone()
+            },
         };
-        self.added(&item("", "in_progress"), out);
-        let delta = json!({ "delta": call.payload });
-        self.emit_item(kind.delta, &id, delta, out);
-        let mut done = json!({ kind.payload: call.payload });
-        if call.kind == ToolKind::Function {
-            done["name"] = call.name.clone().into();
+        self.added(&open.item(&call, "", "in_progress"), out);
+        self.progress.call = Some(open);
+        if !called.arguments.is_empty() {
+            self.arguments(&called.arguments, out);
         }
-        self.emit_item(kind.done, &id, done, out);
-        self.done(item(&call.payload, "completed"), out);
+    }
+
+    fn arguments(&mut self, text: &str, out: &mut String) {
+        let Some(mut open) = self.progress.call.take() else {
+            return;
+        };
+        open.called.arguments.push_str(text);
+        let call = self.tools.client_call(&open.called.name, "");
+        // The input of a custom tool is a string within the arguments, so it is written at their end.
+        if call.kind == ToolKind::Function {
+            let delta = json!({ "delta": text });
+            self.emit_item(CallKind::of(call.kind).delta, &open.id, delta, out);
+        }
+        self.progress.call = Some(open);
+    }
+
+    fn end_call(&mut self, ending: Ending, out: &mut String) {
+        let Some(open) = self.progress.call.take() else {
+            return;
+        };
+        let call = self
+            .tools
+            .client_call(&open.called.name, &open.called.arguments);
+        let kind = CallKind::of(call.kind);
+        let mut done = json!({ kind.payload: call.payload });
+        match call.kind {
+            ToolKind::Function => done["name"] = call.name.clone().into(),
+            ToolKind::Custom => {
+                let delta = json!({ "delta": call.payload });
+                self.emit_item(kind.delta, &open.id, delta, out);
+            }
+        }
+        self.emit_item(kind.done, &open.id, done, out);
+        self.done(open.item(&call, &call.payload, ending.status()), out);
     }
 
     /// Completes the response object, stores it, and writes the last event.
@@ -247,6 +281,18 @@ impl Writer {
     }
 }
 
+impl OpenCall {
+    /// Returns the item of the call.
+    fn item(&self, call: &ClientCall, payload: &str, status: &str) -> Value {
+        let mut item = call_item(call, (&self.id, &self.called.id), payload);
+        // Calls of custom tools have no status.
+        if call.kind == ToolKind::Function {
+            item["status"] = status.into();
+        }
+        item
+    }
+}
+
 impl EventWriter for Writer {
     type Event = Event;
 
@@ -262,6 +308,8 @@ impl EventWriter for Writer {
                 Delta::Text(text) => self.text(&MESSAGE, (text, &output.logprobs), out),
                 Delta::Reasoning(text) => self.text(&REASONING, (text, &[]), out),
                 Delta::ToolCall(call) => self.tool_call(call, out),
+                Delta::ToolCallArguments(arguments) => self.arguments(&arguments.text, out),
+                Delta::ToolCallEnd => self.end_call(Ending::Completed, out),
             },
             Event::Finished(finished) => {
                 let ending = Ending::of(finished.reason);

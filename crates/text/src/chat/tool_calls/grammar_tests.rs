@@ -233,6 +233,21 @@ fn any_arguments_are_allowed_without_properties() {
 }
 
 #[test]
+fn undeclared_arguments_are_rejected() {
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    for template in ["<tool_call>", "<function=x><parameter="] {
+        let case = Case::new(template, &parameters);
+        case.rejects(&[
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": 2}}\n</tool_call>",
+            "<tool_call>\n<function=f>\n<parameter=b>\n2\n</parameter>\n</function>\n</tool_call>",
+        ]);
+    }
+    let case = Case::new("<tool_call>", &parameters);
+    let output = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    case.accepts(&[(output, json!({ "a": 1 }))]);
+}
+
+#[test]
 fn references_to_the_root_are_to_the_arguments() {
     let parameters = json!({
         "type": "object", "properties": { "a": { "$ref": "#" } }, "additionalProperties": false,

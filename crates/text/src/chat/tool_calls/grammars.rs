@@ -6,7 +6,7 @@ use super::lark::{self, Rules, marker};
 use super::stream::ChatFormat;
 use super::{parameters, quoted};
 use crate::Tokenizer;
-use crate::grammar::{Grammar, resolve_schema};
+use crate::grammar::{Grammar, close_objects, resolve_schema};
 use serde_json::{Value as Json, json};
 use tabla_core::error::{Context, Result, bail};
 
@@ -140,12 +140,14 @@ impl ChatFormat {
     }
 }
 
-/// Returns the resolved schema of a tool's arguments, without references to its root: the root is
+/// Returns the resolved schema of a tool's arguments, without undeclared properties and without references to its root: the root is
 /// another one in a grammar.
 fn parameter_schema(parameters: Option<&Json>) -> Result<Json> {
     let any = json!({ "type": "object" });
     let schema = parameters.filter(|schema| schema.is_object());
-    let schema = schema.unwrap_or(&any);
+    let mut schema = schema.unwrap_or(&any).clone();
+    close_objects(&mut schema);
+    let schema = &schema;
     let resolved = resolve_schema(schema)?;
     if !refers_to_root(&resolved) {
         return Ok(resolved);

@@ -7,6 +7,7 @@ mod grammars;
 mod lark;
 mod parameters;
 mod parts;
+mod pieces;
 mod quoted;
 mod stream;
 mod types;

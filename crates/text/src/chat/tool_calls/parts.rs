@@ -20,6 +20,18 @@ pub enum MessageDelta {
     Reasoning(String),
     /// A complete tool call.
     ToolCall(ToolCall),
+    /// The beginning of a tool call whose arguments follow in pieces; see
+    /// [`ChatParser::stream_arguments`](super::ChatParser::stream_arguments).
+    ToolCallStart {
+        /// Id that the model generated for the call.
+        id: Option<String>,
+        /// Name of the tool.
+        name: String,
+    },
+    /// Further arguments of the last tool call: a part of the text of a JSON object.
+    ToolCallArguments(String),
+    /// The end of the last tool call. It is missing if the output ends within the call.
+    ToolCallEnd,
 }
 
 /// A complete assistant message.

@@ -2,8 +2,9 @@
 
 use super::bodies::ParsedBody;
 use super::fallback;
-use super::formats::{self, ReasoningFormat, ToolCallFormat};
+use super::formats::{self, Notation, ReasoningFormat, Repeat, ToolCallFormat};
 use super::parts::{AssistantMessage, MessageDelta};
+use super::pieces::{self, Head, ObjectScanner};
 use crate::Tokenizer;
 use crate::chat::ChatTemplate;
 use serde_json::Value as Json;
@@ -111,6 +112,7 @@ impl ChatFormat {
             state,
             tool_calls: 0,
             deltas: Vec::new(),
+            arguments: ArgumentParts::Whole,
         }
     }
 
@@ -125,6 +127,11 @@ impl ChatFormat {
                 MessageDelta::Content(text) => message.content.push_str(&text),
                 MessageDelta::Reasoning(text) => message.reasoning.push_str(&text),
                 MessageDelta::ToolCall(call) => message.tool_calls.push(call),
+                MessageDelta::ToolCallStart { .. }
+                | MessageDelta::ToolCallArguments(_)
+                | MessageDelta::ToolCallEnd => {
+                    unreachable!("the parser does not stream arguments")
+                }
             }
         }
         message
@@ -140,8 +147,21 @@ enum State {
     Reasoning,
     /// After the opening marker of a tool call.
     ToolCall(&'static str),
+    /// Within arguments that are returned in pieces.
+    Arguments(ObjectScanner),
+    /// After such arguments, in the rest of the call's object.
+    CallEnd(ObjectScanner),
+    /// After a call in a list.
+    NextCall,
     /// After a call body, where the closing marker is expected.
     Close,
+}
+
+/// How the arguments of calls are returned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ArgumentParts {
+    Whole,
+    Streamed,
 }
 
 /// Streaming parser of model output. Content is returned as soon as it cannot be part of a marker,
@@ -159,6 +179,7 @@ pub struct ChatParser {
     /// Number of tool calls so far.
     tool_calls: usize,
     deltas: Vec<MessageDelta>,
+    arguments: ArgumentParts,
 }
 
 impl ChatParser {
@@ -167,12 +188,23 @@ impl ChatParser {
         &self.format
     }
 
+    /// Returns the arguments of calls in pieces, where the format has them as JSON text after the name of
+    /// the tool: [`MessageDelta::ToolCallStart`], [`MessageDelta::ToolCallArguments`] and
+    /// [`MessageDelta::ToolCallEnd`] then take the place of [`MessageDelta::ToolCall`]. A call that has begun
+    /// is not returned as content if it is malformed later.
+    #[must_use]
+    pub fn stream_arguments(mut self) -> Self {
+        self.arguments = ArgumentParts::Streamed;
+        self
+    }
+
     /// Parses the next text and returns the increments that it completes.
     pub fn push(&mut self, text: &str) -> Vec<MessageDelta> {
         self.pending.push_str(text);
         // A call body is parsed from its start each time, so only when it may have ended.
-        let is_waiting =
-            matches!(self.state, State::ToolCall(_)) && !text.contains(['}', ']', '>']);
+        let is_waiting = matches!(self.state, State::ToolCall(_))
+            && self.arguments == ArgumentParts::Whole
+            && !text.contains(['}', ']', '>']);
         while !is_waiting && self.step() {}
         std::mem::take(&mut self.deltas)
     }
@@ -182,7 +214,7 @@ impl ChatParser {
         let pending = std::mem::take(&mut self.pending);
         match self.state {
             State::ToolCall(open) => self.emit(&format!("{}{open}{pending}", self.gap)),
-            State::Close => {}
+            State::Close | State::Arguments(_) | State::CallEnd(_) | State::NextCall => {}
             State::Reasoning => self.emit(pending.trim_end()),
             State::Start | State::Content if self.tool_calls > 0 => self.emit(pending.trim_end()),
             State::Start | State::Content => self.emit(&pending),
@@ -197,6 +229,9 @@ impl ChatParser {
             State::Content => self.content(),
             State::Reasoning => self.reasoning(),
             State::ToolCall(open) => self.call(open),
+            State::Arguments(scanner) => self.arguments(scanner),
+            State::CallEnd(scanner) => self.call_end(scanner),
+            State::NextCall => self.next_call(),
             State::Close => self.close(),
         }
     }
@@ -268,6 +303,23 @@ impl ChatParser {
         let Some(format) = self.format.tool_calls else {
             return false;
         };
+        if self.arguments == ArgumentParts::Streamed {
+            match pieces::head(format, &self.pending) {
+                Head::Incomplete => return false,
+                Head::Call {
+                    name,
+                    id,
+                    arguments,
+                } => {
+                    self.tool_calls += 1;
+                    self.deltas.push(MessageDelta::ToolCallStart { id, name });
+                    self.pending.drain(..arguments);
+                    self.state = State::Arguments(ObjectScanner::BEFORE);
+                    return true;
+                }
+                Head::Other => {}
+            }
+        }
         match (format.body)(&self.pending, &self.format.tools) {
             ParsedBody::Incomplete => false,
             ParsedBody::ToolCalls(calls, length) => {
@@ -285,6 +337,49 @@ impl ChatParser {
                 true
             }
         }
+    }
+
+    fn arguments(&mut self, mut scanner: ObjectScanner) -> bool {
+        let (text, end) = scanner.push(&self.pending);
+        if !text.is_empty() {
+            self.deltas.push(MessageDelta::ToolCallArguments(text));
+        }
+        let Some(end) = end else {
+            self.pending.clear();
+            self.state = State::Arguments(scanner);
+            return false;
+        };
+        self.pending.drain(..end);
+        self.deltas.push(MessageDelta::ToolCallEnd);
+        match self.format.tool_calls.map(|format| format.notation) {
+            Some(Notation::Object(..)) => self.state = State::CallEnd(ObjectScanner::WITHIN),
+            _ => self.enter(State::Close),
+        }
+        true
+    }
+
+    fn call_end(&mut self, mut scanner: ObjectScanner) -> bool {
+        let (_, end) = scanner.push(&self.pending);
+        self.pending.drain(..end.unwrap_or(self.pending.len()));
+        let repeat = self.format.tool_calls.map(|format| format.repeat);
+        match (end, repeat) {
+            (None, _) => self.state = State::CallEnd(scanner),
+            (Some(_), Some(Repeat::List)) => self.state = State::NextCall,
+            (Some(_), _) => self.enter(State::Close),
+        }
+        end.is_some()
+    }
+
+    fn next_call(&mut self) -> bool {
+        let text = self.pending.trim_start();
+        let rest = text.strip_prefix([',', ']']).unwrap_or(text).to_string();
+        match text.chars().next() {
+            None => return false,
+            Some(',') => self.state = State::ToolCall(""),
+            Some(_) => self.enter(State::Close),
+        }
+        self.pending = rest;
+        true
     }
 
     fn close(&mut self) -> bool {

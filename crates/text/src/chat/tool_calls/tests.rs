@@ -34,9 +34,9 @@ fn reasoning(text: &str) -> MessageDelta {
     MessageDelta::Reasoning(text.into())
 }
 
-/// Parses output in pieces of `step` characters. Concatenates adjacent deltas of the same type.
-fn parts(format: &ChatFormat, output: &str, step: usize) -> Vec<MessageDelta> {
-    let mut parser = format.parser("");
+/// Parses output in pieces of `step` characters. Concatenates adjacent deltas of the same type, and the parts
+/// of a call.
+fn parts(mut parser: ChatParser, output: &str, step: usize) -> Vec<MessageDelta> {
     let mut merged: Vec<MessageDelta> = Vec::new();
     let chars: Vec<char> = output.chars().collect();
     let pieces = chars
@@ -50,6 +50,18 @@ fn parts(format: &ChatFormat, output: &str, step: usize) -> Vec<MessageDelta> {
             | (Some(MessageDelta::Reasoning(text)), MessageDelta::Reasoning(more)) => {
                 text.push_str(&more);
             }
+            (Some(MessageDelta::ToolCall(call)), MessageDelta::ToolCallArguments(more)) => {
+                call.arguments.push_str(&more);
+            }
+            (_, MessageDelta::ToolCallStart { id, name }) => {
+                let arguments = String::new();
+                merged.push(MessageDelta::ToolCall(ToolCall {
+                    id,
+                    name,
+                    arguments,
+                }));
+            }
+            (_, MessageDelta::ToolCallEnd) => {}
             (_, delta) => merged.push(delta),
         }
     }
@@ -60,10 +72,86 @@ fn parts(format: &ChatFormat, output: &str, step: usize) -> Vec<MessageDelta> {
 fn check(template: &str, output: &str, expected: &[MessageDelta]) {
     let format = format(template);
     for step in [1, 2, 3, 7, 1000] {
+        let found = parts(format.parser(""), output, step);
+        assert_eq!(found, expected, "{output:?} by {step}");
+        let streamed = parts(format.parser("").stream_arguments(), output, step);
+        let same = streamed.iter().zip(expected).all(|parts| match parts {
+            // An id may be after the arguments.
+            (MessageDelta::ToolCall(a), MessageDelta::ToolCall(b)) => {
+                (&a.name, &a.arguments) == (&b.name, &b.arguments)
+            }
+            (a, b) => a == b,
+        });
+        let is_same = same && streamed.len() == expected.len();
+        assert!(is_same, "{output:?} by {step}: {streamed:?}");
+    }
+}
+
+/// Arguments are returned as they arrive, and calls that begin do not need an end.
+#[test]
+fn arguments_arrive_in_pieces() {
+    let text = |text: &str| MessageDelta::ToolCallArguments(text.into());
+    for (template, pieces) in [
+        (
+            "<tool_call>",
+            [
+                "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
+                "\"s\": \"a b}\\\"",
+                "\"}",
+                "}\n</tool_call>",
+            ],
+        ),
+        (
+            "[TOOL_CALLS]",
+            [
+                "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
+                "\"s\": \"a b}\\\"",
+                "\"}",
+                "}]",
+            ],
+        ),
+        (
+            "[ARGS]",
+            ["[TOOL_CALLS]f[ARGS]{", "\"s\": \"a b}\\\"", "\"}", ""],
+        ),
+        (
+            "ipython",
+            [
+                "{\"name\": \"f\", \"parameters\": {",
+                "\"s\": \"a b}\\\"",
+                "\"}",
+                "}",
+            ],
+        ),
+    ] {
+        let mut parser = format(template).parser("").stream_arguments();
+        let start = MessageDelta::ToolCallStart {
+            id: None,
+            name: "f".into(),
+        };
+        assert_eq!(parser.push(pieces[0]), [start, text("{")], "{template}");
         assert_eq!(
-            parts(&format, output, step),
-            expected,
-            "{output:?} by {step}"
+            parser.push(pieces[1]),
+            [text("\"s\":\"a b}\\\"")],
+            "{template}"
+        );
+        assert_eq!(
+            parser.push(pieces[2]),
+            [text("\"}"), MessageDelta::ToolCallEnd],
+            "{template}"
+        );
+        assert_eq!(parser.push(pieces[3]), [], "{template}");
+        assert_eq!(parser.finish(), [], "{template}");
+        let mut parser = format(template).parser("").stream_arguments();
+        let cut = [
+            parser.push(pieces[0]),
+            parser.push(pieces[1]),
+            parser.finish(),
+        ]
+        .concat();
+        assert!(
+            !cut.contains(&MessageDelta::ToolCallEnd) && cut.len() == 3,
+            "{cut:?}"
         );
     }
 }
