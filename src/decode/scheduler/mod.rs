@@ -297,8 +297,8 @@ impl Scheduler {
         if decoding == 0 || self.engine.step_bits() != StepBits::SameAsChunk {
             return usize::MAX;
         }
-        let ratio = self.unfinished_prompts().count() / decoding;
-        let tokens = INTERLEAVED_TOKENS * ratio.max(1);
+        let ratio = self.unfinished_prompts().count().div_ceil(decoding);
+        let tokens = INTERLEAVED_TOKENS * ratio;
         // Every chunk reads all weights: a short rest is not worth a chunk of its own.
         match request.remaining_prompt() {
             rest if rest <= tokens + tokens / 2 => rest,

@@ -89,11 +89,7 @@ impl<'a> Reply<'a> {
 
     fn collect(&mut self, parts: Vec<MessageDelta>) {
         for part in parts {
-            match part {
-                MessageDelta::Content(text) => self.answer.content.push_str(&text),
-                MessageDelta::Reasoning(text) => self.answer.reasoning.push_str(&text),
-                MessageDelta::ToolCall(call) => self.answer.tool_calls.push(call),
-            }
+            self.answer.push(part);
         }
     }
 

@@ -44,3 +44,28 @@ pub struct AssistantMessage {
     /// Tool calls, in order.
     pub tool_calls: Vec<ToolCall>,
 }
+
+impl AssistantMessage {
+    /// Appends an increment.
+    pub fn push(&mut self, delta: MessageDelta) {
+        match delta {
+            MessageDelta::Content(text) => self.content.push_str(&text),
+            MessageDelta::Reasoning(text) => self.reasoning.push_str(&text),
+            MessageDelta::ToolCall(call) => self.tool_calls.push(call),
+            MessageDelta::ToolCallStart { id, name } => {
+                let arguments = String::new();
+                self.tool_calls.push(ToolCall {
+                    id,
+                    name,
+                    arguments,
+                });
+            }
+            MessageDelta::ToolCallArguments(text) => {
+                if let Some(call) = self.tool_calls.last_mut() {
+                    call.arguments.push_str(&text);
+                }
+            }
+            MessageDelta::ToolCallEnd => {}
+        }
+    }
+}

@@ -123,16 +123,7 @@ impl ChatFormat {
         deltas.extend(parser.finish());
         let mut message = AssistantMessage::default();
         for delta in deltas {
-            match delta {
-                MessageDelta::Content(text) => message.content.push_str(&text),
-                MessageDelta::Reasoning(text) => message.reasoning.push_str(&text),
-                MessageDelta::ToolCall(call) => message.tool_calls.push(call),
-                MessageDelta::ToolCallStart { .. }
-                | MessageDelta::ToolCallArguments(_)
-                | MessageDelta::ToolCallEnd => {
-                    unreachable!("the parser does not stream arguments")
-                }
-            }
+            message.push(delta);
         }
         message
     }
