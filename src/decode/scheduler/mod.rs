@@ -33,8 +33,8 @@ pub(super) const WAITING_MAX: usize = 1024;
 const MESSAGES_MAX: u32 = 64;
 
 /// Maximum number of tokens of a chunk while other sequences decode: a chunk delays their next token. If more
-/// prompts wait than sequences decode, chunks are longer by this ratio, so that more sequences soon share the
-/// decode steps.
+/// prompts wait than sequences decode, chunks are twice as long, so that more sequences soon share the decode
+/// steps.
 const INTERLEAVED_TOKENS: usize = 64;
 
 /// How long the scheduler waits while all output queues are full.
@@ -297,11 +297,13 @@ impl Scheduler {
         if decoding == 0 || self.engine.step_bits() != StepBits::SameAsChunk {
             return usize::MAX;
         }
-        let ratio = self.unfinished_prompts().count().div_ceil(decoding);
-        let tokens = INTERLEAVED_TOKENS * ratio;
+        let tokens = match self.unfinished_prompts().count() > decoding {
+            true => 2 * INTERLEAVED_TOKENS,
+            false => INTERLEAVED_TOKENS,
+        };
         // Every chunk reads all weights: a short rest is not worth a chunk of its own.
         match request.remaining_prompt() {
-            rest if rest <= tokens + tokens / 2 => rest,
+            rest if rest <= tokens + INTERLEAVED_TOKENS / 2 => rest,
             _ => tokens,
         }
     }

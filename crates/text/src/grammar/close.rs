@@ -1,6 +1,6 @@
 //! Closes the objects of JSON schemas: without undeclared properties.
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 /// Keywords that allow or require further properties.
 const FURTHER: &[&str] = &[
@@ -55,7 +55,7 @@ fn close(schema: &mut Json) {
         return;
     };
     let has_further = FURTHER.iter().any(|key| fields.contains_key(*key));
-    if fields.contains_key("properties") && !has_further {
+    if !has_further && declares_all(fields) {
         fields.insert("additionalProperties".to_string(), false.into());
     }
     for key in SCHEMAS {
@@ -71,6 +71,16 @@ fn close(schema: &mut Json) {
             .flatten()
             .for_each(|(_, schema)| close(schema));
     }
+}
+
+/// Returns whether an object declares properties, and each that it requires.
+fn declares_all(fields: &Map<String, Json>) -> bool {
+    let Some(properties) = fields.get("properties").and_then(Json::as_object) else {
+        return false;
+    };
+    let required = fields.get("required").and_then(Json::as_array);
+    let mut names = required.into_iter().flatten().filter_map(Json::as_str);
+    names.all(|name| properties.contains_key(name))
 }
 
 #[cfg(test)]
@@ -117,6 +127,7 @@ mod tests {
         for schema in [
             json!({ "properties": { "a": {} }, "additionalProperties": true }),
             json!({ "properties": { "a": {} }, "patternProperties": { "^x-": {} } }),
+            json!({ "properties": { "a": {} }, "required": ["b"] }),
             json!({ "allOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} } }] }),
             json!({ "properties": { "a": {} }, "anyOf": [{ "required": ["a"] }, { "properties": { "b": {} } }] }),
             json!({ "$ref": "#/$defs/a", "properties": { "b": {} }, "$defs": { "a": { "properties": { "a": {} } } } }),
