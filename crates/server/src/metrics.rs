@@ -72,15 +72,22 @@ const REASONS: [FinishReason; 4] = [
 /// Time between the tokens of one choice.
 pub(crate) struct Latency<'a> {
     metrics: &'a ModelMetrics,
-    last: Instant,
-    is_first: bool,
+    /// Time of the last token.
+    last: Option<Instant>,
 }
 
 impl Latency<'_> {
     /// Records a token.
     pub(crate) fn token(&mut self) {
         let now = Instant::now();
-        let time = now - std::mem::replace(&mut self.last, now);
+        let time = match self.last.replace(now) {
+            Some(last) => {
+                self.metrics.token_time.observe(now - last);
+                now - last
+            }
+            // The time until the first token is that of the prompt.
+            None => Duration::ZERO,
+        };
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.metrics
             .generation_micros
@@ -88,9 +95,6 @@ impl Latency<'_> {
         self.metrics
             .generated_tokens
             .fetch_add(1, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.is_first, false) {
-            self.metrics.token_time.observe(time);
-        }
     }
 }
 
@@ -110,8 +114,7 @@ impl ModelMetrics {
     pub(crate) fn latency(&self) -> Latency<'_> {
         Latency {
             metrics: self,
-            last: Instant::now(),
-            is_first: true,
+            last: None,
         }
     }
 

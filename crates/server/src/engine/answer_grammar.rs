@@ -136,11 +136,13 @@ impl AnswerGrammar<'_> {
         let Grammar::Lark(calls) = self.forced(allowed)? else {
             return self.response();
         };
-        let Some(calls) = calls.strip_prefix("start:") else {
-            return self.response();
-        };
-        let text =
-            format!("start: tool_calls | answer\nanswer: %json {schema}\ntool_calls:{calls}");
+        // Both grammars have a rule of this name.
+        let calls = calls.lines().map(|line| match line.strip_prefix("start:") {
+            Some(rule) => format!("tool_calls:{rule}\n"),
+            None => format!("{line}\n"),
+        });
+        let calls: String = calls.collect();
+        let text = format!("start: tool_calls | answer\nanswer: %json {schema}\n{calls}");
         let compiled = self.model.model.compile_grammar(&Grammar::Lark(text));
         Ok(Some(
             compiled.map_err(|error| ApiError::in_field(field, error))?,

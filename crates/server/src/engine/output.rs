@@ -129,6 +129,10 @@ impl ChoiceOutput {
 
     /// Returns why the choice ended; `None` if it was cancelled.
     pub(crate) fn reason(&self, finish: Option<Finish>) -> FinishReason {
+        if self.calls > self.ended_calls && finish == Some(Finish::Stop) {
+            // A stop string cut the last call.
+            return FinishReason::Length;
+        }
         match finish {
             Some(Finish::Stop) if self.ended_calls > 0 => FinishReason::ToolCalls,
             Some(Finish::Stop) => FinishReason::Stop,

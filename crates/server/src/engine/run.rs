@@ -149,7 +149,24 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         choices,
         echo,
     };
-    match run_prompts(&job, (template, prompts), slot, options).await {
+    let ended = {
+        let work = run_prompts(&job, (template, prompts), slot, options);
+        tokio::pin!(work);
+        tokio::select! {
+            ended = &mut work => ended,
+            () = tokio::time::sleep_until((queued + time).into()) => {
+                // Answers end with their next token; a prompt has none.
+                if !record.has_token() {
+                    job.cancel.cancel();
+                    let message = format!("the prompt took longer than {} seconds", time.as_secs());
+                    let error = ApiError::new(StatusCode::GATEWAY_TIMEOUT, message);
+                    let _ = sender.send(Err(error)).await;
+                }
+                work.await
+            }
+        }
+    };
+    match ended {
         Ok(usage) => {
             model.metrics.request_time.observe(record.elapsed());
             let _ = sender.send(Ok(Event::Done(usage))).await;
@@ -307,7 +324,10 @@ fn prefill(
     session.prefill(tokens)?;
     let count = tokens.len() as u64;
     if echo.is_none() {
+        // The choices compute the last token again.
+        let cached_max = count.saturating_sub(1);
         cached = count.saturating_sub(session.computed_tokens() - before);
+        cached = cached.min(cached_max);
     }
     let usage = PromptUsage {
         tokens: count,

@@ -359,3 +359,34 @@ fn arguments_are_streamed_and_a_cut_call_keeps_them() {
         Some(&json!("max_tokens"))
     );
 }
+
+/// With a format and tools, the model may answer or call.
+#[test]
+fn a_format_allows_the_answer_and_calls() {
+    let server = TestServer::new();
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "boolean" } }, "required": ["a"] });
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
+    let function = json!({ "name": "set", "parameters": schema });
+    let tokens = server.post("/tokenize", &json!({ "content": "<" })).json();
+    let open = tokens["tokens"]
+        .as_array()
+        .and_then(|tokens| tokens.last())
+        .expect("a token")
+        .to_string();
+    for (bias, is_call) in [(-100, false), (100, true)] {
+        let extra = json!({
+            "tools": [{ "type": "function", "function": function }],
+            "response_format": format, "max_tokens": 100, "parallel_tool_calls": false,
+            "logit_bias": { open.clone(): bias },
+        });
+        let answer = server.post("/v1/chat/completions", &request(extra)).json();
+        let message = &answer["choices"][0]["message"];
+        let text = match is_call {
+            true => &message["tool_calls"][0]["function"]["arguments"],
+            false => &message["content"],
+        };
+        let value: Value = serde_json::from_str(text.as_str().unwrap_or_default())
+            .unwrap_or_else(|e| panic!("{e}: {answer}"));
+        assert!(value["a"].is_boolean(), "{answer}");
+    }
+}

@@ -220,9 +220,11 @@ pub(crate) fn custom_arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
 
-/// Returns the input of a custom tool; the arguments themselves if they have another form.
+/// Returns the input of a custom tool, also from arguments that were cut; the arguments themselves if they have
+/// another form.
 fn custom_input(arguments: &str) -> String {
-    let parsed: Option<Map<String, Value>> = serde_json::from_str(arguments).ok();
+    let parse = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let parsed = parse(arguments).or_else(|| parse(&format!("{arguments}\"}}")));
     let input = parsed.and_then(|mut fields| fields.remove(INPUT));
     match input {
         Some(Value::String(text)) => text,

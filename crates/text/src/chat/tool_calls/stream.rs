@@ -82,6 +82,16 @@ impl ChatFormat {
         }
     }
 
+    /// Whether there is a tool of this name.
+    fn has_tool(&self, name: &str) -> bool {
+        let functions = self
+            .tools
+            .iter()
+            .map(|tool| tool.get("function").unwrap_or(tool));
+        let mut names = functions.filter_map(|function| function.get("name")?.as_str());
+        names.any(|known| known == name)
+    }
+
     /// The markers of tool calls and reasoning.
     pub(super) fn markers(&self) -> impl Iterator<Item = &'static str> {
         let tool_calls = self.tool_calls.iter();
@@ -194,7 +204,7 @@ impl ChatParser {
         self.pending.push_str(text);
         // A call body is parsed from its start each time, so only when it may have ended.
         let is_waiting = matches!(self.state, State::ToolCall(_))
-            && self.arguments == ArgumentParts::Whole
+            && !self.streams_arguments()
             && !text.contains(['}', ']', '>']);
         while !is_waiting && self.step() {}
         std::mem::take(&mut self.deltas)
@@ -204,6 +214,8 @@ impl ChatParser {
     pub fn finish(&mut self) -> Vec<MessageDelta> {
         let pending = std::mem::take(&mut self.pending);
         match self.state {
+            // A call that was cut before its arguments.
+            State::ToolCall(open) if self.streams_arguments() && !open.is_empty() => {}
             State::ToolCall(open) => self.emit(&format!("{}{open}{pending}", self.gap)),
             State::Close | State::Arguments(_) | State::CallEnd(_) | State::NextCall => {}
             State::Reasoning => self.emit(pending.trim_end()),
@@ -211,6 +223,13 @@ impl ChatParser {
             State::Start | State::Content => self.emit(&pending),
         }
         std::mem::take(&mut self.deltas)
+    }
+
+    /// Whether the format has arguments as JSON text, and they are returned in pieces.
+    fn streams_arguments(&self) -> bool {
+        let notation = self.format.tool_calls.map(|format| format.notation);
+        let is_json = matches!(notation, Some(Notation::Object(..) | Notation::Named(_)));
+        is_json && self.arguments == ArgumentParts::Streamed
     }
 
     /// Performs one state transition. Returns whether another one may be possible.
@@ -294,8 +313,11 @@ impl ChatParser {
         let Some(format) = self.format.tool_calls else {
             return false;
         };
-        if self.arguments == ArgumentParts::Streamed {
+        // Without a marker, an object may be an answer.
+        let is_tool = |name: &str| !format.is_bare || self.format.has_tool(name);
+        if self.streams_arguments() {
             match pieces::head(format, &self.pending) {
+                Head::Call { name, .. } if !is_tool(&name) => {}
                 Head::Incomplete => return false,
                 Head::Call {
                     name,
@@ -313,7 +335,7 @@ impl ChatParser {
         }
         match (format.body)(&self.pending, &self.format.tools) {
             ParsedBody::Incomplete => false,
-            ParsedBody::ToolCalls(calls, length) => {
+            ParsedBody::ToolCalls(calls, length) if calls.iter().all(|c| is_tool(&c.name)) => {
                 self.tool_calls += calls.len();
                 self.deltas
                     .extend(calls.into_iter().map(MessageDelta::ToolCall));
@@ -321,7 +343,7 @@ impl ChatParser {
                 self.enter(State::Close);
                 true
             }
-            ParsedBody::Invalid => {
+            ParsedBody::ToolCalls(..) | ParsedBody::Invalid => {
                 self.state = State::Content;
                 let gap = std::mem::take(&mut self.gap);
                 self.emit(&format!("{gap}{open}"));

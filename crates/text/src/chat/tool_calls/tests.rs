@@ -174,8 +174,21 @@ fn parses_objects_between_tags() {
         "<tool_call>\nno call",
         &[content("<tool_call>\nno call")],
     );
+    // A call that was cut before its arguments is no content of a stream, which has no malformed calls.
     let cut = "x <tool_call>{\"name\": \"f\", \"argu";
-    check(hermes, cut, &[content(cut)]);
+    let format = format(hermes);
+    assert_eq!(parts(format.parser(""), cut, 3), [content(cut)]);
+    let streamed = parts(format.parser("").stream_arguments(), cut, 3);
+    assert_eq!(streamed, [content("x")]);
+}
+
+/// Output that begins like a call without a marker is one only if there is such a tool.
+#[test]
+fn bare_objects_with_other_names_are_content() {
+    let answer = "{\"name\": \"John\", \"age\": 5}";
+    check("ipython", answer, &[content(answer)]);
+    let call_like = "{\"name\": \"g\", \"parameters\": {\"s\": \"a\"}}";
+    check("ipython", call_like, &[content(call_like)]);
 }
 
 #[test]
