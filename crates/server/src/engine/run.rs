@@ -149,23 +149,8 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         choices,
         echo,
     };
-    let ended = {
-        let work = run_prompts(&job, (template, prompts), slot, options);
-        tokio::pin!(work);
-        tokio::select! {
-            ended = &mut work => ended,
-            () = tokio::time::sleep_until((queued + time).into()) => {
-                // Answers end with their next token; a prompt has none.
-                if !record.has_token() {
-                    job.cancel.cancel();
-                    let message = format!("the prompt took longer than {} seconds", time.as_secs());
-                    let error = ApiError::new(StatusCode::GATEWAY_TIMEOUT, message);
-                    let _ = sender.send(Err(error)).await;
-                }
-                work.await
-            }
-        }
-    };
+    let work = run_prompts(&job, (template, prompts), slot, options);
+    let ended = end_late_prompt(&job, time, work).await;
     match ended {
         Ok(usage) => {
             model.metrics.request_time.observe(record.elapsed());
@@ -179,6 +164,27 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         }
         Err(_) => {}
     }
+}
+
+/// Waits for the end of the work. If no token was sampled until the deadline of the request, reports an error and
+/// cancels the work; answers end with their next token then.
+async fn end_late_prompt(
+    job: &Job,
+    time: Duration,
+    work: impl Future<Output = Ended<Usage>>,
+) -> Ended<Usage> {
+    tokio::pin!(work);
+    tokio::select! {
+        ended = &mut work => return ended,
+        () = tokio::time::sleep_until(job.sink.deadline.into()) => {}
+    }
+    if !job.record.has_token() {
+        job.cancel.cancel();
+        let message = format!("the prompt took longer than {} seconds", time.as_secs_f32());
+        let error = ApiError::new(StatusCode::GATEWAY_TIMEOUT, message);
+        let _ = job.sink.sender.send(Err(error)).await;
+    }
+    work.await
 }
 
 /// Runs all prompts: the first in this slot, the others when slots are free.

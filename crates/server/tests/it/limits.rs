@@ -102,15 +102,20 @@ fn a_stalled_reader_is_disconnected() {
 #[test]
 fn a_request_ends_at_its_deadline() {
     let mut config = config();
-    config.limits.request_time = Duration::from_millis(1);
-    let server = TestServer::with(config);
+    config.limits.request_time = Duration::from_millis(300);
+    let server = TestServer::with(config.clone());
     let answer = server.post(
         "/v1/completions",
-        &json!({ "prompt": "a", "max_tokens": 1900, "ignore_eos": true }),
+        &json!({ "prompt": "a", "max_tokens": 1900, "ignore_eos": true, "n": 4 }),
     );
     let answer = answer.json();
     assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
-    assert!(answer["usage"]["completion_tokens"].as_u64() < Some(1900));
+    assert!(answer["usage"]["completion_tokens"].as_u64() < Some(4 * 1900));
+    // A prompt has no token with which it could end.
+    config.limits.request_time = Duration::from_millis(1);
+    let server = TestServer::with(config);
+    let answer = server.post("/v1/completions", &json!({ "prompt": "a".repeat(500) }));
+    assert_eq!(answer.status, 504, "{}", answer.body);
 }
 
 #[test]
