@@ -18,6 +18,9 @@ from typing import Any, Iterator
 
 import pytest
 
+# On a busy machine, Ray Serve otherwise kills its proxy before it has started.
+os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
+
 try:
     # Ray uses deprecated functions of its dependencies, and warnings are errors here.
     with warnings.catch_warnings():

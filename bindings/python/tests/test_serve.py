@@ -60,8 +60,9 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "answer.c").write_text(SOURCE, encoding="utf-8")
     library = next(Path(tabla.__file__).parent.glob("_native/*native*.so"))
     program = folder / "answer"
-    command = [COMPILER, "-I", ROOT / "include", folder / "answer.c", library, f"-Wl,-rpath,{library.parent}"]
-    subprocess.run([*command, "-o", program], check=True)
+    source, include, rpath = folder / "answer.c", ROOT / "include", f"-Wl,-rpath,{library.parent}"
+    command = [COMPILER, str(source), "-I", str(include), str(library), rpath, "-o", str(program)]
+    subprocess.run(command, check=True)
     return program
 
 
