@@ -2,7 +2,7 @@
 
 An agent sends its system prompt and tools, runs the tools that the model calls, and sends the results back. The proxy
 adds `tool_choice` to the first request and restricts the schema of that tool to the given arguments. The requests after
-it get a schema for the final answer, because small models do not end long answers. All other fields, and all answers,
+it get the tool choice `none` and a schema for the final answer, because small models do not end long answers. All other fields, and all answers,
 are passed on unchanged.
 """
 
@@ -87,7 +87,7 @@ class Proxy:
             self.requests.append((handler.command, handler.path, body and json.loads(body), answer.status, error))
 
     def force(self, body):
-        """Adds the tool choice to the first request with the tool, and the answer's schema to the others."""
+        """Adds a call of the tool to the first request with it, and the final answer to the others."""
         with self.lock:
             tools = body.get("tools") or []
             tools = [tool for tool in tools if (tool.get("function") or tool).get("name") == self.tool]
@@ -124,9 +124,10 @@ def tool_choice(dialect, name):
 def answer_format(dialect, body):
     schema = constant(ANSWER)
     if dialect == "chat":
-        return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
+        answer = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        return {"tool_choice": "none", "response_format": answer}
     if dialect == "messages":
-        field, answer = "output_config", {"type": "json_schema", "schema": schema}
+        field, answer, choice = "output_config", {"type": "json_schema", "schema": schema}, {"type": "none"}
     else:
-        field, answer = "text", {"type": "json_schema", "name": "answer", "schema": schema}
-    return {field: {**(body.get(field) or {}), "format": answer}}
+        field, answer, choice = "text", {"type": "json_schema", "name": "answer", "schema": schema}, "none"
+    return {"tool_choice": choice, field: {**(body.get(field) or {}), "format": answer}}
