@@ -37,7 +37,10 @@ pub use chat::{
     AllowedToolCalls, AssistantMessage, BUILTIN_TEMPLATES, ChatFormat, ChatParser, ChatTemplate,
     ChatTemplates, Conversation, MessageDelta, TemplateChoice, TemplateTokens, ToolCall,
 };
-pub use grammar::{CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, close_objects};
+pub use grammar::{
+    CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, check_schema_types,
+    close_objects,
+};
 pub use kind::VocabKind;
 pub use pattern::FullMatch;
 pub use ranks::RankedVocab;

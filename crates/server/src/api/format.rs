@@ -1,12 +1,11 @@
 //! Constraints of the answer: `response_format`, and the fields of llama.cpp and vLLM.
 
-use super::schema::check_types;
 use crate::engine::conversation::ResponseFormat;
 use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult};
 use serde::Deserialize;
 use serde_json::Value;
-use tabla::text::{Grammar, close_objects};
+use tabla::text::{Grammar, check_schema_types, close_objects};
 use utoipa::ToSchema;
 
 /// Fields that constrain the answer, of which a request has at most one.
@@ -179,7 +178,7 @@ fn checked_schema(field: &str, schema: &Value) -> ApiResult<Value> {
     if !schema.is_object() {
         return Err(ApiError::field(field, "the schema must be an object"));
     }
-    check_types(schema).map_err(|message| ApiError::field(field, message))?;
+    check_schema_types(schema).map_err(|error| ApiError::field(field, error.message()))?;
     let mut schema = schema.clone();
     close_objects(&mut schema);
     Ok(schema)

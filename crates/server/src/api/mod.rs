@@ -17,7 +17,6 @@ mod openapi;
 mod page;
 mod responses;
 mod router;
-mod schema;
 mod status;
 
 #[cfg(test)]

@@ -3,15 +3,21 @@
 use crate::client::{TestServer, config};
 use serde_json::json;
 use std::io::{Read, Write};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tabla_server::ServerEvent;
 
-fn running(server: &TestServer) -> usize {
+/// Returns a metric of the model.
+fn metric<T: FromStr>(server: &TestServer, name: &str) -> T {
     let metrics = server.get("/metrics").body;
-    let line = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("tabla_requests_running{model=\"story\"} "));
-    line.and_then(|count| count.parse().ok()).expect("a metric")
+    let start = format!("{name}{{model=\"story\"}} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+    let value = value.and_then(|value| value.parse().ok());
+    value.unwrap_or_else(|| panic!("{name}: {metrics}"))
+}
+
+fn running(server: &TestServer) -> usize {
+    metric(server, "tabla_requests_running")
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
@@ -158,4 +164,15 @@ fn sizes_are_limited() {
         assert_eq!(answer.status, 400, "{request}");
         assert_eq!(answer.json()["error"]["param"].as_str(), param, "{request}");
     }
+}
+
+#[test]
+fn the_time_of_a_prompt_is_not_that_of_its_answer() {
+    let server = TestServer::new();
+    let request = json!({ "prompt": "a".repeat(400), "max_tokens": 1 });
+    assert_eq!(server.post("/v1/completions", &request).status, 200);
+    assert_eq!(metric::<u64>(&server, "tabla_generation_tokens_total"), 1);
+    let generation: String = metric(&server, "tabla_generation_seconds_total");
+    assert_eq!(generation, "0");
+    assert!(metric::<f64>(&server, "tabla_prompt_seconds_total") > 0.0);
 }

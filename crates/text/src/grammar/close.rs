@@ -1,5 +1,6 @@
 //! Closes the objects of JSON schemas: without undeclared properties.
 
+use super::schema::check_depth;
 use serde_json::{Map, Value as Json};
 
 /// Keywords that allow or require further properties.
@@ -28,9 +29,10 @@ const MAPS: &[&str] = &["$defs", "definitions", "properties"];
 /// Sets `additionalProperties` to false in objects that declare properties and do not say whether others are
 /// allowed. JSON Schema allows others then, but authors of schemas for a model seldom mean that, and a small
 /// model would add them without end. llama.cpp and vLLM close these objects too. A schema in which several
-/// parts describe the same object is unchanged, because a closed part would exclude the properties of another.
+/// parts describe the same object is unchanged, because a closed part would exclude the properties of another; so
+/// is one that is nested too deep for a grammar.
 pub fn close_objects(schema: &mut Json) {
-    if !combines(schema) {
+    if check_depth(schema).is_ok() && !combines(schema) {
         close(schema);
     }
 }
@@ -79,8 +81,7 @@ fn close(schema: &mut Json) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
-    let has_further = FURTHER.iter().any(|key| fields.contains_key(*key));
-    if !has_further && declares_all(fields) {
+    if !allows_further(fields) && declares_all(fields) {
         fields.insert("additionalProperties".to_string(), false.into());
     }
     for key in PARTS.iter().chain(SCHEMAS) {
@@ -98,6 +99,11 @@ fn close(schema: &mut Json) {
     }
 }
 
+/// Returns whether a schema allows or requires properties that it does not declare.
+pub(super) fn allows_further(fields: &Map<String, Json>) -> bool {
+    FURTHER.iter().any(|key| fields.contains_key(*key))
+}
+
 /// Returns whether an object declares properties, and each that it requires.
 fn declares_all(fields: &Map<String, Json>) -> bool {
     let Some(properties) = fields.get("properties").and_then(Json::as_object) else {
@@ -111,6 +117,7 @@ fn declares_all(fields: &Map<String, Json>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grammar::RelaxedSchema;
     use serde_json::json;
 
     fn closed(mut schema: Json) -> Json {
@@ -161,6 +168,17 @@ mod tests {
         ] {
             assert_eq!(closed(schema), expected);
         }
+    }
+
+    #[test]
+    fn keywords_that_are_not_enforced_still_keep_an_object_open() {
+        let conditional = json!({
+            "properties": { "a": {} },
+            "if": { "required": ["a"] },
+            "then": { "properties": { "b": {} } },
+        });
+        let relaxed = RelaxedSchema::new(&conditional).schema;
+        assert_eq!(closed(relaxed)["additionalProperties"], true);
     }
 
     #[test]

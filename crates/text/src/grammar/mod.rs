@@ -16,6 +16,7 @@ mod matcher;
 mod relax;
 mod repair;
 mod schema;
+mod types;
 mod vocabulary;
 
 #[cfg(test)]
@@ -27,3 +28,4 @@ pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
 pub use relax::RelaxedSchema;
 pub(crate) use schema::resolve as resolve_schema;
+pub use types::check_schema_types;

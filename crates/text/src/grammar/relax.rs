@@ -1,6 +1,7 @@
 //! Relaxation of JSON schemas: removes restrictions that grammars cannot express, so that the schemas
 //! of arbitrary tools compile.
 
+use super::close::allows_further;
 use super::schema::check_depth;
 use serde_json::{Map, Value as Json, json};
 
@@ -29,7 +30,7 @@ const FORMATS: &[&str] = &[
 ];
 /// Formats of numbers, which restrict nothing that a grammar could enforce.
 const NUMBER_FORMATS: &[&str] = &["double", "float", "int32", "int64", "uint32", "uint64"];
-const TYPES: &[&str] = &[
+pub(super) const TYPES: &[&str] = &[
     "array", "boolean", "integer", "null", "number", "object", "string",
 ];
 /// Keywords that restrict values in a way that grammars cannot express.
@@ -117,6 +118,10 @@ impl Relaxer<'_> {
         let mut relaxed = Map::new();
         for (key, value) in fields {
             self.at(key, |relaxer| relaxer.keyword(key, value, &mut relaxed));
+        }
+        if fields.contains_key("properties") && allows_further(fields) {
+            // Also if the keyword is not enforced.
+            relaxed.entry("additionalProperties").or_insert(true.into());
         }
         bounds(fields, &mut relaxed);
         if fields.get("nullable") == Some(&Json::Bool(true)) {

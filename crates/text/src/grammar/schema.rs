@@ -23,7 +23,7 @@ const WHITE_SPACE: &str = r"\x20|\n{1,2}[\x20\t]{0,40}";
 
 /// Type of a keyword's value.
 #[derive(Clone, Copy, PartialEq)]
-enum KeywordValue {
+pub(super) enum KeywordValue {
     /// A schema or a list of schemas.
     Schemas,
     /// A map from names to schemas.
@@ -33,7 +33,7 @@ enum KeywordValue {
 }
 
 /// Keywords with subschemas. The values of other keywords are data.
-const KEYWORDS: &[(&str, KeywordValue)] = &[
+pub(super) const KEYWORDS: &[(&str, KeywordValue)] = &[
     ("$defs", KeywordValue::Definitions),
     ("definitions", KeywordValue::Definitions),
     ("additionalItems", KeywordValue::Schemas),

@@ -140,8 +140,8 @@ impl ChatFormat {
     }
 }
 
-/// Returns the resolved schema of a tool's arguments, without undeclared properties and without references to its root: the root is
-/// another one in a grammar.
+/// Returns the resolved schema of a tool's arguments, without undeclared properties and without references
+/// to its root: the root is another one in a grammar.
 fn parameter_schema(parameters: Option<&Json>) -> Result<Json> {
     let any = json!({ "type": "object" });
     let schema = parameters.filter(|schema| schema.is_object());

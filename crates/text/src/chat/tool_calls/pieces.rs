@@ -67,7 +67,11 @@ fn named_head(text: &str, marker: &str) -> Found<(String, Option<String>, usize)
         return Err(Mismatch::Other);
     }
     let Some((before, after)) = text.split_once(marker) else {
-        return Err(Mismatch::Incomplete);
+        // Names of tools have no white space.
+        return match text.trim().contains(char::is_whitespace) {
+            true => Err(Mismatch::Other),
+            false => Err(Mismatch::Incomplete),
+        };
     };
     let arguments = object_start(after)?;
     let (name, id) = match before.split_once("[CALL_ID]") {

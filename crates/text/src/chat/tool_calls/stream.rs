@@ -214,8 +214,7 @@ impl ChatParser {
     pub fn finish(&mut self) -> Vec<MessageDelta> {
         let pending = std::mem::take(&mut self.pending);
         match self.state {
-            // A call that was cut before its arguments.
-            State::ToolCall(open) if self.streams_arguments() && !open.is_empty() => {}
+            State::ToolCall(open) if self.is_cut_head(open, &pending) => {}
             State::ToolCall(open) => self.emit(&format!("{}{open}{pending}", self.gap)),
             State::Close | State::Arguments(_) | State::CallEnd(_) | State::NextCall => {}
             State::Reasoning => self.emit(pending.trim_end()),
@@ -230,6 +229,13 @@ impl ChatParser {
         let notation = self.format.tool_calls.map(|format| format.notation);
         let is_json = matches!(notation, Some(Notation::Object(..) | Notation::Named(_)));
         is_json && self.arguments == ArgumentParts::Streamed
+    }
+
+    /// Whether the output ended in a call before its arguments.
+    fn is_cut_head(&self, open: &str, pending: &str) -> bool {
+        let format = self.format.tool_calls.filter(|_| !open.is_empty());
+        let head = format.map(|format| pieces::head(format, pending));
+        self.streams_arguments() && head == Some(Head::Incomplete)
     }
 
     /// Performs one state transition. Returns whether another one may be possible.

@@ -182,6 +182,20 @@ fn parses_objects_between_tags() {
     assert_eq!(streamed, [content("x")]);
 }
 
+/// Text after a marker that cannot begin a call is content, also in a stream.
+#[test]
+fn text_after_a_marker_is_content() {
+    for template in ["<tool_call>", "[ARGS]"] {
+        let marker = if template == "[ARGS]" {
+            "[TOOL_CALLS]"
+        } else {
+            template
+        };
+        let output = format!("{marker}there is no call");
+        check(template, &output, &[content(&output)]);
+    }
+}
+
 /// Output that begins like a call without a marker is one only if there is such a tool.
 #[test]
 fn bare_objects_with_other_names_are_content() {
