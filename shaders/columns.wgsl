@@ -1,6 +1,6 @@
-// y[t, i] = x[t, offset + i]
+// y[t, g, i] = x[t, g, offset + i]
 //
-// x: [tokens, width] f32.  y: [tokens, dim] f32.  One lane per element.
+// x: [tokens, groups, width] f32.  y: [tokens, groups, dim] f32.  One lane per element.
 
 #import grid
 #import state
@@ -8,7 +8,7 @@
 const WG = 256u;
 const UNITS = 256u;
 
-struct Params { tokens: u32, width: u32, offset: u32, dim: u32 }
+struct Params { tokens: u32, groups: u32, width: u32, offset: u32, dim: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -22,8 +22,9 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
+    if (group.y >= min(params.tokens, state.active_rows) || i >= params.groups * params.dim) {
         return;
     }
-    y[group.y * params.dim + i] = x[group.y * params.width + params.offset + i];
+    let row = group.y * params.groups + i / params.dim;
+    y[group.y * params.groups * params.dim + i] = x[row * params.width + params.offset + i % params.dim];
 }

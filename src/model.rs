@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Executor, Program, Upload};
 use crate::op::builder::FEW_TOKENS;
 use crate::op::hooks::{CaptureLayout, HookSpec};
-use crate::op::pages::Pages;
+use crate::op::pages::{PageKind, Pages};
 use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::speech::SpecialTokens;
@@ -117,8 +117,10 @@ pub struct Facts {
     pub file_bytes: u64,
     /// Bytes of weights that decoding one token reads.
     pub token_bytes: u64,
-    /// Size of the KV cache in bytes.
+    /// Size of the KV cache and of the recurrent states in bytes.
     pub cache_bytes: u64,
+    /// Size of the recurrent state of a sequence in bytes; 0 without recurrent layers.
+    pub state_bytes: u64,
     /// Size of the working memory in bytes.
     pub scratch_bytes: u64,
     /// Description of the device.
@@ -288,13 +290,24 @@ impl LinkedTables {
         self.executor.profile().kind == DeviceKind::Gpu
     }
 
-    /// Returns the bytes of a page in this buffer, and whether its layer has a sliding window;
-    /// `None` if the buffer is not a KV cache.
-    pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, bool)> {
-        let cache = matches!(slot.buffer, BufferId::Keys(_) | BufferId::Values(_));
-        let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(PAGE));
-        let bytes = usize::try_from(bytes?).ok()?;
-        cache.then_some((bytes, slot.rows != self.pages.whole_pool * PAGE))
+    /// Returns the bytes of a page in this buffer, and the kind of its layer; `None` if the buffer is
+    /// neither a KV cache nor a state.
+    pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, PageKind)> {
+        let (kind, rows) = match slot.buffer {
+            BufferId::Keys(_) | BufferId::Values(_) => {
+                let full = slot.rows == self.pages.whole_pool * PAGE;
+                let kind = if full {
+                    PageKind::Full
+                } else {
+                    PageKind::Windowed
+                };
+                (kind, PAGE)
+            }
+            BufferId::ConvState(_) | BufferId::RecurrentState(_) => (PageKind::State, 1),
+            _ => return None,
+        };
+        let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(rows))?;
+        Some((usize::try_from(bytes).ok()?, kind))
     }
 
     /// Returns the index of a table.

@@ -93,12 +93,15 @@ fn reflected(kernel: KernelSpec<'_>) -> Reflected {
 /// As [`kernels`], and if the kernels of an operation have different parameters.
 pub fn params() -> String {
     let kernels = kernels();
-    let page = kernels
-        .iter()
-        .find_map(|kernel| constant(&kernel.module, "PAGE"));
-    let page = page.expect("shaders that access the KV cache declare const PAGE");
+    let [page, state_block] = ["PAGE", "STATE_BLOCK"].map(|name| {
+        let value = kernels
+            .iter()
+            .find_map(|kernel| constant(&kernel.module, name));
+        value.unwrap_or_else(|| panic!("no shader declares const {name}"))
+    });
     let mut text = format!(
-        "{HEAD}\n/// Number of positions per page of the KV cache.\npub const PAGE: u32 = {page};\n"
+        "{HEAD}\n/// Number of positions per page of the KV cache.\npub const PAGE: u32 = {page};\n\
+         /// Number of positions per block of a recurrent state.\npub const STATE_BLOCK: u32 = {state_block};\n"
     );
     for name in SHARED {
         let mut modules = kernels.iter().map(|kernel| &kernel.module);

@@ -1,6 +1,7 @@
 //! Hyperparameters of a model, read from its metadata.
 
-use super::layer_config::{LayerConfig, LayerValues, PerLayer, SlidingPattern};
+use super::delta_config::DeltaNet;
+use super::layer_config::{LayerConfig, LayerValues, PerLayer, RecurrentPattern, SlidingPattern};
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
@@ -15,6 +16,8 @@ pub(crate) struct Config {
     pub architecture: String,
     /// Number of layers.
     pub layers: u32,
+    /// Number of blocks after the layers that predict later tokens, which are not used.
+    pub predict_layers: u32,
     /// Width of the residual stream.
     pub dim: u32,
     /// Query heads; maximum over the layers.
@@ -65,6 +68,8 @@ pub(crate) struct Config {
     pub expert_ffn: u32,
     /// Whether the routing weights of a token are normalized to sum to 1.
     pub expert_norm: bool,
+    /// Layers with the gated delta rule; `None` if there are none.
+    pub delta: Option<DeltaNet>,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
     /// Encoder of a speech model.
@@ -72,6 +77,9 @@ pub(crate) struct Config {
     /// Values of the file from which [`Self::layer_configs`] are computed.
     pub(super) per_layer: PerLayer,
 }
+
+/// Key of checkpoints that are not GGUF files: whether the value heads of recurrent layers are interleaved.
+pub(crate) const INTERLEAVED_HEADS: &str = "ssm.interleaved_heads";
 
 /// Maximum number of layers.
 pub(super) const LAYERS_MAX: u32 = 4096;
@@ -100,10 +108,12 @@ impl Config {
         let head_dim = keys.head_dim(dim, heads.max())?;
         let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
+        let predict_layers = keys.number("nextn_predict_layers")?;
         let activation = meta.str(&keys.name("hidden_activation"))?;
         Ok(Self {
             architecture: arch.to_string(),
-            layers: keys.number("block_count")?,
+            layers: keys.number("block_count")?.saturating_sub(predict_layers),
+            predict_layers,
             dim,
             heads: heads.max(),
             kv_heads: kv_heads.max(),
@@ -135,20 +145,10 @@ impl Config {
             expert_norm: meta
                 .bool(&keys.name("expert_weights_norm"))?
                 .unwrap_or(true),
+            delta: DeltaNet::read(meta, prefix)?,
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
-            per_layer: PerLayer {
-                heads,
-                kv_heads,
-                ffn,
-                head_dim_swa,
-                sliding: SlidingPattern::read(
-                    meta,
-                    &keys.name("attention.sliding_window_pattern"),
-                )?,
-                rope_layers: meta.bools(&keys.name("rope.layers"))?,
-                has_activation: activation.is_some(),
-            },
+            per_layer: keys.per_layer([heads, kv_heads, ffn], head_dim_swa)?,
         })
     }
 
@@ -188,6 +188,37 @@ impl KeyReader<'_> {
     /// Reads a number for all layers or a list.
     fn layer_values(&self, key: &str) -> Result<LayerValues> {
         LayerValues::read(self.meta, &self.name(key))
+    }
+
+    /// Reads the values from which those of the layers are computed, with heads, key and value heads and widths.
+    fn per_layer(
+        &self,
+        [heads, kv_heads, ffn]: [LayerValues; 3],
+        head_dim_swa: u32,
+    ) -> Result<PerLayer> {
+        let meta = self.meta;
+        Ok(PerLayer {
+            heads,
+            kv_heads,
+            ffn,
+            head_dim_swa,
+            sliding: SlidingPattern::read(meta, &self.name("attention.sliding_window_pattern"))?,
+            rope_layers: meta.bools(&self.name("rope.layers"))?,
+            recurrent: self.recurrent_layers()?,
+            interleaved_heads: meta.bool(&self.name(INTERLEAVED_HEADS))?,
+            has_activation: meta.get(&self.name("hidden_activation")).is_some(),
+        })
+    }
+
+    /// Reads which layers are recurrent: a list, or all except every n-th.
+    fn recurrent_layers(&self) -> Result<RecurrentPattern> {
+        if let Some(list) = self.meta.bools(&self.name("attention.recurrent_layers"))? {
+            return Ok(RecurrentPattern::List(list));
+        }
+        Ok(match self.number("full_attention_interval")? {
+            0 => RecurrentPattern::None,
+            n => RecurrentPattern::Periodic(n),
+        })
     }
 
     /// Reads the vocabulary size. It is compared with the embedding later.

@@ -17,6 +17,9 @@ pub(crate) struct Arch {
     pub classes: &'static [&'static str],
     /// Whether RoPE rotates pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)` in GGUF files.
     pub half_split: bool,
+    /// Whether value head `h` of recurrent layers uses key head `h mod key_heads` in GGUF files, rather than
+    /// `h key_heads / heads` as in other files.
+    pub interleaved_heads: bool,
     /// Tensor names of Hugging Face.
     pub names: &'static Names,
     /// Fused modules and their parts in row order, by GGUF names.

@@ -78,6 +78,16 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["qwen3_5", "qwen3_5_text"],
+        json: r#"{"vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288,
+            "num_hidden_layers": 32, "num_attention_heads": 16, "num_key_value_heads": 4,
+            "head_dim": 256, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+            "rope_theta": 1e7, "partial_rotary_factor": 0.25, "tie_word_embeddings": false}"#,
+        rule: Some(ConfigRule::PartialRotary),
+    },
+    HfDefaults {
         model_types: &["gemma"],
         json: r#"{"max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "head_dim": 256,
             "num_key_value_heads": 16}"#,

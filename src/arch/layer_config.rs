@@ -20,6 +20,8 @@ pub(crate) struct LayerConfig {
     pub rope: Option<u32>,
     /// Index of the layer whose KV cache it uses: its own or an earlier one.
     pub cache: u32,
+    /// Whether it has a recurrent state instead of attention and a KV cache.
+    pub recurrent: bool,
 }
 
 /// A value for all layers, or one per layer.
@@ -119,6 +121,39 @@ impl SlidingPattern {
     }
 }
 
+/// Layers with a recurrent state.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RecurrentPattern {
+    /// No layer.
+    None,
+    /// All layers except the last of each group of this many layers.
+    Periodic(u32),
+    /// A flag per layer.
+    List(Vec<bool>),
+}
+
+impl RecurrentPattern {
+    /// Returns whether a layer has a recurrent state.
+    ///
+    /// # Errors
+    ///
+    /// `Format` if the list is too short.
+    pub(super) fn of(&self, layer: u32, key: &str) -> Result<bool> {
+        match self {
+            Self::None => Ok(false),
+            Self::Periodic(period) => Ok(!(layer + 1).is_multiple_of(*period)),
+            Self::List(list) => match list.get(layer as usize) {
+                Some(recurrent) => Ok(*recurrent),
+                None => bail!(
+                    Format,
+                    "{key} has {} values, but layer {layer} needs one",
+                    list.len()
+                ),
+            },
+        }
+    }
+}
+
 /// Values of a file from which the layer hyperparameters are computed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PerLayer {
@@ -130,6 +165,10 @@ pub(super) struct PerLayer {
     pub(super) sliding: SlidingPattern,
     /// Whether each layer applies RoPE; `None` means all do.
     pub(super) rope_layers: Option<Vec<bool>>,
+    /// Layers with a recurrent state.
+    pub(super) recurrent: RecurrentPattern,
+    /// Whether the value heads of recurrent layers are interleaved; `None`: as in GGUF files.
+    pub(super) interleaved_heads: Option<bool>,
     /// Whether the file sets the activation.
     pub(super) has_activation: bool,
 }

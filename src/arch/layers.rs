@@ -1,8 +1,8 @@
 //! Computes the hyperparameters of each layer.
 
 use super::config::Config;
-use super::layer_config::LayerConfig;
-use crate::error::{Result, bail};
+use super::layer_config::{LayerConfig, LayerValues};
+use crate::error::{Error, Result, bail};
 
 impl LayerConfig {
     /// Returns all layers of a model whose hyperparameters are in range.
@@ -43,9 +43,24 @@ impl LayerConfig {
             Some(list) => list.get(layer as usize).copied().unwrap_or(true),
         };
         let rope = u32::from(sliding && c.ropes.len() > 1);
+        let recurrent = lists
+            .recurrent
+            .of(layer, &key("attention.recurrent_layers"))?;
+        if recurrent && c.delta.is_none() {
+            bail!(
+                Format,
+                "{arch}.attention.recurrent_layers: layer {layer} is recurrent, but {arch}.ssm.time_step_rank \
+                 is missing or 0"
+            );
+        }
+        // Some files have 0 heads in layers without attention.
+        let heads = |values: &LayerValues, name: &str| {
+            let own = values.of(layer, &key(name))?;
+            Ok::<_, Error>(if recurrent { values.max() } else { own })
+        };
         let config = Self {
-            heads: lists.heads.of(layer, &key("attention.head_count"))?,
-            kv_heads: lists.kv_heads.of(layer, &key("attention.head_count_kv"))?,
+            heads: heads(&lists.heads, "attention.head_count")?,
+            kv_heads: heads(&lists.kv_heads, "attention.head_count_kv")?,
             head_dim: if sliding {
                 lists.head_dim_swa
             } else {
@@ -55,6 +70,7 @@ impl LayerConfig {
             window: if sliding { c.window } else { 0 },
             rope: has_rope.then_some(rope),
             cache: layer,
+            recurrent,
         };
         config.check(c, layer)?;
         Ok(config)

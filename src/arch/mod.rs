@@ -4,6 +4,8 @@ mod bert;
 mod bitnet;
 mod config;
 mod defaults;
+mod delta_config;
+mod delta_net;
 mod family;
 mod gemma2;
 mod gemma4;
@@ -17,6 +19,7 @@ mod olmo2;
 mod parts;
 mod qwen2;
 mod qwen3;
+mod qwen35;
 mod qwen3moe;
 mod rope;
 mod speech_encoder;
@@ -24,7 +27,8 @@ mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::Config;
+pub(crate) use config::{Config, INTERLEAVED_HEADS};
+pub(crate) use delta_config::DeltaNet;
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
@@ -42,6 +46,7 @@ const DEFAULT: Arch = Arch {
     model_types: &[],
     classes: &[],
     half_split: true,
+    interleaved_heads: false,
     names: &names::LLAMA,
     fused: &[],
     transposed: &[],
@@ -122,6 +127,16 @@ pub(crate) const ARCHS: &[Arch] = &[
         names: &names::QWEN3_MOE,
         recipe: qwen3moe::recipe,
         fused: &[GATE_UP_EXPERTS],
+        ..DEFAULT
+    },
+    Arch {
+        name: "qwen35",
+        model_types: &["qwen3_5", "qwen3_5_text"],
+        interleaved_heads: true,
+        names: &names::QWEN35,
+        norms_plus_one: true,
+        defaults: qwen35::defaults,
+        recipe: qwen35::recipe,
         ..DEFAULT
     },
     Arch {

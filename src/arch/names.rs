@@ -111,6 +111,36 @@ pub(super) const QWEN3: Names = Names {
     ..LLAMA
 };
 
+/// Modules of layers with the gated delta rule. Names with a suffix are parameters without a module.
+const DELTA_NET: Pairs = &[
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_qkvz", "ssm_in"),
+    ("linear_attn.in_proj_ba", "ssm_ba"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+];
+
+pub(super) const QWEN35: Names = Names {
+    layer: &[
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+        ],
+        ATTENTION,
+        FEED_FORWARD,
+        DELTA_NET,
+    ],
+    // Layers that predict later tokens.
+    ignored: &["mtp."],
+    ..LLAMA
+};
+
 /// Separate expert tensors have the expert index after `experts`.
 pub(super) const QWEN3_MOE: Names = Names {
     layer: &[

@@ -61,6 +61,10 @@ impl Config {
             self.activation = arch.activation;
         }
         (arch.defaults)(&mut self);
+        if let Some(delta) = &mut self.delta {
+            let own = self.per_layer.interleaved_heads;
+            delta.at.interleaved = own.unwrap_or(arch.interleaved_heads);
+        }
         let name = match self.speech {
             Some(_) => speech_encoder::DECODER.to_string(),
             None => self.architecture.clone(),

@@ -19,6 +19,7 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
         window: 0,
         rope: None,
         cache: 0,
+        recurrent: false,
     };
     (0..encoder.layers).map(move |index| Layer {
         prefix: ENCODER,

@@ -1,7 +1,7 @@
 //! The engine: the device, the KV cache, and the passes of sequences through the model.
 
 use super::hooks::{AdapterScales, Hooks};
-use super::kv::{Edits, Kv, PageKind, PrefixKey};
+use super::kv::{Edits, Kv, PrefixKey, PromptBorders};
 use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::exec::Program;
 use crate::exec::state::{RUNNING, state_bytes};
 use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
-use crate::op::params::Row;
+use crate::op::params::{Row, STATE_BLOCK};
 use crate::op::table::BufferId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,6 +73,21 @@ impl Engine {
         }
     }
 
+    /// Returns whether the model has recurrent layers.
+    pub(super) fn is_recurrent(&self) -> bool {
+        self.linked.pages.states > 0
+    }
+
+    /// Returns the maximum number of draft tokens after the token at this position. The state can return
+    /// to any position of a block, so draft tokens of recurrent models do not leave it.
+    pub(super) fn max_drafts(&self, position: usize) -> usize {
+        let rows = match self.is_recurrent() {
+            true => STATE_BLOCK as usize - position % STATE_BLOCK as usize,
+            false => usize::MAX,
+        };
+        rows.min(self.max_rows()) - 1
+    }
+
     /// Returns the maximum number of rows of a pass over sampled tokens and over prompt tokens of
     /// one sequence. Models that cannot check draft tokens compute sampled tokens one by one.
     fn max_run_rows(&self, tables: &TableSet) -> Result<[usize; 2]> {
@@ -119,10 +134,17 @@ impl Engine {
         let hooks = request.prefix_id();
         let token_ids = &self.token_ids[..shared.min(self.token_ids.len())];
         let key = PrefixKey { hooks, token_ids };
+        let prompt = PromptBorders {
+            end: sequence.prompt_len(),
+            unit: match step_bits {
+                StepBits::Distinct => chunk,
+                StepBits::SameAsChunk => 1,
+            },
+        };
+        self.kv.set_prompt(slot as usize, prompt);
         request.cached = self
             .kv
             .attach_prefix(slot as usize, key, fits, &mut self.edits);
-        self.apply_edits(slot)?;
         let has_logits = request.sampling.is_some()
             && (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
         let no_output =
@@ -133,8 +155,15 @@ impl Engine {
             && (sequence.is_sampled(len - 1) || !has_logits)
         {
             // The logits after the last token were overwritten: compute the token again.
-            request.cached -= 1;
+            self.kv.release_pages_after(slot as usize, 0);
+            let token_ids = &self.token_ids[..len - 1];
+            let key = PrefixKey { hooks, token_ids };
+            let all = |cached| cached;
+            request.cached = self
+                .kv
+                .attach_prefix(slot as usize, key, all, &mut self.edits);
         }
+        self.apply_edits(slot)?;
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
         let offset = slot as usize * self.linked.facts.context as usize * size_of::<u32>();
@@ -173,7 +202,8 @@ impl Engine {
         }
     }
 
-    /// Releases the slot of a request and adds its tokens to the prefix cache.
+    /// Releases the slot of a request and adds its tokens to the prefix cache. No pass of a recurrent model
+    /// may be in flight for it.
     pub(super) fn release_slot(&mut self, request: &mut Request) {
         let cached = request.cached.min(request.sequence.len());
         let cached = cached.min(request.output.recompute_from());
@@ -186,6 +216,7 @@ impl Engine {
                 hooks: request.prefix_id(),
                 token_ids: &self.token_ids,
             };
+            self.kv.settle_state(request.slot as usize, request.cached);
             self.kv.insert_prefix(request.slot as usize, key);
         }
         self.kv.release_pages_after(request.slot as usize, 0);
@@ -212,10 +243,10 @@ impl Engine {
         let tables = Arc::clone(&linked.tables);
         for copy in edits.copies.drain(..) {
             for buffer in &tables[0].slots {
-                let Some((bytes, windowed)) = linked.page_layout(buffer) else {
+                let Some((bytes, kind)) = linked.page_layout(buffer) else {
                     continue;
                 };
-                if windowed == (copy.kind == PageKind::Windowed) {
+                if kind == copy.kind {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
                     linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
                 }

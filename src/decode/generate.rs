@@ -80,7 +80,8 @@ impl GenerateOptions {
     ///
     /// # Errors
     ///
-    /// `Argument`, with the option, its value and the limit.
+    /// `Argument`, with the option, its value and the limit; `Unsupported` for a context shift of a model with
+    /// recurrent layers.
     pub fn check(&self, model: &Model) -> Result<()> {
         self.sampling.check()?;
         let (count, max) = (self.logprobs.unwrap_or(0), Self::LOGPROBS_MAX);
@@ -95,6 +96,12 @@ impl GenerateOptions {
         let breakers = self.dry_sequence_breakers.as_deref();
         check_texts("DRY breaker", breakers.unwrap_or(&[]))?;
         self.speculate.check(model)?;
+        if matches!(self.overflow, Overflow::Shift { .. }) && model.facts().state_bytes > 0 {
+            bail!(
+                Unsupported,
+                "context shift: the model has recurrent layers, whose state cannot forget tokens"
+            );
+        }
         let count = self.all_stop_tokens(model.tokenizer()).len();
         if count > max {
             bail!(

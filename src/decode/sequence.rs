@@ -74,6 +74,14 @@ impl Sequence {
         self.sampled[range.start..].fill(false);
     }
 
+    /// Returns the number of tokens up to the last prompt token.
+    pub(super) fn prompt_len(&self) -> usize {
+        self.sampled
+            .iter()
+            .rposition(|sampled| !sampled)
+            .map_or(0, |at| at + 1)
+    }
+
     pub(super) fn is_sampled(&self, at: usize) -> bool {
         self.sampled[at]
     }

@@ -221,6 +221,7 @@ impl Build {
             file_bytes: catalog.file_bytes(),
             token_bytes: token_bytes(&tables[0], catalog),
             cache_bytes: cache.bytes,
+            state_bytes: memory::state_bytes(config),
             scratch_bytes: scratch_bytes(tables),
             device: self.profile.to_string(),
             fallback,

@@ -4,9 +4,10 @@ use super::adapter::{self, AdapterBase, Merge};
 use super::hf;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
+use super::recurrent;
 use super::source::Opened;
 use super::speech;
-use super::split::{drop_shared, fused_name, split};
+use super::split::{drop_shared, fused_name, is_beyond, split};
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, RopeScaling};
 use crate::dtype::DType;
@@ -47,6 +48,24 @@ const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
 
+/// Returns the index of each weight by name.
+fn indices(weights: &[Weight], file: &Directory) -> Result<HashMap<String, u32>> {
+    let mut by_name = HashMap::new();
+    for (i, weight) in (0..).zip(weights) {
+        if let Some(other) = by_name.insert(weight.name.clone(), i) {
+            let names = [&weights[other as usize], weight].map(|w| w.tensor(file));
+            bail!(
+                Format,
+                "tensors {} and {} both map to {}",
+                names[0],
+                names[1],
+                weight.name
+            );
+        }
+    }
+    Ok(by_name)
+}
+
 impl Catalog {
     /// Builds the catalog: maps names, splits fused tensors, detects tied embeddings.
     ///
@@ -76,19 +95,14 @@ impl Catalog {
             layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
         })?;
         drop_shared(&mut weights, &file.metadata, arch)?;
-        let mut by_name = HashMap::new();
-        for (i, weight) in (0..).zip(&weights) {
-            if let Some(other) = by_name.insert(weight.name.clone(), i) {
-                let names = [&weights[other as usize], weight].map(|w| w.tensor(file));
-                bail!(
-                    Format,
-                    "tensors {} and {} both map to {}",
-                    names[0],
-                    names[1],
-                    weight.name
-                );
-            }
+        weights.retain(|weight| !is_beyond(weight, &config));
+        if let Some(delta) = &config.delta {
+            weights = recurrent::split_by_key_head(weights, delta, file)?;
         }
+        let weights = weights.into_iter();
+        let weights = weights.map(|weight| recurrent::in_kernel_form(weight, file));
+        let weights = weights.collect::<Result<Vec<_>>>()?;
+        let by_name = indices(&weights, file)?;
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may store permuted Q and K.

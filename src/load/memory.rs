@@ -103,10 +103,23 @@ pub(super) fn cache(
         cache.pages = speech_pages(sequences, context, encoder.context);
     }
     let keeps_prefixes = !arch.encoder && config.speech.is_none();
+    let state_bytes = state_bytes(config);
+    if state_bytes > 0 {
+        cache.pages = cache.pages.with_states(states_min(sequences));
+    }
     if let Some(bytes) = options.prefix_bytes.filter(|_| keeps_prefixes) {
-        let pages = bytes / page_bytes(config, dtype).max(1);
-        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        // States get half of the memory: with one, many pages become usable.
+        let (states, pages) = match state_bytes {
+            0 => (0, bytes),
+            _ => (bytes / 2 / state_bytes, bytes - bytes / 2),
+        };
+        let pages = pages / page_bytes(config, dtype).max(1);
+        let [pages, states] = [pages, states].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         cache.pages = cache.pages.keeping(pages);
+        if state_bytes > 0 {
+            let pool = states_min(sequences).saturating_add(states);
+            cache.pages = cache.pages.with_states(pool);
+        }
     }
     if !arch.encoder {
         check_type(dtype, config)?;
@@ -131,6 +144,8 @@ fn speech_pages(windows: u32, context: u32, positions: u32) -> Pages {
         whole_pool,
         // The two kinds of layers are told apart by the size of their pool.
         ringed_pool: ringed_pool + u32::from(ringed_pool == whole_pool),
+        states: 0,
+        states_pool: 0,
         kept: 0,
     }
 }
@@ -145,7 +160,8 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
             "unsupported KV cache type {dtype}; supported types are {known}"
         );
     }
-    let mut heads = config.layer_configs.iter().map(|layer| layer.head_dim);
+    let layers = config.layer_configs.iter().filter(|layer| !layer.recurrent);
+    let mut heads = layers.map(|layer| layer.head_dim);
     match heads.find(|head| !head.is_multiple_of(Q8_HEAD_MULTIPLE)) {
         Some(head) if dtype == DType::Q8_0 => bail!(
             Unsupported,
@@ -156,10 +172,28 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
     }
 }
 
+/// Returns the minimum number of states: for each sequence its own and one that is kept when it continues
+/// in another, and a few that are kept for prefix reuse.
+fn states_min(sequences: u32) -> u32 {
+    2 * sequences + STATES_KEPT
+}
+
+/// Number of states that are kept for prefix reuse without a budget.
+const STATES_KEPT: u32 = 2;
+
+/// Returns the bytes of the state of a sequence, over all layers; 0 without recurrent layers.
+pub(super) fn state_bytes(config: &Config) -> u64 {
+    let layers = config.layer_configs.iter().filter(|layer| layer.recurrent);
+    let bytes = config
+        .delta
+        .map_or(0, |delta| delta.state_bytes().iter().sum());
+    layers.count() as u64 * bytes
+}
+
 /// Returns the bytes of a page, over all layers.
 fn page_bytes(config: &Config, dtype: DType) -> u64 {
     let layers = (0..).zip(&config.layer_configs);
-    let own = layers.filter(|(index, layer)| layer.cache == *index);
+    let own = layers.filter(|(index, layer)| layer.cache == *index && !layer.recurrent);
     let rows = own.map(|(_, layer)| dtype.bytes(layer.kv_dim().into()).unwrap_or(0));
     rows.map(|row| 2 * u64::from(PAGE) * row).sum()
 }
@@ -168,8 +202,9 @@ fn page_bytes(config: &Config, dtype: DType) -> u64 {
 /// the device.
 fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64> {
     let mut bytes: u128 = 0;
+    let limit = profile.binding_bytes_max;
     for (index, layer) in (0..).zip(&config.layer_configs) {
-        if layer.cache != index {
+        if layer.cache != index || layer.recurrent {
             continue;
         }
         let row = cache.dtype.bytes(layer.kv_dim().into()).unwrap_or(u64::MAX);
@@ -183,7 +218,6 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
             );
         }
         let layer_bytes = u128::from(rows) * u128::from(row);
-        let limit = profile.binding_bytes_max;
         if layer_bytes > u128::from(limit) {
             bail!(
                 TooLarge,
@@ -196,6 +230,7 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
         }
         bytes += 2 * layer_bytes;
     }
+    bytes += states_bytes(config, cache, profile)?;
     let free = free_bytes(profile);
     if bytes > u128::from(free) {
         bail!(
@@ -213,6 +248,26 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
             format_args!("KV cache for {} is too large", describe(cache)),
         )
     })
+}
+
+/// Returns the bytes of all states, checked against the binding limit of the device.
+fn states_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u128> {
+    let (states, limit) = (
+        u128::from(cache.pages.states_pool),
+        profile.binding_bytes_max,
+    );
+    let largest = config.delta.map_or(0, |delta| delta.state_bytes()[1]);
+    let layer_bytes = states * u128::from(largest);
+    if layer_bytes > u128::from(limit) {
+        bail!(
+            TooLarge,
+            "{states} states of a recurrent layer for {} need {} MB, the binding limit of the device is {} MB",
+            describe(cache),
+            layer_bytes >> 20,
+            limit >> 20
+        );
+    }
+    Ok(states * u128::from(state_bytes(config)))
 }
 
 /// Describes the size of a cache in a message.

@@ -26,6 +26,7 @@ mod options;
 mod parity;
 mod provenance;
 pub(crate) mod quantize;
+mod recurrent;
 mod reshape;
 mod row_order;
 pub(crate) mod source;

@@ -3,8 +3,9 @@
 
 use super::hf;
 use super::quantize::{ExportOptions, QuantizeOptions, export, quantize};
+use super::recurrent;
 use super::source::Source;
-use super::split::{drop_shared, split};
+use super::split::{drop_shared, is_beyond, split};
 use super::weight::Weight;
 use crate::arch::{self, Arch, Config};
 use crate::dtype::DType;
@@ -17,7 +18,12 @@ use std::path::{Path, PathBuf};
 
 /// GGUF keys that a checkpoint may lack.
 const OPTIONAL_KEYS: &[&str] = &[
+    // Layers that predict later tokens.
+    "nextn_predict_layers",
+    // Images only.
+    "rope.dimension_sections",
     // Redundant with tensors and other keys.
+    "full_attention_interval",
     "vocab_size",
     "rope.dimension_count",
     "rope.freq_base",
@@ -63,6 +69,7 @@ impl Model {
         };
         let mut all = split(all, &file, arch, &rows).unwrap();
         drop_shared(&mut all, &file.metadata, arch).unwrap();
+        all.retain(|weight| !is_beyond(weight, &config));
         let weights = all.into_iter().map(|w| (w.name.clone(), w)).collect();
         Some(Self {
             permuted: folder.is_none() && !arch.half_split,
@@ -85,6 +92,22 @@ impl Model {
         let mut all = vec![0.0; rows * cols];
         for (row, out) in all.chunks_exact_mut(cols).enumerate() {
             quant::decode_row_of(w.dtype, &matrix, row, out);
+        }
+        let interleaved = self.arch.interleaved_heads;
+        if let Some(delta) = self
+            .config
+            .delta
+            .filter(|delta| interleaved && !delta.at.interleaved)
+        {
+            let [of_rows, of_cols] = recurrent::value_head_order(&w.name, &delta);
+            // A vector has an element for each row.
+            let [rows, cols] = if rows == 1 { [cols, 1] } else { [rows, cols] };
+            let ordered =
+                |row: usize| (0..cols).map(move |col| (of_rows.source(row), of_cols.source(col)));
+            let all = (0..rows)
+                .flat_map(ordered)
+                .map(|(row, col)| all[row * cols + col]);
+            return all.collect();
         }
         let module = w.name.rsplit('.').nth(1).unwrap_or_default();
         if !self.permuted || !["attn_q", "attn_k"].contains(&module) {
@@ -158,8 +181,13 @@ fn config_differences(gguf: &Model, other: &Model) -> Vec<String> {
     let none = numbers(&Value::String(b"none"));
     let mut differences = Vec::new();
     for (key, expected) in expected {
-        // A number or a list; compared below as part of the layers.
-        if key == "attention.sliding_window_pattern" {
+        // Numbers or lists; compared below as part of the layers.
+        let of_layers = [
+            "attention.sliding_window_pattern",
+            "attention.recurrent_layers",
+            "block_count",
+        ];
+        if of_layers.contains(&key) {
             continue;
         }
         let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();

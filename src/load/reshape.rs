@@ -135,6 +135,51 @@ impl Weight {
                 first.dtype
             );
         };
+        let mut stacked = Self::joined(name, parts, file);
+        if let Some(scaling) = &mut stacked.scales {
+            scaling.group[0] = group;
+        }
+        Ok(Self {
+            rows,
+            stack: count,
+            ..stacked
+        })
+    }
+
+    /// Returns rows of this matrix, or elements of this vector, in the order of `ranges`, as a copy.
+    ///
+    /// # Errors
+    ///
+    /// As for [`slice_rows`](Self::slice_rows).
+    pub(super) fn gathered(
+        &self,
+        name: &str,
+        ranges: impl Iterator<Item = Range<u32>>,
+        file: &Directory,
+    ) -> Result<Self> {
+        let parts = ranges.map(|rows| self.slice_rows(name.to_string(), rows, file));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let count = |of: fn(&Self) -> u32| parts.iter().map(of).sum();
+        let (rows, cols) = match self.rows {
+            1 => (1, count(|part| part.cols)),
+            _ => (count(|part| part.rows), self.cols),
+        };
+        let mut joined = Self::joined(name.to_string(), &parts, file);
+        if let (Some(joined), Some(own)) = (&mut joined.scales, &self.scales)
+            && own.group[0] >= self.rows as usize
+        {
+            joined.clone_from(own);
+        }
+        Ok(Self {
+            rows,
+            cols,
+            ..joined
+        })
+    }
+
+    /// Concatenates the bytes of at least one matrix of the same type, whose shape is that of the first.
+    fn joined(name: String, parts: &[Self], file: &Directory) -> Self {
+        let first = &parts[0];
         // Bounded by the file size: the parts do not overlap.
         let joined = |data: &dyn Fn(&'_ Self) -> Option<&'_ Data>| {
             let all: Vec<&Data> = parts.iter().filter_map(data).collect();
@@ -151,18 +196,18 @@ impl Weight {
                 float: scaling.float,
                 scales: joined(&|w| Some(&w.scales.as_ref()?.scales))?,
                 biases: joined(&|w| w.scales.as_ref()?.biases.as_ref()),
-                group: [group, scaling.group[1]],
+                group: scaling.group,
             })
         });
-        Ok(Self {
+        Self {
             name,
             dtype: first.dtype,
-            rows,
+            rows: first.rows,
             cols: first.cols,
-            stack: count,
+            stack: 1,
             codes,
             scales,
-        })
+        }
     }
 
     /// Returns the properties that stacked matrices must share.

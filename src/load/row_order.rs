@@ -1,6 +1,6 @@
-//! Order of the rows of Q and K, which depends on the file format.
+//! Order of the rows of Q and K, and of value heads of recurrent layers, which depends on the file format.
 
-/// Permutation of rows from a source to a target. The value is the head dimension.
+/// Permutation of rows or columns from a source to a target. A single value is the head dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RowOrder {
     /// No permutation.
@@ -9,6 +9,18 @@ pub(super) enum RowOrder {
     Interleaved(usize),
     /// Inverse of [`RowOrder::Interleaved`].
     Halves(usize),
+    /// Takes the value heads of all key heads in turn: from `v0 v1 .. of k0, v0 v1 .. of k1` to `v0 of k0, v0 of
+    /// k1, .. v1 of k0, ..`.
+    ValueHeads {
+        /// Rows before the value heads, which stay.
+        first: usize,
+        /// Number of key heads.
+        key_heads: usize,
+        /// Number of value heads of each key head.
+        values: usize,
+        /// Rows of a value head.
+        size: usize,
+    },
 }
 
 impl RowOrder {
@@ -16,6 +28,19 @@ impl RowOrder {
     pub(super) fn source(self, row: usize) -> usize {
         let (head, interleaved) = match self {
             Self::Same => return row,
+            Self::ValueHeads {
+                first,
+                key_heads,
+                values,
+                size,
+            } => {
+                let Some(own) = row.checked_sub(first) else {
+                    return row;
+                };
+                let (head, at) = (own / size, own % size);
+                let source = head % key_heads * values + head / key_heads;
+                return first + source * size + at;
+            }
             Self::Interleaved(head) => (head, true),
             Self::Halves(head) => (head, false),
         };
@@ -45,5 +70,14 @@ mod tests {
             assert_eq!(RowOrder::Interleaved(6).source(source), row);
             assert_eq!(RowOrder::Same.source(row), row);
         }
+        // Three key heads with two value heads each, of two rows, after one other row.
+        let order = RowOrder::ValueHeads {
+            first: 1,
+            key_heads: 3,
+            values: 2,
+            size: 2,
+        };
+        let rows: Vec<_> = (0..13).map(|row| order.source(row)).collect();
+        assert_eq!(rows, [0, 1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12]);
     }
 }

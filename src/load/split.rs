@@ -1,7 +1,7 @@
 //! Splits fused modules, such as `attn_qkv`, into the weights that recipes use.
 
 use super::weight::Weight;
-use crate::arch::Arch;
+use crate::arch::{Arch, Config};
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
@@ -102,6 +102,12 @@ pub(super) fn drop_shared(
         shared == 0 || LayerTensor::parse(&weight.name).is_none_or(used)
     });
     Ok(())
+}
+
+/// Returns whether a weight belongs to a block after the last layer, which predicts later tokens.
+pub(super) fn is_beyond(weight: &Weight, config: &Config) -> bool {
+    let layer = LayerTensor::parse(&weight.name).and_then(|tensor| tensor.layer.parse().ok());
+    config.predict_layers > 0 && layer.is_some_and(|layer: u32| layer >= config.layers)
 }
 
 /// Parsed name of a layer's tensor, such as `blk.3.attn_qkv.weight`.

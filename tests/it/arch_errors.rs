@@ -98,8 +98,9 @@ fn layer_of(name: &str) -> Option<u32> {
     layers.next()
 }
 
-/// Name parts of ignored tensors: pretraining heads, position ids, masks, vision encoders.
-const IGNORED: [&str; 7] = [
+/// Name parts of ignored tensors: pretraining heads, position ids, masks, vision encoders, layers that predict
+/// later tokens.
+const IGNORED: [&str; 9] = [
     "pooler.",
     "position_ids",
     "h.0.attn.bias",
@@ -107,6 +108,8 @@ const IGNORED: [&str; 7] = [
     "multi_modal_projector.",
     "vision_tower.",
     "embed_vision.",
+    "visual.",
+    "mtp.",
 ];
 
 /// Optional tensors, by suffix of the checkpoint path and tensor name. Their absence can only be
@@ -264,7 +267,10 @@ fn short(file: &Directory, key: &str) -> Vec<u32> {
             .expect("a list of numbers")
             .expect("the key exists"),
     };
-    list.truncate(layers.expect("the file has layers") as usize);
+    let arch = key.split('.').next().expect("a prefix");
+    let beyond = file.metadata.u32(&format!("{arch}.nextn_predict_layers"));
+    let beyond = beyond.expect("a number").unwrap_or(0);
+    list.truncate((layers.expect("the file has layers") - beyond) as usize);
     list
 }
 
@@ -362,6 +368,12 @@ const VALUES: &[(&str, &[KeyValue])] = &[
     ("logit_scale", &[Float(f32::NAN), Float(0.0)]),
     ("vocab_size", &[Number(0), Number(u32::MAX)]),
     ("embedding_length_per_layer_input", &[Number(u32::MAX)]),
+    ("ssm.conv_kernel", &[Absent, Number(0), Number(9)]),
+    ("ssm.state_size", &[Absent, Number(0), Number(129)]),
+    ("ssm.group_count", &[Absent, Number(0), Number(7)]),
+    ("ssm.time_step_rank", &[Absent, Number(u32::MAX)]),
+    ("ssm.inner_size", &[Absent, Number(0), Number(u32::MAX)]),
+    ("attention.recurrent_layers", &[Flags(&[]), Flags(&[true])]),
 ];
 
 #[test]

@@ -247,6 +247,8 @@ fn concurrent_sessions_match_replay_on_cpu() {
         // Sliding windows.
         ("arch/gemma2/model.gguf", 400, 16),
         ("arch/qwen3moe/model.gguf", 200, 64),
+        // Recurrent states.
+        ("arch/qwen3_5/model.gguf", 300, 33),
     ] {
         let options = LoadOptions::default()
             .device(DeviceChoice::Cpu)
@@ -267,6 +269,7 @@ fn concurrent_sessions_match_replay_on_gpu() {
         ("quant_q8_0.gguf", 4),
         ("arch/gemma2/model.gguf", 3),
         ("quant_q4_0.gguf", 1),
+        ("arch/qwen3_5/model.gguf", 3),
     ] {
         let options = LoadOptions::default()
             .device(DeviceChoice::Gpu)
@@ -413,6 +416,7 @@ fn chunks_and_steps_give_same_bits_on_cpu() {
         "quant_f16",
         "quant_bf16",
         "arch/gemma2/model",
+        "arch/qwen3_5/model",
     ] {
         for precision in [Precision::Fast, Precision::Exact] {
             let options = LoadOptions::default()
@@ -442,6 +446,7 @@ fn all_paths_give_same_logits_on_gpu() {
         ("quant_q8_0", 1),
         ("quant_q8_0", 4),
         ("arch/gemma2/model", 3),
+        ("arch/qwen3_5/model", 3),
     ] {
         let options = LoadOptions::default()
             .device(DeviceChoice::Gpu)

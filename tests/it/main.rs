@@ -27,6 +27,7 @@ mod npy;
 mod parity;
 mod points;
 mod real;
+mod recurrent;
 mod rerank;
 mod sampling;
 mod saved;

@@ -109,6 +109,8 @@ fn loaded_session_continues_identically_on_cpu() {
         // Sliding windows.
         ("arch/gemma2/model.gguf", f16, 1),
         ("arch/gemma3/model.gguf", f32, 2),
+        // Recurrent states.
+        ("arch/qwen3_5/model.gguf", f16, 2),
     ] {
         let options = cpu(400).cache_type(cache).sequences(sequences);
         check_round_trip(name, &options);
@@ -120,7 +122,11 @@ fn loaded_session_continues_identically_on_gpu() {
     if !has_gpu() {
         return;
     }
-    for (name, sequences) in [("quant_q8_0.gguf", 1), ("arch/gemma2/model.gguf", 2)] {
+    for (name, sequences) in [
+        ("quant_q8_0.gguf", 1),
+        ("arch/gemma2/model.gguf", 2),
+        ("arch/qwen3_5/model.gguf", 1),
+    ] {
         let options = cpu(260)
             .device(DeviceChoice::Gpu)
             .sequences(sequences)

@@ -54,7 +54,7 @@ pub fn blocks_of_codes(row: &[u8]) -> Vec<u8> {
     blocks.flat_map(|(d, q)| [d, q].concat()).collect()
 }
 
-/// Returns a page table in random order.
+/// Returns a page table in random order. The states of a sequence alternate.
 pub fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
     let mut random = Random::of(name);
     let [whole, ringed] = [pages.whole_pool, pages.ringed_pool].map(|pool| {
@@ -70,8 +70,12 @@ pub fn shuffled(pages: &Pages, sequences: u32, name: &str) -> Vec<u32> {
         first
             .iter_mut()
             .for_each(|page| *page = whole[*page as usize]);
+        let (rest, states) = rest.split_at_mut(pages.ringed as usize);
         rest.iter_mut()
             .for_each(|page| *page = ringed[*page as usize]);
+        for (at, state) in (0..).zip(states) {
+            *state = pages.states_pool - 1 - 2 * *state - at % 2;
+        }
     }
     table
 }

@@ -202,7 +202,7 @@ fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
 pub fn pages(case: &Case) -> (Pages, u32) {
     let sequences = case.tokens.div_ceil(case.sequence);
     let pages = Pages::new(sequences, case.context, &[case.window], case.tokens);
-    (pages, sequences)
+    (pages.with_states(2 * sequences + 1), sequences)
 }
 
 /// Compiles the table of a case for a device.

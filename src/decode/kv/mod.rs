@@ -1,19 +1,23 @@
 //! The paged KV cache: page table, reference-counted pages, and the prefix cache.
 //!
-//! Full-attention layers and sliding-window layers have separate kinds of pages. A running sequence
-//! has a slot, which is a row of the page table on the device. Shared pages are copy-on-write.
-//! Changes to apply on the device are returned as [`Edits`].
+//! Full-attention layers, sliding-window layers and recurrent layers have separate kinds of pages. A
+//! running sequence has a slot, which is a row of the page table on the device. Shared pages are
+//! copy-on-write. Changes to apply on the device are returned as [`Edits`].
 
 mod pool;
 mod prefixes;
 pub(super) mod saved;
+mod slot_states;
+mod states;
 
-use crate::op::pages::Pages;
+use crate::op::pages::{PageKind, Pages};
 use crate::op::params::PAGE;
 pub(super) use pool::PagePair;
 use pool::{Page, Pool, Pools};
 pub(super) use prefixes::PrefixKey;
 use prefixes::{PrefixPath, PrefixTree};
+pub(super) use states::PromptBorders;
+use states::SequenceStates;
 use std::ops::Range;
 
 /// Number of positions of a page.
@@ -46,19 +50,13 @@ pub(super) struct PageCopy {
     pub(super) to: Page,
 }
 
-/// Kind of layers that a page belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageKind {
-    Full,
-    Windowed,
-}
-
 /// Pages of a slot.
 #[derive(Debug)]
 struct SequenceSlot {
     full: Vec<Page>,
     /// For each entry of the window, the index of the page in the sequence, and the page.
     windowed: Vec<Option<(usize, Page)>>,
+    states: SequenceStates,
 }
 
 /// Page table, pages and prefix cache.
@@ -80,10 +78,11 @@ impl Kv {
         let slot = || SequenceSlot {
             full: Vec::with_capacity(entries),
             windowed: vec![None; window_entries],
+            states: SequenceStates::with_capacity(entries),
         };
         Self {
-            table: vec![0; slots * (entries + window_entries)],
-            pools: Pools::new(layout.whole_pool, layout.ringed_pool),
+            table: vec![0; slots * layout.stride() as usize],
+            pools: Pools::new(&layout),
             prefixes: PrefixTree::new(layout.kept as usize),
             slots: (0..slots).map(|_| slot()).collect(),
             path: PrefixPath::with_capacity(entries),
@@ -131,6 +130,10 @@ impl Kv {
             PrefixTree::truncate(&mut path, fitting);
             tokens = self.prefixes.len_with_window(&path, window);
             PrefixTree::truncate(&mut path, tokens);
+            if self.layout.states > 0 {
+                tokens = self.prefixes.len_with_state(&path);
+                PrefixTree::truncate(&mut path, tokens);
+            }
             if tokens == fitting {
                 break;
             }
@@ -150,6 +153,7 @@ impl Kv {
                 self.set(slot, self.entries() + entry, page, edits);
             }
         }
+        self.attach_state(slot, &path, edits);
         self.path = path;
         tokens
     }
@@ -163,6 +167,9 @@ impl Kv {
     ) {
         if positions.is_empty() {
             return;
+        }
+        if self.layout.states > 0 {
+            self.make_state_writable(slot, positions.clone(), edits);
         }
         let pages = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
         for page in pages {
@@ -237,6 +244,7 @@ impl Kv {
         match kind {
             PageKind::Full => &mut self.pools.full,
             PageKind::Windowed => &mut self.pools.windowed,
+            PageKind::State => &mut self.pools.states,
         }
     }
 
@@ -255,11 +263,12 @@ impl Kv {
         match kind {
             PageKind::Full => self.prefixes.evict_lru(&mut self.pools),
             PageKind::Windowed => self.prefixes.evict_windowed(&mut self.pools.windowed),
+            PageKind::State => self.prefixes.evict_state(&mut self.pools.states),
         }
     }
 
-    /// Allocates a page. There are enough pages for all slots, so evicting prefixes always
-    /// succeeds.
+    /// Allocates a page of keys and values. There are enough pages for all slots, so evicting prefixes
+    /// always succeeds.
     fn allocate(&mut self, kind: PageKind) -> Page {
         loop {
             if let Some(page) = self.pool(kind).allocate() {
@@ -282,6 +291,7 @@ impl Kv {
                 pools.windowed.release(page);
             }
         }
+        slot.states.truncate(keep, &mut pools.states);
     }
 
     /// Adds the pages of a slot to the prefix cache.
@@ -295,7 +305,9 @@ impl Kv {
         let SequenceSlot {
             full: pages,
             windowed: windowed_pages,
+            states,
         } = &slots[slot];
+        let tokens = key.token_ids.len();
         let pages = pages.iter().enumerate().map(|(at, &full)| PagePair {
             full,
             windowed: windowed_pages
@@ -303,6 +315,7 @@ impl Kv {
                 .copied()
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
+            state: states.kept(at, tokens),
         });
         prefixes.insert(key, pages, pools);
     }

@@ -1,5 +1,8 @@
 //! Reference-counted pages of the KV cache.
 
+use crate::op::pages::Pages;
+use crate::op::params::STATE_BLOCK;
+
 /// Index of a page.
 pub(in crate::decode) type Page = u32;
 
@@ -67,38 +70,67 @@ pub(in crate::decode) struct PagePair {
     pub(in crate::decode) full: Page,
     /// Page of the sliding-window layers; `None` if the model has none or the page was evicted.
     pub(in crate::decode) windowed: Option<Page>,
+    /// State of the recurrent layers within these positions; `None` if the model has none or it was not
+    /// kept.
+    pub(in crate::decode) state: Option<KeptState>,
 }
 
-/// Pages of both kinds.
+/// State of the recurrent layers that is kept for a page of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::decode) struct KeptState {
+    pub(in crate::decode) page: Page,
+    /// Number of positions of the page that the state includes, 1 to all.
+    pub(in crate::decode) positions: usize,
+}
+
+impl KeptState {
+    /// Returns the number of positions of the page, at most `positions`, after which a sequence can
+    /// continue with this state: those in the block of its last position.
+    pub(super) fn usable(self, positions: usize) -> Option<usize> {
+        let block = STATE_BLOCK as usize;
+        let start = (self.positions - 1) / block * block;
+        Some(positions.min(self.positions)).filter(|n| *n > start)
+    }
+}
+
+/// Pages of all kinds.
 #[derive(Debug)]
 pub(super) struct Pools {
     pub(super) full: Pool,
     pub(super) windowed: Pool,
+    pub(super) states: Pool,
 }
 
 impl Pools {
-    /// Creates free pages of both kinds.
-    pub(super) fn new(full: u32, windowed: u32) -> Self {
+    /// Creates free pages of all kinds.
+    pub(super) fn new(layout: &Pages) -> Self {
         Self {
-            full: Pool::new(full),
-            windowed: Pool::new(windowed),
+            full: Pool::new(layout.whole_pool),
+            windowed: Pool::new(layout.ringed_pool),
+            states: Pool::new(layout.states_pool),
         }
     }
 
-    /// Adds a reference to both pages.
+    /// Adds a reference to all pages of the pair.
     pub(super) fn retain(&mut self, pair: PagePair) {
         self.full.retain(pair.full);
         pair.windowed
             .into_iter()
             .for_each(|page| self.windowed.retain(page));
+        pair.state
+            .into_iter()
+            .for_each(|state| self.states.retain(state.page));
     }
 
-    /// Removes a reference from both pages.
+    /// Removes a reference from all pages of the pair.
     pub(super) fn release(&mut self, pair: PagePair) {
         self.full.release(pair.full);
         pair.windowed
             .into_iter()
             .for_each(|page| self.windowed.release(page));
+        pair.state
+            .into_iter()
+            .for_each(|state| self.states.release(state.page));
     }
 }
 

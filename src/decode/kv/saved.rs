@@ -1,12 +1,21 @@
 //! Prefix cache access for saving and loading sessions.
 
-use super::pool::PagePair;
+use super::pool::{KeptState, PagePair};
 use super::prefixes::{PrefixKey, PrefixTree};
 use super::{Kv, POSITIONS, PageKind};
 
-/// Whether the page of the sliding-window layers is required.
+/// What is stored for a range of positions, in addition to the page of full-attention layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::decode) enum WindowPages {
+pub(in crate::decode) struct StoredParts {
+    /// The page of the sliding-window layers.
+    pub(in crate::decode) windowed: StoredPart,
+    /// The state of the recurrent layers after the last position.
+    pub(in crate::decode) state: StoredPart,
+}
+
+/// Whether a page or a state is stored for a range of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::decode) enum StoredPart {
     Required,
     Skipped,
 }
@@ -21,7 +30,11 @@ impl Kv {
             ..
         } = self;
         prefixes.find(PrefixKey::plain(token_ids), path);
-        let tokens = prefixes.len_with_window(path, layout.window as usize);
+        let mut tokens = prefixes.len_with_window(path, layout.window as usize);
+        if layout.states > 0 {
+            PrefixTree::truncate(path, tokens);
+            tokens = prefixes.len_with_state(path);
+        }
         PrefixTree::truncate(path, tokens);
         prefixes.touch_path(path);
         tokens
@@ -39,14 +52,17 @@ impl Kv {
     pub(in crate::decode) fn last_pages(
         &mut self,
         token_ids: &[u32],
-        window: WindowPages,
+        parts: StoredParts,
     ) -> Option<PagePair> {
         let Self { prefixes, path, .. } = self;
         prefixes.find(PrefixKey::plain(token_ids), path);
         let last = path.pages().checked_sub(1)?;
         let pages = prefixes.pages(path, last);
-        let there = path.tokens() == token_ids.len();
-        (there && (pages.windowed.is_some() || window == WindowPages::Skipped)).then_some(pages)
+        let there = path.tokens() == token_ids.len()
+            && (pages.windowed.is_some() || parts.windowed == StoredPart::Skipped)
+            && (prefixes.len_with_state(path) == token_ids.len()
+                || parts.state == StoredPart::Skipped);
+        there.then_some(pages)
     }
 
     /// Allocates pages for the last page range of these tokens, if all tokens before it are cached.
@@ -54,19 +70,29 @@ impl Kv {
     pub(in crate::decode) fn allocate_pages(
         &mut self,
         token_ids: &[u32],
-        window: WindowPages,
+        parts: StoredParts,
     ) -> Option<PagePair> {
+        let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
         let full = self.try_allocate(PageKind::Full)?;
-        let windowed = match window {
-            WindowPages::Required => self.try_allocate(PageKind::Windowed),
-            WindowPages::Skipped => None,
+        let mut optional = |kind, part| match part {
+            StoredPart::Required => self.try_allocate(kind),
+            StoredPart::Skipped => None,
         };
-        let pages = PagePair { full, windowed };
+        let windowed = optional(PageKind::Windowed, parts.windowed);
+        let state = optional(PageKind::State, parts.state).map(|page| KeptState {
+            page,
+            positions: token_ids.len() - prefix_len,
+        });
+        let pages = PagePair {
+            full,
+            windowed,
+            state,
+        };
         // The eviction may have removed the prefix itself.
         let Self { prefixes, path, .. } = self;
         prefixes.find(PrefixKey::plain(token_ids), path);
-        let prefix_len = (token_ids.len() - 1) / POSITIONS * POSITIONS;
-        let missing = windowed.is_none() && window == WindowPages::Required;
+        let missing = windowed.is_none() && parts.windowed == StoredPart::Required
+            || state.is_none() && parts.state == StoredPart::Required;
         if missing || path.tokens() < prefix_len {
             self.release_pages(pages);
             return None;
@@ -113,6 +139,15 @@ mod tests {
     use super::*;
     use crate::op::pages::Pages;
 
+    const WINDOWED: StoredParts = StoredParts {
+        windowed: StoredPart::Required,
+        state: StoredPart::Skipped,
+    };
+    const FULL_ONLY: StoredParts = StoredParts {
+        windowed: StoredPart::Skipped,
+        ..WINDOWED
+    };
+
     /// Creates a cache with `pages` pages of each kind and a window of two pages.
     fn kv(pages: u32) -> Kv {
         let layout = Pages {
@@ -121,6 +156,8 @@ mod tests {
             window: 100,
             whole_pool: pages,
             ringed_pool: pages,
+            states: 0,
+            states_pool: 0,
             kept: pages,
         };
         Kv::new(1, layout)
@@ -132,14 +169,14 @@ mod tests {
         let mut done = 0;
         while done < token_ids.len() {
             let end = token_ids.len().min(done + POSITIONS);
-            let window = match done / POSITIONS < first {
-                true => WindowPages::Skipped,
-                false => WindowPages::Required,
+            let parts = match done / POSITIONS < first {
+                true => FULL_ONLY,
+                false => WINDOWED,
             };
-            let Some(pages) = kv.allocate_pages(&token_ids[..end], window) else {
+            let Some(pages) = kv.allocate_pages(&token_ids[..end], parts) else {
                 break;
             };
-            assert_eq!(pages.windowed.is_some(), window == WindowPages::Required);
+            assert_eq!(pages.windowed.is_some(), parts == WINDOWED);
             kv.insert_pages(&token_ids[..end], pages);
             done = end;
         }
@@ -155,14 +192,14 @@ mod tests {
         assert_eq!(kv.cached_len(&a), 300);
         // The window pages of the prefix were not inserted.
         assert_eq!(kv.cached_len(&a[..200]), 0);
-        let last = kv.last_pages(&a, WindowPages::Required).expect("cached");
+        let last = kv.last_pages(&a, WINDOWED).expect("cached");
         assert_eq!(
-            kv.last_pages(&a[..256], WindowPages::Required)
+            kv.last_pages(&a[..256], WINDOWED)
                 .map(|p| p.full != last.full),
             Some(true)
         );
-        assert_eq!(kv.last_pages(&a[..128], WindowPages::Required), None);
-        assert!(kv.last_pages(&a[..128], WindowPages::Skipped).is_some());
+        assert_eq!(kv.last_pages(&a[..128], WINDOWED), None);
+        assert!(kv.last_pages(&a[..128], FULL_ONLY).is_some());
         assert_eq!((kv.pools.full.free(), kv.pools.windowed.free()), (3, 6));
         // The second sequence evicts the first.
         assert_eq!(insert(&mut kv, &b), 300);

@@ -1,11 +1,12 @@
 //! Header of a saved session.
 
 use super::file::{CHECKSUM, Reader, START, Writer};
-use super::pages::{CacheLayout, Rows, Stream};
+use super::pages::{self, CacheLayout, Rows, Stream};
 use crate::decode::model::Model;
 use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::{Result, bail};
 use crate::model::Facts;
+use crate::op::pages::PageKind;
 use crate::op::params::PAGE;
 
 /// Magic number.
@@ -43,7 +44,13 @@ pub(super) fn file_bytes_max(model: &Model, cache: &CacheLayout) -> u64 {
     let context = u64::from(model.facts().context);
     let header = START + 32 + 4 * size_of::<u32>() + PROVENANCE_MAX + END + CHECKSUM;
     let streams = cache.streams.iter();
-    let each = streams.map(|stream| 8 + context * stream.bytes_max as u64);
+    let each = streams.map(|stream| {
+        let rows = match stream.rows.kind {
+            PageKind::Full | PageKind::Windowed => context,
+            PageKind::State => 1,
+        };
+        8 + rows * stream.bytes_max as u64
+    });
     header as u64 + size_of::<u32>() as u64 * (context + 1) + each.sum::<u64>()
 }
 
@@ -86,7 +93,7 @@ impl Header {
         counts.into_iter().try_for_each(|n| write_count(file, n))?;
         for rows in &self.rows {
             write_count(file, rows.bytes)?;
-            write_count(file, usize::from(rows.windowed))?;
+            write_count(file, rows.kind as usize)?;
         }
         file.write(&self.provenance)?;
         let mut words = words.into_iter();
@@ -154,7 +161,8 @@ impl Header {
         Ok((header, end))
     }
 
-    /// Reads the number of stored positions, whose pages start at `from`.
+    /// Reads the number of stored positions that can be restored, whose pages start at `from`. None of a
+    /// model with recurrent layers can if the states were evicted while the pages were written.
     ///
     /// # Errors
     ///
@@ -170,8 +178,16 @@ impl Header {
                 "byte {end}: {positions} stored positions exceed {tokens} tokens or the context of {context}"
             );
         }
-        let expected = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
+        let pages = CacheLayout::bytes(&self.rows, positions, self.first_window_page);
+        let states = pages::state_bytes(&self.rows);
+        let expected = match positions {
+            0 => pages,
+            _ => pages.saturating_add(states),
+        };
         let actual = end.checked_sub(from);
+        if states > 0 && actual == Some(pages) {
+            return Ok(0);
+        }
         if actual != Some(expected) {
             bail!(
                 Format,
@@ -204,16 +220,20 @@ fn read_rows(at: &mut Cursor<'_>, cache: &CacheLayout) -> Result<Vec<Rows>> {
     }
     let read = |stream: &Stream| {
         let from = at.at;
-        let [bytes, windowed] = [at.count()?, at.count()?];
-        if bytes > stream.bytes_max || windowed > 1 {
+        let [bytes, number] = [at.count()?, at.count()?];
+        let kinds = [PageKind::Full, PageKind::Windowed, PageKind::State];
+        let kind = kinds.into_iter().find(|kind| *kind as usize == number);
+        let is_state = |kind: PageKind| kind == PageKind::State;
+        let kind = kind.filter(|kind| is_state(*kind) == is_state(stream.rows.kind));
+        let Some(kind) = kind.filter(|_| bytes <= stream.bytes_max) else {
             bail!(
                 Format,
-                "byte {from}: {bytes} bytes per position and window flag {windowed}, expected at most {} and 1",
-                stream.bytes_max
+                "byte {from}: {bytes} bytes per position and kind {number} of layer, expected at most {} and {}",
+                stream.bytes_max,
+                stream.rows.kind as usize
             );
-        }
-        let windowed = windowed == 1;
-        Ok(Rows { bytes, windowed })
+        };
+        Ok(Rows { bytes, kind })
     };
     cache.streams.iter().map(read).collect()
 }

@@ -2,10 +2,11 @@
 
 use crate::decode::engine::Engine;
 use crate::decode::kv::PagePair;
-use crate::decode::kv::saved::WindowPages;
+use crate::decode::kv::saved::{StoredPart, StoredParts};
 use crate::decode::model::Model;
 use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::Result;
+use crate::op::pages::PageKind;
 use crate::op::params::PAGE;
 use crate::op::table::BufferId;
 use std::ops::Range;
@@ -17,21 +18,21 @@ const POSITIONS: usize = PAGE as usize;
 /// Element size of the widest cache type, in bytes.
 const ELEMENT_MAX: usize = 4;
 
-/// Layout of the keys or the values of a layer.
+/// Layout of the keys or the values of a layer, or of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Bytes per position.
+    /// Bytes per position, or of a state.
     pub(super) bytes: usize,
-    /// Whether the layer has a sliding-window KV cache.
-    pub(super) windowed: bool,
+    /// Kind of the layer.
+    pub(super) kind: PageKind,
 }
 
-/// Keys or values of a layer.
+/// Keys or values of a layer, or a state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     buffer: BufferId,
     pub(super) rows: Rows,
-    /// Maximum bytes per position of all cache types.
+    /// Maximum bytes per position of all cache types, or of a state.
     pub(super) bytes_max: usize,
 }
 
@@ -58,11 +59,14 @@ impl CacheLayout {
         model.call(|engine| {
             let slots = engine.linked.tables[0].slots.iter();
             let streams = slots.filter_map(|slot| {
-                let (bytes, windowed) = engine.linked.page_layout(slot)?;
-                let bytes = bytes / POSITIONS;
+                let (bytes, kind) = engine.linked.page_layout(slot)?;
+                let bytes = match kind {
+                    PageKind::Full | PageKind::Windowed => bytes / POSITIONS,
+                    PageKind::State => bytes,
+                };
                 Some(Stream {
                     buffer: slot.buffer,
-                    rows: Rows { bytes, windowed },
+                    rows: Rows { bytes, kind },
                     bytes_max: slot.cols as usize * ELEMENT_MAX,
                 })
             });
@@ -79,15 +83,25 @@ impl CacheLayout {
     }
 
     /// Returns the size of the pages of `positions` positions in bytes. Sliding-window layers store
-    /// pages from `first_window_page` on.
+    /// pages from `first_window_page` on; without the states of recurrent layers.
     pub(super) fn bytes(rows: &[Rows], positions: usize, first_window_page: usize) -> u64 {
         let windowed = positions.saturating_sub(first_window_page.saturating_mul(POSITIONS));
         let bytes_of = |rows: &Rows| {
-            let positions = if rows.windowed { windowed } else { positions };
-            (positions as u64).saturating_mul(rows.bytes as u64)
+            let count = match rows.kind {
+                PageKind::Full => positions,
+                PageKind::Windowed => windowed,
+                PageKind::State => 0,
+            };
+            (count as u64).saturating_mul(rows.bytes as u64)
         };
         rows.iter().map(bytes_of).fold(0, u64::saturating_add)
     }
+}
+
+/// Returns the size of the states of recurrent layers in bytes.
+pub(super) fn state_bytes(rows: &[Rows]) -> u64 {
+    let states = rows.iter().filter(|rows| rows.kind == PageKind::State);
+    states.map(|rows| rows.bytes as u64).sum()
 }
 
 impl StoredPages {
@@ -137,10 +151,18 @@ impl StoredPages {
 
     /// Returns the streams stored in a page and the size of each in bytes.
     fn parts(&self, page: &Range<usize>) -> impl Iterator<Item = (Stream, usize)> {
-        let (rows, in_window) = (page.len(), page.start / POSITIONS >= self.first_window_page);
+        let in_window = page.start / POSITIONS >= self.first_window_page;
+        let is_last = page.end == self.token_ids.len();
+        let rows = page.len();
         let streams = self.cache.streams.iter().copied();
-        let streams = streams.filter(move |stream| in_window || !stream.rows.windowed);
-        streams.map(move |stream| (stream, rows * stream.rows.bytes))
+        streams.filter_map(move |stream| {
+            let count = match stream.rows.kind {
+                PageKind::Full => rows,
+                PageKind::Windowed => in_window.then_some(rows)?,
+                PageKind::State => is_last.then_some(1)?,
+            };
+            Some((stream, count * stream.rows.bytes))
+        })
     }
 
     /// Returns the size of a page in bytes.
@@ -148,10 +170,15 @@ impl StoredPages {
         self.parts(page).map(|(_, bytes)| bytes).sum()
     }
 
-    fn window_pages(&self, page: &Range<usize>) -> WindowPages {
-        match self.parts(page).any(|(stream, _)| stream.rows.windowed) {
-            true => WindowPages::Required,
-            false => WindowPages::Skipped,
+    /// Returns the kinds of layers with a part of a page.
+    fn stored_parts(&self, page: &Range<usize>) -> StoredParts {
+        let part = |kind| match self.parts(page).any(|(stream, _)| stream.rows.kind == kind) {
+            true => StoredPart::Required,
+            false => StoredPart::Skipped,
+        };
+        StoredParts {
+            windowed: part(PageKind::Windowed),
+            state: part(PageKind::State),
         }
     }
 
@@ -165,7 +192,7 @@ impl StoredPages {
         let this = self.clone();
         model.call(move |engine| {
             let token_ids = &this.token_ids[..page.end];
-            let Some(pages) = engine.kv.last_pages(token_ids, this.window_pages(&page)) else {
+            let Some(pages) = engine.kv.last_pages(token_ids, this.stored_parts(&page)) else {
                 return Ok(None);
             };
             bytes.resize(this.page_bytes(&page), 0);
@@ -184,11 +211,11 @@ impl StoredPages {
     pub(super) fn write(&self, model: &Model, page: Range<usize>, bytes: Vec<u8>) -> Result<bool> {
         let this = self.clone();
         model.call(move |engine| {
-            let (token_ids, window) = (&this.token_ids[..page.end], this.window_pages(&page));
-            if engine.kv.last_pages(token_ids, window).is_some() {
+            let (token_ids, parts) = (&this.token_ids[..page.end], this.stored_parts(&page));
+            if engine.kv.last_pages(token_ids, parts).is_some() {
                 return Ok(true);
             }
-            let Some(pages) = engine.kv.allocate_pages(token_ids, window) else {
+            let Some(pages) = engine.kv.allocate_pages(token_ids, parts) else {
                 return Ok(false);
             };
             let written = this.fill(engine, &page, pages, &bytes);
@@ -221,9 +248,12 @@ impl StoredPages {
 
 /// Returns the offset of a page in a stream.
 fn offset(stream: &Stream, pages: PagePair) -> usize {
-    let page = match pages.windowed {
-        Some(windowed) if stream.rows.windowed => windowed,
-        _ => pages.full,
+    let windowed = pages.windowed.unwrap_or(pages.full);
+    let state = pages.state.map_or(0, |state| state.page);
+    let row = match stream.rows.kind {
+        PageKind::Full => pages.full as usize * POSITIONS,
+        PageKind::Windowed => windowed as usize * POSITIONS,
+        PageKind::State => state as usize,
     };
-    page as usize * POSITIONS * stream.rows.bytes
+    row * stream.rows.bytes
 }

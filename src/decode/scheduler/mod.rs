@@ -204,17 +204,25 @@ impl Scheduler {
 
     /// Ends cancelled requests.
     fn end_cancelled(&mut self) {
+        let is_cancelled = |request: &Request| {
+            request.output_queue.is_stop_requested() || request.cancel.is_pending()
+        };
+        if self.engine.is_recurrent() && self.requests.iter().any(is_cancelled) {
+            // The state that is kept must be the one after the last token.
+            if let Err(e) = self.collect() {
+                self.fail(&e);
+            }
+        }
         let mut at = 0;
         while at < self.requests.len() {
-            let request = &self.requests[at];
-            if request.output_queue.is_stop_requested() || request.cancel.is_pending() {
+            if is_cancelled(&self.requests[at]) {
                 self.end(at, Ok(Some(Finish::Cancelled)));
             } else {
                 at += 1;
             }
         }
         self.waiting.retain_mut(|request| {
-            let cancelled = request.output_queue.is_stop_requested() || request.cancel.is_pending();
+            let cancelled = is_cancelled(request);
             if cancelled {
                 request.end(Ok(Some(Finish::Cancelled)));
             }

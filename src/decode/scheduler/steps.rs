@@ -85,7 +85,9 @@ impl Scheduler {
         // The pass samples one token more than there are draft tokens, and each draft token has a
         // position.
         let room = request.remaining().min(request.output_queue.room()) - 1;
-        let room = room.min(context - before).min(self.engine.max_rows() - 1);
+        let room = room
+            .min(context - before)
+            .min(self.engine.max_drafts(before - 1));
         let start = Instant::now();
         let tokens = drafter.draft(request.sequence.tokens(), room);
         let rows = tokens.map_or(0, <[u32]>::len);

@@ -150,6 +150,8 @@ mod tests {
             window: 100,
             whole_pool: 2 * 8 * 4,
             ringed_pool: 2 * 2,
+            states: 0,
+            states_pool: 0,
             kept: 0,
         };
         BeamPages::new(layout, 2)

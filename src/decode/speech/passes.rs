@@ -7,6 +7,7 @@ use crate::decode::rows::{write_history, write_rows, zeroed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
 use crate::model::{BEAMS_MAX, LinkedTables, SpeechModel, TableId};
+use crate::op::pages::PageKind;
 use crate::op::params::{Logprobs, Row, Sampler, State};
 use crate::op::table::{BufferId, SamplingStage};
 use crate::speech::probability;
@@ -354,7 +355,7 @@ impl Passes {
             changed |= new;
             let Some(copy) = copy else { continue };
             for buffer in &tables[self.batch].slots {
-                if let Some((bytes, false)) = linked.page_layout(buffer) {
+                if let Some((bytes, PageKind::Full)) = linked.page_layout(buffer) {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
                     linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
                 }

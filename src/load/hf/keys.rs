@@ -71,6 +71,10 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
         Integer,
         &["num_kv_shared_layers"],
     ),
+    ("ssm.conv_kernel", Integer, &["linear_conv_kernel_dim"]),
+    ("ssm.state_size", Integer, &["linear_key_head_dim"]),
+    ("ssm.group_count", Integer, &["linear_num_key_heads"]),
+    ("ssm.time_step_rank", Integer, &["linear_num_value_heads"]),
     ("vocab_size", Integer, &["vocab_size"]),
     (
         "hidden_activation",
@@ -184,6 +188,17 @@ impl HfConfig {
                 );
             };
             w.set(&format!("{arch}.context_length"), positions);
+        }
+        let heads = self.integer("linear_num_value_heads")?;
+        if let (Some(heads), Some(dim)) = (heads, self.integer("linear_value_head_dim")?) {
+            let Some(width) = heads.checked_mul(dim) else {
+                bail!(
+                    Format,
+                    "linear_num_value_heads {heads} and linear_value_head_dim {dim}: the product does not fit 32 bits"
+                );
+            };
+            w.set(&format!("{arch}.ssm.inner_size"), width);
+            w.set(&format!("{arch}.{}", arch::INTERLEAVED_HEADS), false);
         }
         if let Some(scalar) = self.float("query_pre_attn_scalar")? {
             if scalar.is_nan() || scalar <= 0.0 {
@@ -359,10 +374,10 @@ mod tests {
         let c = numbers(&small(json!({ "sliding_window": 512 }))).unwrap();
         assert_eq!((c.window, c.context), (512, 8192));
         assert_rejected(json!({ "layer_types": [full] }), "expected 4 types, got 1");
-        let other = json!([full, "linear_attention", "x", "y"]);
+        let other = json!([full, "chunked_attention", "x", "y"]);
         assert_rejected(
             json!({ "layer_types": other }),
-            "unsupported layer type \"linear_attention\"",
+            "unsupported layer type \"chunked_attention\"",
         );
     }
 

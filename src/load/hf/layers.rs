@@ -12,6 +12,8 @@ const LAYERS_MAX: u32 = 4096;
 /// Names of layers with sliding-window attention and with full attention.
 pub(super) const SLIDING: &str = "sliding_attention";
 pub(super) const FULL: &str = "full_attention";
+/// Name of layers with a recurrent state.
+const LINEAR: &str = "linear_attention";
 
 impl HfConfig {
     /// Writes the sliding-window layers and the values that differ between layers.
@@ -30,6 +32,9 @@ impl HfConfig {
         }
         self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
+        if let Some(recurrent) = self.recurrent_layers()? {
+            w.list(&key("attention.recurrent_layers"), &recurrent);
+        }
         if let Some(rope_layers) = self.rope_layers()? {
             w.list(&key("rope.layers"), &rope_layers);
         }
@@ -57,7 +62,7 @@ impl HfConfig {
             }
             let is_sliding = |kind: &Value| match kind.as_str() {
                 Some(SLIDING) => Ok(true),
-                Some(FULL) => Ok(false),
+                Some(FULL | LINEAR) => Ok(false),
                 _ => bail!(
                     Unsupported,
                     "layer_types: unsupported layer type {}",
@@ -79,6 +84,18 @@ impl HfConfig {
                 (None, None) => layer >= first,
             })
             .collect())
+    }
+
+    /// Returns for each layer whether it has a recurrent state: by name, or all except every n-th; `None`
+    /// without such layers.
+    fn recurrent_layers(&self) -> Result<Option<Vec<bool>>> {
+        if let Some(types) = self.typed("layer_types", "a list", Value::as_array)? {
+            let recurrent: Vec<bool> = types.iter().map(|kind| kind == LINEAR).collect();
+            return Ok(recurrent.contains(&true).then_some(recurrent));
+        }
+        let interval = self.integer("full_attention_interval")?.filter(|n| *n > 0);
+        let layers = self.layers()?;
+        Ok(interval.map(|n| (1..=layers).map(|layer| layer % n != 0).collect()))
     }
 
     /// Writes the head dimension and the key-value heads, which may differ in full-attention layers.

@@ -12,11 +12,15 @@ const IGNORED: &[&str] = &[
     "embed_vision.",
     "multi_modal_projector.",
     "audio_tower.",
+    "visual.",
     "embed_audio.",
 ];
 
 /// Parameters that are not part of a module and have no suffix such as `.weight`.
-const BARE: &[&str] = &["layer_scalar"];
+const BARE: &[&str] = &["layer_scalar", "linear_attn.A_log", "linear_attn.dt_bias"];
+
+/// GGUF tensors without the suffix `.weight`, or with another one as part of the name.
+const COMPLETE: &[&str] = &["ssm_a", "ssm_dt.bias"];
 
 /// Name part before the index of an expert.
 const EXPERTS: &str = "experts";
@@ -58,6 +62,18 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
     })
 }
 
+impl GgufModule {
+    /// Returns the name of the GGUF tensor with the weights of the module.
+    pub(in crate::load) fn weight(&self) -> String {
+        let (_, kind) = self.name.rsplit_once(BLOCKS).unwrap_or_default();
+        let complete = split_layer(kind).is_some_and(|(_, kind)| COMPLETE.contains(&kind));
+        match complete {
+            true => self.name.clone(),
+            false => format!("{}.weight", self.name),
+        }
+    }
+}
+
 /// Returns the Hugging Face name of a GGUF tensor: `blk.3.ffn_up.weight` becomes
 /// `model.layers.3.mlp.up_proj.weight`. For a part of a fused module, returns the fused name.
 pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
@@ -79,8 +95,14 @@ pub(in crate::load) fn to_hf_among(
 }
 
 fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
-    let (module, part) = tensor.rsplit_once('.')?;
     let names = arch.names;
+    let complete = tensor.strip_prefix(BLOCKS).and_then(split_layer);
+    if let Some((layer, kind)) = complete.filter(|(_, kind)| COMPLETE.contains(kind)) {
+        let mut pairs = names.layer.iter().copied().flatten();
+        let (hf, _) = pairs.find(|(_, gguf)| *gguf == kind)?;
+        return Some(format!("{prefix}{}{layer}.{hf}", names.layers));
+    }
+    let (module, part) = tensor.rsplit_once('.')?;
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
         let prefix = if *gguf == HEAD { "" } else { prefix };
         return Some(format!("{prefix}{hf}.{part}"));

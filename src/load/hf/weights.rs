@@ -10,6 +10,7 @@ use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
+use crate::load::recurrent;
 use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use crate::quant::GROUP;
 use std::collections::{BTreeMap, HashMap};
@@ -74,21 +75,22 @@ pub(super) fn collect(
 ) -> Result<Vec<Weight>> {
     let modules = named(file, arch)?;
     let conv1d = is_conv1d(file, arch, &modules);
+    let plus_one = arch.norms_plus_one && !recurrent::is_converted(file);
     let mut weights = Vec::new();
     let mut experts: BTreeMap<String, BTreeMap<u32, Weight>> = BTreeMap::new();
     for (module, gguf, parts) in modules {
         if adjustments.skipped_module == Some(&gguf.name) {
             continue;
         }
-        let name = format!("{}.weight", gguf.name);
-        let mut weight = parts.matrix(file, module, name, quantization)?;
+        let mut weight = parts.matrix(file, module, gguf.weight(), quantization)?;
         let kind = gguf.name.rsplit('.').next().unwrap_or_default();
         if conv1d && arch.transposed.contains(&kind) {
             weight = weight.transposed(file)?;
         }
-        if arch.norms_plus_one && kind.contains("norm") {
+        if plus_one && kind.contains("norm") && kind != recurrent::NORM {
             weight = weight.plus_one(file)?;
         }
+        weight = recurrent::in_gguf_form(weight, file)?;
         if kind == "position_embd" && adjustments.position_offset > 0 {
             let rows = adjustments.position_offset..weight.rows;
             weight = weight.slice_rows(weight.name.clone(), rows, file)?;

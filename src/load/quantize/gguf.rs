@@ -267,6 +267,15 @@ fn tensors<'a>(
             tensor.permute_heads(&file.metadata, RowOrder::Interleaved)?;
         }
     }
+    let config = arch::Config::read(&file.metadata)?.validate(arch)?;
+    if let Some(delta) = config
+        .delta
+        .filter(|delta| arch.interleaved_heads && !delta.at.interleaved)
+    {
+        tensors
+            .iter_mut()
+            .for_each(|tensor| tensor.permute_value_heads(&delta));
+    }
     tensors.extend(computed.iter().map(SourceTensor::of_computed));
     Ok(tensors)
 }
@@ -331,7 +340,8 @@ fn header(
         .any(|p| p.tensor.name == source_tensor::ROPE_FACTORS);
     let is_replaced = |key: &str| {
         let as_factors = factors && key.contains(".rope.scaling.");
-        let as_tensor = LISTS.iter().any(|list| key.ends_with(list));
+        let as_tensor =
+            LISTS.iter().any(|list| key.ends_with(list)) || key.ends_with(arch::INTERLEAVED_HEADS);
         REPLACED.contains(&key) || (as_factors || as_tensor) && model.folder.is_some()
     };
     for (key, value) in model.file.metadata.iter() {

@@ -19,6 +19,7 @@ pub(super) struct Rows<'a> {
     dtype: DType,
     matrix: Matrix<'a>,
     order: RowOrder,
+    column_order: RowOrder,
     merges: &'a [Merge<'a>],
 }
 
@@ -53,6 +54,7 @@ impl<'a> Rows<'a> {
         };
         Ok(Self {
             order: tensor.order,
+            column_order: tensor.column_order,
             merges: &tensor.merges,
             ..Self::plain(&tensor.name, dtype, tensor.matrix)
         })
@@ -65,6 +67,7 @@ impl<'a> Rows<'a> {
             dtype,
             matrix,
             order: RowOrder::Same,
+            column_order: RowOrder::Same,
             merges: &[],
         }
     }
@@ -84,6 +87,12 @@ impl<'a> Rows<'a> {
         quant::decode_row_of(self.dtype, &self.matrix, source, x);
         for merge in self.merges {
             merge.add_to_row(source, x);
+        }
+        if self.column_order != RowOrder::Same {
+            let stored = x.to_vec();
+            for (col, x) in x.iter_mut().enumerate() {
+                *x = stored[self.column_order.source(col)];
+            }
         }
         match x.iter().position(|x| !x.is_finite()) {
             None => Ok(()),
@@ -204,7 +213,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Copies the bytes of a tensor, with rows permuted if needed.
+/// Copies the bytes of a tensor, with rows permuted if needed. Columns are permuted only in checkpoints, whose
+/// tensors of this kind have no blocks.
 pub(super) fn copy(
     tensor: &SourceTensor<'_>,
     sink: &mut dyn FnMut(EncodedChunk) -> Result<()>,
@@ -215,7 +225,7 @@ pub(super) fn copy(
     let elements = |byte_count: usize| {
         tensor.elements().saturating_mul(byte_count as u64) / bytes.len().max(1) as u64
     };
-    if tensor.order == RowOrder::Same {
+    if [tensor.order, tensor.column_order] == [RowOrder::Same; 2] {
         return bytes.chunks(CHUNK_ELEMENTS).try_for_each(|part| {
             sink(EncodedChunk {
                 bytes: part.to_vec(),
@@ -230,7 +240,15 @@ pub(super) fn copy(
         .try_for_each(|rows| {
             let mut chunk = EncodedChunk::default();
             for row in rows {
-                chunk.bytes.extend_from_slice(tensor.matrix.row(*row));
+                let row = tensor.matrix.row(*row);
+                let element = row.len() / cols.max(1);
+                match tensor.column_order {
+                    RowOrder::Same => chunk.bytes.extend_from_slice(row),
+                    order => (0..cols).for_each(|col| {
+                        let stored = &row[order.source(col) * element..][..element];
+                        chunk.bytes.extend_from_slice(stored);
+                    }),
+                }
             }
             chunk.elements = elements(chunk.bytes.len());
             sink(chunk)

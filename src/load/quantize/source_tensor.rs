@@ -1,10 +1,11 @@
 //! Tensors of the source model, with GGUF names and the row order of the new file.
 
-use crate::arch::{self, RopeScaling, Rotation};
+use crate::arch::{self, DeltaNet, RopeScaling, Rotation};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo, TensorType};
 use crate::load::adapter::Merge;
+use crate::load::recurrent;
 use crate::load::row_order::RowOrder;
 use crate::load::source::Opened;
 use crate::load::split::FUSED_GATE;
@@ -21,6 +22,7 @@ pub(super) struct SourceTensor<'a> {
     pub(super) dtype: TensorType,
     pub(super) matrix: Matrix<'a>,
     pub(super) order: RowOrder,
+    pub(super) column_order: RowOrder,
     /// Adapter modules that are added to its rows.
     pub(super) merges: Vec<Merge<'a>>,
 }
@@ -58,6 +60,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            column_order: RowOrder::Same,
             merges: Vec::new(),
         })
     }
@@ -84,6 +87,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            column_order: RowOrder::Same,
             merges: Vec::new(),
         })
     }
@@ -104,6 +108,7 @@ impl<'a> SourceTensor<'a> {
                 cols,
             },
             order: RowOrder::Same,
+            column_order: RowOrder::Same,
             merges: Vec::new(),
         }
     }
@@ -118,6 +123,15 @@ impl<'a> SourceTensor<'a> {
         let scales = self.matrix.scales;
         let scale_bytes = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
         (self.matrix.bytes.len() + scale_bytes) as u64
+    }
+
+    /// Permutes the value heads of recurrent layers to the order of GGUF files.
+    pub(super) fn permute_value_heads(&mut self, delta: &DeltaNet) {
+        [self.order, self.column_order] = recurrent::value_head_order(&self.name, delta);
+        if self.order != RowOrder::Same && self.dims.len() == 1 {
+            // A vector has an element for each row.
+            (self.matrix.rows, self.matrix.cols) = (self.matrix.cols, 1);
+        }
     }
 
     /// Permutes the rows of each head of Q and K weights and biases. `order` receives the head

@@ -71,6 +71,18 @@ macro_rules! for_each_op {
             /// `y[t, offset + p] = scale q[t, head, :] . k[p, head / group, :]` for the positions `p`
             /// below `positions`, for one head
             AttentionScores = attention_scores(q: read, k_cache: read, y: update, pages: read, state: read);
+            /// `y[t, c] = silu(sum_j w[j, c] x[t - taps + 1 + j, c])`; the inputs at positions before
+            /// those of this pass are in `conv_state`, 0 before position 0
+            ConvTail = conv_tail(x: read, w: read, conv_state: update, pages: read, y: write, state: read);
+            /// `y[t, h] = rate[h] softplus(a[t, h] + bias[h])`, `y[t, heads + h] = sigmoid(b[t, h])`
+            DeltaGates = delta_gates(a: read, b: read, rate: read, bias: read, y: write, state: read);
+            /// `S = e^gate S; S += k (beta (v - S^T k))^T; y[t, h, :] = S^T q`, the gated delta rule for
+            /// every value head h;
+            /// `[q | k | v] = x[t, :]`, q and k of unit length, `q / sqrt(key_dim)`, `[gate | beta] =
+            /// gates[t, :]`
+            DeltaNet = delta_net(x: read, gates: read, recurrent_state: update, pages: read, y: write, state: read);
+            /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i] * silu(gate[t, g, i])`
+            RmsGate = rms_gate(x: read, w: read, gate: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
             /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2` or `max(y, 0)`
@@ -83,7 +95,7 @@ macro_rules! for_each_op {
             Mul = mul(w: read, y: update, state: read);
             /// `y[t, i] = cap * tanh(y[t, i] / cap)`
             SoftCap = soft_cap(y: update, state: read);
-            /// `y[t, i] = x[t, offset + i]`
+            /// `y[t, g, i] = x[t, g, offset + i]`
             Columns = columns(x: read, y: write, state: read);
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group,
             /// :]`;

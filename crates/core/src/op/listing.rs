@@ -277,6 +277,8 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::Constant(n) => format!("constant {n}"),
         BufferId::Keys(n) => format!("keys {n}"),
         BufferId::Values(n) => format!("values {n}"),
+        BufferId::ConvState(n) => format!("conv state {n}"),
+        BufferId::RecurrentState(n) => format!("recurrent state {n}"),
         BufferId::Captured(n) => format!("captured {n}"),
         BufferId::AdapterScales(n) => format!("adapter scales {n}"),
         BufferId::Residual(n) => format!("residual {n}"),

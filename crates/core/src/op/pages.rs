@@ -5,8 +5,11 @@ use super::params::PAGE;
 /// Layout of the KV cache in pages of [`PAGE`] positions.
 ///
 /// The page table, [`BufferId::Pages`](super::table::BufferId::Pages), has one row per sequence:
-/// `whole` pages for layers with full attention, then `ringed` pages for sliding-window layers. In
-/// these, position `p` is in page `p / PAGE % ringed`.
+/// `whole` pages for layers with full attention, then `ringed` pages for sliding-window layers, then
+/// `states` pages for recurrent layers. Position `p` is in page `p / PAGE % ringed` of sliding-window
+/// layers. A page of recurrent layers has the whole state of a sequence; entry `p / PAGE` is the state
+/// after position `p`, and entries of adjacent positions are the same page unless the earlier state is
+/// kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
     /// Pages per sequence in a layer with full attention.
@@ -20,8 +23,24 @@ pub struct Pages {
     pub whole_pool: u32,
     /// Pages per sliding-window layer for all sequences.
     pub ringed_pool: u32,
+    /// Entries per sequence for recurrent layers; 0 if there is no such layer.
+    pub states: u32,
+    /// States per recurrent layer for all sequences.
+    pub states_pool: u32,
     /// Maximum number of pages cached for prefix reuse after their sequence has ended.
     pub kept: u32,
+}
+
+/// Kind of layers that a page belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageKind {
+    /// Attention to all positions.
+    Full,
+    /// Attention to a sliding window.
+    Windowed,
+    /// A recurrent state: the page is the whole state of a sequence.
+    State,
 }
 
 /// Pages of a layer.
@@ -53,7 +72,19 @@ impl Pages {
             window,
             whole_pool: sequences.saturating_mul(whole),
             ringed_pool: sequences.saturating_mul(ringed),
+            states: 0,
+            states_pool: 0,
             kept: sequences.saturating_mul(whole),
+        }
+    }
+
+    /// Returns the layout with `pool` states for recurrent layers.
+    #[must_use]
+    pub fn with_states(self, pool: u32) -> Self {
+        Self {
+            states: self.whole,
+            states_pool: pool,
+            ..self
         }
     }
 
@@ -71,7 +102,16 @@ impl Pages {
 
     /// Returns the number of entries per row of the page table.
     pub fn stride(&self) -> u32 {
-        self.whole + self.ringed
+        self.whole + self.ringed + self.states
+    }
+
+    /// Returns the pages of a recurrent layer.
+    pub fn of_states(&self) -> LayerPages {
+        LayerPages {
+            first: self.whole + self.ringed,
+            ring: self.states,
+            pool: self.states_pool,
+        }
     }
 
     /// Returns the pages of a layer with this window; 0: full attention.
@@ -91,12 +131,16 @@ impl Pages {
         }
     }
 
-    /// Returns the page table in which each sequence owns consecutive pages, as long as there are enough.
+    /// Returns the page table in which each sequence owns consecutive pages, as long as there are enough,
+    /// and one state.
     pub fn in_order(&self, sequences: u32) -> Vec<u32> {
         let row = |s: u32| {
             let whole = s * self.whole..(s + 1) * self.whole;
             let ringed = s * self.ringed..(s + 1) * self.ringed;
-            whole.chain(ringed.map(|page| page % self.ringed_pool))
+            let states = (0..self.states).map(move |_| s % self.states_pool);
+            whole
+                .chain(ringed.map(|page| page % self.ringed_pool))
+                .chain(states)
         };
         (0..sequences).flat_map(row).collect()
     }

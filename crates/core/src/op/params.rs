@@ -7,6 +7,8 @@ use bytemuck::{Pod, Zeroable};
 
 /// Number of positions per page of the KV cache.
 pub const PAGE: u32 = 64;
+/// Number of positions per block of a recurrent state.
+pub const STATE_BLOCK: u32 = 16;
 /// `Bias` as declared in the shaders.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -330,6 +332,7 @@ pub mod columns {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct Params {
     pub tokens: u32,
+    pub groups: u32,
     pub width: u32,
     pub offset: u32,
     pub dim: u32,
@@ -345,6 +348,50 @@ pub struct Params {
     pub tokens: u32,
     pub k: u32,
     pub dim: u32,
+}
+}
+/// Parameters of `conv_tail`.
+pub mod conv_tail {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub channels: u32,
+    pub taps: u32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+}
+}
+/// Parameters of `delta_gates`.
+pub mod delta_gates {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+}
+}
+/// Parameters of `delta_net`.
+pub mod delta_net {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub key_heads: u32,
+    pub heads: u32,
+    pub key_dim: u32,
+    pub value_dim: u32,
+    pub interleaved: u32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
 }
 }
 /// Parameters of `dry`.
@@ -696,6 +743,19 @@ pub struct Params {
     pub strength: f32,
 }
 }
+/// Parameters of `rms_gate`.
+pub mod rms_gate {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
+    pub dim: u32,
+    pub eps: f32,
+}
+}
 /// Parameters of `rms_norm`.
 pub mod rms_norm {
     use bytemuck::{Pod, Zeroable};
@@ -947,6 +1007,9 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::CaptureIds, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Columns, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Combine, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::ConvTail, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
+    Kernels { op: Op::DeltaGates, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
+    Kernels { op: Op::DeltaNet, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Dry, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::DynamicTemper, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Edit, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
@@ -997,6 +1060,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Mul, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Penalize, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::ProjectOut, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::RmsGate, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Rope, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1048,6 +1112,9 @@ pub fn bytes(op: Op) -> usize {
         Op::CaptureIds => size_of::<capture_ids::Params>(),
         Op::Columns => size_of::<columns::Params>(),
         Op::Combine => size_of::<combine::Params>(),
+        Op::ConvTail => size_of::<conv_tail::Params>(),
+        Op::DeltaGates => size_of::<delta_gates::Params>(),
+        Op::DeltaNet => size_of::<delta_net::Params>(),
         Op::Dry => size_of::<dry::Params>(),
         Op::DynamicTemper => size_of::<dynamic_temper::Params>(),
         Op::Edit => size_of::<edit::Params>(),
@@ -1075,6 +1142,7 @@ pub fn bytes(op: Op) -> usize {
         Op::Mul => size_of::<mul::Params>(),
         Op::Penalize => size_of::<penalize::Params>(),
         Op::ProjectOut => size_of::<project_out::Params>(),
+        Op::RmsGate => size_of::<rms_gate::Params>(),
         Op::RmsNorm => size_of::<rms_norm::Params>(),
         Op::Rope => size_of::<rope::Params>(),
         Op::RopeKv => size_of::<rope_kv::Params>(),

@@ -60,7 +60,11 @@ pub enum BufferId {
     Keys(u32),
     /// Value cache of a layer.
     Values(u32),
-    /// Page tables of the KV cache, one row per sequence.
+    /// Last inputs of the convolution of a recurrent layer, one row per state.
+    ConvState(u32),
+    /// State of a recurrent layer, one row per state.
+    RecurrentState(u32),
+    /// Page tables of the KV cache and of the states, one row per sequence.
     Pages,
     /// Step state.
     State,

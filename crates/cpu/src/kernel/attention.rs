@@ -4,7 +4,7 @@
 //! cannot be distributed evenly, is divided into blocks of positions, which a second step merges.
 
 use super::attend::{self, HeadGroup, KvBlock, Queries, TOKENS};
-use super::pages::Pages;
+use super::pages::{Pages, runs};
 use super::tiles::{Cache, CacheType, F16, F32, Q8_0};
 use super::{Join, Launch, Request};
 use crate::memory::Args;
@@ -15,7 +15,6 @@ use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::attention::{AT, COUNT};
-use tabla_core::op::params::Row;
 use tabla_core::op::params::attention::Params;
 
 /// Positions that a token sees: the last `window` positions, up to its own or up to `positions`.
@@ -27,16 +26,6 @@ fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
     let last = args.state(AT.state).context.saturating_sub(1);
     let end = args.rows(AT.state)[token].position.min(last) + 1;
     end.saturating_sub(p.window) as usize..end as usize
-}
-
-/// Splits tokens into runs of the same sequence.
-fn runs(rows: &[Row], tokens: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let mut end = tokens.start;
-    let runs = rows[tokens].chunk_by(|a, b| a.sequence == b.sequence);
-    runs.map(move |run| {
-        end += run.len();
-        end - run.len()..end
-    })
 }
 
 /// Number of sets of key heads that units of a tile are divided into.

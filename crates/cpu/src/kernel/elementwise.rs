@@ -131,6 +131,49 @@ pub(super) fn glu(request: &Request<'_>) -> Result<Launch> {
     activation::link::<GluFamily>(request, p.activation, [p.dim, p.tokens])
 }
 
+/// `y[t, h] = rate[h] softplus(a[t, h] + bias[h])`, `y[t, heads + h] = sigmoid(b[t, h])`
+struct DeltaGates;
+
+/// `ln(1 + e^x)`. The quotient corrects the rounding of `1 + e` (Kahan).
+#[inline(always)]
+fn softplus(x: f32) -> f32 {
+    let e = math::exp(-x.abs());
+    let u = 1.0 + e;
+    let ln = if u == 1.0 {
+        e
+    } else {
+        math::ln(u) * (e / (u - 1.0))
+    };
+    ln + if x > 0.0 { x } else { 0.0 }
+}
+
+impl Kernel for DeltaGates {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::delta_gates::AT;
+        let p: params::delta_gates::Params = args.params();
+        let heads = p.heads as usize;
+        let [a, b] = [AT.a, AT.b].map(|i| args.f32s(i));
+        let [rate, bias] = [AT.rate, AT.bias].map(|i| &args.f32s(i)[..heads]);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let (gates, betas) = y.unit(t, 2 * heads).split_at_mut(heads);
+            let a = &a[t * heads..][..heads];
+            for (((y, a), rate), bias) in gates.iter_mut().zip(a).zip(rate).zip(bias) {
+                *y = rate * softplus(a + bias);
+            }
+            for (y, b) in betas.iter_mut().zip(&b[t * heads..][..heads]) {
+                *y = 1.0 / (1.0 + math::exp(-b));
+            }
+        }
+    }
+}
+
+pub(super) fn delta_gates(request: &Request<'_>) -> Launch {
+    let p: params::delta_gates::Params = request.params();
+    by_row::<DeltaGates>(request, [p.heads, p.tokens])
+}
+
 /// `y[t, i] += b[i]`
 struct AddBias;
 
@@ -186,7 +229,7 @@ pub(super) fn mul(request: &Request<'_>) -> Launch {
     by_row::<Mul>(request, [p.dim, p.tokens])
 }
 
-/// `y[t, i] = x[t, offset + i]`
+/// `y[t, g, i] = x[t, g, offset + i]`
 struct Columns;
 
 impl Kernel for Columns {
@@ -195,18 +238,21 @@ impl Kernel for Columns {
         use operands::columns::AT;
         let p: params::columns::Params = args.params();
         let [width, offset, dim] = [p.width, p.offset, p.dim].map(|n| n as usize);
+        let groups = p.groups as usize;
         let x = args.f32s(AT.x);
         let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
-            y.unit(t, dim)
-                .copy_from_slice(&x[t * width + offset..][..dim]);
+            let x = x[t * groups * width..].chunks_exact(width);
+            let y = y.unit(t, groups * dim).chunks_exact_mut(dim);
+            y.zip(x)
+                .for_each(|(y, x)| y.copy_from_slice(&x[offset..][..dim]));
         }
     }
 }
 
 pub(super) fn columns(request: &Request<'_>) -> Launch {
     let p: params::columns::Params = request.params();
-    by_row::<Columns>(request, [p.dim, p.tokens])
+    by_row::<Columns>(request, [p.groups * p.dim, p.tokens])
 }
 
 /// `y[t, 3 i + k] = x[stride t + k - 1, i]`

@@ -26,7 +26,9 @@ mod chunks;
 mod code_tiles;
 mod codes;
 mod combine;
+mod conv_tail;
 mod decoded_span;
+mod delta_net;
 mod dry;
 mod edit;
 mod elementwise;
@@ -113,6 +115,10 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::AttendPart => attend_part::link(request)?,
         Op::AttendJoin => attend_join::link(request),
         Op::AttentionScores => attention_scores::link(request)?,
+        Op::ConvTail => conv_tail::link(request),
+        Op::DeltaGates => elementwise::delta_gates(request),
+        Op::DeltaNet => delta_net::link(request)?,
+        Op::RmsGate => norms::rms_gate(request),
         Op::Glu => elementwise::glu(request)?,
         Op::Activate => elementwise::activate(request)?,
         Op::Add => elementwise::add(request),

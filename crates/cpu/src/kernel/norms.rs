@@ -47,6 +47,33 @@ pub(super) fn rms_norm(request: &Request<'_>) -> Launch {
     by_group::<RmsNorm>(request, [p.dim, p.groups, p.tokens])
 }
 
+/// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i] * silu(gate[t, g, i])`
+struct RmsGate;
+
+impl Kernel for RmsGate {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::rms_gate::AT;
+        let p: params::rms_gate::Params = args.params();
+        let dim = p.dim as usize;
+        let (x, w, gate) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim], args.f32s(AT.gate));
+        let mut y = args.open::<f32>(AT.y);
+        for unit in args.range() {
+            let x = &x[unit * dim..][..dim];
+            let gate = &gate[unit * dim..][..dim];
+            let scale = inverse_rms(x, p.eps);
+            for (((y, x), w), g) in y.unit(unit, dim).iter_mut().zip(x).zip(w).zip(gate) {
+                *y = x * scale * w * (g / (1.0 + math::exp(-g)));
+            }
+        }
+    }
+}
+
+pub(super) fn rms_gate(request: &Request<'_>) -> Launch {
+    let p: params::rms_gate::Params = request.params();
+    by_group::<RmsGate>(request, [p.dim, p.groups, p.tokens])
+}
+
 /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)`
 struct UnitNorm;
 

@@ -1,6 +1,7 @@
-//! Page tables: the cache rows of a sequence's positions.
+//! Page tables: the cache rows of a sequence's positions, and its states.
 
-use tabla_core::op::params::PAGE;
+use std::ops::Range;
+use tabla_core::op::params::{PAGE, Row};
 
 /// Positions per page.
 const POSITIONS: usize = PAGE as usize;
@@ -25,4 +26,32 @@ impl<'a> Pages<'a> {
         let page = self.0[position / POSITIONS % self.0.len()] as usize;
         page * POSITIONS + position % POSITIONS
     }
+}
+
+/// States of a sequence in a recurrent layer.
+#[derive(Clone, Copy)]
+pub(super) struct StatePages<'a>(Pages<'a>);
+
+impl<'a> StatePages<'a> {
+    /// As for [`Pages::of`].
+    #[inline(always)]
+    pub(super) fn of(table: &'a [u8], sequence: u32, layout: [u32; 3]) -> Self {
+        Self(Pages::of(table, sequence, layout))
+    }
+
+    /// State after a position.
+    #[inline(always)]
+    pub(super) fn state(self, position: usize) -> usize {
+        self.0.0[position / POSITIONS] as usize
+    }
+}
+
+/// Splits rows into runs of the same sequence.
+pub(super) fn runs(rows: &[Row], of: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let mut end = of.start;
+    let runs = rows[of].chunk_by(|a, b| a.sequence == b.sequence);
+    runs.map(move |run| {
+        end += run.len();
+        end - run.len()..end
+    })
 }

@@ -282,14 +282,14 @@ pub(super) const SOFT_CAP: &[Case] = &[
 ];
 
 macro_rules! columns_case {
-    ($name:literal, $width:literal, $offset:literal, $dim:literal, $tokens:literal, $live:literal) => {
+    ($name:literal, $groups:literal x $width:literal, $offset:literal, $dim:literal, $tokens:literal, $live:literal) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
             emit: |b| {
-                let x = b.input("x", $width);
-                b.columns(x, $offset, $dim);
+                let x = b.input("x", $groups * $width);
+                b.columns_of_groups(x, $groups, [$offset, $dim]);
             },
             tolerance: 0.0,
             ..PLAIN
@@ -297,13 +297,15 @@ macro_rules! columns_case {
     };
 }
 
-/// Offsets at the start, in the middle and at the end.
+/// Offsets at the start, in the middle and at the end, of rows and of groups.
 pub(super) const COLUMNS: &[Case] = &[
-    columns_case!("one", 1, 0, 1, 1, 1),
-    columns_case!("the first", 37, 0, 5, 5, 3),
-    columns_case!("middle", 41, 3, 37, 5, 3),
-    columns_case!("the last", 514, 257, 257, 2, 2),
-    columns_case!("many", 300, 131, 131, 67, 61),
+    columns_case!("one", 1 x 1, 0, 1, 1, 1),
+    columns_case!("the first", 1 x 37, 0, 5, 5, 3),
+    columns_case!("middle", 1 x 41, 3, 37, 5, 3),
+    columns_case!("the last", 1 x 514, 257, 257, 2, 2),
+    columns_case!("many", 1 x 300, 131, 131, 67, 61),
+    columns_case!("groups", 6 x 32, 16, 16, 5, 3),
+    columns_case!("odd groups", 7 x 41, 3, 37, 2, 2),
 ];
 
 macro_rules! unfold_case {

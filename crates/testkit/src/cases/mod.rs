@@ -6,6 +6,7 @@ mod ends;
 mod experts;
 mod hooks;
 mod products;
+mod recurrent;
 mod samplers;
 mod speech;
 mod ternary;
@@ -38,6 +39,10 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::AttendPart => attention::ATTEND_PART,
         Op::AttendJoin => attention::ATTEND_JOIN,
         Op::AttentionScores => attention::ATTENTION_SCORES,
+        Op::ConvTail => recurrent::CONV_TAIL,
+        Op::DeltaGates => recurrent::DELTA_GATES,
+        Op::DeltaNet => recurrent::DELTA_NET,
+        Op::RmsGate => recurrent::RMS_GATE,
         Op::Glu => elementwise::GLU,
         Op::Activate => elementwise::ACTIVATE,
         Op::Add => elementwise::ADD,

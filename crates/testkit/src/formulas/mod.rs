@@ -7,6 +7,7 @@
 mod common;
 mod hooks;
 mod products;
+mod recurrent;
 pub mod samplers;
 mod speech;
 
@@ -19,6 +20,7 @@ use hooks::{adapter_scale, attention_weights, capture, edit, project_out, self_a
 use products::{
     bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
 };
+use recurrent::{conv_tail, delta_gates, delta_net, rms_gate};
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use speech::speech_filter;
 use tabla_core::dtype::DType;
@@ -54,6 +56,10 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         }
         Op::Combine => vec![("y", combine(o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
+        Op::ConvTail => vec![("y", conv_tail(o, live))],
+        Op::DeltaGates => vec![("y", delta_gates(o, live))],
+        Op::DeltaNet => vec![("y", delta_net(o, live))],
+        Op::RmsGate => vec![("y", rms_gate(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
         Op::Activate => vec![("y", activate(o, live))],
         Op::Add => vec![("y", add(o, live))],
@@ -215,8 +221,10 @@ fn mul(o: &Outcome, live: usize) -> Vec<f32> {
 fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     let x = o.numbers("x");
     let p: params::columns::Params = o.params();
-    let [width, offset] = [p.width, p.offset].map(|n| n as usize);
-    rows(o, live, |t, i| wide(x[t * width + offset + i]))
+    let [groups, width, offset, dim] = [p.groups, p.width, p.offset, p.dim].map(|n| n as usize);
+    rows(o, live, |t, i| {
+        wide(x[(t * groups + i / dim) * width + offset + i % dim])
+    })
 }
 
 fn unfold(o: &Outcome, live: usize) -> Vec<f32> {

@@ -31,6 +31,7 @@ fn gguf_matrices_can_be_quantized() {
         window: 0,
         rope: None,
         cache: 0,
+        recurrent: false,
     };
     let values: Vec<f32> = (0..64).map(|n| (n % 32) as f32 - 16.0).collect();
     let mut rows = Vec::new();

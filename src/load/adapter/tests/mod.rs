@@ -38,6 +38,7 @@ fn with_base<T>(
         window: 0,
         rope: Some(0),
         cache,
+        recurrent: false,
     };
     let shape = |name: &str| {
         let kind = name

@@ -281,7 +281,6 @@ impl Builder<'_> {
     /// table.
     pub(super) fn cache(&mut self, at: Heads) -> ([Slot; 2], Slot) {
         let Shape {
-            sequences,
             pages,
             cache: dtype,
             ..
@@ -293,11 +292,7 @@ impl Builder<'_> {
             self.buffer_slot(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer)),
             self.buffer_slot(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
         ];
-        let table = [sequences, pages.stride()];
-        (
-            caches,
-            self.buffer_slot("pages", DType::U32, table, BufferId::Pages),
-        )
+        (caches, self.page_table())
     }
 
     /// Returns the maximum number of positions that a query sees.

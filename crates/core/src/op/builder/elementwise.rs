@@ -6,7 +6,7 @@ use crate::op::list::Op;
 use crate::op::params;
 use bytemuck::Pod;
 
-/// Activation function of a feed-forward layer; the discriminant is its number in the kernels.
+/// Activation function of a feed-forward layer or a gate; the discriminant is its number in the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Activation {
@@ -20,6 +20,8 @@ pub enum Activation {
     Relu2 = 3,
     /// `max(x, 0)`.
     Relu = 4,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid = 5,
 }
 
 impl Activation {
@@ -30,6 +32,7 @@ impl Activation {
         Self::GeluTanh,
         Self::Relu2,
         Self::Relu,
+        Self::Sigmoid,
     ];
 }
 
@@ -199,21 +202,31 @@ impl Builder<'_> {
 
     /// Emits a copy of columns `offset..offset + dim` of `x`; returns `[tokens, dim]`.
     pub fn columns(&mut self, x: X, offset: u32, dim: u32) -> X {
-        if u64::from(offset) + u64::from(dim) > u64::from(x.cols) {
+        self.columns_of_groups(x, 1, [offset, dim])
+    }
+
+    /// Emits a copy of columns `offset..offset + dim` of each of the `groups` groups (heads) of `x`; returns
+    /// `[tokens, groups dim]`.
+    pub fn columns_of_groups(&mut self, x: X, groups: u32, [offset, dim]: [u32; 2]) -> X {
+        let width = x.cols / groups.max(1);
+        let fits = u64::from(offset) + u64::from(dim) <= u64::from(width);
+        if !fits || groups.checked_mul(width) != Some(x.cols) {
             self.fail(format!(
-                "columns out of range: {dim} columns at offset {offset}, input has {}",
+                "columns out of range: {dim} columns at offset {offset}, input has {} in {groups} groups",
                 x.cols
             ));
         }
-        let y = self.scratch("c", x.tokens, dim);
+        let cols = groups.saturating_mul(dim);
+        let y = self.scratch("c", x.tokens, cols);
         let params = params::columns::Params {
             tokens: x.tokens,
-            width: x.cols,
+            groups,
+            width,
             offset,
             dim,
         };
         let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::Columns, None), &slots, &params, [dim, x.tokens]);
+        self.emit((Op::Columns, None), &slots, &params, [cols, x.tokens]);
         y
     }
 

@@ -4,7 +4,7 @@
 //! preceding page. Nodes are in a list in order of last use, with every parent before its children,
 //! so the last node of the list is a leaf and is evicted first.
 
-use super::pool::{PagePair, Pool, Pools};
+use super::pool::{KeptState, PagePair, Pool, Pools};
 use crate::op::params::PAGE;
 
 /// Number of positions of a page.
@@ -22,6 +22,8 @@ struct Node {
     token_ids: [u32; POSITIONS],
     len: usize,
     pages: PagePair,
+    /// Time of the last use of the state.
+    state_used: u64,
     parent: Id,
     /// First child, and next sibling.
     child: Option<Id>,
@@ -49,6 +51,8 @@ pub(super) struct PrefixTree {
     /// All nodes, allocated once.
     nodes: Vec<Node>,
     free: Vec<Id>,
+    /// Number of uses of states.
+    uses: u64,
 }
 
 /// What a prefix was computed from.
@@ -121,7 +125,9 @@ impl PrefixTree {
             pages: PagePair {
                 full: 0,
                 windowed: None,
+                state: None,
             },
+            state_used: 0,
             parent: ROOT,
             child: None,
             sibling: None,
@@ -133,6 +139,7 @@ impl PrefixTree {
         Self {
             nodes,
             free: ids.rev().collect(),
+            uses: 0,
         }
     }
 
@@ -240,13 +247,22 @@ impl PrefixTree {
                         pools.windowed.retain(page);
                         self.node_mut(child).pages.windowed = Some(page);
                     }
+                    self.add_state(child, pages.state, pools);
                     child
                 }
                 // The node contains a prefix of these tokens: replace it.
                 Some((child, same)) if same == self.node(child).len => {
-                    pools.release(self.node(child).pages);
                     pools.retain(pages);
+                    let old = std::mem::replace(&mut self.node_mut(child).pages, pages);
                     self.node_mut(child).fill(run, pages);
+                    if pages.state.is_none() {
+                        // The tokens that it includes are still a prefix.
+                        self.node_mut(child).pages.state = old.state;
+                        pools.release(PagePair { state: None, ..old });
+                    } else {
+                        self.use_state(child);
+                        pools.release(old);
+                    }
                     child
                 }
                 _ => {
@@ -261,11 +277,67 @@ impl PrefixTree {
                     self.node_mut(at).child = Some(child);
                     pools.retain(pages);
                     self.node_mut(child).fill(run, pages);
+                    self.use_state(child);
                     child
                 }
             };
         }
         self.touch(at);
+    }
+
+    /// Keeps a state in a node, unless the node has one that includes more positions.
+    fn add_state(&mut self, id: Id, state: Option<KeptState>, pools: &mut Pools) {
+        let Some(state) = state else { return };
+        let old = self.node(id).pages.state;
+        if old.is_some_and(|old| old.positions > state.positions) {
+            return;
+        }
+        pools.states.retain(state.page);
+        if let Some(old) = old {
+            pools.states.release(old.page);
+        }
+        self.node_mut(id).pages.state = Some(state);
+        self.use_state(id);
+    }
+
+    /// Marks the state of a node as used.
+    fn use_state(&mut self, id: Id) {
+        self.uses += 1;
+        self.node_mut(id).state_used = self.uses;
+    }
+
+    /// Returns the state at the end of a path, and marks it as used.
+    pub(super) fn state_of(&mut self, path: &PrefixPath) -> Option<KeptState> {
+        let last = *path.nodes.last()?;
+        self.use_state(last);
+        self.node(last).pages.state
+    }
+
+    /// Returns the length of the longest prefix of a path after which a sequence can continue with a
+    /// state that is kept.
+    pub(super) fn len_with_state(&self, path: &PrefixPath) -> usize {
+        let tokens = path.tokens();
+        let nodes = path.nodes.iter().enumerate().rev();
+        let mut lengths = nodes.filter_map(|(at, id)| {
+            let own = (tokens - at * POSITIONS).min(POSITIONS);
+            let usable = self.node(*id).pages.state?.usable(own)?;
+            Some(at * POSITIONS + usable)
+        });
+        lengths.next().unwrap_or(0)
+    }
+
+    /// Evicts the state that was not used for the longest time. Returns whether there was one.
+    pub(super) fn evict_state(&mut self, states: &mut Pool) -> bool {
+        let with_state = self
+            .nodes
+            .iter_mut()
+            .filter(|node| node.pages.state.is_some());
+        let oldest = with_state.min_by_key(|node| node.state_used);
+        let state = oldest.and_then(|node| node.pages.state.take());
+        if let Some(state) = state {
+            states.release(state.page);
+        }
+        state.is_some()
     }
 
     /// Returns a free node. Evicts the least recently used page if necessary, but no ancestor of
@@ -323,6 +395,7 @@ impl PrefixTree {
                 .sibling = sibling;
         }
         pools.release(self.node(last).pages);
+        self.node_mut(last).pages.state = None;
         self.free.push(last);
         true
     }
@@ -349,207 +422,4 @@ impl PrefixTree {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    struct TestCache {
-        tree: PrefixTree,
-        pools: Pools,
-        path: PrefixPath,
-    }
-
-    impl TestCache {
-        fn new(pages: u32) -> Self {
-            Self {
-                tree: PrefixTree::new(pages as usize),
-                pools: Pools::new(pages, pages),
-                path: PrefixPath::with_capacity(100),
-            }
-        }
-
-        /// Inserts a sequence with newly allocated pages, and releases it.
-        fn insert_sequence(&mut self, token_ids: &[u32]) {
-            let Self { tree, pools, .. } = self;
-            let pages: Vec<PagePair> = token_ids
-                .chunks(POSITIONS)
-                .map(|_| PagePair {
-                    full: pools.full.allocate().expect("enough"),
-                    windowed: pools.windowed.allocate(),
-                })
-                .collect();
-            tree.insert(PrefixKey::plain(token_ids), pages.iter().copied(), pools);
-            pages.into_iter().for_each(|pair| pools.release(pair));
-        }
-
-        fn matched_len(&mut self, token_ids: &[u32]) -> usize {
-            self.tree.find(PrefixKey::plain(token_ids), &mut self.path);
-            self.path.tokens()
-        }
-    }
-
-    fn token_ids(seed: u32, len: usize) -> Vec<u32> {
-        (0..len)
-            .map(|i| seed + 7 * u32::try_from(i).expect("small"))
-            .collect()
-    }
-
-    #[test]
-    fn finds_longest_prefix() {
-        let mut cache = TestCache::new(16);
-        let long = token_ids(1, 200);
-        cache.insert_sequence(&long);
-        assert_eq!(cache.matched_len(&long), 200);
-        assert_eq!(cache.matched_len(&long[..150]), 150);
-        let mut other = long[..130].to_vec();
-        other.extend(token_ids(5000, 100));
-        assert_eq!(cache.matched_len(&other), 130);
-        cache.insert_sequence(&other);
-        assert_eq!(cache.matched_len(&other), 230);
-        assert_eq!(cache.matched_len(&long), 200);
-        assert_eq!(cache.matched_len(&token_ids(9, 10)), 0);
-        // Pages of the common prefix are shared: 200 tokens have 4 pages, two of which the other
-        // sequence shares.
-        assert_eq!(cache.pools.full.free(), 16 - 6);
-        // A prefix needs no page of its own, and a continuation replaces the last page.
-        cache.insert_sequence(&long[..140]);
-        assert_eq!(cache.pools.full.free(), 16 - 6);
-        let mut more = long.clone();
-        more.extend(token_ids(7000, 30));
-        cache.insert_sequence(&more);
-        assert_eq!(cache.matched_len(&more), 230);
-        assert_eq!(cache.pools.full.free(), 16 - 6);
-    }
-
-    #[test]
-    fn evicts_least_recently_used_first() {
-        let mut cache = TestCache::new(16);
-        let [a, b, c] = [1, 1000, 2000].map(|seed| token_ids(seed, 128));
-        for token_ids in [&a, &b, &c] {
-            cache.insert_sequence(token_ids);
-        }
-        assert_eq!(cache.matched_len(&a), 128);
-        let TestCache { tree, path, .. } = &mut cache;
-        assert_eq!(path.pages(), 2);
-        tree.touch_path(path);
-        let evict = |cache: &mut TestCache| {
-            let TestCache { tree, pools, .. } = cache;
-            assert!(tree.evict_lru(pools));
-        };
-        evict(&mut cache);
-        assert_eq!(
-            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
-            [128, 64, 128]
-        );
-        evict(&mut cache);
-        evict(&mut cache);
-        assert_eq!(
-            [&a, &b, &c].map(|token_ids| cache.matched_len(token_ids)),
-            [128, 0, 64]
-        );
-        evict(&mut cache);
-        evict(&mut cache);
-        evict(&mut cache);
-        let TestCache { tree, pools, .. } = &mut cache;
-        assert!(!tree.evict_lru(pools), "tree is empty");
-        assert_eq!((pools.full.free(), pools.windowed.free()), (16, 16));
-    }
-
-    #[test]
-    fn full_tree_evicts_for_new_sequences() {
-        let mut cache = TestCache::new(16);
-        cache.tree = PrefixTree::new(3);
-        let [a, b] = [1, 1000].map(|seed| token_ids(seed, 128));
-        cache.insert_sequence(&a);
-        cache.insert_sequence(&b);
-        assert_eq!(
-            [&a, &b].map(|token_ids| cache.matched_len(token_ids)),
-            [64, 128]
-        );
-        // A sequence that does not fit is inserted partially.
-        let long = token_ids(2000, 300);
-        cache.insert_sequence(&long);
-        assert_eq!(
-            [&a, &b, &long].map(|token_ids| cache.matched_len(token_ids)),
-            [0, 0, 192]
-        );
-        cache.insert_sequence(&long);
-        assert_eq!(
-            (cache.matched_len(&long), cache.tree.pages_held()),
-            (192, 3)
-        );
-        assert_eq!(cache.pools.full.free(), 16 - 3);
-        cache.tree = PrefixTree::new(0);
-        cache.pools = Pools::new(16, 16);
-        cache.insert_sequence(&a);
-        assert_eq!((cache.matched_len(&a), cache.pools.full.free()), (0, 16));
-    }
-
-    #[test]
-    fn prefix_requires_its_window_pages() {
-        let mut cache = TestCache::new(16);
-        let long = token_ids(1, 300);
-        cache.insert_sequence(&long);
-        assert_eq!(cache.matched_len(&long), 300);
-        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 300);
-        // The last page is evicted first, so prefixes that end in it lack their window.
-        let TestCache { tree, pools, .. } = &mut cache;
-        assert!(tree.evict_windowed(&mut pools.windowed));
-        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 256);
-        assert_eq!(cache.tree.len_with_window(&cache.path, 0), 300);
-        for _ in 0..4 {
-            let TestCache { tree, pools, .. } = &mut cache;
-            assert!(tree.evict_windowed(&mut pools.windowed));
-        }
-        assert_eq!(cache.tree.len_with_window(&cache.path, 100), 0);
-        PrefixTree::truncate(&mut cache.path, 128);
-        assert_eq!(cache.path.tokens(), 128);
-        PrefixTree::truncate(&mut cache.path, 0);
-        assert_eq!(cache.path.tokens(), 0);
-    }
-
-    /// Compares random sequences over a small alphabet with a set of prefixes.
-    #[test]
-    fn random_sequences_match_reference() {
-        let mut state = 1u64;
-        let mut random = move |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % below
-        };
-        let mut cache = TestCache::new(400);
-        let mut reference: BTreeMap<Vec<u32>, ()> = BTreeMap::new();
-        for _ in 0..300 {
-            let len = usize::try_from(1 + random(300)).expect("small");
-            let mut token_ids: Vec<u32> = match reference.len() {
-                0 => Vec::new(),
-                n => {
-                    let at = usize::try_from(random(n as u64)).expect("small");
-                    let other = reference.keys().nth(at).expect("it is there");
-                    let keep = usize::try_from(random(other.len() as u64 + 1)).expect("small");
-                    other[..keep].to_vec()
-                }
-            };
-            while token_ids.len() < len {
-                token_ids.push(u32::try_from(random(2)).expect("small"));
-            }
-            let longest = reference
-                .keys()
-                .map(|k| common(k, &token_ids))
-                .max()
-                .unwrap_or(0);
-            assert_eq!(cache.matched_len(&token_ids), longest);
-            if cache.pools.full.free() < 8 {
-                break;
-            }
-            cache.insert_sequence(&token_ids);
-            reference.insert(token_ids, ());
-            let held = cache.pools.full.pages() - cache.pools.full.free();
-            assert_eq!(held, cache.tree.pages_held());
-        }
-        let TestCache { tree, pools, .. } = &mut cache;
-        while tree.evict_lru(pools) {}
-        assert_eq!((pools.full.free(), pools.windowed.free()), (400, 400));
-    }
-}
+mod tests;

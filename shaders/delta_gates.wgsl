@@ -1,0 +1,42 @@
+// y[t, h] = rate[h] softplus(a[t, h] + bias[h]), y[t, heads + h] = sigmoid(b[t, h])
+//
+// a, b: [tokens, heads] f32.  rate, bias: [heads] f32.  y: [tokens, 2, heads] f32.
+
+#import grid
+#import state
+
+const WG = 64u;
+const UNITS = 64u;
+
+struct Params { tokens: u32, heads: u32 }
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read> rate: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read> state: State;
+var<immediate> params: Params;
+
+// ln(1 + e^x). The quotient corrects the rounding of 1 + e (Kahan).
+fn softplus(x: f32) -> f32 {
+    let e = exp(max(-abs(x), -80.0));
+    let u = 1.0 + e;
+    return max(x, 0.0) + select(log(u) * (e / max(u - 1.0, 1e-7)), e, u == 1.0);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let h = unit_of(group, groups) * WG + lane;
+    let t = group.y;
+    if (t >= min(params.tokens, state.active_rows) || h >= params.heads) {
+        return;
+    }
+    let i = t * params.heads + h;
+    y[i + t * params.heads] = rate[h] * softplus(a[i] + bias[h]);
+    y[i + (t + 1u) * params.heads] = 1.0 / (1.0 + exp(clamp(-b[i], -80.0, 80.0)));
+}

@@ -1,0 +1,50 @@
+//! Qwen 3.5: layers with the gated delta rule, and attention with an output gate in every n-th layer.
+
+use super::Config;
+use super::delta_net::delta_net;
+use super::layer_config::RecurrentPattern;
+use super::parts::{self, Layer};
+use crate::op::builder::{Activation, Builder, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, block);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    mix(b, c, l, h);
+    let n = l.rms_norm(b, c, "post_attention_norm", h); // [tokens, dim]
+    let f = l.gated(b, c, n); // [tokens, ffn]
+    l.project_add(b, c, "ffn_down", f, h);
+}
+
+/// `h += mix(norm h)`: the delta rule or attention.
+fn mix(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    if l.config.recurrent {
+        delta_net(b, c, l, h);
+    } else {
+        attention(b, c, l, h);
+    }
+}
+
+/// `h += Wo (attention(norm h) * sigmoid(gate))`. The rows of a head in `attn_q` are its query, then its gate.
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let (heads, head_dim) = (l.config.heads, l.config.head_dim);
+    let q = l.project(b, c, "attn_q", 2 * l.config.q_dim(), n); // [tokens, heads 2 head_dim]
+    let k = l.project(b, c, "attn_k", l.config.kv_dim(), n); // [tokens, kv_heads head_dim]
+    let v = l.project(b, c, "attn_v", l.config.kv_dim(), n);
+    let gate = b.columns_of_groups(q, heads, [head_dim, head_dim]); // [tokens, heads head_dim]
+    let q = b.columns_of_groups(q, heads, [0, head_dim]);
+    let q = l.head_norm(b, c, "attn_q_norm", q);
+    let k = l.head_norm(b, c, "attn_k_norm", k);
+    let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
+    let a = b.glu(Activation::Sigmoid, gate, a);
+    l.project_add(b, c, "attn_output", a, h);
+}
+
+/// Defaults of Qwen 3.5.
+pub(super) fn defaults(c: &mut Config) {
+    if let (Some(_), RecurrentPattern::None) = (&c.delta, &c.per_layer.recurrent) {
+        c.per_layer.recurrent = RecurrentPattern::Periodic(4);
+    }
+}

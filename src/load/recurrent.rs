@@ -1,0 +1,203 @@
+//! Weights of recurrent layers, whose form differs between files.
+
+use super::row_order::RowOrder;
+use super::weight::{Data, Weight, f32_bytes, floats};
+use crate::arch::DeltaNet;
+use crate::dtype::DType;
+use crate::error::{Result, bail};
+use crate::format::{Directory, TensorInfo};
+use crate::op::builder::DeltaHeads;
+
+/// Norm of the output, which has no offset in any file.
+pub(super) const NORM: &str = "ssm_norm";
+
+/// Convolutions: `[channels, taps]` in GGUF files.
+const CONV: &str = ".ssm_conv1d.weight";
+
+/// Decay rates, of which Hugging Face stores `ln(-a)`.
+const RATE: &str = ".ssm_a";
+
+/// Name parts of a convolution in checkpoints.
+const CHECKPOINT_CONV: &str = ".conv1d.weight";
+
+/// Names of other programs, and those of llama.cpp.
+const ALIASES: [(&str, &str); 1] = [(".ssm_dt", ".ssm_dt.bias")];
+
+/// Returns whether the checkpoint was converted by `mlx-lm`, which stores convolutions as `[channels, taps, 1]` and
+/// norms without an offset; Hugging Face stores `[channels, 1, taps]`.
+pub(super) fn is_converted(file: &Directory) -> bool {
+    let conv = file
+        .tensors
+        .iter()
+        .find(|t| t.name.ends_with(CHECKPOINT_CONV));
+    conv.is_some_and(is_of_mlx)
+}
+
+/// Returns whether a convolution is `[channels, taps, 1]`; dimensions of `TensorInfo` are in reverse order.
+fn is_of_mlx(tensor: &TensorInfo) -> bool {
+    matches!(*tensor.dims, [1, taps, _] if taps > 1)
+}
+
+/// Converts a weight of a checkpoint to the form of GGUF files.
+///
+/// # Errors
+///
+/// `Unsupported` for a quantized tensor.
+pub(super) fn in_gguf_form(weight: Weight, file: &Directory) -> Result<Weight> {
+    let tensor = &file.tensors[weight.codes.tensor];
+    if weight.name.ends_with(CONV) {
+        let shape = match *tensor.dims {
+            [taps, 1, channels] | [1, taps, channels] => [channels, taps],
+            [taps, channels] => [channels, taps],
+            _ => bail!(
+                Format,
+                "tensor {}: expected a convolution [channels, 1, taps], got shape {:?}",
+                tensor.name,
+                tensor.dims
+            ),
+        };
+        let [rows, cols] = shape.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        return Ok(Weight {
+            dtype: DType::F32,
+            rows,
+            cols,
+            stack: 1,
+            codes: Data::computed(weight.codes.tensor, f32_bytes(&floats(file, tensor)?)),
+            ..weight
+        });
+    }
+    if weight.name.ends_with(RATE) {
+        let rates: Vec<f32> = floats(file, tensor)?.iter().map(|a| -a.exp()).collect();
+        return Ok(Weight {
+            dtype: DType::F32,
+            codes: Data::computed(weight.codes.tensor, f32_bytes(&rates)),
+            ..weight
+        });
+    }
+    Ok(weight)
+}
+
+/// Returns the order of the rows and of the columns of a tensor that puts interleaved value heads in the
+/// place of those of a checkpoint.
+pub(super) fn value_head_order(name: &str, delta: &DeltaNet) -> [RowOrder; 2] {
+    let at = delta.at;
+    let order = |first: u32, size: u32| RowOrder::ValueHeads {
+        first: first as usize,
+        key_heads: at.key_heads as usize,
+        values: (at.heads / at.key_heads) as usize,
+        size: size as usize,
+    };
+    let layer_tensor = name
+        .strip_prefix("blk.")
+        .and_then(|name| name.split_once('.'));
+    let rows = match layer_tensor.map_or("", |(_, kind)| kind) {
+        "attn_qkv.weight" | "ssm_conv1d.weight" => {
+            order(2 * at.key_heads * at.key_dim, at.value_dim)
+        }
+        "attn_gate.weight" => order(0, at.value_dim),
+        "ssm_alpha.weight" | "ssm_beta.weight" | "ssm_a" | "ssm_dt.bias" => order(0, 1),
+        "ssm_out.weight" => return [RowOrder::Same, order(0, at.value_dim)],
+        _ => RowOrder::Same,
+    };
+    [rows, RowOrder::Same]
+}
+
+/// Projections that some checkpoints store interleaved by key head: each key head has the rows of its query, its
+/// key, its values and their gates, or of the betas and the decay rates of its values.
+const FUSED: [&str; 2] = ["ssm_in", "ssm_ba"];
+
+/// Splits the projections that are interleaved by key head.
+///
+/// # Errors
+///
+/// `Format` for a wrong number of rows, `Unsupported` for a type that cannot be split.
+pub(super) fn split_by_key_head(
+    weights: Vec<Weight>,
+    delta: &DeltaNet,
+    file: &Directory,
+) -> Result<Vec<Weight>> {
+    let mut split = Vec::with_capacity(weights.len());
+    for weight in weights {
+        let module = weight
+            .name
+            .strip_suffix(".weight")
+            .and_then(|name| name.rsplit_once('.'));
+        match module.filter(|(_, kind)| FUSED.contains(kind)) {
+            Some((layer, kind)) => split.extend(split_weight(&weight, (layer, kind), delta, file)?),
+            None => split.push(weight),
+        }
+    }
+    Ok(split)
+}
+
+fn split_weight(
+    weight: &Weight,
+    (layer, kind): (&str, &str),
+    delta: &DeltaNet,
+    file: &Directory,
+) -> Result<[Weight; 2]> {
+    let DeltaHeads {
+        key_heads,
+        heads,
+        key_dim,
+        value_dim,
+        ..
+    } = delta.at;
+    let values = heads / key_heads;
+    // Rows of each part of a key head, and the parts of the two weights.
+    let width = values * value_dim;
+    let (sizes, parts): ([u32; 4], [(&str, &[usize]); 2]) = if kind == FUSED[0] {
+        let sizes = [key_dim, key_dim, width, width];
+        (sizes, [("attn_qkv", &[0, 1, 2]), ("attn_gate", &[3])])
+    } else {
+        let sizes = [values, values, 0, 0];
+        (sizes, [("ssm_beta", &[0]), ("ssm_alpha", &[1])])
+    };
+    let head: u32 = sizes.iter().sum();
+    if weight.rows != head * key_heads {
+        bail!(
+            Format,
+            "tensor {} has {} rows, expected {head} for each of {key_heads} key heads",
+            weight.tensor(file),
+            weight.rows
+        );
+    }
+    let first = |part: usize| sizes[..part].iter().sum::<u32>();
+    let of = |(name, parts): (&str, &[usize])| {
+        let ranges = parts.iter().flat_map(|part| {
+            let [start, count] = [first(*part), sizes[*part]];
+            (0..key_heads).map(move |h| h * head + start..h * head + start + count)
+        });
+        weight.gathered(&format!("{layer}.{name}.weight"), ranges, file)
+    };
+    Ok([of(parts[0])?, of(parts[1])?])
+}
+
+/// Converts a weight to the form that kernels read: convolutions are vectors of `[taps, channels]` in F32.
+///
+/// # Errors
+///
+/// `Unsupported` for a quantized convolution.
+pub(super) fn in_kernel_form(mut weight: Weight, file: &Directory) -> Result<Weight> {
+    if weight.name.ends_with(CONV) {
+        if weight.dtype != DType::F32 {
+            let tensor = &file.tensors[weight.codes.tensor];
+            weight.codes = Data::computed(weight.codes.tensor, f32_bytes(&floats(file, tensor)?));
+            weight.dtype = DType::F32;
+        }
+        let weight = weight.transposed(file)?;
+        return Ok(Weight {
+            rows: 1,
+            cols: weight.rows * weight.cols,
+            ..weight
+        });
+    }
+    if let Some((alias, name)) = ALIASES
+        .iter()
+        .find(|(alias, _)| weight.name.ends_with(alias))
+    {
+        let layer = weight.name.strip_suffix(alias).unwrap_or_default();
+        weight.name = format!("{layer}{name}");
+    }
+    Ok(weight)
+}

@@ -1,0 +1,92 @@
+//! Models with recurrent layers: what is kept of their state, and what it cannot do.
+
+use crate::common::{golden, greedy};
+use std::ops::ControlFlow;
+use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::{ErrorKind, Model, Overflow, Session};
+
+fn load(context: u32) -> Model {
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .sequences(2)
+        .max_context(context);
+    Model::builder(golden("arch/qwen3_5/model.gguf"))
+        .options(options)
+        .load()
+        .expect("the model loads")
+}
+
+fn text(count: u32) -> Vec<u32> {
+    (0..count).map(|i| 3 + i * 37 % 200).collect()
+}
+
+/// Returns the number of tokens that were computed for a new session with this prompt.
+fn computed(model: &Model, prompt: &[u32]) -> u64 {
+    let mut session = Session::new(model.clone());
+    session.prefill(prompt).expect("prefill succeeds");
+    session.computed_tokens()
+}
+
+/// The second turn of a long conversation computes only its own tokens, whether the session continues
+/// or the whole conversation is a new prompt.
+#[test]
+fn second_turn_computes_only_new_tokens() {
+    let model = load(4500);
+    let mut session = Session::new(model.clone());
+    session.prefill(&text(4096)).expect("prefill succeeds");
+    let ignore_eos = greedy(50).ignore_eos(true);
+    session
+        .generate_with(&ignore_eos, |_| ControlFlow::Continue(()))
+        .expect("generation succeeds");
+    // The last token was sampled, but not computed.
+    let first = session.computed_tokens();
+    assert_eq!(first, 4096 + 49);
+    let turn = [7, 8, 9, 10, 11];
+    session.prefill(&turn).expect("prefill succeeds");
+    assert_eq!(session.computed_tokens() - first, 1 + 5);
+    let mut whole = session.tokens().to_vec();
+    assert_eq!(computed(&model, &whole), 0);
+    whole.extend([1, 2, 3]);
+    assert_eq!(computed(&model, &whole), 3);
+    // Without the end of the prompt and the answer, the last kept page of the prompt ends at 4032; at its end,
+    // the sequence can continue within the last block.
+    for (len, cached) in [(4096, 4096), (4085, 4085), (4070, 4032)] {
+        let mut other = text(len);
+        other.extend([250, 251, 252]);
+        assert_eq!(computed(&model, &other), u64::from(len) + 3 - cached);
+    }
+}
+
+/// A conversation can return to earlier turns.
+#[test]
+fn earlier_turns_are_kept() {
+    let model = load(1000);
+    let mut session = Session::new(model.clone());
+    for turn in 0..4 {
+        session
+            .prefill(&text(100 + turn))
+            .expect("prefill succeeds");
+    }
+    // The third turn ended after 303 tokens; the last page of its prompt ends at 256.
+    for (keep, cached) in [(305, 303), (290, 290), (280, 256)] {
+        session.truncate(keep);
+        let before = session.computed_tokens();
+        session.prefill(&[1, 2, 3]).expect("prefill succeeds");
+        let new = session.computed_tokens() - before;
+        assert_eq!(new, 3 + keep as u64 - cached, "{keep}");
+    }
+}
+
+#[test]
+fn context_shift_is_refused() {
+    let model = load(100);
+    let shifts = greedy(10).overflow(Overflow::Shift { n_keep: 4 });
+    let error = shifts.check(&model).expect_err("the state cannot forget");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().starts_with("context shift: "), "{error}");
+    let mut session = Session::new(model);
+    session.prefill(&text(20)).expect("prefill succeeds");
+    let result = session.generate_with(&shifts, |_| ControlFlow::Continue(()));
+    assert_eq!(result.err().map(|e| e.kind()), Some(ErrorKind::Unsupported));
+    assert_eq!(session.tokens().len(), 20);
+}
