@@ -1,6 +1,6 @@
 //! Built-in chat templates and those of real models, compared with `transformers`.
 
-use crate::common::{golden, testdata};
+use crate::common::{golden, llama_cpp, testdata};
 use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::path::Path;
@@ -97,7 +97,22 @@ fn real_templates_render_like_transformers() {
     for (file, expected) in expected.as_object().expect("templates") {
         texts += check(file, &source(&folder, file), expected, &conversations);
     }
-    assert!(texts >= 380, "only {texts} texts");
+    assert!(texts >= 480, "only {texts} texts");
+}
+
+#[test]
+fn templates_of_llama_cpp_render_like_transformers() {
+    let Some(folder) = llama_cpp("templates") else {
+        return;
+    };
+    let conversations = read(&golden("templates/conversations.json"));
+    let expected = read(&golden("templates/llama_cpp.json"));
+    let mut texts = 0;
+    for (name, expected) in expected.as_object().expect("templates") {
+        let source = source(&folder, &format!("{name}.jinja"));
+        texts += check(name, &source, expected, &conversations);
+    }
+    assert!(texts >= 100, "only {texts} texts");
 }
 
 #[test]

@@ -44,6 +44,17 @@ pub(crate) fn testdata(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
+/// Returns a path in the folder `models` of llama.cpp's source, `TABLA_LLAMA_CPP`; `None` if it is not set.
+pub(crate) fn llama_cpp(path: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("TABLA_LLAMA_CPP") else {
+        skip(&format!(
+            "{path}: TABLA_LLAMA_CPP is not set to the folder models of llama.cpp"
+        ));
+        return None;
+    };
+    Some(Path::new(&folder).join(path))
+}
+
 /// Returns a path in the folder of real speech models, `TABLA_SPEECH`; `None` if it is not set.
 pub(crate) fn speech_model(path: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("TABLA_SPEECH") else {

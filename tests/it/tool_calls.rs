@@ -1,7 +1,7 @@
 //! Tool calls: those that templates of real models write are parsed, and forced tool calls are
 //! valid.
 
-use crate::common::testdata;
+use crate::common::{llama_cpp, testdata};
 use crate::grammar::{SCHEMAS, Walker};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -31,8 +31,9 @@ fn tools() -> [Value; 2] {
     ]
 }
 
-/// Templates of real models with tool calls, and the number of calls to render.
+/// Templates with tool calls, and the number of calls to render.
 const TEMPLATES: &[(&str, usize)] = &[
+    ("gpt-oss", 1),
     ("Mistral-Small-3.2-24B-Instruct-2506", 2),
     ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", 2),
     ("Qwen-Qwen2.5-7B-Instruct", 2),
@@ -42,6 +43,10 @@ const TEMPLATES: &[(&str, usize)] = &[
     ("meta-llama-Llama-3.1-8B-Instruct", 1),
     ("meta-llama-Llama-3.2-3B-Instruct", 1),
     ("mistralai-Mistral-Nemo-Instruct-2407", 2),
+    ("openai-gpt-oss-120b", 1),
+    ("mistralai-Ministral-3-14B-Reasoning-2512", 2),
+    ("Qwen3-Coder", 2),
+    ("ibm-granite-granite-4.0", 2),
 ];
 
 /// Text of end-of-generation tokens, which are not part of the output.
@@ -53,11 +58,22 @@ const EOG_TEXTS: &[&str] = &[
     "<|eom_id|>",
     "<turn|>\n",
     "<|tool_response>",
+    "<|call|>",
+    "<|end_of_text|>\n",
 ];
 
+/// Returns a built-in template, or one of a real model: of the folder of real models or of llama.cpp.
 fn template(name: &str) -> Option<ChatTemplate> {
-    let path = testdata(&format!("templates/{name}.jinja"))?;
-    let source = std::fs::read_to_string(path).expect(name);
+    let file = format!("templates/{name}.jinja");
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
+    let mut builtin = BUILTIN_TEMPLATES.iter();
+    let source = match builtin.find(|(known, _)| *known == name) {
+        Some((_, source)) => source.to_string(),
+        None => match testdata("").and_then(|folder| read(folder.join(&file))) {
+            Some(source) => source,
+            None => read(llama_cpp(&file)?).expect(name),
+        },
+    };
     let ends = TemplateTokens {
         bos: Some("<s>"),
         eos: Some("</s>"),
@@ -79,14 +95,11 @@ fn render_message(template: &ChatTemplate, message: Value) -> String {
     conversation.messages = &messages;
     let full = template.render(&conversation).expect("a call");
     // Some templates write the tools before the last question, so cut the common prefix.
-    let common = prompt
-        .bytes()
-        .zip(full.bytes())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let text = &full[common..];
+    let equal = prompt.chars().zip(full.chars()).take_while(|(a, b)| a == b);
+    let text = &full[equal.map(|(c, _)| c.len_utf8()).sum()..];
     let headers = [
         "assistant<|end_header_id|>\n\n",
+        "assistant<|end_of_role|>",
         "assistant\n",
         "assistant",
         "<|turn>model\n",
@@ -108,7 +121,7 @@ fn parses_tool_calls_of_templates() {
     ];
     for (name, count) in TEMPLATES {
         let Some(template) = template(name) else {
-            return;
+            continue;
         };
         let calls = [("get_weather", "abcdefgh1"), ("clock", "abcdefgh2")];
         let calls: Vec<Value> = calls.iter().zip(&arguments).take(*count).map(|((name, id), arguments)| {
@@ -153,9 +166,15 @@ fn parses_tool_calls_of_templates() {
 
 #[test]
 fn parses_reasoning_of_templates() {
-    for name in ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "google-gemma-4-31B-it"] {
+    for name in [
+        "gpt-oss",
+        "Qwen-Qwen3-0.6B",
+        "Qwen3.5-4B",
+        "google-gemma-4-31B-it",
+        "openai-gpt-oss-120b",
+    ] {
         let Some(template) = template(name) else {
-            return;
+            continue;
         };
         let text = render_message(
             &template,
@@ -227,7 +246,7 @@ fn forced_tool_calls_are_tool_calls() {
     let (mut single, mut parallel) = (0, 0);
     for (name, _) in TEMPLATES {
         let Some(template) = template(name) else {
-            return;
+            continue;
         };
         let format = ChatFormat::detect(&template, &tools());
         assert!(format.supports_tools(), "{name}");
@@ -254,8 +273,11 @@ fn forced_tool_calls_are_tool_calls() {
         let any = format.forced_tool_calls(AllowedToolCalls::default(), &tokenizer);
         compile(&any.expect(name).expect(name));
     }
-    assert!(single >= 100, "{single} calls are too few");
-    assert!(parallel > single, "{parallel} calls are too few");
+    assert!(single >= 16, "{single} calls are too few");
+    if testdata("").is_some() {
+        assert!(single >= 100, "{single} calls are too few");
+        assert!(parallel > single, "{parallel} calls are too few");
+    }
 }
 
 /// Schemas that grammars support are not relaxed.

@@ -1,9 +1,11 @@
 """Writes the output of `transformers` for chat templates: tests/golden/templates/*.json.
 
-    python templates.py TESTDATA [FOLDER OUT]
+    python templates.py TESTDATA LLAMA_CPP
+    python templates.py TESTDATA FOLDER OUT
 
-TESTDATA is the folder of real models (TABLA_TESTDATA); the fallback templates are in
-crates/text/src/chat/templates. With FOLDER, its *.jinja files are rendered instead, to the file OUT.
+TESTDATA is the folder of real models (TABLA_TESTDATA), LLAMA_CPP the folder `models` of llama.cpp's
+source (TABLA_LLAMA_CPP); the fallback templates are in crates/text/src/chat/templates. With FOLDER, its
+*.jinja files are rendered instead, to the file OUT.
 
 conversations.json has the conversations. The other files have for each template its path, its BOS
 and EOS tokens, and two texts per conversation: without and with the generation prompt. A text is
@@ -80,6 +82,20 @@ CALLED = [
     assistant("", tool_calls=[call("get_weather", {"city": "Zürich", "days": 2})]),
     {"role": "tool", "name": "get_weather", "tool_call_id": "abcdef123", "content": '{"t": 21.5}'},
 ]
+
+
+def thought(text):
+    """Returns the reasoning of a message in the two fields that templates read."""
+    return {"reasoning_content": text, "thinking": text}
+
+
+REASONED = [
+    user("What time is it?"),
+    assistant("", **thought("I do not know.\nA tool does."), tool_calls=[call("clock", {}, "bbbbbbbb1")]),
+    {"role": "tool", "name": "clock", "tool_call_id": "bbbbbbbb1", "content": "11:59"},
+    assistant("", **thought("Again."), tool_calls=[call("clock", {"zone": "UTC"}, "bbbbbbbb2")]),
+    {"role": "tool", "name": "clock", "tool_call_id": "bbbbbbbb2", "content": "12:00"},
+]
 CONVERSATIONS = {
     "one": {"messages": [user("Hello!")]},
     "system": {"messages": [SYSTEM, user("  Hello, wörld 世界 🎉!\n")]},
@@ -126,6 +142,12 @@ CONVERSATIONS = {
         ],
         "tools": [WEATHER, CLOCK],
     },
+    "reasoned_calls": {"messages": REASONED, "tools": [CLOCK]},
+    "reasoned_answer": {
+        "messages": [SYSTEM, *REASONED, assistant("It is noon.", **thought("Noon.")), user("Sure?")],
+        "tools": [CLOCK],
+    },
+    "effort": {"messages": [SYSTEM, user("Slow.")], "variables": {"reasoning_effort": "high"}},
     "documents": {
         "messages": [user("What does it say?")],
         "documents": [
@@ -141,6 +163,7 @@ CONVERSATIONS = {
 def bos_and_eos(source):
     """Returns the BOS and EOS tokens of a template, detected by its text."""
     for ends in (
+        ("<|startoftext|>", "<|return|>"),
         ("<|begin_of_text|>", "<|eot_id|>"),
         ("<|im_start|>", "<|im_end|>"),
         ("<bos>", "<eos>"),
@@ -199,22 +222,36 @@ def sources(testdata):
             yield f"gguf/{path.name}", field.contents()
 
 
+# Templates in the folder of llama.cpp that TESTDATA lacks.
+LLAMA_CPP = (
+    "openai-gpt-oss-120b",
+    "mistralai-Ministral-3-14B-Reasoning-2512",
+    "Qwen3-Coder",
+    "ibm-granite-granite-4.0",
+)
+
+
 def main():
     testdata = pathlib.Path(sys.argv[1])
-    if len(sys.argv) > 2:
+    if len(sys.argv) > 3:
         folder, out = map(pathlib.Path, sys.argv[2:])
         templates = {path.name: path.read_text() for path in sorted(folder.glob("*.jinja"))}
         write(out, {name: texts(source, CONVERSATIONS) for name, source in templates.items()})
         return
     write(GOLDEN / "conversations.json", CONVERSATIONS)
-    few = ("one", "system", "turns", "no_system")
+    few = {name: CONVERSATIONS[name] for name in ("one", "system", "turns", "no_system")}
     fallbacks = sorted((ROOT / "crates/text/src/chat/templates").glob("*.jinja"))
     write(
         GOLDEN / "fallbacks.json",
         {
-            path.stem: texts(path.read_text(), {name: CONVERSATIONS[name] for name in few})
+            path.stem: texts(source := path.read_text(), CONVERSATIONS if "tools" in source else few)
             for path in fallbacks
         },
+    )
+    folder = pathlib.Path(sys.argv[2]) / "templates"
+    write(
+        GOLDEN / "llama_cpp.json",
+        {name: texts((folder / f"{name}.jinja").read_text(), CONVERSATIONS) for name in LLAMA_CPP},
     )
     write(
         GOLDEN / "models.json",

@@ -129,6 +129,18 @@ def unigram(proto):
     return t
 
 
+def xlm_roberta(tokenizer):
+    """Returns a Unigram tokenizer with the words and the special tokens of XLM-RoBERTa, as in
+    `XLMRobertaTokenizer` of transformers 5.23."""
+    t = Tokenizer.from_str(tokenizer.to_str())
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    ends = [(token, t.token_to_id(token)) for token in ("<s>", "</s>")]
+    t.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> </s> $B </s>", ends)
+    return t
+
+
 def spm_bpe(proto):
     ids = {p.piece: i for i, p in enumerate(proto.pieces)}
     merges = []
@@ -219,6 +231,7 @@ def trained(folder, count):
         ]
         text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
         (folder / f"{name}.keys.json").write_text(text + "\n", newline="")
+    tokenizers["xlm_roberta"] = xlm_roberta(tokenizers["unigram_rules"])
     for name, tokenizer in tokenizers.items():
         tokenizer.save(str(folder / f"{name}.json"), pretty=False)
         write(folder, name, tokenizer, count)

@@ -1,12 +1,13 @@
 //! Pre-tokenizers of byte-level vocabularies, selected by `tokenizer.ggml.pre`.
 //!
-//! Names and regexes are those of llama.cpp, checked against its test vectors. The regexes apply in
-//! order: each one splits all parts that the previous one produced, matches and the text between.
+//! Names are those of llama.cpp, regexes those of the models' `tokenizer.json` files, which llama.cpp
+//! adapts. The regexes apply in order: each one splits all parts that the previous one produced, matches
+//! and the text between.
 
 use super::bert;
 use super::bpe::IgnoreMerges;
 use super::pattern::Pattern;
-use super::steps::{Split, Step};
+use super::steps::{Normalization, NormalizationForm, Split, Step};
 use tabla_core::error::{Result, bail};
 
 /// A pre-tokenizer.
@@ -14,6 +15,8 @@ use tabla_core::error::{Result, bail};
 pub(super) struct Pre {
     /// Values of `tokenizer.ggml.pre`; the first one is canonical.
     pub(super) names: &'static [&'static str],
+    /// Normalization before the regexes. GGUF files have no key for it.
+    pub(super) form: Option<NormalizationForm>,
     pub(super) regexes: &'static [&'static str],
     pub(super) ignore_merges: IgnoreMerges,
     /// Whether BOS is added by default.
@@ -59,16 +62,19 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Pre)> {
 }
 
 impl Pre {
-    /// Returns the splits, in order.
+    /// Returns the normalization and the splits, in order.
     pub(super) fn steps(&self) -> Result<Vec<Step>> {
+        let form = self.form.map(Normalization::Form).map(Step::Normalize);
         let split = |regex: &&str| Ok(Step::Split(Split::isolated(Pattern::regex(regex)?)));
-        self.regexes.iter().map(split).collect()
+        let splits = self.regexes.iter().map(split);
+        form.into_iter().map(Ok).chain(splits).collect()
     }
 }
 
 /// Default values of a row.
 const DEFAULT: Pre = Pre {
     names: &[],
+    form: None,
     regexes: &[],
     ignore_merges: IgnoreMerges::Never,
     add_bos: false,
@@ -141,6 +147,8 @@ const KIMI_K2: &str = concat!(
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
+/// Groups of three digits from the end of a number.
+const TINY_AYA_DIGITS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
 const SPARK: &str = concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
     r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
@@ -195,14 +203,18 @@ static ROWS: &[Pre] = &[
             "gigachat",
             "a.x-4.0",
             "mellum",
-            "modern-bert",
             "mpt",
-            "olmo",
             "jais",
             "trillion",
             "granite-docling",
             "exaone4",
         ],
+        regexes: &[GPT_2],
+        ..DEFAULT
+    },
+    Pre {
+        names: &["olmo", "modern-bert"],
+        form: Some(NormalizationForm::Nfc),
         regexes: &[GPT_2],
         ..DEFAULT
     },
@@ -218,7 +230,6 @@ static ROWS: &[Pre] = &[
             "llama-v3",
             "falcon3",
             "falcon-h1",
-            "pixtral",
             "midm-2.0",
             "lfm2",
             "jina-v5-nano",
@@ -226,6 +237,7 @@ static ROWS: &[Pre] = &[
         regexes: &[LLAMA_3],
         ignore_merges: IgnoreMerges::Always,
         add_bos: true,
+        ..DEFAULT
     },
     Pre {
         names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
@@ -239,8 +251,13 @@ static ROWS: &[Pre] = &[
         ..DEFAULT
     },
     Pre {
+        names: &["qwen2"],
+        form: Some(NormalizationForm::Nfc),
+        regexes: &[QWEN_2],
+        ..DEFAULT
+    },
+    Pre {
         names: &[
-            "qwen2",
             "deepseek-r1-qwen",
             "kormo",
             "f2llmv2",
@@ -255,6 +272,7 @@ static ROWS: &[Pre] = &[
     },
     Pre {
         names: &["qwen35"],
+        form: Some(NormalizationForm::Nfc),
         regexes: &[QWEN_35],
         ..DEFAULT
     },
@@ -263,12 +281,17 @@ static ROWS: &[Pre] = &[
             "smollm",
             "starcoder",
             "refact",
-            "command-r",
             "codeshell",
             "exaone",
             "minerva-7b",
             "mellum2",
         ],
+        regexes: &[r"\p{N}", GPT_2],
+        ..DEFAULT
+    },
+    Pre {
+        names: &["command-r"],
+        form: Some(NormalizationForm::Nfc),
         regexes: &[r"\p{N}", GPT_2],
         ..DEFAULT
     },
@@ -300,12 +323,17 @@ static ROWS: &[Pre] = &[
         ..DEFAULT
     },
     Pre {
-        names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        names: &["kanana2", "talkie", "minimax-m2"],
         regexes: &[GPT_4O],
         ..DEFAULT
     },
     Pre {
-        names: &["granite-embed-multi-97m"],
+        names: &["tiny_aya", "cohere2moe"],
+        regexes: &[TINY_AYA_DIGITS, GPT_4O],
+        ..DEFAULT
+    },
+    Pre {
+        names: &["gpt-4o", "llama4", "granite-embed-multi-97m"],
         regexes: &[GPT_4O],
         ignore_merges: IgnoreMerges::Always,
         ..DEFAULT
@@ -365,10 +393,12 @@ static ROWS: &[Pre] = &[
         ..DEFAULT
     },
     Pre {
-        names: &["tekken"],
+        // llama.cpp splits `pixtral` as `llama-bpe`, the model's own files as Tekken.
+        names: &["tekken", "pixtral"],
         regexes: &[TEKKEN],
         ignore_merges: IgnoreMerges::Always,
         add_bos: true,
+        ..DEFAULT
     },
     Pre {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
@@ -401,6 +431,9 @@ static ROWS: &[Pre] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pattern::Deadline;
+    use crate::steps::{Position, pre_tokenize};
+    use serde_json::Value;
     use std::collections::HashSet;
     use tabla_core::error::ErrorKind;
 
@@ -424,6 +457,35 @@ mod tests {
                 .contains("unknown pre-tokenizer \"kimi-k9\"; known pre-tokenizers: gpt-2"),
             "{error}"
         );
+    }
+
+    /// Compares the words of random texts with those of Hugging Face's library.
+    #[test]
+    fn splits_like_hugging_face() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/tokenizers");
+        let file = std::fs::read_to_string(format!("{folder}/pre_tokenizers.json")).unwrap();
+        let file: Value = serde_json::from_str(&file).unwrap();
+        let texts = file["texts"].as_array().unwrap();
+        let names = file["names"].as_object().unwrap();
+        assert!(texts.len() >= 40 && names.len() >= 17);
+        for (name, same) in names {
+            let (_, pre) = find(Some(name), 1).unwrap();
+            let steps = pre.steps().unwrap();
+            for (text, expected) in texts
+                .iter()
+                .zip(file["words"][same.as_str().unwrap()].as_array().unwrap())
+            {
+                let text = text.as_str().unwrap();
+                let mut words = Vec::new();
+                let deadline = Deadline::start(text.len());
+                let split = pre_tokenize(&steps, text, Position::Start, deadline, |word| {
+                    words.push(Value::from(word.chars().count()));
+                    Ok(())
+                });
+                split.unwrap();
+                assert_eq!(&Value::from(words), expected, "{name} {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -51,6 +51,18 @@ pub(super) enum NormalizationForm {
     Nfkd,
 }
 
+impl NormalizationForm {
+    /// The name in `tokenizer.json`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nfc => "NFC",
+            Self::Nfd => "NFD",
+            Self::Nfkc => "NFKC",
+            Self::Nfkd => "NFKD",
+        }
+    }
+}
+
 /// When a text is prepended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrependCondition {

@@ -397,6 +397,7 @@ fn harmony_end_of_message_is_not_end_of_generation() {
     let t = gpt2(|v| {
         v.tokens.extend(["<|end|>", "<|return|>", "<|call|>"]);
         v.types.extend([3, 3, 3]);
+        v.eot = Some(263);
     });
     assert_eq!(t.unwrap().stops(), [261, 264, 265]);
     let t = gpt2(|v| {

@@ -145,10 +145,7 @@ impl Tokenizer {
         let (pieces, model) = pieces_and_model(&spec, &specials);
         let pieces = pieces?;
         let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
-        let mut stops = eog_tokens(&specials);
-        stops.extend(spec.eos.iter().chain(&spec.stops));
-        stops.sort_unstable();
-        stops.dedup();
+        let stops = eog_tokens(&spec, &specials);
         Ok(Self {
             kind: spec.kind,
             pre: spec.pre,
@@ -412,16 +409,20 @@ fn pieces_and_model(
     })
 }
 
-/// Returns the end-of-generation tokens that are detected by text.
-fn eog_tokens(specials: &SpecialTokenIndex) -> Vec<u32> {
+/// Returns the end-of-generation tokens, sorted: those of the file, and those that are detected by text.
+fn eog_tokens(spec: &TokenizerSpec<'_>, specials: &SpecialTokenIndex) -> Vec<u32> {
     let has = |text: &str| specials.id(text).is_some();
-    // In the Harmony format <|end|> ends a message, not the generation. Gemma's </s> is an HTML tag.
-    let harmony = has("<|call|>") && (has("<|return|>") || has("<|flush|>"));
+    // Gemma's </s> is an HTML tag.
     let gemma = has("<start_of_turn>") || has("<|tool_response>");
-    let texts = EOG_TOKENS.iter().filter(|text| match **text {
-        "<|end|>" => !harmony,
-        "</s>" => !gemma,
-        _ => true,
-    });
-    texts.filter_map(|text| specials.id(text)).collect()
+    let texts = EOG_TOKENS.iter().filter(|text| **text != "</s>" || !gemma);
+    let mut stops: Vec<u32> = texts.filter_map(|text| specials.id(text)).collect();
+    stops.extend(spec.eos.iter().chain(&spec.stops));
+    // In Harmony <|end|> ends a message, not the generation, also if a file has it as its end of turn.
+    let harmony = has("<|call|>") && (has("<|return|>") || has("<|flush|>"));
+    if let Some(end) = specials.id("<|end|>").filter(|_| harmony) {
+        stops.retain(|id| *id != end);
+    }
+    stops.sort_unstable();
+    stops.dedup();
+    stops
 }

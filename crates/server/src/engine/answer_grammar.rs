@@ -10,6 +10,9 @@ use std::sync::Arc;
 use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar};
 use tabla::{GenerateOptions, GrammarStart, ReasoningMarkers};
 
+/// A grammar and its triggers.
+type Triggered = (Arc<CompiledGrammar>, Vec<String>);
+
 /// Selects the grammar of an answer.
 pub(super) struct AnswerGrammar<'a> {
     pub(super) model: &'a Loaded,
@@ -42,7 +45,7 @@ impl AnswerGrammar<'_> {
     }
 
     /// Returns the grammar and its triggers.
-    fn select(&mut self) -> ApiResult<Option<(Arc<CompiledGrammar>, Vec<String>)>> {
+    fn select(&mut self) -> ApiResult<Option<Triggered>> {
         let names = match &self.chat.tool_choice {
             ToolChoice::Named(name) => vec![name.as_str()],
             _ => Vec::new(),
@@ -66,13 +69,10 @@ impl AnswerGrammar<'_> {
             ToolChoice::Auto if has_tools => match &self.chat.response {
                 ResponseFormat::Text => Ok(self.lazy(allowed)),
                 ResponseFormat::Grammar(..) | ResponseFormat::RelaxedSchema(..) => {
-                    let either = self.either(allowed)?;
-                    Ok(either.map(|grammar| (grammar, Vec::new())))
+                    self.either(allowed)
                 }
             },
-            ToolChoice::Auto | ToolChoice::None => {
-                Ok(self.response()?.map(|grammar| (grammar, Vec::new())))
-            }
+            ToolChoice::Auto | ToolChoice::None => self.response(),
         }
     }
 
@@ -101,10 +101,7 @@ impl AnswerGrammar<'_> {
     }
 
     /// Returns the grammar of tool calls that the model begins. If there is none, they are not enforced.
-    fn lazy(
-        &mut self,
-        allowed: AllowedToolCalls<'_>,
-    ) -> Option<(Arc<CompiledGrammar>, Vec<String>)> {
+    fn lazy(&mut self, allowed: AllowedToolCalls<'_>) -> Option<Triggered> {
         let tokenizer = self.model.model.tokenizer();
         let grammar = self.format.tool_call_grammar(allowed, tokenizer);
         let compiled = grammar.and_then(|grammar| {
@@ -122,7 +119,7 @@ impl AnswerGrammar<'_> {
     }
 
     /// Returns the grammar of a tool call or an answer in the response format.
-    fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Arc<CompiledGrammar>>> {
+    fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Triggered>> {
         let (field, schema) = match &self.chat.response {
             ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)) => (field, schema.clone()),
             ResponseFormat::RelaxedSchema(field, schema) => {
@@ -142,16 +139,22 @@ impl AnswerGrammar<'_> {
             None => format!("{line}\n"),
         });
         let calls: String = calls.collect();
-        let text = format!("start: tool_calls | answer\nanswer: %json {schema}\n{calls}");
+        let start = self.format.content_start(self.model.model.tokenizer());
+        let text = format!("start: tool_calls | answer\nanswer: {start} %json {schema}\n{calls}");
         let compiled = self.model.model.compile_grammar(&Grammar::Lark(text));
-        Ok(Some(
-            compiled.map_err(|error| ApiError::in_field(field, error))?,
-        ))
+        let compiled = compiled.map_err(|error| ApiError::in_field(field, error))?;
+        Ok(Some((compiled, Vec::new())))
     }
 
     /// Returns the grammar of the response format.
-    fn response(&mut self) -> ApiResult<Option<Arc<CompiledGrammar>>> {
-        compile(self.model, &self.chat.response, self.warnings)
+    fn response(&mut self) -> ApiResult<Option<Triggered>> {
+        let compiled = compile(self.model, &self.chat.response, self.warnings)?;
+        let markers = match self.chat.continues_answer() {
+            true => &[],
+            false => self.format.content_markers(),
+        };
+        let triggers = markers.iter().map(ToString::to_string).collect();
+        Ok(compiled.map(|grammar| (grammar, triggers)))
     }
 }
 

@@ -9,7 +9,9 @@ use crate::http::error::ApiResult;
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
-use tabla::text::{ChatFormat, ChatTemplate, Conversation, DecodeOptions, SpecialTokens};
+use tabla::text::{
+    ChatFormat, ChatTemplate, Conversation, DecodeOptions, EncodeOptions, SpecialTokens,
+};
 
 /// Number of tokens at the end of a prompt that may open the reasoning.
 const PROMPT_END_TOKENS: usize = 16;
@@ -57,9 +59,7 @@ pub(crate) fn prepare(
         false => model.model.grammar_engine()?.relax_tools(&tools)?,
     };
     let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
-    let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
-    let decode = DecodeOptions::default().specials(SpecialTokens::Tokens);
-    let prompt_end = model.model.tokenizer().decode_lossy(end, decode)?;
+    let prompt_end = prompt_end(model, &prompt)?;
     let answer = AnswerGrammar {
         model,
         chat: &chat,
@@ -109,9 +109,7 @@ fn encode(
         tools = &[];
     }
     let mut messages = arrange_system(messages, model.late_system());
-    let is_assistant =
-        |message: &mut Value| message["role"] == "assistant" && message.get("tool_calls").is_none();
-    let continued = messages.pop_if(is_assistant);
+    let continued = messages.pop_if(|_| chat.continues_answer());
     let variables = variables(chat);
     let conversation = Conversation::new(&messages)
         .tools(tools)
@@ -122,9 +120,19 @@ fn encode(
         .as_ref()
         .and_then(|message| message["content"].as_str());
     if let Some(text) = text {
+        let prefix = format.content_prefix(&prompt_end(model, &prompt)?);
+        let options = EncodeOptions::default().specials(SpecialTokens::Tokens);
+        prompt.extend(tokenizer.encode(&prefix, options)?);
         prompt.extend(tokenizer.encode_continuation(text)?);
     }
     Ok(prompt)
+}
+
+/// Returns the text of the last tokens of a prompt.
+fn prompt_end(model: &Loaded, prompt: &[u32]) -> ApiResult<String> {
+    let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+    let decode = DecodeOptions::default().specials(SpecialTokens::Tokens);
+    Ok(model.model.tokenizer().decode_lossy(end, decode)?)
 }
 
 /// Returns the variables of the chat template.

@@ -25,6 +25,13 @@ impl Chat {
     pub(crate) fn permits_several_calls(&self) -> bool {
         self.parallel_calls && !matches!(self.tool_choice, ToolChoice::Named(_))
     }
+
+    /// Returns whether the answer continues the last message: a text of the assistant.
+    pub(crate) fn continues_answer(&self) -> bool {
+        self.messages.last().is_some_and(|message| {
+            message["role"] == "assistant" && message.get("tool_calls").is_none()
+        })
+    }
 }
 
 /// Format of the answer, with the field of the request for errors.

@@ -291,6 +291,54 @@ fn a_template_without_tools_can_call_them() {
     assert_eq!(call["name"], "set", "{answer}");
 }
 
+/// In Harmony, a header is before a call and before an answer.
+#[test]
+fn answers_follow_headers() {
+    let mut config = config();
+    config.models[0].chat_template = Some("gpt-oss".to_string());
+    let server = TestServer::with(config);
+    let parameters = json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
+    let tools =
+        json!([{ "type": "function", "function": { "name": "set", "parameters": parameters } }]);
+    let post = |extra| server.post("/v1/chat/completions", &request(extra)).json();
+    let forced = json!({ "tools": tools, "tool_choice": "required", "max_tokens": 100 });
+    let answer = post(forced);
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "set", "{answer}");
+    let schema =
+        json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": parameters } });
+    let either = json!({ "tools": tools, "response_format": schema, "max_tokens": 100 });
+    let answer = post(either);
+    let message = &answer["choices"][0]["message"];
+    let text = match message["tool_calls"][0]["function"]["arguments"].as_str() {
+        Some(arguments) => arguments,
+        None => message["content"].as_str().expect("content"),
+    };
+    // The limit may cut it.
+    assert!(text.starts_with('{') && text.contains("\"n\""), "{answer}");
+    // The answer continues a text of the assistant, after its header.
+    let messages = json!([
+        { "role": "user", "content": "Tell me a story" },
+        { "role": "assistant", "content": "Once upon a time" },
+    ]);
+    let prompt = server
+        .post("/apply-template", &json!({ "messages": messages }))
+        .json();
+    let prompt = prompt["prompt"].as_str().expect("a prompt");
+    assert!(
+        prompt.ends_with("<|start|>assistant<|channel|>final<|message|>Once upon a time"),
+        "{prompt}"
+    );
+    let continued = json!({ "messages": messages, "response_format": schema, "max_tokens": 100 });
+    let answer = post(continued);
+    let content = answer["choices"][0]["message"]["content"]
+        .as_str()
+        .expect("content");
+    assert!(content.starts_with('{'), "{answer}");
+}
+
 #[test]
 fn an_answer_follows_reasoning() {
     let mut config = config();

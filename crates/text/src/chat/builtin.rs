@@ -12,6 +12,7 @@ pub const BUILTIN_TEMPLATES: &[(&str, &str)] = &[
     ("deepseek3", include_str!("templates/deepseek3.jinja")),
     ("falcon3", include_str!("templates/falcon3.jinja")),
     ("gemma", include_str!("templates/gemma.jinja")),
+    ("gpt-oss", include_str!("templates/gpt-oss.jinja")),
     ("granite", include_str!("templates/granite.jinja")),
     ("llama2", include_str!("templates/llama2.jinja")),
     ("llama3", include_str!("templates/llama3.jinja")),
@@ -41,6 +42,7 @@ const DETECTION: &[(&[&str], &str)] = &[
         &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         "llama3",
     ),
+    (&["<|start|>", "<|channel|>", "<|message|>"], "gpt-oss"),
     (&["<start_of_turn>", "<end_of_turn>"], "gemma"),
     (&["<|start_of_role|>", "<|end_of_role|>"], "granite"),
     (

@@ -140,7 +140,8 @@ impl ChatTemplate {
             }
             root.push((name.clone(), converter.convert(value).context(name)?));
         }
-        let messages = conversation.messages.iter().map(message);
+        let messages = conversation.messages.iter();
+        let messages = messages.map(|message| normalize(message, &self.source));
         let messages: Result<Vec<_>> = messages.map(|m| converter.convert(m?.as_ref())).collect();
         root.push(("messages".into(), messages.context("messages")?.into()));
         for (name, list) in [
@@ -171,9 +172,12 @@ fn is_identifier(name: &str) -> bool {
 /// Message fields for reasoning text; the first is the one that most templates read.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Normalizes a message for templates: copies the reasoning to each field that templates read, and
+/// Exception of the template of gpt-oss for an assistant message with tool calls.
+const EXCLUSIVE: &str = "Cannot pass both content and thinking";
+
+/// Normalizes a message for a template: copies the reasoning to each field that templates read, and
 /// parses tool-call arguments, which are a JSON string in OpenAI's API.
-fn message(message: &Json) -> Result<Cow<'_, Json>> {
+fn normalize<'m>(message: &'m Json, template: &str) -> Result<Cow<'m, Json>> {
     let Json::Object(fields) = message else {
         bail!(Argument, "a message is not a JSON object");
     };
@@ -195,6 +199,9 @@ fn message(message: &Json) -> Result<Cow<'_, Json>> {
         fields
             .entry(REASONING[1])
             .or_insert_with(|| reasoning.clone());
+        if tool_calls.is_some_and(|calls| !calls.is_empty()) && template.contains(EXCLUSIVE) {
+            move_content_to_reasoning(&mut fields);
+        }
     }
     let tool_calls = fields.get_mut("tool_calls").and_then(Json::as_array_mut);
     for arguments in tool_calls
@@ -210,4 +217,15 @@ fn message(message: &Json) -> Result<Cow<'_, Json>> {
         }
     }
     Ok(Cow::Owned(Json::Object(fields)))
+}
+
+/// Appends the content of a message to its reasoning. The template of gpt-oss renders the content of
+/// messages with tool calls as reasoning, but accepts only one of them.
+fn move_content_to_reasoning(fields: &mut Map<String, Json>) {
+    let field = |name: &str| fields.get(name)?.as_str().filter(|text| !text.is_empty());
+    if let (Some(content), Some(reasoning)) = (field("content"), field(REASONING[1])) {
+        let both = format!("{reasoning}\n\n{content}");
+        fields.insert(REASONING[1].into(), both.into());
+        fields.insert("content".into(), "".into());
+    }
 }

@@ -115,13 +115,22 @@ fn supports_transformers_extensions() {
 #[test]
 fn normalizes_messages() {
     let call = json!({"function": {"name": "f", "arguments": "{\"a\": 1}"}});
-    let messages = [json!({"role": "assistant", "thinking": "Hm", "tool_calls": [call]})];
+    let messages = [json!({"role": "assistant", "thinking": "Hm", "tool_calls": [call.clone()]})];
     let source =
         "{{ messages[0].tool_calls[0].function.arguments }}{{ messages[0].reasoning_content }}";
     assert_eq!(
         render(source, &messages).expect("valid template"),
         "{'a': 1}Hm"
     );
+    // The template of gpt-oss accepts no content next to reasoning.
+    let message =
+        json!({"role": "assistant", "reasoning": "Hm", "content": "So.", "tool_calls": [call]});
+    let source = "{{ messages[0].thinking }}|{{ messages[0].content }}";
+    let exclusive = format!("{source}{{# Cannot pass both content and thinking #}}");
+    let both = render(source, std::slice::from_ref(&message)).expect("valid template");
+    assert_eq!(both, "Hm|So.");
+    let joined = render(&exclusive, &[message]).expect("valid template");
+    assert_eq!(joined, "Hm\n\nSo.|");
     assert_eq!(
         render("", &[json!("Hi")]).expect_err("text").kind(),
         ErrorKind::Argument

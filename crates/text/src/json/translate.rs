@@ -9,7 +9,7 @@ use crate::kind::VocabKind;
 use crate::pattern::Deadline;
 use crate::pieces::TokenType;
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec};
-use crate::steps::{self, Position, Step};
+use crate::steps::{self, Normalization, Position, Step};
 use crate::tokenizer::{EncodeOptions, SpecialTokens, Tokenizer};
 use crate::vocab::Vocab;
 use crate::{pre, spm};
@@ -134,8 +134,12 @@ pub(super) fn byte_level<T: AsRef<str>>(spec: &TokenizerSpec<'_>, merges: &[T]) 
         "ignore_merges": pre.ignore_merges == IgnoreMerges::Always,
         "vocab": vocabulary(spec), "merges": merges,
     });
+    let normalizer = match pre.form {
+        Some(form) => json!({ "type": form.name() }),
+        None => Value::Null,
+    };
     let pre = json!({ "type": "Sequence", "pretokenizers": splits });
-    Ok(file(spec, [Value::Null, pre, level("use_regex"), model]))
+    Ok(file(spec, [normalizer, pre, level("use_regex"), model]))
 }
 
 /// Returns the merges in the form of GGUF.
@@ -194,7 +198,8 @@ fn vocab<'a>(spec: &'a TokenizerSpec<'_>, merges: &'a [String]) -> Result<Vocab<
     Ok(vocab)
 }
 
-/// Returns the name of the byte-level pre-tokenizer that splits the probe as `steps` do.
+/// Returns the name of the byte-level pre-tokenizer that splits the probe as `steps` do, preferably one with
+/// the same normalization.
 fn matching_pre_tokenizer(steps: &[Step], ignore_merges: IgnoreMerges) -> Result<&'static str> {
     let words = |steps: &[Step]| {
         let mut words = Vec::new();
@@ -206,15 +211,24 @@ fn matching_pre_tokenizer(steps: &[Step], ignore_merges: IgnoreMerges) -> Result
         Ok::<_, Error>(words)
     };
     let expected = words(steps)?;
+    let mut found = Vec::new();
     for (name, pre) in pre::all() {
         if pre.ignore_merges == ignore_merges && words(&pre.steps()?)? == expected {
-            return Ok(name);
+            found.push((name, pre.form));
         }
     }
-    bail!(
-        Unsupported,
-        "tokenizer.json: no tokenizer.ggml.pre value matches its pre_tokenizer"
-    );
+    let form = steps.iter().find_map(|step| match step {
+        Step::Normalize(Normalization::Form(form)) => Some(*form),
+        _ => None,
+    });
+    let same = found.iter().find(|(_, other)| *other == form);
+    let Some((name, _)) = same.or(found.first()) else {
+        bail!(
+            Unsupported,
+            "tokenizer.json: no tokenizer.ggml.pre value matches its pre_tokenizer"
+        );
+    };
+    Ok(name)
 }
 
 /// Converts merges to scores: earlier merges have higher scores, tokens without a merge the lowest.
@@ -361,6 +375,25 @@ mod tests {
                 [&json, &converted.unwrap()].map(|json| Tokenizer::from_json(json, None).unwrap());
             compare(&first, &last).unwrap();
         }
+    }
+
+    #[test]
+    fn keys_keep_the_normalization() {
+        // The file is in NFC.
+        let json = golden("byte_level", as_gpt_2);
+        let converted = Vocab::from_json(&json, None, |vocab| {
+            assert_eq!(vocab.pre, Some("olmo"));
+            vocab.to_json()
+        });
+        let converted = Tokenizer::from_json(&converted.unwrap(), None).unwrap();
+        let ids = |text: &str| converted.encode(text, EncodeOptions::default()).unwrap();
+        assert_eq!(ids("e\u{301}"), ids("\u{e9}"));
+        let json = golden("byte_level", |file| {
+            as_gpt_2(file);
+            file["normalizer"] = Value::Null;
+        });
+        let pre = Vocab::from_json(&json, None, |vocab| Ok(vocab.pre == Some("gpt-2")));
+        assert!(pre.unwrap());
     }
 
     #[test]

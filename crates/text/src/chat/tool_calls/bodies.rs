@@ -1,5 +1,6 @@
 //! Parsers of the tool-call body between the markers.
 
+use super::harmony;
 use super::parts::ToolCall;
 use super::types::{Types, target};
 use serde_json::{Deserializer, Map, Value as Json};
@@ -119,6 +120,14 @@ pub(super) fn tagged(text: &str, _: &[Json]) -> ParsedBody {
     match text.split_once('>') {
         None => ParsedBody::Incomplete,
         Some((name, arguments)) => with_arguments(name.trim(), None, (text, arguments)),
+    }
+}
+
+/// `functions.name <|constrain|>json<|message|>{...}`
+pub(super) fn recipient(text: &str, _: &[Json]) -> ParsedBody {
+    match harmony::call(text) {
+        None => ParsedBody::Incomplete,
+        Some((name, arguments)) => with_arguments(name, None, (text, arguments)),
     }
 }
 

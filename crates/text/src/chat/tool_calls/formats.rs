@@ -34,6 +34,8 @@ pub(super) enum Notation {
     Parameters,
     /// The notation of [`bodies::quoted_by_tokens`].
     QuotedByTokens,
+    /// The rest of a header of [`harmony`](super::harmony), and the arguments.
+    Recipient,
 }
 
 /// How further calls follow the first one.
@@ -86,6 +88,21 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
         body: bodies::quoted_by_tokens,
         notation: Notation::QuotedByTokens,
         repeat: Repeat::Marked(""),
+    },
+    // gpt-oss. The generation ends with a call.
+    ToolCallFormat {
+        templates: &["<|channel|>commentary"],
+        open: &[
+            "<|channel|>commentary to=functions.",
+            "<|channel|>analysis to=functions.",
+            "<|start|>assistant to=functions.",
+        ],
+        close: "",
+        inner: &[],
+        is_bare: false,
+        body: bodies::recipient,
+        notation: Notation::Recipient,
+        repeat: Repeat::Never,
     },
     // Mistral: v11 and newer, then older ones
     ToolCallFormat {
@@ -147,23 +164,50 @@ const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
 /// Markers around reasoning.
 #[derive(Debug)]
 pub(super) struct ReasoningFormat {
+    /// Substring of a chat template that identifies the format.
+    template: &'static str,
     pub(super) open: &'static str,
     pub(super) close: &'static str,
+    pub(super) layout: Layout,
+}
+
+/// Structure of an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Reasoning, content, tool calls.
+    Parts,
+    /// Messages with headers of [`harmony`](super::harmony).
+    Messages,
 }
 
 /// Known reasoning formats; the first match wins.
 const REASONING_FORMATS: &[ReasoningFormat] = &[
+    // Gemma 4
     ReasoningFormat {
+        template: "<channel|>",
         open: "<|channel>thought\n",
         close: "<channel|>",
+        layout: Layout::Parts,
     },
+    // gpt-oss
     ReasoningFormat {
+        template: "<|channel|>analysis",
+        open: "<|channel|>analysis<|message|>",
+        close: "<|end|>",
+        layout: Layout::Messages,
+    },
+    // Magistral, Ministral 3
+    ReasoningFormat {
+        template: "[/THINK]",
         open: "[THINK]",
         close: "[/THINK]",
+        layout: Layout::Parts,
     },
     ReasoningFormat {
+        template: "</think>",
         open: "<think>",
         close: "</think>",
+        layout: Layout::Parts,
     },
 ];
 
@@ -178,5 +222,5 @@ pub(super) fn tool_calls(template: &str) -> Option<&'static ToolCallFormat> {
 pub(super) fn reasoning(template: &str) -> Option<&'static ReasoningFormat> {
     REASONING_FORMATS
         .iter()
-        .find(|format| template.contains(format.close))
+        .find(|format| template.contains(format.template))
 }

@@ -12,7 +12,15 @@ const CONTROLS: &[&str] = &[
     "<tool_call|>",
     "<|\"|>",
     "[TOOL_CALLS]",
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|channel>",
 ];
+
+/// The parts of the template of gpt-oss that identify it.
+const HARMONY: &str = "<|channel|>analysis <|channel|>commentary";
 
 /// One token for each byte, and control tokens.
 fn tokenizer() -> Arc<Tokenizer> {
@@ -292,6 +300,11 @@ const CALLS: &[(&str, &str, Option<&str>)] = &[
     ("[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f[ARGS]{}", Some("")),
     ("<function=", "<function=f>{}</function>", Some("\n")),
     ("ipython", "{\"name\": \"f\", \"parameters\": {}}", None),
+    (
+        HARMONY,
+        "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}",
+        None,
+    ),
 ];
 
 #[test]
@@ -364,6 +377,78 @@ fn grammars_apply_after_an_opening_marker() {
         &compiled,
         "{\"name\": \"g\", \"arguments\": {}}</tool_call>"
     ));
+}
+
+#[test]
+fn calls_have_the_headers_of_harmony() {
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    let case = Case::new(HARMONY, &parameters);
+    let call = |start: &str, end: &str| {
+        format!("{start}<|channel|>commentary to=functions.f{end}<|message|>{{\"a\":1}}")
+    };
+    let expected = || json!({ "a": 1 });
+    case.accepts(&[
+        (&call("", ""), expected()),
+        (&call("", " json"), expected()),
+        (
+            &call("<|start|>assistant", " <|constrain|>json"),
+            expected(),
+        ),
+        (&call("<|start|>assistant", "<|constrain|>json"), expected()),
+    ]);
+    case.rejects(&[
+        &call("<|start|>user", ""),
+        &call("", "<|start|>"),
+        &call("", "").replace("commentary", "final"),
+        &call("", "").replace("functions.f", "functions.h"),
+        &call("", "").replace('1', "\"x\""),
+    ]);
+    // The role may have the recipient.
+    let grammar = case
+        .format
+        .tool_call_grammar(AllowedToolCalls::default(), &case.tokenizer);
+    let (triggers, grammar) = grammar.expect("a grammar").expect("a format");
+    assert!(triggers.contains(&"<|start|>assistant to=functions.".to_string()));
+    let compiled = case.compile(&grammar);
+    for header in ["<|channel|>commentary json", "<|channel|>analysis", ""] {
+        let rest = format!("g{header}<|message|>{{\"a\":1}}");
+        assert!(accepts(&compiled, &rest), "{rest:?}");
+    }
+    assert!(!accepts(&compiled, "g<|channel|>final<|message|>{\"a\":1}"));
+}
+
+/// Control tokens have text if they are a part of a marker.
+#[test]
+fn markers_have_text() {
+    let tokenizer = tokenizer();
+    let text = |template: &str, control: &str| {
+        let format = format_with(template, &[]);
+        let id = tokenizer.special_id(control).expect("a control token");
+        format.token_text(&tokenizer, id, "a").into_owned()
+    };
+    for control in ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"] {
+        assert_eq!(text(HARMONY, control), format!("a{control}"));
+    }
+    assert_eq!(text(HARMONY, "</s>"), "a");
+    assert_eq!(text("<channel|>", "<|channel>"), "a<|channel>");
+    assert_eq!(text("<think></think>", "<|channel>"), "a");
+}
+
+#[test]
+fn content_follows_its_header() {
+    let answer = |template: &str| {
+        let case = Case::new(template, &json!({}));
+        let start = case.format.content_start(&case.tokenizer);
+        case.compile(&Grammar::Lark(format!("start: {start} /[0-9]+/")))
+    };
+    let harmony = answer(HARMONY);
+    assert!(accepts(&harmony, "<|channel|>final<|message|>5"));
+    assert!(accepts(
+        &harmony,
+        "<|start|>assistant<|channel|>final<|message|>5"
+    ));
+    assert!(!accepts(&harmony, "5"));
+    assert!(accepts(&answer("<think></think>"), "5"));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Grammars of tool calls: for output that must be a call, and for the text after the marker that
 //! opens one.
 
-use super::formats::{Notation, Repeat, ToolCallFormat};
+use super::chat_format::ChatFormat;
+use super::formats::{Layout, Notation, Repeat, ToolCallFormat};
+use super::harmony;
 use super::lark::{self, Rules, marker};
-use super::stream::ChatFormat;
 use super::{parameters, quoted};
 use crate::Tokenizer;
 use crate::grammar::{Grammar, close_objects, resolve_schema};
@@ -70,6 +71,22 @@ impl ChatFormat {
         Ok(Some((triggers.collect(), grammar)))
     }
 
+    /// Returns the Lark expression of the text between reasoning and content, for grammars of content that
+    /// apply after reasoning.
+    pub fn content_start(&self, tokenizer: &Tokenizer) -> String {
+        let marker = self.content_markers().first();
+        self.part(marker.unwrap_or(&""), tokenizer)
+    }
+
+    /// Returns the Lark expression of a marker at the start of an output or after reasoning.
+    fn part(&self, text: &str, tokenizer: &Tokenizer) -> String {
+        let text = marker(text, tokenizer);
+        match self.layout() {
+            Layout::Parts => text,
+            Layout::Messages => format!("({})? {text}", marker(harmony::NEXT, tokenizer)),
+        }
+    }
+
     fn grammar(
         &self,
         format: &ToolCallFormat,
@@ -82,7 +99,7 @@ impl ChatFormat {
         let (before, after) = match format.notation {
             Notation::Object(_, before, after) => (before, after),
             Notation::Parameters => ("\n", "\n"),
-            Notation::Named(_) | Notation::QuotedByTokens => ("", ""),
+            Notation::Named(_) | Notation::QuotedByTokens | Notation::Recipient => ("", ""),
         };
         // A model that opened a call itself may write it without the line breaks.
         let space = |text: &str| match start {
@@ -97,7 +114,7 @@ impl ChatFormat {
         let call = format!("{} {list} {} {close}", space(before), space(after));
         rules.define("call", &call);
         let first = match start {
-            Start::Output if !format.is_bare => marker(format.open[0], tokenizer),
+            Start::Output if !format.is_bare => self.part(format.open[0], tokenizer),
             _ => lark::string(""),
         };
         let more = match format.repeat {
@@ -203,6 +220,13 @@ fn body(notation: Notation, name: &str, schema: Json, rules: &mut Rules<'_>) -> 
         Notation::QuotedByTokens => {
             check_name(name, "{")?;
             quoted::body(name, &schema, rules)
+        }
+        Notation::Recipient => {
+            check_name(name, "<")?;
+            check_name(name, " ")?;
+            let header = harmony::after_recipient(|text| marker(text, rules.tokenizer));
+            let header = rules.once("after_recipient", &header);
+            Ok(format!("{} {header} %json {schema}", lark::string(name)))
         }
     }
 }

@@ -3,19 +3,35 @@
 use crate::Tokenizer;
 use serde_json::Value as Json;
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Returns a Lark string literal. JSON escapes are equivalent for the strings used here.
 pub(super) fn string(text: &str) -> String {
     Json::from(text).to_string()
 }
 
-/// Returns the Lark expression of a marker: a token if it is a control token, otherwise a string.
+/// Returns the Lark expression of a marker: its control tokens by id, the rest as strings.
 pub(super) fn marker(text: &str, tokenizer: &Tokenizer) -> String {
-    let id = tokenizer.special_id(text);
-    match id.filter(|id| tokenizer.is_control(*id)) {
-        Some(id) => format!("<[{id}]>"),
-        None => string(text),
+    let control = |range: Range<usize>| {
+        let id = tokenizer.special_id(text.get(range)?)?;
+        tokenizer.is_control(id).then_some(id)
+    };
+    let mut parts = Vec::new();
+    let (mut plain, mut at) = (0, 0);
+    while at < text.len() {
+        let mut ends = (at + 1..=text.len()).rev();
+        let Some((id, end)) = ends.find_map(|end| Some((control(at..end)?, end))) else {
+            at += 1;
+            continue;
+        };
+        parts.extend((plain < at).then(|| string(&text[plain..at])));
+        parts.push(format!("<[{id}]>"));
+        (plain, at) = (end, end);
     }
+    if plain < at || parts.is_empty() {
+        parts.push(string(&text[plain..]));
+    }
+    parts.join(" ")
 }
 
 /// Returns the regex terms of texts that do not contain `text`.

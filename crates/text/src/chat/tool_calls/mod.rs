@@ -1,9 +1,11 @@
 //! Parses model output into reasoning, content and tool calls, in the format of each model family.
 
 mod bodies;
+mod chat_format;
 mod fallback;
 mod formats;
 mod grammars;
+mod harmony;
 mod lark;
 mod parameters;
 mod parts;
@@ -15,8 +17,11 @@ mod types;
 #[cfg(test)]
 mod grammar_tests;
 #[cfg(test)]
+mod harmony_tests;
+#[cfg(test)]
 mod tests;
 
+pub use chat_format::ChatFormat;
 pub use grammars::AllowedToolCalls;
 pub use parts::{AssistantMessage, MessageDelta, ToolCall};
-pub use stream::{ChatFormat, ChatParser};
+pub use stream::ChatParser;

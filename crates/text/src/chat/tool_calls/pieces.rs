@@ -2,6 +2,7 @@
 //! model writes them.
 
 use super::formats::{Notation, Repeat, ToolCallFormat};
+use super::harmony;
 
 /// What the text after the marker of a call begins with.
 #[derive(Debug, PartialEq)]
@@ -23,6 +24,7 @@ pub(super) fn head(format: &ToolCallFormat, text: &str) -> Head {
     let found = match format.notation {
         Notation::Object(key, ..) => object_head(text, key, format.repeat),
         Notation::Named(marker) => named_head(text, marker),
+        Notation::Recipient => recipient_head(text),
         Notation::Parameters | Notation::QuotedByTokens => Err(Mismatch::Other),
     };
     match found {
@@ -79,6 +81,13 @@ fn named_head(text: &str, marker: &str) -> Found<(String, Option<String>, usize)
         None => (before, None),
     };
     Ok((name.trim().to_string(), id, text.len() - arguments.len()))
+}
+
+/// `functions.f <|constrain|>json<|message|>{`
+fn recipient_head(text: &str) -> Found<(String, Option<String>, usize)> {
+    let (name, arguments) = harmony::call(text).ok_or(Mismatch::Incomplete)?;
+    let arguments = object_start(arguments)?;
+    Ok((name.to_string(), None, text.len() - arguments.len()))
 }
 
 /// Returns the text after `word`, which white space may precede.

@@ -1,126 +1,30 @@
-//! The output format of a chat template, and the streaming parser for it.
+//! The streaming parser of model output.
 
 use super::bodies::ParsedBody;
-use super::fallback;
-use super::formats::{self, Notation, ReasoningFormat, Repeat, ToolCallFormat};
+use super::chat_format::ChatFormat;
+use super::formats::{Layout, Notation, Repeat};
+use super::harmony::{self, Channel, Header};
 use super::parts::{AssistantMessage, MessageDelta};
 use super::pieces::{self, Head, ObjectScanner};
-use crate::Tokenizer;
-use crate::chat::ChatTemplate;
-use serde_json::Value as Json;
-use std::borrow::Cow;
-
-/// Format of the output for a chat template: the markers of tool calls and reasoning. The parsed
-/// text must have control tokens as text, see [`ChatFormat::token_text`].
-#[derive(Clone, Debug)]
-pub struct ChatFormat {
-    pub(super) tool_calls: Option<&'static ToolCallFormat>,
-    reasoning: Option<&'static ReasoningFormat>,
-    pub(super) tools: Vec<Json>,
-    supports_tools: bool,
-}
 
 impl ChatFormat {
-    /// Detects the format from the template source. Without `tools`, tool calls are not parsed.
-    pub fn detect(template: &ChatTemplate, tools: &[Json]) -> Self {
-        let tool_calls = formats::tool_calls(template.source());
-        Self {
-            tool_calls: tool_calls.filter(|_| !tools.is_empty()),
-            reasoning: formats::reasoning(template.source()),
-            tools: tools.to_vec(),
-            supports_tools: tool_calls.is_some(),
-        }
-    }
-
-    /// Same as [`detect`](Self::detect). If the template has no known tool-call format, tool calls
-    /// have the format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
-    /// [`fallback_tool_prompt`](Self::fallback_tool_prompt) describes to the model.
-    pub fn detect_or_fallback(template: &ChatTemplate, tools: &[Json]) -> Self {
-        let mut format = Self::detect(template, tools);
-        if !format.supports_tools && !tools.is_empty() {
-            format.tool_calls = Some(&formats::FALLBACK);
-        }
-        format
-    }
-
-    /// Returns whether the chat template has a known tool-call format, with or without tools.
-    pub fn supports_tools(&self) -> bool {
-        self.supports_tools
-    }
-
-    /// Returns the text for the system message that describes `tools` to a model whose chat template
-    /// does not support tools, for [`detect_or_fallback`](Self::detect_or_fallback). Such a template
-    /// must be rendered without tools.
-    pub fn fallback_tool_prompt(tools: &[Json]) -> String {
-        fallback::prompt(tools)
-    }
-
-    /// Returns the markers that open and close reasoning, for example `<think>` and `</think>`.
-    /// `None` if the chat template has no known reasoning format.
-    pub fn reasoning_markers(&self) -> Option<(&'static str, &'static str)> {
-        self.reasoning.map(|format| (format.open, format.close))
-    }
-
-    /// Returns whether a prompt ends with the marker that opens reasoning, so that the output starts
-    /// within reasoning.
-    pub fn starts_in_reasoning(&self, prompt: &str) -> bool {
-        self.reasoning
-            .is_some_and(|format| prompt.trim_end().ends_with(format.open.trim_end()))
-    }
-
-    /// Returns the text of a token for [`ChatParser::push`]. Control tokens have no text of their own,
-    /// so a control token that is a marker of this format is appended to `text`.
-    pub fn token_text<'t>(&self, tokenizer: &Tokenizer, token: u32, text: &'t str) -> Cow<'t, str> {
-        if !tokenizer.is_control(token) {
-            return Cow::Borrowed(text);
-        }
-        match str::from_utf8(tokenizer.token_bytes_with_special(token)) {
-            Ok(control) if self.markers().any(|marker| marker == control) => {
-                Cow::Owned([text, control].concat())
-            }
-            _ => Cow::Borrowed(text),
-        }
-    }
-
-    /// Whether there is a tool of this name.
-    fn has_tool(&self, name: &str) -> bool {
-        let functions = self
-            .tools
-            .iter()
-            .map(|tool| tool.get("function").unwrap_or(tool));
-        let mut names = functions.filter_map(|function| function.get("name")?.as_str());
-        names.any(|known| known == name)
-    }
-
-    /// The markers of tool calls and reasoning.
-    pub(super) fn markers(&self) -> impl Iterator<Item = &'static str> {
-        let tool_calls = self.tool_calls.iter();
-        let tool_calls = tool_calls.flat_map(|format| {
-            format
-                .open
-                .iter()
-                .chain([&format.close])
-                .chain(format.inner)
-        });
-        let reasoning = self.reasoning.iter().flat_map(|t| [&t.open, &t.close]);
-        let all = tool_calls.chain(reasoning).map(|marker| marker.trim());
-        all.filter(|marker| !marker.is_empty())
-    }
-
     /// Returns a parser for the output of one prompt. If the prompt ends with the marker that opens
     /// reasoning, the output starts within reasoning.
     pub fn parser(&self, prompt: &str) -> ChatParser {
-        let state = match self.starts_in_reasoning(prompt) {
-            true => State::Reasoning,
-            false => State::Start,
+        let state = match self.layout() {
+            _ if self.starts_in_reasoning(prompt) => State::Reasoning,
+            Layout::Parts => State::Start,
+            Layout::Messages if harmony::is_open(prompt) => State::Content,
+            Layout::Messages => State::Header,
         };
         ChatParser {
             format: self.clone(),
             pending: String::new(),
-            gap: String::new(),
+            opening: String::new(),
             trim_start: state == State::Reasoning,
             state,
             tool_calls: 0,
+            written: Vec::new(),
             deltas: Vec::new(),
             arguments: ArgumentParts::Whole,
         }
@@ -144,10 +48,12 @@ impl ChatFormat {
 enum State {
     /// Only white space was read.
     Start,
+    /// At the header of a message.
+    Header,
     Content,
     Reasoning,
     /// After the opening marker of a tool call.
-    ToolCall(&'static str),
+    ToolCall,
     /// Within arguments that are returned in pieces.
     Arguments(ObjectScanner),
     /// After such arguments, in the rest of the call's object.
@@ -173,12 +79,15 @@ pub struct ChatParser {
     state: State,
     /// Text that is not classified yet.
     pending: String,
-    /// White space before the opening marker of a call; it is content if the call is malformed.
-    gap: String,
+    /// Opening marker of the last call and the white space before it; both are content if the call is
+    /// malformed.
+    opening: String,
     /// Whether leading white space of the next text is dropped: it separates two parts.
     trim_start: bool,
     /// Number of tool calls so far.
     tool_calls: usize,
+    /// Channels that have text.
+    written: Vec<Channel>,
     deltas: Vec<MessageDelta>,
     arguments: ArgumentParts,
 }
@@ -203,7 +112,7 @@ impl ChatParser {
     pub fn push(&mut self, text: &str) -> Vec<MessageDelta> {
         self.pending.push_str(text);
         // A call body is parsed from its start each time, so only when it may have ended.
-        let is_waiting = matches!(self.state, State::ToolCall(_))
+        let is_waiting = self.state == State::ToolCall
             && !self.streams_arguments()
             && !text.contains(['}', ']', '>']);
         while !is_waiting && self.step() {}
@@ -214,12 +123,14 @@ impl ChatParser {
     pub fn finish(&mut self) -> Vec<MessageDelta> {
         let pending = std::mem::take(&mut self.pending);
         match self.state {
-            State::ToolCall(open) if self.is_cut_head(open, &pending) => {}
-            State::ToolCall(open) => self.emit(&format!("{}{open}{pending}", self.gap)),
+            State::ToolCall if self.is_cut_head(&pending) => {}
+            State::ToolCall => self.emit(&format!("{}{pending}", self.opening)),
+            // A header has no text.
+            State::Header if harmony::MARKERS.iter().any(|m| pending.contains(m)) => {}
             State::Close | State::Arguments(_) | State::CallEnd(_) | State::NextCall => {}
             State::Reasoning => self.emit(pending.trim_end()),
-            State::Start | State::Content if self.tool_calls > 0 => self.emit(pending.trim_end()),
-            State::Start | State::Content => self.emit(&pending),
+            _ if self.tool_calls > 0 => self.emit(pending.trim_end()),
+            State::Start | State::Header | State::Content => self.emit(&pending),
         }
         std::mem::take(&mut self.deltas)
     }
@@ -227,13 +138,17 @@ impl ChatParser {
     /// Whether the format has arguments as JSON text, and they are returned in pieces.
     fn streams_arguments(&self) -> bool {
         let notation = self.format.tool_calls.map(|format| format.notation);
-        let is_json = matches!(notation, Some(Notation::Object(..) | Notation::Named(_)));
+        let is_json = match notation {
+            Some(Notation::Object(..) | Notation::Named(_) | Notation::Recipient) => true,
+            Some(Notation::Parameters | Notation::QuotedByTokens) | None => false,
+        };
         is_json && self.arguments == ArgumentParts::Streamed
     }
 
     /// Whether the output ended in a call before its arguments.
-    fn is_cut_head(&self, open: &str, pending: &str) -> bool {
-        let format = self.format.tool_calls.filter(|_| !open.is_empty());
+    fn is_cut_head(&self, pending: &str) -> bool {
+        let is_marked = !self.opening.is_empty();
+        let format = self.format.tool_calls.filter(|_| is_marked);
         let head = format.map(|format| pieces::head(format, pending));
         self.streams_arguments() && head == Some(Head::Incomplete)
     }
@@ -242,9 +157,13 @@ impl ChatParser {
     fn step(&mut self) -> bool {
         match self.state {
             State::Start => self.start(),
+            State::Header => self.header(),
+            State::Content | State::Reasoning if self.format.layout() == Layout::Messages => {
+                self.message()
+            }
             State::Content => self.content(),
             State::Reasoning => self.reasoning(),
-            State::ToolCall(open) => self.call(open),
+            State::ToolCall => self.call(),
             State::Arguments(scanner) => self.arguments(scanner),
             State::CallEnd(scanner) => self.call_end(scanner),
             State::NextCall => self.next_call(),
@@ -259,7 +178,7 @@ impl ChatParser {
         }
         let is_bare = self.format.tool_calls.is_some_and(|format| format.is_bare);
         if is_bare && text.starts_with('{') {
-            self.state = State::ToolCall("");
+            self.state = State::ToolCall;
             return true;
         }
         let Some(reasoning) = self.format.reasoning else {
@@ -279,6 +198,55 @@ impl ChatParser {
         !may_be
     }
 
+    fn header(&mut self) -> bool {
+        match harmony::header(&self.pending) {
+            Header::Incomplete => return false,
+            Header::Complete {
+                recipient: Some(at),
+                ..
+            } if self.format.tool_calls.is_some() => {
+                let rest = self.pending.split_off(at);
+                self.opening = std::mem::replace(&mut self.pending, rest);
+                self.state = State::ToolCall;
+            }
+            Header::Complete { channel, end, .. } => {
+                self.pending.drain(..end);
+                self.enter(match channel {
+                    Channel::Reasoning => State::Reasoning,
+                    Channel::Content => State::Content,
+                });
+            }
+            Header::Other => {
+                self.state = State::Content;
+                let mut markers = harmony::MARKERS.iter();
+                // A message would end at this marker.
+                if let Some(marker) = markers.find(|marker| self.pending.starts_with(**marker)) {
+                    self.pending.drain(..marker.len());
+                    self.emit(marker);
+                }
+            }
+        }
+        true
+    }
+
+    /// Emits the text of a message.
+    fn message(&mut self) -> bool {
+        let boundaries = harmony::BOUNDARIES.iter();
+        let found = boundaries.filter_map(|marker| Some((self.pending.find(marker)?, *marker)));
+        let Some((at, marker)) = found.min_by_key(|(at, _)| *at) else {
+            self.emit_unambiguous(harmony::BOUNDARIES);
+            return false;
+        };
+        let is_end = harmony::ENDS.contains(&marker);
+        let rest = self
+            .pending
+            .split_off(at + if is_end { marker.len() } else { 0 });
+        let text = std::mem::replace(&mut self.pending, rest);
+        self.emit(text[..at].trim_end());
+        self.enter(State::Header);
+        true
+    }
+
     fn content(&mut self) -> bool {
         let open = self.format.tool_calls.map_or(&[][..], |format| format.open);
         let matches = open
@@ -293,9 +261,9 @@ impl ChatParser {
         let rest = self.pending.split_off(at + open.len());
         let text = std::mem::replace(&mut self.pending, rest);
         let before = text[..at].trim_end();
-        self.gap = text[before.len()..at].to_string();
+        self.opening = text[before.len()..].to_string();
         self.emit(before);
-        self.state = State::ToolCall(open);
+        self.state = State::ToolCall;
         true
     }
 
@@ -315,7 +283,7 @@ impl ChatParser {
         true
     }
 
-    fn call(&mut self, open: &'static str) -> bool {
+    fn call(&mut self) -> bool {
         let Some(format) = self.format.tool_calls else {
             return false;
         };
@@ -351,8 +319,8 @@ impl ChatParser {
             }
             ParsedBody::ToolCalls(..) | ParsedBody::Invalid => {
                 self.state = State::Content;
-                let gap = std::mem::take(&mut self.gap);
-                self.emit(&format!("{gap}{open}"));
+                let opening = std::mem::take(&mut self.opening);
+                self.emit(&opening);
                 true
             }
         }
@@ -394,7 +362,10 @@ impl ChatParser {
         let rest = text.strip_prefix([',', ']']).unwrap_or(text).to_string();
         match text.chars().next() {
             None => return false,
-            Some(',') => self.state = State::ToolCall(""),
+            Some(',') => {
+                self.opening.clear();
+                self.state = State::ToolCall;
+            }
             Some(_) => self.enter(State::Close),
         }
         self.pending = rest;
@@ -402,14 +373,20 @@ impl ChatParser {
     }
 
     fn close(&mut self) -> bool {
-        let close = self.format.tool_calls.map_or("", |format| format.close);
+        let (close, next) = match (self.format.layout(), self.format.tool_calls) {
+            (Layout::Messages, _) => (harmony::ENDS, State::Header),
+            (Layout::Parts, format) => {
+                let close = format.map_or(&[][..], |format| std::slice::from_ref(&format.close));
+                (close, State::Content)
+            }
+        };
         let text = self.pending.trim_start();
-        if let Some(rest) = text.strip_prefix(close) {
+        if let Some(rest) = close.iter().find_map(|close| text.strip_prefix(close)) {
             self.pending = rest.to_string();
-        } else if close.starts_with(text) {
+        } else if close.iter().any(|close| close.starts_with(text)) {
             return false;
         }
-        self.enter(State::Content);
+        self.enter(next);
         true
     }
 
@@ -440,10 +417,23 @@ impl ChatParser {
         if text.is_empty() {
             return;
         }
+        let channel = match self.state {
+            State::Reasoning => Channel::Reasoning,
+            _ => Channel::Content,
+        };
+        let is_next = self.trim_start && self.format.layout() == Layout::Messages;
+        let text = match is_next && self.written.contains(&channel) {
+            // Between two messages of a channel.
+            true => format!("\n\n{text}"),
+            false => text.to_string(),
+        };
         self.trim_start = false;
-        self.deltas.push(match self.state {
-            State::Reasoning => MessageDelta::Reasoning(text.to_string()),
-            _ => MessageDelta::Content(text.to_string()),
+        if !self.written.contains(&channel) {
+            self.written.push(channel);
+        }
+        self.deltas.push(match channel {
+            Channel::Reasoning => MessageDelta::Reasoning(text),
+            Channel::Content => MessageDelta::Content(text),
         });
     }
 }

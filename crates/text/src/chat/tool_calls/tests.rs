@@ -11,14 +11,14 @@ pub(super) fn format_with(template: &str, tools: &[serde_json::Value]) -> ChatFo
     ChatFormat::detect(&template, tools)
 }
 
-fn format(template: &str) -> ChatFormat {
+pub(super) fn format(template: &str) -> ChatFormat {
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": {
         "type": "object", "properties": { "s": { "type": "string" } },
     } } });
     format_with(template, &[tool])
 }
 
-fn call(name: &str, arguments: &str) -> MessageDelta {
+pub(super) fn call(name: &str, arguments: &str) -> MessageDelta {
     MessageDelta::ToolCall(ToolCall {
         id: None,
         name: name.into(),
@@ -26,17 +26,17 @@ fn call(name: &str, arguments: &str) -> MessageDelta {
     })
 }
 
-fn content(text: &str) -> MessageDelta {
+pub(super) fn content(text: &str) -> MessageDelta {
     MessageDelta::Content(text.into())
 }
 
-fn reasoning(text: &str) -> MessageDelta {
+pub(super) fn reasoning(text: &str) -> MessageDelta {
     MessageDelta::Reasoning(text.into())
 }
 
 /// Parses output in pieces of `step` characters. Concatenates adjacent deltas of the same type, and the parts
 /// of a call.
-fn parts(mut parser: ChatParser, output: &str, step: usize) -> Vec<MessageDelta> {
+pub(super) fn parts(mut parser: ChatParser, output: &str, step: usize) -> Vec<MessageDelta> {
     let mut merged: Vec<MessageDelta> = Vec::new();
     let chars: Vec<char> = output.chars().collect();
     let pieces = chars
@@ -69,7 +69,7 @@ fn parts(mut parser: ChatParser, output: &str, step: usize) -> Vec<MessageDelta>
 }
 
 /// Checks the result for pieces of several sizes.
-fn check(template: &str, output: &str, expected: &[MessageDelta]) {
+pub(super) fn check(template: &str, output: &str, expected: &[MessageDelta]) {
     let format = format(template);
     for step in [1, 2, 3, 7, 1000] {
         let found = parts(format.parser(""), output, step);
@@ -265,12 +265,74 @@ fn parses_mistral_calls() {
 }
 
 #[test]
+fn calls_follow_reasoning_and_content() {
+    let expected = [
+        reasoning("Hm, 1 < 2."),
+        content("Let me see."),
+        call("f", r#"{"s":"a"}"#),
+        call("g", "{}"),
+    ];
+    for (template, output) in [
+        // Ministral 3
+        (
+            "[/THINK] [TOOL_CALLS] [ARGS]",
+            "[THINK]Hm, 1 < 2.[/THINK]Let me see.[TOOL_CALLS]f[ARGS]{\"s\": \"a\"}[TOOL_CALLS]g[ARGS]{}",
+        ),
+        // Gemma 4
+        (
+            "<channel|> <|tool_call>call:",
+            "<|channel>thought\nHm, 1 < 2.\n<channel|>Let me see.<|tool_call>call:f{s:<|\"|>a<|\"|>}<tool_call|><|tool_call>call:g{}<tool_call|>",
+        ),
+        // Qwen 3
+        (
+            "</think> <tool_call>",
+            "<think>\nHm, 1 < 2.\n</think>\n\nLet me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
+        ),
+    ] {
+        check(template, output, &expected);
+    }
+}
+
+#[test]
 fn converts_parameters_to_schema_types() {
     check(
         "<tool_call><parameter=",
         "<tool_call>\n<function=f>\n<parameter=s>\n5\n</parameter>\n<parameter=n>\n5\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=t>\ntwo\n lines\n</parameter>\n</function>\n</tool_call>",
         &[call("f", r#"{"s":"5","n":5,"b":true,"t":"two\n lines"}"#)],
     );
+}
+
+/// The prompts of Qwen 3.5 open the reasoning.
+#[test]
+fn output_may_begin_within_reasoning() {
+    let format = format("<think></think><tool_call><parameter=");
+    let prompt = "<|im_start|>assistant\n<think>\n";
+    let one =
+        "<tool_call>\n<function=f>\n<parameter=s>\na\n\nb\n</parameter>\n</function>\n</tool_call>";
+    let other = "<tool_call>\n<function=g>\n</function>\n</tool_call>";
+    let cut = "<tool_call>\n<function=f>\n<parameter=s>\na";
+    let output = format!("Hm, <tool_call>\n</think>\n\nSo.\n\n{one}\n{other}\n{cut}");
+    for step in [1, 2, 5, 1000] {
+        let found = parts(format.parser(prompt), &output, step);
+        let expected = [
+            reasoning("Hm, <tool_call>"),
+            content("So."),
+            call("f", r#"{"s":"a\n\nb"}"#),
+            call("g", "{}"),
+            content(cut),
+        ];
+        assert_eq!(found, expected, "by {step}");
+        let answer = parts(
+            format.parser(&format!("{prompt}\n</think>\n\n")),
+            "So.",
+            step,
+        );
+        assert_eq!(answer, [content("So.")], "by {step}");
+        let cut = parts(format.parser(prompt), "Hm.\n</thi", step);
+        assert_eq!(cut, [reasoning("Hm.\n</thi")], "by {step}");
+    }
+    assert_eq!(format.content_prefix(prompt), "\n</think>\n\n");
+    assert_eq!(format.content_prefix("assistant\n"), "");
 }
 
 #[test]
