@@ -7,8 +7,13 @@ fn activate(activation: u32, x: f32) -> f32 {
         case 1u: { return gelu(x); }
         case 2u: { return gelu_tanh(x); }
         case 3u: { return max(x, 0.0) * max(x, 0.0); }
-        default: { return max(x, 0.0); }
+        case 4u: { return max(x, 0.0); }
+        default: { return sigmoid(x); }
     }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    return 1.0 / (1.0 + exp(clamp(-x, -80.0, 80.0)));
 }
 
 fn silu(x: f32) -> f32 {

@@ -1,11 +1,12 @@
 //! Hyperparameters of a model, read from its metadata.
 
-use super::layer_config::{LayerConfig, LayerValues, PerLayer, SlidingPattern};
+use super::expert_config::ExpertKeys;
+use super::layer_config::{LayerConfig, LayerValues, SlidingPattern};
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::Activation;
+use crate::op::builder::{Activation, Router};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,20 +58,38 @@ pub(crate) struct Config {
     pub attention_cap: f32,
     /// Softcap of logits; 0 means none.
     pub logit_cap: f32,
-    /// Number of experts per layer; 0 means a dense model.
+    /// Number of experts; maximum over the layers; 0 means a dense model.
     pub experts: u32,
-    /// Number of experts per token.
-    pub experts_used: u32,
     /// Width of an expert.
     pub expert_ffn: u32,
-    /// Whether the routing weights of a token are normalized to sum to 1.
-    pub expert_norm: bool,
+    /// Rule by which the experts of a token are selected.
+    pub router: Router,
+    /// Width of all shared experts of a layer together; 0 means none.
+    pub shared_ffn: u32,
+    /// Whether the output of shared experts is multiplied by a gate.
+    pub shared_gate: bool,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
     /// Encoder of a speech model.
     pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
     pub(super) per_layer: PerLayer,
+}
+
+/// Values of a file from which the layer hyperparameters are computed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PerLayer {
+    pub(super) heads: LayerValues,
+    pub(super) kv_heads: LayerValues,
+    pub(super) ffn: LayerValues,
+    pub(super) experts: ExpertKeys,
+    /// Head dimension of sliding-window layers.
+    pub(super) head_dim_swa: u32,
+    pub(super) sliding: SlidingPattern,
+    /// Whether each layer applies RoPE; `None` means all do.
+    pub(super) rope_layers: Option<Vec<bool>>,
+    /// Whether the file sets the activation.
+    pub(super) has_activation: bool,
 }
 
 /// Maximum number of layers.
@@ -101,6 +120,7 @@ impl Config {
         let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
         let activation = meta.str(&keys.name("hidden_activation"))?;
+        let experts = ExpertKeys::read(meta, prefix)?;
         Ok(Self {
             architecture: arch.to_string(),
             layers: keys.number("block_count")?,
@@ -129,18 +149,18 @@ impl Config {
             attention_scale: keys.float("attention.scale", 0.0)?,
             attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
             logit_cap: keys.float("final_logit_softcapping", 0.0)?,
-            experts: keys.number("expert_count")?,
-            experts_used: keys.number("expert_used_count")?,
+            experts: experts.max(),
             expert_ffn: keys.number("expert_feed_forward_length")?,
-            expert_norm: meta
-                .bool(&keys.name("expert_weights_norm"))?
-                .unwrap_or(true),
+            router: Router::softmax(keys.number("expert_used_count")?),
+            shared_ffn: keys.number("expert_shared_feed_forward_length")?,
+            shared_gate: false,
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
             per_layer: PerLayer {
                 heads,
                 kv_heads,
                 ffn,
+                experts,
                 head_dim_swa,
                 sliding: SlidingPattern::read(
                     meta,

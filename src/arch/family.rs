@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::names::Names;
-use crate::op::builder::{Activation, Builder};
+use crate::op::builder::{Activation, Builder, Router};
 
 /// An architecture: its properties and its recipe.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Arch {
     pub encoder: bool,
     /// Activation of the feed-forward layer if the file does not set it.
     pub activation: Activation,
+    /// Router of experts, with the values that files do not contain.
+    pub router: Router,
     /// Sets other values that files do not contain.
     pub defaults: fn(&mut Config),
     /// Whether it was trained with ternary weights and int8 activations.

@@ -41,6 +41,13 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["mixtral"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 8,
+            "num_experts_per_tok": 2}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["smollm3"],
         json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
             "num_key_value_heads": 4, "rope_theta": 2e6, "no_rope_layer_interval": 4,
@@ -59,9 +66,30 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["olmoe"],
+        json: r#"{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "num_experts": 64,
+            "num_experts_per_tok": 8, "norm_topk_prob": false}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["phimoe"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 16,
+            "num_experts_per_tok": 2, "router_jitter_noise": 0.01}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["qwen2"],
         json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
             "use_sliding_window": false, "max_window_layers": 28}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["qwen2_moe"],
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 16, "use_sliding_window": false, "max_window_layers": 28,
+            "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "norm_topk_prob": false}"#,
         ..NONE
     },
     HfDefaults {
@@ -107,7 +135,7 @@ const DEFAULTS: &[HfDefaults] = &[
             "head_dim": 256, "global_head_dim": 512, "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-6, "sliding_window": 512, "sliding_window_pattern": 6,
             "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0,
-            "use_double_wide_mlp": false, "attention_k_eq_v": false,
+            "use_double_wide_mlp": false, "attention_k_eq_v": false, "enable_moe_block": false,
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
                 "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,

@@ -14,6 +14,8 @@ pub(crate) struct LayerConfig {
     pub head_dim: u32,
     /// Width of the feed-forward layer.
     pub ffn: u32,
+    /// Number of experts; 0 means a dense layer.
+    pub experts: u32,
     /// Size of the sliding window in positions, including the token's own; 0 means full attention.
     pub window: u32,
     /// Index of its RoPE in [`Config::ropes`](super::Config::ropes); `None` means no RoPE.
@@ -117,21 +119,6 @@ impl SlidingPattern {
             },
         }
     }
-}
-
-/// Values of a file from which the layer hyperparameters are computed.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PerLayer {
-    pub(super) heads: LayerValues,
-    pub(super) kv_heads: LayerValues,
-    pub(super) ffn: LayerValues,
-    /// Head dimension of sliding-window layers.
-    pub(super) head_dim_swa: u32,
-    pub(super) sliding: SlidingPattern,
-    /// Whether each layer applies RoPE; `None` means all do.
-    pub(super) rope_layers: Option<Vec<bool>>,
-    /// Whether the file sets the activation.
-    pub(super) has_activation: bool,
 }
 
 impl LayerConfig {

@@ -4,6 +4,8 @@ mod bert;
 mod bitnet;
 mod config;
 mod defaults;
+mod expert_config;
+mod experts;
 mod family;
 mod gemma2;
 mod gemma4;
@@ -14,8 +16,11 @@ mod layers;
 mod llama;
 mod names;
 mod olmo2;
+mod olmoe;
 mod parts;
+mod phimoe;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 mod rope;
@@ -34,7 +39,13 @@ pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
-use crate::op::builder::Activation;
+use crate::op::builder::{Activation, ExpertScore, Router};
+
+/// Router by the normalized softmax.
+const NORMALIZED: Router = Router {
+    normalize: true,
+    ..Router::softmax(0)
+};
 
 /// Defaults of [`ARCHS`] entries.
 const DEFAULT: Arch = Arch {
@@ -48,6 +59,7 @@ const DEFAULT: Arch = Arch {
     norms_plus_one: false,
     encoder: false,
     activation: Activation::Silu,
+    router: NORMALIZED,
     defaults: |_| {},
     ternary: false,
     recipe: llama::recipe,
@@ -57,15 +69,14 @@ const DEFAULT: Arch = Arch {
 const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
 /// Internal name of a fused gate; GGUF files store it as `ffn_up`, without an `ffn_gate`.
 const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
-/// Fused gate of experts.
-const GATE_UP_EXPERTS: (&str, &[&str]) = ("ffn_gate_up_exps", &["ffn_gate_exps", "ffn_up_exps"]);
 
 /// All architectures. GGUF files of some Llama-like architectures store Q and K permuted for RoPE on
 /// adjacent pairs (`half_split: false`).
 pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
-        model_types: &["llama", "mistral"],
+        model_types: &["llama", "mistral", "mixtral"],
+        names: &names::MIXTRAL,
         classes: &["LlamaForCausalLM", "MistralForCausalLM"],
         half_split: false,
         ..DEFAULT
@@ -102,10 +113,40 @@ pub(crate) const ARCHS: &[Arch] = &[
         ..DEFAULT
     },
     Arch {
+        name: "olmoe",
+        model_types: &["olmoe"],
+        names: &names::QWEN_MOE,
+        router: Router::softmax(0),
+        recipe: olmoe::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "phimoe",
+        model_types: &["phimoe"],
+        names: &names::MIXTRAL,
+        router: Router {
+            score: ExpertScore::SparseMixer,
+            eps: 0.02,
+            ..Router::softmax(0)
+        },
+        defaults: phimoe::defaults,
+        recipe: phimoe::recipe,
+        ..DEFAULT
+    },
+    Arch {
         name: "qwen2",
         model_types: &["qwen2"],
         classes: &["Qwen2ForCausalLM"],
         recipe: qwen2::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "qwen2moe",
+        model_types: &["qwen2_moe"],
+        names: &names::QWEN_MOE,
+        router: Router::softmax(0),
+        defaults: qwen2moe::defaults,
+        recipe: qwen2moe::recipe,
         ..DEFAULT
     },
     Arch {
@@ -119,9 +160,8 @@ pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen3moe",
         model_types: &["qwen3_moe"],
-        names: &names::QWEN3_MOE,
+        names: &names::QWEN_MOE,
         recipe: qwen3moe::recipe,
-        fused: &[GATE_UP_EXPERTS],
         ..DEFAULT
     },
     Arch {

@@ -1,6 +1,6 @@
 //! Module names of Hugging Face and MLX, and their GGUF names.
 
-/// Pairs of names: Hugging Face, GGUF.
+/// Pairs of names: Hugging Face, GGUF. A GGUF name with a dot is that of a whole tensor.
 pub(super) type Pairs = &'static [(&'static str, &'static str)];
 
 /// Module names of an architecture. Files may lack some of them.
@@ -68,6 +68,39 @@ const SANDWICH: Pairs = &[
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
+/// Experts of Qwen and most later architectures: one by one with the expert index after `experts`,
+/// stacked, and of MLX.
+const EXPERTS: Pairs = &[
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
+    ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
+    ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
+];
+
+/// A shared expert with a gate.
+const SHARED_EXPERT: Pairs = &[
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+];
+
+/// Experts of Mixtral and Phi 3.5 MoE.
+const BLOCK_SPARSE_MOE: Pairs = &[
+    ("block_sparse_moe.gate", "ffn_gate_inp"),
+    ("mlp.router", "ffn_gate_inp"),
+    ("block_sparse_moe.experts.w1", "ffn_gate_exps"),
+    ("block_sparse_moe.experts.w3", "ffn_up_exps"),
+    ("block_sparse_moe.experts.w2", "ffn_down_exps"),
+    ("block_sparse_moe.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps"),
+    ("block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps"),
+];
+
 /// Llama and most later architectures.
 pub(super) const LLAMA: Names = Names {
     prefix: "model.",
@@ -75,6 +108,17 @@ pub(super) const LLAMA: Names = Names {
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
     ignored: &[],
+};
+
+pub(super) const MIXTRAL: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        BLOCK_SPARSE_MOE,
+        EXPERTS,
+    ],
+    ..LLAMA
 };
 
 pub(super) const OLMO2: Names = Names {
@@ -111,22 +155,8 @@ pub(super) const QWEN3: Names = Names {
     ..LLAMA
 };
 
-/// Separate expert tensors have the expert index after `experts`.
-pub(super) const QWEN3_MOE: Names = Names {
-    layer: &[
-        PRE_NORMS,
-        ATTENTION,
-        &[
-            ("mlp.gate", "ffn_gate_inp"),
-            ("mlp.experts.gate_proj", "ffn_gate_exps"),
-            ("mlp.experts.up_proj", "ffn_up_exps"),
-            ("mlp.experts.down_proj", "ffn_down_exps"),
-            ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
-            ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
-            ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
-            ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
-        ],
-    ],
+pub(super) const QWEN_MOE: Names = Names {
+    layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD, EXPERTS, SHARED_EXPERT],
     ..LLAMA
 };
 
@@ -153,6 +183,19 @@ pub(super) const GEMMA4: Names = Names {
             ("per_layer_projection", "proj"),
             ("post_per_layer_input_norm", "post_norm"),
             ("layer_scalar", "layer_output_scale"),
+        ],
+        &[
+            ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+            ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+            ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+            ("router.proj", "ffn_gate_inp"),
+            ("router.scale", "ffn_gate_inp.scale"),
+            ("router.per_expert_scale", "ffn_down_exps.scale"),
+            ("experts.gate_up_proj", "ffn_gate_up_exps"),
+            ("experts.down_proj", "ffn_down_exps"),
+            ("experts.switch_glu.gate_proj", "ffn_gate_exps"),
+            ("experts.switch_glu.up_proj", "ffn_up_exps"),
+            ("experts.switch_glu.down_proj", "ffn_down_exps"),
         ],
     ],
     ..LLAMA

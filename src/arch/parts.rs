@@ -22,12 +22,22 @@ pub(super) fn decoder(
     block: fn(&mut Builder<'_>, &Config, Layer, X),
 ) {
     let h = embed(b, c); // [tokens, dim]
+    stack(b, c, block, h);
+    head(b, c, h);
+}
+
+/// Emits all layers on the embeddings `h`.
+pub(super) fn stack(
+    b: &mut Builder<'_>,
+    c: &Config,
+    block: fn(&mut Builder<'_>, &Config, Layer, X),
+    h: X,
+) {
     b.point(EMBEDDING, h);
     for l in layers(c) {
         block(b, c, l, h);
         b.end_of_layer(h);
     }
-    head(b, c, h);
 }
 
 /// Returns the layers of the model.
@@ -301,13 +311,22 @@ pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
     logits(b, c, n);
 }
 
+/// Output norm, a layer norm, and logits.
+pub(super) fn layer_norm_head(b: &mut Builder<'_>, c: &Config, h: X) {
+    let rows = b.logit_rows(h);
+    let n = layer_norm(b, c, "output_norm", rows);
+    logits(b, c, n);
+}
+
 /// Logits of normalized rows. An embedding table ends with the rows.
 pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
     if b.ends_with(n) {
         return;
     }
     let w = b.weight("output.weight", c.vocab, c.dim);
+    let bias = "output.bias";
     let map = LogitMap {
+        bias: b.has(bias).then(|| b.vector(bias, c.vocab)),
         scale: 1.0 / c.logit_scale,
         cap: c.logit_cap,
     };

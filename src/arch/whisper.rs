@@ -16,6 +16,7 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
         kv_heads: encoder.heads,
         head_dim: dim / encoder.heads,
         ffn: encoder.ffn,
+        experts: 0,
         window: 0,
         rope: None,
         cache: 0,

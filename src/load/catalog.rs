@@ -1,6 +1,7 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::adapter::{self, AdapterBase, Merge};
+use super::experts;
 use super::hf;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
@@ -64,12 +65,13 @@ impl Catalog {
         let weights = match &model.folder {
             _ if config.speech.is_some() => speech::weights(file, &config)?,
             Some(folder) => folder.weights(file, arch)?,
-            None => (0..file.tensors.len())
-                .map(|i| {
+            None => {
+                let all = (0..file.tensors.len()).map(|i| {
                     let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
                     weight.with_i2s_layout(options.i2s_layout, file)
-                })
-                .collect::<Result<_>>()?,
+                });
+                experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
+            }
         };
         let mut weights = split(weights, file, arch, &|layer| {
             let layer = config.layer_configs.get(layer as usize);
@@ -282,6 +284,7 @@ impl Catalog {
             // The factors of a file apply to layers with full attention.
             let factors = factors.as_deref().filter(|_| i == 0);
             freqs.push(rotation.freqs(factors, context)?);
+            rotation.select_magnitude(context);
         }
         self.rope_freqs = freqs;
         Ok(())

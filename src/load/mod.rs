@@ -14,6 +14,7 @@ pub(crate) mod control_vector;
 mod device;
 mod digest;
 mod embedding;
+mod experts;
 mod hf;
 pub(crate) mod hidden;
 mod hook_tensors;

@@ -162,7 +162,7 @@ fn split_weight(
     // A bias has an element for each row.
     let total = match weight.rows {
         1 => weight.cols,
-        rows => rows / weight.stack,
+        rows => rows,
     };
     let counts = tensor.row_counts(parts, total, rows);
     let expected = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
@@ -184,26 +184,10 @@ fn split_weight(
     let mut weights = Vec::new();
     for (part, count) in parts.iter().zip(counts) {
         let rows = first..first + count;
-        weights.push(part_of(weight, tensor.sibling(part), rows, total, file)?);
+        weights.push(weight.slice_rows(tensor.sibling(part), rows, file)?);
         first += count;
     }
     Ok(weights)
-}
-
-/// Returns the same rows of each stacked matrix of a weight. Each matrix has `matrix_rows` rows.
-fn part_of(
-    weight: &Weight,
-    name: String,
-    rows: Range<u32>,
-    matrix_rows: u32,
-    file: &Directory,
-) -> Result<Weight> {
-    if weight.stack == 1 {
-        return weight.slice_rows(name, rows, file);
-    }
-    let of = |n: u32| n * matrix_rows + rows.start..n * matrix_rows + rows.end;
-    let experts = (0..weight.stack).map(|n| weight.slice_rows(name.clone(), of(n), file));
-    Weight::stacked(name.clone(), &experts.collect::<Result<Vec<_>>>()?, file)
 }
 
 #[cfg(test)]

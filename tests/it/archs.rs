@@ -236,6 +236,7 @@ macro_rules! architectures {
 architectures! {
     llama, llama_bias, llama_dynamic, mistral, smollm3, phi3, phi3_short, olmo2, granite,
     qwen2, qwen3, qwen3moe, gpt2, starcoder2,
+    mixtral, qwen2_moe, olmoe, phimoe, gemma4_moe,
     gemma, gemma2, gemma3, gemma3_nested, gemma4, gemma4_dense,
     bitnet, bitnet_silu, bitnet_tq, falcon_e,
 }

@@ -83,7 +83,7 @@ def points(folder):
         shutil.copytree(folder / "hf", files, dirs_exist_ok=True)
         if (folder / "config_transformers5.json").exists():
             shutil.copy(folder / "config_transformers5.json", Path(files) / "config.json")
-        model = source.from_pretrained(files, dtype=torch.float32, attn_implementation="eager").eval()
+        model = source.from_pretrained(files, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     if not encoder:
         pin_rope(model, golden["tokens"])
     layers = blocks(model)

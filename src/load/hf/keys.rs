@@ -50,18 +50,6 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
     ("residual_scale", Float, &["residual_multiplier"]),
     ("logit_scale", Float, &["logits_scaling"]),
     (
-        "expert_count",
-        Integer,
-        &["num_experts", "num_local_experts", "n_routed_experts"],
-    ),
-    ("expert_used_count", Integer, &["num_experts_per_tok"]),
-    (
-        "expert_feed_forward_length",
-        Integer,
-        &["moe_intermediate_size"],
-    ),
-    ("expert_weights_norm", Flag, &["norm_topk_prob"]),
-    (
         "embedding_length_per_layer_input",
         Integer,
         &["hidden_size_per_layer_input"],
@@ -117,6 +105,7 @@ const FIXED: &[FixedOption] = &[
     ("rotary_emb_fraction", |v| v.as_f64() == Some(1.0)),
     ("prenorm", |v| v == false),
     ("parallel_block", |v| v == false),
+    ("clip_qkv", Value::is_null),
 ];
 
 impl HfConfig {
@@ -140,6 +129,7 @@ impl HfConfig {
         }
         self.write_derived(arch, w)?;
         self.write_scaling(arch, w)?;
+        self.write_experts(arch, w)?;
         self.write_layers(arch, w)
     }
 
@@ -417,6 +407,7 @@ mod tests {
         assert_rejected(bidirectional, "use_bidirectional_attention: true");
         let relative = json!({ "position_embedding_type": "relative_key" });
         assert_rejected(relative, "position_embedding_type: \"relative_key\"");
+        assert_rejected(json!({ "clip_qkv": 8.0 }), "unsupported clip_qkv: 8.0");
         assert_rejected(json!({ "hidden_size": null }), "missing or 0");
         for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
             HfConfig::parse(text).unwrap_err();

@@ -5,6 +5,7 @@
 
 mod config;
 mod embedding;
+mod experts;
 mod keys;
 mod layers;
 mod names;

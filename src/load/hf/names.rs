@@ -15,7 +15,8 @@ const IGNORED: &[&str] = &[
     "embed_audio.",
 ];
 
-/// Parameters that are not part of a module and have no suffix such as `.weight`.
+/// Parameters that are not part of a module and have no suffix such as `.weight`. Others are those whose
+/// GGUF name is that of a whole tensor.
 const BARE: &[&str] = &["layer_scalar"];
 
 /// Name part before the index of an expert.
@@ -32,6 +33,18 @@ pub(in crate::load) struct GgufModule {
     pub(in crate::load) expert: Option<u32>,
     /// Prefix of the original name.
     prefix: &'static str,
+}
+
+impl GgufModule {
+    /// Returns the GGUF name of a tensor of the module. Some modules are a single tensor, whose name has
+    /// another suffix, such as `blk.3.ffn_gate_inp.scale`.
+    pub(super) fn tensor(&self, suffix: &str) -> String {
+        let mut parts = self.name.splitn(3, '.');
+        match parts.nth(2) {
+            Some(module) if module.contains('.') => self.name.clone(),
+            _ => format!("{}.{suffix}", self.name),
+        }
+    }
 }
 
 /// Returns the GGUF name of a module: `model.layers.3.mlp.up_proj` becomes `blk.3.ffn_up`.
@@ -64,18 +77,49 @@ pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
     with_prefix(arch.names.prefix, arch, tensor)
 }
 
-/// As [`to_hf`], with the prefix of existing tensors.
+/// As [`to_hf`], in the form of the tensors of other layers.
 pub(in crate::load) fn to_hf_among(
     tensors: &[TensorInfo],
     arch: &Arch,
     tensor: &str,
 ) -> Option<String> {
-    let prefix = tensors.iter().find_map(|t| {
-        let (module, _) = t.name.rsplit_once('.')?;
-        let module = to_gguf(arch, module)?;
-        module.name.starts_with(BLOCKS).then_some(module.prefix)
-    });
-    with_prefix(prefix.unwrap_or(arch.names.prefix), arch, tensor)
+    let mut others = tensors.iter();
+    let same = others.find_map(|t| same_tensor(&t.name, arch, tensor));
+    let prefix = || {
+        tensors.iter().find_map(|t| {
+            let (module, _) = t.name.rsplit_once('.')?;
+            let module = to_gguf(arch, module)?;
+            module.name.starts_with(BLOCKS).then_some(module.prefix)
+        })
+    };
+    same.or_else(|| with_prefix(prefix().unwrap_or(arch.names.prefix), arch, tensor))
+}
+
+/// Returns the name of `tensor` in the form of `other`, if that is the same tensor of another layer.
+fn same_tensor(other: &str, arch: &Arch, tensor: &str) -> Option<String> {
+    let (layer, name) = split_layer(tensor.strip_prefix(BLOCKS)?)?;
+    let mut modules = [
+        other.rsplit_once('.').map(|(module, _)| module),
+        Some(other),
+    ]
+    .into_iter()
+    .flatten();
+    let module = modules.find_map(|module| to_gguf(arch, module))?;
+    let (other_layer, other_name) = split_layer(module.name.strip_prefix(BLOCKS)?)?;
+    let part = name.rsplit_once('.').map_or(name, |(module, _)| module);
+    let mut fused = arch.fused.iter();
+    let is_part = |(whole, parts): &(&str, &[&str])| *whole == other_name && parts.contains(&part);
+    let suffix = |name: &str| name.rsplit_once('.').map(|(_, suffix)| suffix == "bias");
+    let same = other_name == name || other_name == part || fused.any(is_part);
+    if !same || suffix(name) != suffix(other) {
+        return None;
+    }
+    let inside = format!("{}{}{other_layer}.", module.prefix, arch.names.layers);
+    let rest = other.strip_prefix(&inside)?;
+    Some(format!(
+        "{}{}{layer}.{rest}",
+        module.prefix, arch.names.layers
+    ))
 }
 
 fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
@@ -86,6 +130,7 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         return Some(format!("{prefix}{hf}.{part}"));
     }
     let (layer, name) = split_layer(module.strip_prefix(BLOCKS)?)?;
+    let whole = format!("{name}.{part}");
     let of = |name: &str| {
         let mut pairs = names.layer.iter().copied().flatten();
         pairs.find(|(_, gguf)| *gguf == name).map(|(hf, _)| *hf)
@@ -94,9 +139,10 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         let mut fused = arch.fused.iter();
         of(fused.find(|(_, parts)| parts.contains(&name))?.0)
     };
-    let hf = of(name).or_else(fused)?;
+    let bare = of(&whole);
+    let hf = bare.or_else(|| of(name)).or_else(fused)?;
     let module = format!("{prefix}{}{layer}.{hf}", names.layers);
-    Some(if BARE.contains(&hf) {
+    Some(if bare.is_some() || BARE.contains(&hf) {
         module
     } else {
         format!("{module}.{part}")
@@ -182,6 +228,11 @@ mod tests {
                 "gemma4",
                 "model.layers.1.layer_scalar",
                 "blk.1.layer_output_scale",
+            ),
+            (
+                "qwen2moe",
+                "model.layers.1.mlp.shared_expert_gate.weight",
+                "blk.1.ffn_gate_inp_shexp",
             ),
         ] {
             let arch = find(arch).unwrap();

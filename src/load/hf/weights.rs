@@ -10,9 +10,10 @@ use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
+use crate::load::experts::SeparateExperts;
 use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use crate::quant::GROUP;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// Role of a tensor in its module.
 #[derive(Clone, Copy)]
@@ -75,12 +76,12 @@ pub(super) fn collect(
     let modules = named(file, arch)?;
     let conv1d = is_conv1d(file, arch, &modules);
     let mut weights = Vec::new();
-    let mut experts: BTreeMap<String, BTreeMap<u32, Weight>> = BTreeMap::new();
+    let mut experts = SeparateExperts::default();
     for (module, gguf, parts) in modules {
         if adjustments.skipped_module == Some(&gguf.name) {
             continue;
         }
-        let name = format!("{}.weight", gguf.name);
+        let name = gguf.tensor("weight");
         let mut weight = parts.matrix(file, module, name, quantization)?;
         let kind = gguf.name.rsplit('.').next().unwrap_or_default();
         if conv1d && arch.transposed.contains(&kind) {
@@ -95,33 +96,13 @@ pub(super) fn collect(
         }
         match gguf.expert {
             None => weights.push(weight),
-            Some(number) => {
-                let all = experts.entry(weight.name.clone()).or_default();
-                if all.insert(number, weight).is_some() {
-                    bail!(Format, "{module}: duplicate expert index {number}");
-                }
-            }
+            Some(index) => experts.add(index, weight, file)?,
         }
         if let Some(bias) = parts.get(TensorRole::Bias) {
-            weights.push(Weight::plain(format!("{}.bias", gguf.name), file, bias)?);
+            weights.push(Weight::plain(gguf.tensor("bias"), file, bias)?);
         }
     }
-    let expert_count = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
-    for (name, all) in experts {
-        // Bounded by the number of tensors: the search stops at the first missing index.
-        let last = all.keys().last().map_or(0, |n| n.saturating_add(1));
-        let count = expert_count.unwrap_or(0).max(last);
-        let missing = (0..count).find(|n| !all.contains_key(n));
-        if let (Some(missing), Some((number, one))) = (missing, all.first_key_value()) {
-            let missing = format!("experts.{missing}.");
-            let tensor = one
-                .tensor(file)
-                .replace(&format!("experts.{number}."), &missing);
-            bail!(Format, "tensor {tensor} is missing");
-        }
-        let parts: Vec<_> = all.into_values().collect();
-        weights.push(Weight::stacked(name, &parts, file)?);
-    }
+    weights.extend(experts.stacked(file, arch.name)?);
     Ok(weights)
 }
 

@@ -73,7 +73,10 @@ macro_rules! for_each_op {
             AttentionScores = attention_scores(q: read, k_cache: read, y: update, pages: read, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2` or `max(y, 0)`
+            /// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`; `act` as in `activate`
+            GluHalves = glu_halves(x: read, y: write, state: read);
+            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2`, `max(y, 0)` or
+            /// the sigmoid
             Activate = activate(y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);
@@ -89,9 +92,12 @@ macro_rules! for_each_op {
             /// :]`;
             /// `seen` are the rows of the same sequence at a distance of at most `reach`
             SelfAttention = self_attention(q: read, k: read, v: read, y: write, state: read);
-            /// `ids[t, :]` = the k largest of `softmax(x[t, :])`, ties by lowest id; `y[t, s] =
-            /// softmax(x[t, :])[ids[t, s]]`, divided by their sum if `normalize`
-            Route = route(x: read, ids: write, y: write, state: read);
+            /// `ids[t, :]` = the k largest of `p + bias` in the best groups, ties by lowest id; `y[t,
+            /// s] = p[ids[t, s]]`, divided by `eps` plus their sum if `normalize`, times `scale
+            /// scales[ids[t, s]]`;
+            /// `p` is `softmax(x[t, :])`, `sigmoid(x[t, :])`, `sqrt(ln(1 + exp(x[t, :])))`, or 1
+            /// divided among near-equal logits (SparseMixer)
+            Route = route(x: read, bias: read, scales: read, ids: write, y: write, state: read);
             /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`; 0 for an expert id out of range
             Experts = experts(w: read, x: read, ids: read, y: write, state: read);
             /// `tiles[i, :]` = an expert id, the number of pairs `k t + s` with this `ids[t, s]`,

@@ -536,6 +536,19 @@ pub struct Params {
     pub activation: u32,
 }
 }
+/// Parameters of `glu_halves`.
+pub mod glu_halves {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
+    pub dim: u32,
+    pub activation: u32,
+}
+}
 /// Parameters of `group_by_expert`.
 pub mod group_by_expert {
     use bytemuck::{Pod, Zeroable};
@@ -753,7 +766,15 @@ pub struct Params {
     pub tokens: u32,
     pub experts: u32,
     pub k: u32,
+    pub score: u32,
     pub normalize: u32,
+    pub groups: u32,
+    pub groups_used: u32,
+    pub group_best: u32,
+    pub eps: f32,
+    pub scale: f32,
+    pub biased: u32,
+    pub scaled: u32,
 }
 }
 /// Parameters of `scale`.
@@ -979,6 +1000,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::GemvNorm, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::GemvNorm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
     Kernels { op: Op::Glu, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::GluHalves, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GroupByExpert, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::GroupedGemm, variant: None, dtypes: TYPES_3, units: 64, tokens: 32 },
     Kernels { op: Op::GroupedGemm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 32 },
@@ -1062,6 +1084,7 @@ pub fn bytes(op: Op) -> usize {
         Op::GemvGluAdd => size_of::<gemv_glu_add::Params>(),
         Op::GemvNorm => size_of::<gemv_norm::Params>(),
         Op::Glu => size_of::<glu::Params>(),
+        Op::GluHalves => size_of::<glu_halves::Params>(),
         Op::GroupByExpert => size_of::<group_by_expert::Params>(),
         Op::GroupedGemm => size_of::<grouped_gemm::Params>(),
         Op::Gumbel => size_of::<gumbel::Params>(),

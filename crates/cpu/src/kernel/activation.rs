@@ -34,6 +34,7 @@ pub(super) fn link<K: ActivationKernel>(
         Activation::GeluTanh => request.launch::<K::With<GeluTanh>>(split, tokens),
         Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
         Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
+        Activation::Sigmoid => request.launch::<K::With<Sigmoid>>(split, tokens),
     };
     Ok(launch.single_thread_if_small(tokens as usize * dim as usize))
 }
@@ -46,6 +47,7 @@ pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
         Activation::GeluTanh => GeluTanh::of,
         Activation::Relu2 => Relu2::of,
         Activation::Relu => Relu::of,
+        Activation::Sigmoid => Sigmoid::of,
     })
 }
 
@@ -95,5 +97,14 @@ impl ActivationFn for Relu {
     fn of(x: f32) -> f32 {
         // The comparison is false for NaN, which passes through.
         if x < 0.0 { 0.0 } else { x }
+    }
+}
+
+pub(super) struct Sigmoid;
+
+impl ActivationFn for Sigmoid {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        1.0 / (1.0 + math::exp(-x))
     }
 }

@@ -131,6 +131,38 @@ pub(super) fn glu(request: &Request<'_>) -> Result<Launch> {
     activation::link::<GluFamily>(request, p.activation, [p.dim, p.tokens])
 }
 
+/// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`
+struct GluHalves<F>(PhantomData<F>);
+
+impl<F: ActivationFn> Kernel for GluHalves<F> {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::glu_halves::AT;
+        let p: params::glu_halves::Params = args.params();
+        let dim = p.dim as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for group in args.range() {
+            let (gate, up) = x[2 * group * dim..][..2 * dim].split_at(dim);
+            for ((y, g), u) in y.unit(group, dim).iter_mut().zip(gate).zip(up) {
+                *y = F::of(*g) * u;
+            }
+        }
+    }
+}
+
+struct GluHalvesFamily;
+
+impl ActivationKernel for GluHalvesFamily {
+    type With<F: ActivationFn> = GluHalves<F>;
+}
+
+pub(super) fn glu_halves(request: &Request<'_>) -> Result<Launch> {
+    let p: params::glu_halves::Params = request.params();
+    let launch = activation::link::<GluHalvesFamily>(request, p.activation, [p.groups, p.tokens])?;
+    Ok(launch.single_thread_if_small(p.tokens as usize * p.groups as usize * p.dim as usize))
+}
+
 /// `y[t, i] += b[i]`
 struct AddBias;
 

@@ -114,6 +114,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::AttendJoin => attend_join::link(request),
         Op::AttentionScores => attention_scores::link(request)?,
         Op::Glu => elementwise::glu(request)?,
+        Op::GluHalves => elementwise::glu_halves(request)?,
         Op::Activate => elementwise::activate(request)?,
         Op::Add => elementwise::add(request),
         Op::Scale => elementwise::scale(request),

@@ -3,7 +3,7 @@
 use crate::case::{Case, PLAIN};
 use crate::rig::INFINITE;
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{EditRows, Heads};
+use tabla_core::op::builder::{EditRows, Heads, Router, RouterVectors};
 
 macro_rules! capture_case {
     ($name:literal, $dim:literal at $offset:literal of $width:literal, $tokens:literal/$live:literal) => {
@@ -50,7 +50,7 @@ macro_rules! capture_ids_case {
             live: $live,
             emit: |b| {
                 let x = b.input("x", 60);
-                let (routes, _) = b.route(x, $k, false);
+                let (routes, _) = b.route(x, Router::softmax($k), RouterVectors::default());
                 b.capture_ids(routes, 3, [$offset, $width]);
             },
             tolerance: 0.0,

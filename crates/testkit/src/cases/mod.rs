@@ -39,6 +39,7 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::AttendJoin => attention::ATTEND_JOIN,
         Op::AttentionScores => attention::ATTENTION_SCORES,
         Op::Glu => elementwise::GLU,
+        Op::GluHalves => elementwise::GLU_HALVES,
         Op::Activate => elementwise::ACTIVATE,
         Op::Add => elementwise::ADD,
         Op::Scale => elementwise::SCALE,

@@ -55,6 +55,7 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Combine => vec![("y", combine(o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
+        Op::GluHalves => vec![("y", glu_halves(o, live))],
         Op::Activate => vec![("y", activate(o, live))],
         Op::Add => vec![("y", add(o, live))],
         Op::Scale => vec![("y", scale(o, live))],
@@ -171,6 +172,16 @@ fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
         activation(p.activation, wide(gate[t * cols + i])) * wide(up[t * cols + i])
+    })
+}
+
+fn glu_halves(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: params::glu_halves::Params = o.params();
+    let (groups, dim) = (p.groups as usize, p.dim as usize);
+    rows(o, live, |t, i| {
+        let gate = 2 * dim * (t * groups + i / dim) + i % dim;
+        activation(p.activation, wide(x[gate])) * wide(x[gate + dim])
     })
 }
 

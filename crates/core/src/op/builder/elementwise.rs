@@ -6,7 +6,7 @@ use crate::op::list::Op;
 use crate::op::params;
 use bytemuck::Pod;
 
-/// Activation function of a feed-forward layer; the discriminant is its number in the kernels.
+/// Activation function of a feed-forward layer or a gate; the discriminant is its number in the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Activation {
@@ -20,6 +20,8 @@ pub enum Activation {
     Relu2 = 3,
     /// `max(x, 0)`.
     Relu = 4,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid = 5,
 }
 
 impl Activation {
@@ -30,6 +32,7 @@ impl Activation {
         Self::GeluTanh,
         Self::Relu2,
         Self::Relu,
+        Self::Sigmoid,
     ];
 }
 
@@ -135,6 +138,28 @@ impl Builder<'_> {
         };
         let slots = [gate.slot, up.slot, y.slot, self.state];
         self.emit((Op::Glu, None), &slots, &params, [gate.cols, gate.tokens]);
+        y
+    }
+
+    /// Emits `act(gate) * up` for each of `groups` groups of columns, whose first half is the gate;
+    /// returns `[tokens, groups ffn]`.
+    pub fn glu_halves(&mut self, act: Activation, x: X, groups: u32) -> X {
+        let dim = x.cols / groups.saturating_mul(2).max(1);
+        if dim == 0 || dim.saturating_mul(groups).checked_mul(2) != Some(x.cols) {
+            self.fail(format!(
+                "shape mismatch: {} columns do not divide into {groups} groups of two halves",
+                x.cols
+            ));
+        }
+        let y = self.scratch("f", x.tokens, x.cols / 2);
+        let params = params::glu_halves::Params {
+            tokens: x.tokens,
+            groups,
+            dim,
+            activation: act as u32,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::GluHalves, None), &slots, &params, [y.cols, y.tokens]);
         y
     }
 

@@ -18,9 +18,11 @@ struct Rows {
     vocab: u32,
 }
 
-/// Transformation of logits before sampling: `cap tanh(scale x / cap)`.
+/// Transformation of logits before sampling: `cap tanh(scale (x + bias) / cap)`.
 #[derive(Clone, Copy, Debug)]
 pub struct LogitMap {
+    /// Bias, `[vocab]`.
+    pub bias: Option<W>,
     /// Factor.
     pub scale: f32,
     /// Softcap; 0 disables it.
@@ -31,6 +33,7 @@ pub struct LogitMap {
 impl Default for LogitMap {
     fn default() -> Self {
         Self {
+            bias: None,
             scale: 1.0,
             cap: 0.0,
         }
@@ -73,6 +76,9 @@ impl Builder<'_> {
     pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
         let logits = self.logits_slot(w.rows);
         self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
+        if let Some(bias) = map.bias {
+            self.add_bias(bias, logits);
+        }
         if map.scale != 1.0 {
             self.scale(logits, map.scale);
         }
@@ -347,6 +353,7 @@ mod tests {
     #[test]
     fn logits_are_transformed_in_place() {
         let map = LogitMap {
+            bias: None,
             scale: 0.5,
             cap: 30.0,
         };

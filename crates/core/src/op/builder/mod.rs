@@ -26,7 +26,7 @@ pub use base::Builder;
 pub use draft::{Draft, Node};
 pub use elementwise::Activation;
 pub use ends::LogitMap;
-pub use experts::Routes;
+pub use experts::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore, Router, RouterVectors, Routes};
 pub use hooks::EditRows;
 pub use operand::{W, X};
 pub use point_list::Hooks;
