@@ -1,6 +1,7 @@
 //! Hyperparameters of a model, read from its metadata.
 
 use super::layer_config::{LayerConfig, LayerValues, PerLayer, SlidingPattern};
+use super::names::DENSE_MODULES;
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
@@ -67,6 +68,11 @@ pub(crate) struct Config {
     pub expert_norm: bool,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
+    /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
+    pub dense_features: [Option<u32>; DENSE_MODULES.len()],
+    /// Whether a classification head without a pooler reads the mean of the rows of a text rather than
+    /// the first row.
+    pub classifier_mean: bool,
     /// Encoder of a speech model.
     pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
@@ -136,6 +142,8 @@ impl Config {
                 .bool(&keys.name("expert_weights_norm"))?
                 .unwrap_or(true),
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
+            dense_features: keys.dense_features()?,
+            classifier_mean: keys.classifier_mean()?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
             per_layer: PerLayer {
                 heads,
@@ -196,6 +204,28 @@ impl KeyReader<'_> {
         let tokens = tokens.and_then(|v| v.array()).map_or(0, |list| list.len());
         let size = self.meta.u32(&self.name("vocab_size"))?;
         Ok(size.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
+    }
+
+    /// Reads the number of outputs of each Dense module.
+    fn dense_features(&self) -> Result<[Option<u32>; DENSE_MODULES.len()]> {
+        let mut features = [None; DENSE_MODULES.len()];
+        for ((_, name), features) in DENSE_MODULES.iter().zip(&mut features) {
+            *features = self.meta.u32(&self.name(&format!("{name}_feat_out")))?;
+        }
+        Ok(features)
+    }
+
+    /// Reads the pooling of a classification head: 1 for mean, 2 for the first row. Default: mean.
+    fn classifier_mean(&self) -> Result<bool> {
+        let key = self.name("classifier.pooling_type");
+        match self.meta.u32(&key)? {
+            None | Some(1) => Ok(true),
+            Some(2) => Ok(false),
+            Some(other) => bail!(
+                Unsupported,
+                "{key}: expected 1 (mean) or 2 (first token), got {other}"
+            ),
+        }
     }
 
     /// Reads the epsilon of RMS norms or layer norms.

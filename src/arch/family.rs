@@ -27,6 +27,8 @@ pub(crate) struct Arch {
     pub norms_plus_one: bool,
     /// Whether it is an encoder: bidirectional attention over whole texts, embeddings, no logits.
     pub encoder: bool,
+    /// Whether its models have Dense modules of sentence-transformers, which GGUF files often lack.
+    pub dense_modules: bool,
     /// Activation of the feed-forward layer if the file does not set it.
     pub activation: Activation,
     /// Sets other values that files do not contain.

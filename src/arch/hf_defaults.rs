@@ -155,7 +155,8 @@ const DEFAULTS: &[HfDefaults] = &[
         model_types: &["modernbert"],
         json: r#"{"max_position_embeddings": 8192, "norm_eps": 1e-5,
             "hidden_activation": "gelu", "local_attention": 128, "global_attn_every_n_layers": 3,
-            "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "is_causal": false}"#,
+            "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "is_causal": false,
+            "classifier_pooling": "cls"}"#,
         ..NONE
     },
 ];

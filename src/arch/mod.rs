@@ -28,7 +28,7 @@ pub(crate) use config::Config;
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
-pub(crate) use names::{HEAD, PREFIXES};
+pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
 pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
@@ -47,6 +47,7 @@ const DEFAULT: Arch = Arch {
     transposed: &[],
     norms_plus_one: false,
     encoder: false,
+    dense_modules: false,
     activation: Activation::Silu,
     defaults: |_| {},
     ternary: false,
@@ -153,6 +154,18 @@ pub(crate) const ARCHS: &[Arch] = &[
         ..DEFAULT
     },
     Arch {
+        name: "gemma-embedding",
+        model_types: &["gemma3_text"],
+        names: &names::GEMMA2,
+        norms_plus_one: true,
+        encoder: true,
+        dense_modules: true,
+        activation: Activation::GeluTanh,
+        defaults: gemma2::defaults_embedding,
+        recipe: gemma2::embedding,
+        ..DEFAULT
+    },
+    Arch {
         name: "gemma4",
         model_types: &["gemma4_text", "gemma4"],
         names: &names::GEMMA4,
@@ -245,9 +258,16 @@ pub(crate) const ARCHS: &[Arch] = &[
     },
 ];
 
-/// Returns the architecture name of a `model_type`, if supported.
+/// Returns the architecture name of a `model_type`, if supported: of a decoder if there is one.
 pub(crate) fn of_model_type(name: &str) -> Option<&'static str> {
     let arch = ARCHS.iter().find(|a| a.model_types.contains(&name));
+    arch.map(|a| a.name)
+}
+
+/// Returns the architecture name of the encoder of a `model_type`, if supported.
+pub(crate) fn encoder_of_model_type(name: &str) -> Option<&'static str> {
+    let mut archs = ARCHS.iter().filter(|a| a.encoder);
+    let arch = archs.find(|a| a.model_types.contains(&name));
     arch.map(|a| a.name)
 }
 

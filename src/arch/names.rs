@@ -1,7 +1,7 @@
 //! Module names of Hugging Face and MLX, and their GGUF names.
 
 /// Pairs of names: Hugging Face, GGUF.
-pub(super) type Pairs = &'static [(&'static str, &'static str)];
+pub(crate) type Pairs = &'static [(&'static str, &'static str)];
 
 /// Module names of an architecture. Files may lack some of them.
 #[derive(Debug)]
@@ -16,10 +16,22 @@ pub(crate) struct Names {
     pub layer: &'static [Pairs],
     /// Name parts of tensors to ignore: pretraining heads and copies of the configuration.
     pub ignored: &'static [&'static str],
+    /// Name parts of tensors to ignore unless a classification head uses them.
+    pub classifier_only: &'static [&'static str],
 }
 
 /// GGUF name of the output projection (`lm_head`).
 pub(crate) const HEAD: &str = "output";
+
+/// GGUF name of the output projection of a classification head.
+pub(crate) const CLASSIFIER: &str = "cls.output";
+/// GGUF name of its dense layer.
+pub(crate) const CLASSIFIER_DENSE: &str = "cls";
+
+/// Dense modules of sentence-transformers, in order. The number is the position of the module after the
+/// transformer and pooling.
+pub(crate) const DENSE_MODULES: Pairs =
+    &[("2_Dense.linear", "dense_2"), ("3_Dense.linear", "dense_3")];
 
 /// Prefixes of tensor names: empty in models without a head, longer in multimodal models.
 pub(crate) const PREFIXES: &[&str] = &[
@@ -75,6 +87,7 @@ pub(super) const LLAMA: Names = Names {
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
     ignored: &[],
+    classifier_only: &[],
 };
 
 pub(super) const OLMO2: Names = Names {
@@ -192,10 +205,13 @@ pub(super) const GPT2: Names = Names {
     ]],
     // Attention masks.
     ignored: &[".attn.bias", ".attn.masked_bias"],
+    classifier_only: &[],
 };
 
 /// Heads for masked tokens and next sentences, and position ids.
-const BERT_HEADS: &[&str] = &["pooler.", "cls.", "lm_head.", "embeddings.position_ids"];
+const BERT_HEADS: &[&str] = &["cls.", "lm_head.", "embeddings.position_ids"];
+/// Input of the classification heads of BERT.
+const POOLER: &[&str] = &["pooler."];
 
 pub(super) const STARCODER2: Names = Names {
     layer: &[
@@ -214,6 +230,10 @@ pub(super) const BERT: Names = Names {
         ("embeddings.position_embeddings", "position_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
         ("embeddings.LayerNorm", "token_embd_norm"),
+        ("bert.pooler.dense", CLASSIFIER_DENSE),
+        ("classifier", CLASSIFIER),
+        ("classifier.dense", CLASSIFIER_DENSE),
+        ("classifier.out_proj", CLASSIFIER),
     ],
     layer: &[&[
         ("attention.self.query", "attn_q"),
@@ -226,6 +246,7 @@ pub(super) const BERT: Names = Names {
         ("output.LayerNorm", "layer_output_norm"),
     ]],
     ignored: BERT_HEADS,
+    classifier_only: POOLER,
 };
 
 pub(super) const NOMIC_BERT: Names = Names {
@@ -246,6 +267,7 @@ pub(super) const NOMIC_BERT: Names = Names {
         ("norm2", "layer_output_norm"),
     ]],
     ignored: BERT_HEADS,
+    classifier_only: POOLER,
 };
 
 pub(super) const MODERN_BERT: Names = Names {
@@ -255,6 +277,9 @@ pub(super) const MODERN_BERT: Names = Names {
         ("embeddings.tok_embeddings", "token_embd"),
         ("embeddings.norm", "token_embd_norm"),
         ("final_norm", "output_norm"),
+        ("head.dense", CLASSIFIER_DENSE),
+        ("head.norm", "cls.norm"),
+        ("classifier", CLASSIFIER),
     ],
     layer: &[&[
         ("attn_norm", "attn_norm"),
@@ -264,5 +289,6 @@ pub(super) const MODERN_BERT: Names = Names {
         ("mlp.Wi", "ffn_gate_up"),
         ("mlp.Wo", "ffn_down"),
     ]],
-    ignored: &["head.", "decoder."],
+    ignored: &["decoder."],
+    classifier_only: &["head."],
 };

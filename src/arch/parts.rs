@@ -1,6 +1,6 @@
 //! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
-use super::{Config, LayerConfig};
+use super::{Config, DENSE_MODULES, LayerConfig};
 use crate::op::builder::{Builder, Heads, LogitMap, Rope, W, X};
 
 /// A layer of the model. Its index is part of its tensor names.
@@ -15,7 +15,7 @@ pub(super) struct Layer {
 /// Name of the embedding, and of the point with the residual stream before the first layer.
 pub(super) const EMBEDDING: &str = "token_embd";
 
-/// Emits a decoder: embedding, layers, logits.
+/// Emits embedding, layers and logits.
 pub(super) fn decoder(
     b: &mut Builder<'_>,
     c: &Config,
@@ -241,6 +241,30 @@ impl Layer {
         a
     }
 
+    /// Applies RoPE and computes bidirectional attention within each text, `[tokens, heads head_dim]`.
+    pub(super) fn attend_both_ways(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) -> X {
+        let (at, rope) = (self.heads(), self.rope(c));
+        if rope.dim > 0 {
+            b.rope(at.heads, at.head_dim, rope, q);
+            b.rope(at.kv_heads, at.head_dim, rope, k);
+            b.point(&self.tensor("attn_q_rope"), q);
+            b.point(&self.tensor("attn_k_rope"), k);
+        }
+        // A window extends by half its size to each side.
+        let reach = match at.window {
+            0 => u32::MAX,
+            window => window / 2,
+        };
+        let (heads, scale) = (
+            [at.heads, at.kv_heads, at.head_dim],
+            self.attention_scale(c),
+        );
+        b.self_attention_point(&self.tensor("attn_weights"), heads, [q, k], (scale, reach));
+        let a = b.self_attention(heads, [q, k, v], scale, reach);
+        b.point(&self.tensor("attn"), a);
+        a
+    }
+
     /// Returns the attention scale of the file, or `1 / sqrt(head_dim)`.
     pub(super) fn attention_scale(self, c: &Config) -> f32 {
         if c.attention_scale > 0.0 {
@@ -303,8 +327,8 @@ pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
 
 /// Logits of normalized rows. An embedding table ends with the rows.
 pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
-    if b.ends_with(n) {
-        return;
+    if b.ends_with_rows() {
+        return embeddings(b, c, n);
     }
     let w = b.weight("output.weight", c.vocab, c.dim);
     let map = LogitMap {
@@ -312,6 +336,32 @@ pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
         cap: c.logit_cap,
     };
     b.logits(w, n, map);
+}
+
+/// Output of an embedding table: the rows, after the Dense modules of sentence-transformers. These are
+/// linear, so that pooling of their outputs gives the same as that of their inputs.
+pub(super) fn embeddings(b: &mut Builder<'_>, c: &Config, x: X) {
+    let mut x = x; // [tokens, dim]
+    for ((_, name), features) in DENSE_MODULES.iter().zip(c.dense_features) {
+        // Some files lack the number of features.
+        let features = features.unwrap_or_else(|| b.rows_of(&format!("{name}.weight")));
+        if features > 0 {
+            x = linear(b, name, features, x); // [tokens, features]
+        }
+    }
+    b.output(x);
+}
+
+/// `W x`, `[tokens, rows]`, of a matrix that is outside of the layers, with a bias if the file has one.
+pub(super) fn linear(b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
+    let w = b.weight(&format!("{name}.weight"), rows, x.cols());
+    let y = b.mat(name, w, x);
+    let bias = format!("{name}.bias");
+    if b.has(&bias) {
+        let bias = b.vector(&bias, rows);
+        b.add_bias(bias, y);
+    }
+    y
 }
 
 /// Returns the name of an activation in listings: `attn_q` gives `q`, `ffn_gate` gives `gate`.

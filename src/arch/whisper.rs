@@ -75,7 +75,7 @@ pub(crate) fn encoder(b: &mut Builder<'_>, c: &Config) {
         b.end_of_layer(h);
     }
     let n = parts::layer_norm(b, c, "enc.output_norm", h);
-    b.ends_with(n);
+    b.output(n);
     for l in parts::layers(c).take(c.layers as usize) {
         let kv_dim = l.config.kv_dim();
         let k = l.project(b, c, "cross_attn_k", kv_dim, n);

@@ -1,6 +1,7 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::adapter::{self, AdapterBase, Merge};
+use super::classifier;
 use super::hf;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
@@ -8,7 +9,7 @@ use super::source::Opened;
 use super::speech;
 use super::split::{drop_shared, fused_name, split};
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, Config, RopeScaling};
+use crate::arch::{Arch, Config, DENSE_MODULES, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
@@ -61,12 +62,15 @@ impl Catalog {
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         check_causal(file, arch)?;
+        if model.folder.is_none() {
+            classifier::check(file, arch)?;
+        }
         let weights = match &model.folder {
             _ if config.speech.is_some() => speech::weights(file, &config)?,
             Some(folder) => folder.weights(file, arch)?,
             None => (0..file.tensors.len())
                 .map(|i| {
-                    let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
+                    let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
                     weight.with_i2s_layout(options.i2s_layout, file)
                 })
                 .collect::<Result<_>>()?,
@@ -127,6 +131,13 @@ impl Catalog {
         if config.speech.is_some() {
             let positions = catalog.find("position_embd.weight");
             speech::complete(&catalog.model, positions, &mut config)?;
+        }
+        let (_, dense) = DENSE_MODULES[0];
+        if arch.dense_modules && catalog.find(&format!("{dense}.weight")).is_none() {
+            tracing::warn!(
+                "the file lacks the Dense modules of the model (tensors {dense}.weight, ...), which its \
+                 converter did not write: its embeddings are not those of the model"
+            );
         }
         Ok((catalog, config))
     }
@@ -297,7 +308,10 @@ impl Catalog {
         });
         let used: HashSet<u32> = used.collect();
         for (index, weight) in (0..).zip(&self.weights) {
-            let required = self.model.folder.is_some() || weight.name.starts_with("blk.");
+            // The step table of a model with Dense modules does not use them.
+            let is_dense = weight.name.starts_with("dense_");
+            let required =
+                self.model.folder.is_some() && !is_dense || weight.name.starts_with("blk.");
             if required && !used.contains(&index) {
                 bail!(
                     Unsupported,
@@ -308,6 +322,11 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Returns the architecture of the model.
+    pub(super) fn arch(&self) -> &'static Arch {
+        self.arch
     }
 
     /// Returns the opened files of the model.
@@ -374,6 +393,16 @@ impl Catalog {
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
     }
+}
+
+/// Other names of Dense modules in GGUF files.
+const DENSE_ALIASES: [(&str, &str); 2] = [("dense.0.", "dense_2."), ("dense.1.", "dense_3.")];
+
+/// Returns the usual name of a tensor of a GGUF file.
+fn gguf_name(name: &str) -> String {
+    let mut aliases = DENSE_ALIASES.iter();
+    let usual = aliases.find_map(|(alias, usual)| Some([usual, name.strip_prefix(alias)?].concat()));
+    usual.unwrap_or_else(|| name.to_string())
 }
 
 /// Rejects a decoder with bidirectional attention and an encoder with causal attention, which have

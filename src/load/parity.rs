@@ -47,6 +47,7 @@ impl Model {
         let folder = safetensors.then(|| hf::Folder::of(&file).unwrap());
         if let Some(folder) = &folder {
             file.metadata = folder.metadata().unwrap();
+            folder.add_dense_modules(&mut file).unwrap();
         }
         let config = Config::read(&file.metadata).unwrap();
         let arch = arch::find(&config.architecture).ok()?;

@@ -336,6 +336,7 @@ const VALUES: &[(&str, &[KeyValue])] = &[
     ("rope.scaling.attn_factor", &[Absent, Float(f32::NAN)]),
     ("hidden_activation", &[Number(1), Text("newest")]),
     ("pooling_type", &[Number(4), Number(9)]),
+    ("classifier.pooling_type", &[Number(0), Number(3)]),
     (
         "expert_used_count",
         &[Absent, Number(0), Number(9), Number(u32::MAX)],

@@ -182,6 +182,7 @@ pub fn state(case: &Case) -> Vec<u8> {
             position: case.position + t % case.sequence,
             sequence: t / case.sequence,
             done: 0,
+            token_type: t % 2,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }

@@ -1,6 +1,6 @@
 //! Maps the hyperparameters of `config.json` to GGUF keys.
 
-use super::config::HfConfig;
+use super::config::{BIDIRECTIONAL, HfConfig};
 use crate::arch;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
@@ -117,6 +117,7 @@ const FIXED: &[FixedOption] = &[
     ("rotary_emb_fraction", |v| v.as_f64() == Some(1.0)),
     ("prenorm", |v| v == false),
     ("parallel_block", |v| v == false),
+    ("classifier_activation", |v| v == "gelu"),
 ];
 
 impl HfConfig {
@@ -124,7 +125,7 @@ impl HfConfig {
     /// architecture, writes only its name.
     pub(super) fn write(&self, name: &str, w: &mut Writer<'_>) -> Result<()> {
         let model_type = self.model_type()?;
-        let arch = arch::of_model_type(model_type);
+        let arch = self.arch()?;
         w.set("general.architecture", arch.unwrap_or(model_type));
         w.set("general.name", name);
         let Some(arch) = arch else {
@@ -162,11 +163,12 @@ impl HfConfig {
 
     /// Writes derived values, and rejects unsupported options.
     fn write_derived(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let bidirectional = "use_bidirectional_attention";
-        if let Some(value) = self.find(bidirectional)
-            && (value == &Value::Bool(true) || value == "all")
-        {
-            bail!(Unsupported, "unsupported {bidirectional}: {value}");
+        if self.is_bidirectional() && !arch::find(arch)?.encoder {
+            bail!(
+                Unsupported,
+                "unsupported {BIDIRECTIONAL}: {}",
+                self.find(BIDIRECTIONAL).unwrap_or(&Value::Null)
+            );
         }
         for (name, is_supported) in FIXED {
             if let Some(value) = self.find(name).filter(|value| !is_supported(value)) {

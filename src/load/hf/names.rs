@@ -1,6 +1,6 @@
 //! Maps tensor names between Hugging Face (and MLX) and GGUF.
 
-use crate::arch::{Arch, HEAD, PREFIXES};
+use crate::arch::{Arch, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
 use crate::format::TensorInfo;
 
 /// Tensors that repeat the configuration, or belong to vision and audio encoders.
@@ -39,7 +39,8 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
     let names = arch.names;
     PREFIXES.iter().find_map(|prefix| {
         let name = module.strip_prefix(prefix)?;
-        if let Some((_, gguf)) = names.outer.iter().find(|(hf, _)| *hf == name) {
+        let mut outer = names.outer.iter().chain(DENSE_MODULES);
+        if let Some((_, gguf)) = outer.find(|(hf, _)| *hf == name) {
             return Some(GgufModule {
                 name: (*gguf).to_string(),
                 expert: None,
@@ -81,8 +82,15 @@ pub(in crate::load) fn to_hf_among(
 fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
     let (module, part) = tensor.rsplit_once('.')?;
     let names = arch.names;
+    if let Some((hf, _)) = DENSE_MODULES.iter().find(|(_, gguf)| *gguf == module) {
+        return Some(format!("{hf}.{part}"));
+    }
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
-        let prefix = if *gguf == HEAD { "" } else { prefix };
+        let prefix = if *gguf == HEAD || gguf.starts_with(CLASSIFIER_DENSE) {
+            ""
+        } else {
+            prefix
+        };
         return Some(format!("{prefix}{hf}.{part}"));
     }
     let (layer, name) = split_layer(module.strip_prefix(BLOCKS)?)?;
@@ -101,6 +109,12 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
     } else {
         format!("{module}.{part}")
     })
+}
+
+/// Returns whether only classification heads use a tensor.
+pub(super) fn is_classifier_only(arch: &Arch, tensor: &str) -> bool {
+    let mut parts = arch.names.classifier_only.iter();
+    parts.any(|part| tensor.contains(part))
 }
 
 /// Returns whether a tensor does not belong to the language model or repeats the configuration.

@@ -165,8 +165,12 @@ fn is_conv1d(file: &Directory, arch: &Arch, modules: &[NamedModule<'_>]) -> bool
 fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, ModuleTensors)>> {
     let mut modules: Vec<(&str, ModuleTensors)> = Vec::new();
     let mut indices: HashMap<&str, usize> = HashMap::new();
+    // The projection of a classification head that reads the pooler or the head of pretraining.
+    let classifies = file.tensor("classifier.weight").is_some();
     for (i, tensor) in file.tensors.iter().enumerate() {
-        if names::is_ignored(arch, &tensor.name) {
+        if names::is_ignored(arch, &tensor.name)
+            || !classifies && names::is_classifier_only(arch, &tensor.name)
+        {
             continue;
         }
         let split = tensor.name.rsplit_once('.');

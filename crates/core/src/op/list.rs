@@ -17,7 +17,7 @@ macro_rules! for_each_op {
         $each! {
             /// `y[t, :] = W[token[t], :]`
             Embed = embed(w: read, y: write, state: read);
-            /// `y[t, :] += W[stride * position[t] + offset, :]`
+            /// `y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]`
             EmbedAdd = embed_add(w: read, y: update, state: read);
             /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
             RmsNorm = rms_norm(x: read, w: read, y: write, state: read);

@@ -32,6 +32,7 @@ pub struct Row {
     pub position: u32,
     pub sequence: u32,
     pub done: u32,
+    pub token_type: u32,
 }
 /// `Sampler` as declared in the shaders.
 #[repr(C)]
@@ -413,6 +414,7 @@ pub struct Params {
     pub rows: u32,
     pub cols: u32,
     pub stride: u32,
+    pub type_stride: u32,
     pub offset: u32,
     pub first: u32,
 }

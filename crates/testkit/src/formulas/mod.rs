@@ -111,7 +111,8 @@ fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::embed_add::Params = o.params();
     let tokens = o.rows();
     rows(o, live, |t, i| {
-        let row = (p.stride * tokens[t].position + p.offset) as usize;
+        let at = p.stride * tokens[t].position + p.type_stride * tokens[t].token_type;
+        let row = (at + p.offset) as usize;
         let added = w.get(row * cols + i).copied().unwrap_or(0.0);
         wide(y[t * cols + i]) + wide(added)
     })

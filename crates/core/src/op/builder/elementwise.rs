@@ -57,11 +57,21 @@ impl Builder<'_> {
     /// Emits `y[t, :] += W[stride * position[t] + offset, :]`. The stride is 1 for learned
     /// positions and 0 for a vector that is added to all tokens. Rows out of range add nothing.
     pub fn embed_add(&mut self, w: W, y: X, stride: u32, offset: u32) {
+        self.emit_embed_add(w, y, [stride, 0, offset]);
+    }
+
+    /// Emits `y[t, :] += W[token_type[t], :]`.
+    pub fn embed_add_type(&mut self, w: W, y: X) {
+        self.emit_embed_add(w, y, [0, 1, 0]);
+    }
+
+    fn emit_embed_add(&mut self, w: W, y: X, [stride, type_stride, offset]: [u32; 3]) {
         let params = params::embed_add::Params {
             tokens: y.tokens,
             rows: w.rows,
             cols: w.cols,
             stride,
+            type_stride,
             offset,
             first: 0,
         };

@@ -59,13 +59,14 @@ impl Builder<'_> {
         y
     }
 
-    /// Returns whether `x` is the output of the table; if so, stores it in [`BufferId::Hidden`].
-    pub fn ends_with(&mut self, x: X) -> bool {
-        let ends = self.shape.logits == LogitRows::None;
-        if ends {
-            self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
-        }
-        ends
+    /// Returns whether the output of the table is rows rather than logits for sampling.
+    pub fn ends_with_rows(&self) -> bool {
+        self.shape.logits == LogitRows::None
+    }
+
+    /// Makes `x` the output of a table that ends with rows, in [`BufferId::Hidden`].
+    pub fn output(&mut self, x: X) {
+        self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
     }
 
     /// Emits the logits `W x`, transformed by `map`, into the buffer that the host and the sampling
