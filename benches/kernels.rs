@@ -20,7 +20,7 @@ use tabla::exec::cpu::{self, Level, LinkOptions};
 use tabla::exec::state::SAMPLER_OFF;
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{
-    Activation, Builder, Heads, LogitMap, LogitRows, Rope, Shape, WeightInfo, Weights,
+    Activation, Builder, Heads, LogitMap, LogitRows, Rope, Scores, Shape, WeightInfo, Weights,
 };
 use tabla::op::pages::Pages;
 use tabla::op::params::{Row, Sampler, State};
@@ -333,7 +333,7 @@ fn attention(name: &str, [layers, commands, depth]: [u32; 3], options: &LinkOpti
     let table = compile(&model, 1, options, |b| {
         let q = b.input("q", DIM);
         for i in 0..commands {
-            b.attention(heads(i % layers), q, 0.125, 0.0);
+            b.attention(heads(i % layers), q, Scores::scaled(0.125));
         }
     });
     let mut executor = link(&Arc::new(model), table, options);
@@ -421,7 +421,7 @@ fn forward(b: &mut Builder<'_>) {
         let n = b.rms_norm(h, norm, 1e-5);
         let (q, k, v) = (b.mat("q", q, n), b.mat("k", k, n), b.mat("v", v, n));
         b.rope_kv(heads, rope, q, k, v);
-        let a = b.attention(heads, q, 0.125, 0.0);
+        let a = b.attention(heads, q, Scores::scaled(0.125));
         b.mat_add(o, a, h);
         let n = b.rms_norm(h, norm, 1e-5);
         let (gate, up) = (b.mat("gate", gate, n), b.mat("up", up, n));

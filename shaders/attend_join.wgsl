@@ -1,19 +1,22 @@
-// y[t, h, :] = the weighted sum of values over all parts of x[t, h], divided by the sum of weights
+// y[t, h, :] = the weighted sum of values over all parts of x[t, h], divided by the sum of weights, with
+// that of the sink
 //
 // x: [tokens, heads, parts, head_dim + 2] f32, the output of attend_part.  y: [tokens, heads,
-// head_dim] f32.  One workgroup per token and head.
+// head_dim] f32.  sinks: as in attention.  One workgroup per token and head.
 
 #import grid
 #import state
+#import sink
 
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32, positions: u32 }
+struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32, positions: u32, sinks: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<storage, read> state: State;
+@group(0) @binding(1) var<storage, read> sinks: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
 @compute @workgroup_size(WG)
@@ -32,11 +35,12 @@ fn main(
     let parts = min((seen + params.part - 1u) / params.part, params.parts);
     let size = params.head_dim + 2u;
     let base = (token * params.heads + head) * params.parts * size;
-    var peak = x[base + params.head_dim];
-    for (var p = 1u; p < parts; p++) {
+    let sink = sink_of(head);
+    var peak = sink;
+    for (var p = 0u; p < parts; p++) {
         peak = max(peak, x[base + p * size + params.head_dim]);
     }
-    var total = 0.0;
+    var total = exp(sink - peak);
     for (var p = 0u; p < parts; p++) {
         let at = base + p * size + params.head_dim;
         total += exp(x[at] - peak) * x[at + 1u];

@@ -2,11 +2,12 @@
 //
 // q: [tokens, heads, head_dim] f32, head_dim even.  k_cache: [rows, kv_heads, head_dim]; page tables
 // map positions to rows.  `seen` are the rows of the last `window` positions including its own.
-// y: [tokens, width] f32, of which other columns are unchanged; 0 for positions that are not seen.
+// sinks: as in attention.  y: [tokens, width] f32, of which other columns are unchanged; 0 for positions that are not seen.
 // One workgroup per token and head.
 
 #import grid
 #import state
+#import sink
 #import cached_keys
 #import pages
 #import softcapped
@@ -15,11 +16,12 @@
 const WG = 128u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32, positions: u32, offset: u32, width: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32, positions: u32, offset: u32, width: u32, sinks: u32 }
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<storage, read> state: State;
+@group(0) @binding(4) var<storage, read> sinks: array<f32>;
+@group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
 // First element of a head of q, the first pair of its keys in a row, and the pages of its sequence.
@@ -52,5 +54,5 @@ fn main(
     let base = (token * params.heads + head) * params.head_dim;
     let query = Query(base, column, pages_of(row.sequence));
     let at = token * params.width + params.offset + head * params.positions;
-    put_weights(query, Seen(end - min(end, params.window), end), at, lane);
+    put_weights(query, Seen(end - min(end, params.window), end), at, sink_of(head), lane);
 }

@@ -1,4 +1,4 @@
-// y[t, :] += W[stride * position[t] + offset, :]
+// y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]
 //
 // W: [rows, cols] in any storage type, bound by lib/quant.  y: [tokens, cols] f32.
 // W begins at row `first` of the whole matrix; a row out of range adds nothing.  One workgroup per
@@ -11,7 +11,9 @@
 const WG = 64u;
 const UNITS = 2048u;
 
-struct Params { tokens: u32, rows: u32, cols: u32, stride: u32, offset: u32, first: u32 }
+struct Params {
+    tokens: u32, rows: u32, cols: u32, stride: u32, type_stride: u32, offset: u32, first: u32,
+}
 
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
@@ -36,8 +38,9 @@ fn main(
     if (t >= min(params.tokens, state.active_rows) || i >= blocks()) {
         return;
     }
+    let at = params.stride * state.row[t].position + params.type_stride * state.row[t].token_type;
     // Wraps around to a value out of range for rows before `first`.
-    let row = params.stride * state.row[t].position + params.offset - params.first;
+    let row = at + params.offset - params.first;
     if (row >= params.rows) {
         return;
     }

@@ -50,5 +50,5 @@ fn main(
     if (token >= live || head >= params.heads) {
         return;
     }
-    attend(token, head, span_of(token, live), 0.0, lane);
+    attend(token, head, span_of(token, live), vec2(0.0, LOWEST), lane);
 }

@@ -50,5 +50,5 @@ fn main(
     let query = Query((token * params.heads + head) * params.head_dim, column, origin);
     let first = span.first - origin;
     let at = token * params.width + params.offset + head * params.positions;
-    put_weights(query, Seen(first, first + span.count), at, lane);
+    put_weights(query, Seen(first, first + span.count), at, LOWEST, lane);
 }

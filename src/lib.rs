@@ -73,10 +73,11 @@ pub mod error {
     pub(crate) use tabla_core::error::{Error, ErrorKind, Result};
 }
 
-/// Embeddings and reranking: [`Session::embed`] and [`Session::rerank`].
+/// Embeddings, reranking and classification: [`Session::embed`], [`Session::rerank`] and
+/// [`Session::classify`].
 pub mod embed {
-    pub use crate::decode::{EmbedOptions, RerankOptions};
-    pub use crate::model::{Embedding, Pooling};
+    pub use crate::decode::{ClassifyInput, ClassifyOptions, EmbedOptions, RerankOptions};
+    pub use crate::model::{Classifier, Embedding, Pooling, ScoreActivation};
 }
 
 /// Tools for model files and devices: inspection, quantization, conversion, tuning and comparison;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A table of a model. Decoder models have `Step` and `Batch` tables, and an `Embed` table if they
-/// were loaded with one. Encoders only have the `Embed` table.
+/// were loaded with one. Encoders only have the `Embed` table, or the `Classify` table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableId {
     /// Decodes one token and samples the next one. Further tables of this name process several
@@ -26,6 +26,8 @@ pub enum TableId {
     Batch,
     /// Processes a chunk of tokens and outputs the hidden states of the last layer after its norm.
     Embed,
+    /// Encoders with a classification head: computes the logits of the labels for texts.
+    Classify,
     /// Speech models: computes the keys and values of cross-attention for a window of audio.
     Encode,
     /// Speech models: computes the attention of tokens to the window, for the times of words.
@@ -41,6 +43,7 @@ impl TableId {
             Self::Step => "step",
             Self::Batch => "batch",
             Self::Embed => "embed",
+            Self::Classify => "classify",
             Self::Encode => "encode",
             Self::Align => "align",
             Self::Lens => "lens",
@@ -62,6 +65,7 @@ impl TableId {
                 Self::Embed => {
                     "embeddings are disabled: the model was loaded without its embedding table"
                 }
+                Self::Classify => "the model has no classification head",
                 _ => "the model is an encoder: it computes embeddings and cannot generate text",
             };
             Error::new(ErrorKind::State, message)
@@ -189,6 +193,62 @@ pub struct Embedding {
     pub default_prompt: Option<String>,
 }
 
+/// Activation function of a classification head: converts the logits of a text to scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreActivation {
+    /// The logits.
+    Identity,
+    /// `1 / (1 + exp(-x))` of each logit.
+    Sigmoid,
+    /// `exp(x) / sum(exp(x))` over the labels.
+    Softmax,
+}
+
+impl ScoreActivation {
+    const ALL: [Self; 3] = [Self::Identity, Self::Sigmoid, Self::Softmax];
+
+    /// Returns the name in model files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Sigmoid => "sigmoid",
+            Self::Softmax => "softmax",
+        }
+    }
+
+    /// Returns the function with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
+    /// Applies the function to the logits of a text.
+    pub(crate) fn apply(self, logits: &mut [f32]) {
+        let largest = logits.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
+        let exp = |x: f32| f64::from(x - largest).exp();
+        let sum: f64 = logits.iter().map(|x| exp(*x)).sum();
+        for x in logits {
+            let score = match self {
+                Self::Identity => f64::from(*x),
+                Self::Sigmoid => 1.0 / (1.0 + (-f64::from(*x)).exp()),
+                Self::Softmax => exp(*x) / sum,
+            };
+            #[expect(clippy::cast_possible_truncation, reason = "scores are f32")]
+            let score = score as f32;
+            *x = score;
+        }
+    }
+}
+
+/// Classification head of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classifier {
+    /// Names of the labels, in the order of the scores; `LABEL_0` and so on if the files have none.
+    pub labels: Vec<String>,
+    /// Activation function in the files of sentence-transformers; otherwise sigmoid for one label, and
+    /// softmax for several.
+    pub activation: ScoreActivation,
+}
+
 /// Properties of a speech model that its tables do not contain.
 #[derive(Clone, Debug)]
 pub(crate) struct SpeechModel {
@@ -215,6 +275,8 @@ pub(crate) struct LinkedTables {
     pub(crate) pages: Pages,
     /// Embedding settings of the model files.
     pub(crate) embedding: Embedding,
+    /// Classification head.
+    pub(crate) classifier: Option<Arc<Classifier>>,
     /// Tokenizer.
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// Chat templates of the model files.

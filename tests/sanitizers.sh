@@ -32,6 +32,6 @@ check() {
 echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 check smoke "$version" "$target/no-model.gguf"
-check sessions "$target/session"
+check sessions "$target/session" tests/golden/cross_encoder/xlm_roberta_labels/model.gguf
 check hooks "$target" tests/golden/arch/llama/model.gguf tests/golden/lora/llama/adapter.gguf
 check random 4000 1

@@ -4,6 +4,8 @@
 mod bench;
 #[path = "cli/chat.rs"]
 mod chat;
+#[path = "cli/classify.rs"]
+mod classify;
 #[path = "cli/embed.rs"]
 mod embed;
 #[path = "cli/perplexity.rs"]

@@ -1,4 +1,5 @@
-// y[t, h, :] = softmax(scale q[t, h, :] . k[rows, g, :]) v[rows, g, :], by a workgroup of WG lanes.
+// y[t, h, :] = softmax(cap(scale q[t, h, :] . k[rows, g, :])) v[rows, g, :], by a workgroup of WG lanes. The
+// score of the sink, LOWEST if there is none, takes part in the softmax.
 //
 // The kernel defines q and y, [tokens, heads, head_dim] f32; row_start(row), from which key and
 // value find pair i of a row of [rows, kv_heads, head_dim]; Span with `count` rows and row_of(span,
@@ -19,7 +20,7 @@ var<workgroup> mass: array<f32, WG>;
 var<workgroup> rows: array<u32, WG>;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
-fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
+fn attend(token: u32, head: u32, span: Span, softcap_sink: vec2<f32>, lane: Lane) {
     let pairs = params.head_dim / 2u;
     let base = (token * params.heads + head) * params.head_dim;
     let column = head / (params.heads / params.kv_heads) * pairs;
@@ -48,7 +49,7 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
             for (var p = 0u; p < pairs; p++) {
                 dots += dot(query[p], key(start, column + p));
             }
-            score = softcapped(dots, softcap);
+            score = softcapped(dots, softcap_sink.x);
         }
         let top = max(peak, reduce_max(lane, score));
         let decay = exp(peak - top);
@@ -65,7 +66,9 @@ fn attend(token: u32, head: u32, span: Span, softcap: f32, lane: Lane) {
             }
         }
     }
-    let scale = 1.0 / reduce_sum(lane, total);
+    let top = max(peak, softcap_sink.y);
+    let factor = exp(peak - top);
+    let scale = factor / (factor * reduce_sum(lane, total) + exp(softcap_sink.y - top));
     sums[lane.index] = sum;
     workgroupBarrier();
     if (lane.index < quads) {

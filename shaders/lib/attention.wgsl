@@ -24,5 +24,5 @@ fn main(
     let end = select(min(row.position + 1u, state.context), params.positions, params.positions != 0u);
     let count = min(end, params.window);
     let span = Span(pages_of(row.sequence), end - count, count);
-    attend(token, head, span, params.softcap, lane);
+    attend(token, head, span, vec2(params.softcap, sink_of(head)), lane);
 }

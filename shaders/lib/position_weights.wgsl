@@ -11,8 +11,8 @@ const LOWEST = -3.0e38;
 struct Seen { first: u32, end: u32 }
 
 // Writes the weights of the first `params.positions` positions to y, starting at `at`. The softmax is
-// over all visible positions.
-fn put_weights(query: Query, seen: Seen, at: u32, lane: Lane) {
+// over all visible positions and the sink.
+fn put_weights(query: Query, seen: Seen, at: u32, sink: f32, lane: Lane) {
     var peak = LOWEST;
     var total = 0.0;
     for (var p = seen.first / WG * WG + lane.index; p < seen.end; p += WG) {
@@ -26,8 +26,8 @@ fn put_weights(query: Query, seen: Seen, at: u32, lane: Lane) {
             }
         }
     }
-    let top = reduce_max(lane, peak);
-    let scale = 1.0 / reduce_sum(lane, total * exp(peak - top));
+    let top = max(reduce_max(lane, peak), sink);
+    let scale = 1.0 / (reduce_sum(lane, total * exp(peak - top)) + exp(sink - top));
     for (var p = lane.index; p < params.positions; p += WG) {
         var weight = 0.0;
         if (p >= seen.first && p < seen.end) {

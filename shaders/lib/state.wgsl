@@ -5,6 +5,7 @@ struct Row {
     position: u32,
     sequence: u32,        // index into the KV cache and the history
     done: u32,            // 0: active, 1: a stop token was sampled, 2: the context is full
+    token_type: u32,      // encoders: 1 for the second text of a pair
 }
 
 struct State {

@@ -1,12 +1,14 @@
 //! Hyperparameters of a model, read from its metadata.
 
 use super::delta_config::DeltaNet;
-use super::layer_config::{LayerConfig, LayerValues, PerLayer, RecurrentPattern, SlidingPattern};
+use super::expert_config::ExpertKeys;
+use super::layer_config::{LayerConfig, LayerValues, RecurrentPattern, SlidingPattern};
+use super::names::DENSE_MODULES;
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::Activation;
+use crate::op::builder::{Activation, GluClamp, Router};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,22 +62,51 @@ pub(crate) struct Config {
     pub attention_cap: f32,
     /// Softcap of logits; 0 means none.
     pub logit_cap: f32,
-    /// Number of experts per layer; 0 means a dense model.
+    /// Number of experts; maximum over the layers; 0 means a dense model.
     pub experts: u32,
-    /// Number of experts per token.
-    pub experts_used: u32,
     /// Width of an expert.
     pub expert_ffn: u32,
-    /// Whether the routing weights of a token are normalized to sum to 1.
-    pub expert_norm: bool,
+    /// Rule by which the experts of a token are selected.
+    pub router: Router,
+    /// Clamp of the gated linear unit of experts; `None`: it is a product with the activation of the gate.
+    pub glu_clamp: Option<GluClamp>,
+    /// Width of all shared experts of a layer together; 0 means none.
+    pub shared_ffn: u32,
+    /// Whether the output of shared experts is multiplied by a gate.
+    pub shared_gate: bool,
     /// Layers with the gated delta rule; `None` if there are none.
     pub delta: Option<DeltaNet>,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
+    /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
+    pub dense_features: [Option<u32>; DENSE_MODULES.len()],
+    /// Whether a classification head without a pooler reads the mean of the rows of a text rather than
+    /// the first row.
+    pub classifier_mean: bool,
     /// Encoder of a speech model.
     pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
     pub(super) per_layer: PerLayer,
+}
+
+/// Values of a file from which the layer hyperparameters are computed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PerLayer {
+    pub(super) heads: LayerValues,
+    pub(super) kv_heads: LayerValues,
+    pub(super) ffn: LayerValues,
+    pub(super) experts: ExpertKeys,
+    /// Head dimension of sliding-window layers.
+    pub(super) head_dim_swa: u32,
+    pub(super) sliding: SlidingPattern,
+    /// Whether each layer applies RoPE; `None` means all do.
+    pub(super) rope_layers: Option<Vec<bool>>,
+    /// Layers with a recurrent state.
+    pub(super) recurrent: RecurrentPattern,
+    /// Whether the value heads of recurrent layers are interleaved; `None`: as in GGUF files.
+    pub(super) interleaved_heads: Option<bool>,
+    /// Whether the file sets the activation.
+    pub(super) has_activation: bool,
 }
 
 /// Key of checkpoints that are not GGUF files: whether the value heads of recurrent layers are interleaved.
@@ -110,6 +141,7 @@ impl Config {
         let context = keys.number("context_length")?;
         let predict_layers = keys.number("nextn_predict_layers")?;
         let activation = meta.str(&keys.name("hidden_activation"))?;
+        let experts = ExpertKeys::read(meta, prefix)?;
         Ok(Self {
             architecture: arch.to_string(),
             layers: keys.number("block_count")?.saturating_sub(predict_layers),
@@ -139,16 +171,18 @@ impl Config {
             attention_scale: keys.float("attention.scale", 0.0)?,
             attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
             logit_cap: keys.float("final_logit_softcapping", 0.0)?,
-            experts: keys.number("expert_count")?,
-            experts_used: keys.number("expert_used_count")?,
+            experts: experts.max(),
             expert_ffn: keys.number("expert_feed_forward_length")?,
-            expert_norm: meta
-                .bool(&keys.name("expert_weights_norm"))?
-                .unwrap_or(true),
+            router: Router::softmax(keys.number("expert_used_count")?),
+            glu_clamp: keys.glu_clamp()?,
+            shared_ffn: keys.number("expert_shared_feed_forward_length")?,
+            shared_gate: false,
             delta: DeltaNet::read(meta, prefix)?,
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
+            dense_features: keys.dense_features()?,
+            classifier_mean: keys.classifier_mean()?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
-            per_layer: keys.per_layer([heads, kv_heads, ffn], head_dim_swa)?,
+            per_layer: keys.per_layer([heads, kv_heads, ffn], experts, head_dim_swa)?,
         })
     }
 
@@ -194,6 +228,7 @@ impl KeyReader<'_> {
     fn per_layer(
         &self,
         [heads, kv_heads, ffn]: [LayerValues; 3],
+        experts: ExpertKeys,
         head_dim_swa: u32,
     ) -> Result<PerLayer> {
         let meta = self.meta;
@@ -201,6 +236,7 @@ impl KeyReader<'_> {
             heads,
             kv_heads,
             ffn,
+            experts,
             head_dim_swa,
             sliding: SlidingPattern::read(meta, &self.name("attention.sliding_window_pattern"))?,
             rope_layers: meta.bools(&self.name("rope.layers"))?,
@@ -227,6 +263,28 @@ impl KeyReader<'_> {
         let tokens = tokens.and_then(|v| v.array()).map_or(0, |list| list.len());
         let size = self.meta.u32(&self.name("vocab_size"))?;
         Ok(size.unwrap_or_else(|| u32::try_from(tokens).unwrap_or(u32::MAX)))
+    }
+
+    /// Reads the number of outputs of each Dense module.
+    fn dense_features(&self) -> Result<[Option<u32>; DENSE_MODULES.len()]> {
+        let mut features = [None; DENSE_MODULES.len()];
+        for ((_, name), features) in DENSE_MODULES.iter().zip(&mut features) {
+            *features = self.meta.u32(&self.name(&format!("{name}_feat_out")))?;
+        }
+        Ok(features)
+    }
+
+    /// Reads the pooling of a classification head: 1 for mean, 2 for the first row. Default: mean.
+    fn classifier_mean(&self) -> Result<bool> {
+        let key = self.name("classifier.pooling_type");
+        match self.meta.u32(&key)? {
+            None | Some(1) => Ok(true),
+            Some(2) => Ok(false),
+            Some(other) => bail!(
+                Unsupported,
+                "{key}: expected 1 (mean) or 2 (first token), got {other}"
+            ),
+        }
     }
 
     /// Reads the epsilon of RMS norms or layer norms.
@@ -270,6 +328,14 @@ impl KeyReader<'_> {
 
     /// Reads the RoPE of full-attention layers, and of sliding-window layers if they have their own
     /// base.
+    fn glu_clamp(&self) -> Result<Option<GluClamp>> {
+        let [alpha, limit] = [
+            self.float("swiglu_alpha", 0.0)?,
+            self.float("swiglu_limit", 0.0)?,
+        ];
+        Ok((limit > 0.0).then_some(GluClamp { alpha, limit }))
+    }
+
     fn ropes(&self, context: u32, head_dim: u32, head_dim_swa: u32) -> Result<Vec<Rotation>> {
         let rotary_dim = self.number_or("rope.dimension_count", head_dim)?;
         let scaling = ScalingKeys {

@@ -13,6 +13,13 @@ pub(crate) struct DeltaNet {
     pub at: DeltaHeads,
 }
 
+/// Modules that some files store interleaved by key head, and their parts. Each key head has the rows of its query,
+/// its key, its values and their gates, or of the betas and the decay rates of its values.
+pub(crate) const FUSED_BY_KEY_HEAD: [(&str, &[&str]); 2] = [
+    ("ssm_in", &["attn_qkv", "attn_gate"]),
+    ("ssm_ba", &["ssm_beta", "ssm_alpha"]),
+];
+
 /// Maximum number of heads, and of elements of a value: sizes of a state then fit 32 bits.
 const HEADS_MAX: u32 = 512;
 const VALUE_MAX: u32 = 512;

@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::names::Names;
-use crate::op::builder::{Activation, Builder};
+use crate::op::builder::{Activation, Builder, Router};
 
 /// An architecture: its properties and its recipe.
 #[derive(Debug)]
@@ -24,14 +24,18 @@ pub(crate) struct Arch {
     pub names: &'static Names,
     /// Fused modules and their parts in row order, by GGUF names.
     pub fused: &'static [(&'static str, &'static [&'static str])],
-    /// Modules that Hugging Face stores as `[in, out]` (`Conv1D`).
+    /// Modules that Hugging Face stores as `[in, out]`: `Conv1D`, and stacked experts without a suffix.
     pub transposed: &'static [&'static str],
     /// Whether Hugging Face stores norm weights minus one.
     pub norms_plus_one: bool,
     /// Whether it is an encoder: bidirectional attention over whole texts, embeddings, no logits.
     pub encoder: bool,
+    /// Whether its models have Dense modules of sentence-transformers, which GGUF files often lack.
+    pub dense_modules: bool,
     /// Activation of the feed-forward layer if the file does not set it.
     pub activation: Activation,
+    /// Router of experts, with the values that files do not contain.
+    pub router: Router,
     /// Sets other values that files do not contain.
     pub defaults: fn(&mut Config),
     /// Whether it was trained with ternary weights and int8 activations.

@@ -1,5 +1,6 @@
 //! Gemma 2 and 3: norms before and after attention and feed-forward layer, sliding windows in most
-//! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm.
+//! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm. EmbeddingGemma is Gemma 3
+//! with bidirectional attention.
 
 use super::Config;
 use super::layer_config::SlidingPattern;
@@ -11,7 +12,14 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 pub(super) fn recipe3(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block3);
+    parts::decoder(b, c, |b, c, l, h| block3(b, c, l, h, Layer::attend));
+}
+
+/// EmbeddingGemma.
+pub(super) fn embedding(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, |b, c, l, h| {
+        block3(b, c, l, h, Layer::attend_both_ways);
+    });
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
@@ -22,12 +30,15 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     feed_forward(b, c, l, h);
 }
 
-fn block3(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+/// Attention of Q, K and V, `[tokens, heads head_dim]`.
+type Attend = fn(Layer, &mut Builder<'_>, &Config, [X; 3]) -> X;
+
+fn block3(b: &mut Builder<'_>, c: &Config, l: Layer, h: X, attend: Attend) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let [q, k, v] = l.qkv(b, c, n);
     let q = l.head_norm(b, c, "attn_q_norm", q); // per head
     let k = l.head_norm(b, c, "attn_k_norm", k);
-    let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
+    let a = attend(l, b, c, [q, k, v]); // [tokens, heads head_dim]
     after_attention(b, c, l, a, h);
     feed_forward(b, c, l, h);
 }
@@ -73,4 +84,12 @@ pub(super) fn defaults3(c: &mut Config) {
     });
     c.default_window_theta(10_000.0);
     c.default_attention_scale_of(62);
+}
+
+/// Defaults of EmbeddingGemma, whose GGUF files have no attention scale.
+pub(super) fn defaults_embedding(c: &mut Config) {
+    defaults3(c);
+    if c.attention_scale == 0.0 {
+        c.attention_scale = (c.head_dim as f32).powf(-0.5);
+    }
 }

@@ -1,6 +1,7 @@
-//! Gemma 4, dense text models: Gemma 3's block with unweighted V norms, layers that share a KV cache,
-//! two head dimensions, and per-layer token embeddings.
+//! Gemma 4, text models: Gemma 3's block with unweighted V norms, layers that share a KV cache,
+//! two head dimensions, per-layer token embeddings, and experts next to the dense feed-forward layer.
 
+use super::experts::Selection;
 use super::gemma2::{after_attention, feed_forward};
 use super::parts::{self, Layer};
 use super::{Config, RopeScaling};
@@ -12,7 +13,11 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
     for l in parts::layers(c) {
         attention(b, c, l, h);
-        feed_forward(b, c, l, h);
+        if l.config.experts == 0 {
+            feed_forward(b, c, l, h);
+        } else {
+            mixture(b, c, l, h);
+        }
         if let Some(embeddings) = embeddings {
             add_layer_embedding(b, c, l, embeddings, h);
         }
@@ -70,6 +75,26 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     }
     let a = l.attention(b, c, q); // [tokens, heads head_dim]
     after_attention(b, c, l, a, h);
+}
+
+/// `h += norm(norm(dense(norm h)) + norm(experts(norm h)))`. The router has a norm of its own.
+fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
+    let f = l.gated(b, c, n); // [tokens, ffn]
+    let d = l.project(b, c, "ffn_down", c.dim, f);
+    let d = l.rms_norm(b, c, "post_ffw_norm_1", d);
+    let r = b.unit_norm(h, c.dim, c.eps);
+    let scale = b.vector(&l.tensor("ffn_gate_inp.scale"), c.dim);
+    b.mul(scale, r);
+    b.scale(r, 1.0 / (c.dim as f32).sqrt());
+    let selection = Selection::of(b, c, l, r);
+    let n = l.rms_norm(b, c, "pre_ffw_norm_2", h);
+    let e = selection.sum(b, c, l, n); // [tokens, dim]
+    b.point(&l.tensor("ffn_down_exps"), e);
+    let e = l.rms_norm(b, c, "post_ffw_norm_2", e);
+    b.add(e, d, 1.0);
+    let o = l.rms_norm(b, c, "post_ffw_norm", d);
+    b.add(o, h, 1.0);
 }
 
 /// `h += norm(proj(act(gate h) * own))`, where `own` is the embedding of this layer.

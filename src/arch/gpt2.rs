@@ -13,14 +13,8 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 
 /// Emits the layers and the output projection.
 pub(super) fn layers(b: &mut Builder<'_>, c: &Config, h: X) {
-    b.point(parts::EMBEDDING, h);
-    for l in parts::layers(c) {
-        block(b, c, l, h);
-        b.end_of_layer(h);
-    }
-    let rows = b.logit_rows(h);
-    let n = parts::layer_norm(b, c, "output_norm", rows);
-    parts::logits(b, c, n);
+    parts::stack(b, c, block, h);
+    parts::layer_norm_head(b, c, h);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -41,6 +41,13 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["mixtral"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 8,
+            "num_experts_per_tok": 2}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["smollm3"],
         json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
             "num_key_value_heads": 4, "rope_theta": 2e6, "no_rope_layer_interval": 4,
@@ -59,9 +66,30 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["olmoe"],
+        json: r#"{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "num_experts": 64,
+            "num_experts_per_tok": 8, "norm_topk_prob": false}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["phimoe"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 16,
+            "num_experts_per_tok": 2, "router_jitter_noise": 0.01}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["qwen2"],
         json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
             "use_sliding_window": false, "max_window_layers": 28}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["qwen2_moe"],
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "num_key_value_heads": 16, "use_sliding_window": false, "max_window_layers": 28,
+            "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "norm_topk_prob": false}"#,
         ..NONE
     },
     HfDefaults {
@@ -86,6 +114,36 @@ const DEFAULTS: &[HfDefaults] = &[
             "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
             "rope_theta": 1e7, "partial_rotary_factor": 0.25, "tie_word_embeddings": false}"#,
         rule: Some(ConfigRule::PartialRotary),
+    },
+    HfDefaults {
+        model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        json: r#"{"vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40,
+            "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "full_attention_interval": 4,
+            "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 256,
+            "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512, "rope_theta": 1e7,
+            "partial_rotary_factor": 0.25, "tie_word_embeddings": false}"#,
+        rule: Some(ConfigRule::PartialRotary),
+    },
+    HfDefaults {
+        model_types: &["qwen3_next"],
+        json: r#"{"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "head_dim": 256,
+            "num_key_value_heads": 2, "full_attention_interval": 4, "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32, "num_experts": 512, "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+            "norm_topk_prob": true, "partial_rotary_factor": 0.25}"#,
+        rule: Some(ConfigRule::PartialRotary),
+    },
+    HfDefaults {
+        model_types: &["gpt_oss"],
+        json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "head_dim": 64,
+            "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
+            "sliding_window": 128, "sliding_window_pattern": 2, "rope_theta": 150000.0,
+            "swiglu_alpha": 1.702, "swiglu_limit": 7.0}"#,
+        ..NONE
     },
     HfDefaults {
         model_types: &["gemma"],
@@ -117,7 +175,7 @@ const DEFAULTS: &[HfDefaults] = &[
             "head_dim": 256, "global_head_dim": 512, "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-6, "sliding_window": 512, "sliding_window_pattern": 6,
             "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0,
-            "use_double_wide_mlp": false, "attention_k_eq_v": false,
+            "use_double_wide_mlp": false, "attention_k_eq_v": false, "enable_moe_block": false,
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
                 "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
@@ -165,7 +223,8 @@ const DEFAULTS: &[HfDefaults] = &[
         model_types: &["modernbert"],
         json: r#"{"max_position_embeddings": 8192, "norm_eps": 1e-5,
             "hidden_activation": "gelu", "local_attention": 128, "global_attn_every_n_layers": 3,
-            "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "is_causal": false}"#,
+            "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "is_causal": false,
+            "classifier_pooling": "cls"}"#,
         ..NONE
     },
 ];

@@ -14,6 +14,8 @@ pub(crate) struct LayerConfig {
     pub head_dim: u32,
     /// Width of the feed-forward layer.
     pub ffn: u32,
+    /// Number of experts; 0 means a dense layer.
+    pub experts: u32,
     /// Size of the sliding window in positions, including the token's own; 0 means full attention.
     pub window: u32,
     /// Index of its RoPE in [`Config::ropes`](super::Config::ropes); `None` means no RoPE.
@@ -152,25 +154,6 @@ impl RecurrentPattern {
             },
         }
     }
-}
-
-/// Values of a file from which the layer hyperparameters are computed.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PerLayer {
-    pub(super) heads: LayerValues,
-    pub(super) kv_heads: LayerValues,
-    pub(super) ffn: LayerValues,
-    /// Head dimension of sliding-window layers.
-    pub(super) head_dim_swa: u32,
-    pub(super) sliding: SlidingPattern,
-    /// Whether each layer applies RoPE; `None` means all do.
-    pub(super) rope_layers: Option<Vec<bool>>,
-    /// Layers with a recurrent state.
-    pub(super) recurrent: RecurrentPattern,
-    /// Whether the value heads of recurrent layers are interleaved; `None`: as in GGUF files.
-    pub(super) interleaved_heads: Option<bool>,
-    /// Whether the file sets the activation.
-    pub(super) has_activation: bool,
 }
 
 impl LayerConfig {

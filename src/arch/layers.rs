@@ -67,6 +67,7 @@ impl LayerConfig {
                 c.head_dim
             },
             ffn: lists.ffn.of(layer, &key("feed_forward_length"))?,
+            experts: lists.experts.of(layer, arch)?,
             window: if sliding { c.window } else { 0 },
             rope: has_rope.then_some(rope),
             cache: layer,

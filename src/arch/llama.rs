@@ -1,11 +1,11 @@
-//! Llama 2 and 3, Mistral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm grouped-query
+//! Llama 2 and 3, Mistral, Mixtral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm grouped-query
 //! attention and a gated feed-forward layer. `h` is the residual stream.
 //!
 //! These models differ only in hyperparameters: layers with RoPE, scales, activation. Phi's fused
 //! matrices are split while loading.
 
-use super::Config;
 use super::parts::{self, Layer};
+use super::{Config, experts};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
@@ -17,7 +17,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let qkv = l.qkv(b, c, n);
     let a = l.attend(b, c, qkv); // [tokens, heads head_dim]
     l.project_add(b, c, "attn_output", a, h); // h += Wo a
-    l.feed_forward(b, c, h);
+    experts::feed_forward(b, c, l, h); // dense, except in Mixtral
 }
 
 /// SmolLM 3: every fourth layer has no RoPE.

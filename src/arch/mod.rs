@@ -6,18 +6,24 @@ mod config;
 mod defaults;
 mod delta_config;
 mod delta_net;
+mod expert_config;
+mod experts;
 mod family;
 mod gemma2;
 mod gemma4;
 mod gpt2;
+mod gpt_oss;
 mod hf_defaults;
 mod layer_config;
 mod layers;
 mod llama;
 mod names;
 mod olmo2;
+mod olmoe;
 mod parts;
+mod phimoe;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
@@ -28,17 +34,23 @@ mod validate;
 mod whisper;
 
 pub(crate) use config::{Config, INTERLEAVED_HEADS};
-pub(crate) use delta_config::DeltaNet;
+pub(crate) use delta_config::{DeltaNet, FUSED_BY_KEY_HEAD};
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use layer_config::LayerConfig;
-pub(crate) use names::{HEAD, PREFIXES};
+pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
 pub(crate) use rope::{RopeScaling, Rotation};
 pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
-use crate::op::builder::Activation;
+use crate::op::builder::{Activation, ExpertScore, Router};
+
+/// Router by the normalized softmax.
+const NORMALIZED: Router = Router {
+    normalize: true,
+    ..Router::softmax(0)
+};
 
 /// Defaults of [`ARCHS`] entries.
 const DEFAULT: Arch = Arch {
@@ -52,7 +64,9 @@ const DEFAULT: Arch = Arch {
     transposed: &[],
     norms_plus_one: false,
     encoder: false,
+    dense_modules: false,
     activation: Activation::Silu,
+    router: NORMALIZED,
     defaults: |_| {},
     ternary: false,
     recipe: llama::recipe,
@@ -62,15 +76,14 @@ const DEFAULT: Arch = Arch {
 const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
 /// Internal name of a fused gate; GGUF files store it as `ffn_up`, without an `ffn_gate`.
 const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
-/// Fused gate of experts.
-const GATE_UP_EXPERTS: (&str, &[&str]) = ("ffn_gate_up_exps", &["ffn_gate_exps", "ffn_up_exps"]);
 
 /// All architectures. GGUF files of some Llama-like architectures store Q and K permuted for RoPE on
 /// adjacent pairs (`half_split: false`).
 pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
-        model_types: &["llama", "mistral"],
+        model_types: &["llama", "mistral", "mixtral"],
+        names: &names::MIXTRAL,
         classes: &["LlamaForCausalLM", "MistralForCausalLM"],
         half_split: false,
         ..DEFAULT
@@ -107,10 +120,40 @@ pub(crate) const ARCHS: &[Arch] = &[
         ..DEFAULT
     },
     Arch {
+        name: "olmoe",
+        model_types: &["olmoe"],
+        names: &names::QWEN_MOE,
+        router: Router::softmax(0),
+        recipe: olmoe::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "phimoe",
+        model_types: &["phimoe"],
+        names: &names::MIXTRAL,
+        router: Router {
+            score: ExpertScore::SparseMixer,
+            eps: 0.02,
+            ..Router::softmax(0)
+        },
+        defaults: phimoe::defaults,
+        recipe: phimoe::recipe,
+        ..DEFAULT
+    },
+    Arch {
         name: "qwen2",
         model_types: &["qwen2"],
         classes: &["Qwen2ForCausalLM"],
         recipe: qwen2::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "qwen2moe",
+        model_types: &["qwen2_moe"],
+        names: &names::QWEN_MOE,
+        router: Router::softmax(0),
+        defaults: qwen2moe::defaults,
+        recipe: qwen2moe::recipe,
         ..DEFAULT
     },
     Arch {
@@ -124,9 +167,8 @@ pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen3moe",
         model_types: &["qwen3_moe"],
-        names: &names::QWEN3_MOE,
+        names: &names::QWEN_MOE,
         recipe: qwen3moe::recipe,
-        fused: &[GATE_UP_EXPERTS],
         ..DEFAULT
     },
     Arch {
@@ -137,6 +179,34 @@ pub(crate) const ARCHS: &[Arch] = &[
         norms_plus_one: true,
         defaults: qwen35::defaults,
         recipe: qwen35::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "qwen35moe",
+        model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        interleaved_heads: true,
+        names: &names::QWEN35,
+        norms_plus_one: true,
+        defaults: qwen35::defaults,
+        recipe: qwen35::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "qwen3next",
+        model_types: &["qwen3_next"],
+        names: &names::QWEN35,
+        norms_plus_one: true,
+        defaults: qwen35::defaults,
+        recipe: qwen35::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "gpt-oss",
+        model_types: &["gpt_oss"],
+        names: &names::GPT_OSS,
+        transposed: &["ffn_gate_up_exps", "ffn_down_exps"],
+        defaults: gpt_oss::defaults,
+        recipe: gpt_oss::recipe,
         ..DEFAULT
     },
     Arch {
@@ -165,6 +235,18 @@ pub(crate) const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gemma2::defaults3,
         recipe: gemma2::recipe3,
+        ..DEFAULT
+    },
+    Arch {
+        name: "gemma-embedding",
+        model_types: &["gemma3_text"],
+        names: &names::GEMMA2,
+        norms_plus_one: true,
+        encoder: true,
+        dense_modules: true,
+        activation: Activation::GeluTanh,
+        defaults: gemma2::defaults_embedding,
+        recipe: gemma2::embedding,
         ..DEFAULT
     },
     Arch {
@@ -260,9 +342,16 @@ pub(crate) const ARCHS: &[Arch] = &[
     },
 ];
 
-/// Returns the architecture name of a `model_type`, if supported.
+/// Returns the architecture name of a `model_type`, if supported: of a decoder if there is one.
 pub(crate) fn of_model_type(name: &str) -> Option<&'static str> {
     let arch = ARCHS.iter().find(|a| a.model_types.contains(&name));
+    arch.map(|a| a.name)
+}
+
+/// Returns the architecture name of the encoder of a `model_type`, if supported.
+pub(crate) fn encoder_of_model_type(name: &str) -> Option<&'static str> {
+    let mut archs = ARCHS.iter().filter(|a| a.encoder);
+    let arch = archs.find(|a| a.model_types.contains(&name));
     arch.map(|a| a.name)
 }
 
@@ -281,4 +370,24 @@ pub(crate) fn find(name: &str) -> Result<&'static Arch> {
         );
     };
     Ok(arch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_lists_every_architecture() {
+        let page = include_str!("../../docs/models.md");
+        for arch in ARCHS {
+            // Class names are listed by their model type.
+            let types = arch.model_types.iter().filter(|name| !name.contains("For"));
+            for name in types.chain([&arch.name]) {
+                assert!(
+                    page.contains(&format!("`{name}`")),
+                    "{name} is not in models.md"
+                );
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Module names of Hugging Face and MLX, and their GGUF names.
 
-/// Pairs of names: Hugging Face, GGUF.
-pub(super) type Pairs = &'static [(&'static str, &'static str)];
+/// Pairs of names: Hugging Face, GGUF. A GGUF name with a dot is that of a whole tensor.
+pub(crate) type Pairs = &'static [(&'static str, &'static str)];
 
 /// Module names of an architecture. Files may lack some of them.
 #[derive(Debug)]
@@ -16,10 +16,22 @@ pub(crate) struct Names {
     pub layer: &'static [Pairs],
     /// Name parts of tensors to ignore: pretraining heads and copies of the configuration.
     pub ignored: &'static [&'static str],
+    /// Name parts of tensors to ignore unless a classification head uses them.
+    pub classifier_only: &'static [&'static str],
 }
 
 /// GGUF name of the output projection (`lm_head`).
 pub(crate) const HEAD: &str = "output";
+
+/// GGUF name of the output projection of a classification head.
+pub(crate) const CLASSIFIER: &str = "cls.output";
+/// GGUF name of its dense layer.
+pub(crate) const CLASSIFIER_DENSE: &str = "cls";
+
+/// Dense modules of sentence-transformers, in order. The number is the position of the module after the
+/// transformer and pooling.
+pub(crate) const DENSE_MODULES: Pairs =
+    &[("2_Dense.linear", "dense_2"), ("3_Dense.linear", "dense_3")];
 
 /// Prefixes of tensor names: empty in models without a head, longer in multimodal models.
 pub(crate) const PREFIXES: &[&str] = &[
@@ -68,6 +80,39 @@ const SANDWICH: Pairs = &[
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
+/// Experts of Qwen and most later architectures: one by one with the expert index after `experts`,
+/// stacked, and of MLX.
+const EXPERTS: Pairs = &[
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
+    ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
+    ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
+];
+
+/// A shared expert with a gate.
+const SHARED_EXPERT: Pairs = &[
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+];
+
+/// Experts of Mixtral and Phi 3.5 MoE.
+const BLOCK_SPARSE_MOE: Pairs = &[
+    ("block_sparse_moe.gate", "ffn_gate_inp"),
+    ("mlp.router", "ffn_gate_inp"),
+    ("block_sparse_moe.experts.w1", "ffn_gate_exps"),
+    ("block_sparse_moe.experts.w3", "ffn_up_exps"),
+    ("block_sparse_moe.experts.w2", "ffn_down_exps"),
+    ("block_sparse_moe.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps"),
+    ("block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps"),
+];
+
 /// Llama and most later architectures.
 pub(super) const LLAMA: Names = Names {
     prefix: "model.",
@@ -75,6 +120,18 @@ pub(super) const LLAMA: Names = Names {
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
     ignored: &[],
+    classifier_only: &[],
+};
+
+pub(super) const MIXTRAL: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        BLOCK_SPARSE_MOE,
+        EXPERTS,
+    ],
+    ..LLAMA
 };
 
 pub(super) const OLMO2: Names = Names {
@@ -126,6 +183,20 @@ const DELTA_NET: Pairs = &[
     ("linear_attn.out_proj", "ssm_out"),
 ];
 
+pub(super) const GPT_OSS: Names = Names {
+    layer: &[
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("self_attn.sinks", "attn_sinks"),
+            ("mlp.router", "ffn_gate_inp"),
+        ],
+        ATTENTION,
+        EXPERTS,
+    ],
+    ..LLAMA
+};
+
 pub(super) const QWEN35: Names = Names {
     layer: &[
         &[
@@ -134,6 +205,8 @@ pub(super) const QWEN35: Names = Names {
         ],
         ATTENTION,
         FEED_FORWARD,
+        EXPERTS,
+        SHARED_EXPERT,
         DELTA_NET,
     ],
     // Layers that predict later tokens.
@@ -141,22 +214,8 @@ pub(super) const QWEN35: Names = Names {
     ..LLAMA
 };
 
-/// Separate expert tensors have the expert index after `experts`.
-pub(super) const QWEN3_MOE: Names = Names {
-    layer: &[
-        PRE_NORMS,
-        ATTENTION,
-        &[
-            ("mlp.gate", "ffn_gate_inp"),
-            ("mlp.experts.gate_proj", "ffn_gate_exps"),
-            ("mlp.experts.up_proj", "ffn_up_exps"),
-            ("mlp.experts.down_proj", "ffn_down_exps"),
-            ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
-            ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
-            ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
-            ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
-        ],
-    ],
+pub(super) const QWEN_MOE: Names = Names {
+    layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD, EXPERTS, SHARED_EXPERT],
     ..LLAMA
 };
 
@@ -183,6 +242,19 @@ pub(super) const GEMMA4: Names = Names {
             ("per_layer_projection", "proj"),
             ("post_per_layer_input_norm", "post_norm"),
             ("layer_scalar", "layer_output_scale"),
+        ],
+        &[
+            ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+            ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+            ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+            ("router.proj", "ffn_gate_inp"),
+            ("router.scale", "ffn_gate_inp.scale"),
+            ("router.per_expert_scale", "ffn_down_exps.scale"),
+            ("experts.gate_up_proj", "ffn_gate_up_exps"),
+            ("experts.down_proj", "ffn_down_exps"),
+            ("experts.switch_glu.gate_proj", "ffn_gate_exps"),
+            ("experts.switch_glu.up_proj", "ffn_up_exps"),
+            ("experts.switch_glu.down_proj", "ffn_down_exps"),
         ],
     ],
     ..LLAMA
@@ -222,10 +294,13 @@ pub(super) const GPT2: Names = Names {
     ]],
     // Attention masks.
     ignored: &[".attn.bias", ".attn.masked_bias"],
+    classifier_only: &[],
 };
 
 /// Heads for masked tokens and next sentences, and position ids.
-const BERT_HEADS: &[&str] = &["pooler.", "cls.", "lm_head.", "embeddings.position_ids"];
+const BERT_HEADS: &[&str] = &["cls.", "lm_head.", "embeddings.position_ids"];
+/// Input of the classification heads of BERT.
+const POOLER: &[&str] = &["pooler."];
 
 pub(super) const STARCODER2: Names = Names {
     layer: &[
@@ -244,6 +319,10 @@ pub(super) const BERT: Names = Names {
         ("embeddings.position_embeddings", "position_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
         ("embeddings.LayerNorm", "token_embd_norm"),
+        ("bert.pooler.dense", CLASSIFIER_DENSE),
+        ("classifier", CLASSIFIER),
+        ("classifier.dense", CLASSIFIER_DENSE),
+        ("classifier.out_proj", CLASSIFIER),
     ],
     layer: &[&[
         ("attention.self.query", "attn_q"),
@@ -256,6 +335,7 @@ pub(super) const BERT: Names = Names {
         ("output.LayerNorm", "layer_output_norm"),
     ]],
     ignored: BERT_HEADS,
+    classifier_only: POOLER,
 };
 
 pub(super) const NOMIC_BERT: Names = Names {
@@ -276,6 +356,7 @@ pub(super) const NOMIC_BERT: Names = Names {
         ("norm2", "layer_output_norm"),
     ]],
     ignored: BERT_HEADS,
+    classifier_only: POOLER,
 };
 
 pub(super) const MODERN_BERT: Names = Names {
@@ -285,6 +366,9 @@ pub(super) const MODERN_BERT: Names = Names {
         ("embeddings.tok_embeddings", "token_embd"),
         ("embeddings.norm", "token_embd_norm"),
         ("final_norm", "output_norm"),
+        ("head.dense", CLASSIFIER_DENSE),
+        ("head.norm", "cls.norm"),
+        ("classifier", CLASSIFIER),
     ],
     layer: &[&[
         ("attn_norm", "attn_norm"),
@@ -294,5 +378,6 @@ pub(super) const MODERN_BERT: Names = Names {
         ("mlp.Wi", "ffn_gate_up"),
         ("mlp.Wo", "ffn_down"),
     ]],
-    ignored: &["head.", "decoder."],
+    ignored: &["decoder."],
+    classifier_only: &["head."],
 };

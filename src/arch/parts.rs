@@ -1,7 +1,7 @@
 //! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
-use super::{Config, LayerConfig};
-use crate::op::builder::{Builder, Heads, LogitMap, Rope, W, X};
+use super::{Config, DENSE_MODULES, LayerConfig};
+use crate::op::builder::{Builder, Heads, LogitMap, Rope, Scores, W, X};
 
 /// A layer of the model. Its index is part of its tensor names.
 #[derive(Clone, Copy)]
@@ -15,19 +15,29 @@ pub(super) struct Layer {
 /// Name of the embedding, and of the point with the residual stream before the first layer.
 pub(super) const EMBEDDING: &str = "token_embd";
 
-/// Emits a decoder: embedding, layers, logits.
+/// Emits embedding, layers and logits.
 pub(super) fn decoder(
     b: &mut Builder<'_>,
     c: &Config,
     block: fn(&mut Builder<'_>, &Config, Layer, X),
 ) {
     let h = embed(b, c); // [tokens, dim]
+    stack(b, c, block, h);
+    head(b, c, h);
+}
+
+/// Emits all layers on the embeddings `h`.
+pub(super) fn stack(
+    b: &mut Builder<'_>,
+    c: &Config,
+    block: fn(&mut Builder<'_>, &Config, Layer, X),
+    h: X,
+) {
     b.point(EMBEDDING, h);
     for l in layers(c) {
         block(b, c, l, h);
         b.end_of_layer(h);
     }
-    head(b, c, h);
 }
 
 /// Returns the layers of the model.
@@ -229,14 +239,46 @@ impl Layer {
 
     /// Attention of Q after RoPE, `[tokens, heads head_dim]`.
     pub(super) fn attention(self, b: &mut Builder<'_>, c: &Config, q: X) -> X {
-        let (at, scale) = (self.heads(), self.attention_scale(c));
-        b.attention_point(
-            &self.tensor("attn_weights"),
-            at,
-            q,
-            [scale, c.attention_cap],
+        self.attention_by(b, self.scores(c), q)
+    }
+
+    /// Returns the scores of attention without sinks.
+    pub(super) fn scores(self, c: &Config) -> Scores {
+        Scores {
+            softcap: c.attention_cap,
+            ..Scores::scaled(self.attention_scale(c))
+        }
+    }
+
+    /// Attention of Q after RoPE by these scores, `[tokens, heads head_dim]`.
+    pub(super) fn attention_by(self, b: &mut Builder<'_>, scores: Scores, q: X) -> X {
+        let at = self.heads();
+        b.attention_point(&self.tensor("attn_weights"), at, q, scores);
+        let a = b.attention(at, q, scores);
+        b.point(&self.tensor("attn"), a);
+        a
+    }
+
+    /// Applies RoPE and computes bidirectional attention within each text, `[tokens, heads head_dim]`.
+    pub(super) fn attend_both_ways(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) -> X {
+        let (at, rope) = (self.heads(), self.rope(c));
+        if rope.dim > 0 {
+            b.rope(at.heads, at.head_dim, rope, q);
+            b.rope(at.kv_heads, at.head_dim, rope, k);
+            b.point(&self.tensor("attn_q_rope"), q);
+            b.point(&self.tensor("attn_k_rope"), k);
+        }
+        // A window extends by half its size to each side.
+        let reach = match at.window {
+            0 => u32::MAX,
+            window => window / 2,
+        };
+        let (heads, scale) = (
+            [at.heads, at.kv_heads, at.head_dim],
+            self.attention_scale(c),
         );
-        let a = b.attention(at, q, scale, c.attention_cap);
+        b.self_attention_point(&self.tensor("attn_weights"), heads, [q, k], (scale, reach));
+        let a = b.self_attention(heads, [q, k, v], scale, reach);
         b.point(&self.tensor("attn"), a);
         a
     }
@@ -301,20 +343,55 @@ pub(super) fn head(b: &mut Builder<'_>, c: &Config, h: X) {
     logits(b, c, n);
 }
 
+/// Output norm, a layer norm, and logits.
+pub(super) fn layer_norm_head(b: &mut Builder<'_>, c: &Config, h: X) {
+    let rows = b.logit_rows(h);
+    let n = layer_norm(b, c, "output_norm", rows);
+    logits(b, c, n);
+}
+
 /// Logits of normalized rows. An embedding table ends with the rows.
 pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
-    if b.ends_with(n) {
-        return;
+    if b.ends_with_rows() {
+        return embeddings(b, c, n);
     }
     let w = b.weight("output.weight", c.vocab, c.dim);
+    let bias = "output.bias";
     let map = LogitMap {
+        bias: b.has(bias).then(|| b.vector(bias, c.vocab)),
         scale: 1.0 / c.logit_scale,
         cap: c.logit_cap,
     };
     b.logits(w, n, map);
 }
 
+/// Output of an embedding table: the rows, after the Dense modules of sentence-transformers. These are
+/// linear, so that pooling of their outputs gives the same as that of their inputs.
+pub(super) fn embeddings(b: &mut Builder<'_>, c: &Config, x: X) {
+    let mut x = x; // [tokens, dim]
+    for ((_, name), features) in DENSE_MODULES.iter().zip(c.dense_features) {
+        // Some files lack the number of features.
+        let features = features.unwrap_or_else(|| b.rows_of(&format!("{name}.weight")));
+        if features > 0 {
+            x = linear(b, name, features, x); // [tokens, features]
+        }
+    }
+    b.output(x);
+}
+
+/// `W x`, `[tokens, rows]`, of a matrix that is outside of the layers, with a bias if the file has one.
+pub(super) fn linear(b: &mut Builder<'_>, name: &str, rows: u32, x: X) -> X {
+    let w = b.weight(&format!("{name}.weight"), rows, x.cols());
+    let y = b.mat(name, w, x);
+    let bias = format!("{name}.bias");
+    if b.has(&bias) {
+        let bias = b.vector(&bias, rows);
+        b.add_bias(bias, y);
+    }
+    y
+}
+
 /// Returns the name of an activation in listings: `attn_q` gives `q`, `ffn_gate` gives `gate`.
-fn short(name: &str) -> &str {
+pub(super) fn short(name: &str) -> &str {
     name.rsplit('_').next().unwrap_or(name)
 }

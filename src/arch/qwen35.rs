@@ -1,9 +1,10 @@
-//! Qwen 3.5: layers with the gated delta rule, and attention with an output gate in every n-th layer.
+//! Qwen 3.5 and Qwen 3 Next: layers with the gated delta rule, and attention with an output gate in every n-th
+//! layer; feed-forward layers or mixtures of experts.
 
-use super::Config;
 use super::delta_net::delta_net;
 use super::layer_config::RecurrentPattern;
 use super::parts::{self, Layer};
+use super::{Config, experts};
 use crate::op::builder::{Activation, Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
@@ -13,6 +14,10 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     mix(b, c, l, h);
     let n = l.rms_norm(b, c, "post_attention_norm", h); // [tokens, dim]
+    if l.config.experts > 0 {
+        experts::mixture(b, c, l, [n, h]);
+        return;
+    }
     let f = l.gated(b, c, n); // [tokens, ffn]
     l.project_add(b, c, "ffn_down", f, h);
 }
@@ -42,8 +47,9 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     l.project_add(b, c, "attn_output", a, h);
 }
 
-/// Defaults of Qwen 3.5.
+/// Defaults of files without these keys.
 pub(super) fn defaults(c: &mut Config) {
+    c.shared_gate = true;
     if let (Some(_), RecurrentPattern::None) = (&c.delta, &c.per_layer.recurrent) {
         c.per_layer.recurrent = RecurrentPattern::Periodic(4);
     }

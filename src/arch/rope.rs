@@ -47,8 +47,8 @@ pub(crate) enum RopeScaling {
         beta_slow: f32,
         /// Original context length.
         original: f32,
-        /// Whether the ends of the ramp are rounded to whole pairs.
-        truncate: bool,
+        /// Whether the ends of the ramp are rounded to whole pairs; `None`: they are.
+        truncate: Option<bool>,
         /// Attention factor: factor of cosine and sine.
         magnitude: f32,
     },
@@ -67,8 +67,8 @@ pub(crate) enum RopeScaling {
         long: Vec<f32>,
         /// Original context length.
         original: f32,
-        /// Attention factor: factor of cosine and sine.
-        magnitude: f32,
+        /// Attention factor, a factor of cosine and sine: of the short and of the long factors.
+        magnitudes: [f32; 2],
     },
     /// Divides each pair by a factor of a required tensor; the file names no rule.
     Listed,
@@ -121,10 +121,29 @@ impl Rotation {
     /// Returns the factor of cosine and sine.
     pub(crate) fn magnitude(&self) -> f32 {
         match self.scaling {
-            RopeScaling::Yarn { magnitude, .. } | RopeScaling::Long { magnitude, .. } => magnitude,
+            RopeScaling::Yarn { magnitude, .. } => magnitude,
+            RopeScaling::Long { magnitudes, .. } => magnitudes[0],
             _ => 1.0,
         }
     }
+
+    /// Selects the LongRoPE magnitude for `context` positions.
+    pub(crate) fn select_magnitude(&mut self, context: u32) {
+        if let RopeScaling::Long {
+            original,
+            magnitudes,
+            ..
+        } = &mut self.scaling
+            && is_long(context, *original)
+        {
+            magnitudes[0] = magnitudes[1];
+        }
+    }
+}
+
+/// Returns whether LongRoPE uses its long factors for `context` positions.
+fn is_long(context: u32, original: f32) -> bool {
+    f64::from(context) > f64::from(original)
 }
 
 /// Checks the number and sign of factors.
@@ -154,14 +173,14 @@ struct FrequencyScale<'a> {
 }
 
 impl<'a> FrequencyScale<'a> {
-    fn of(rotation: &'a Rotation, context: u32) -> Result<Self> {
+    fn of(rotation: &'a Rotation, positions: u32) -> Result<Self> {
         let mut scale = Self {
             rotation,
             theta: f64::from(rotation.theta),
             bounds: [0.0; 2],
             list: &[],
         };
-        let (dim, context) = (f64::from(rotation.dim), f64::from(context));
+        let (dim, context) = (f64::from(rotation.dim), f64::from(positions));
         match &rotation.scaling {
             RopeScaling::Dynamic { factor, trained } => {
                 let [factor, trained] = [*factor, *trained].map(f64::from);
@@ -182,7 +201,7 @@ impl<'a> FrequencyScale<'a> {
                     dim * span.ln() / (2.0 * scale.theta.ln())
                 };
                 let [mut low, mut high] = [pair(*beta_fast), pair(*beta_slow)];
-                if *truncate {
+                if truncate.unwrap_or(true) {
                     (low, high) = (low.floor(), high.ceil());
                 }
                 scale.bounds = [low.max(0.0), high.min(dim - 1.0)];
@@ -196,7 +215,7 @@ impl<'a> FrequencyScale<'a> {
                 let pairs = rotation.dim as usize / 2;
                 check_factors("short_factor (rope_factors_short.weight)", short, pairs)?;
                 check_factors("long_factor (rope_factors_long.weight)", long, pairs)?;
-                let is_long = context > f64::from(*original);
+                let is_long = is_long(positions, *original);
                 scale.list = if is_long { long } else { short };
             }
             _ => {}
@@ -347,7 +366,7 @@ impl ScalingKeys<'_> {
             beta_fast: self.float_or("yarn_beta_fast", 32.0)?,
             beta_slow: self.float_or("yarn_beta_slow", 1.0)?,
             original: self.original(self.context as f32)?,
-            truncate: self.meta.bool(&self.key("truncate"))?.unwrap_or(true),
+            truncate: self.meta.bool(&self.key("truncate"))?,
             magnitude: self.magnitude(rule)?,
         })
     }
@@ -362,11 +381,15 @@ impl ScalingKeys<'_> {
         } else {
             (1.0 + factor.ln() / original.ln()).sqrt()
         };
+        let magnitude = self.magnitude(rule)?;
         Ok(RopeScaling::Long {
             short: list("short_factor")?,
             long: list("long_factor")?,
             original,
-            magnitude: self.magnitude(rule)?,
+            magnitudes: [
+                self.float_or("short_mscale", magnitude)?,
+                self.float_or("long_mscale", magnitude)?,
+            ],
         })
     }
 }
@@ -400,9 +423,9 @@ impl RopeScaling {
             }
             Self::Long {
                 original,
-                magnitude,
+                magnitudes: [short, long],
                 ..
-            } => [original, magnitude].into_iter().all(positive),
+            } => [original, short, long].into_iter().all(positive),
             Self::Proportional { factor, .. } => positive(factor),
         };
         if !valid {

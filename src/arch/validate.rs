@@ -5,6 +5,7 @@ use super::family::Arch;
 use super::layer_config::{LayerConfig, LayerValues};
 use super::{speech_encoder, whisper};
 use crate::error::{Result, bail};
+use crate::op::builder::{EXPERT_GROUPS_MAX, EXPERTS_MAX, Router};
 
 /// Range of a hyperparameter.
 struct Range {
@@ -36,14 +37,17 @@ const RANGES: &[Range] = &[
     range("attention.key_length_swa", 1, HEAD_DIM_MAX, |c| {
         c.per_layer.head_dim_swa
     }),
-    range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
     range("vocab_size", 1, 1 << 21, |c| c.vocab),
     range("context_length", 1, 1 << 27, |c| c.context),
     range("attention.sliding_window", 0, 1 << 27, |c| c.window),
     range("attention.shared_kv_layers", 0, LAYERS_MAX, |c| c.shared_kv),
-    range("expert_count", 0, 4096, |c| c.experts),
+    range("expert_count", 0, EXPERTS_MAX, |c| c.experts),
     // The total rows of all experts fit 32 bits.
     range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
+    range("expert_shared_feed_forward_length", 0, 1 << 20, |c| {
+        c.shared_ffn
+    }),
+    range("feed_forward_length", 1, 1 << 20, |c| c.ffn),
     range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
         c.layer_embedding
     }),
@@ -81,27 +85,30 @@ impl Config {
             self.kv_heads = self.heads;
             self.per_layer.kv_heads = self.per_layer.heads.clone();
         }
-        if self.experts > 0 && self.ffn == 0 {
-            self.ffn = self.expert_ffn;
-            self.per_layer.ffn = LayerValues::All(self.expert_ffn);
-        }
-        for Range {
-            key,
-            value,
-            min,
-            max,
-        } in RANGES
-        {
-            match value(&self) {
-                0 if *min > 0 => bail!(Format, "{name}.{key} is missing or 0"),
-                n if n > *max => bail!(Format, "{name}.{key}: {n} is over the limit of {max}"),
-                _ => {}
-            }
+        // Values of the file, then those that are derived from them.
+        self.check_limits(&name)?;
+        self.complete_experts(arch.router);
+        self.check_limits(&name)?;
+        if let Some(range) = RANGES.iter().find(|r| r.min > (r.value)(&self)) {
+            bail!(Format, "{name}.{} is missing or 0", range.key);
         }
         self.check_numbers(&name)?;
         self.layer_configs = LayerConfig::all(&self)?;
         self.layer_configs.extend(whisper::cross_layers(&self));
         Ok(self)
+    }
+
+    fn check_limits(&self, arch: &str) -> Result<()> {
+        for Range {
+            key, value, max, ..
+        } in RANGES
+        {
+            let n = value(self);
+            if n > *max {
+                bail!(Format, "{arch}.{key}: {n} is over the limit of {max}");
+            }
+        }
+        Ok(())
     }
 
     fn check_numbers(&self, arch: &str) -> Result<()> {
@@ -146,12 +153,73 @@ impl Config {
                 );
             }
         }
-        if self.experts > 0 && !(1..=self.experts).contains(&self.experts_used) {
+        self.check_router(arch)
+    }
+
+    /// Completes the hyperparameters of experts. `router` has the values that files do not contain.
+    fn complete_experts(&mut self, router: Router) {
+        if self.experts == 0 {
+            return;
+        }
+        let keys = &self.per_layer.experts;
+        self.router = keys.router(self.router.k, router);
+        if self.ffn == 0 {
+            self.ffn = self.expert_ffn;
+            self.per_layer.ffn = LayerValues::All(self.expert_ffn);
+        }
+        if self.expert_ffn == 0 {
+            self.expert_ffn = self.ffn;
+        }
+        if self.shared_ffn == 0 {
+            self.shared_ffn = keys.shared.saturating_mul(self.expert_ffn);
+        }
+    }
+
+    /// Checks the router.
+    fn check_router(&self, arch: &str) -> Result<()> {
+        if self.experts == 0 {
+            return Ok(());
+        }
+        let Router {
+            k,
+            eps,
+            scale,
+            groups,
+            groups_used,
+            group_best,
+            ..
+        } = self.router;
+        for (key, value) in [
+            ("expert_weights_scale", scale),
+            ("router_jitter_noise", eps),
+        ] {
+            if !(value.is_finite() && value >= 0.0) {
+                bail!(
+                    Format,
+                    "{arch}.{key}: expected a positive number, got {value}"
+                );
+            }
+        }
+        let size = self.experts / groups;
+        if groups > EXPERT_GROUPS_MAX || !self.experts.is_multiple_of(groups) || size < group_best {
             bail!(
                 Format,
-                "{arch}.expert_used_count: expected 1 to {}, got {}",
-                self.experts,
-                self.experts_used
+                "{arch}.expert_group_count: expected at most {EXPERT_GROUPS_MAX} equal groups of at least \
+                 {group_best} of {} experts, got {groups}",
+                self.experts
+            );
+        }
+        if !(1..=groups).contains(&groups_used) {
+            bail!(
+                Format,
+                "{arch}.expert_group_used_count: expected 1 to {groups}, got {groups_used}"
+            );
+        }
+        let selectable = size * groups_used;
+        if !(1..=selectable).contains(&k) {
+            bail!(
+                Format,
+                "{arch}.expert_used_count: expected 1 to {selectable}, got {k}"
             );
         }
         Ok(())

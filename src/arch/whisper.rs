@@ -16,6 +16,7 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
         kv_heads: encoder.heads,
         head_dim: dim / encoder.heads,
         ffn: encoder.ffn,
+        experts: 0,
         window: 0,
         rope: None,
         cache: 0,
@@ -76,7 +77,7 @@ pub(crate) fn encoder(b: &mut Builder<'_>, c: &Config) {
         b.end_of_layer(h);
     }
     let n = parts::layer_norm(b, c, "enc.output_norm", h);
-    b.ends_with(n);
+    b.output(n);
     for l in parts::layers(c).take(c.layers as usize) {
         let kv_dim = l.config.kv_dim();
         let k = l.project(b, c, "cross_attn_k", kv_dim, n);

@@ -3,10 +3,9 @@
 use super::captured::Captured;
 use super::hooks::Hooks;
 use super::output_request::OutputRequest;
-use super::rows::zeroed;
+use super::rows::{output_width, zeroed};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::model::TableId;
 use crate::op::params::Row;
 use crate::op::table::BufferId;
 
@@ -119,8 +118,9 @@ impl Session {
         let (Some(hooks), Some(mut captured)) = (self.hooks.clone(), captured) else {
             bail!(State, "the session has no hooks that capture values");
         };
-        let table = self.model.table(TableId::Embed);
+        let table = self.model.encoder_table();
         let max = table.map_or(0, |table| table.tokens as usize);
+        let width = table.map_or(0, output_width);
         let limit = max.min(self.embedding_max_tokens() as usize);
         if tokens.len() > limit {
             bail!(
@@ -140,7 +140,7 @@ impl Session {
             ..Row::default()
         });
         let rows: Vec<Row> = rows.collect();
-        let hidden = zeroed(rows.len() * facts.dim as usize)?;
+        let hidden = zeroed(rows.len() * width)?;
         let adapters = self.adapters.clone();
         let captured = self.model.call(move |engine| {
             engine.embed((Some(&hooks), adapters.as_ref()), &rows, hidden)?;

@@ -42,10 +42,10 @@ impl Session {
     /// `options.dimensions` is too large.
     pub fn embedding_dim(&self, options: &EmbedOptions<'_>) -> Result<usize> {
         self.embedding_table()?;
-        let dim = self.model.facts().dim;
-        match options.dimensions {
-            0 => Ok(dim as usize),
-            n if n <= dim => Ok(n as usize),
+        let dim = self.model.embedding_dim();
+        match options.dimensions as usize {
+            0 => Ok(dim),
+            n if n <= dim => Ok(n),
             n => bail!(Argument, "dimensions must be at most {dim}, got {n}"),
         }
     }
@@ -56,6 +56,10 @@ impl Session {
             None if self.model.speech().is_some() => {
                 bail!(State, "the model is a speech model: it transcribes audio")
             }
+            None if self.model.classifier().is_some() => bail!(
+                State,
+                "the model is a classifier: it computes scores of texts, not embeddings"
+            ),
             None => bail!(
                 State,
                 "embeddings are disabled: the model was loaded without its embedding table"
@@ -168,7 +172,7 @@ impl Session {
         pool: &mut Pooler,
         out: &mut [f32],
     ) -> Result<()> {
-        let width = self.model.facts().dim as usize;
+        let width = self.model.embedding_dim();
         let tokens: usize = texts_of_pass.iter().map(|text| text.as_ref().len()).sum();
         let hidden = zeroed(tokens * width)?;
         let hidden = match texts_of_pass {
@@ -182,11 +186,7 @@ impl Session {
                     position,
                     ..Row::default()
                 });
-                let rows: Vec<Row> = rows.collect();
-                let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
-                self.model.call(move |engine| {
-                    engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, hidden)
-                })?
+                self.encode_rows(rows.collect(), hidden)?
             }
         };
         let mut rows = hidden.chunks_exact(width);
@@ -200,6 +200,14 @@ impl Session {
             pool.finish(out);
         }
         Ok(())
+    }
+
+    /// Runs the rows of whole texts through the table of an encoder and returns its output, for which
+    /// `out` has space.
+    pub(super) fn encode_rows(&self, rows: Vec<Row>, out: Vec<f32>) -> Result<Vec<f32>> {
+        let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
+        self.model
+            .call(move |engine| engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, out))
     }
 
     /// Returns the prompt with this name, or the default prompt.
@@ -237,7 +245,7 @@ impl Session {
     }
 
     /// Checks every text against the length limit and the vocabulary.
-    fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
+    pub(super) fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
         let (limit, vocab) = (
             self.embedding_max_tokens() as usize,
             self.model.facts().vocab,
@@ -266,7 +274,7 @@ impl Session {
 }
 
 /// Returns the number of leading texts that fit into `rows` rows, at least 1.
-fn count_fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
+pub(super) fn count_fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize {
     let mut sum = 0;
     let over = texts.iter().position(|text| {
         sum += text.as_ref().len();

@@ -406,8 +406,8 @@ impl Engine {
         let vocab = self.linked.facts.vocab as usize;
         let (buffer, first, out) = match &mut request.output {
             OutputRequest::Hidden(out) => {
-                let dim = self.linked.facts.dim as usize;
-                let rows = run.start * dim..run.end * dim;
+                let width = out.len() / request.sequence.len();
+                let rows = run.start * width..run.end * width;
                 (BufferId::Hidden, 0, &mut out[rows])
             }
             OutputRequest::AllLogits(out) => {
@@ -451,7 +451,8 @@ impl Engine {
         // All rows have sequence 0.
         self.write_scales(hooks.map_or(0, Hooks::id), 0, adapters)?;
         let tables = hooks.map_or(&self.tables, Hooks::tables);
-        let table = tables.index(TableId::Embed)?;
+        let table = tables.index(TableId::Classify);
+        let table = table.or_else(|_| tables.index(TableId::Embed))?;
         let all = 0..tables.table(table).cmds.len();
         write_rows(&mut self.linked, &mut self.state, rows.iter().copied())?;
         self.linked.executor.run(table, all.into(), 1)?;
@@ -589,5 +590,6 @@ pub(super) fn row_of(request: &Request, at: usize) -> Row {
         position: u32::try_from(at).expect("positions are less than the context"),
         sequence: request.slot,
         done: RUNNING,
+        ..Row::default()
     }
 }

@@ -8,6 +8,7 @@ mod batch;
 mod burst;
 mod capture;
 mod captured;
+mod classify;
 mod drafter;
 mod embed;
 mod end;
@@ -44,6 +45,7 @@ mod text_limits;
 
 pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use captured::Captured;
+pub use classify::{ClassifyInput, ClassifyOptions};
 pub use embed::EmbedOptions;
 pub use generate::{GenerateOptions, Overflow};
 pub use generation::{AsSession, Generation, StartError};

@@ -4,11 +4,13 @@ use super::engine::Engine;
 use super::hooks::{Adapter, Hooks, LinkedHooks};
 use super::request::Request;
 use super::request_queue::{Message, RequestQueue};
+use super::rows::output_width;
 use super::scheduler::Scheduler;
 use crate::device::Profile;
 use crate::error::{Error, ErrorKind, Result, bail};
 use crate::model::{
-    ComputeDigest, Embedding, Facts, HookCompiler, HookedTables, LinkedTables, SpeechModel, TableId,
+    Classifier, ComputeDigest, Embedding, Facts, HookCompiler, HookedTables, LinkedTables,
+    SpeechModel, TableId,
 };
 use crate::op::hooks::HookSpec;
 use crate::op::table::Table;
@@ -29,6 +31,7 @@ struct Shared {
     tables: Arc<[Table]>,
     profile: Profile,
     embedding: Embedding,
+    classifier: Option<Arc<Classifier>>,
     tokenizer: Arc<Tokenizer>,
     chat_templates: Arc<ChatTemplates>,
     speech: Option<Arc<SpeechModel>>,
@@ -70,6 +73,7 @@ impl Model {
             tables: linked.tables.clone(),
             profile: linked.executor.profile().clone(),
             embedding: linked.embedding.clone(),
+            classifier: linked.classifier.clone(),
             tokenizer: Arc::clone(&linked.tokenizer),
             chat_templates: Arc::clone(&linked.chat_templates),
             speech: linked.speech.clone(),
@@ -126,7 +130,18 @@ impl Model {
         &self.0.embedding
     }
 
-    /// Returns the maximum length of a text for embeddings in tokens, including special tokens.
+    /// Returns the number of dimensions of an embedding; 0 if the model has no embedding table.
+    pub fn embedding_dim(&self) -> usize {
+        self.table(TableId::Embed).map_or(0, output_width)
+    }
+
+    /// Returns the classification head; `None` if the model has none.
+    pub fn classifier(&self) -> Option<&Classifier> {
+        self.0.classifier.as_deref()
+    }
+
+    /// Returns the maximum length of a text for embeddings and classification in tokens, including
+    /// special tokens.
     pub fn embedding_max_tokens(&self) -> u32 {
         let context = self.facts().context;
         let length = self.embedding().length;
@@ -141,6 +156,12 @@ impl Model {
     /// Returns a table; of the step tables, the one with the fewest rows.
     pub fn table(&self, id: TableId) -> Option<&Table> {
         self.0.tables.iter().find(|table| table.name == id.name())
+    }
+
+    /// Returns the table of an encoder, for embeddings or for classification.
+    pub(super) fn encoder_table(&self) -> Option<&Table> {
+        let table = self.table(TableId::Classify);
+        table.or_else(|| self.table(TableId::Embed))
     }
 
     /// Returns a digest that identifies the model: of the architecture, its hyperparameters, and
@@ -166,7 +187,7 @@ impl Model {
         &self.0.provenance
     }
 
-    /// Returns whether the model is an encoder, which only computes embeddings.
+    /// Returns whether the model is an encoder, which only computes embeddings or classifies texts.
     pub fn is_encoder(&self) -> bool {
         self.table(TableId::Step).is_none()
     }

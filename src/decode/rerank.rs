@@ -1,10 +1,13 @@
-//! Reranking with models trained to answer whether a document is relevant. The prompt contains
-//! query and document; the score comes from the logits of "yes" and "no".
+//! Reranking. Cross-encoders score the pair of query and document by their classification head. Generative
+//! rerankers answer whether a document is relevant: the prompt contains query and document, and the
+//! score comes from the logits of "yes" and "no".
 
+use super::classify::{ClassifyInput, ClassifyOptions};
 use super::output_request::OutputRequest;
 use super::rows::zeroed;
 use super::session::Session;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
+use crate::model::ScoreActivation;
 use crate::text::{ChatTemplate, Conversation, EncodeOptions, TemplateTokens};
 use serde_json::{Map, Value};
 
@@ -35,8 +38,14 @@ tabla_core::options! {
     pub struct RerankOptions<'a> {
         /// Query that documents are compared with.
         pub query: &'a str,
-        /// Instruction that defines relevance; `None`: [`RerankOptions::INSTRUCTION`].
+        /// Instruction that defines relevance, for generative rerankers; `None`:
+        /// [`RerankOptions::INSTRUCTION`].
         pub instruction: Option<&'a str>,
+        /// Whether to return logits instead of scores.
+        pub logits: bool,
+        /// Whether to truncate documents over the length limit, for cross-encoders. Otherwise they are an
+        /// error.
+        pub truncate: bool,
     }
 }
 
@@ -47,23 +56,35 @@ impl RerankOptions<'_> {
 }
 
 impl Session {
-    /// Returns the relevance of each document to a query, from 0 to 1: the probability of "yes"
-    /// against "no" after a prompt with both. The prompt is the `rerank` prompt of the model files,
-    /// otherwise that of Qwen3-Reranker. Special tokens in query or documents are treated as text.
-    /// `progress` receives the number of scored documents and the total.
+    /// Returns the relevance of each document to a query. Special tokens in query or documents are treated
+    /// as text. `progress` receives the number of scored documents and the total.
+    ///
+    /// A cross-encoder, an encoder with a classification head of one label, gives the sigmoid of its
+    /// logit, or the logit if its files set the identity as activation function. Other models give the
+    /// probability of "yes" against "no" after a prompt with query and document: the `rerank` prompt of
+    /// the model files, otherwise that of Qwen3-Reranker.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the vocabulary lacks the tokens of the prompt or of the labels, `Argument`
-    /// for an instruction if the prompt has no placeholder for it, `TooLarge` for a document that
-    /// exceeds the context, `State` for an encoder. `Cancelled` after
-    /// [`Cancel::cancel`](crate::Cancel::cancel).
+    /// `Unsupported` if the vocabulary lacks the tokens of the prompt or of the labels, and for a
+    /// classification head with several labels; `Argument` for an instruction or truncation that the
+    /// model does not support; `TooLarge` for a document that exceeds the limit; `State` for an encoder
+    /// without a classification head. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn rerank<T: AsRef<str>>(
         &mut self,
         options: &RerankOptions<'_>,
         documents: &[T],
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
+        if self.model.is_encoder() {
+            return self.rerank_pairs(options, documents, progress);
+        }
+        if options.truncate {
+            bail!(
+                Argument,
+                "truncation of documents requires a cross-encoder; this model generates text"
+            );
+        }
         let labels = [self.label_token("yes")?, self.label_token("no")?];
         let template = self.rerank_template(options)?;
         let (total, vocab) = (documents.len(), self.facts().vocab as usize);
@@ -88,13 +109,49 @@ impl Session {
             let context = format_args!("document {at}");
             let mut session = self.detached(&tokens.context(context)?).context(context)?;
             let logits = session.compute(OutputRequest::Logits(zeroed(vocab)?), &mut |_, _| {})?;
-            let [yes, no] = labels.map(|label| f64::from(logits[label as usize]));
-            #[expect(clippy::cast_possible_truncation, reason = "scores are f32")]
-            let score = (1.0 / (1.0 + (no - yes).exp())) as f32;
-            scores[at] = score;
+            self.computed += session.computed;
+            let [yes, no] = labels.map(|label| logits[label as usize]);
+            scores[at] = yes - no;
             progress(at + 1, total);
         }
+        if !options.logits {
+            ScoreActivation::Sigmoid.apply(&mut scores);
+        }
         Ok(scores)
+    }
+
+    /// Scores query and documents with a cross-encoder.
+    fn rerank_pairs<T: AsRef<str>>(
+        &mut self,
+        options: &RerankOptions<'_>,
+        documents: &[T],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
+        match self.model.classifier().map(|head| head.labels.len()) {
+            Some(1) => {}
+            Some(labels) => bail!(
+                Unsupported,
+                "reranking requires a classification head with one label, the model has {labels} labels: classify pairs of texts instead"
+            ),
+            None => bail!(
+                State,
+                "the model is an encoder without a classification head: it computes embeddings and cannot rerank"
+            ),
+        }
+        if options.instruction.is_some() {
+            bail!(
+                Argument,
+                "the model is a cross-encoder, which takes no instruction"
+            );
+        }
+        let pairs = documents
+            .iter()
+            .map(|document| ClassifyInput::Pair(options.query, document.as_ref()));
+        let pairs: Vec<_> = pairs.collect();
+        let classify_options = ClassifyOptions::default()
+            .logits(options.logits)
+            .truncate(options.truncate);
+        self.classify(&pairs, &classify_options, progress)
     }
 
     /// Returns the token of a word that is a single token.

@@ -7,7 +7,7 @@ use crate::exec::state::{ROWS_OFFSET, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
 use crate::op::params::{Bias, Logprobs, Row, Sampler, State};
-use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage};
+use crate::op::table::{BIASES_MAX, BufferId, Cmds, SamplingStage, Table};
 
 /// Consecutive tokens of a sequence.
 pub(super) struct TokenRun<'a> {
@@ -301,6 +301,13 @@ fn write_optional(
         return Ok(());
     }
     model.executor.write(buffer, offset, bytes)
+}
+
+/// Returns the number of columns of the rows that a table outputs.
+pub(super) fn output_width(table: &Table) -> usize {
+    let mut slots = table.slots.iter();
+    let output = slots.find(|slot| slot.buffer == BufferId::Hidden);
+    output.map_or(0, |slot| slot.cols as usize)
 }
 
 /// Allocates a zeroed vector.

@@ -39,7 +39,7 @@ pub struct Session {
     /// Number of tokens that were in the KV cache after the last request.
     pub(super) cached: usize,
     /// Number of tokens that were computed for this session.
-    computed: u64,
+    pub(super) computed: u64,
     /// Which cached tokens this session reuses.
     reuse: Reuse,
     pub(super) hooks: Option<Hooks>,

@@ -1,6 +1,7 @@
 //! Builds the tables of a model: recipe, sampling stages, planning, verification.
 
 use super::catalog::Catalog;
+use super::classifier;
 use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::GpuSpeculation;
@@ -124,7 +125,15 @@ impl Build {
     }
 
     fn embed(&self) -> Result<Table> {
-        self.table(TableId::Embed, self.chunk, LogitRows::None, |_, _| {})
+        self.table(self.rows_id(), self.chunk, LogitRows::None, |_, _| {})
+    }
+
+    /// Returns the name of the table that ends with rows.
+    pub(super) fn rows_id(&self) -> TableId {
+        match classifier::is_present(&self.catalog) {
+            true => TableId::Classify,
+            false => TableId::Embed,
+        }
     }
 
     /// Builds the table that computes logits from the residual stream of several tokens.
@@ -138,7 +147,7 @@ impl Build {
     /// Returns the layout of the values that the hooks store, which is the same in all tables.
     pub(super) fn capture_layout(&self) -> Result<CaptureLayout> {
         let (id, logits) = match self.arch.encoder {
-            true => (TableId::Embed, LogitRows::None),
+            true => (self.rows_id(), LogitRows::None),
             false => (TableId::Batch, LogitRows::Last),
         };
         let mut b = self.builder((id, self.chunk, logits));

@@ -1,6 +1,8 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::adapter::{self, AdapterBase, Merge};
+use super::classifier;
+use super::experts;
 use super::hf;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
@@ -9,7 +11,7 @@ use super::source::Opened;
 use super::speech;
 use super::split::{drop_shared, fused_name, is_beyond, split};
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, Config, RopeScaling};
+use crate::arch::{Arch, Config, DENSE_MODULES, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
@@ -80,15 +82,19 @@ impl Catalog {
     ) -> Result<(Self, Config)> {
         let file = &model.file;
         check_causal(file, arch)?;
+        if model.folder.is_none() {
+            classifier::check(file, arch)?;
+        }
         let weights = match &model.folder {
             _ if config.speech.is_some() => speech::weights(file, &config)?,
             Some(folder) => folder.weights(file, arch)?,
-            None => (0..file.tensors.len())
-                .map(|i| {
-                    let weight = Weight::plain(file.tensors[i].name.clone(), file, i)?;
+            None => {
+                let all = (0..file.tensors.len()).map(|i| {
+                    let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
                     weight.with_i2s_layout(options.i2s_layout, file)
-                })
-                .collect::<Result<_>>()?,
+                });
+                experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
+            }
         };
         let mut weights = split(weights, file, arch, &|layer| {
             let layer = config.layer_configs.get(layer as usize);
@@ -100,7 +106,8 @@ impl Catalog {
             weights = recurrent::split_by_key_head(weights, delta, file)?;
         }
         let weights = weights.into_iter();
-        let weights = weights.map(|weight| recurrent::in_kernel_form(weight, file));
+        let weights = weights
+            .map(|weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file));
         let weights = weights.collect::<Result<Vec<_>>>()?;
         let by_name = indices(&weights, file)?;
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
@@ -141,6 +148,13 @@ impl Catalog {
         if config.speech.is_some() {
             let positions = catalog.find("position_embd.weight");
             speech::complete(&catalog.model, positions, &mut config)?;
+        }
+        let (_, dense) = DENSE_MODULES[0];
+        if arch.dense_modules && catalog.find(&format!("{dense}.weight")).is_none() {
+            tracing::warn!(
+                "the file lacks the Dense modules of the model (tensors {dense}.weight, ...), which its \
+                 converter did not write: its embeddings are not those of the model"
+            );
         }
         Ok((catalog, config))
     }
@@ -296,6 +310,7 @@ impl Catalog {
             // The factors of a file apply to layers with full attention.
             let factors = factors.as_deref().filter(|_| i == 0);
             freqs.push(rotation.freqs(factors, context)?);
+            rotation.select_magnitude(context);
         }
         self.rope_freqs = freqs;
         Ok(())
@@ -311,7 +326,10 @@ impl Catalog {
         });
         let used: HashSet<u32> = used.collect();
         for (index, weight) in (0..).zip(&self.weights) {
-            let required = self.model.folder.is_some() || weight.name.starts_with("blk.");
+            // The step table of a model with Dense modules does not use them.
+            let is_dense = weight.name.starts_with("dense_");
+            let required =
+                self.model.folder.is_some() && !is_dense || weight.name.starts_with("blk.");
             if required && !used.contains(&index) {
                 bail!(
                     Unsupported,
@@ -322,6 +340,11 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Returns the architecture of the model.
+    pub(super) fn arch(&self) -> &'static Arch {
+        self.arch
     }
 
     /// Returns the opened files of the model.
@@ -388,6 +411,17 @@ impl Catalog {
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
     }
+}
+
+/// Other names of Dense modules in GGUF files.
+const DENSE_ALIASES: [(&str, &str); 2] = [("dense.0.", "dense_2."), ("dense.1.", "dense_3.")];
+
+/// Returns the usual name of a tensor of a GGUF file.
+fn gguf_name(name: &str) -> String {
+    let mut aliases = DENSE_ALIASES.iter();
+    let usual =
+        aliases.find_map(|(alias, usual)| Some([usual, name.strip_prefix(alias)?].concat()));
+    usual.unwrap_or_else(|| name.to_string())
 }
 
 /// Rejects a decoder with bidirectional attention and an encoder with causal attention, which have

@@ -1,21 +1,22 @@
 //! Embedding options of a model's files: pooling, maximum length, prompts.
 
 use super::source::Opened;
-use crate::arch;
+use crate::arch::{self, CLASSIFIER};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::model::{Embedding, Pooling};
+use crate::model::{Classifier, Embedding, Pooling};
 
 /// Reads the embedding options from the metadata and from the files of a safetensors folder.
-pub(super) fn read(model: &Opened) -> Result<Embedding> {
+pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Embedding> {
     let meta = &model.file.metadata;
     let arch = meta.str("general.architecture")?.unwrap_or_default();
     let key = format!("{arch}.pooling_type");
     let pooling = pooling(meta, &key)?;
-    if meta.u32(&key)? == Some(RANK) && arch::find(arch)?.encoder {
+    if meta.u32(&key)? == Some(RANK) && arch::find(arch)?.encoder && classifier.is_none() {
         bail!(
-            Unsupported,
-            "{key}: {RANK} (reranking encoders with a classification head) is not supported"
+            Format,
+            "{key} is {RANK} (reranking), but the file has no classification head: tensor \
+             {CLASSIFIER}.weight is missing"
         );
     }
     let (prompts, default_prompt) = match &model.folder {
@@ -31,7 +32,7 @@ pub(super) fn read(model: &Opened) -> Result<Embedding> {
     })
 }
 
-/// `pooling_type` of rerankers. Decoders rank by the logits of two tokens.
+/// `pooling_type` of rerankers. Encoders have a classification head; decoders rank by the logits of two tokens.
 const RANK: u32 = 4;
 
 /// Reads llama.cpp's `pooling_type`. 5 is Tabla's own number, for max pooling of safetensors.

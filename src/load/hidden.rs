@@ -112,7 +112,7 @@ pub fn hidden_states(
     let device = SelectedDevice::choose(&options)?.check_shaders()?;
     let build = inspect::prepare(source, &options, device.profile()?)?;
     let id = if build.arch.encoder {
-        TableId::Embed
+        build.rows_id()
     } else {
         TableId::Batch
     };

@@ -313,7 +313,8 @@ pub(super) fn chunk(
     profile: &Profile,
 ) -> Result<u32> {
     // Largest set of live activations in a layer: residual, norm, gate, up and their product.
-    let experts = u64::from(config.expert_ffn) * u64::from(config.experts_used);
+    let experts =
+        u64::from(config.expert_ffn) * u64::from(config.router.k) + u64::from(config.shared_ffn);
     let layers = u64::from(config.layer_embedding) * u64::from(config.layers);
     let width = 2 * u64::from(config.dim) + 3 * u64::from(config.ffn.max(config.q_dim()));
     let logits = if arch.encoder {

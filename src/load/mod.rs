@@ -9,11 +9,13 @@ mod adapter;
 mod build;
 mod catalog;
 mod chat;
+mod classifier;
 pub(crate) mod compare;
 pub(crate) mod control_vector;
 mod device;
 mod digest;
 mod embedding;
+mod experts;
 mod hf;
 pub(crate) mod hidden;
 mod hook_tensors;
@@ -53,13 +55,13 @@ use crate::device::DeviceKind;
 use crate::error::{Context, Result};
 use crate::exec::Executor;
 use crate::exec::state::{ROWS_OFFSET, state_bytes};
-use crate::model::{Embedding, LinkedTables, SpeechModel};
+use crate::model::{Classifier, Embedding, LinkedTables, SpeechModel};
 use crate::op::params::{Row, State};
 use crate::op::table::{BufferId, Table};
 use build::Build;
 use catalog::Catalog;
 use device::SelectedDevice;
-use source::{Opened, Source, detect, open};
+use source::{Source, detect, open};
 use stage::Stages;
 use std::sync::Arc;
 
@@ -92,7 +94,8 @@ pub(crate) fn load(
     let model = catalog.model();
     let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(model, &config))?;
     let chat_templates = s.run(Stage::ChatTemplates, || chat::read(model))?;
-    let (embedding, speech) = s.run(Stage::Embedding, || properties(model, &config))?;
+    let (embedding, classifier, speech) =
+        s.run(Stage::Embedding, || properties(&catalog, &config))?;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;
@@ -134,6 +137,7 @@ pub(crate) fn load(
         tables,
         pages: cache.pages,
         embedding,
+        classifier: classifier.map(Arc::new),
         tokenizer: Arc::new(tokenizer),
         chat_templates: Arc::new(chat_templates),
         speech: speech.map(Arc::new),
@@ -144,9 +148,15 @@ pub(crate) fn load(
     })
 }
 
-/// Reads the properties of embeddings and of speech models that the tables do not contain.
-fn properties(model: &Opened, config: &Config) -> Result<(Embedding, Option<SpeechModel>)> {
-    Ok((embedding::read(model)?, speech::read(model, config)?))
+/// Reads the properties of embeddings, of classification heads and of speech models that the tables do
+/// not contain.
+fn properties(
+    catalog: &Catalog,
+    config: &Config,
+) -> Result<(Embedding, Option<Classifier>, Option<SpeechModel>)> {
+    let (model, classifier) = (catalog.model(), classifier::read(catalog)?);
+    let embedding = embedding::read(model, classifier.as_ref())?;
+    Ok((embedding, classifier, speech::read(model, config)?))
 }
 
 /// Runs every table once. A GPU computes one token, which compiles its pipelines. A CPU runs with

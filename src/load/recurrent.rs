@@ -2,7 +2,7 @@
 
 use super::row_order::RowOrder;
 use super::weight::{Data, Weight, f32_bytes, floats};
-use crate::arch::DeltaNet;
+use crate::arch::{DeltaNet, FUSED_BY_KEY_HEAD};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
@@ -102,10 +102,6 @@ pub(super) fn value_head_order(name: &str, delta: &DeltaNet) -> [RowOrder; 2] {
     [rows, RowOrder::Same]
 }
 
-/// Projections that some checkpoints store interleaved by key head: each key head has the rows of its query, its
-/// key, its values and their gates, or of the betas and the decay rates of its values.
-const FUSED: [&str; 2] = ["ssm_in", "ssm_ba"];
-
 /// Splits the projections that are interleaved by key head.
 ///
 /// # Errors
@@ -118,12 +114,17 @@ pub(super) fn split_by_key_head(
 ) -> Result<Vec<Weight>> {
     let mut split = Vec::with_capacity(weights.len());
     for weight in weights {
-        let module = weight
-            .name
-            .strip_suffix(".weight")
-            .and_then(|name| name.rsplit_once('.'));
-        match module.filter(|(_, kind)| FUSED.contains(kind)) {
-            Some((layer, kind)) => split.extend(split_weight(&weight, (layer, kind), delta, file)?),
+        let module = weight.name.strip_suffix(".weight");
+        let fused = module.and_then(|module| {
+            let (layer, kind) = module.rsplit_once('.')?;
+            let mut all = FUSED_BY_KEY_HEAD.iter();
+            let (_, parts) = all.find(|(fused, _)| *fused == kind)?;
+            Some((layer, *parts))
+        });
+        match fused {
+            Some((layer, parts)) => {
+                split_weight(&weight, (layer, parts), delta, (file, &mut split))?
+            }
             None => split.push(weight),
         }
     }
@@ -132,10 +133,10 @@ pub(super) fn split_by_key_head(
 
 fn split_weight(
     weight: &Weight,
-    (layer, kind): (&str, &str),
+    (layer, parts): (&str, &[&str]),
     delta: &DeltaNet,
-    file: &Directory,
-) -> Result<[Weight; 2]> {
+    (file, split): (&Directory, &mut Vec<Weight>),
+) -> Result<()> {
     let DeltaHeads {
         key_heads,
         heads,
@@ -144,16 +145,13 @@ fn split_weight(
         ..
     } = delta.at;
     let values = heads / key_heads;
-    // Rows of each part of a key head, and the parts of the two weights.
     let width = values * value_dim;
-    let (sizes, parts): ([u32; 4], [(&str, &[usize]); 2]) = if kind == FUSED[0] {
-        let sizes = [key_dim, key_dim, width, width];
-        (sizes, [("attn_qkv", &[0, 1, 2]), ("attn_gate", &[3])])
-    } else {
-        let sizes = [values, values, 0, 0];
-        (sizes, [("ssm_beta", &[0]), ("ssm_alpha", &[1])])
+    // Row counts of a key head in each part.
+    let counts: [&[u32]; 2] = match parts.contains(&"attn_qkv") {
+        true => [&[key_dim, key_dim, width], &[width]],
+        false => [&[values], &[values]],
     };
-    let head: u32 = sizes.iter().sum();
+    let head: u32 = counts.iter().copied().flatten().sum();
     if weight.rows != head * key_heads {
         bail!(
             Format,
@@ -162,15 +160,17 @@ fn split_weight(
             weight.rows
         );
     }
-    let first = |part: usize| sizes[..part].iter().sum::<u32>();
-    let of = |(name, parts): (&str, &[usize])| {
-        let ranges = parts.iter().flat_map(|part| {
-            let [start, count] = [first(*part), sizes[*part]];
-            (0..key_heads).map(move |h| h * head + start..h * head + start + count)
-        });
-        weight.gathered(&format!("{layer}.{name}.weight"), ranges, file)
-    };
-    Ok([of(parts[0])?, of(parts[1])?])
+    let mut first = 0;
+    for (part, counts) in parts.iter().zip(counts) {
+        let mut ranges = Vec::new();
+        for count in counts {
+            ranges.extend((0..key_heads).map(|h| h * head + first..h * head + first + count));
+            first += count;
+        }
+        let name = format!("{layer}.{part}.weight");
+        split.push(weight.gathered(&name, ranges.into_iter(), file)?);
+    }
+    Ok(())
 }
 
 /// Converts a weight to the form that kernels read: convolutions are vectors of `[taps, channels]` in F32.

@@ -233,16 +233,28 @@ impl Weight {
             );
         }
         let (bytes, element) = (self.codes.bytes(file), facts.bytes);
-        let [rows, cols] = [self.rows, self.cols].map(|n| n as usize);
+        let one = self.rows / self.stack.max(1);
+        let Some(rows_of_all) = self.cols.checked_mul(self.stack) else {
+            bail!(
+                TooLarge,
+                "tensor {}: {} matrices of {} rows do not fit 32 bits",
+                self.tensor(file),
+                self.stack,
+                self.cols
+            );
+        };
+        let [rows, cols] = [one, self.cols].map(|n| n as usize);
         let mut transposed = Vec::with_capacity(bytes.len());
-        for col in 0..cols {
-            for row in 0..rows {
-                transposed.extend(&bytes[(row * cols + col) * element..][..element]);
+        for matrix in bytes.chunks_exact((rows * cols * element).max(1)) {
+            for col in 0..cols {
+                for row in 0..rows {
+                    transposed.extend(&matrix[(row * cols + col) * element..][..element]);
+                }
             }
         }
         Ok(Self {
-            rows: self.cols,
-            cols: self.rows,
+            rows: rows_of_all,
+            cols: one,
             codes: Data::computed(self.codes.tensor, transposed),
             ..self
         })

@@ -83,6 +83,7 @@ pub(super) fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
     if kind == format::Kind::Safetensors {
         let hf_folder = hf::Folder::of(&file)?;
         file.metadata = hf_folder.metadata()?;
+        hf_folder.add_dense_modules(&mut file)?;
         folder = Some(hf_folder);
     }
     if kind == format::Kind::Gguf

@@ -1,7 +1,7 @@
 //! Splits fused modules, such as `attn_qkv`, into the weights that recipes use.
 
 use super::weight::Weight;
-use crate::arch::{Arch, Config};
+use crate::arch::{Arch, Config, FUSED_BY_KEY_HEAD};
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
@@ -72,7 +72,7 @@ pub(super) fn parts(
 /// module in any layer.
 pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Option<String> {
     let tensor = LayerTensor::parse(name)?;
-    let mut fused = arch.fused.iter();
+    let mut fused = arch.fused.iter().chain(&FUSED_BY_KEY_HEAD);
     let (module, _) = fused.find(|(_, parts)| parts.contains(&tensor.module))?;
     let [gate, up] = FUSED_GATE;
     let module = if *module == gate { up } else { module };
@@ -168,7 +168,7 @@ fn split_weight(
     // A bias has an element for each row.
     let total = match weight.rows {
         1 => weight.cols,
-        rows => rows / weight.stack,
+        rows => rows,
     };
     let counts = tensor.row_counts(parts, total, rows);
     let expected = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
@@ -190,26 +190,10 @@ fn split_weight(
     let mut weights = Vec::new();
     for (part, count) in parts.iter().zip(counts) {
         let rows = first..first + count;
-        weights.push(part_of(weight, tensor.sibling(part), rows, total, file)?);
+        weights.push(weight.slice_rows(tensor.sibling(part), rows, file)?);
         first += count;
     }
     Ok(weights)
-}
-
-/// Returns the same rows of each stacked matrix of a weight. Each matrix has `matrix_rows` rows.
-fn part_of(
-    weight: &Weight,
-    name: String,
-    rows: Range<u32>,
-    matrix_rows: u32,
-    file: &Directory,
-) -> Result<Weight> {
-    if weight.stack == 1 {
-        return weight.slice_rows(name, rows, file);
-    }
-    let of = |n: u32| n * matrix_rows + rows.start..n * matrix_rows + rows.end;
-    let experts = (0..weight.stack).map(|n| weight.slice_rows(name.clone(), of(n), file));
-    Weight::stacked(name.clone(), &experts.collect::<Result<Vec<_>>>()?, file)
 }
 
 #[cfg(test)]

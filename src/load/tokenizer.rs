@@ -122,6 +122,7 @@ pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
         cls: meta.u32(&key("cls_token_id"))?,
         // GGUF spells the key this way.
         sep: meta.u32(&key("seperator_token_id"))?,
+        token_type_count: meta.u32(&key("token_type_count"))?,
         add_bos: meta.bool(&key("add_bos_token"))?,
         add_eos: meta.bool(&key("add_eos_token"))?,
         add_space_prefix: meta.bool(&key("add_space_prefix"))?,

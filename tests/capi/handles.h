@@ -36,6 +36,7 @@ static void rejects_session_handle(void *handle) {
     FAILS(tabla_session_embed(session, texts, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_session_score(session, &token, 2, 1, NULL, 0, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_session_rerank(session, "a", NULL, texts, 1, row, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_session_classify(session, texts, NULL, 1, NULL, row, 1, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_session_generate(session, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
     FAILS(tabla_session_begin(session, "a", NULL), TABLA_ERROR_HANDLE);
     FAILS(tabla_session_next(session, &piece), TABLA_ERROR_HANDLE);
@@ -66,6 +67,7 @@ static void rejects_handle(TablaModel *handle) {
     FAILS(tabla_generate(handle, "a", NULL, NULL, NULL, NULL), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_info(handle, &info), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_tokenize(handle, "a", 1, 0, &token, 1, &count), TABLA_ERROR_HANDLE);
+    FAILS(tabla_model_label(handle, 0, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_detokenize(handle, &token, 1, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_apply_chat_template(handle, "[]", NULL, piece, 4, &count), TABLA_ERROR_HANDLE);
     FAILS(tabla_model_tokenize_chat(handle, "[]", NULL, &token, 1, &count), TABLA_ERROR_HANDLE);

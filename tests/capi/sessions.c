@@ -8,6 +8,7 @@
 
 #include "chats.h"
 #include "prompt.h"
+#include "classification.h"
 #include "embeddings.h"
 #include "handles.h"
 
@@ -497,7 +498,7 @@ int main(int argc, char **argv) {
     void (*before[9])(int);
     void (*after[9])(int);
     TablaModel *model;
-    if (argc != 2) {
+    if (argc != 3) {
         return 2;
     }
     signals(before);
@@ -506,6 +507,7 @@ int main(int argc, char **argv) {
     parsers(model);
     forced_calls(model);
     embeddings();
+    classification(argv[2]);
     sessions(model, argv[1]);
     freed_handles();
     signals(after);

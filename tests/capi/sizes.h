@@ -48,12 +48,15 @@ static void layout(void) {
     CHECK(offsetof(TablaChatOptions, chat_template_kwargs) == 32);
     CHECK(sizeof(TablaEmbedOptions) == 32);
     CHECK(offsetof(TablaEmbedOptions, prompt_name) == 24);
-    CHECK(sizeof(TablaModelInfo) == 224);
+    CHECK(sizeof(TablaModelInfo) == 232);
     CHECK(offsetof(TablaModelInfo, parameters) == 40);
     CHECK(offsetof(TablaModelInfo, architecture) == 72);
     CHECK(offsetof(TablaModelInfo, device) == 104);
     CHECK(offsetof(TablaModelInfo, bos_token) == 200);
     CHECK(offsetof(TablaModelInfo, sequences) == 220);
+    CHECK(offsetof(TablaModelInfo, labels) == 224);
+    CHECK(sizeof(TablaClassifyOptions) == 12);
+    CHECK(offsetof(TablaClassifyOptions, truncate) == 8);
     CHECK(sizeof(TablaError) == 4);
     CHECK(sizeof(TablaStatus) == 4);
 }

@@ -114,13 +114,16 @@ const IGNORED: [&str; 9] = [
 
 /// Optional tensors, by suffix of the checkpoint path and tensor name. Their absence can only be
 /// detected in the logits.
-const OPTIONAL: [(&str, &str); 3] = [
+const OPTIONAL: [(&str, &str); 5] = [
     // Without it the output projection is tied to the embedding.
     ("model.gguf", "output.weight"),
     // Llama 3's RoPE scaling is in no GGUF key.
     ("llama/model.gguf", "rope_freqs.weight"),
     // A copy of the embedding; the configuration ties them.
     ("qwen3/hf", "lm_head.weight"),
+    // Models without a bias of the logits have the same layers.
+    ("phimoe/model.gguf", "output.bias"),
+    ("phimoe/hf", "lm_head.bias"),
 ];
 
 /// Tensors with any number of rows: only token type 0 is used, and a tied head is not used.
@@ -342,9 +345,10 @@ const VALUES: &[(&str, &[KeyValue])] = &[
     ("rope.scaling.attn_factor", &[Absent, Float(f32::NAN)]),
     ("hidden_activation", &[Number(1), Text("newest")]),
     ("pooling_type", &[Number(4), Number(9)]),
+    ("classifier.pooling_type", &[Number(0), Number(3)]),
     (
         "expert_used_count",
-        &[Absent, Number(0), Number(9), Number(u32::MAX)],
+        &[Absent, Number(0), Number(10), Number(u32::MAX)],
     ),
     ("expert_count", &[Number(u32::MAX)]),
     ("expert_feed_forward_length", &[Number(u32::MAX)]),
@@ -387,8 +391,9 @@ fn names_keys_with_invalid_values() {
         let arch = arch.expect("the key exists");
         for (suffix, values) in VALUES {
             let key = format!("{arch}.{suffix}");
-            // Models with experts do not use the dense width.
-            let unused = *suffix == "feed_forward_length" && arch.ends_with("moe");
+            // Models with a width of experts may have no dense layers.
+            let width = format!("{arch}.expert_feed_forward_length");
+            let unused = *suffix == "feed_forward_length" && file.metadata.get(&width).is_some();
             if file.metadata.get(&key).is_none() || unused {
                 continue;
             }
@@ -409,7 +414,8 @@ fn names_keys_with_invalid_values() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Invalid values of `config.json`, and a part of the error message if it does not name the key.
+/// Invalid values of `config.json`, and parts of the error message if it does not name the key, of which
+/// it has one.
 fn changes() -> Vec<(&'static str, Value, &'static str)> {
     let newest = json!({ "rope_type": "newest", "factor": 2.0 });
     vec![
@@ -430,19 +436,41 @@ fn changes() -> Vec<(&'static str, Value, &'static str)> {
         ("rope_parameters", newest, "rope.scaling.type"),
         ("layer_types", json!(["full_attention"]), ""),
         ("sliding_window", json!(-5), ""),
-        ("num_experts_per_tok", json!(9), "expert_used_count"),
-        ("num_experts", json!(9), "experts.8."),
+        ("num_experts_per_tok", json!(10), "expert_used_count"),
+        ("top_k_experts", json!(10), "expert_used_count"),
+        ("num_experts", json!(10), "is missing|expected shape [10, "),
+        (
+            "num_local_experts",
+            json!(10),
+            "experts.8.|expected shape [10, ",
+        ),
+        ("enable_moe_block", json!(3), ""),
+        (
+            "mlp_only_layers",
+            json!([0]),
+            "layers.0.mlp.gate_proj.weight",
+        ),
+        ("decoder_sparse_step", json!(0), ""),
         ("num_kv_shared_layers", json!(5), "shared_kv_layers"),
         ("vocab_size", json!(4096), "vocabulary size of 4096"),
         ("model_type", json!("newest"), "architecture \"newest\""),
     ]
 }
 
+/// Returns whether an error has one of the parts, which are separated by `|`.
+fn has_part(e: &Error, parts: &str) -> bool {
+    let message = e.to_string();
+    parts.split('|').any(|part| message.contains(part))
+}
+
 /// Keys that are not used, because another key overrides them or the model has no dense layers.
-const UNREAD: [(&str, &str); 3] = [
+const UNREAD: [(&str, &str); 6] = [
     ("bitnet/hf", "model_type"),
     ("gemma2/hf", "hidden_act"),
     ("qwen3moe/hf", "intermediate_size"),
+    ("qwen2_moe/hf", "intermediate_size"),
+    ("gemma4_moe/hf", "intermediate_size"),
+    ("qwen3_next/hf", "intermediate_size"),
 ];
 
 #[test]
@@ -474,7 +502,7 @@ fn names_configuration_keys_with_invalid_values() {
             let label = format!("{}, {key}: {value}", path.display());
             match load(&scratch.0) {
                 Err(e) if e.to_string().contains(&format!("{key}: ")) => {}
-                Err(e) if !other.is_empty() && e.to_string().contains(other) => {}
+                Err(e) if !other.is_empty() && has_part(&e, other) => {}
                 Err(e) => failures.push(format!("{label}: {e}")),
                 Ok(()) => failures.push(format!("{label}: loads without an error")),
             }
@@ -482,5 +510,64 @@ fn names_configuration_keys_with_invalid_values() {
     }
     let all: HashSet<_> = changes().into_iter().map(|(key, ..)| key).collect();
     assert_eq!(seen, all, "a file has each key");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Invalid keys of experts, and a part of the error message.
+const EXPERT_KEYS: &[(&str, KeyValue, &str)] = &[
+    (
+        "expert_gating_func",
+        Number(9),
+        "llama.expert_gating_func: unknown router function 9; supported are 1 (softmax), 2 (sigmoid)",
+    ),
+    ("expert_gating_func", Text("newest"), "expert_gating_func"),
+    (
+        "expert_group_count",
+        Number(3),
+        "llama.expert_group_count: expected at most 64 equal groups of at least 1 of 8 experts, got 3",
+    ),
+    (
+        "expert_group_count",
+        Number(4),
+        "llama.expert_group_used_count: expected 1 to 4, got 0",
+    ),
+    (
+        "expert_weights_scale",
+        Float(-1.0),
+        "llama.expert_weights_scale: expected a positive number, got -1",
+    ),
+    ("expert_weights_norm", Number(1), "expert_weights_norm"),
+    (
+        "expert_shared_count",
+        Number(1),
+        "ffn_gate_shexp.weight is missing",
+    ),
+    (
+        "leading_dense_block_count",
+        Number(1),
+        "tensor blk.0.ffn_gate.weight is missing",
+    ),
+    (
+        "expert_count",
+        Short,
+        "llama.expert_count has 1 values, but layer 1 needs one",
+    ),
+    (
+        "expert_count",
+        Numbers(&[8, 7]),
+        "blk.1.ffn_gate_inp.weight: expected shape [7, 36]",
+    ),
+];
+
+#[test]
+fn names_keys_of_experts_with_invalid_values() {
+    let path = golden("arch").join("mixtral/model.gguf");
+    let (file, scratch) = (directory(&path), Folder::new("errors"));
+    let mut failures = Vec::new();
+    for (suffix, value, part) in EXPERT_KEYS {
+        let key = format!("llama.{suffix}");
+        let damaged = with_key(&file, &key, *value, &scratch);
+        expect_error(&format!("{key} {value:?}"), &damaged, part, &mut failures);
+    }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

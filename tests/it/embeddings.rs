@@ -3,6 +3,7 @@
 
 use crate::common::{devices, golden, greedy, picks, session, skip, testdata, worst};
 use crate::npy::Npy;
+use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tabla::device::Precision;
@@ -98,7 +99,7 @@ fn check(name: &'static str) {
     for path in golden.forms() {
         for (device, with) in devices(Precision::Exact) {
             let what = format!("{} on {device}", path.display());
-            let with = options(with);
+            let with = options(with).max_context(256);
             let source = Source::Path(path.clone());
             let model = Model::builder(source)
                 .options(with.clone())
@@ -256,7 +257,54 @@ macro_rules! checkpoints {
         })+
     };
 }
-checkpoints! { bert, bert_cls, roberta, nomic, modernbert, qwen3_embedding, bitnet_embedding }
+checkpoints! {
+    bert, bert_cls, roberta, nomic, modernbert, qwen3_embedding, bitnet_embedding, embedding_gemma,
+}
+
+/// Returns a session of a GGUF file on the CPU.
+fn open(path: &Path) -> Session {
+    let (_, with) = devices(Precision::Exact).remove(0);
+    session(path, &options(with).max_context(256))
+}
+
+#[test]
+fn files_without_dense_modules_give_the_rows_before_them() {
+    let golden = Golden::read("embedding_gemma");
+    let mut s = open(&golden.path("model_plain.gguf"));
+    let found = embed_tokens(&mut s, &golden.batch, &golden.options());
+    let expected = rows(&golden.json["plain"]);
+    for (found, expected) in found.chunks(expected[0].len()).zip(&expected) {
+        check_row("plain", found, expected);
+    }
+}
+
+#[test]
+fn dense_modules_have_two_names() {
+    let golden = Golden::read("embedding_gemma");
+    let path = golden.path("model.gguf");
+    let file = tabla::format::open(&path).expect("a GGUF file");
+    let mut w = tabla::format::write::Writer::new();
+    // Files with the other names lack the keys of the modules.
+    for (key, value) in file
+        .metadata
+        .iter()
+        .filter(|(key, _)| !key.contains(".dense_"))
+    {
+        w.copy(key, value);
+    }
+    for t in &file.tensors {
+        let name = t
+            .name
+            .replace("dense_2.", "dense.0.")
+            .replace("dense_3.", "dense.1.");
+        w.tensor(&name, t.dtype, &t.dims, file.bytes(t).to_vec());
+    }
+    let folder = Folder::new("dense");
+    let renamed = folder.write("model.gguf", &w.finish().expect("encodes the file"));
+    let [expected, found] = [path, renamed]
+        .map(|path| embed_tokens(&mut open(&path), &golden.batch, &golden.options()));
+    assert!(found == expected);
+}
 
 /// Loads a decoder with embeddings.
 fn decoder(name: &str) -> Session {

@@ -12,6 +12,7 @@ mod blocks;
 mod chat;
 mod checkpoints;
 mod common;
+mod cross_encoder;
 mod embeddings;
 mod formats;
 mod generation;

@@ -1,5 +1,5 @@
-"""Values inside the forward pass of `transformers`, and logits with the same interventions by PyTorch hooks, for every
-checkpoint of `../golden/arch` that `transformers` reads. Writes to each folder:
+"""Values inside the forward pass of `transformers`, and logits with the same interventions by PyTorch hooks, for
+checkpoints of `../golden/arch`. Writes to each folder:
 
     points.json        what follows, and versions
     attn_weights.npy   float32 [layers, tokens, heads, tokens]: attention after softmax
@@ -10,10 +10,13 @@ checkpoint of `../golden/arch` that `transformers` reads. Writes to each folder:
 The rows of `edited.npy`: sin(i) added to number i of the residual stream after the first layer; the output of attention of the
 last layer multiplied by 0; the residual stream after the first layer of the tokens 2 to 4 replaced by cos(i).
 
-    python points.py
+    python points.py [NAME ...]
+
+Without names it writes the folders that have points.json.
 """
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,8 +27,6 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 ROOT = Path(__file__).parent.parent / "golden/arch"
 TOKENS = 12
-# A decoder without an output projection; its layers are those of qwen3.
-SKIPPED = ["qwen3_embedding"]
 # Ends of the names of the modules of a layer: attention, its output projection, feed-forward layer.
 ATTENTION = ("self_attn", "attn", "attention.self")
 OUTPUT = ("self_attn.o_proj", "attn.c_proj", "attn.Wo", "attention.output.dense", "self_attn.dense", "attn.out_proj")
@@ -83,7 +84,7 @@ def points(folder):
         shutil.copytree(folder / "hf", files, dirs_exist_ok=True)
         if (folder / "config_transformers5.json").exists():
             shutil.copy(folder / "config_transformers5.json", Path(files) / "config.json")
-        model = source.from_pretrained(files, dtype=torch.float32, attn_implementation="eager").eval()
+        model = source.from_pretrained(files, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     if not encoder:
         pin_rope(model, golden["tokens"])
     layers = blocks(model)
@@ -118,7 +119,7 @@ def points(folder):
 
 
 for folder in sorted(ROOT.iterdir()):
-    if not (folder / "hf/config.json").exists() or folder.name in SKIPPED:
+    if not (folder.name in sys.argv[1:] if sys.argv[1:] else (folder / "points.json").exists()):
         continue
     try:
         points(folder)

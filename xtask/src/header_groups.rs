@@ -120,13 +120,16 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Embeddings and reranking",
+        "Embeddings, reranking and classification",
         &[
             "TABLA_POOLING_",
             "TablaEmbedOptions",
             "tabla_embed",
             "tabla_session_embed",
             "tabla_session_rerank",
+            "TablaClassifyOptions",
+            "tabla_session_classify",
+            "tabla_model_label",
         ],
     ),
     ("Scores", &["tabla_session_score"]),

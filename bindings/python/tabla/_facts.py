@@ -41,11 +41,13 @@ class ModelInfo:
     embedding_dim: int
     """Number of dimensions of an embedding; 0 if embeddings are not enabled."""
     embedding_max_tokens: int
-    """Maximum length of a text to embed, in tokens."""
+    """Maximum length of a text to embed or to classify, in tokens."""
     is_encoder: bool
-    """Whether the model is an encoder, which only computes embeddings."""
+    """Whether the model is an encoder, which only computes embeddings or classifies texts."""
     sequences: int
     """Maximum number of sequences that are computed at the same time."""
+    labels: int
+    """Number of labels of the classification head; 0 if the model has none."""
 
 
 def _fact(value: Any) -> Any:

@@ -375,11 +375,21 @@ class Model(ModelHandle):
             return session.score(prompt, start)
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
-        """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models
-        that answer "yes" or "no". `instruction` describes the relevance criterion; `None`: the
-        default."""
+        """Returns a relevance score for each document, `[documents]`: see `Session.rerank`."""
         with self.session() as session:
             return session.rerank(query, documents, instruction)
+
+    def classify(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        logits: bool = False,
+        truncate: bool = False,
+    ) -> Floats:
+        """Returns the scores of the labels for each text, `[texts, labels]`: see `Session.classify`."""
+        with self.session() as session:
+            return session.classify(texts, pairs, logits=logits, truncate=truncate)
 
     # Chat templates
 

@@ -48,6 +48,11 @@ class ModelHandle(Handle):
         """Returns the bytes of a token, which may be a part of a character. For a special token: its name."""
         return call_for_bytes(lib.tabla_model_token_bytes, self._pointer, count(token, "token"))
 
+    def label_names(self) -> list[str]:
+        """Returns the names of the labels of the classification head, in the order of the scores."""
+        names = (call_for_bytes(lib.tabla_model_label, self._pointer, label) for label in range(self.info.labels))
+        return [name.decode() for name in names]
+
     def stop_token_ids(self) -> list[int]:
         """Returns the token ids that end an answer."""
         return list(call_for_array("uint32_t", lib.tabla_model_stop_token_ids, self._pointer))

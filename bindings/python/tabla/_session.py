@@ -194,13 +194,53 @@ class Session(Handle):
         return await _aio.run(lambda: self._embed(texts, chosen), self.cancel)
 
     def rerank(self, query: str, documents: Sequence[str], instruction: str | None = None) -> Floats:
-        """Returns a relevance score from 0 to 1 for each document, `[documents]`, for reranker models that
-        answer "yes" or "no". `instruction` describes the relevance criterion; `None`: the default. The
-        sequence does not change."""
+        """Returns a relevance score for each document, `[documents]`. The sequence does not change.
+
+        A cross-encoder gives the sigmoid of its logit, or the logit if its files set the identity as
+        activation function; `classify` returns logits of any cross-encoder and truncates documents. A
+        generative reranker, which answers "yes" or "no", gives a score from 0 to 1; `instruction`
+        describes the relevance criterion to it."""
         given = c_texts(documents, "documents")
         c_instruction = ffi.NULL if instruction is None else text(instruction, "instruction")
         arguments = (text(query, "query"), c_instruction, ffi.new("const char *[]", given), len(given))
         return self._floats(lib.tabla_session_rerank, arguments, (len(given),))
+
+    def classify(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        logits: bool = False,
+        truncate: bool = False,
+    ) -> Floats:
+        """Returns the scores of the labels for each text, `[texts, labels]`. The sequence does not change.
+
+        Parameters
+        ----------
+        texts
+            Texts.
+        pairs
+            A second text for each text; the model reads each pair together.
+        logits
+            Return logits. Default: the logits after the activation function of the model's files, otherwise
+            after sigmoid for one label and softmax for several.
+        truncate
+            Truncate texts that are too long, of a pair only the second one, instead of raising an error.
+        """
+        if not self.model.info.labels:
+            raise StateError("the model has no classification head")
+        given = c_texts([texts] if isinstance(texts, str) else texts, "texts")
+        seconds = ffi.NULL
+        if pairs is not None:
+            others = c_texts([pairs] if isinstance(pairs, str) else pairs, "pairs")
+            if len(others) != len(given):
+                raise ArgumentError(f"{len(given)} texts, but {len(others)} second texts")
+            seconds = ffi.new("const char *[]", others)
+        options = Struct("TablaClassifyOptions")
+        options.put("logits", int(logits))
+        options.put("truncate", int(truncate))
+        arguments = (ffi.new("const char *[]", given), seconds, len(given), options.c)
+        return self._floats(lib.tabla_session_classify, arguments, (len(given), self.model.info.labels))
 
     def end(self) -> None:
         """Ends the answer in progress, if there is one, like closing its stream."""

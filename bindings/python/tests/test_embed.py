@@ -1,4 +1,4 @@
-"""Embeddings and reranking, compared with the reference implementation."""
+"""Embeddings, reranking and classification, compared with the reference implementation."""
 
 from __future__ import annotations
 
@@ -79,3 +79,32 @@ def test_rerank_scores_match_the_reference() -> None:
         for case in golden["ranked"]:
             scores = model.rerank(golden["query"], golden["documents"], case["instruction"])
             np.testing.assert_allclose(scores, case["scores"], atol=1e-5)
+
+
+def test_cross_encoder_scores_match_the_reference() -> None:
+    folder = ARCH.parent / "cross_encoder/bert"
+    golden = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+    queries, documents = ([pair[name] for pair in golden["pairs"]] for name in ("query", "document"))
+    with tabla.Model.load(folder / "hf", device="cpu", precision="exact") as model:
+        assert model.info.labels == 1 and model.label_names() == golden["labels"]
+        logits = model.classify(queries, documents, logits=True, truncate=True)
+        np.testing.assert_allclose(logits, golden["logits"], atol=1e-4)
+        # The files of this model set the identity as activation function.
+        scores = model.rerank(queries[0], documents[:2])
+        np.testing.assert_array_equal(scores, logits[:2, 0])
+        with pytest.raises(tabla.TooLargeError):
+            model.classify(queries, documents)
+        with pytest.raises(tabla.ArgumentError, match="second texts"):
+            model.classify(queries, documents[:1])
+
+
+def test_classification_returns_a_score_for_each_label(model: tabla.Model) -> None:
+    folder = ARCH.parent / "cross_encoder/xlm_roberta_labels"
+    golden = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
+    with tabla.Model.load(folder / "model.gguf", device="cpu", precision="exact") as classifier:
+        assert classifier.label_names() == golden["labels"]
+        assert classifier.classify("the sun").sum() == pytest.approx(1)
+        assert classifier.classify([]).shape == (0, 3)
+    assert model.label_names() == []
+    with pytest.raises(tabla.StateError, match="classification head"):
+        model.classify("the sun")

@@ -39,7 +39,7 @@ def test_model_and_session_have_the_same_methods_of_a_sequence(model: tabla.Mode
     shared = set(ours) & set(theirs) - set(methods(Handle))
     assert shared == {
         *("generate", "agenerate", "stream", "astream"),
-        *("logits", "score", "embed", "aembed", "rerank"),
+        *("logits", "score", "embed", "aembed", "rerank", "classify"),
     }
     for name in shared:
         of_model = [(p.name, p.kind) for p in ours[name].parameters.values()]

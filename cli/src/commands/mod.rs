@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod chat;
+mod classify;
 mod common;
 mod convert;
 mod devices;
@@ -26,6 +27,7 @@ use crate::output::Failure;
 use bench::BenchArgs;
 use chat::ChatArgs;
 use clap::{Parser, Subcommand};
+use classify::ClassifyArgs;
 use convert::ConvertArgs;
 use devices::DevicesArgs;
 use embed::EmbedArgs;
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Embed(EmbedArgs),
     /// Rank documents by their relevance to a query
     Rerank(RerankArgs),
+    /// Classify texts, or pairs of texts
+    Classify(ClassifyArgs),
     /// Transcribe speech to text or subtitles
     Transcribe(TranscribeArgs),
     /// Compute the perplexity of a text
@@ -130,6 +134,7 @@ impl Cli {
             Some(Command::Lens(args)) => lens::run(args),
             Some(Command::Embed(args)) => embed::run(args),
             Some(Command::Rerank(args)) => rerank::run(args),
+            Some(Command::Classify(args)) => classify::run(args),
             Some(Command::Transcribe(args)) => transcribe::run(args),
             Some(Command::Perplexity(args)) => perplexity::run(args),
             Some(Command::Tokenize(args)) => tokenize::encode(args),

@@ -18,12 +18,19 @@ pub(crate) struct RerankArgs {
     documents: TextsArgs,
     #[command(flatten)]
     model: ModelArg,
-    /// Task instruction for the model [default: the web search instruction of Qwen3-Reranker]
+    /// Task instruction for a generative reranker [default: the web search instruction of
+    /// Qwen3-Reranker]
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
     /// Print only the N most relevant documents
     #[arg(long, value_name = "N")]
     top_n: Option<usize>,
+    /// Print logits instead of scores
+    #[arg(long)]
+    logits: bool,
+    /// Truncate documents that are too long instead of failing, for cross-encoders
+    #[arg(long)]
+    truncate: bool,
     #[command(flatten)]
     context: ContextArg,
     #[command(flatten)]
@@ -38,7 +45,9 @@ pub(crate) fn run(args: &RerankArgs) -> Result<(), Failure> {
     loaded.print_notes(&source);
     let rerank_options = RerankOptions::default()
         .query(&args.query)
-        .instruction(args.instruction.as_deref());
+        .instruction(args.instruction.as_deref())
+        .logits(args.logits)
+        .truncate(args.truncate);
     let mut session = Session::new(loaded.model);
     terminal::catch_interrupt(session.canceller())?;
     let bar = Progress::new("reranking", documents.len() as u64);

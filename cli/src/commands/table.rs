@@ -18,7 +18,7 @@ use tabla::tools::LayerDifference;
 pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
-    /// Table to print [default: the step table of one sequence, or embed for an encoder]
+    /// Table to print [default: the step table of one sequence, or the only table of an encoder]
     #[arg(long, value_enum)]
     pub(crate) which: Option<Which>,
     /// Print one JSON array of commands
@@ -62,6 +62,8 @@ pub(crate) enum Which {
     Batch,
     /// A chunk of tokens to the normalized hidden states of the last layer
     Embed,
+    /// Whole texts to the logits of a classification head
+    Classify,
     /// All tables
     All,
 }

@@ -8,10 +8,10 @@ use super::pointers::{Choice, choose, copy_out, out_of, size_of_struct, text_of,
 use super::sequence::TablaModel;
 use serde_json::Value;
 use std::ffi::{CStr, c_char};
+use tabla::Model;
 use tabla::error::bail;
 use tabla::load::devices;
 use tabla::op::table::Table;
-use tabla::{Model, TableId};
 
 /// Version of this ABI. It increases when programs must be recompiled.
 pub const TABLA_ABI_VERSION: u32 = 1;
@@ -65,12 +65,16 @@ pub struct TablaModelInfo {
     /// Number of dimensions of an embedding; 0 if embeddings were not enabled when the model was
     /// loaded.
     pub embedding_dim: u32,
-    /// Maximum length of a text to embed, in tokens.
+    /// Maximum length of a text to embed or to classify, in tokens.
     pub embedding_max_tokens: u32,
-    /// Not 0: the model is an encoder, which only computes embeddings.
+    /// Not 0: the model is an encoder, which only computes embeddings or classifies texts.
     pub is_encoder: u32,
     /// Maximum number of sequences that are computed at the same time.
     pub sequences: u32,
+    /// Number of labels of the classification head; 0 if the model has none.
+    pub labels: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Returns the version of the library, for example `0.1.0`.
@@ -131,8 +135,8 @@ pub unsafe extern "C" fn tabla_model_digest(
 }
 
 /// Writes a dispatch table of a model, the list of commands that the device replays. `name` is
-/// `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
-/// one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
+/// `step`, `batch`, `embed` or `classify`; NULL: the first table. If several tables have the name, the
+/// smallest one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
 /// No NUL is added. If `text` is NULL, only `count` is written.
 ///
 /// # Safety
@@ -216,7 +220,7 @@ impl TablaModelInfo {
     fn of(model: &Model) -> Self {
         let facts = model.facts();
         let tokenizer = model.tokenizer();
-        let embeds = model.table(TableId::Embed).is_some();
+        let labels = model.classifier().map_or(0, |head| head.labels.len());
         Self {
             struct_size: 0,
             layers: facts.layers,
@@ -236,10 +240,12 @@ impl TablaModelInfo {
             device: fixed(&facts.device),
             bos_token: tokenizer.bos().unwrap_or(TABLA_NO_TOKEN),
             eos_token: tokenizer.eos().unwrap_or(TABLA_NO_TOKEN),
-            embedding_dim: if embeds { facts.dim } else { 0 },
+            embedding_dim: u32::try_from(model.embedding_dim()).unwrap_or(u32::MAX),
             embedding_max_tokens: model.embedding_max_tokens(),
             is_encoder: u32::from(model.is_encoder()),
             sequences: facts.sequences,
+            labels: u32::try_from(labels).unwrap_or(u32::MAX),
+            reserved: 0,
         }
     }
 }

@@ -11,6 +11,7 @@ mod answer_piece;
 mod batch;
 mod chat;
 mod chat_options;
+mod classify;
 mod embed;
 mod exclusive;
 mod facts;

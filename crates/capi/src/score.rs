@@ -48,9 +48,12 @@ pub unsafe extern "C" fn tabla_session_score(
     })
 }
 
-/// Writes a relevance score from 0 to 1 for each document, for reranker models that answer "yes" or
-/// "no". `instruction` describes the relevance criterion; NULL: the default. The sequence of the
-/// session does not change. If `out` is NULL, only `count` is written.
+/// Writes a relevance score for each document. A cross-encoder, an encoder with a classification head of
+/// one label, gives the sigmoid of its logit, or the logit if its files set the identity as activation
+/// function; `tabla_session_classify` with pairs returns logits of any cross-encoder, and truncates
+/// documents. Generative rerankers, which answer "yes" or "no", give a score from 0 to 1. `instruction`
+/// describes the relevance criterion to them; NULL: the default. The sequence of the session does not
+/// change. If `out` is NULL, only `count` is written.
 ///
 /// # Safety
 ///

@@ -32,7 +32,8 @@ fn contract_holds() {
 #[test]
 fn chats_and_sessions_behave_as_documented() {
     let saved = scratch("sessions").join("session");
-    checks("sessions", &[saved.as_os_str()]);
+    let classifier = root().join("tests/golden/cross_encoder/xlm_roberta_labels/model.gguf");
+    checks("sessions", &[saved.as_os_str(), classifier.as_os_str()]);
 }
 
 #[test]

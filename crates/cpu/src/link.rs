@@ -4,7 +4,7 @@
 use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
 use super::hazards::Hazards;
 use super::kernel::{self, Join, Launch, Request, quantize};
-use super::memory::{Arena, Bound, Operand, ScaleOperands};
+use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
 use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
@@ -19,9 +19,7 @@ use tabla_core::exec::state::state_bytes;
 use tabla_core::exec::{Program, is_private};
 use tabla_core::op::list::Access;
 use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
-use tabla_core::op::table::{
-    self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, SlotInfo, Table,
-};
+use tabla_core::op::table::{self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
 
 /// Target that commands are linked for.
@@ -433,7 +431,7 @@ fn step(
     cmd: &DispatchCmd,
     (launch, memory): (&Launch, &Buffers),
 ) -> Result<Step> {
-    let mut operands = [Operand::of(&[]); SLOTS_MAX];
+    let mut operands = [Operand::of(&[]); OPERANDS_MAX];
     let mut writes = 0;
     let mut count = 0;
     for (slot, operand) in cmd.slots().iter().zip(cmd.kernel.op.operands()) {
@@ -552,7 +550,7 @@ fn quantize_step(step: &mut Step, shape: ActivationShape, memory: &Buffers, isa:
     };
     step.bound.operands[step.bound.count] = out;
     step.bound.count += 1;
-    let mut operands = [Operand::of(&[]); SLOTS_MAX];
+    let mut operands = [Operand::of(&[]); OPERANDS_MAX];
     (operands[QUANTIZE_X], operands[QUANTIZE_OUT]) = (step.bound.operands[ACTIVATIONS], out);
     let mut params = [0; PARAMS_BYTES_MAX];
     let shape_bytes = bytemuck::bytes_of(&shape);

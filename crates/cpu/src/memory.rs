@@ -26,6 +26,9 @@ use tabla_core::op::params::{Row, Sampler, State};
 use tabla_core::op::table::{PARAMS_BYTES_MAX, SLOTS_MAX};
 use tabla_quant::{Matrix, Scales};
 
+/// Maximum number of operands of a step: those of its command, its working memory, and parts that are joined.
+pub(super) const OPERANDS_MAX: usize = SLOTS_MAX + 2;
+
 /// All memory owned by linked tables, initially zero.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -191,8 +194,8 @@ impl ScaleOperands {
 /// The operands of a step and the other parameters of its kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
-    /// Operands of the operation, then scratch.
-    pub(super) operands: [Operand; SLOTS_MAX],
+    /// Operands of the operation, then working memory, then parts.
+    pub(super) operands: [Operand; OPERANDS_MAX],
     /// Bit `i`: operand `i` is written.
     pub(super) writes: u32,
     /// Number of operands.

@@ -130,6 +130,14 @@ impl Directory {
     }
 }
 
+/// Adds the tensors of a file, whose `shard` is the number of files so far.
+pub(super) fn add(directory: &mut Directory, part: Part) -> Result<()> {
+    directory.tensors.extend(part.header.tensors);
+    directory.shards.push(part.shard);
+    directory.by_name = sorted(&directory.tensors, &directory.shards)?;
+    Ok(())
+}
+
 /// Combines the files of a model into one directory.
 pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
     let (mut tensors, mut shards, mut first) = (Vec::new(), Vec::new(), None);
@@ -138,17 +146,7 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
         shards.push(part.shard);
         first.get_or_insert((part.kind, part.header.version, part.header.metadata));
     }
-    let by_name = metadata::sorted(&tensors, |t| &t.name).map_err(|(a, b)| {
-        let path = shards
-            .get(b.shard)
-            .map_or(Path::new(""), |s| &s.path)
-            .display();
-        let (name, one, other) = (&a.name, a.offset, b.offset);
-        Error::new(
-            ErrorKind::Format,
-            format_args!("{path}: tensor {name} is listed twice, at bytes {one} and {other}"),
-        )
-    })?;
+    let by_name = sorted(&tensors, &shards)?;
     let Some((kind, version, metadata)) = first else {
         bail!(Internal, "empty file set");
     };
@@ -159,5 +157,20 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
         tensors,
         by_name,
         shards,
+    })
+}
+
+/// Returns the indices of tensors, sorted by name.
+fn sorted(tensors: &[TensorInfo], shards: &[Shard]) -> Result<Vec<u32>> {
+    metadata::sorted(tensors, |t| &t.name).map_err(|(a, b)| {
+        let path = shards
+            .get(b.shard)
+            .map_or(Path::new(""), |s| &s.path)
+            .display();
+        let (name, one, other) = (&a.name, a.offset, b.offset);
+        Error::new(
+            ErrorKind::Format,
+            format_args!("{path}: tensor {name} is listed twice, at bytes {one} and {other}"),
+        )
     })
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::directory::{Directory, assemble};
+use super::directory::{self, Directory, assemble};
 use super::map::{self, Bytes};
 use super::part::{Kind, Part, Shard};
 use super::set::{self, Set};
@@ -78,6 +78,27 @@ fn open_files(files: &index::Files) -> Result<Directory> {
         index.check(&parts).context(index.folder.display())?;
     }
     assemble(parts)
+}
+
+/// Adds the tensors of another safetensors file of the model to its directory, with `prefix` before
+/// their names.
+///
+/// # Errors
+/// As [`open`]; `Format` for a file of another format.
+pub fn add_file(directory: &mut Directory, path: &Path, prefix: &str) -> Result<()> {
+    let mut part = open_part(path, directory.paths().count())?;
+    if part.kind != Kind::Safetensors {
+        let kind = part.kind;
+        bail!(
+            Format,
+            "{}: expected a safetensors file, got {kind:?}",
+            path.display()
+        );
+    }
+    for tensor in &mut part.header.tensors {
+        tensor.name.insert_str(0, prefix);
+    }
+    directory::add(directory, part)
 }
 
 /// Reads a text file of at most `max` bytes; `None` if the file does not exist.

@@ -182,6 +182,7 @@ pub fn state(case: &Case) -> Vec<u8> {
             position: case.position + t % case.sequence,
             sequence: t / case.sequence,
             done: 0,
+            token_type: t % 2,
         };
         bytes.extend_from_slice(bytemuck::bytes_of(&row));
     }
@@ -256,7 +257,13 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
         after: BTreeMap::new(),
     };
     for (name, _, slot) in &operands {
+        // Operands that are not read share the slot of another one.
+        let mut others = outcome.slots.iter();
+        let filled = others
+            .find(|(_, other)| other.buffer == slot.buffer)
+            .map(|(name, _)| *name);
         let bytes = match slot.buffer {
+            _ if filled.is_some() => outcome.before[filled.unwrap_or_default()].clone(),
             BufferId::Weight(i, _) => {
                 let weight = &tensors.weights[i as usize];
                 outcome.weights.insert(name, weight.numbers());

@@ -446,7 +446,7 @@ pub fn stages(device: &Device) {
             token: 1,
             position,
             sequence: (3 * t + 2) % SEQUENCES,
-            done: 0,
+            ..Row::default()
         };
         let rows: Vec<Row> = (0..SEQUENCES).map(row).collect();
         let mut random = Random::of("scores");

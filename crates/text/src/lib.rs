@@ -15,6 +15,7 @@ mod json;
 mod kind;
 mod merges;
 mod model;
+mod pair;
 mod pattern;
 mod pieces;
 mod pre;
@@ -42,6 +43,7 @@ pub use grammar::{
     close_objects,
 };
 pub use kind::VocabKind;
+pub use pair::EncodedPair;
 pub use pattern::FullMatch;
 pub use ranks::RankedVocab;
 pub use stops::StopStrings;

@@ -107,6 +107,7 @@ pub(super) fn spec<'a>(tokens: &[&[u8]], specials: &'a [String]) -> Result<Token
         unk: None,
         before: Vec::new(),
         after: Vec::new(),
+        pair: None,
         bos: None,
         eos: None,
         stops: Vec::new(),

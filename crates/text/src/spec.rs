@@ -6,6 +6,7 @@ use super::index::Index;
 use super::kind::VocabKind;
 use super::merges::MergeTable;
 use super::model::Model;
+use super::pair::PairFormat;
 use super::pieces::{StringTable, TOKEN_BYTES_MAX, TokenType};
 use super::special::{AddedTokenOptions, SpecialTokenIndex};
 use super::steps::Step;
@@ -40,6 +41,8 @@ pub(super) struct TokenizerSpec<'a> {
     /// Ids that `add_special` adds before and after a text.
     pub(super) before: Vec<u32>,
     pub(super) after: Vec<u32>,
+    /// How two texts are joined; `None` if the vocabulary defines no way.
+    pub(super) pair: Option<PairFormat>,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     /// End-of-generation tokens, in addition to those detected by text.

@@ -209,6 +209,20 @@ fn adds_bos_and_eos_as_file_or_model_specifies() {
 }
 
 #[test]
+fn number_of_token_types_selects_the_format_of_pairs() {
+    for (count, ids, types) in [
+        (None, vec![1, 263, 2, 263, 2], vec![0; 5]),
+        (Some(1), vec![1, 263, 2, 2, 263, 2], vec![0; 6]),
+        (Some(2), vec![1, 263, 2, 263, 2], vec![0, 0, 0, 1, 1]),
+    ] {
+        // The keys of single texts do not matter.
+        let t = llama(|v| (v.token_type_count, v.add_bos) = (count, Some(false))).unwrap();
+        let pair = t.encode_pair(["a", "a"], None).unwrap();
+        assert_eq!((pair.ids, pair.types), (ids, types), "{count:?}");
+    }
+}
+
+#[test]
 fn words_in_vocabulary_bypass_merges_with_ignore_merges() {
     let whole = |v: &mut Vocab<'_>| {
         v.tokens.push("ox");

@@ -3,6 +3,7 @@
 use super::json;
 use super::kind::VocabKind;
 use super::model::{Model, Scratch};
+use super::pair::{EncodedPair, PairFormat};
 use super::pattern::Deadline;
 use super::pieces::{StringTable, TokenType};
 use super::ranks;
@@ -100,6 +101,7 @@ pub struct Tokenizer {
     /// Ids that `add_special` adds before and after a text.
     before: Vec<u32>,
     after: Vec<u32>,
+    pair: Option<PairFormat>,
     stops: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -155,6 +157,7 @@ impl Tokenizer {
             steps: std::mem::take(&mut spec.steps),
             before: std::mem::take(&mut spec.before),
             after: std::mem::take(&mut spec.after),
+            pair: spec.pair.take(),
             stops,
             bos: spec.bos,
             eos: spec.eos,
@@ -190,6 +193,40 @@ impl Tokenizer {
             ids.extend(&self.after);
         }
         Ok(ids)
+    }
+
+    /// Encodes two texts as one sequence, in the format of the vocabulary. Special tokens in the texts
+    /// are encoded as plain text. If there are more than `limit` ids, removes ids from the end of the
+    /// second text; the result is still longer if the rest alone exceeds the limit.
+    ///
+    /// # Errors
+    /// `Unsupported` if the vocabulary defines no format of pairs; otherwise see
+    /// [`Tokenizer::encode`].
+    pub fn encode_pair(&self, texts: [&str; 2], limit: Option<usize>) -> Result<EncodedPair> {
+        let Some(format) = &self.pair else {
+            bail!(
+                Unsupported,
+                "the tokenizer defines no format for pairs of texts"
+            );
+        };
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        self.encode_into(texts[0], SpecialTokens::Text, None, &mut first)?;
+        self.encode_into(texts[1], SpecialTokens::Text, None, &mut second)?;
+        let added = format.before.len() + format.between.len() + format.after.len();
+        let rest = limit.map(|limit| limit.saturating_sub(added + first.len()));
+        second.truncate(rest.unwrap_or(usize::MAX));
+        let mut pair = EncodedPair::default();
+        for (ids, token_type) in [
+            (&format.before, 0),
+            (&first, 0),
+            (&format.between, 0),
+            (&second, format.second_type),
+            (&format.after, format.second_type),
+        ] {
+            pair.ids.extend(ids);
+            pair.types.resize(pair.ids.len(), token_type);
+        }
+        Ok(pair)
     }
 
     /// Truncates the result of [`Tokenizer::encode`] with `add_special` to `limit` ids. Removes ids

@@ -4,6 +4,7 @@ use super::bpe::{Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
 use super::kind::VocabKind;
 use super::merges::split_merge;
+use super::pair::PairFormat;
 use super::pattern::Pattern;
 use super::pieces::{TOKENS_MAX, TokenType};
 use super::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
@@ -46,6 +47,8 @@ pub struct Vocab<'a> {
     pub cls: Option<u32>,
     /// Token at the end of a text, for `bert`.
     pub sep: Option<u32>,
+    /// Number of token types (segments) of the model.
+    pub token_type_count: Option<u32>,
     /// Whether BOS is added before a text.
     pub add_bos: Option<bool>,
     /// Whether EOS is added after a text.
@@ -129,11 +132,13 @@ impl<'a> Vocab<'a> {
                 .add_bos
                 .unwrap_or_else(|| row.is_some_and(|(_, row)| row.add_bos)),
         };
-        let after = if kind == VocabKind::Bert {
-            // `add_sep_token` refers to the separator between two texts.
-            id(self.sep.or_else(|| find("[SEP]")))
-        } else {
-            eos.filter(|_| self.add_eos.unwrap_or(kind == VocabKind::T5))
+        let end = match kind {
+            VocabKind::Bert => id(self.sep.or_else(|| find("[SEP]"))),
+            _ => eos,
+        };
+        let adds_end = match kind {
+            VocabKind::Bert => true,
+            _ => self.add_eos.unwrap_or(kind == VocabKind::T5),
         };
         Ok(TokenizerSpec {
             kind,
@@ -149,12 +154,28 @@ impl<'a> Vocab<'a> {
             token_types,
             unk,
             before: bos.filter(|_| add_bos).into_iter().collect(),
-            after: after.into_iter().collect(),
+            after: end.filter(|_| adds_end).into_iter().collect(),
+            pair: bos.zip(end).map(|(bos, end)| self.pair(bos, end)),
             bos,
             eos,
             stops: [id(self.eot), id(self.eom)].into_iter().flatten().collect(),
             add_space_prefix: kind == VocabKind::Bert || self.adds_space_prefix(kind),
         })
+    }
+
+    /// Returns how two texts are joined. The keys that add tokens to a text do not say this in old files.
+    fn pair(&self, bos: u32, end: u32) -> PairFormat {
+        // Models with one token type are RoBERTa, which separates texts by two tokens.
+        let separators = match self.token_type_count {
+            Some(1) => 2,
+            _ => 1,
+        };
+        PairFormat {
+            before: vec![bos],
+            between: vec![end; separators],
+            after: vec![end],
+            second_type: u32::from(self.token_type_count.is_some_and(|count| count > 1)),
+        }
     }
 
     fn kind(&self) -> Result<VocabKind> {

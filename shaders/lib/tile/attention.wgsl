@@ -201,14 +201,18 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             }
         }
         if (alive) {
-            put(query, part, a / total);
-            put(query, part + lanes, b / total);
-            put(query, part + 2u * lanes, c / total);
-            put(query, part + 3u * lanes, d / total);
-            put(query, part + 4u * lanes, e / total);
-            put(query, part + 5u * lanes, f / total);
-            put(query, part + 6u * lanes, g / total);
-            put(query, part + 7u * lanes, h / total);
+            let sink = sink_of(head);
+            let top = max(peak, sink);
+            let factor = exp(peak - top);
+            let all = factor * total + exp(sink - top);
+            put(query, part, factor * a / all);
+            put(query, part + lanes, factor * b / all);
+            put(query, part + 2u * lanes, factor * c / all);
+            put(query, part + 3u * lanes, factor * d / all);
+            put(query, part + 4u * lanes, factor * e / all);
+            put(query, part + 5u * lanes, factor * f / all);
+            put(query, part + 6u * lanes, factor * g / all);
+            put(query, part + 7u * lanes, factor * h / all);
         }
         first = end;
     }

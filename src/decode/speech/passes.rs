@@ -423,5 +423,6 @@ fn row(sequence: u32, token: u32, position: usize) -> Row {
         position: u32::try_from(position).expect("positions are less than the context"),
         sequence,
         done: RUNNING,
+        ..Row::default()
     }
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 /// Object with the language model's configuration in multimodal models.
 const NESTED: &str = "text_config";
 
+/// Key of bidirectional attention.
+pub(super) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+
 /// A configuration file. `null` counts as absent.
 #[derive(Debug)]
 pub(super) struct HfConfig {
@@ -123,14 +126,36 @@ impl HfConfig {
     /// Returns the model type: the class if the registry lists it, otherwise `model_type`, otherwise
     /// the class, for old files.
     pub(super) fn model_type(&self) -> Result<&str> {
-        let class = self
-            .find("architectures")
-            .and_then(|list| list.get(0)?.as_str());
+        let class = self.class();
         let known = class.filter(|class| arch::of_model_type(class).is_some());
         match known.or(self.text("model_type")?).or(class) {
             Some(name) => Ok(name),
             None => bail!(Format, "model_type is missing"),
         }
+    }
+
+    /// Returns the class of the model in `transformers`.
+    pub(super) fn class(&self) -> Option<&str> {
+        self.find("architectures")
+            .and_then(|list| list.get(0)?.as_str())
+    }
+
+    /// Returns the name of the architecture, if it is supported. A model type with bidirectional attention
+    /// is an encoder.
+    pub(super) fn arch(&self) -> Result<Option<&'static str>> {
+        let model_type = self.model_type()?;
+        let encoder = self
+            .is_bidirectional()
+            .then(|| arch::encoder_of_model_type(model_type));
+        Ok(encoder
+            .flatten()
+            .or_else(|| arch::of_model_type(model_type)))
+    }
+
+    /// Returns whether attention is bidirectional in all layers.
+    pub(super) fn is_bidirectional(&self) -> bool {
+        self.find(BIDIRECTIONAL)
+            .is_some_and(|value| value == true || value == "all")
     }
 
     /// Returns whether the output projection is tied to the embedding; `None` if not configured.

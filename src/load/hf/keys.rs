@@ -1,6 +1,6 @@
 //! Maps the hyperparameters of `config.json` to GGUF keys.
 
-use super::config::HfConfig;
+use super::config::{BIDIRECTIONAL, HfConfig};
 use crate::arch;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
@@ -50,18 +50,6 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
     ("residual_scale", Float, &["residual_multiplier"]),
     ("logit_scale", Float, &["logits_scaling"]),
     (
-        "expert_count",
-        Integer,
-        &["num_experts", "num_local_experts", "n_routed_experts"],
-    ),
-    ("expert_used_count", Integer, &["num_experts_per_tok"]),
-    (
-        "expert_feed_forward_length",
-        Integer,
-        &["moe_intermediate_size"],
-    ),
-    ("expert_weights_norm", Flag, &["norm_topk_prob"]),
-    (
         "embedding_length_per_layer_input",
         Integer,
         &["hidden_size_per_layer_input"],
@@ -71,6 +59,8 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
         Integer,
         &["num_kv_shared_layers"],
     ),
+    ("swiglu_alpha", Float, &["swiglu_alpha"]),
+    ("swiglu_limit", Float, &["swiglu_limit"]),
     ("ssm.conv_kernel", Integer, &["linear_conv_kernel_dim"]),
     ("ssm.state_size", Integer, &["linear_key_head_dim"]),
     ("ssm.group_count", Integer, &["linear_num_key_heads"]),
@@ -121,6 +111,8 @@ const FIXED: &[FixedOption] = &[
     ("rotary_emb_fraction", |v| v.as_f64() == Some(1.0)),
     ("prenorm", |v| v == false),
     ("parallel_block", |v| v == false),
+    ("clip_qkv", Value::is_null),
+    ("classifier_activation", |v| v == "gelu"),
 ];
 
 impl HfConfig {
@@ -128,7 +120,7 @@ impl HfConfig {
     /// architecture, writes only its name.
     pub(super) fn write(&self, name: &str, w: &mut Writer<'_>) -> Result<()> {
         let model_type = self.model_type()?;
-        let arch = arch::of_model_type(model_type);
+        let arch = self.arch()?;
         w.set("general.architecture", arch.unwrap_or(model_type));
         w.set("general.name", name);
         let Some(arch) = arch else {
@@ -144,6 +136,7 @@ impl HfConfig {
         }
         self.write_derived(arch, w)?;
         self.write_scaling(arch, w)?;
+        self.write_experts(arch, w)?;
         self.write_layers(arch, w)
     }
 
@@ -166,11 +159,12 @@ impl HfConfig {
 
     /// Writes derived values, and rejects unsupported options.
     fn write_derived(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let bidirectional = "use_bidirectional_attention";
-        if let Some(value) = self.find(bidirectional)
-            && (value == &Value::Bool(true) || value == "all")
-        {
-            bail!(Unsupported, "unsupported {bidirectional}: {value}");
+        if self.is_bidirectional() && !arch::find(arch)?.encoder {
+            bail!(
+                Unsupported,
+                "unsupported {BIDIRECTIONAL}: {}",
+                self.find(BIDIRECTIONAL).unwrap_or(&Value::Null)
+            );
         }
         for (name, is_supported) in FIXED {
             if let Some(value) = self.find(name).filter(|value| !is_supported(value)) {
@@ -432,6 +426,7 @@ mod tests {
         assert_rejected(bidirectional, "use_bidirectional_attention: true");
         let relative = json!({ "position_embedding_type": "relative_key" });
         assert_rejected(relative, "position_embedding_type: \"relative_key\"");
+        assert_rejected(json!({ "clip_qkv": 8.0 }), "unsupported clip_qkv: 8.0");
         assert_rejected(json!({ "hidden_size": null }), "missing or 0");
         for text in ["", "[]", "3", "{\"a\":", "\u{feff}{}"] {
             HfConfig::parse(text).unwrap_err();

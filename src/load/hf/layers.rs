@@ -42,7 +42,7 @@ impl HfConfig {
     }
 
     /// Returns the number of layers, limited to [`LAYERS_MAX`].
-    fn layers(&self) -> Result<u32> {
+    pub(super) fn layers(&self) -> Result<u32> {
         let path = self.first(&["num_hidden_layers", "n_layer"]);
         let layers = path.map(|path| self.integer(path)).transpose()?.flatten();
         Ok(layers.unwrap_or(0).min(LAYERS_MAX))

@@ -3,8 +3,10 @@
 //! Everything is mapped to GGUF: keys ([`keys`]), names ([`names`]) and weights ([`weights`]), so
 //! that later loading stages handle a single representation.
 
+mod classifier;
 mod config;
 mod embedding;
+mod experts;
 mod keys;
 mod layers;
 mod names;
@@ -18,7 +20,7 @@ mod weights;
 mod write;
 
 use super::weight::Weight;
-use crate::arch::{self, Arch, HEAD};
+use crate::arch::{Arch, HEAD};
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
@@ -79,8 +81,9 @@ impl Folder {
         let mut w = Writer::new();
         let written = self.config.write(&self.name(), &mut w);
         written.context(self.path(CONFIG).display())?;
-        if let Some(arch) = arch::of_model_type(self.config.model_type()?) {
+        if let Some(arch) = self.config.arch()? {
             self.write_embedding(arch, &mut w)?;
+            self.write_classifier(arch, &mut w)?;
         }
         Ok(format::open_bytes("the configuration", w.finish()?)?.metadata)
     }

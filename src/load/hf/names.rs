@@ -1,6 +1,6 @@
 //! Maps tensor names between Hugging Face (and MLX) and GGUF.
 
-use crate::arch::{Arch, HEAD, PREFIXES};
+use crate::arch::{Arch, CLASSIFIER_DENSE, DENSE_MODULES, FUSED_BY_KEY_HEAD, HEAD, PREFIXES};
 use crate::format::TensorInfo;
 
 /// Tensors that repeat the configuration, or belong to vision and audio encoders.
@@ -16,11 +16,28 @@ const IGNORED: &[&str] = &[
     "embed_audio.",
 ];
 
-/// Parameters that are not part of a module and have no suffix such as `.weight`.
-const BARE: &[&str] = &["layer_scalar", "linear_attn.A_log", "linear_attn.dt_bias"];
+/// Parameters that are not part of a module and have no suffix such as `.weight`. Others are those whose
+/// GGUF name is that of a whole tensor.
+const BARE: &[&str] = &["layer_scalar", "self_attn.sinks"];
 
-/// GGUF tensors without the suffix `.weight`, or with another one as part of the name.
-const COMPLETE: &[&str] = &["ssm_a", "ssm_dt.bias"];
+/// GGUF tensors without a suffix such as `.weight`.
+const COMPLETE: &[&str] = &["ssm_a"];
+
+/// End of the names of projections, to which stacked experts of gpt-oss append these without a dot: codes, scales
+/// and biases.
+const PROJECTION: &str = "_proj";
+pub(super) const CODES: &str = "_blocks";
+pub(super) const SCALES: &str = "_scales";
+pub(super) const BIAS: &str = "_bias";
+
+/// Splits the name of a projection and one of these endings.
+pub(super) fn split_ending(tensor: &str) -> Option<(&str, &'static str)> {
+    let mut all = [CODES, SCALES, BIAS].into_iter();
+    all.find_map(|ending| {
+        let module = tensor.strip_suffix(ending)?;
+        module.ends_with(PROJECTION).then_some((module, ending))
+    })
+}
 
 /// Name part before the index of an expert.
 const EXPERTS: &str = "experts";
@@ -38,12 +55,25 @@ pub(in crate::load) struct GgufModule {
     prefix: &'static str,
 }
 
+impl GgufModule {
+    /// Returns the GGUF name of a tensor of the module. Some modules are a single tensor, whose name has
+    /// another suffix, such as `blk.3.ffn_gate_inp.scale`.
+    pub(super) fn tensor(&self, suffix: &str) -> String {
+        let mut parts = self.name.splitn(3, '.');
+        match parts.nth(2) {
+            Some(module) if module.contains('.') || COMPLETE.contains(&module) => self.name.clone(),
+            _ => format!("{}.{suffix}", self.name),
+        }
+    }
+}
+
 /// Returns the GGUF name of a module: `model.layers.3.mlp.up_proj` becomes `blk.3.ffn_up`.
 pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> {
     let names = arch.names;
     PREFIXES.iter().find_map(|prefix| {
         let name = module.strip_prefix(prefix)?;
-        if let Some((_, gguf)) = names.outer.iter().find(|(hf, _)| *hf == name) {
+        let mut outer = names.outer.iter().chain(DENSE_MODULES);
+        if let Some((_, gguf)) = outer.find(|(hf, _)| *hf == name) {
             return Some(GgufModule {
                 name: (*gguf).to_string(),
                 expert: None,
@@ -62,36 +92,60 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
     })
 }
 
-impl GgufModule {
-    /// Returns the name of the GGUF tensor with the weights of the module.
-    pub(in crate::load) fn weight(&self) -> String {
-        let (_, kind) = self.name.rsplit_once(BLOCKS).unwrap_or_default();
-        let complete = split_layer(kind).is_some_and(|(_, kind)| COMPLETE.contains(&kind));
-        match complete {
-            true => self.name.clone(),
-            false => format!("{}.weight", self.name),
-        }
-    }
-}
-
 /// Returns the Hugging Face name of a GGUF tensor: `blk.3.ffn_up.weight` becomes
 /// `model.layers.3.mlp.up_proj.weight`. For a part of a fused module, returns the fused name.
 pub(crate) fn to_hf(arch: &Arch, tensor: &str) -> Option<String> {
     with_prefix(arch.names.prefix, arch, tensor)
 }
 
-/// As [`to_hf`], with the prefix of existing tensors.
+/// As [`to_hf`], in the form of the tensors of other layers.
 pub(in crate::load) fn to_hf_among(
     tensors: &[TensorInfo],
     arch: &Arch,
     tensor: &str,
 ) -> Option<String> {
-    let prefix = tensors.iter().find_map(|t| {
-        let (module, _) = t.name.rsplit_once('.')?;
-        let module = to_gguf(arch, module)?;
-        module.name.starts_with(BLOCKS).then_some(module.prefix)
-    });
-    with_prefix(prefix.unwrap_or(arch.names.prefix), arch, tensor)
+    let mut others = tensors.iter();
+    let same = others.find_map(|t| same_tensor(&t.name, arch, tensor));
+    let prefix = || {
+        tensors.iter().find_map(|t| {
+            let (module, _) = t.name.rsplit_once('.')?;
+            let module = to_gguf(arch, module)?;
+            module.name.starts_with(BLOCKS).then_some(module.prefix)
+        })
+    };
+    same.or_else(|| with_prefix(prefix().unwrap_or(arch.names.prefix), arch, tensor))
+}
+
+/// Returns the name of `tensor` in the form of `other`, if that is the same tensor of another layer.
+fn same_tensor(other: &str, arch: &Arch, tensor: &str) -> Option<String> {
+    let (layer, name) = split_layer(tensor.strip_prefix(BLOCKS)?)?;
+    let mut modules = [
+        other.rsplit_once('.').map(|(module, _)| module),
+        split_ending(other).map(|(module, _)| module),
+        Some(other),
+    ]
+    .into_iter()
+    .flatten();
+    let module = modules.find_map(|module| to_gguf(arch, module))?;
+    let (other_layer, other_name) = split_layer(module.name.strip_prefix(BLOCKS)?)?;
+    let part = name.rsplit_once('.').map_or(name, |(module, _)| module);
+    let mut fused = arch.fused.iter().chain(&FUSED_BY_KEY_HEAD);
+    let is_part = |(whole, parts): &(&str, &[&str])| *whole == other_name && parts.contains(&part);
+    let is_bias = |name: &str| name.ends_with(".bias") || name.ends_with("_bias");
+    let mut pairs = arch.names.layer.iter().copied().flatten();
+    let same = match pairs.any(|(_, gguf)| *gguf == name) {
+        true => other_name == name,
+        false => other_name == part || fused.any(is_part),
+    };
+    if !same || is_bias(name) != is_bias(other) {
+        return None;
+    }
+    let inside = format!("{}{}{other_layer}.", module.prefix, arch.names.layers);
+    let rest = other.strip_prefix(&inside)?;
+    Some(format!(
+        "{}{}{layer}.{rest}",
+        module.prefix, arch.names.layers
+    ))
 }
 
 fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
@@ -103,11 +157,19 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         return Some(format!("{prefix}{}{layer}.{hf}", names.layers));
     }
     let (module, part) = tensor.rsplit_once('.')?;
+    if let Some((hf, _)) = DENSE_MODULES.iter().find(|(_, gguf)| *gguf == module) {
+        return Some(format!("{hf}.{part}"));
+    }
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
-        let prefix = if *gguf == HEAD { "" } else { prefix };
+        let prefix = if *gguf == HEAD || gguf.starts_with(CLASSIFIER_DENSE) {
+            ""
+        } else {
+            prefix
+        };
         return Some(format!("{prefix}{hf}.{part}"));
     }
     let (layer, name) = split_layer(module.strip_prefix(BLOCKS)?)?;
+    let whole = format!("{name}.{part}");
     let of = |name: &str| {
         let mut pairs = names.layer.iter().copied().flatten();
         pairs.find(|(_, gguf)| *gguf == name).map(|(hf, _)| *hf)
@@ -116,13 +178,20 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         let mut fused = arch.fused.iter();
         of(fused.find(|(_, parts)| parts.contains(&name))?.0)
     };
-    let hf = of(name).or_else(fused)?;
+    let bare = of(&whole);
+    let hf = bare.or_else(|| of(name)).or_else(fused)?;
     let module = format!("{prefix}{}{layer}.{hf}", names.layers);
-    Some(if BARE.contains(&hf) {
+    Some(if bare.is_some() || BARE.contains(&hf) {
         module
     } else {
         format!("{module}.{part}")
     })
+}
+
+/// Returns whether only classification heads use a tensor.
+pub(super) fn is_classifier_only(arch: &Arch, tensor: &str) -> bool {
+    let mut parts = arch.names.classifier_only.iter();
+    parts.any(|part| tensor.contains(part))
 }
 
 /// Returns whether a tensor does not belong to the language model or repeats the configuration.
@@ -204,6 +273,11 @@ mod tests {
                 "gemma4",
                 "model.layers.1.layer_scalar",
                 "blk.1.layer_output_scale",
+            ),
+            (
+                "qwen2moe",
+                "model.layers.1.mlp.shared_expert_gate.weight",
+                "blk.1.ffn_gate_inp_shexp",
             ),
         ] {
             let arch = find(arch).unwrap();

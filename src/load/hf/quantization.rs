@@ -44,7 +44,7 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
 ];
 
 /// Supported values of `quantization_config.quant_method`.
-const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet"];
+const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet", "mxfp4"];
 
 /// Supported formats of `compressed-tensors`.
 const FORMATS: &[&str] = &[

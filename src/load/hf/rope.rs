@@ -28,6 +28,8 @@ pub(super) const SCALING: &[(&str, ValueKind, &str)] = &[
     ("yarn_beta_fast", Float, "beta_fast"),
     ("yarn_beta_slow", Float, "beta_slow"),
     ("mscale", Float, "mscale"),
+    ("short_mscale", Float, "short_mscale"),
+    ("long_mscale", Float, "long_mscale"),
     ("mscale_all_dim", Float, "mscale_all_dim"),
     ("truncate", Flag, "truncate"),
 ];

@@ -325,7 +325,7 @@ fn names_unsupported_tensors_and_methods() {
         "score.weight",
         "lm_head.qweight",
         "lm_head.weight_packed",
-        "model.layers.0.mlp.experts.0.up_proj.weight",
+        "model.layers.0.mlp.expert.0.up_proj.weight",
         "weight",
         "lm_head.weight_zero_point",
     ] {
@@ -439,27 +439,15 @@ fn stacks_experts() {
         actual,
         [(stacked("ffn_down_exps"), [2, 4, 3], counted(0, 12))]
     );
-    // Gate and up are fused, and the parameter has no `.weight` suffix.
+    // Gate and up stay fused; the parameter has no `.weight` suffix.
     let fused = (
         "model.layers.0.mlp.experts.gate_up_proj",
         "F32",
         4,
         [2, 2, 3].as_slice(),
     );
-    let all = counted(0, 12);
-    let expected = [
-        (
-            stacked("ffn_gate_exps"),
-            [2, 2, 3],
-            [&all[..3], &all[6..9]].concat(),
-        ),
-        (
-            stacked("ffn_up_exps"),
-            [2, 2, 3],
-            [&all[3..6], &all[9..]].concat(),
-        ),
-    ];
-    assert_eq!(shapes("qwen3moe", &[fused]), expected);
+    let expected = (stacked("ffn_gate_up_exps"), [2, 4, 3], counted(0, 12));
+    assert_eq!(shapes("qwen3moe", &[fused]), [expected]);
 
     let error = |tensors: &[(&str, &str, usize, &[usize])]| {
         let e = weights_of("qwen3moe", &checkpoint(tensors), &json!({})).unwrap_err();

@@ -10,10 +10,11 @@ use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
+use crate::load::experts::SeparateExperts;
 use crate::load::recurrent;
 use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use crate::quant::GROUP;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// Role of a tensor in its module.
 #[derive(Clone, Copy)]
@@ -77,14 +78,16 @@ pub(super) fn collect(
     let conv1d = is_conv1d(file, arch, &modules);
     let plus_one = arch.norms_plus_one && !recurrent::is_converted(file);
     let mut weights = Vec::new();
-    let mut experts: BTreeMap<String, BTreeMap<u32, Weight>> = BTreeMap::new();
+    let mut experts = SeparateExperts::default();
     for (module, gguf, parts) in modules {
         if adjustments.skipped_module == Some(&gguf.name) {
             continue;
         }
-        let mut weight = parts.matrix(file, module, gguf.weight(), quantization)?;
+        let name = gguf.tensor("weight");
+        let mut weight = parts.matrix(file, module, name, quantization)?;
         let kind = gguf.name.rsplit('.').next().unwrap_or_default();
-        if conv1d && arch.transposed.contains(&kind) {
+        let bare = weight.stack > 1 && file.tensors[weight.codes.tensor].name == module;
+        if (conv1d || bare) && arch.transposed.contains(&kind) {
             weight = weight.transposed(file)?;
         }
         if plus_one && kind.contains("norm") && kind != recurrent::NORM {
@@ -97,33 +100,13 @@ pub(super) fn collect(
         }
         match gguf.expert {
             None => weights.push(weight),
-            Some(number) => {
-                let all = experts.entry(weight.name.clone()).or_default();
-                if all.insert(number, weight).is_some() {
-                    bail!(Format, "{module}: duplicate expert index {number}");
-                }
-            }
+            Some(index) => experts.add(index, weight, file)?,
         }
         if let Some(bias) = parts.get(TensorRole::Bias) {
-            weights.push(Weight::plain(format!("{}.bias", gguf.name), file, bias)?);
+            weights.push(Weight::plain(gguf.tensor("bias"), file, bias)?);
         }
     }
-    let expert_count = file.metadata.u32(&format!("{}.expert_count", arch.name))?;
-    for (name, all) in experts {
-        // Bounded by the number of tensors: the search stops at the first missing index.
-        let last = all.keys().last().map_or(0, |n| n.saturating_add(1));
-        let count = expert_count.unwrap_or(0).max(last);
-        let missing = (0..count).find(|n| !all.contains_key(n));
-        if let (Some(missing), Some((number, one))) = (missing, all.first_key_value()) {
-            let missing = format!("experts.{missing}.");
-            let tensor = one
-                .tensor(file)
-                .replace(&format!("experts.{number}."), &missing);
-            bail!(Format, "tensor {tensor} is missing");
-        }
-        let parts: Vec<_> = all.into_values().collect();
-        weights.push(Weight::stacked(name, &parts, file)?);
-    }
+    weights.extend(experts.stacked(file, arch.name)?);
     Ok(weights)
 }
 
@@ -167,8 +150,12 @@ fn is_conv1d(file: &Directory, arch: &Arch, modules: &[NamedModule<'_>]) -> bool
 fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, ModuleTensors)>> {
     let mut modules: Vec<(&str, ModuleTensors)> = Vec::new();
     let mut indices: HashMap<&str, usize> = HashMap::new();
+    // The projection of a classification head that reads the pooler or the head of pretraining.
+    let classifies = file.tensor("classifier.weight").is_some();
     for (i, tensor) in file.tensors.iter().enumerate() {
-        if names::is_ignored(arch, &tensor.name) {
+        if names::is_ignored(arch, &tensor.name)
+            || !classifies && names::is_classifier_only(arch, &tensor.name)
+        {
             continue;
         }
         let split = tensor.name.rsplit_once('.');
@@ -176,8 +163,19 @@ fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, ModuleT
             let (_, role) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;
             Some((module, *role))
         });
+        let ending = || {
+            let (module, ending) = names::split_ending(&tensor.name)?;
+            let role = match ending {
+                names::SCALES => TensorRole::Scales,
+                names::BIAS => TensorRole::Bias,
+                _ => TensorRole::Weight,
+            };
+            Some((module, Some(role)))
+        };
         // A parameter without a known suffix is a module of its own.
-        let (name, role) = named.unwrap_or((&tensor.name, Some(TensorRole::Weight)));
+        let (name, role) = named
+            .or_else(ending)
+            .unwrap_or((&tensor.name, Some(TensorRole::Weight)));
         let Some(role) = role else { continue };
         let index = *indices.entry(name).or_insert(modules.len());
         if index == modules.len() {
@@ -205,7 +203,10 @@ impl ModuleTensors {
         quantization: &Quantization,
     ) -> Result<Weight> {
         let Some(weight) = self.get(TensorRole::Weight) else {
-            bail!(Format, "tensor {module}.weight is missing");
+            let scales = self.get(TensorRole::Scales).map(|i| &file.tensors[i].name);
+            let ending = scales.and_then(|name| names::split_ending(name));
+            let ending = ending.map_or(".weight", |_| names::CODES);
+            bail!(Format, "tensor {module}{ending} is missing");
         };
         let codes = Codes {
             file,
@@ -216,8 +217,14 @@ impl ModuleTensors {
         let roles = [TensorRole::Scale, TensorRole::Scales, TensorRole::Biases];
         let [scale, scales, biases] = roles.map(|role| self.get(role));
         match (scale, scales, biases) {
+            (None, None, None) if codes.tensor.name.ends_with(names::CODES) => {
+                bail!(Format, "tensor {module}{} is missing", names::SCALES)
+            }
             (None, None, None) => codes.plain(),
             (Some(scale), None, None) => codes.scaled(scale, quantization),
+            (None, Some(scales), None) if file.tensors[weight].dtype.name() == "u8" => {
+                codes.mxfp4(scales)
+            }
             (None, Some(scales), biases) => match quantization.mlx(module)? {
                 Some(mlx) => codes.mlx(mlx, scales, biases),
                 None => bail!(
@@ -314,6 +321,43 @@ impl Codes<'_> {
         let mut weight = self.build(mlx.codes, [rows, cols], scaling)?;
         weight.stack = u32::try_from(stack).unwrap_or(1).max(1);
         Ok(weight)
+    }
+
+    /// Builds a stacked weight of 4-bit floats with a scale per 32 columns: blocks `[experts, rows, groups, 16]`,
+    /// scales `[experts, rows, groups]`.
+    fn mxfp4(self, scales: usize) -> Result<Weight> {
+        let stored = &self.file.tensors[scales];
+        let fits = |stack: u64, rows: u64, groups: u64| {
+            let [stack, all] = [stack, stack.checked_mul(rows)?].map(u32::try_from);
+            let cols = u32::try_from(groups.checked_mul(32)?);
+            Some([stack.ok()?, all.ok()?, cols.ok()?])
+        };
+        let shape = match (&*self.tensor.dims, &*stored.dims) {
+            ([16, blocks @ ..], scales) if blocks == scales => match *blocks {
+                [groups, rows, stack] => fits(stack, rows, groups),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some([stack, rows, cols]) = shape.filter(|_| stored.dtype.name() == "u8") else {
+            bail!(
+                Format,
+                "tensor {} has shape {:?}, its scales {} have {:?}, expected [16, groups, rows, experts] and \
+                 [groups, rows, experts] of u8",
+                self.tensor.name,
+                self.tensor.dims,
+                stored.name,
+                stored.dims
+            );
+        };
+        let scaling = Scaling {
+            float: DType::E8m0,
+            scales: Data::in_place(scales),
+            biases: None,
+            group: [1, 32],
+        };
+        let weight = self.build(DType::E2m1, [rows, cols], scaling)?;
+        Ok(Weight { stack, ..weight })
     }
 
     /// Builds a weight of codes with a scale per tensor, per row or per block.

@@ -37,7 +37,7 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     let config = arch::Config::read(meta)?;
     let arch = arch::find(&config.architecture)?;
     let config = config.validate(arch)?;
-    check_exportable(arch)?;
+    check_exportable(arch, meta)?;
     let mut types = arch.model_types.iter().zip(arch.classes);
     let with_window = usize::from(config.window > 0 && types.len() > 1);
     let (model_type, class) = types.nth(with_window).unzip();
@@ -90,12 +90,12 @@ pub(in crate::load) fn config(meta: &Metadata, tensors: &TensorFacts<'_>) -> Res
     Ok(root.into())
 }
 
-/// Checks that models of an architecture can be exported.
+/// Checks that a model can be exported.
 ///
 /// # Errors
 ///
 /// `Unsupported`, with the supported architectures.
-pub(in crate::load) fn check_exportable(arch: &Arch) -> Result<()> {
+pub(in crate::load) fn check_exportable(arch: &Arch, meta: &Metadata) -> Result<()> {
     if arch.classes.is_empty() {
         let supported = ARCHS.iter().filter(|a| !a.classes.is_empty());
         let supported: Vec<_> = supported.map(|a| a.name).collect();
@@ -104,6 +104,13 @@ pub(in crate::load) fn check_exportable(arch: &Arch) -> Result<()> {
             "cannot export architecture {:?} to Hugging Face format; supported are {}",
             arch.name,
             supported.join(", ")
+        );
+    }
+    if !arch::is_speech(arch.name) && arch::Config::read(meta)?.experts > 0 {
+        bail!(
+            Unsupported,
+            "cannot export architecture {:?} with experts to Hugging Face format",
+            arch.name
         );
     }
     Ok(())

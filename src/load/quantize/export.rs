@@ -73,7 +73,7 @@ pub fn export(
     let model = open(source, detect(source)?)?;
     let name = model.file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
-    hf::check_exportable(arch)?;
+    hf::check_exportable(arch, &model.file.metadata)?;
     let weights = model.folder_weights()?;
     let computed = speech_tensors::computed_tensors(&model)?;
     let mut tensors = match model.is_speech()? {

@@ -76,8 +76,11 @@ impl<'a> SourceTensor<'a> {
             _ => vec![cols, rows / stack, stack],
         };
         let [rows, cols] = size(&weight.name, rows, cols)?;
+        let fused_gate = format!(".{}.", FUSED_GATE[0]);
         Ok(Self {
-            name: weight.name.replace(FUSED_GATE[0], FUSED_GATE[1]),
+            name: weight
+                .name
+                .replace(&fused_gate, &format!(".{}.", FUSED_GATE[1])),
             dims,
             dtype: weight.dtype.into(),
             matrix: Matrix {

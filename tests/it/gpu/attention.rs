@@ -7,7 +7,7 @@ use super::fixture::{
 use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Heads, Rope, Shape};
+use tabla::op::builder::{Heads, Rope, Scores, Shape};
 use tabla::op::pages::Pages;
 use tabla::op::params::State;
 use tabla::quant::{self, q8_0};
@@ -205,7 +205,11 @@ fn attention_case(
     };
     let mut fixture = Fixture::new(device, shape, vec![], |b| {
         let q = b.input("q", at.heads * at.head_dim);
-        b.attention(at, q, 0.7, softcap);
+        let scores = Scores {
+            softcap,
+            ..Scores::scaled(0.7)
+        };
+        b.attention(at, q, scores);
         // A later use of the queries prevents that the output shares their memory.
         let sum = b.input("sum", at.heads * at.head_dim);
         b.add(q, sum, 1.0);

@@ -48,6 +48,25 @@ fn spread(seed: u64, n: usize, size: f32) -> Vec<f32> {
     cubes.collect()
 }
 
+pub(super) fn glu_halves(device: &Device) -> f64 {
+    // Three rows of six groups of a gate and a half of 50 numbers.
+    let x = spread(6, 1800, 100.0);
+    let mut worst = 0.0;
+    for &act in Activation::ALL {
+        let emit = |b: &mut Builder<'_>| {
+            let x = b.input("x", 600);
+            b.glu_halves(act, x, 6);
+        };
+        let f = |i: usize| {
+            let gate = i / 50 * 100 + i % 50;
+            activation(act as u32, f64::from(x[gate])) * f64::from(x[gate + 50])
+        };
+        let expected = (0..2 * 300).map(f).collect();
+        worst = check(device, &[], &[("x", &x[..])], emit, ("f", expected)).max(worst);
+    }
+    worst
+}
+
 pub(super) fn glu(device: &Device) -> f64 {
     let (gate, up) = (spread(6, 900, 100.0), floats(7, 900));
     let mut worst = 0.0;

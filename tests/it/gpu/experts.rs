@@ -7,7 +7,7 @@ use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::Builder;
+use tabla::op::builder::{Builder, Router, RouterVectors};
 use tabla::op::list::Op;
 use tabla_testkit::case::Case;
 use tabla_testkit::cases;
@@ -77,7 +77,7 @@ pub(super) fn route(device: &Device) -> f64 {
     let ties = Case {
         emit: |b| {
             let x = b.input("x", EXPERTS);
-            b.route(x, K, false);
+            b.route(x, Router::softmax(K), RouterVectors::default());
         },
         ..case("ties", &[], 24)
     };
@@ -126,7 +126,7 @@ pub(super) fn group_by_expert(device: &Device) -> f64 {
     let spread = Case {
         emit: |b| {
             let x = b.input("x", MOST);
-            b.route(x, K, false);
+            b.route(x, Router::softmax(K), RouterVectors::default());
         },
         ..case("spread", &[], 300)
     };
@@ -170,7 +170,11 @@ pub(super) fn batch_invariance(device: &Device) -> f64 {
     fn emit(b: &mut Builder<'_>) {
         let w = b.weight("w", 50 * 5, 512);
         let (router, x) = (b.input("router", 50), b.input("x", 512));
-        let (routes, _) = b.route(router, 3, true);
+        let normalized = Router {
+            normalize: true,
+            ..Router::softmax(3)
+        };
+        let (routes, _) = b.route(router, normalized, RouterVectors::default());
         b.experts("y", w, x, routes);
     }
     for (op, tokens, least) in [(Op::Experts, 32, 1), (Op::GroupedGemm, 60, 33)] {

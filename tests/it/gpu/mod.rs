@@ -26,7 +26,7 @@ use crate::common::exhaustive;
 use attention::{attention, rope, rope_kv, self_attention};
 use bits::{bit_mat, bit_mat_add, bit_quantize};
 use elementwise::{
-    activate, add, columns, embed_add, glu, layer_norm, mul, scale, soft_cap, unit_norm,
+    activate, add, columns, embed_add, glu, glu_halves, layer_norm, mul, scale, soft_cap, unit_norm,
 };
 use executor::{burst, copies, no_active_rows, read_write, too_large};
 use experts::{
@@ -81,6 +81,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("rope_kv", rope_kv),
     ("rope", rope),
     ("glu", glu),
+    ("glu_halves", glu_halves),
     ("activate", activate),
     ("add", add),
     ("scale", scale),

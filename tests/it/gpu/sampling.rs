@@ -151,7 +151,7 @@ pub(super) fn rows(device: &Device) -> f64 {
         token: 1,
         position: 3 + 11 * t,
         sequence: (3 * t + 1) % 7,
-        done: 0,
+        ..Row::default()
     };
     let mut logits = floats(21, 6 * VOCAB as usize);
     logits.iter_mut().for_each(|v| *v *= 8.0);
@@ -327,7 +327,7 @@ fn elsewhere(t: u32, rows: u32) -> Row {
         token: 1,
         position: if t % 5 == 2 { 7 } else { t % 6 },
         sequence: (t + 3) % rows,
-        done: 0,
+        ..Row::default()
     }
 }
 

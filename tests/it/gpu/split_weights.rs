@@ -5,7 +5,7 @@ use super::types::matrix;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Activation, Builder};
+use tabla::op::builder::{Activation, Builder, Router, RouterVectors};
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
 
@@ -111,7 +111,7 @@ fn emit(b: &mut Builder<'_>) {
     let h = b.embed(w);
     b.embed_add(w, h, 1, 1);
     let router = b.input("router", EXPERTS);
-    let (routes, _) = b.route(router, 3, false);
+    let (routes, _) = b.route(router, Router::softmax(3), RouterVectors::default());
     let w = b.weight("experts", ROWS, COLS);
     b.experts("e", w, x, routes);
 }

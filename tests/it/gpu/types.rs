@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::Activation;
+use tabla::op::builder::{Activation, Router, RouterVectors};
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
 use tabla_testkit::fill::Filling;
@@ -208,7 +208,7 @@ fn of_experts(device: &Device, m: &Numbers) -> f64 {
     let mut fixture = Fixture::new(device, shape(tokens), vec![m.weight.clone()], |b| {
         let (w, x) = (b.weight(name, rows, cols), b.input("x", cols));
         let router = b.input("router", EXPERTS);
-        let (routes, _) = b.route(router, k, false);
+        let (routes, _) = b.route(router, Router::softmax(k), RouterVectors::default());
         b.experts("y", w, x, routes);
     });
     fixture.state(active_rows(alive), &[]);

@@ -110,10 +110,11 @@ def write_modules(folder, dim, pooling, dense, normalize, new, longest, prompts)
         write_json(folder / paths[-1] / "config.json", {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"})
 
 
-def convert(folder, file, pre, hparams, vocabulary):
+def convert(folder, file, pre, hparams, vocabulary, dense=True):
     """Runs llama.cpp's converter; `pre` is the pre-tokenizer name, which it cannot detect for these vocabularies.
 
-    `hparams` replaces the configuration read by `transformers`, `vocabulary` the writer of the vocabulary."""
+    `hparams` replaces the configuration read by `transformers`, `vocabulary` the writer of the vocabulary; `dense` includes the
+    Dense modules."""
     conversion = import_module("conversion")
     numbers = hparams or conversion.ModelBase.load_hparams(folder, False)
     cls = conversion.get_model_class(conversion.get_model_architecture(numbers, conversion.ModelType.TEXT))
@@ -121,7 +122,7 @@ def convert(folder, file, pre, hparams, vocabulary):
     if vocabulary:
         cls.set_vocab = lambda self: vocabulary(self.gguf_writer)
     with torch.inference_mode():
-        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers, sentence_transformers_dense_modules=True).write()
+        cls(folder, gguf.LlamaFileType.MOSTLY_BF16, file, model_name=f"tabla-test-{file.parent.name}", hparams=numbers, sentence_transformers_dense_modules=dense).write()
 
 
 def run(model, ids):
@@ -146,7 +147,7 @@ def unit(x):
 
 
 def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, new=False, causal=False, dense=(), prompts={}, texts=TEXTS,
-           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, ablations=(), extra=None):
+           pre="jina-v2-en", folder=None, hparams=None, vocabulary=None, ablations=(), extra=None, check=check_values):
     """Writes the golden files for the existing checkpoint in `hf/`.
 
     causal      True for decoders
@@ -157,6 +158,7 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
     hparams     configuration for the converter, if transformers cannot read it
     vocabulary  writes the tokenizer keys, if the converter cannot
     ablations   changes of the configuration that must each change the hidden states
+    check       checks the values of the GGUF of a decoder
     extra       computes additional records from the sentence-transformers model and the last hidden states
     """
     out = ROOT / name
@@ -191,7 +193,7 @@ def golden(name, model, tokenizer, *, pooling, longest, single, normalize=True, 
     convert(out / "hf", out / "model.gguf", pre, hparams, vocabulary)
     if causal:
         # `forward` supports only encoders.
-        check_values(out / "hf", out / "model.gguf")
+        check(out / "hf", out / "model.gguf")
         gguf_gap = float("nan")
     else:
         gguf_gap = max(np.abs(forward(out / "model.gguf", ids) - h.numpy()).max() for ids, (h, _) in zip(batch, results))

@@ -45,16 +45,17 @@ def unigram():
     return model.SerializeToString(), t
 
 
-hf = fresh("roberta")
-spm, tokenizer = unigram()
-model = randomise(XLMRobertaModel(XLMRobertaConfig(
-    vocab_size=tokenizer.get_vocab_size(), hidden_size=36, intermediate_size=76, num_hidden_layers=3, num_attention_heads=3, max_position_embeddings=98,
-    type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5, hidden_act="gelu", attn_implementation="eager")), 7)
-save(model, hf)
-(hf / "sentencepiece.bpe.model").write_bytes(spm)
-tokenizer.save(str(hf / "tokenizer.json"))
-write_json(hf / "tokenizer_config.json", {
-    "bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True,
-    "normalized": True, "rstrip": False, "single_word": False}, "model_max_length": 512, "pad_token": "<pad>", "sep_token": "</s>",
-    "tokenizer_class": "XLMRobertaTokenizer", "unk_token": "<unk>"})
-golden("roberta", model, tokenizer, pooling="mean", longest=LONGEST, single=0, ablations=({"hidden_act": "gelu_pytorch_tanh"}, {"pad_token_id": 0}))
+if __name__ == "__main__":
+    hf = fresh("roberta")
+    spm, tokenizer = unigram()
+    model = randomise(XLMRobertaModel(XLMRobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=36, intermediate_size=76, num_hidden_layers=3, num_attention_heads=3, max_position_embeddings=98,
+        type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5, hidden_act="gelu", attn_implementation="eager")), 7)
+    save(model, hf)
+    (hf / "sentencepiece.bpe.model").write_bytes(spm)
+    tokenizer.save(str(hf / "tokenizer.json"))
+    write_json(hf / "tokenizer_config.json", {
+        "bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True,
+        "normalized": True, "rstrip": False, "single_word": False}, "model_max_length": 512, "pad_token": "<pad>", "sep_token": "</s>",
+        "tokenizer_class": "XLMRobertaTokenizer", "unk_token": "<unk>"})
+    golden("roberta", model, tokenizer, pooling="mean", longest=LONGEST, single=0, ablations=({"hidden_act": "gelu_pytorch_tanh"}, {"pad_token_id": 0}))

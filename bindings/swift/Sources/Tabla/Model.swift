@@ -179,8 +179,10 @@ public struct Facts: Sendable {
     public var eosToken: UInt32? { c.eos_token == TABLA_NO_TOKEN ? nil : c.eos_token }
     /// Number of dimensions of an embedding; 0 if embeddings are not enabled.
     public var embeddingDim: Int { Int(c.embedding_dim) }
-    /// Maximum length of a text to embed, in tokens.
+    /// Maximum length of a text to embed or to classify, in tokens.
     public var embeddingMaxTokens: Int { Int(c.embedding_max_tokens) }
-    /// Whether the model is an encoder, which only computes embeddings.
+    /// Whether the model is an encoder, which only computes embeddings or classifies texts.
     public var isEncoder: Bool { c.is_encoder != 0 }
+    /// Number of labels of the classification head; 0 if the model has none.
+    public var labels: Int { Int(c.labels) }
 }

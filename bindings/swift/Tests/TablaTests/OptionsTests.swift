@@ -146,6 +146,25 @@ final class OptionsTests: XCTestCase {
         await assertFails(.argument, "no such prompt") { [options] in
             _ = try await session.embed(["the sun"], options: options)
         }
-        await assertFails(.unsupported, "yes") { _ = try await session.rerank("sun", documents: ["the sun"]) }
+        await assertFails(.state, "cannot rerank") { _ = try await session.rerank("sun", documents: ["the sun"]) }
+        await assertFails(.state, "classification head") { _ = try await session.classify(["the sun"]) }
+    }
+
+    func testClassification() async throws {
+        let path = repositoryFile("tests/golden/cross_encoder/xlm_roberta_labels/model.gguf")
+        let model = try await Model.load(path)
+        XCTAssertEqual(model.facts.labels, 3)
+        XCTAssertEqual(try model.labelNames(), ["contradiction", "entailment", "neutral"])
+        let session = try Session(model)
+        let rows = try await session.classify(["the sun", "the sea"], pairs: ["the sun", "the river"])
+        XCTAssertEqual(rows.map(\.count), [3, 3])
+        XCTAssertEqual(rows[0].reduce(0, +), 1, accuracy: 1e-4)
+        var options = ClassifyOptions()
+        options.logits = true
+        let logits = try await session.classify(["the sun"], pairs: ["the sun"], options: options)
+        XCTAssertNotEqual(logits[0], rows[0])
+        await assertFails(.argument, "second texts") {
+            _ = try await session.classify(["the sun"], pairs: [])
+        }
     }
 }

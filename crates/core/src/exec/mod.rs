@@ -105,7 +105,7 @@ impl Span {
 /// Maximum number of copies to the host in flight.
 pub const COPIES_MAX: usize = 4;
 /// Maximum size of a copy in bytes: the tokens of a burst for the largest batch.
-pub const COPY_BYTES_MAX: usize = 8192;
+pub const COPY_BYTES_MAX: usize = 8448;
 
 /// Handle of a copy to the host: its sequence number.
 #[derive(Debug)]

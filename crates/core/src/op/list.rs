@@ -17,7 +17,7 @@ macro_rules! for_each_op {
         $each! {
             /// `y[t, :] = W[token[t], :]`
             Embed = embed(w: read, y: write, state: read);
-            /// `y[t, :] += W[stride * position[t] + offset, :]`
+            /// `y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]`
             EmbedAdd = embed_add(w: read, y: update, state: read);
             /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
             RmsNorm = rms_norm(x: read, w: read, y: write, state: read);
@@ -60,14 +60,15 @@ macro_rules! for_each_op {
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group,
             /// seen, :]`;
             /// `seen` are the cache rows of the last `window` positions including its own, or of the
-            /// first `positions`, `cap(s) = softcap tanh(s / softcap)`
-            Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
+            /// first `positions`, `cap(s) = softcap tanh(s / softcap)`. With sinks, `exp(sinks[h])` is added
+            /// to the sum of the softmax.
+            Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, sinks: read, y: write, state: read);
             /// `y[t, h, p, :]` = for part p of the positions `seen` in `attention`: the weighted
             /// sum of values, the maximum score, the sum of weights
             AttendPart = attend_part(q: read, k_cache: read, v_cache: read, pages: read, y: write, state: read);
             /// `y[t, h, :]` = the weighted sum of values over all parts of `x[t, h]`, divided by
-            /// the sum of weights
-            AttendJoin = attend_join(x: read, y: write, state: read);
+            /// the sum of weights and of the sink
+            AttendJoin = attend_join(x: read, sinks: read, y: write, state: read);
             /// `y[t, offset + p] = scale q[t, head, :] . k[p, head / group, :]` for the positions `p`
             /// below `positions`, for one head
             AttentionScores = attention_scores(q: read, k_cache: read, y: update, pages: read, state: read);
@@ -85,8 +86,17 @@ macro_rules! for_each_op {
             RmsGate = rms_gate(x: read, w: read, gate: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
             Glu = glu(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2` or `max(y, 0)`
+            /// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`; `act` as in `activate`
+            GluHalves = glu_halves(x: read, y: write, state: read);
+            /// `y[t, i] = g sigmoid(alpha g) (u + 1)`, `g = min(gate[t, stride i], limit)`, `u = clamp(up[t,
+            /// stride i + stride - 1], -limit, limit)`: the gated linear unit of gpt-oss, of two inputs
+            /// (stride 1) or of pairs of columns of one input (stride 2)
+            GluClamped = glu_clamped(gate: read, up: read, y: write, state: read);
+            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2`, `max(y, 0)` or
+            /// the sigmoid
             Activate = activate(y: update, state: read);
+            /// `y[t, s, i] += b[ids[t, s], i]`
+            AddExpertBias = add_expert_bias(b: read, ids: read, y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
             Add = add(x: read, y: update, state: read);
             /// `y[t, i] *= factor`
@@ -101,9 +111,12 @@ macro_rules! for_each_op {
             /// :]`;
             /// `seen` are the rows of the same sequence at a distance of at most `reach`
             SelfAttention = self_attention(q: read, k: read, v: read, y: write, state: read);
-            /// `ids[t, :]` = the k largest of `softmax(x[t, :])`, ties by lowest id; `y[t, s] =
-            /// softmax(x[t, :])[ids[t, s]]`, divided by their sum if `normalize`
-            Route = route(x: read, ids: write, y: write, state: read);
+            /// `ids[t, :]` = the k largest of `p + bias` in the best groups, ties by lowest id; `y[t,
+            /// s] = p[ids[t, s]]`, divided by `eps` plus their sum if `normalize`, times `scale
+            /// scales[ids[t, s]]`;
+            /// `p` is `softmax(x[t, :])`, `sigmoid(x[t, :])`, `sqrt(ln(1 + exp(x[t, :])))`, or 1
+            /// divided among near-equal logits (SparseMixer)
+            Route = route(x: read, bias: read, scales: read, ids: write, y: write, state: read);
             /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`; 0 for an expert id out of range
             Experts = experts(w: read, x: read, ids: read, y: write, state: read);
             /// `tiles[i, :]` = an expert id, the number of pairs `k t + s` with this `ids[t, s]`,
@@ -134,7 +147,7 @@ macro_rules! for_each_op {
             /// `y[t, offset + h positions + p] = softmax(cap(scale q[t, h, :] . k[h / group, seen,
             /// :]))[p]` for the positions `p` below `positions`;
             /// 0 for positions that are not `seen` in `attention`
-            AttentionWeights = attention_weights(q: read, k_cache: read, y: update, pages: read, state: read);
+            AttentionWeights = attention_weights(q: read, k_cache: read, y: update, pages: read, sinks: read, state: read);
             /// `y[t, offset + h positions + p] = softmax(scale q[t, h, :] . k[seen, h / group,
             /// :])[p]` for the positions `p` below `positions`;
             /// 0 for positions that are not `seen` in `self_attention`

@@ -34,6 +34,7 @@ pub struct Row {
     pub position: u32,
     pub sequence: u32,
     pub done: u32,
+    pub token_type: u32,
 }
 /// `Sampler` as declared in the shaders.
 #[repr(C)]
@@ -127,6 +128,19 @@ pub struct Params {
     pub dim: u32,
 }
 }
+/// Parameters of `add_expert_bias`.
+pub mod add_expert_bias {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub k: u32,
+    pub dim: u32,
+    pub experts: u32,
+}
+}
 /// Parameters of `advance`.
 pub mod advance {
     use bytemuck::{Pod, Zeroable};
@@ -162,6 +176,7 @@ pub struct Params {
     pub part: u32,
     pub parts: u32,
     pub positions: u32,
+    pub sinks: u32,
 }
 }
 /// Parameters of `attend_part`.
@@ -204,6 +219,7 @@ pub struct Params {
     pub first: u32,
     pub ring: u32,
     pub positions: u32,
+    pub sinks: u32,
 }
 }
 /// Parameters of `attention_scores`.
@@ -247,6 +263,7 @@ pub struct Params {
     pub positions: u32,
     pub offset: u32,
     pub width: u32,
+    pub sinks: u32,
 }
 }
 /// Parameters of `bias`.
@@ -460,6 +477,7 @@ pub struct Params {
     pub rows: u32,
     pub cols: u32,
     pub stride: u32,
+    pub type_stride: u32,
     pub offset: u32,
     pub first: u32,
 }
@@ -579,6 +597,33 @@ pub mod glu {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct Params {
     pub tokens: u32,
+    pub dim: u32,
+    pub activation: u32,
+}
+}
+/// Parameters of `glu_clamped`.
+pub mod glu_clamped {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub stride: u32,
+    pub alpha: f32,
+    pub limit: f32,
+}
+}
+/// Parameters of `glu_halves`.
+pub mod glu_halves {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
     pub dim: u32,
     pub activation: u32,
 }
@@ -813,7 +858,15 @@ pub struct Params {
     pub tokens: u32,
     pub experts: u32,
     pub k: u32,
+    pub score: u32,
     pub normalize: u32,
+    pub groups: u32,
+    pub groups_used: u32,
+    pub group_best: u32,
+    pub eps: f32,
+    pub scale: f32,
+    pub biased: u32,
+    pub scaled: u32,
 }
 }
 /// Parameters of `scale`.
@@ -987,6 +1040,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::AdapterScale, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Add, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::AddBias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::AddExpertBias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Advance, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Argmax, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1042,6 +1096,8 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::GemvNorm, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::GemvNorm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
     Kernels { op: Op::Glu, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::GluClamped, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::GluHalves, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::GroupByExpert, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::GroupedGemm, variant: None, dtypes: TYPES_3, units: 64, tokens: 32 },
     Kernels { op: Op::GroupedGemm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 32 },
@@ -1097,6 +1153,7 @@ pub fn bytes(op: Op) -> usize {
         Op::AdapterScale => size_of::<adapter_scale::Params>(),
         Op::Add => size_of::<add::Params>(),
         Op::AddBias => size_of::<add_bias::Params>(),
+        Op::AddExpertBias => size_of::<add_expert_bias::Params>(),
         Op::Advance => size_of::<advance::Params>(),
         Op::Argmax => size_of::<argmax::Params>(),
         Op::AttendJoin => size_of::<attend_join::Params>(),
@@ -1129,6 +1186,8 @@ pub fn bytes(op: Op) -> usize {
         Op::GemvGluAdd => size_of::<gemv_glu_add::Params>(),
         Op::GemvNorm => size_of::<gemv_norm::Params>(),
         Op::Glu => size_of::<glu::Params>(),
+        Op::GluClamped => size_of::<glu_clamped::Params>(),
+        Op::GluHalves => size_of::<glu_halves::Params>(),
         Op::GroupByExpert => size_of::<group_by_expert::Params>(),
         Op::GroupedGemm => size_of::<grouped_gemm::Params>(),
         Op::Gumbel => size_of::<gumbel::Params>(),

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::device::ProblemSize;
     use crate::dtype::DType;
-    use crate::op::builder::{Builder, Heads, LogitRows, Shape, WeightInfo, Weights};
+    use crate::op::builder::{Builder, Heads, LogitRows, Scores, Shape, WeightInfo, Weights};
     use crate::op::pages::Pages;
 
     /// Matrix of 64 rows and 32 columns.
@@ -165,7 +165,7 @@ mod tests {
             head_dim,
             window: 0,
         };
-        b.attention(heads, q, 1.0, 0.0);
+        b.attention(heads, q, Scores::scaled(1.0));
         let table =
             select(b.finish().expect("the weights fit"), profile).expect("the kernels exist");
         [0, 1].map(|at| table.cmds[at].kernel.name())

@@ -138,12 +138,21 @@ pub(super) fn merge(total: &mut [f32], later: &[f32], head: usize) {
     }
 }
 
-/// Writes the values of partial results, divided by the sums of their weights.
+/// Writes the values of partial results, divided by the sums of their weights. `sinks` has a score of
+/// each row that takes part in the softmax and has no value.
 #[inline(always)]
-pub(super) fn divide(total: &[f32], head: usize, y: &mut [f32]) {
+pub(super) fn divide(total: &[f32], head: usize, sinks: Option<&[f32]>, y: &mut [f32]) {
     let rows = total.chunks_exact(partial_len(head));
-    for (total, y) in rows.zip(y.chunks_exact_mut(head)) {
-        let scale = 1.0 / total[head + 1];
+    for (r, (total, y)) in rows.zip(y.chunks_exact_mut(head)).enumerate() {
+        let scale = match sinks {
+            None => 1.0 / total[head + 1],
+            Some(sinks) => {
+                let (peak, sink) = (total[head], sinks[r]);
+                let max = if sink > peak { sink } else { peak };
+                let [own, other] = [peak, sink].map(|x| math::exp(x - max));
+                own / (total[head + 1] * own + other)
+            }
+        };
         for (y, x) in y.iter_mut().zip(total) {
             *y = x * scale;
         }

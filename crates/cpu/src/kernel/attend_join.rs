@@ -1,5 +1,5 @@
-//! `y[t, h, :] = sum_p weight(p) x[t, h, p, :] / sum_p weight(p)`: merges the parts of split
-//! attention
+//! `y[t, h, :] = sum_p weight(p) x[t, h, p, :] / (sum_p weight(p) + sink)`: merges the parts of
+//! split attention
 //!
 //! A unit is a token and a head.
 
@@ -18,6 +18,7 @@ impl Kernel for AttendJoin {
         let [head, heads, parts] = [p.head_dim, p.heads, p.parts].map(|n| n as usize);
         let size = head + 2;
         let x = args.f32s(AT.x);
+        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
         let last = args.state(AT.state).context.saturating_sub(1);
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
@@ -33,10 +34,11 @@ impl Kernel for AttendJoin {
                     .chunks_exact(size)
                     .take(there.min(parts))
             };
-            let peak = parts().fold(-3.0e38f32, |peak, part| peak.max(part[head]));
+            let sink = sinks.map_or(-3.0e38f32, |all| all[unit % heads]);
+            let peak = parts().fold(sink, |peak, part| peak.max(part[head]));
             let y = y.unit(unit, head);
             y.fill(0.0);
-            let mut total = 0.0;
+            let mut total = math::exp(sink - peak);
             for part in parts() {
                 let weight = math::exp(part[head] - peak);
                 total += weight * part[head + 1];

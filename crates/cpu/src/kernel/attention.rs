@@ -115,6 +115,7 @@ impl<C: CacheType> Kernel for Attention<C> {
         let sets = sets::<C>(&p, args.threads());
         let tile = attend::tile_tokens(heads);
         let (q, live) = (args.f32s(AT.q), args.active_rows());
+        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));
@@ -174,8 +175,10 @@ impl<C: CacheType> Kernel for Attention<C> {
                     parts.unit(unit, sets * size)[..size].copy_from_slice(partials);
                     continue;
                 }
+                let sinks = sinks.map(|all| &all[set * unit_kv_heads * heads..]);
                 for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
-                    attend::divide(partials, head, y.tiled(token, set, [tile, sets], width));
+                    let y = y.tiled(token, set, [tile, sets], width);
+                    attend::divide(partials, head, sinks, y);
                 }
             }
         }
@@ -200,6 +203,7 @@ impl<C: CacheType> Kernel for JoinBlocks<C> {
             return;
         };
         let parts = args.f32s(PARTS);
+        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         for at in args.units() {
@@ -211,7 +215,8 @@ impl<C: CacheType> Kernel for JoinBlocks<C> {
                 let part = &parts[(unit * kv_heads + index) * size..][..size];
                 attend::merge(total, part, head);
             }
-            attend::divide(total, head, y.unit(at, heads * head));
+            let sinks = sinks.map(|all| &all[at * heads..]);
+            attend::divide(total, head, sinks, y.unit(at, heads * head));
         }
     }
 }

@@ -25,6 +25,7 @@ impl<C: CacheType> Kernel for AttentionWeights<C> {
         let [positions, offset, width] = [p.positions, p.offset, p.width].map(|n| n as usize);
         let dim = kv_heads * head;
         let last = args.state(AT.state).context.saturating_sub(1);
+        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
         let (q, keys) = (args.f32s(AT.q), args.bytes(AT.k_cache));
         let mut y = args.open::<f32>(AT.y);
         for unit in args.units() {
@@ -44,7 +45,8 @@ impl<C: CacheType> Kernel for AttentionWeights<C> {
             let end = row.position.min(last) + 1;
             let seen = end.saturating_sub(p.window) as usize..end as usize;
             let y = y.within_row(unit, heads, [offset, width], positions);
-            scores::weights(seen, y, score);
+            let sink = sinks.map(|all| all[unit % heads]);
+            scores::weights(seen, y, sink, score);
         }
     }
 }

@@ -174,6 +174,95 @@ pub(super) fn delta_gates(request: &Request<'_>) -> Launch {
     by_row::<DeltaGates>(request, [p.heads, p.tokens])
 }
 
+/// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`
+struct GluHalves<F>(PhantomData<F>);
+
+impl<F: ActivationFn> Kernel for GluHalves<F> {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::glu_halves::AT;
+        let p: params::glu_halves::Params = args.params();
+        let dim = p.dim as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for group in args.range() {
+            let (gate, up) = x[2 * group * dim..][..2 * dim].split_at(dim);
+            for ((y, g), u) in y.unit(group, dim).iter_mut().zip(gate).zip(up) {
+                *y = F::of(*g) * u;
+            }
+        }
+    }
+}
+
+struct GluHalvesFamily;
+
+impl ActivationKernel for GluHalvesFamily {
+    type With<F: ActivationFn> = GluHalves<F>;
+}
+
+pub(super) fn glu_halves(request: &Request<'_>) -> Result<Launch> {
+    let p: params::glu_halves::Params = request.params();
+    let launch = activation::link::<GluHalvesFamily>(request, p.activation, [p.groups, p.tokens])?;
+    Ok(launch.single_thread_if_small(p.tokens as usize * p.groups as usize * p.dim as usize))
+}
+
+/// `y[t, i] = g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)`, `u = clamp(up, -limit, limit)`
+struct GluClamped;
+
+impl Kernel for GluClamped {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::glu_clamped::AT;
+        let p: params::glu_clamped::Params = args.params();
+        let (stride, limit) = (p.stride as usize, p.limit);
+        let [gate, up] = [AT.gate, AT.up].map(|i| args.f32s(i));
+        let range = args.range();
+        let mut y = args.open::<f32>(AT.y);
+        for (i, y) in range.zip(y.units(1)) {
+            let [g, u] = [gate[stride * i], up[stride * i + stride - 1]];
+            let g = if g > limit { limit } else { g };
+            let u = u.clamp(-limit, limit);
+            *y = g / (1.0 + math::exp(-p.alpha * g)) * (u + 1.0);
+        }
+    }
+}
+
+pub(super) fn glu_clamped(request: &Request<'_>) -> Launch {
+    let p: params::glu_clamped::Params = request.params();
+    by_element::<GluClamped>(request, [p.dim, p.tokens])
+}
+
+/// `y[t, s, i] += b[ids[t, s], i]`
+struct AddExpertBias;
+
+impl Kernel for AddExpertBias {
+    /// A unit is a selected expert of a token.
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::add_expert_bias::AT;
+        let p: params::add_expert_bias::Params = args.params();
+        let dim = p.dim as usize;
+        let b = args.f32s(AT.b);
+        let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
+        let mut y = args.open::<f32>(AT.y);
+        for unit in args.units() {
+            // As in products, an id out of range has no effect.
+            let Some(b) = b.chunks_exact(dim).nth(ids[unit] as usize) else {
+                continue;
+            };
+            for (y, b) in y.unit(unit, dim).iter_mut().zip(b) {
+                *y += b;
+            }
+        }
+    }
+}
+
+pub(super) fn add_expert_bias(request: &Request<'_>) -> Launch {
+    let p: params::add_expert_bias::Params = request.params();
+    let launch = request.launch::<AddExpertBias>(Split::Rows(p.k as usize), p.tokens);
+    launch.single_thread_if_small(p.tokens as usize * p.k as usize * p.dim as usize)
+}
+
 /// `y[t, i] += b[i]`
 struct AddBias;
 

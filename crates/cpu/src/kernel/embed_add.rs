@@ -1,4 +1,4 @@
-//! `y[t, :] += W[stride * position[t] + offset, :]`
+//! `y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]`
 
 use super::chunks;
 use super::{Launch, Request};
@@ -25,8 +25,9 @@ impl Kernel for EmbedAdd {
         let mut y = args.open::<f32>(AT.y);
         let mut chunk = [0.0; CHUNK];
         for t in args.units() {
-            let row = p.stride.wrapping_mul(rows[t].position);
-            let row = row.wrapping_add(p.offset);
+            let by_position = p.stride.wrapping_mul(rows[t].position);
+            let by_type = p.type_stride.wrapping_mul(rows[t].token_type);
+            let row = by_position.wrapping_add(by_type).wrapping_add(p.offset);
             if row >= p.rows {
                 continue;
             }

@@ -23,9 +23,14 @@ pub(super) fn dot<S: Simd, C: CacheType>(
 }
 
 /// Writes the weights of the first positions: the softmax of the scores of `seen`, 0 for other
-/// positions. The softmax is over all of `seen`, in blocks of positions.
+/// positions. The softmax is over all of `seen`, in blocks of positions, and the score of the sink.
 #[inline(always)]
-pub(super) fn weights(seen: Range<usize>, y: &mut [f32], score: impl Fn(usize) -> f32) {
+pub(super) fn weights(
+    seen: Range<usize>,
+    y: &mut [f32],
+    sink: Option<f32>,
+    score: impl Fn(usize) -> f32,
+) {
     y.fill(0.0);
     let (mut peak, mut total) = (f32::NEG_INFINITY, 0.0);
     for start in seen.clone().step_by(KV_BLOCK) {
@@ -40,6 +45,11 @@ pub(super) fn weights(seen: Range<usize>, y: &mut [f32], score: impl Fn(usize) -
         let max = math::max(block);
         let top = if max > peak { max } else { peak };
         total = total * math::exp(peak - top) + math::sum(block, |s| math::exp(s - top));
+        peak = top;
+    }
+    if let Some(sink) = sink {
+        let top = if sink > peak { sink } else { peak };
+        total = total * math::exp(peak - top) + math::exp(sink - top);
         peak = top;
     }
     let end = seen.end.min(y.len());

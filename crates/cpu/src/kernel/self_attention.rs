@@ -65,7 +65,12 @@ impl Kernel for SelfAttention {
                 let partials = group.attend(s, queries, &positions, floats.whole());
                 let size = heads * attend::partial_len(head);
                 for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
-                    attend::divide(partials, head, y.tiled(token, at, [tile, kv_heads], width));
+                    attend::divide(
+                        partials,
+                        head,
+                        None,
+                        y.tiled(token, at, [tile, kv_heads], width),
+                    );
                 }
             }
         }

@@ -37,7 +37,7 @@ impl Kernel for SelfAttentionWeights {
                 p.scale * scores::dot::<S, F32>(s, q, key, [dim, first])
             };
             let y = y.within_row(unit, heads, [offset, width], positions);
-            scores::weights(seen.start - origin..seen.end - origin, y, score);
+            scores::weights(seen.start - origin..seen.end - origin, y, None, score);
         }
     }
 }

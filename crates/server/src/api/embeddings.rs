@@ -60,7 +60,7 @@ pub(crate) async fn embed(
                 return Err(ApiError::unsupported(message));
             }
             let inputs = inputs(model, session, &parsed, max)?;
-            let dim = model.model.facts().dim;
+            let dim = u32::try_from(model.model.embedding_dim()).unwrap_or(u32::MAX);
             let dimensions = parsed.dimensions.map(|n| n.u32_in("dimensions", 1, dim));
             let options = EmbedOptions::default()
                 .pooling(pooling)
@@ -181,8 +181,13 @@ pub(crate) struct RerankFields {
     top_n: Option<Int>,
     /// Whether results have the text of the document.
     return_documents: Option<bool>,
-    /// Task instruction for the model.
+    /// Task instruction, for generative rerankers.
     instruction: Option<String>,
+    /// Whether scores have the activation function of the model; otherwise they are logits. Default true.
+    use_activation: Option<bool>,
+    /// Whether to truncate documents that are too long, for cross-encoders. Default false: they are an
+    /// error.
+    truncate: Option<bool>,
 }
 
 /// Ranks documents by their relevance to a query.
@@ -205,17 +210,24 @@ pub(crate) async fn rerank(
         None => Ok(documents.len()),
     };
     let top = top.unwrap_or(documents.len());
-    lease.check_text()?;
+    if lease.model.classifier().is_none() {
+        lease.check_text()?;
+    }
+    let truncate = parsed.truncate.unwrap_or(false);
+    if !truncate {
+        let bytes = documents.iter().map(String::len).max().unwrap_or(0);
+        let checked = lease.check_bytes(query.len() + bytes);
+        checked.map_err(|error| error.prompt_field("documents"))?;
+    }
     let slot = lease.admit()?.slot().await;
     let has_documents = parsed.return_documents.unwrap_or(false);
     Blocking::new(&lease)
         .run(move |model, session| {
-            let bytes = documents.iter().map(String::len).max().unwrap_or(0);
-            let checked = model.check_bytes(query.len() + bytes);
-            checked.map_err(|error| error.prompt_field("documents"))?;
             let options = RerankOptions::default()
                 .query(&query)
-                .instruction(parsed.instruction.as_deref());
+                .instruction(parsed.instruction.as_deref())
+                .logits(parsed.use_activation == Some(false))
+                .truncate(truncate);
             let scores = session.rerank(&options, &documents, &mut |_, _| {})?;
             drop(slot);
             let mut order: Vec<usize> = (0..documents.len()).collect();

@@ -2,6 +2,7 @@
 
 mod audio;
 mod chat;
+mod classify;
 mod common;
 mod completions;
 mod embeddings;

@@ -59,6 +59,7 @@ fn describe(entry: &Entry, created: u64) -> Value {
         let facts = loaded.model.facts();
         let outputs = match loaded.kind {
             Kind::Text | Kind::Speech => json!(["text"]),
+            Kind::Encoder if loaded.model.classifier().is_some() => json!(["scores"]),
             Kind::Encoder => json!(["embeddings"]),
         };
         let input = if loaded.kind == Kind::Speech {
@@ -101,6 +102,9 @@ fn capabilities(loaded: &crate::models::Loaded) -> Vec<&'static str> {
     }
     if loaded.model.table(tabla::TableId::Embed).is_some() {
         capabilities.push("embeddings");
+    }
+    if loaded.model.classifier().is_some() {
+        capabilities.push("classification");
     }
     if loaded.kind == Kind::Speech {
         capabilities.push("transcription");

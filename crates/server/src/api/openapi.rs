@@ -1,6 +1,7 @@
 //! `/openapi.json`: the description of all endpoints, whose request schemas are those of the parsers.
 
 use super::chat::ChatFields;
+use super::classify::{ClassifyFields, PredictFields};
 use super::common::json_response;
 use super::completions::CompletionFields;
 use super::embeddings::{EmbeddingFields, RerankFields};
@@ -101,6 +102,18 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "/v1/rerank",
         "Rank documents by relevance",
         &[add::<RerankFields>],
+    ),
+    (
+        "post",
+        "/v1/classify",
+        "Classify texts (vLLM)",
+        &[add::<ClassifyFields>],
+    ),
+    (
+        "post",
+        "/predict",
+        "Classify texts and pairs of texts (text-embeddings-inference)",
+        &[add::<PredictFields>],
     ),
     (
         "post",

@@ -1,8 +1,8 @@
 //! The table of endpoints.
 
 use super::{
-    audio, chat, completions, embeddings, inside, llamacpp, messages, models, native, openapi,
-    page, responses, status,
+    audio, chat, classify, completions, embeddings, inside, llamacpp, messages, models, native,
+    openapi, page, responses, status,
 };
 use crate::app::App;
 use crate::http::error::{ApiError, ApiResult};
@@ -46,6 +46,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/audio/translations", upload(audio::translate)),
         ("/rerank", post(embeddings::rerank)),
         ("/reranking", post(embeddings::rerank)),
+        ("/classify", post(classify::classify)),
+        ("/predict", post(classify::predict)),
         ("/completion", post(llamacpp::completion)),
         ("/infill", post(llamacpp::fill)),
         ("/table", on(GET, inside::table)),

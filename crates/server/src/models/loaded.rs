@@ -20,7 +20,7 @@ const NO_TEMPLATE: &str =
 pub(crate) enum Kind {
     /// A decoder, which generates text.
     Text,
-    /// An encoder, which computes embeddings.
+    /// An encoder, which computes embeddings or classifies texts.
     Encoder,
     /// A speech model.
     Speech,
@@ -139,12 +139,29 @@ impl Loaded {
     pub(crate) fn check_text(&self) -> ApiResult<()> {
         match self.kind {
             Kind::Text => Ok(()),
+            Kind::Encoder if self.model.classifier().is_some() => {
+                Err(ApiError::unsupported(format!(
+                    "the model {} is a classifier: it computes scores and does not generate text",
+                    self.name
+                )))
+            }
             Kind::Encoder => Err(ApiError::unsupported(format!(
                 "the model {} is an encoder: it computes embeddings and does not generate text",
                 self.name
             ))),
             Kind::Speech => Err(ApiError::unsupported(format!(
                 "the model {} is a speech model: it transcribes audio and does not generate text",
+                self.name
+            ))),
+        }
+    }
+
+    /// Checks that the model has a classification head.
+    pub(crate) fn check_classifier(&self) -> ApiResult<()> {
+        match self.model.classifier() {
+            Some(_) => Ok(()),
+            None => Err(ApiError::unsupported(format!(
+                "the model {} has no classification head: it cannot classify texts",
                 self.name
             ))),
         }

@@ -26,6 +26,8 @@ fn valid(path: &str) -> Value {
         "/infill" => json!({ "input_prefix": "a", "n_predict": 1 }),
         "/embeddings" => json!({ "input": "a" }),
         "/rerank" => json!({ "query": "a", "documents": ["b"] }),
+        "/classify" => json!({ "input": "a" }),
+        "/predict" => json!({ "inputs": "a" }),
         "/tokenize" => json!({ "content": "a" }),
         "/detokenize" => json!({ "tokens": [1] }),
         "/score" => json!({ "prompt": "a", "continuations": ["b"] }),

@@ -2,6 +2,7 @@
 
 mod audio;
 mod chat;
+mod classify;
 mod client;
 mod completions;
 mod errors;

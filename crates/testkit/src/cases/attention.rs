@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Heads, Rope};
+use tabla_core::op::builder::{Heads, Rope, Scores};
 
 macro_rules! rope_kv_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
@@ -130,7 +130,7 @@ macro_rules! attention_case {
                     head_dim: $head_dim,
                     window: $window,
                 };
-                b.attention(at, q, 0.3, $cap);
+                b.attention(at, q, capped($cap));
             },
             ..PLAIN
         }
@@ -161,6 +161,53 @@ macro_rules! cross_attention_case {
                 };
                 b.cross_attention(at, q, 0.3, $positions);
             },
+            ..PLAIN
+        }
+    };
+}
+
+/// Scores with a soft cap.
+const fn capped(softcap: f32) -> Scores {
+    Scores {
+        softcap,
+        ..Scores::scaled(0.3)
+    }
+}
+
+/// A case with sinks; of split attention if the part is not 0.
+macro_rules! sinks_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
+     part $part:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: $context,
+            window: $window,
+            cache: DType::$cache,
+            weights: &[("sinks", DType::F32, 1, $heads)],
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let sinks = Some(b.vector("sinks", $heads));
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: $window,
+                };
+                let scores = Scores {
+                    sinks,
+                    ..capped($cap)
+                };
+                match $part {
+                    0 => b.attention(at, q, scores),
+                    part => b.split_attention(at, q, scores, part),
+                };
+            },
+            tolerance: 1e-5,
             ..PLAIN
         }
     };
@@ -204,6 +251,10 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
     attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
     attention_case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
+    sinks_case!("sinks", F32, 1/1 at 0 of 16, 6/2 x 10, window 0, cap 0.0, part 0),
+    sinks_case!("sinks of many tokens", F16, 67/61 at 70 of 140, 8/2 x 64, window 16, cap 0.0, part 0),
+    sinks_case!("sinks of blocks", F16, 1/1 at 1900 of 2048, 8/4 x 96, window 0, cap 1.5, part 0),
+    sinks_case!("sinks of heads", F16, 1/1 at 600 of 640, 8/8 x 64, window 0, cap 0.0, part 0),
     cross_attention_case!("all positions", F16, 1/1 at 5, 6/6 x 64, of 1500, window 0),
     cross_attention_case!("all positions of a ring", F32, 3/2 at 80, 3/1 x 16, of 70, window 70, by 1),
     cross_attention_case!("beams", F16, 8/5 at 7, 4/4 x 64, of 300, window 0, by 1),
@@ -231,7 +282,7 @@ macro_rules! attend_part_case {
                     head_dim: $head_dim,
                     window: $window,
                 };
-                b.split_attention(at, q, 0.3, $cap, $part);
+                b.split_attention(at, q, capped($cap), $part);
             },
             tolerance: 1e-5,
             ..PLAIN
@@ -269,7 +320,7 @@ macro_rules! attend_join_case {
                     head_dim: $head_dim,
                     window: $window,
                 };
-                b.split_attention(at, q, 0.3, 0.0, $part);
+                b.split_attention(at, q, capped(0.0), $part);
             },
             tolerance: 1e-5,
             ..PLAIN
@@ -283,6 +334,7 @@ pub(super) const ATTEND_JOIN: &[Case] = &[
     attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
     attend_join_case!("whole parts", 1/1 at 127 of 256, 2 x 8, window 0, part 32),
     attend_join_case!("window", 4/4 at 300 of 512, 2 x 16, window 100, part 32),
+    sinks_case!("sinks", F16, 3/2 at 500 of 1024, 8/2 x 64, window 128, cap 0.0, part 16),
 ];
 
 macro_rules! self_attention_case {

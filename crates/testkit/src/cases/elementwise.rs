@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::Activation;
+use tabla_core::op::builder::{Activation, GluClamp};
 
 macro_rules! rms_norm_case {
     ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
@@ -142,6 +142,71 @@ pub(super) const GLU: &[Case] = &[
     glu_case!("many", Relu2, 131, 67, 61),
     glu_case!("primes", Relu, 37, 5, 3),
     glu_case!("many", Relu, 131, 67, 61),
+    glu_case!("primes", Sigmoid, 37, 5, 3),
+];
+
+macro_rules! glu_clamped_case {
+    ($name:literal, $inputs:literal x $dim:literal, limit $limit:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let clamp = GluClamp {
+                    alpha: 1.702,
+                    limit: $limit,
+                };
+                match $inputs {
+                    1 => {
+                        let x = b.input("x", 2 * $dim);
+                        b.glu_clamped_pairs(clamp, x);
+                    }
+                    _ => {
+                        let (gate, up) = (b.input("gate", $dim), b.input("up", $dim));
+                        b.glu_clamped(clamp, gate, up);
+                    }
+                }
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// Two inputs and pairs of columns; limits within and beyond the values.
+pub(super) const GLU_CLAMPED: &[Case] = &[
+    glu_clamped_case!("one", 2 x 1, limit 7.0, 1, 1),
+    glu_clamped_case!("clamped", 2 x 37, limit 0.25, 5, 3),
+    glu_clamped_case!("pairs", 1 x 257, limit 0.5, 2, 2),
+    glu_clamped_case!("many pairs", 1 x 131, limit 7.0, 67, 61),
+];
+
+macro_rules! glu_halves_case {
+    ($name:literal, $act:ident, $groups:literal x $dim:literal, $tokens:literal, $live:literal) => {
+        Case {
+            name: concat!($name, " ", stringify!($act)),
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", 2 * $groups * $dim);
+                b.glu_halves(Activation::$act, x, $groups);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// One group and several, of odd widths.
+pub(super) const GLU_HALVES: &[Case] = &[
+    glu_halves_case!("one", Silu, 1 x 1, 1, 1),
+    glu_halves_case!("primes", Silu, 7 x 37, 5, 3),
+    glu_halves_case!("partial vector", Silu, 1 x 257, 2, 2),
+    glu_halves_case!("many", Silu, 8 x 131, 67, 61),
+    glu_halves_case!("many", GeluTanh, 3 x 96, 35, 35),
+    glu_halves_case!("primes", Gelu, 2 x 13, 3, 3),
+    glu_halves_case!("primes", Relu2, 2 x 13, 3, 3),
+    glu_halves_case!("primes", Relu, 2 x 13, 3, 3),
+    glu_halves_case!("primes", Sigmoid, 2 x 13, 3, 3),
 ];
 
 macro_rules! activate_case {

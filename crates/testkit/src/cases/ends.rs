@@ -54,6 +54,19 @@ macro_rules! embed_add_case {
 
 /// Strides and offsets; the first position is 2, some rows are out of range.
 pub(super) const EMBED_ADD: &[Case] = &[
+    Case {
+        name: "token types F32",
+        tokens: 5,
+        live: 4,
+        weights: &[("w", DType::F32, 2, 37)],
+        emit: |b| {
+            let w = b.weight("w", 2, 37);
+            let y = b.input("y", 37);
+            b.embed_add_type(w, y);
+        },
+        tolerance: 0.0,
+        ..PLAIN
+    },
     embed_add_case!("one", F32, [3, 1], [1, 0], 1, 1),
     embed_add_case!("beyond the last", F32, [5, 37], [1, 0], 5, 4),
     embed_add_case!("primes", F16, [11, 67], [1, 0], 5, 4),

@@ -2,6 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
+use tabla_core::op::builder::{ExpertScore, Router, RouterVectors};
 
 macro_rules! experts_case {
     ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {
@@ -12,9 +13,9 @@ macro_rules! experts_case {
             weights: &[("w", DType::$dtype, $experts * $rows, $cols)],
             emit: |b| {
                 let w = b.weight("w", $experts * $rows, $cols);
-                let router = b.input("router", $experts);
+                let logits = b.input("router", $experts);
                 let x = b.input("x", $x);
-                let (routes, _) = b.route(router, $k, false);
+                let (routes, _) = b.route(logits, Router::softmax($k), RouterVectors::default());
                 b.experts("y", w, x, routes);
             },
             ..PLAIN
@@ -22,28 +23,90 @@ macro_rules! experts_case {
     };
 }
 
-macro_rules! route_case {
-    ($name:literal, $experts:literal, $k:literal, $normalize:literal, $tokens:literal, $live:literal) => {
+macro_rules! add_expert_bias_case {
+    ($name:literal, $experts:literal x $dim:literal, $k:literal, $tokens:literal, $live:literal) => {
         Case {
             name: $name,
             tokens: $tokens,
             live: $live,
+            weights: &[("b", DType::F32, 1, $experts * $dim)],
             emit: |b| {
-                let x = b.input("x", $experts);
-                b.route(x, $k, $normalize);
+                let bias = b.vector("b", $experts * $dim);
+                let logits = b.input("router", $experts);
+                let y = b.input("y", $k * $dim);
+                let (routes, _) = b.route(logits, Router::softmax($k), RouterVectors::default());
+                b.add_expert_bias(bias, routes, y);
             },
             ..PLAIN
         }
     };
 }
 
-/// One of one, all, and some of few and of many.
+/// All and some of few and of many experts.
+pub(super) const ADD_EXPERT_BIAS: &[Case] = &[
+    add_expert_bias_case!("one", 1 x 1, 1, 1, 1),
+    add_expert_bias_case!("primes", 7 x 37, 3, 5, 3),
+    add_expert_bias_case!("many", 32 x 67, 4, 35, 33),
+];
+
+/// Names and shapes of optional vectors.
+type Vectors = &'static [(&'static str, DType, u32, u32)];
+
+macro_rules! route_case {
+    ($name:literal, $experts:literal, $router:expr, $tokens:literal, $live:literal $(, $vector:literal)*) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            weights: {
+                const VECTORS: Vectors = &[$(($vector, DType::F32, 1, $experts)),*];
+                VECTORS
+            },
+            emit: |b| {
+                let x = b.input("x", $experts);
+                let mut vector = |name| b.has(name).then(|| b.vector(name, $experts));
+                let (bias, scales) = (vector("bias"), vector("scales"));
+                b.route(x, $router, RouterVectors { bias, scales });
+            },
+            ..PLAIN
+        }
+    };
+}
+
+const SIGMOID: Router = Router {
+    score: ExpertScore::Sigmoid,
+    normalize: true,
+    eps: 1e-6,
+    scale: 2.5,
+    ..Router::softmax(1)
+};
+
+const MIXER: Router = Router {
+    score: ExpertScore::SparseMixer,
+    eps: 0.5,
+    ..Router::softmax(1)
+};
+
+/// One of one, all, and some of few and of many; every score, with and without vectors and groups.
+#[rustfmt::skip]
 pub(super) const ROUTE: &[Case] = &[
-    route_case!("one", 1, 1, false, 1, 1),
-    route_case!("all", 7, 7, false, 3, 2),
-    route_case!("some", 37, 5, true, 5, 5),
-    route_case!("the first", 64, 1, true, 2, 1),
-    route_case!("many", 131, 8, false, 67, 61),
+    route_case!("one", 1, Router::softmax(1), 1, 1),
+    route_case!("all", 7, Router::softmax(7), 3, 2),
+    route_case!("some", 37, Router { normalize: true, ..Router::softmax(5) }, 5, 5),
+    route_case!("the first", 64, Router { normalize: true, ..Router::softmax(1) }, 2, 1),
+    route_case!("many", 131, Router::softmax(8), 67, 61),
+    route_case!("scaled", 70, Router { normalize: true, scale: 0.75, ..Router::softmax(4) }, 5, 4, "scales"),
+    route_case!("softmax with bias", 67, Router { eps: 0.25, normalize: true, ..Router::softmax(6) }, 3, 3, "bias"),
+    route_case!("softmax in groups", 66, Router { groups: 6, groups_used: 2, ..Router::softmax(5) }, 5, 5),
+    route_case!("pairs in groups", 48, Router { groups: 16, groups_used: 3, group_best: 2, ..Router::softmax(9) }, 4, 4),
+    route_case!("sigmoid", 70, Router { k: 3, ..SIGMOID }, 5, 5),
+    route_case!("sigmoid without sum", 9, Router { k: 9, normalize: false, ..SIGMOID }, 2, 2),
+    route_case!("sigmoid with bias", 131, Router { k: 8, ..SIGMOID }, 35, 33, "bias", "scales"),
+    route_case!("sigmoid in groups", 128, Router { k: 8, groups: 64, groups_used: 5, group_best: 2, ..SIGMOID }, 9, 9, "bias"),
+    route_case!("largest in groups", 60, Router { k: 1, groups: 4, groups_used: 1, ..SIGMOID }, 3, 3, "bias"),
+    route_case!("softplus", 65, Router { k: 5, score: ExpertScore::SqrtSoftplus, ..SIGMOID }, 7, 6, "bias"),
+    route_case!("sparse mixer", 16, Router { k: 2, ..MIXER }, 40, 39),
+    route_case!("sparse mixer of many", 131, Router { k: 7, scale: 0.5, ..MIXER }, 3, 3, "scales"),
 ];
 
 /// One row per token and one per expert. Random ids are below 50, so ids are out of range in cases
@@ -68,7 +131,7 @@ macro_rules! group_by_expert_case {
             live: $live,
             emit: |b| {
                 let x = b.input("x", $experts);
-                b.route(x, $k, false);
+                b.route(x, Router::softmax($k), RouterVectors::default());
             },
             ..PLAIN
         }

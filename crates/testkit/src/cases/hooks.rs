@@ -3,7 +3,7 @@
 use crate::case::{Case, PLAIN};
 use crate::rig::INFINITE;
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{EditRows, Heads};
+use tabla_core::op::builder::{EditRows, Heads, Router, RouterVectors, Scores};
 
 macro_rules! capture_case {
     ($name:literal, $dim:literal at $offset:literal of $width:literal, $tokens:literal/$live:literal) => {
@@ -50,7 +50,7 @@ macro_rules! capture_ids_case {
             live: $live,
             emit: |b| {
                 let x = b.input("x", 60);
-                let (routes, _) = b.route(x, $k, false);
+                let (routes, _) = b.route(x, Router::softmax($k), RouterVectors::default());
                 b.capture_ids(routes, 3, [$offset, $width]);
             },
             tolerance: 0.0,
@@ -152,7 +152,7 @@ pub(super) const PROJECT_OUT: &[Case] = &[
 macro_rules! attention_weights_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal by $sequence:expr,
      $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     $positions:literal at $offset:literal of $width:literal) => {
+     $positions:literal at $offset:literal of $width:literal $(, $sinks:literal sinks)?) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -162,6 +162,7 @@ macro_rules! attention_weights_case {
             context: $context,
             window: $window,
             cache: DType::$cache,
+            weights: &[$(("sinks", DType::F32, 1, $sinks))?],
             emit: |b| {
                 let q = b.input("q", $heads * $head_dim);
                 let at = Heads {
@@ -172,7 +173,12 @@ macro_rules! attention_weights_case {
                     window: $window,
                 };
                 let to = (1, $positions, [$offset, $width]);
-                b.attention_weights(at, q, [0.3, $cap], to);
+                let scores = Scores {
+                    softcap: $cap,
+                    $(sinks: Some(b.vector("sinks", $sinks)),)?
+                    ..Scores::scaled(0.3)
+                };
+                b.attention_weights(at, q, scores, to);
             },
             ..PLAIN
         }
@@ -192,6 +198,7 @@ pub(super) const ATTENTION_WEIGHTS: &[Case] = &[
     attention_weights_case!("one of many", F32, 1/1 at 599 of 640 by ALL, 4/4 x 48, window 0, cap 0.0, 300 at 2 of 1202),
     attention_weights_case!("window", F32, 9/8 at 20 of 100 by 5, 2/2 x 16, window 7, cap 0.0, 26 at 0 of 52),
     attention_weights_case!("ring", F16, 4/4 at 400 of 640 by 2, 2/1 x 16, window 150, cap 5.0, 410 at 1 of 821),
+    attention_weights_case!("sinks", F16, 5/4 at 270 of 640 by 2, 6/3 x 64, window 130, cap 0.0, 280 at 7 of 1690, 6 sinks),
     attention_weights_case!("before the window", F16, 4/4 at 400 of 640 by 2, 2/1 x 16, window 70, cap 0.0, 100 at 0 of 200),
     attention_weights_case!("past the context", F32, 4/4 at 14 of 16 by ALL, 2/1 x 8, window 0, cap 0.0, 16 at 0 of 32),
     attention_weights_case!("many", F16, 67/61 at 3 of 100 by ALL, 8/4 x 16, window 0, cap 0.0, 70 at 9 of 600),

@@ -99,8 +99,13 @@ pub(super) fn attention_weights(o: &Outcome, live: usize) -> Vec<f32> {
                     cap => cap * (score / cap).tanh(),
                 }
             };
+            let sink = (p.sinks > 0).then(|| wide(o.numbers("sinks")[head]));
             let y = &mut y[columns(p.offset, p.positions, head)];
-            put(y, seen.clone(), softmax(seen.clone().map(score)));
+            put(
+                y,
+                seen.clone(),
+                softmax(seen.clone().map(score).chain(sink)),
+            );
         }
     }
     y

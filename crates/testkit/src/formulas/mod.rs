@@ -18,7 +18,8 @@ pub use common::activation;
 use common::{nearby_rows, row_of, rows, softmax, wide};
 use hooks::{adapter_scale, attention_weights, capture, edit, project_out, self_attention_weights};
 use products::{
-    bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product, route,
+    add_expert_bias, bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product,
+    route,
 };
 use recurrent::{conv_tail, delta_gates, delta_net, rms_gate};
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
@@ -56,11 +57,14 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         }
         Op::Combine => vec![("y", combine(o, live))],
         Op::AddBias => vec![("y", add_bias(o, live))],
+        Op::AddExpertBias => vec![("y", add_expert_bias(o, live))],
         Op::ConvTail => vec![("y", conv_tail(o, live))],
         Op::DeltaGates => vec![("y", delta_gates(o, live))],
         Op::DeltaNet => vec![("y", delta_net(o, live))],
         Op::RmsGate => vec![("y", rms_gate(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
+        Op::GluHalves => vec![("y", glu_halves(o, live))],
+        Op::GluClamped => vec![("y", glu_clamped(o, live))],
         Op::Activate => vec![("y", activate(o, live))],
         Op::Add => vec![("y", add(o, live))],
         Op::Scale => vec![("y", scale(o, live))],
@@ -117,7 +121,8 @@ fn embed_add(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::embed_add::Params = o.params();
     let tokens = o.rows();
     rows(o, live, |t, i| {
-        let row = (p.stride * tokens[t].position + p.offset) as usize;
+        let at = p.stride * tokens[t].position + p.type_stride * tokens[t].token_type;
+        let row = (at + p.offset) as usize;
         let added = w.get(row * cols + i).copied().unwrap_or(0.0);
         wide(y[t * cols + i]) + wide(added)
     })
@@ -177,6 +182,29 @@ fn glu(o: &Outcome, live: usize) -> Vec<f32> {
     let cols = o.slots["y"].cols as usize;
     rows(o, live, |t, i| {
         activation(p.activation, wide(gate[t * cols + i])) * wide(up[t * cols + i])
+    })
+}
+
+fn glu_halves(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: params::glu_halves::Params = o.params();
+    let (groups, dim) = (p.groups as usize, p.dim as usize);
+    rows(o, live, |t, i| {
+        let gate = 2 * dim * (t * groups + i / dim) + i % dim;
+        activation(p.activation, wide(x[gate])) * wide(x[gate + dim])
+    })
+}
+
+fn glu_clamped(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: params::glu_clamped::Params = o.params();
+    let [dim, stride] = [p.dim, p.stride].map(|n| n as usize);
+    let [gate, up] = [o.numbers("gate"), o.numbers("up")];
+    let [alpha, limit] = [p.alpha, p.limit].map(wide);
+    rows(o, live, |t, i| {
+        let at = stride * (t * dim + i);
+        let g = wide(gate[at]).min(limit);
+        let u = wide(up[at + stride - 1]).clamp(-limit, limit);
+        g / (1.0 + (-alpha * g).exp()) * (u + 1.0)
     })
 }
 
@@ -264,7 +292,8 @@ fn attention(o: &Outcome, live: usize) -> Vec<f32> {
                 cap => cap * (score / cap).tanh(),
             }
         };
-        softmax(seen.clone().map(dot))
+        let sink = (p.sinks > 0).then(|| wide(o.numbers("sinks")[h]));
+        softmax(seen.clone().map(dot).chain(sink))
             .zip(seen)
             .map(|(weight, position)| weight * wide(v[at(position) + i % head]))
             .sum()
@@ -357,12 +386,15 @@ fn attend_join(o: &Outcome, live: usize) -> Vec<f32> {
         let parts = x[(t * heads + i / head) * parts * size..]
             .chunks(size)
             .take(there);
-        let peak = parts
-            .clone()
-            .map(|x| wide(x[head]))
-            .fold(f64::MIN, f64::max);
+        let sink = match p.sinks {
+            0 => f64::NEG_INFINITY,
+            _ => wide(o.numbers("sinks")[i / head]),
+        };
+        let peaks = parts.clone().map(|x| wide(x[head]));
+        let peak = peaks.fold(sink, f64::max);
         let weight = |x: &[f32]| (wide(x[head]) - peak).exp();
         let total: f64 = parts.clone().map(|x| weight(x) * wide(x[head + 1])).sum();
+        let total = total + (sink - peak).exp();
         parts.map(|x| weight(x) * wide(x[i % head])).sum::<f64>() / total
     })
 }

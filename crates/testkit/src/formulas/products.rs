@@ -83,20 +83,82 @@ pub(super) fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     let p: params::route::Params = o.params();
     let (x, mut ids, mut y) = (o.numbers("x"), o.numbers("ids"), o.numbers("y"));
     let (experts, k) = (p.experts as usize, p.k as usize);
+    let [bias, scales] = ["bias", "scales"].map(|name| o.numbers(name));
     for t in 0..live {
-        let x = &x[t * experts..][..experts];
-        let mut order: Vec<usize> = (0..experts).collect();
-        // Stable sort: ties by lowest id.
-        order.sort_by(|&a, &b| x[b].total_cmp(&x[a]));
-        let chosen = &order[..k];
-        let mass = |ids: &[usize]| ids.iter().map(|&e| wide(x[e]).exp()).sum::<f64>();
-        let all = mass(if p.normalize == 1 { chosen } else { &order });
+        let x: Vec<f64> = x[t * experts..][..experts]
+            .iter()
+            .map(|x| wide(*x))
+            .collect();
+        let scores = scores(&p, &x);
+        let mut choices = scores.clone();
+        if p.biased == 1 {
+            choices
+                .iter_mut()
+                .zip(&bias)
+                .for_each(|(c, b)| *c += wide(*b));
+        }
+        let order: Vec<usize> = descending(&choices);
+        let used = used_groups(&p, &choices);
+        let in_used = |e: &usize| used.contains(&(e * p.groups as usize / experts));
+        let chosen: Vec<usize> = order.into_iter().filter(in_used).take(k).collect();
+        let weight = |s: usize| match p.score {
+            3 => mixed(&x, &chosen[..=s], wide(p.eps)),
+            _ => scores[chosen[s]],
+        };
+        let sum: f64 = (0..k).map(weight).sum();
+        let total = if p.normalize == 1 {
+            sum + wide(p.eps)
+        } else {
+            1.0
+        };
         for (s, &e) in chosen.iter().enumerate() {
+            let scale = if p.scaled == 1 { wide(scales[e]) } else { 1.0 };
             ids[t * k + s] = e as f32;
-            y[t * k + s] = (wide(x[e]).exp() / all) as f32;
+            y[t * k + s] = (weight(s) / total * wide(p.scale) * scale) as f32;
         }
     }
     vec![("ids", ids), ("y", y)]
+}
+
+/// Returns the scores of all experts. The order of SparseMixer is that of the logits.
+fn scores(p: &params::route::Params, x: &[f64]) -> Vec<f64> {
+    let all: f64 = x.iter().map(|x| x.exp()).sum();
+    let score = |x: &f64| match p.score {
+        0 => x.exp() / all,
+        1 => 1.0 / (1.0 + (-x).exp()),
+        2 => x.exp().ln_1p().sqrt(),
+        _ => *x,
+    };
+    x.iter().map(score).collect()
+}
+
+/// Returns the indices of the largest numbers first. The sort is stable: ties by lowest index.
+fn descending(numbers: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]));
+    order
+}
+
+/// Returns the groups from which experts are selected.
+fn used_groups(p: &params::route::Params, choices: &[f64]) -> Vec<usize> {
+    let groups = choices.chunks_exact(choices.len() / p.groups as usize);
+    let score = |group: &[f64]| -> f64 {
+        let best = descending(group).into_iter().take(p.group_best as usize);
+        best.map(|i| group[i]).sum()
+    };
+    let groups: Vec<f64> = groups.map(score).collect();
+    let mut best = descending(&groups);
+    best.truncate(p.groups_used as usize);
+    best
+}
+
+/// Returns SparseMixer's weight of the last of `ids`.
+fn mixed(x: &[f64], ids: &[usize], distance: f64) -> f64 {
+    let (last, before) = ids.split_last().expect("at least one");
+    let best = x[*last];
+    let rest = (0..x.len()).filter(|e| !before.contains(e));
+    let near = rest.filter(|e| (best - x[*e]) <= distance * x[*e].abs().max(best));
+    1.0 / near.map(|e| (x[e] - best).exp()).sum::<f64>()
 }
 
 pub(super) fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
@@ -112,6 +174,18 @@ pub(super) fn experts(o: &Outcome, live: usize, numbers: [u32; 3]) -> Vec<f32> {
             .iter()
             .zip(w.iter().skip((id * rows_per_expert + r) * cols));
         pairs.map(|(x, w)| wide(*x) * wide(*w)).sum()
+    })
+}
+
+pub(super) fn add_expert_bias(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: params::add_expert_bias::Params = o.params();
+    let (b, ids, y) = (o.numbers("b"), o.numbers("ids"), o.numbers("y"));
+    let [k, dim] = [p.k, p.dim].map(|n| n as usize);
+    rows(o, live, |t, i| {
+        let id = ids[t * k + i / dim] as usize;
+        // An id out of range has no effect.
+        let bias = b.get(id * dim + i % dim);
+        wide(y[t * k * dim + i]) + bias.map_or(0.0, |bias| wide(*bias))
     })
 }
 

@@ -5,6 +5,7 @@ use super::pipeline::{Normalizer, Pipeline, PostProcessor, PreTokenizer};
 use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
 use crate::merges::split_merge;
+use crate::pair::PairFormat;
 use crate::pieces::{TOKENS_MAX, TokenType};
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
 use crate::special::AddedTokenOptions;
@@ -156,10 +157,13 @@ impl<'a> File<'a> {
             Some(post) => post.added_ids()?,
             None => Default::default(),
         };
-        let invalid = before
-            .iter()
-            .chain(&after)
-            .find(|&&id| id as usize >= tokens.len());
+        let pair = match &self.post_processor {
+            Some(post) => post.pair()?,
+            None => None,
+        };
+        let pair_ids = pair.iter().flat_map(PairFormat::ids);
+        let all = before.iter().chain(&after).chain(pair_ids);
+        let invalid = all.into_iter().find(|&&id| id as usize >= tokens.len());
         if let Some(id) = invalid {
             bail!(
                 Format,
@@ -197,6 +201,7 @@ impl<'a> File<'a> {
             eos,
             before,
             after,
+            pair,
             stops: Vec::new(),
         })
     }

@@ -4,6 +4,7 @@ use super::parse::BoundedVec;
 use crate::bert;
 use crate::bpe::Alphabet;
 use crate::charsmap::Charsmap;
+use crate::pair::PairFormat;
 use crate::pattern::Pattern;
 use crate::pre::GPT_2;
 use crate::spm::SPACE;
@@ -112,6 +113,7 @@ pub(super) enum PostProcessor {
     ByteLevel {},
     TemplateProcessing {
         single: BoundedVec<TemplatePart, STEPS_MAX>,
+        pair: Option<BoundedVec<TemplatePart, STEPS_MAX>>,
         special_tokens: BTreeMap<String, SpecialTokenIds>,
     },
     BertProcessing {
@@ -157,8 +159,13 @@ pub(super) enum Behavior {
 /// A part of a post-processor template.
 #[derive(Debug, Deserialize)]
 pub(super) enum TemplatePart {
-    SpecialToken { id: String },
-    Sequence {},
+    SpecialToken {
+        id: String,
+    },
+    Sequence {
+        #[serde(default)]
+        type_id: u32,
+    },
 }
 
 /// The ids of a special token in a post-processor template.
@@ -409,6 +416,34 @@ impl Pipeline {
 }
 
 impl PostProcessor {
+    /// Returns how two texts are joined; `None` if it does not say.
+    ///
+    /// # Errors
+    /// `Format` for a template with a token that it does not list.
+    pub(super) fn pair(&self) -> Result<Option<PairFormat>> {
+        let (ids, second_type) = match self {
+            Self::Sequence { processors } => {
+                let mut formats = processors.0.iter().map(Self::pair);
+                return formats.find_map(Result::transpose).transpose();
+            }
+            Self::TemplateProcessing {
+                pair: Some(pair),
+                special_tokens,
+                ..
+            } => ids_around_texts(&pair.0, special_tokens)?,
+            Self::BertProcessing { sep, cls } => ([vec![cls.1], vec![sep.1], vec![sep.1]], 1),
+            Self::RobertaProcessing { sep, cls } => ([vec![cls.1], vec![sep.1; 2], vec![sep.1]], 0),
+            Self::ByteLevel {} | Self::TemplateProcessing { .. } => return Ok(None),
+        };
+        let [before, between, after] = ids;
+        Ok(Some(PairFormat {
+            before,
+            between,
+            after,
+            second_type,
+        }))
+    }
+
     /// Returns the ids that are added before and after a text.
     ///
     /// # Errors
@@ -428,23 +463,9 @@ impl PostProcessor {
             Self::TemplateProcessing {
                 single,
                 special_tokens,
+                ..
             } => {
-                let (mut before, mut after) = (Vec::new(), Vec::new());
-                let mut is_before = true;
-                for part in &single.0 {
-                    let TemplatePart::SpecialToken { id } = part else {
-                        is_before = false;
-                        continue;
-                    };
-                    let Some(ids) = special_tokens.get(id) else {
-                        bail!(
-                            Format,
-                            "post_processor: {id:?} is missing in special_tokens"
-                        );
-                    };
-                    let side = if is_before { &mut before } else { &mut after };
-                    side.extend(&ids.ids.0);
-                }
+                let [before, after] = ids_around_texts(&single.0, special_tokens)?.0;
                 (before, after)
             }
             Self::BertProcessing { sep, cls } | Self::RobertaProcessing { sep, cls } => {
@@ -452,6 +473,32 @@ impl PostProcessor {
             }
         })
     }
+}
+
+/// Returns the ids before, between and after the texts of a template with `N - 1` texts, and the token
+/// type of the last one. Further texts count as the last one.
+fn ids_around_texts<const N: usize>(
+    template: &[TemplatePart],
+    special_tokens: &BTreeMap<String, SpecialTokenIds>,
+) -> Result<([Vec<u32>; N], u32)> {
+    let mut around = [const { Vec::new() }; N];
+    let (mut at, mut token_type) = (0, 0);
+    for part in template {
+        match part {
+            TemplatePart::Sequence { type_id } => {
+                at = (at + 1).min(N - 1);
+                token_type = *type_id;
+            }
+            TemplatePart::SpecialToken { id } => match special_tokens.get(id) {
+                Some(ids) => around[at].extend(&ids.ids.0),
+                None => bail!(
+                    Format,
+                    "post_processor: {id:?} is missing in special_tokens"
+                ),
+            },
+        }
+    }
+    Ok((around, token_type))
 }
 
 impl SearchPattern {

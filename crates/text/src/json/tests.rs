@@ -112,6 +112,62 @@ fn reads_tokens_and_settings_from_config() {
 }
 
 #[test]
+fn joins_pairs_by_the_post_processor() {
+    let token = |id: u32, text: &str| json!([text, id]);
+    let [cls, sep] = [token(1, "<s>"), token(263, "<|end|>")];
+    let template = |pair: Value| {
+        json!({
+            "type": "TemplateProcessing", "single": [{ "Sequence": { "id": "A", "type_id": 0 } }],
+            "pair": pair,
+            "special_tokens": { "<|end|>": { "id": "<|end|>", "ids": [263], "tokens": ["<|end|>"] } },
+        })
+    };
+    let end = json!({ "SpecialToken": { "id": "<|end|>", "type_id": 0 } });
+    let text = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
+    let of = |post: Value| open(|f| f["post_processor"] = post).unwrap();
+    for (post, ids, types) in [
+        (
+            json!({ "type": "BertProcessing", "cls": cls, "sep": sep }),
+            vec![1, 6, 263, 6, 263],
+            vec![0, 0, 0, 1, 1],
+        ),
+        (
+            json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep, "trim_offsets": true,
+                "add_prefix_space": false }),
+            vec![1, 6, 263, 263, 6, 263],
+            vec![0; 6],
+        ),
+        (
+            template(json!([text("A", 0), end, text("B", 1)])),
+            vec![6, 263, 6],
+            vec![0, 0, 1],
+        ),
+    ] {
+        let pair = of(post).encode_pair(["ab", "ab"], None).unwrap();
+        assert_eq!((pair.ids, pair.types), (ids, types));
+    }
+    let t = of(template(json!([text("A", 0), end, text("B", 1), end])));
+    let limited = |limit| {
+        t.encode_pair(["ab ab", "ab ab ab"], Some(limit))
+            .unwrap()
+            .ids
+    };
+    assert_eq!(limited(9), [6, 6, 263, 6, 6, 6, 263]);
+    assert_eq!(limited(5), [6, 6, 263, 6, 263]);
+    assert_eq!(
+        limited(1),
+        [6, 6, 263, 263],
+        "the first text is not truncated"
+    );
+    let none = of(Value::Null).encode_pair(["ab", "ab"], None).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Unsupported);
+    let unknown = json!([text("A", 0), { "SpecialToken": { "id": "<x>", "type_id": 0 } }]);
+    let (kind, message) = refused(|f| f["post_processor"] = template(unknown));
+    assert_eq!(kind, ErrorKind::Format);
+    assert!(message.contains("<x>"), "{message}");
+}
+
+#[test]
 fn rejects_invalid_ids() {
     let (kind, message) = refused(|f| f["added_tokens"][2]["id"] = json!(1_u32 << 31));
     assert_eq!(kind, ErrorKind::TooLarge);

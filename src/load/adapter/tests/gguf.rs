@@ -28,6 +28,7 @@ fn gguf_matrices_can_be_quantized() {
         kv_heads: 1,
         head_dim: 32,
         ffn: 32,
+        experts: 0,
         window: 0,
         rope: None,
         cache: 0,

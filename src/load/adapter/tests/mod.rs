@@ -35,6 +35,7 @@ fn with_base<T>(
         kv_heads: 1,
         head_dim: 4,
         ffn: 6,
+        experts: 0,
         window: 0,
         rope: Some(0),
         cache,

@@ -1,7 +1,7 @@
 //! RoPE, KV cache and attention.
 
 use super::base::Builder;
-use super::operand::X;
+use super::operand::{W, X};
 use super::shape::{FEW_TOKENS, Shape};
 use crate::dtype::DType;
 use crate::op::list::Op;
@@ -22,6 +22,34 @@ pub struct Heads {
     pub head_dim: u32,
     /// Sliding window: number of positions that a query sees, including its own; 0: all.
     pub window: u32,
+}
+
+/// Scores of an attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// Factor of `q . k`.
+    pub scale: f32,
+    /// Scores are `softcap tanh(score / softcap)`; 0: unchanged.
+    pub softcap: f32,
+    /// A score per query head that takes part in the softmax and has no value, `[heads]`.
+    pub sinks: Option<W>,
+}
+
+impl Scores {
+    /// Scores `scale q . k`.
+    #[must_use]
+    pub const fn scaled(scale: f32) -> Self {
+        Self {
+            scale,
+            softcap: 0.0,
+            sinks: None,
+        }
+    }
+
+    /// Returns the slot of the sinks. Without sinks they are not read; returns that of any activation.
+    pub(super) fn sinks_or(&self, x: X) -> Slot {
+        self.sinks.map_or(x.slot, |w| w.slot)
+    }
 }
 
 /// Maximum number of parts of split attention.
@@ -92,16 +120,15 @@ impl Builder<'_> {
         self.emit((Op::Rope, None), &slots, &params, [heads, x.tokens]);
     }
 
-    /// Emits attention of `q` over its window; returns `[tokens, heads head_dim]`. Scores are
-    /// `scale q . k`, softcapped to `softcap tanh(score / softcap)` unless `softcap` is 0.
-    pub fn attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32) -> X {
-        self.attend(at, q, [scale, softcap], 0)
+    /// Emits attention of `q` over its window; returns `[tokens, heads head_dim]`.
+    pub fn attention(&mut self, at: Heads, q: X, scores: Scores) -> X {
+        self.attend(at, q, scores, 0)
     }
 
     /// Emits attention of `q` over the first `positions` positions, whatever its own; returns
     /// `[tokens, heads head_dim]`. [`Self::store_kv`] stores their keys and values.
     pub fn cross_attention(&mut self, at: Heads, q: X, scale: f32, positions: u32) -> X {
-        self.attend(at, q, [scale, 0.0], positions)
+        self.attend(at, q, Scores::scaled(scale), positions)
     }
 
     /// Emits the scores of `head` of `q` for the first `positions` positions, as number `index` of
@@ -151,12 +178,12 @@ impl Builder<'_> {
     }
 
     /// Emits attention over the window, or over `positions` positions unless that is 0.
-    fn attend(&mut self, at: Heads, q: X, [scale, softcap]: [f32; 2], positions: u32) -> X {
+    fn attend(&mut self, at: Heads, q: X, scores: Scores, positions: u32) -> X {
         let head = at.head_dim;
         let octets = head.is_multiple_of(8) && (1..=PARTS_HEAD_MAX).contains(&head);
         if self.shape.part > 0 && q.tokens <= FEW_TOKENS && octets {
             let part = self.shape.part;
-            return self.attend_parts(at, q, [scale, softcap], [part, positions]);
+            return self.attend_parts(at, q, scores, [part, positions]);
         }
         let y = self.scratch("a", q.tokens, q.cols);
         let ([keys, values], pages) = self.cache(at);
@@ -166,15 +193,17 @@ impl Builder<'_> {
             heads: at.heads,
             kv_heads: at.kv_heads,
             head_dim: at.head_dim,
-            scale,
-            softcap,
+            scale: scores.scale,
+            softcap: scores.softcap,
             window: self.window(at, positions),
             stride: self.shape.pages.stride(),
             first: pages_of_layer.first,
             ring: pages_of_layer.ring,
             positions,
+            sinks: u32::from(scores.sinks.is_some()),
         };
-        let slots = [q.slot, keys, values, pages, y.slot, self.state];
+        let sinks = scores.sinks_or(q);
+        let slots = [q.slot, keys, values, pages, sinks, y.slot, self.state];
         let work = [at.heads, q.tokens];
         self.emit(
             (Op::Attention, Some(self.shape.cache)),
@@ -187,21 +216,11 @@ impl Builder<'_> {
 
     /// Emits split attention, for few tokens and many positions: parts of `part` positions are
     /// processed in parallel. `part` is increased if necessary to have at most 64 parts.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "those of attention, and the part size"
-    )]
-    pub fn split_attention(&mut self, at: Heads, q: X, scale: f32, softcap: f32, part: u32) -> X {
-        self.attend_parts(at, q, [scale, softcap], [part, 0])
+    pub fn split_attention(&mut self, at: Heads, q: X, scores: Scores, part: u32) -> X {
+        self.attend_parts(at, q, scores, [part, 0])
     }
 
-    fn attend_parts(
-        &mut self,
-        at: Heads,
-        q: X,
-        [scale, softcap]: [f32; 2],
-        [part, positions]: [u32; 2],
-    ) -> X {
+    fn attend_parts(&mut self, at: Heads, q: X, scores: Scores, [part, positions]: [u32; 2]) -> X {
         let (tokens, window) = (q.tokens, self.window(at, positions));
         let part = part.max(window.div_ceil(PARTS_MAX));
         let parts = window.div_ceil(part.max(1));
@@ -214,8 +233,8 @@ impl Builder<'_> {
             heads: at.heads,
             kv_heads: at.kv_heads,
             head_dim: at.head_dim,
-            scale,
-            softcap,
+            scale: scores.scale,
+            softcap: scores.softcap,
             window,
             stride: self.shape.pages.stride(),
             first: pages_of_layer.first,
@@ -239,8 +258,9 @@ impl Builder<'_> {
             part,
             parts,
             positions,
+            sinks: u32::from(scores.sinks.is_some()),
         };
-        let slots = [x.slot, y.slot, self.state];
+        let slots = [x.slot, scores.sinks_or(q), y.slot, self.state];
         self.emit((Op::AttendJoin, None), &slots, &params, [at.heads, tokens]);
         y
     }

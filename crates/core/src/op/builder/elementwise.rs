@@ -24,6 +24,15 @@ pub enum Activation {
     Sigmoid = 5,
 }
 
+/// Clamped gated linear unit of gpt-oss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GluClamp {
+    /// Factor of the gate in the sigmoid.
+    pub alpha: f32,
+    /// Maximum of the gate, and of the absolute value of the other factor.
+    pub limit: f32,
+}
+
 impl Activation {
     /// All activations, in the order of their numbers.
     pub const ALL: &'static [Self] = &[
@@ -60,11 +69,21 @@ impl Builder<'_> {
     /// Emits `y[t, :] += W[stride * position[t] + offset, :]`. The stride is 1 for learned
     /// positions and 0 for a vector that is added to all tokens. Rows out of range add nothing.
     pub fn embed_add(&mut self, w: W, y: X, stride: u32, offset: u32) {
+        self.emit_embed_add(w, y, [stride, 0, offset]);
+    }
+
+    /// Emits `y[t, :] += W[token_type[t], :]`.
+    pub fn embed_add_type(&mut self, w: W, y: X) {
+        self.emit_embed_add(w, y, [0, 1, 0]);
+    }
+
+    fn emit_embed_add(&mut self, w: W, y: X, [stride, type_stride, offset]: [u32; 3]) {
         let params = params::embed_add::Params {
             tokens: y.tokens,
             rows: w.rows,
             cols: w.cols,
             stride,
+            type_stride,
             offset,
             first: 0,
         };
@@ -138,6 +157,60 @@ impl Builder<'_> {
         };
         let slots = [gate.slot, up.slot, y.slot, self.state];
         self.emit((Op::Glu, None), &slots, &params, [gate.cols, gate.tokens]);
+        y
+    }
+
+    /// Emits `act(gate) * up` for each of `groups` groups of columns, whose first half is the gate;
+    /// returns `[tokens, groups ffn]`.
+    pub fn glu_halves(&mut self, act: Activation, x: X, groups: u32) -> X {
+        let dim = x.cols / groups.saturating_mul(2).max(1);
+        if dim == 0 || dim.saturating_mul(groups).checked_mul(2) != Some(x.cols) {
+            self.fail(format!(
+                "shape mismatch: {} columns do not divide into {groups} groups of two halves",
+                x.cols
+            ));
+        }
+        let y = self.scratch("f", x.tokens, x.cols / 2);
+        let params = params::glu_halves::Params {
+            tokens: x.tokens,
+            groups,
+            dim,
+            activation: act as u32,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::GluHalves, None), &slots, &params, [y.cols, y.tokens]);
+        y
+    }
+
+    /// Emits the gated linear unit of gpt-oss: `g sigmoid(alpha g) (u + 1)` with clamped gate and `up`; returns
+    /// `[tokens, ffn]`.
+    pub fn glu_clamped(&mut self, clamp: GluClamp, gate: X, up: X) -> X {
+        self.check_same_shape(gate, up);
+        self.emit_glu_clamped(clamp, [gate, up], 1)
+    }
+
+    /// Same as [`Self::glu_clamped`], with gate and `up` in turn in the columns of `x`, `[tokens, 2 ffn]`.
+    pub fn glu_clamped_pairs(&mut self, clamp: GluClamp, x: X) -> X {
+        if !x.cols.is_multiple_of(2) {
+            self.fail(format!(
+                "shape mismatch: {} columns do not divide into pairs",
+                x.cols
+            ));
+        }
+        self.emit_glu_clamped(clamp, [x, x], 2)
+    }
+
+    fn emit_glu_clamped(&mut self, clamp: GluClamp, [gate, up]: [X; 2], stride: u32) -> X {
+        let y = self.scratch("f", gate.tokens, gate.cols / stride);
+        let params = params::glu_clamped::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            stride,
+            alpha: clamp.alpha,
+            limit: clamp.limit,
+        };
+        let slots = [gate.slot, up.slot, y.slot, self.state];
+        self.emit((Op::GluClamped, None), &slots, &params, [y.cols, y.tokens]);
         y
     }
 

@@ -18,9 +18,11 @@ struct Rows {
     vocab: u32,
 }
 
-/// Transformation of logits before sampling: `cap tanh(scale x / cap)`.
+/// Transformation of logits before sampling: `cap tanh(scale (x + bias) / cap)`.
 #[derive(Clone, Copy, Debug)]
 pub struct LogitMap {
+    /// Bias, `[vocab]`.
+    pub bias: Option<W>,
     /// Factor.
     pub scale: f32,
     /// Softcap; 0 disables it.
@@ -31,6 +33,7 @@ pub struct LogitMap {
 impl Default for LogitMap {
     fn default() -> Self {
         Self {
+            bias: None,
             scale: 1.0,
             cap: 0.0,
         }
@@ -59,13 +62,14 @@ impl Builder<'_> {
         y
     }
 
-    /// Returns whether `x` is the output of the table; if so, stores it in [`BufferId::Hidden`].
-    pub fn ends_with(&mut self, x: X) -> bool {
-        let ends = self.shape.logits == LogitRows::None;
-        if ends {
-            self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
-        }
-        ends
+    /// Returns whether the output of the table is rows rather than logits for sampling.
+    pub fn ends_with_rows(&self) -> bool {
+        self.shape.logits == LogitRows::None
+    }
+
+    /// Makes `x` the output of a table that ends with rows, in [`BufferId::Hidden`].
+    pub fn output(&mut self, x: X) {
+        self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
     }
 
     /// Emits the logits `W x`, transformed by `map`, into the buffer that the host and the sampling
@@ -73,6 +77,9 @@ impl Builder<'_> {
     pub fn logits(&mut self, w: W, x: X, map: LogitMap) {
         let logits = self.logits_slot(w.rows);
         self.mat_into(w, x, logits.slot, [Op::Gemv, Op::Gemm, Op::BitMat]);
+        if let Some(bias) = map.bias {
+            self.add_bias(bias, logits);
+        }
         if map.scale != 1.0 {
             self.scale(logits, map.scale);
         }
@@ -347,6 +354,7 @@ mod tests {
     #[test]
     fn logits_are_transformed_in_place() {
         let map = LogitMap {
+            bias: None,
             scale: 0.5,
             cap: 30.0,
         };

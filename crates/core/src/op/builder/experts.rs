@@ -25,17 +25,79 @@ struct Tiles {
     tile: u32,
 }
 
-impl Builder<'_> {
-    /// Emits the selection of the `k` experts with the largest `softmax(x)`, in descending order.
-    /// Returns the routes and the weights `[tokens, k]`, divided by their sum if `normalize`.
-    #[expect(clippy::fn_params_excessive_bools, reason = "the formula has one flag")]
-    pub fn route(&mut self, x: X, k: u32, normalize: bool) -> (Routes, X) {
-        if k == 0 || k > x.cols {
-            self.fail(format!(
-                "number of selected experts must be 1 to {}, got {k}",
-                x.cols
-            ));
+/// Function `p` of the logits of a router; the discriminant is its number in the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ExpertScore {
+    /// Softmax over all experts.
+    Softmax = 0,
+    /// Sigmoid of each logit.
+    Sigmoid = 1,
+    /// `sqrt(ln(1 + exp(x)))` of each logit.
+    SqrtSoftplus = 2,
+    /// `SparseMixer` at inference (arXiv:2409.12136): `exp(x)` of a selected expert, divided by the sum
+    /// over the experts not selected before it whose logit is near: at least `x - eps max(|logit|, x)`.
+    SparseMixer = 3,
+}
+
+/// Rule by which a router selects experts and weights their outputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// Number of selected experts per token.
+    pub k: u32,
+    /// Function of the logits.
+    pub score: ExpertScore,
+    /// Whether weights are divided by their sum plus `eps`.
+    pub normalize: bool,
+    /// Epsilon of the normalization; of `SparseMixer`, the relative distance of near logits.
+    pub eps: f32,
+    /// Factor of the weights.
+    pub scale: f32,
+    /// Number of groups of experts with consecutive ids; 1 if experts are selected from all.
+    pub groups: u32,
+    /// Number of groups from which experts are selected.
+    pub groups_used: u32,
+    /// Number of largest scores in a group, 1 or 2, whose sum is the score of the group.
+    pub group_best: u32,
+}
+
+impl Router {
+    /// Returns the router that selects `k` experts by a softmax over all, without normalization.
+    pub const fn softmax(k: u32) -> Self {
+        Self {
+            k,
+            score: ExpertScore::Softmax,
+            normalize: false,
+            eps: 0.0,
+            scale: 1.0,
+            groups: 1,
+            groups_used: 1,
+            group_best: 1,
         }
+    }
+}
+
+/// Optional vectors of a router, `[experts]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RouterVectors {
+    /// Added to the scores by which experts are selected, not to their weights.
+    pub bias: Option<W>,
+    /// Factors of the weights.
+    pub scales: Option<W>,
+}
+
+/// Maximum number of experts of a layer.
+pub const EXPERTS_MAX: u32 = 4096;
+
+/// Maximum number of groups of experts.
+pub const EXPERT_GROUPS_MAX: u32 = 64;
+
+impl Builder<'_> {
+    /// Emits the selection of experts by the logits `x`, in descending order of their scores. Returns
+    /// the routes and the weights, `[tokens, k]`.
+    pub fn route(&mut self, x: X, router: Router, vectors: RouterVectors) -> (Routes, X) {
+        self.check_router(x, &router);
+        let k = router.k;
         let ids = X {
             slot: self.scratch_of(DType::U32, "ids", [x.tokens, k]),
             tokens: x.tokens,
@@ -46,9 +108,19 @@ impl Builder<'_> {
             tokens: x.tokens,
             experts: x.cols,
             k,
-            normalize: u32::from(normalize),
+            score: router.score as u32,
+            normalize: u32::from(router.normalize),
+            groups: router.groups,
+            groups_used: router.groups_used,
+            group_best: router.group_best,
+            eps: router.eps,
+            scale: router.scale,
+            biased: u32::from(vectors.bias.is_some()),
+            scaled: u32::from(vectors.scales.is_some()),
         };
-        let slots = [x.slot, ids.slot, weights.slot, self.state];
+        // An absent vector is not read; any f32 slot is bound.
+        let [bias, scales] = [vectors.bias, vectors.scales].map(|w| w.map_or(x.slot, |w| w.slot));
+        let slots = [x.slot, bias, scales, ids.slot, weights.slot, self.state];
         self.emit((Op::Route, None), &slots, &params, [1, x.tokens]);
         let tiles = (x.tokens > FEW_TOKENS).then(|| self.group_by_expert(ids, x.cols));
         let routes = Routes {
@@ -57,6 +129,41 @@ impl Builder<'_> {
             tiles,
         };
         (routes, weights)
+    }
+
+    /// Rejects a router that selects more experts than there are.
+    fn check_router(&mut self, x: X, router: &Router) {
+        let experts = x.cols;
+        let Router {
+            k,
+            groups,
+            groups_used,
+            group_best,
+            ..
+        } = *router;
+        if experts > EXPERTS_MAX || !(1..=EXPERT_GROUPS_MAX).contains(&groups) {
+            self.fail(format!(
+                "expected at most {EXPERTS_MAX} experts in 1 to {EXPERT_GROUPS_MAX} groups, got {experts} in \
+                 {groups}"
+            ));
+            return;
+        }
+        let size = experts / groups;
+        if !experts.is_multiple_of(groups)
+            || !(1..=groups).contains(&groups_used)
+            || !(1..=size.min(2)).contains(&group_best)
+        {
+            self.fail(format!(
+                "cannot select from {groups_used} of {groups} groups of {experts} experts by their \
+                 {group_best} best"
+            ));
+        }
+        if !(1..=size * groups_used).contains(&k) {
+            self.fail(format!(
+                "number of selected experts must be 1 to {}, got {k}",
+                size * groups_used
+            ));
+        }
     }
 
     fn group_by_expert(&mut self, ids: X, experts: u32) -> Tiles {
@@ -133,6 +240,33 @@ impl Builder<'_> {
             self.emit((Op::Experts, Some(w.dtype)), &slots, &params, work);
         }
         y
+    }
+
+    /// Emits `y[s] += b[ids[s]]` for the selected experts of each token. `b` has the concatenated biases of all
+    /// experts, `y` is `[tokens, k dim]`.
+    pub fn add_expert_bias(&mut self, b: W, routes: Routes, y: X) {
+        let Routes { ids, experts, .. } = routes;
+        let dim = y.cols / ids.cols.max(1);
+        if experts.checked_mul(dim) != Some(b.cols) || dim.checked_mul(ids.cols) != Some(y.cols) {
+            self.fail(format!(
+                "shape mismatch: biases of {experts} experts have {} elements, outputs of {} selected experts {} \
+                 columns",
+                b.cols, ids.cols, y.cols
+            ));
+        }
+        let params = params::add_expert_bias::Params {
+            tokens: y.tokens,
+            k: ids.cols,
+            dim,
+            experts,
+        };
+        let slots = [b.slot, ids.slot, y.slot, self.state];
+        self.emit(
+            (Op::AddExpertBias, None),
+            &slots,
+            &params,
+            [y.cols, y.tokens],
+        );
     }
 
     /// Emits `y += sum_s w[s] x[s]`: the weighted sum of the expert outputs `[tokens, k dim]`.

@@ -1,6 +1,6 @@
 //! Operations of hooks, which capture and change values of a pass, and of adapters.
 
-use super::attention::Heads;
+use super::attention::{Heads, Scores};
 use super::base::Builder;
 use super::experts::Routes;
 use super::operand::{W, X};
@@ -109,7 +109,7 @@ impl Builder<'_> {
         &mut self,
         at: Heads,
         q: X,
-        [scale, softcap]: [f32; 2],
+        scores: Scores,
         (hooks, positions, [offset, width]): (u32, u32, [u32; 2]),
     ) {
         let y = self.captured(hooks, at.heads.saturating_mul(positions), [offset, width]);
@@ -120,8 +120,8 @@ impl Builder<'_> {
             heads: at.heads,
             kv_heads: at.kv_heads,
             head_dim: at.head_dim,
-            scale,
-            softcap,
+            scale: scores.scale,
+            softcap: scores.softcap,
             window: self.window(at, 0),
             stride: self.shape.pages.stride(),
             first: pages_of_layer.first,
@@ -129,8 +129,9 @@ impl Builder<'_> {
             positions,
             offset,
             width,
+            sinks: u32::from(scores.sinks.is_some()),
         };
-        let slots = [q.slot, keys, y, pages, self.state];
+        let slots = [q.slot, keys, y, pages, scores.sinks_or(q), self.state];
         let kernel = (Op::AttentionWeights, Some(self.shape.cache));
         self.emit(kernel, &slots, &params, [at.heads, q.tokens]);
     }

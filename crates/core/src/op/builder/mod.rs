@@ -22,12 +22,12 @@ mod shape;
 mod speech;
 mod ternary;
 
-pub use attention::{Heads, Rope};
+pub use attention::{Heads, Rope, Scores};
 pub use base::Builder;
 pub use draft::{Draft, Node};
-pub use elementwise::Activation;
+pub use elementwise::{Activation, GluClamp};
 pub use ends::LogitMap;
-pub use experts::Routes;
+pub use experts::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore, Router, RouterVectors, Routes};
 pub use hooks::EditRows;
 pub use operand::{W, X};
 pub use point_list::Hooks;

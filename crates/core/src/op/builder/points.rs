@@ -1,6 +1,6 @@
 //! Points of the forward pass, at which hooks store and change values.
 
-use super::attention::Heads;
+use super::attention::{Heads, Scores};
 use super::base::Builder;
 use super::experts::Routes;
 use super::hooks::EditRows;
@@ -75,13 +75,13 @@ impl<'a> Builder<'a> {
 
     /// Declares the attention weights of `q`, `[tokens, heads positions]`, as a point: after softmax,
     /// 0 for positions that are not seen.
-    pub fn attention_point(&mut self, name: &str, at: Heads, q: X, [scale, softcap]: [f32; 2]) {
+    pub fn attention_point(&mut self, name: &str, at: Heads, q: X, scores: Scores) {
         let Some(hooks) = self.declare_unchangeable(name) else {
             return;
         };
         let positions = self.attention_positions(hooks);
         if let Some(to) = self.capture_columns(name, at.heads.saturating_mul(positions)) {
-            self.attention_weights(at, q, [scale, softcap], (hooks.id, positions, to));
+            self.attention_weights(at, q, scores, (hooks.id, positions, to));
         }
     }
 

@@ -36,7 +36,7 @@ pub enum LogitRows {
     Last,
     /// All rows, into [`BufferId::Scores`](crate::op::table::BufferId::Scores).
     All,
-    /// None: the output is the normalized rows of the last layer, in
+    /// None: the output is a row for each token, in
     /// [`BufferId::Hidden`](crate::op::table::BufferId::Hidden).
     None,
 }

@@ -1,0 +1,132 @@
+//! Mixture of experts: router, selected experts and shared experts of a layer.
+
+use super::Config;
+use super::parts::{Layer, short};
+use crate::op::builder::{Activation, Builder, RouterVectors, Routes, X};
+
+/// Norm and feed-forward layer, of experts in layers that have them: `h += experts(norm h)`.
+pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    if l.config.experts == 0 {
+        l.feed_forward(b, c, h);
+        return;
+    }
+    let n = l.rms_norm(b, c, "ffn_norm", h); // [tokens, dim]
+    mixture(b, c, l, [n, h]);
+}
+
+/// `h += sum_s w[s] expert(ids[s], n) + shared(n)`.
+pub(super) fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2]) {
+    let selection = Selection::of(b, c, l, n);
+    let point = l.tensor("ffn_down");
+    if b.is_hooked(&point) {
+        let sum = selection.sum(b, c, l, n);
+        add_shared(b, c, l, [n, sum]);
+        b.point(&point, sum);
+        b.add(sum, h, 1.0);
+    } else {
+        let f = selection.outputs(b, c, l, n);
+        b.combine(f, selection.weights, h); // h += sum of weight * result
+        add_shared(b, c, l, [n, h]);
+    }
+}
+
+/// `h += shared(n)`, with a gate `h += sigmoid(Wg n) shared(n)`.
+fn add_shared(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2]) {
+    if c.shared_ffn == 0 {
+        return;
+    }
+    let gate = l.project(b, c, "ffn_gate_shexp", c.shared_ffn, n); // [tokens, shared_ffn]
+    let up = l.project(b, c, "ffn_up_shexp", c.shared_ffn, n);
+    let f = b.glu(c.activation, gate, up);
+    if !c.shared_gate {
+        l.project_add(b, c, "ffn_down_shexp", f, h);
+        return;
+    }
+    let y = l.project(b, c, "ffn_down_shexp", c.dim, f); // [tokens, dim]
+    let gate = l.project(b, c, "ffn_gate_inp_shexp", 1, n); // [tokens, 1]
+    b.activate(Activation::Sigmoid, gate);
+    b.combine(y, gate, h);
+}
+
+/// Experts that the router selected for each token, and the weights of their outputs.
+#[derive(Clone, Copy)]
+pub(super) struct Selection {
+    routes: Routes,
+    /// `[tokens, used]`.
+    weights: X,
+}
+
+impl Selection {
+    /// Selects experts by the router's logits of `x`, `[tokens, dim]`.
+    pub(super) fn of(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) -> Self {
+        let experts = l.config.experts;
+        let logits = l.project(b, c, "ffn_gate_inp", experts, x); // [tokens, experts]
+        let mut vector = |name: &str| {
+            let tensor = l.tensor(name);
+            l.has(b, name).then(|| b.vector(&tensor, experts))
+        };
+        let vectors = RouterVectors {
+            bias: vector("exp_probs_b.bias"),
+            scales: vector("ffn_down_exps.scale"),
+        };
+        let (routes, weights) = b.route(logits, c.router, vectors);
+        b.routes_point(&l.tensor("ffn_experts"), routes);
+        b.point(&l.tensor("ffn_expert_weights"), weights);
+        Self { routes, weights }
+    }
+
+    /// Outputs of the selected experts for `n`, `[tokens, used dim]`.
+    fn outputs(self, b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
+        let f = if l.has(b, "ffn_gate_up_exps.weight") {
+            let shape = [2 * c.expert_ffn, c.dim];
+            let gate_up = self.project(b, c, l, ("ffn_gate_up_exps", shape), n); // [tokens, used 2 expert_ffn]
+            match c.glu_clamp {
+                // Rows of the gate and the other matrix in turn.
+                Some(clamp) => b.glu_clamped_pairs(clamp, gate_up),
+                None => b.glu_halves(c.activation, gate_up, c.router.k),
+            }
+        } else {
+            let shape = [c.expert_ffn, c.dim];
+            let gate = self.project(b, c, l, ("ffn_gate_exps", shape), n); // [tokens, used expert_ffn]
+            let up = self.project(b, c, l, ("ffn_up_exps", shape), n);
+            match c.glu_clamp {
+                Some(clamp) => b.glu_clamped(clamp, gate, up),
+                None => b.glu(c.activation, gate, up),
+            }
+        };
+        self.project(b, c, l, ("ffn_down_exps", [c.dim, c.expert_ffn]), f)
+    }
+
+    /// `W x` of the selected experts with their matrices `name`, `[tokens, used rows]`, with biases if the file has
+    /// them.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a line of a forward pass lists its operands"
+    )]
+    fn project(
+        self,
+        b: &mut Builder<'_>,
+        c: &Config,
+        l: Layer,
+        (name, [rows, cols]): (&str, [u32; 2]),
+        x: X,
+    ) -> X {
+        let w = l.mat(b, name, l.config.experts * rows, cols);
+        let y = b.experts(short(name.trim_end_matches("_exps")), w, x, self.routes);
+        let bias = format!("{name}.bias");
+        if c.biased || l.has(b, &bias) {
+            let bias = b.vector(&l.tensor(&bias), l.config.experts * rows);
+            b.add_expert_bias(bias, self.routes, y);
+        }
+        y
+    }
+
+    /// Weighted sum of the outputs of the selected experts for `n`, `[tokens, dim]`.
+    pub(super) fn sum(self, b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
+        let f = self.outputs(b, c, l, n);
+        let sum = b.columns(n, 0, c.dim);
+        b.scale(sum, 0.0);
+        b.combine(f, self.weights, sum);
+        sum
+    }
+}

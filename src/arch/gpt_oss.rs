@@ -1,0 +1,45 @@
+//! gpt-oss: attention with sinks, alternating windows, and a mixture of experts with biases and a clamped GLU.
+
+use super::Config;
+use super::experts;
+use super::layer_config::SlidingPattern;
+use super::parts::{self, Layer};
+use super::rope::RopeScaling;
+use crate::op::builder::{Builder, GluClamp, X};
+
+pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
+    parts::decoder(b, c, block);
+}
+
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let qkv = l.qkv(b, c, n);
+    l.rope_kv(b, c, qkv);
+    let mut scores = l.scores(c);
+    scores.sinks = Some(l.vector(b, "attn_sinks", l.config.heads));
+    let a = l.attention_by(b, scores, qkv[0]); // [tokens, heads head_dim]
+    l.project_add(b, c, "attn_output", a, h); // h += Wo a + bias
+    let n = l.rms_norm(b, c, "post_attention_norm", h);
+    experts::mixture(b, c, l, [n, h]);
+}
+
+/// Values that GGUF files do not contain.
+pub(super) fn defaults(c: &mut Config) {
+    c.biased = true;
+    c.default_sliding_pattern(SlidingPattern::Periodic {
+        period: 2,
+        full_first: false,
+    });
+    let clamp = c.glu_clamp.get_or_insert(GluClamp {
+        alpha: 1.702,
+        limit: 7.0,
+    });
+    if clamp.alpha == 0.0 {
+        clamp.alpha = 1.702;
+    }
+    for rope in &mut c.ropes {
+        if let RopeScaling::Yarn { truncate, .. } = &mut rope.scaling {
+            truncate.get_or_insert(false);
+        }
+    }
+}
