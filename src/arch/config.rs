@@ -8,7 +8,7 @@ use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{Activation, GluClamp, Router};
+use crate::op::builder::{Activation, GluClamp, PositionScale, Router};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub logit_scale: f32,
     /// Factor of attention scores; 0 means `1 / sqrt(head_dim)`.
     pub attention_scale: f32,
+    /// Factor of queries after RoPE that grows with the position; `None`: there is none.
+    pub query_scale: Option<PositionScale>,
     /// Softcap of attention scores; 0 means none.
     pub attention_cap: f32,
     /// Softcap of logits; 0 means none.
@@ -169,6 +171,7 @@ impl Config {
             residual_scale: keys.float("residual_scale", 1.0)?,
             logit_scale: keys.float("logit_scale", 1.0)?,
             attention_scale: keys.float("attention.scale", 0.0)?,
+            query_scale: keys.query_scale(context)?,
             attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
             logit_cap: keys.float("final_logit_softcapping", 0.0)?,
             experts: experts.max(),
@@ -326,8 +329,13 @@ impl KeyReader<'_> {
         })
     }
 
-    /// Reads the RoPE of full-attention layers, and of sliding-window layers if they have their own
-    /// base.
+    /// Reads the factor of queries that grows with the position, for a trained context length.
+    fn query_scale(&self, context: u32) -> Result<Option<PositionScale>> {
+        let beta = self.float("attention.temperature_scale", 0.0)?;
+        let length = self.number_or("rope.scaling.original_context_length", context)?;
+        Ok((beta != 0.0).then_some(PositionScale { beta, length }))
+    }
+
     fn glu_clamp(&self) -> Result<Option<GluClamp>> {
         let [alpha, limit] = [
             self.float("swiglu_alpha", 0.0)?,
@@ -336,6 +344,8 @@ impl KeyReader<'_> {
         Ok((limit > 0.0).then_some(GluClamp { alpha, limit }))
     }
 
+    /// Reads the RoPE of full-attention layers, and of sliding-window layers if they have their own
+    /// base.
     fn ropes(&self, context: u32, head_dim: u32, head_dim_swa: u32) -> Result<Vec<Rotation>> {
         let rotary_dim = self.number_or("rope.dimension_count", head_dim)?;
         let scaling = ScalingKeys {

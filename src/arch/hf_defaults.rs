@@ -41,6 +41,25 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["mistral3"],
+        json: r#"{"vocab_size": 131072, "hidden_size": 5120, "intermediate_size": 32768,
+            "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "head_dim": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "rope_theta": 1e9}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["ministral3"],
+        json: r#"{"vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 34, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-5,
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
+                "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
+                "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1},
+            "tie_word_embeddings": false}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["mixtral"],
         json: r#"{"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
             "num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 8,

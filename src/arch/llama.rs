@@ -1,8 +1,8 @@
-//! Llama 2 and 3, Mistral, Mixtral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm grouped-query
-//! attention and a gated feed-forward layer. `h` is the residual stream.
+//! Llama 2 and 3, Mistral, Ministral, Mixtral, SmolLM, Granite, Phi 3 and 4, Gemma 1: pre-norm
+//! grouped-query attention and a gated feed-forward layer. `h` is the residual stream.
 //!
-//! These models differ only in hyperparameters: layers with RoPE, scales, activation. Phi's fused
-//! matrices are split while loading.
+//! These models differ only in hyperparameters: layers with RoPE, scales, the factor of queries,
+//! activation. Phi's fused matrices are split while loading.
 
 use super::parts::{self, Layer};
 use super::{Config, experts};

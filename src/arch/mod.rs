@@ -89,6 +89,13 @@ pub(crate) const ARCHS: &[Arch] = &[
         ..DEFAULT
     },
     Arch {
+        name: "mistral3",
+        // Multimodal files, whose text model is of type `ministral3` or `mistral`, by default `mistral`.
+        model_types: &["ministral3", "mistral3", "Mistral3ForConditionalGeneration"],
+        half_split: false,
+        ..DEFAULT
+    },
+    Arch {
         name: "smollm3",
         model_types: &["smollm3"],
         classes: &["SmolLM3ForCausalLM"],

@@ -218,7 +218,7 @@ impl Layer {
         self.attention(b, c, q)
     }
 
-    /// Applies RoPE and stores K and V in the cache.
+    /// Applies RoPE, stores K and V in the cache, and scales Q by its position if the model does.
     pub(super) fn rope_kv(self, b: &mut Builder<'_>, c: &Config, [q, k, v]: [X; 3]) {
         let (at, rope) = (self.heads(), self.rope(c));
         let k_point = self.tensor("attn_k_rope");
@@ -235,6 +235,9 @@ impl Layer {
             b.rope_kv(at, rope, q, k, v);
         }
         b.point(&self.tensor("attn_q_rope"), q);
+        if let Some(scale) = c.query_scale {
+            b.scale_at(q, scale);
+        }
     }
 
     /// Attention of Q after RoPE, `[tokens, heads head_dim]`.

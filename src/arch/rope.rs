@@ -356,7 +356,12 @@ impl ScalingKeys<'_> {
                 0.1 * m * factor.ln() + 1.0
             }
         };
-        let (part, all) = (self.float("mscale")?, self.float("mscale_all_dim")?);
+        let (mut part, mut all) = (self.float("mscale")?, self.float("mscale_all_dim")?);
+        // GGUF files store only `mscale_all_dim`, by another name; `mscale` is 1.
+        if all.is_none() && part.is_none() {
+            all = self.float("yarn_log_multiplier")?;
+            part = all.map(|_| 1.0);
+        }
         let rule = match (part.filter(|m| *m != 0.0), all.filter(|m| *m != 0.0)) {
             (Some(part), Some(all)) => slope(part) / slope(all),
             _ => slope(1.0),

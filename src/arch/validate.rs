@@ -142,6 +142,10 @@ impl Config {
             ("residual_scale", self.residual_scale),
             ("logit_scale", self.logit_scale),
             ("attention.scale", self.attention_scale),
+            (
+                "attention.temperature_scale",
+                self.query_scale.map_or(0.0, |scale| scale.beta),
+            ),
             ("attn_logit_softcapping", self.attention_cap),
             ("final_logit_softcapping", self.logit_cap),
         ] {

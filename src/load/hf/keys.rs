@@ -40,6 +40,14 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
     ),
     ("attention.causal", Flag, &["is_causal", "causal"]),
     ("attention.scale", Float, &["attention_multiplier"]),
+    (
+        "attention.temperature_scale",
+        Float,
+        &[
+            "rope_parameters.llama_4_scaling_beta",
+            "rope_scaling.llama_4_scaling_beta",
+        ],
+    ),
     ("attn_logit_softcapping", Float, &["attn_logit_softcapping"]),
     (
         "final_logit_softcapping",

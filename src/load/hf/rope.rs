@@ -31,6 +31,7 @@ pub(super) const SCALING: &[(&str, ValueKind, &str)] = &[
     ("short_mscale", Float, "short_mscale"),
     ("long_mscale", Float, "long_mscale"),
     ("mscale_all_dim", Float, "mscale_all_dim"),
+    ("yarn_log_multiplier", Float, "mscale_all_dim"),
     ("truncate", Flag, "truncate"),
 ];
 

@@ -44,6 +44,7 @@ const SUFFIXES: &[(&str, Option<TensorRole>)] = &[
     ("weight_scale_inv", Some(TensorRole::Scale)),
     ("scales", Some(TensorRole::Scales)),
     ("biases", Some(TensorRole::Biases)),
+    ("activation_scale", None),
     ("input_scale", None),
     ("output_scale", None),
     ("k_scale", None),

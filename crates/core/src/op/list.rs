@@ -101,6 +101,8 @@ macro_rules! for_each_op {
             Add = add(x: read, y: update, state: read);
             /// `y[t, i] *= factor`
             Scale = scale(y: update, state: read);
+            /// `y[t, i] *= 1 + beta ln(1 + floor(position[t] / length))`
+            ScaleAt = scale_at(y: update, state: read);
             /// `y[t, i] *= w[i mod len]`
             Mul = mul(w: read, y: update, state: read);
             /// `y[t, i] = cap * tanh(y[t, i] / cap)`

@@ -881,6 +881,19 @@ pub struct Params {
     pub factor: f32,
 }
 }
+/// Parameters of `scale_at`.
+pub mod scale_at {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub beta: f32,
+    pub length: u32,
+}
+}
 /// Parameters of `self_attention`.
 pub mod self_attention {
     use bytemuck::{Pod, Zeroable};
@@ -1124,6 +1137,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Route, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Route, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Scale, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::ScaleAt, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SelfAttention, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SelfAttentionWeights, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1207,6 +1221,7 @@ pub fn bytes(op: Op) -> usize {
         Op::RopeKv => size_of::<rope_kv::Params>(),
         Op::Route => size_of::<route::Params>(),
         Op::Scale => size_of::<scale::Params>(),
+        Op::ScaleAt => size_of::<scale_at::Params>(),
         Op::SelfAttention => size_of::<self_attention::Params>(),
         Op::SelfAttentionWeights => size_of::<self_attention_weights::Params>(),
         Op::SoftCap => size_of::<soft_cap::Params>(),

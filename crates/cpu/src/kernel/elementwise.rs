@@ -60,6 +60,35 @@ pub(super) fn scale(request: &Request<'_>) -> Launch {
     by_element::<Scale>(request, [p.dim, p.tokens])
 }
 
+/// `y[t, i] *= 1 + beta ln(1 + floor(position[t] / length))`
+struct ScaleAt;
+
+impl Kernel for ScaleAt {
+    #[inline(always)]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the rounding hardly changes a logarithm"
+    )]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::scale_at::AT;
+        let p: params::scale_at::Params = args.params();
+        let rows = args.rows(AT.state);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let steps = (rows[t].position / p.length) as f32;
+            let factor = 1.0 + p.beta * math::ln(1.0 + steps);
+            for y in y.unit(t, p.dim as usize) {
+                *y *= factor;
+            }
+        }
+    }
+}
+
+pub(super) fn scale_at(request: &Request<'_>) -> Launch {
+    let p: params::scale_at::Params = request.params();
+    by_row::<ScaleAt>(request, [p.dim, p.tokens])
+}
+
 /// `y[t, i] = cap * tanh(y[t, i] / cap)`
 struct SoftCap;
 

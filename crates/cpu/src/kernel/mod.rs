@@ -126,6 +126,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Activate => elementwise::activate(request)?,
         Op::Add => elementwise::add(request),
         Op::Scale => elementwise::scale(request),
+        Op::ScaleAt => elementwise::scale_at(request),
         Op::Mul => elementwise::mul(request),
         Op::SoftCap => elementwise::soft_cap(request),
         Op::Columns => elementwise::columns(request),

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Activation, GluClamp};
+use tabla_core::op::builder::{Activation, GluClamp, PositionScale};
 
 macro_rules! rms_norm_case {
     ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {
@@ -291,6 +291,36 @@ pub(super) const SCALE: &[Case] = &[
     scale_case!("partial vector", 257, 2, 2),
     scale_case!("wide", 8191, 1, 1),
     scale_case!("many", 131, 67, 61),
+];
+
+macro_rules! scale_at_case {
+    ($name:literal, $dim:literal, length $length:literal at $position:literal, $tokens:literal/$live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            context: 1 << 20,
+            emit: |b| {
+                let y = b.input("y", $dim);
+                let scale = PositionScale {
+                    beta: 0.3,
+                    length: $length,
+                };
+                b.scale_at(y, scale);
+            },
+            ..PLAIN
+        }
+    };
+}
+
+/// The first positions, whose factor is 1, borders of `length`, and distant positions.
+pub(super) const SCALE_AT: &[Case] = &[
+    scale_at_case!("one", 1, length 1 at 0, 1/1),
+    scale_at_case!("a border", 37, length 3 at 1, 5/3),
+    scale_at_case!("the last position", 257, length 16384 at 1_048_575, 1/1),
+    scale_at_case!("many borders", 131, length 7 at 100, 67/61),
+    scale_at_case!("wide", 8191, length 32 at 95, 2/2),
 ];
 
 macro_rules! mul_case {

@@ -50,6 +50,7 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::AddExpertBias => experts::ADD_EXPERT_BIAS,
         Op::Add => elementwise::ADD,
         Op::Scale => elementwise::SCALE,
+        Op::ScaleAt => elementwise::SCALE_AT,
         Op::Mul => elementwise::MUL,
         Op::SoftCap => elementwise::SOFT_CAP,
         Op::Columns => elementwise::COLUMNS,

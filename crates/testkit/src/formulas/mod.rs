@@ -68,6 +68,7 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Activate => vec![("y", activate(o, live))],
         Op::Add => vec![("y", add(o, live))],
         Op::Scale => vec![("y", scale(o, live))],
+        Op::ScaleAt => vec![("y", scale_at(o, live))],
         Op::Mul => vec![("y", mul(o, live))],
         Op::SoftCap => vec![("y", soft_cap(o, live))],
         Op::Columns => vec![("y", columns(o, live))],
@@ -223,6 +224,16 @@ fn activate(o: &Outcome, live: usize) -> Vec<f32> {
 fn scale(o: &Outcome, live: usize) -> Vec<f32> {
     let p: params::scale::Params = o.params();
     elementwise(o, live, |y| y * wide(p.factor))
+}
+
+fn scale_at(o: &Outcome, live: usize) -> Vec<f32> {
+    let p: params::scale_at::Params = o.params();
+    let (y, tokens) = (o.numbers("y"), o.rows());
+    let cols = o.slots["y"].cols as usize;
+    rows(o, live, |t, i| {
+        let steps = f64::from(tokens[t].position / p.length);
+        wide(y[t * cols + i]) * (1.0 + wide(p.beta) * steps.ln_1p())
+    })
 }
 
 fn soft_cap(o: &Outcome, live: usize) -> Vec<f32> {

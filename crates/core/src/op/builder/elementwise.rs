@@ -33,6 +33,15 @@ pub struct GluClamp {
     pub limit: f32,
 }
 
+/// Factor that grows with the position: `1 + beta ln(1 + floor(position / length))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PositionScale {
+    /// Growth of the factor.
+    pub beta: f32,
+    /// Number of positions with the same factor; at least 1.
+    pub length: u32,
+}
+
 impl Activation {
     /// All activations, in the order of their numbers.
     pub const ALL: &'static [Self] = &[
@@ -246,6 +255,20 @@ impl Builder<'_> {
         self.emit_in_place(Op::Scale, y, &params);
     }
 
+    /// Emits `y[t, :] *= 1 + beta ln(1 + floor(position[t] / length))`.
+    pub fn scale_at(&mut self, y: X, scale: PositionScale) {
+        if scale.length == 0 {
+            self.fail("length of a scale by position: expected a positive number, got 0".into());
+        }
+        let params = params::scale_at::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            beta: scale.beta,
+            length: scale.length,
+        };
+        self.emit_in_place(Op::ScaleAt, y, &params);
+    }
+
     /// Emits `y *= w` for all tokens; a shorter `w` is repeated.
     pub fn mul(&mut self, w: W, y: X) {
         if !y.cols.is_multiple_of(w.cols) {
@@ -391,5 +414,11 @@ mod tests {
             b.columns(x, u32::MAX, 10);
         };
         check_rejected(columns, "input has 12");
+        let nowhere = |b: &mut Builder<'_>| {
+            let y = b.input("y", 12);
+            let (beta, length) = (0.1, 0);
+            b.scale_at(y, PositionScale { beta, length });
+        };
+        check_rejected(nowhere, "expected a positive number, got 0");
     }
 }

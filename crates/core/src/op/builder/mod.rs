@@ -25,7 +25,7 @@ mod ternary;
 pub use attention::{Heads, Rope, Scores};
 pub use base::Builder;
 pub use draft::{Draft, Node};
-pub use elementwise::{Activation, GluClamp};
+pub use elementwise::{Activation, GluClamp, PositionScale};
 pub use ends::LogitMap;
 pub use experts::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore, Router, RouterVectors, Routes};
 pub use hooks::EditRows;
