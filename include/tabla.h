@@ -381,12 +381,16 @@ typedef struct TablaModelInfo {
      * loaded.
      */
     uint32_t embedding_dim;
-    /** Maximum length of a text to embed, in tokens. */
+    /** Maximum length of a text to embed or to classify, in tokens. */
     uint32_t embedding_max_tokens;
-    /** Not 0: the model is an encoder, which only computes embeddings. */
+    /** Not 0: the model is an encoder, which only computes embeddings or classifies texts. */
     uint32_t is_encoder;
     /** Maximum number of sequences that are computed at the same time. */
     uint32_t sequences;
+    /** Number of labels of the classification head; 0 if the model has none. */
+    uint32_t labels;
+    /** 0. */
+    uint32_t reserved;
 } TablaModelInfo;
 
 /**
@@ -413,8 +417,8 @@ TablaStatus tabla_model_digest(const struct TablaModel *model, uint8_t *digest);
 
 /**
  * Writes a dispatch table of a model, the list of commands that the device replays. `name` is
- * `step`, `batch` or `embed`; NULL: the first table. If several tables have the name, the smallest
- * one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
+ * `step`, `batch`, `embed` or `classify`; NULL: the first table. If several tables have the name, the
+ * smallest one for at least `tokens` tokens is used. `format` is `TABLA_TABLE_TEXT` or `TABLA_TABLE_JSON`.
  * No NUL is added. If `text` is NULL, only `count` is written.
  *
  * `name` is NULL or a C string; `text` is NULL or points to space for `capacity` bytes; `count`
@@ -1139,7 +1143,7 @@ TablaStatus tabla_parser_finish(struct TablaParser *parser, const char **parts);
 /** Frees a parser. */
 TablaStatus tabla_parser_free(struct TablaParser *parser);
 
-/* ===== Embeddings and reranking ===== */
+/* ===== Embeddings, reranking and classification ===== */
 
 /** Pooling of the model's configuration: `TablaEmbedOptions.pooling`. */
 #define TABLA_POOLING_MODEL (0)
@@ -1215,9 +1219,12 @@ TablaStatus tabla_session_embed(struct TablaSession *session,
                                 size_t *count);
 
 /**
- * Writes a relevance score from 0 to 1 for each document, for reranker models that answer "yes" or
- * "no". `instruction` describes the relevance criterion; NULL: the default. The sequence of the
- * session does not change. If `out` is NULL, only `count` is written.
+ * Writes a relevance score for each document. A cross-encoder, an encoder with a classification head of
+ * one label, gives the sigmoid of its logit, or the logit if its files set the identity as activation
+ * function; `tabla_session_classify` with pairs returns logits of any cross-encoder, and truncates
+ * documents. Generative rerankers, which answer "yes" or "no", give a score from 0 to 1. `instruction`
+ * describes the relevance criterion to them; NULL: the default. The sequence of the session does not
+ * change. If `out` is NULL, only `count` is written.
  *
  * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C
  * strings; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.
@@ -1230,6 +1237,53 @@ TablaStatus tabla_session_rerank(struct TablaSession *session,
                                  float *out,
                                  size_t capacity,
                                  size_t *count);
+
+/** Options of classification. Zeros are the defaults. */
+typedef struct TablaClassifyOptions {
+    /** `sizeof(TablaClassifyOptions)`. */
+    uint32_t struct_size;
+    /** Not 0: writes logits. 0: writes scores, the logits after the activation function of the model. */
+    uint32_t logits;
+    /**
+     * Not 0: truncates texts that are too long, of a pair only the second one. 0: they are
+     * `TABLA_ERROR_TOO_LARGE`.
+     */
+    uint32_t truncate;
+} TablaClassifyOptions;
+
+/**
+ * Writes the scores of the labels for each text, `[texts, labels]`, for encoders with a classification
+ * head. `TablaModelInfo.labels` is the number of labels, and `tabla_model_label` returns their names.
+ * The activation function is that of the model's files; otherwise it is sigmoid for one label, and
+ * softmax for several. If `pairs` is not NULL, it has a second text for each text, and the model reads
+ * each pair together; a cross-encoder takes the query as text and the document as second text. The
+ * sequence does not change. `capacity` and `count` are numbers of floats. If `out` is NULL, only
+ * `count` is written. NULL options are the defaults.
+ *
+ * `texts` points to `texts_count` C strings, and so does `pairs` unless it is NULL; `options` is NULL or
+ * points to a struct with `struct_size` set; `out` is NULL or points to space for `capacity` floats;
+ * `count` points to a `size_t`.
+ */
+TablaStatus tabla_session_classify(struct TablaSession *session,
+                                   const char *const *texts,
+                                   const char *const *pairs,
+                                   size_t texts_count,
+                                   const struct TablaClassifyOptions *options,
+                                   float *out,
+                                   size_t capacity,
+                                   size_t *count);
+
+/**
+ * Writes the name of a label of a model with a classification head, in UTF-8. No NUL is added. If
+ * `text` is NULL, only `count` is written, the number of bytes.
+ *
+ * `text` is NULL or points to space for `capacity` bytes; `count` points to a `size_t`.
+ */
+TablaStatus tabla_model_label(const struct TablaModel *model,
+                              uint32_t label,
+                              char *text,
+                              size_t capacity,
+                              size_t *count);
 
 /* ===== Scores ===== */
 

@@ -250,7 +250,7 @@ fn ternary_tensors_are_lossless() {
         .tensor(name, DType::F32, &[SIDE, 4], f32s(&digits))
         .finish();
     let from = folder.write("in.gguf", file.expect("valid file"));
-    for mix in ["TQ1_0", "TQ2_0", "I2_S"] {
+    for mix in ["TQ1_0", "TQ2_0", "I2_S", "Q1_0", "Q2_0"] {
         let to = folder.path(mix);
         assert_eq!(report(&[&from, &to, mix])["tensors"][0]["error"], 0.0);
         assert!(

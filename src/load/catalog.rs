@@ -10,6 +10,7 @@ use super::recurrent;
 use super::source::Opened;
 use super::speech;
 use super::split::{drop_shared, fused_name, is_beyond, split};
+use super::tensor_scales::TensorScales;
 use super::weight::{Weight, floats};
 use crate::arch::{Arch, Config, DENSE_MODULES, RopeScaling};
 use crate::dtype::DType;
@@ -85,7 +86,7 @@ impl Catalog {
         if model.folder.is_none() {
             classifier::check(file, arch)?;
         }
-        let weights = match &model.folder {
+        let mut weights: Vec<Weight> = match &model.folder {
             _ if config.speech.is_some() => speech::weights(file, &config)?,
             Some(folder) => folder.weights(file, arch)?,
             None => {
@@ -96,6 +97,9 @@ impl Catalog {
                 experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
             }
         };
+        if model.folder.is_none() {
+            TensorScales::of(file).attach(&mut weights)?;
+        }
         let mut weights = split(weights, file, arch, &|layer| {
             let layer = config.layer_configs.get(layer as usize);
             layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])

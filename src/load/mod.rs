@@ -36,6 +36,7 @@ mod speech;
 mod speech_names;
 mod split;
 mod stage;
+mod tensor_scales;
 mod tokenizer;
 pub(crate) mod tune;
 pub(crate) mod tuning;

@@ -76,7 +76,11 @@ impl Weight {
             return Ok(all.clone());
         }
         let [from, to] = [rows.start, rows.end].map(|row| row as usize);
-        if !from.is_multiple_of(group) || !to.is_multiple_of(group) && rows.end != self.rows {
+        // Rows of one group share its scale, wherever they start.
+        let single = from / group == to.saturating_sub(1) / group;
+        let whole =
+            from.is_multiple_of(group) && (to.is_multiple_of(group) || rows.end == self.rows);
+        if !single && !whole {
             bail!(
                 Unsupported,
                 "tensor {}: cannot split rows {from} to {to}: a scale covers {group} rows",

@@ -2,6 +2,7 @@
 
 use super::hf;
 use super::speech_names;
+use super::tensor_scales::TensorScales;
 use super::weight::Weight;
 use crate::arch;
 use crate::error::Result;
@@ -49,12 +50,14 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Returns the weights of a safetensors model as stored, with fused modules not split. Empty
-    /// for GGUF and for speech models, whose tensors have other names.
-    pub(super) fn folder_weights(&self) -> Result<Vec<Weight>> {
+    /// Returns the weights of a safetensors model as stored, with fused modules not split; of a GGUF
+    /// file, only the matrices whose scales are in other tensors. Empty for speech models, whose tensors
+    /// have other names.
+    pub(super) fn scaled_weights(&self) -> Result<Vec<Weight>> {
         let folder = match &self.folder {
-            Some(folder) if !self.is_speech()? => folder,
-            _ => return Ok(Vec::new()),
+            _ if self.is_speech()? => return Ok(Vec::new()),
+            Some(folder) => folder,
+            None => return TensorScales::of(&self.file).matrices(),
         };
         let name = self.file.metadata.str("general.architecture")?;
         folder.weights(&self.file, arch::find(name.unwrap_or_default())?)

@@ -2,8 +2,9 @@
 //! `ggml-model-i2_s.gguf` of `microsoft/bitnet-b1.58-2B-4T-gguf`. A tiny model runs the same
 //! comparison everywhere.
 
-use crate::common::{golden, session, skip};
+use crate::common::{devices, golden, session, skip};
 use crate::npy::Npy;
+use crate::temp_folder::Folder;
 use std::path::{Path, PathBuf};
 use tabla::device::Precision;
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -182,4 +183,23 @@ fn logits_of_a_tiny_model_match() {
     recorded.top.swap(0, 1);
     let e = compare(&path, &recorded).expect_err("two lists are swapped");
     assert!(e.starts_with("position 0"), "{e}");
+}
+
+/// Weights of training are rounded with the configuration of the published folder and without one.
+#[test]
+fn online_quantization_can_be_configured() {
+    let golden = golden("arch").join("bitnet_master");
+    let folder = Folder::new("bitnet-online");
+    folder.copy(&golden.join("hf"));
+    let config = std::fs::read(golden.join("config_online.json")).expect("a file");
+    folder.write("config.json", &config);
+    let [expected, found] = [golden.join("hf"), folder.0.clone()].map(|path| {
+        let options = devices(Precision::Exact).remove(0).1;
+        let mut s = session(&path, &options.samplers(Vec::new()));
+        s.prefill(&[1, 5, 9, 30]).expect("the tokens fit");
+        let mut logits = vec![0.0; s.facts().vocab as usize];
+        s.logits(&mut logits).expect("logits are available");
+        logits
+    });
+    assert!(expected == found);
 }

@@ -25,6 +25,7 @@ mod kv_cache;
 mod lm_head;
 mod lora;
 mod npy;
+mod nvfp4;
 mod parity;
 mod points;
 mod real;

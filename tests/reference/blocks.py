@@ -1,8 +1,9 @@
 """Writes blocks of every GGUF tensor type with their decoded values: blocks/<type>.bin.
 
 A file has the blocks, then the values as f32, both little endian. The values are from the package
-gguf; for Q8_K and I2_S, which it lacks, from the formulas in ggml-quants.c
-(`dequantize_row_q8_K`) and BitNet's ggml-bitnet-mad.cpp (`quantize_i2_s`). Run: python blocks.py
+gguf; for Q8_K, Q1_0, Q2_0 and I2_S, which it lacks, from the formulas in ggml-quants.c
+(`dequantize_row_q8_K`, `dequantize_row_q1_0`, `dequantize_row_q2_0`) and BitNet's ggml-bitnet-mad.cpp
+(`quantize_i2_s`). Run: python blocks.py
 """
 import pathlib
 
@@ -20,17 +21,21 @@ OFFSETS = {
     "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [],
     "TQ1_0": [52], "TQ2_0": [64],
 }
+# Types of 2026, written with random numbers of their own.
+NEW = {"NVFP4": [], "Q1_0": [0], "Q2_0": [0]}
 
 
 def set_scales(name, blocks, scales):
     """Sets the scale of each block; a minimum is set to the scale of the next block."""
-    for nth, at in enumerate(OFFSETS[name]):
+    for nth, at in enumerate((OFFSETS | NEW)[name]):
         blocks[:, at:at + 2] = np.roll(scales, -nth)[:, None].view(np.uint8)
     if name == "IQ1_M":  # A nibble on top of each 16-bit word.
         words = blocks[:, 48:].view(np.uint16)
         words[:] = words & 0xFFF | (scales[:, None] >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12
     if name == "MXFP4":
         blocks[:, 0] = np.resize(np.array([0, 1, 2, 255, 254, 253, 120, 130], np.uint8), len(blocks))
+    if name == "NVFP4":
+        blocks[:, :4] = np.resize(np.array([0, 1, 7, 8, 0x7F, 0x7E, 0x38, 0x45, 0x80, 0xFF], np.uint8), (len(blocks), 4))
     if name == "Q8_K":
         blocks[:, :4] = scales.view(np.float16).astype(np.float32)[:, None].view(np.uint8) | [1, 0, 0, 0]
 
@@ -38,6 +43,11 @@ def set_scales(name, blocks, scales):
 def numbers(name, blocks):
     if name == "Q8_K":  # f32 d, 256 int8, 16 int16 sums.
         return blocks[:, :4].copy().view(np.float32) * blocks[:, 4:260].view(np.int8).astype(np.float32)
+    if name in ("Q1_0", "Q2_0"):  # f16 d, then codes from the lowest bits on.
+        bits = int(name[1])
+        codes = blocks[:, 2:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1
+        values = codes.reshape(len(blocks), -1).astype(np.float32) * np.float32(2 / bits) - 1
+        return blocks[:, :2].copy().view(np.float16).astype(np.float32) * values
     return dequantize(blocks, Type[name])
 
 
@@ -70,9 +80,10 @@ if __name__ == "__main__":
     np.seterr(all="ignore")
     FOLDER.mkdir(exist_ok=True)
     random = np.random.default_rng(1)
-    for name in OFFSETS:
+    for name in OFFSETS | NEW:
         block, size = GGML_QUANT_SIZES[Type[name]]
-        blocks = random.integers(0, 256, (10 if block == 256 else 26, size), np.uint8)
+        source = np.random.default_rng(2) if name in NEW else random
+        blocks = source.integers(0, 256, (10 if block == 256 else 26, size), np.uint8)
         scales = np.resize(SCALES, len(blocks))
         blocks[0], blocks[1], scales[:2] = 0, 255, 0x3C00
         set_scales(name, blocks, scales)

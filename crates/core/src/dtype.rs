@@ -95,6 +95,13 @@ dtypes! {
     Iq4Xs = "iq4_xs", 256, 136, Some(23);
     /// 32 4-bit floats (E2M1), a power-of-two scale (E8M0).
     Mxfp4 = "mxfp4", 32, 17, Some(39);
+    /// 64 4-bit floats (E2M1), an unsigned 8-bit float scale (UE4M3) per 16; one scale for the tensor is
+    /// a separate tensor.
+    Nvfp4 = "nvfp4", 64, 36, Some(40);
+    /// 128 signs, an f16 scale.
+    Q1_0 = "q1_0", 128, 18, Some(41);
+    /// 64 2-bit codes with offset 1, an f16 scale.
+    Q2_0 = "q2_0", 64, 18, Some(42);
     /// 256 ternary digits, five per byte, an f16 scale.
     Tq1_0 = "tq1_0", 256, 54, Some(34);
     /// 256 ternary digits, four per byte, an f16 scale.

@@ -332,20 +332,26 @@ impl<'a> Args<'a> {
             .expect("link sets them for quantized matrix products")
     }
 
-    /// The weights as a matrix of this shape.
-    pub(super) fn matrix(&self, rows: usize, cols: usize) -> Matrix<'a> {
+    /// Scales of the weights, if they are separate tensors.
+    pub(super) fn scales(&self) -> Option<Scales<'a>> {
         let bytes = |operand: Operand| {
             // SAFETY: a tensor, which no thread writes and which outlives the step.
             unsafe { std::slice::from_raw_parts(operand.at.cast_const(), operand.bytes) }
         };
+        let scales = self.bound.scales?;
+        Some(Scales {
+            float: scales.float,
+            bytes: bytes(scales.scales),
+            biases: bytes(scales.biases),
+            group: scales.group,
+        })
+    }
+
+    /// The weights as a matrix of this shape.
+    pub(super) fn matrix(&self, rows: usize, cols: usize) -> Matrix<'a> {
         Matrix {
             bytes: self.bytes(WEIGHT),
-            scales: self.bound.scales.map(|s| Scales {
-                float: s.float,
-                bytes: bytes(s.scales),
-                biases: bytes(s.biases),
-                group: s.group,
-            }),
+            scales: self.scales(),
             rows,
             cols,
         }

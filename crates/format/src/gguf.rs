@@ -11,6 +11,7 @@ use super::part::Header;
 use super::reader::{Reader, reserve, to_u64};
 use super::tensor::{TensorInfo, TensorType};
 use super::value::{LENGTH_BYTES, Value, ValueType};
+use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Maximum number of key-value pairs; typical files have 20 to 60.
@@ -132,6 +133,7 @@ fn resolve_offsets(
     let file = u64::try_from(file).map_err(|_| overflow("the file"))?;
     let header = u64::try_from(header).map_err(|_| overflow("the header"))?;
     let data = header.checked_next_multiple_of(alignment.into());
+    reject_wide_q2_0(tensors, data.unwrap_or(u64::MAX), alignment, file)?;
     let mut spans = reserve(tensors.len())?;
     for t in tensors {
         let start = data
@@ -163,6 +165,35 @@ fn resolve_offsets(
             bail!(
                 Format,
                 "tensor {b} at byte {start} overlaps tensor {a}, which ends at byte {end}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Rejects `Q2_0` tensors in blocks of 128 elements, as in older files of PrismML: the next tensor, or the
+/// end of the file, is where 34 bytes for each 128 elements end. `data` is the start of the data section.
+fn reject_wide_q2_0(tensors: &[TensorInfo], data: u64, alignment: u32, file: u64) -> Result<()> {
+    let mut q2_0 = tensors.iter().filter(|t| t.dtype == DType::Q2_0.into());
+    let Some(first) = q2_0.next() else {
+        return Ok(());
+    };
+    let mut starts = reserve(tensors.len())?;
+    starts.extend(tensors.iter().map(|t| data.saturating_add(t.offset)));
+    starts.sort_unstable();
+    for t in std::iter::once(first).chain(q2_0) {
+        let start = data.saturating_add(t.offset);
+        let next = starts.get(starts.partition_point(|other| *other <= start));
+        let next = next.copied().unwrap_or(file);
+        let wide_end = start.saturating_add((t.elements() / 128).saturating_mul(34));
+        let padded = wide_end.checked_next_multiple_of(alignment.into());
+        let is_wide = wide_end == next || padded == Some(next);
+        if is_wide && start.saturating_add(t.bytes) > next {
+            bail!(
+                Unsupported,
+                "tensor {}: q2_0 in blocks of 128 elements, as in older files of PrismML, expected \
+                 blocks of 64; use the file whose name ends in Q2_0_g64.gguf",
+                t.name
             );
         }
     }
@@ -330,6 +361,12 @@ pub(super) fn tensor_type(id: u32, name: &str, at: usize) -> Result<TensorType> 
             Unsupported,
             "header byte {at}: tensor {name} has type {id}, which ggml has removed; \
              convert the model again"
+        ),
+        (None, 142 | 143) => bail!(
+            Unsupported,
+            "header byte {at}: tensor {name} has type {id} ({}) of PrismML's fork of llama.cpp, which is \
+             not supported",
+            if id == 142 { "PQ2_0" } else { "PTQ1_0" }
         ),
         (None, _) => bail!(
             Format,

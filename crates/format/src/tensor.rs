@@ -85,12 +85,7 @@ const SAFETENSORS: [(&str, &str, u64); 18] = [
 
 /// Number, name, block elements and block bytes of the ggml types without compute support
 /// (`ggml.h`, October 2026). The sizes are needed to validate files.
-const OTHERS: [(u32, &str, u64, u64); 4] = [
-    (9, "q8_1", 32, 36),
-    (40, "nvfp4", 64, 36),
-    (41, "q1_0", 128, 18),
-    (42, "q2_0", 64, 18),
-];
+const OTHERS: [(u32, &str, u64, u64); 1] = [(9, "q8_1", 32, 36)];
 
 impl TensorType {
     /// Returns the type with this number in GGUF files; `None` if unknown or removed from ggml.
@@ -202,7 +197,7 @@ mod tests {
         assert_eq!(q4.bytes(2, 48), None);
         assert_eq!(q4.bytes(u64::MAX, 32), None);
         assert_eq!(q4.bytes(0, 32), Some(0));
-        assert_eq!(TensorType::Other(40).bytes(3, 256), Some(432));
+        assert_eq!(TensorType::Other(9).bytes(3, 256), Some(864));
     }
 
     #[test]
@@ -219,6 +214,6 @@ mod tests {
             assert_eq!(TensorType::from_gguf(id), None, "{id}");
         }
         assert_eq!(TensorType::from_gguf(13), Some(DType::Q5K.into()));
-        assert_eq!(TensorType::from_gguf(40).unwrap().name(), "nvfp4");
+        assert_eq!(TensorType::from_gguf(9).unwrap().name(), "q8_1");
     }
 }

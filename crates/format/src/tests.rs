@@ -30,7 +30,7 @@ fn writer() -> Writer<'static> {
     w.tensor("x", DType::F32, &[2, 3], (0..24).collect::<Vec<u8>>());
     w.tensor("empty", DType::F32, &[0, 3], vec![]);
     w.tensor("y", DType::Q4_0, &[32, 2], vec![1; 36]);
-    w.tensor("z", TensorType::Other(40), &[256], vec![2; 144]);
+    w.tensor("z", TensorType::Other(9), &[128], vec![2; 144]);
     w
 }
 
@@ -106,7 +106,7 @@ fn reads_what_the_writer_wrote() {
         assert_eq!((x.cols(), x.rows(), x.bytes), (2, 3, 24));
         assert_eq!(file.bytes(x), (0..24).collect::<Vec<u8>>());
         let z = file.tensor("z").unwrap();
-        assert_eq!((z.dtype.name(), z.dtype.known()), ("nvfp4", None));
+        assert_eq!((z.dtype.name(), z.dtype.known()), ("q8_1", None));
         assert_eq!(file.bytes(z), [2; 144]);
         assert!(file.bytes(file.tensor("empty").unwrap()).is_empty());
         assert!(file.tensor("w").is_none(), "there is no tensor w");
@@ -419,6 +419,33 @@ fn rejects_invalid_tensor_entries() {
         ErrorKind::Format,
         "overflows 64 bits",
     );
+}
+
+#[test]
+fn names_the_types_of_other_programs() {
+    let at = after_name("x") + 20;
+    for (id, name) in [(142, "PQ2_0"), (143, "PTQ1_0")] {
+        let expected = format!("tensor x has type {id} ({name})");
+        assert_rejected(patched(at, &[id]), ErrorKind::Unsupported, &expected);
+    }
+}
+
+#[test]
+fn rejects_q2_0_in_blocks_of_128() {
+    // 32 blocks of 34 bytes, written as q8_0: before another tensor, and at the end of the file.
+    for others in [1, 0] {
+        let mut w = Writer::new();
+        w.tensor("old", DType::Q8_0, &[32 * 32], vec![0; 32 * 34]);
+        if others > 0 {
+            w.tensor("other", DType::F32, &[2], vec![0; 8]);
+        }
+        let mut bytes = w.finish().unwrap();
+        let dims = find(&bytes, b"old") + 3 + 4;
+        bytes[dims..dims + 8].copy_from_slice(&(128u64 * 32).to_le_bytes());
+        bytes[dims + 8] = 42;
+        let expected = "tensor old: q2_0 in blocks of 128 elements";
+        assert_rejected(bytes, ErrorKind::Unsupported, expected);
+    }
 }
 
 /// A temporary folder that is removed on drop.

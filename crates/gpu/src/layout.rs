@@ -83,6 +83,10 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
             Field(0..2),
         ],
         DType::Mxfp4 => vec![fp4(), Field(0..1)],
+        DType::Nvfp4 => vec![fp4(), scales(ROW, 1), Field(0..4)],
+        DType::Q1_0 => vec![signs(), Field(0..2)],
+        // The codes are values plus 1, like those of ternary values.
+        DType::Q2_0 => vec![ternary(), Field(0..2)],
         DType::Tq1_0 => vec![ternary(), Field(52..54)],
         DType::Tq2_0 => vec![ternary(), Field(64..66)],
         DType::I2S => vec![ternary(), Scale],
@@ -146,6 +150,11 @@ fn encoded(bits: usize, encode: fn(&mut [u8])) -> Section {
 /// Returns a plane of ternary values plus 1.
 fn ternary() -> Section {
     encoded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
+}
+
+/// Returns a plane of signs: 1 is positive.
+fn signs() -> Section {
+    encoded(1, |q| q.iter_mut().for_each(|q| *q = u8::from(*q < 0x80)))
 }
 
 fn iq4() -> Section {
@@ -379,6 +388,9 @@ mod tests {
             (DType::Q4K, 3, 512, 3 * 2 * (128 + 16 + 4)),
             (DType::Q6K, 3, 512, 3 * 2 * 210),
             (DType::Mxfp4, 2, 64, 2 * 2 * 17),
+            (DType::Nvfp4, 3, 128, 3 * (2 * 36 + 4)),
+            (DType::Q1_0, 2, 256, 2 * 2 * 18),
+            (DType::Q2_0, 2, 64, 2 * 18),
             (DType::Tq1_0, 1, 256, 64 + 2),
             (DType::I2S, 4, 96, 96 + 4),
             (DType::Iq3S, 1, 256, 110 + 512 * 4),

@@ -23,6 +23,9 @@ pub mod iq4_xs;
 pub mod iq_grids;
 mod matrix;
 pub mod mxfp4;
+pub mod nvfp4;
+pub mod q1_0;
+pub mod q2_0;
 pub mod q2_k;
 pub mod q3_k;
 pub mod q4_0;
@@ -132,6 +135,8 @@ pub fn encoder(dtype: DType) -> Option<Encode> {
         DType::Q5K => |x, w, out| encode_blocks(x, w, out, q5_k::encode),
         DType::Q6K => |x, w, out| encode_blocks(x, w, out, q6_k::encode),
         DType::Iq4Nl => |x, w, out| encode_blocks(x, w, out, iq4_nl::encode),
+        DType::Q1_0 => |x, w, out| encode_blocks(x, w, out, q1_0::encode),
+        DType::Q2_0 => |x, w, out| encode_blocks(x, w, out, q2_0::encode),
         DType::Tq1_0 => |x, w, out| encode_blocks(x, w, out, tq1_0::encode),
         DType::Tq2_0 => |x, w, out| encode_blocks(x, w, out, tq2_0::encode),
         _ => return None,
@@ -230,6 +235,26 @@ mod tests {
         }
     }
 
+    /// Expected bytes from `quantize_row_q1_0_ref` and `quantize_row_q2_0_ref` of llama.cpp for the same
+    /// numbers.
+    #[test]
+    fn bytes_match_ggml() {
+        let row: Vec<f32> = (0..128u16)
+            .map(|i| f32::from(i * 37 % 64) * 0.125 - 3.3)
+            .collect();
+        let of_64 = "934494196546996546995166985166941965";
+        let known = [
+            (DType::Q1_0, "1a406ab55aabd55aadd66ab55aabd55aadd6"),
+            (DType::Q2_0, &of_64.repeat(2)),
+        ];
+        for (dtype, hex) in known {
+            let mut bytes = Vec::new();
+            encode_row(dtype, &row, &mut bytes);
+            let ours: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(ours, hex, "{dtype}");
+        }
+    }
+
     /// Normally distributed numbers (Box-Muller).
     fn normal(elements: usize) -> Vec<f32> {
         let mut state = 1u32;
@@ -243,7 +268,7 @@ mod tests {
 
     /// Relative root mean square error of each type on normally distributed numbers; comments give
     /// the error of `quantize_*` in ggml 0.25 if it differs.
-    const ERRORS: [(DType, f64); 13] = [
+    const ERRORS: [(DType, f64); 15] = [
         (DType::Q8_0, 0.0054),
         (DType::Q6K, 0.0173), // 0.0178
         (DType::Q5_1, 0.0380),
@@ -257,6 +282,8 @@ mod tests {
         (DType::Q2K, 0.270), // 0.298
         (DType::Tq1_0, 0.81),
         (DType::Tq2_0, 0.81),
+        (DType::Q1_0, 0.600),
+        (DType::Q2_0, 0.716),
     ];
 
     /// Weighted error of a row encoded with this importance.
@@ -286,7 +313,13 @@ mod tests {
         // A few columns dominate, as in models.
         let weights: Vec<f32> = normal(1 << 14).iter().rev().map(|w| w.powi(4)).collect();
         // Formats with a fixed scale ignore the importance.
-        let fixed = [DType::Q8_0, DType::Tq1_0, DType::Tq2_0];
+        let fixed = [
+            DType::Q8_0,
+            DType::Tq1_0,
+            DType::Tq2_0,
+            DType::Q1_0,
+            DType::Q2_0,
+        ];
         for (dtype, _) in ERRORS.into_iter().filter(|(d, _)| !fixed.contains(d)) {
             let without = error(dtype, &x, None, &weights);
             let with = error(dtype, &x, Some(&weights), &weights);

@@ -3,7 +3,7 @@
 use super::bytes::scale_bytes;
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
-use super::{codes, float, i2_s};
+use super::{codes, float, i2_s, nvfp4};
 use tabla_core::dtype::DType;
 
 /// A storage type whose chunks are small integers with scales.
@@ -98,6 +98,8 @@ blocks! {
     Iq4Nl: iq4_nl, 32, false;
     Iq4Xs: iq4_xs, 256, false;
     Mxfp4: mxfp4, 32, false;
+    Q1_0: q1_0, 128, false;
+    Q2_0: q2_0, 64, false;
     Tq1_0: tq1_0, 256, false;
     Tq2_0: tq2_0, 256, false;
 }
@@ -128,6 +130,7 @@ macro_rules! ints {
 }
 ints! {
     I2S: i2_s::unpack, false;
+    Nvfp4: nvfp4::unpack, false;
     Affine2: codes::affine::<2>, true;
     Affine3: codes::affine::<3>, true;
     Affine4: codes::affine::<4>, true;

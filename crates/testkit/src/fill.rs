@@ -119,6 +119,8 @@ const F16S: &[(DType, &[usize])] = &[
     (DType::Iq3S, &[0]),
     (DType::Tq1_0, &[52]),
     (DType::Tq2_0, &[64]),
+    (DType::Q1_0, &[0]),
+    (DType::Q2_0, &[0]),
 ];
 
 /// Storage types with separate scales: type of the scales, group (0: the whole dimension), and
@@ -131,6 +133,7 @@ const SCALES: &[(DType, DType, [usize; 2], bool)] = &[
     (DType::Affine6, DType::F16, [1, 128], true),
     (DType::Affine8, DType::Bf16, [1, 64], true),
     (DType::E2m1, DType::E4m3, [1, 16], false),
+    (DType::Nvfp4, DType::F32, [0, 0], false),
     (DType::E4m3, DType::F32, [128, 128], false),
     (DType::I8, DType::Bf16, [1, 0], false),
     (DType::Ternary, DType::F32, [0, 0], false),
@@ -233,6 +236,12 @@ fn codes(random: &mut Random, dtype: DType, elements: usize) -> Vec<u8> {
         DType::Mxfp4 => {
             let blocks = codes.chunks_exact_mut(facts.bytes);
             blocks.for_each(|block| block[0] = 120 + block[0] % 8);
+        }
+        DType::Nvfp4 => {
+            let blocks = codes.chunks_exact_mut(facts.bytes);
+            for block in blocks {
+                block[..4].iter_mut().for_each(|d| *d = 0x20 + *d % 32);
+            }
         }
         DType::Q8K => {
             let blocks = codes.chunks_exact_mut(facts.bytes);

@@ -9,6 +9,7 @@ mod embedding;
 mod experts;
 mod keys;
 mod layers;
+mod masters;
 mod names;
 mod quantization;
 mod rope;
@@ -27,7 +28,7 @@ use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
 pub(crate) use names::to_hf;
 pub(super) use names::{to_gguf, to_hf_among};
-use quantization::Quantization;
+use quantization::{Quantization, TernaryForm};
 pub(super) use speech::{GENERATION_KEYS, SpeechFacts, speech_config};
 pub(super) use speech_files::{generation_config, preprocessor_config, speech_tokenizer_config};
 use std::path::{Path, PathBuf};
@@ -96,15 +97,10 @@ impl Folder {
     /// unexpected tensor.
     pub(super) fn weights(&self, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
         let quantization = Quantization::read(&self.config);
-        let quantization = quantization.context(self.path(CONFIG).display())?;
+        let mut quantization = quantization.context(self.path(CONFIG).display())?;
         let configured = ["quantization_config", "quantization"].map(|name| self.config.find(name));
         if arch.ternary && configured == [None; 2] {
-            bail!(
-                Unsupported,
-                "{}: quantization_config is missing: online quantization to ternary weights is not \
-                 supported",
-                self.path(CONFIG).display()
-            );
+            quantization.ternary = TernaryForm::Masters;
         }
         let offset = self.config.position_offset();
         let adjustments = Adjustments {

@@ -12,8 +12,20 @@ pub(super) struct Quantization {
     mlx: Option<Value>,
     /// Possible block sizes of a scale: rows and columns.
     pub(super) blocks: Vec<[u64; 2]>,
-    /// Whether results are divided by the scale of a ternary weight instead of multiplied.
-    pub(super) ternary_divides: bool,
+    /// How ternary weights are stored.
+    pub(super) ternary: TernaryForm,
+}
+
+/// How a checkpoint stores ternary weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum TernaryForm {
+    /// Digits, and a scale that results are multiplied by.
+    #[default]
+    Multiplied,
+    /// Digits, and a scale that results are divided by.
+    Divided,
+    /// The weights of training, which are rounded while loading.
+    Masters,
 }
 
 /// MLX quantization of a weight.
@@ -83,12 +95,7 @@ impl Quantization {
                 FORMATS.join(", ")
             );
         }
-        if config.text(&key("quantization_mode"))? == Some("online") {
-            bail!(
-                Unsupported,
-                "quantization_config: online quantization is not supported"
-            );
-        }
+        let ternary = ternary_form(config)?;
         if let Some(rotated) = config.find(&key("transform_config"))
             && rotated.as_object().is_none_or(|object| !object.is_empty())
         {
@@ -101,8 +108,7 @@ impl Quantization {
         Ok(Self {
             mlx: None,
             blocks: blocks(config),
-            // Without `linear_class`, `transformers` uses the class that divides.
-            ternary_divides: config.text(&key("linear_class"))? != Some("autobitlinear"),
+            ternary,
         })
     }
 
@@ -140,6 +146,36 @@ impl Quantization {
             group,
         }))
     }
+}
+
+/// Returns how ternary weights are stored.
+///
+/// # Errors
+///
+/// `Unsupported` for online quantization by a class that `transformers` uses only for digits, and for
+/// modules that are not quantized, except the output projection.
+fn ternary_form(config: &HfConfig) -> Result<TernaryForm> {
+    let key = |name: &str| format!("quantization_config.{name}");
+    // Without `linear_class`, `transformers` uses the class that divides.
+    let multiplies = config.text(&key("linear_class"))? == Some("autobitlinear");
+    let online = config.text(&key("quantization_mode"))? == Some("online");
+    if !online {
+        return Ok(match multiplies {
+            true => TernaryForm::Multiplied,
+            false => TernaryForm::Divided,
+        });
+    }
+    let excluded = config.find(&key("modules_to_not_convert"));
+    let excluded = excluded.and_then(Value::as_array);
+    let is_head = |module: &Value| module.as_str() == Some("lm_head");
+    if !multiplies || excluded.is_some_and(|modules| !modules.iter().all(is_head)) {
+        bail!(
+            Unsupported,
+            "quantization_config: online quantization is supported only with linear_class \
+             \"autobitlinear\" and of all modules except lm_head"
+        );
+    }
+    Ok(TernaryForm::Masters)
 }
 
 /// Returns all block sizes of the configuration: `fp8` has one, `compressed-tensors` one per group

@@ -357,7 +357,10 @@ fn names_unsupported_tensors_and_methods() {
         &method(packed),
         "unsupported format \"pack-quantized\"",
     );
-    let online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
+    let mut online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
+    assert_rejected(&[head], &method(online.clone()), "online quantization");
+    online["linear_class"] = json!("autobitlinear");
+    online["modules_to_not_convert"] = json!(["lm_head", "q_proj"]);
     assert_rejected(&[head], &method(online), "online quantization");
     let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
     assert_rejected(&[head], &method(rotated), "transform_config");

@@ -4,8 +4,8 @@
 //! The storage format follows from the types and shapes of a module's tensors, so that layers that
 //! are not quantized need no entry in the configuration.
 
-use super::names;
-use super::quantization::{Mlx, Quantization};
+use super::quantization::{Mlx, Quantization, TernaryForm};
+use super::{masters, names};
 use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -221,6 +221,7 @@ impl ModuleTensors {
             (None, None, None) if codes.tensor.name.ends_with(names::CODES) => {
                 bail!(Format, "tensor {module}{} is missing", names::SCALES)
             }
+            (None, None, None) if codes.is_master(quantization) => codes.ternarized(),
             (None, None, None) => codes.plain(),
             (Some(scale), None, None) => codes.scaled(scale, quantization),
             (None, Some(scales), None) if file.tensors[weight].dtype.name() == "u8" => {
@@ -262,6 +263,20 @@ impl Codes<'_> {
             );
         }
         Weight::plain(self.name, self.file, self.index)
+    }
+
+    /// Returns whether the tensor is a matrix of a layer with the weights of training, which are rounded
+    /// to ternary values.
+    fn is_master(&self, quantization: &Quantization) -> bool {
+        quantization.ternary == TernaryForm::Masters
+            && self.name.starts_with("blk.")
+            && self.tensor.dims.len() == 2
+    }
+
+    /// Builds a ternary weight from weights of training.
+    fn ternarized(self) -> Result<Weight> {
+        let file = self.file;
+        masters::ternarized(self.plain()?, file)
     }
 
     /// Builds a weight of MLX codes, packed into 32-bit words, with a scale per group of columns.
@@ -418,7 +433,7 @@ impl Codes<'_> {
         let [packed, cols] = shape(self.tensor)?;
         let stored = &self.file.tensors[scale];
         let value = match floats(self.file, stored)?[..] {
-            [value] if quantization.ternary_divides => 1.0 / value,
+            [value] if quantization.ternary == TernaryForm::Divided => 1.0 / value,
             [value] => value,
             _ => bail!(Format, "tensor {}: expected one scale", stored.name),
         };

@@ -13,6 +13,7 @@ use crate::error::{ErrorKind, Result, bail};
 use crate::format::safetensors_header;
 use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
+use crate::load::tensor_scales::TensorScales;
 use crate::load::weight::{Weight, floats};
 use crate::load::{chat, hf, speech_names, tokenizer};
 use crate::output::OutputFolder;
@@ -74,7 +75,7 @@ pub fn export(
     let name = model.file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
     hf::check_exportable(arch, &model.file.metadata)?;
-    let weights = model.folder_weights()?;
+    let weights = model.scaled_weights()?;
     let computed = speech_tensors::computed_tensors(&model)?;
     let mut tensors = match model.is_speech()? {
         true => speech_tensors::tensors(&model, &computed)?,
@@ -139,11 +140,12 @@ fn tensors<'a>(
         let tensors = weights.iter().map(|w| SourceTensor::of_weight(file, w));
         tensors.collect::<Result<Vec<_>>>()?
     } else {
+        let scales = TensorScales::of(file);
         let others = file
             .tensors
             .iter()
-            .filter(|t| t.name != source_tensor::ROPE_FACTORS);
-        let tensors = others.map(|t| SourceTensor::of_tensor(file, t));
+            .filter(|t| t.name != source_tensor::ROPE_FACTORS && !scales.contain(&t.name));
+        let tensors = others.map(|t| SourceTensor::of_gguf(file, t, weights));
         tensors.collect::<Result<Vec<_>>>()?
     };
     if model.folder.is_none() && !arch.half_split {

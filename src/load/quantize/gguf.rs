@@ -12,9 +12,11 @@ use crate::format::write::{Body, Writer};
 use crate::format::{Importance, TensorType};
 use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
+use crate::load::tensor_scales::TensorScales;
 use crate::load::weight::Weight;
 use crate::output::Output;
 use crate::quant;
+use std::collections::HashSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -129,7 +131,7 @@ pub fn quantize(
             path.display()
         );
     }
-    let weights = model.folder_weights()?;
+    let weights = model.scaled_weights()?;
     let computed = computed_tensors(&model)?;
     let mut tensors = tensors(&model, &weights, &computed)?;
     let adapters = lora::read(&model, &tensors, &options.lora)?;
@@ -141,6 +143,7 @@ pub fn quantize(
         plans.iter_mut().for_each(ggml::adjust);
     }
     plans.iter().try_for_each(lora::check_target)?;
+    drop_unused_scales(&model, &mut plans);
     let adapters = options.lora.iter().map(|(path, _)| path.as_path());
     let mut output = Output::create(path, model.file.paths().chain(adapters))?;
     let mut notes = Vec::new();
@@ -155,9 +158,9 @@ pub fn quantize(
         write_tokenizer(&model, &tensors, &mut header, &mut notes)?;
         FileBody::Gguf(header.begin(&mut output).context(path.display())?)
     };
-    let all = tensors
+    let all = plans
         .iter()
-        .map(SourceTensor::elements)
+        .map(|plan| plan.tensor.elements())
         .fold(0, u64::saturating_add);
     let mut done = 0;
     let mut results = Vec::new();
@@ -187,6 +190,17 @@ pub fn quantize(
         tensors: results,
         notes,
     })
+}
+
+/// Drops the scales of `NVFP4` matrices that are written in another type.
+fn drop_unused_scales(model: &Opened, plans: &mut Vec<TensorPlan<'_>>) {
+    let scales = TensorScales::of(&model.file);
+    let converted = plans.iter().filter(|plan| plan.to != plan.tensor.dtype);
+    let converted: HashSet<&str> = converted.map(|plan| &*plan.tensor.name).collect();
+    plans.retain(|plan| {
+        let matrix = scales.matrix_of(&plan.tensor.name);
+        matrix.is_none_or(|matrix| !converted.contains(matrix))
+    });
 }
 
 /// Writes the tokenizer of a folder, and its chat template.
@@ -255,7 +269,9 @@ fn tensors<'a>(
     }
     if model.folder.is_none() {
         let tensors = file.tensors.iter();
-        return tensors.map(|t| SourceTensor::of_tensor(file, t)).collect();
+        return tensors
+            .map(|t| SourceTensor::of_gguf(file, t, weights))
+            .collect();
     }
     let name = file.metadata.str("general.architecture")?;
     let arch = arch::find(name.unwrap_or_default())?;
@@ -268,6 +284,17 @@ fn tensors<'a>(
         }
     }
     let config = arch::Config::read(&file.metadata)?.validate(arch)?;
+    let mut fused = weights
+        .iter()
+        .filter(|w| w.name.contains("ffn_gate_up_exps"));
+    if let (Some(_), Some(weight)) = (config.glu_clamp, fused.next()) {
+        bail!(
+            Unsupported,
+            "cannot convert the folder to GGUF: tensor {} has the rows of gate and up in turn, which GGUF files store \
+             as ffn_gate_exps and ffn_up_exps",
+            weight.tensor(file)
+        );
+    }
     if let Some(delta) = config
         .delta
         .filter(|delta| arch.interleaved_heads && !delta.at.interleaved)
@@ -291,6 +318,8 @@ fn plan<'a>(
         to: match tensor.dtype.known() {
             // Vectors are small, and llama.cpp reads them as f32.
             Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32.into(),
+            // The scales are tensors of GGUF files, too.
+            Some(DType::Nvfp4) => tensor.dtype,
             _ if tensor.matrix.scales.is_some() => DType::F16.into(),
             _ if tensor.dtype.gguf().is_none() => DType::F16.into(),
             _ => tensor.dtype,

@@ -59,7 +59,7 @@ enum Condition {
 
 use Condition::{Always, EightExperts, Eighth, First, Grouped, Grouped80, Part, Spread};
 use DType::{Bf16, F16, F32, I2S, Iq4Nl, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
-use DType::{Tq1_0, Tq2_0};
+use DType::{Q1_0, Q2_0, Tq1_0, Tq2_0};
 use Role::{Attention, Down, Embedding, Key, Output, Value};
 
 pub(super) const OUTPUT_MATRIX: &str = "output.weight";
@@ -119,24 +119,27 @@ pub const QUANT_MIXES: &[QuantMix] = &[
         (Value, Grouped80, Q5K), (Value, Grouped, Q4K), (Value, Always, Q3K),
         (Down, Always, Q3K), (Attention, Always, Q3K),
     ] },
+    QuantMix { name: "Q2_0", file_type: 41, base: Q2_0, rules: &[OUTPUT, (Embedding, Always, Q4K)] },
     QuantMix { name: "TQ2_0", file_type: 37, base: Tq2_0, rules: &[OUTPUT, (Embedding, Always, Q4K)] },
     QuantMix { name: "TQ1_0", file_type: 36, base: Tq1_0, rules: &[OUTPUT, (Embedding, Always, Q4K)] },
-    // The number of BitNet's fork of llama.cpp.
+    // The number of BitNet's fork of llama.cpp, which is that of Q1_0 in llama.cpp.
     QuantMix { name: "I2_S", file_type: 40, base: I2S, rules: &[
         (Output, Always, F16), (Embedding, Always, F16),
     ] },
+    QuantMix { name: "Q1_0", file_type: 40, base: Q1_0, rules: &[OUTPUT] },
 ];
 
 /// Aliases of mixes.
 const ALIASES: [(&str, &str); 3] = [("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M")];
 
 /// Replacements of types whose block size does not divide the row length.
-const FALLBACKS: [(DType, DType); 7] = [
+const FALLBACKS: [(DType, DType); 8] = [
     (Q2K, Q4_0),
     (Q3K, Q4_0),
     (Q4K, Q5_0),
     (Q5K, Q5_1),
     (Q6K, Q8_0),
+    (Q2_0, Q4_0),
     (Tq1_0, Q4_0),
     (Tq2_0, Q4_0),
 ];

@@ -65,6 +65,24 @@ impl<'a> SourceTensor<'a> {
         })
     }
 
+    /// Wraps a tensor of a GGUF file, or the weight with its name, which has scales in another tensor.
+    pub(super) fn of_gguf(
+        file: &'a Directory,
+        tensor: &TensorInfo,
+        scaled: &'a [Weight],
+    ) -> Result<Self> {
+        let plain = Self::of_tensor(file, tensor)?;
+        let weight = scaled.iter().find(|weight| weight.name == tensor.name);
+        let scales = weight.and_then(|weight| weight.scales(file));
+        Ok(Self {
+            matrix: Matrix {
+                scales,
+                ..plain.matrix
+            },
+            ..plain
+        })
+    }
+
     /// Wraps a weight of a Hugging Face checkpoint.
     pub(super) fn of_weight(file: &'a Directory, weight: &'a Weight) -> Result<Self> {
         let vector = file.tensors[weight.codes.tensor].dims.len() == 1;

@@ -29,6 +29,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
+use tabla_quant::Scales;
 
 /// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
 /// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For few
@@ -267,16 +268,31 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
                 }
             }
             // Token by token: the results of a token for these panels are contiguous.
+            let scale = matrix_scale(&args);
             for t in 0..live {
                 let y = y.panels(t, rows, panels.clone(), ROWS);
                 let sums = scratch.sums[t..].iter().step_by(sums_per_panel::<S>(live));
                 for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
                     for (y, sum) in y.iter_mut().zip(sums) {
-                        *y = if write == Write::Add { *y + sum } else { *sum };
+                        let product = scale * sum;
+                        *y = if write == Write::Add {
+                            *y + product
+                        } else {
+                            product
+                        };
                     }
                 }
             }
         }
+    }
+}
+
+/// Returns the scale of all weights of a matrix, which formats of blocks do not contain; 1 if there is none.
+fn matrix_scale(args: &Args<'_>) -> f32 {
+    let cols = args.matmul().cols;
+    match (args.codes().weights, args.scales()) {
+        (Weights::Packed(_) | Weights::Mapped(_), Some(scales)) => scales.at(0, 0, cols)[0],
+        _ => 1.0,
     }
 }
 
@@ -470,6 +486,11 @@ pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch>
         }
     }
     let dtype = request.variant?;
+    let [rows, cols] = [matmul.rows, matmul.cols];
+    let single = |scales: &Scales<'_>| scales.group[0] >= rows && scales.group[1] >= cols;
+    if !request.scales.as_ref().is_none_or(single) {
+        return None;
+    }
     panel::visit(dtype, LinkFormat(request, matmul, dtype))
 }
 
@@ -496,11 +517,14 @@ pub(super) fn link_chunks(
             F::Codes::HALVES
         }
     }
-    let halves = match (&request.scales, request.variant) {
+    let of_blocks = request
+        .variant
+        .and_then(|dtype| panel::visit(dtype, Halves));
+    let halves = of_blocks.or_else(|| {
+        let scales = request.scales.as_ref()?;
         // Scale groups may be whole blocks.
-        (Some(scales), _) => Some(!scales.group[1].is_multiple_of(QK)),
-        (None, dtype) => dtype.and_then(|dtype| panel::visit(dtype, Halves)),
-    };
+        Some(!scales.group[1].is_multiple_of(QK))
+    });
     let launch = match (halves.unwrap_or(true), min) {
         (true, true) => launch::<Kind<128, true, true>>,
         (true, false) => launch::<Kind<128, true, false>>,

@@ -26,7 +26,7 @@ pub(super) fn nibbles<S: Rows>(s: S, words: &[Word; 4]) -> [S::Bytes; WORDS] {
     codes
 }
 
-/// Nibbles with a fifth bit from a word of [`Field::spread`].
+/// Nibbles with a fifth bit from a word of [`Field::bits`].
 #[inline(always)]
 fn five_bit_codes<S: Rows>(s: S, words: &[Word; 4], top: &Word) -> [S::Bytes; WORDS] {
     let mut codes = nibbles(s, words);
@@ -94,13 +94,13 @@ blocks! {
 
     /// Five bits, offset 16.
     Q5_0(q5_0): 31 - 16, min false,
-    [Field::new(4, 6, 4), Field::spread(2), Field::new(2, 0, 1)];
+    [Field::new(4, 6, 4), Field::bits(2, 1), Field::new(2, 0, 1)];
     |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
     s.splat_float(0.0);
 
     /// Five bits and a minimum.
     Q5_1(q5_1): 31 - 0, min true,
-    [Field::new(4, 8, 4), Field::spread(4), Field::new(2, 0, 1), Field::new(2, 2, 1)];
+    [Field::new(4, 8, 4), Field::bits(4, 1), Field::new(2, 0, 1), Field::new(2, 2, 1)];
     |s, b| five_bit_codes(s, b.words(0), &b.words::<1>(1)[0]), s.halves(b.half(2)),
     s.halves(b.half(3));
 
@@ -115,12 +115,12 @@ blocks! {
 
     /// 4-bit floats with a power-of-two scale. Doubled, they are integers from -12 to 12.
     Mxfp4(mxfp4): 31 - 12, min false, [Field::new(4, 1, 4), Field::new(1, 0, 1)];
-    |s, b| mxfp4_codes(s, b.words(0)), exponent_scales(s, b.bytes(1)), s.splat_float(0.0);
+    |s, b| fp4_codes(s, nibbles(s, b.words(0))), exponent_scales(s, b.bytes(1)), s.splat_float(0.0);
 }
 
 /// Doubled 4-bit floats plus 12.
 #[inline(always)]
-fn mxfp4_codes<S: Rows>(s: S, words: &[Word; 4]) -> [S::Bytes; WORDS] {
+pub(super) fn fp4_codes<S: Rows>(s: S, mut codes: [S::Bytes; WORDS]) -> [S::Bytes; WORDS] {
     const CODES: [i8; 16] = {
         let mut codes = mxfp4::DOUBLED;
         let mut i = 0;
@@ -130,7 +130,6 @@ fn mxfp4_codes<S: Rows>(s: S, words: &[Word; 4]) -> [S::Bytes; WORDS] {
         }
         codes
     };
-    let mut codes = nibbles(s, words);
     for code in &mut codes {
         *code = s.lookup(&CODES, *code);
     }

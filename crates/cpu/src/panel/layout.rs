@@ -35,8 +35,19 @@ pub struct Field {
     pub(super) unit: usize,
     /// Number of units.
     pub(super) count: usize,
-    /// Whether bit `4 w + i` of each word moves to bit `w` of byte `i`.
-    pub(super) spread: bool,
+    /// Order of the bits of each word in a panel.
+    pub(super) order: BitOrder,
+}
+
+/// Order of the bits of a word in a panel, so that a shift extracts the codes of four columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BitOrder {
+    /// As in the file.
+    Same,
+    /// One bit per column: bit `4 w + i` moves to bit `w` of byte `i`.
+    Bits,
+    /// Two bits per column: bits `8 w + 2 i` and above move to bits `2 w` and above of byte `i`.
+    Pairs,
 }
 
 impl Field {
@@ -45,15 +56,23 @@ impl Field {
             at,
             unit,
             count,
-            spread: false,
+            order: BitOrder::Same,
         }
     }
 
-    /// One bit per column in one word, arranged so that a shift extracts those of four columns.
-    pub(super) const fn spread(at: usize) -> Self {
+    /// Words with one bit per column.
+    pub(super) const fn bits(at: usize, count: usize) -> Self {
         Self {
-            spread: true,
-            ..Self::new(4, at, 1)
+            order: BitOrder::Bits,
+            ..Self::new(4, at, count)
+        }
+    }
+
+    /// Words with two bits per column.
+    pub(super) const fn pairs(at: usize, count: usize) -> Self {
+        Self {
+            order: BitOrder::Pairs,
+            ..Self::new(4, at, count)
         }
     }
 
@@ -64,13 +83,14 @@ impl Field {
 
     /// Interleaves the field of all blocks of at most `ROWS` rows.
     fn pack(&self, rows: &[&[u8]], blocks: FieldOffsets, out: &mut [u8]) {
-        match self.unit {
-            4 if self.spread => self.interleave::<4>(rows, blocks, out, spread),
-            4 if rows.len() == ROWS && self.count.is_multiple_of(4) => {
+        match (self.unit, self.order) {
+            (4, BitOrder::Bits) => self.interleave::<4>(rows, blocks, out, spread_bits),
+            (4, BitOrder::Pairs) => self.interleave::<4>(rows, blocks, out, transpose_pairs),
+            (4, _) if rows.len() == ROWS && self.count.is_multiple_of(4) => {
                 self.transpose_words(rows, blocks, out);
             }
-            4 => self.interleave::<4>(rows, blocks, out, |word| word),
-            2 => self.interleave::<2>(rows, blocks, out, |half| half),
+            (4, _) => self.interleave::<4>(rows, blocks, out, |word| word),
+            (2, _) => self.interleave::<2>(rows, blocks, out, |half| half),
             _ => self.interleave::<1>(rows, blocks, out, |byte| byte),
         }
     }
@@ -283,8 +303,10 @@ impl Layout {
                 let lanes = block.field(i).chunks_exact(field.unit * ROWS);
                 for (to, lanes) in to.zip(lanes) {
                     to.copy_from_slice(&lanes[row % ROWS * field.unit..][..field.unit]);
-                    if let Some(word) = to.first_chunk_mut().filter(|_| field.spread) {
-                        *word = gather(*word);
+                    match (field.order, to.first_chunk_mut()) {
+                        (BitOrder::Bits, Some(word)) => *word = gather_bits(*word),
+                        (BitOrder::Pairs, Some(word)) => *word = transpose_pairs(*word),
+                        _ => {}
                     }
                 }
             }
@@ -329,7 +351,7 @@ type Columns = [[[u8; 4]; 4]; ROWS / 4];
 
 /// Rearranges 32 bits, one per column, so that a shift extracts those of four columns.
 #[inline(always)]
-fn spread(word: [u8; 4]) -> [u8; 4] {
+fn spread_bits(word: [u8; 4]) -> [u8; 4] {
     let bits = u32::from_le_bytes(word);
     let mut out = 0;
     for w in 0..WORDS {
@@ -340,12 +362,25 @@ fn spread(word: [u8; 4]) -> [u8; 4] {
     u32::to_le_bytes(out)
 }
 
-/// Inverse of [`spread`].
-fn gather(word: [u8; 4]) -> [u8; 4] {
+/// Inverse of [`spread_bits`].
+fn gather_bits(word: [u8; 4]) -> [u8; 4] {
     let word = u32::from_le_bytes(word);
     let from = |bit: usize| word >> (8 * (bit % 4) + bit / 4) & 1;
     let bits = (0..u32::BITS as usize).fold(0, |bits, bit| bits | from(bit) << bit);
     u32::to_le_bytes(bits)
+}
+
+/// Rearranges sixteen pairs of bits, one per column, so that a shift extracts those of four columns: a
+/// transposition, and so its own inverse.
+#[inline(always)]
+fn transpose_pairs(word: [u8; 4]) -> [u8; 4] {
+    let mut pairs = u32::from_le_bytes(word);
+    // Swaps single pairs, then groups of two by two.
+    for (distance, mask) in [(6, 0x00cc_00cc), (12, 0x0000_f0f0)] {
+        let differing = (pairs ^ pairs >> distance) & mask;
+        pairs ^= differing | differing << distance;
+    }
+    pairs.to_le_bytes()
 }
 
 /// A panel, opened for reading.

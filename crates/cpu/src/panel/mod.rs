@@ -10,6 +10,7 @@ pub(super) mod digits;
 mod format;
 mod layout;
 mod super_blocks;
+mod wide_blocks;
 
 use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
@@ -59,6 +60,8 @@ macro_rules! formats {
 formats! {
     [15, false, false] {
         Q4_0: blocks::Q4_0;
+        Q1_0: wide_blocks::Q1_0;
+        Q2_0: wide_blocks::Q2_0;
         Tq1_0: super_blocks::Tq1_0;
         Tq2_0: super_blocks::Tq2_0;
     } {}
@@ -78,6 +81,7 @@ formats! {
     } {}
     [63, true, false] {
         Q6K: super_blocks::Q6K;
+        Nvfp4: wide_blocks::Nvfp4;
     } {}
     [128, false, false] {
         Q8_0: blocks::Q8_0;

@@ -46,6 +46,9 @@ pub(crate) const TYPES: &[DType] = &[
     DType::Iq4Nl,
     DType::Iq4Xs,
     DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Q1_0,
+    DType::Q2_0,
     DType::Tq1_0,
     DType::Tq2_0,
     DType::I2S,
@@ -65,6 +68,8 @@ pub(crate) const TYPES: &[DType] = &[
 fn columns(dtype: DType) -> [u32; 2] {
     match dtype.facts().block {
         256 => [512, 768],
+        64 => [512, 320],
+        128 if dtype == DType::Q1_0 => [512, 384],
         _ if dtype == DType::Ternary => [512, 333],
         1 => [512, 333],
         _ => [512, 352],

@@ -120,6 +120,7 @@ pub(super) const EXPERTS: &[Case] = &[
     experts_case!("chunks", Q4K, 50 x 5 x 512, 3, 512, 3, 2),
     experts_case!("partial chunk", Q4_0, 50 x 3 x 352, 2, 704, 4, 4),
     experts_case!("partial chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
+    experts_case!("partial chunk", Nvfp4, 50 x 2 x 320, 5, 320, 2, 1),
     experts_case!("many tokens per expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
 ];
 

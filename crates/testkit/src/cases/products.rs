@@ -22,6 +22,8 @@ macro_rules! mat_cases {
             ("chunks", Iq2Xs, 5, 256), ("chunks", Iq2S, 3, 512), ("chunks", Iq3Xxs, 5, 256),
             ("chunks", Iq3S, 3, 512), ("partial chunk", Mxfp4, 7, 320), ("chunks", Tq1_0, 5, 512),
             ("chunks", Tq2_0, 3, 512), ("blocks across rows", I2S, 8, 288),
+            ("partial chunk", Nvfp4, 5, 320), ("partial chunk", Q1_0, 3, 384),
+            ("partial chunk", Q2_0, 7, 320),
             ("partial chunk", Affine2, 5, 320), ("partial chunk", Affine3, 3, 288),
             ("partial chunk", Affine4, 7, 352), ("partial chunk", Affine5, 5, 288),
             ("partial chunk", Affine6, 3, 320), ("partial chunk", Affine8, 5, 352),
