@@ -464,8 +464,10 @@ fn has_part(e: &Error, parts: &str) -> bool {
 }
 
 /// Keys that are not used, because another key overrides them or the model has no dense layers.
-const UNREAD: [(&str, &str); 6] = [
+const UNREAD: [(&str, &str); 7] = [
     ("bitnet/hf", "model_type"),
+    ("bitnet_master/hf", "model_type"),
+    ("bitnet_master/hf", "model_type"),
     ("gemma2/hf", "hidden_act"),
     ("qwen3moe/hf", "intermediate_size"),
     ("qwen2_moe/hf", "intermediate_size"),

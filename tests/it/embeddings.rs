@@ -1,7 +1,7 @@
 //! Compares embeddings of small random checkpoints with `transformers` and sentence-transformers,
 //! for every file format and device. `tests/reference/arch` creates the checkpoints.
 
-use crate::common::{devices, golden, greedy, picks, session, skip, testdata, worst};
+use crate::common::{devices, golden, greedy, picks, print, session, skip, testdata, worst};
 use crate::npy::Npy;
 use crate::temp_folder::Folder;
 use serde_json::Value;
@@ -93,9 +93,11 @@ fn options(options: LoadOptions) -> LoadOptions {
     options.max_context(128).chunk_tokens(32).embeddings(true)
 }
 
-/// Checks every file format of a checkpoint on every device.
+/// Checks every file format of a checkpoint on every device, and prints the largest difference of an
+/// embedding.
 fn check(name: &'static str) {
     let golden = Golden::read(name);
+    let mut largest: f64 = 0.0;
     for path in golden.forms() {
         for (device, with) in devices(Precision::Exact) {
             let what = format!("{} on {device}", path.display());
@@ -112,10 +114,11 @@ fn check(name: &'static str) {
             };
             check_layers(&what, &path, &with, texts, &golden);
             let mut s = Session::new(model);
-            check_batch(&what, &mut s, &golden);
+            largest = largest.max(check_batch(&what, &mut s, &golden));
             check_texts(&what, &mut s, &golden);
         }
     }
+    print(&format!("{name}: embeddings {largest:.1e}"));
 }
 
 /// Compares the residual stream after every layer, to locate errors. For encoders all texts are in
@@ -146,8 +149,9 @@ fn check_layers(
     }
 }
 
-/// Compares the direction and the values of two embeddings.
-fn check_row(what: &str, found: &[f32], expected: &[f32]) {
+/// Compares the direction and the values of two embeddings. Returns the largest difference of a value,
+/// relative to the length if that is over 1.
+fn check_row(what: &str, found: &[f32], expected: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         let pairs = a.iter().zip(b);
         pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
@@ -156,11 +160,9 @@ fn check_row(what: &str, found: &[f32], expected: &[f32]) {
     let cosine = dot(found, expected) / dot(found, found).sqrt() / length;
     assert!(cosine > COSINE_MIN, "{what}: cosine {cosine}");
     let (at, difference) = worst(found, expected);
-    let most = TOLERANCE * length.max(1.0);
-    assert!(
-        f64::from(difference) <= most,
-        "{what}: {difference} at number {at}"
-    );
+    let relative = f64::from(difference) / length.max(1.0);
+    assert!(relative <= TOLERANCE, "{what}: {difference} at number {at}");
+    relative
 }
 
 fn embed_tokens(s: &mut Session, texts: &[Vec<u32>], options: &EmbedOptions<'_>) -> Vec<f32> {
@@ -177,12 +179,15 @@ fn embed(s: &mut Session, text: &str, options: &EmbedOptions<'_>) -> tabla::Resu
     Ok(out)
 }
 
-/// Compares batch embeddings with single embeddings bit for bit, and with the reference.
-fn check_batch(what: &str, s: &mut Session, golden: &Golden) {
+/// Compares batch embeddings with single embeddings bit for bit, and with the reference. Returns the
+/// largest difference.
+fn check_batch(what: &str, s: &mut Session, golden: &Golden) -> f64 {
     let options = golden.options();
+    let mut largest: f64 = 0.0;
     let together = embed_tokens(s, &golden.batch, &options);
     for (at, row) in together.chunks(golden.embeddings.cols).enumerate() {
-        check_row(&format!("{what}: text {at}"), row, golden.row(at));
+        let difference = check_row(&format!("{what}: text {at}"), row, golden.row(at));
+        largest = largest.max(difference);
         let alone = embed_tokens(s, &golden.batch[at..=at], &options);
         assert!(alone == row, "{what}: text {at} alone has other bits");
     }
@@ -191,6 +196,7 @@ fn check_batch(what: &str, s: &mut Session, golden: &Golden) {
     let reversed = embed_tokens(s, &other_way, &options);
     let rows = together.chunks(golden.embeddings.cols).rev();
     assert!(rows.flatten().eq(&reversed), "{what}: another order");
+    largest
 }
 
 /// Checks tokenization, prompts, pooling, dimensions and the length limit.
