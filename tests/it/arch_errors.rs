@@ -467,7 +467,6 @@ fn has_part(e: &Error, parts: &str) -> bool {
 const UNREAD: [(&str, &str); 7] = [
     ("bitnet/hf", "model_type"),
     ("bitnet_master/hf", "model_type"),
-    ("bitnet_master/hf", "model_type"),
     ("gemma2/hf", "hidden_act"),
     ("qwen3moe/hf", "intermediate_size"),
     ("qwen2_moe/hf", "intermediate_size"),
