@@ -1,7 +1,6 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::adapter::{self, AdapterBase, Merge};
-use super::classifier;
 use super::experts;
 use super::hf;
 use super::options::LoadOptions;
@@ -12,7 +11,7 @@ use super::speech;
 use super::split::{drop_shared, fused_name, is_beyond, split};
 use super::tensor_scales::TensorScales;
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, Config, DENSE_MODULES, RopeScaling};
+use crate::arch::{Arch, CLASSIFIER, CLASSIFIER_DENSE, Config, DENSE_MODULES, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
@@ -84,7 +83,7 @@ impl Catalog {
         let file = &model.file;
         check_causal(file, arch)?;
         if model.folder.is_none() {
-            classifier::check(file, arch)?;
+            check_pooler(file, arch)?;
         }
         let mut weights: Vec<Weight> = match &model.folder {
             _ if config.speech.is_some() => speech::weights(file, &config)?,
@@ -426,6 +425,25 @@ fn gguf_name(name: &str) -> String {
     let usual =
         aliases.find_map(|(alias, usual)| Some([usual, name.strip_prefix(alias)?].concat()));
     usual.unwrap_or_else(|| name.to_string())
+}
+
+/// Checks that the GGUF file of an encoder with a classification head has its dense layer. Without it the
+/// scores would be those of another model.
+///
+/// # Errors
+///
+/// `Unsupported`.
+pub(super) fn check_pooler(file: &Directory, arch: &Arch) -> Result<()> {
+    let has = |module: &str| file.tensor(&format!("{module}.weight")).is_some();
+    if arch.encoder && has(CLASSIFIER) && !has(CLASSIFIER_DENSE) {
+        bail!(
+            Unsupported,
+            "the file has the classifier of the model (tensor {CLASSIFIER}.weight) but not its pooler \
+             ({CLASSIFIER_DENSE}.weight), which the converter of llama.cpp drops, so its scores would be \
+             wrong: use the safetensors files of the model"
+        );
+    }
+    Ok(())
 }
 
 /// Rejects a decoder with bidirectional attention and an encoder with causal attention, which have

@@ -1,30 +1,10 @@
-//! Classification heads: checks of their tensors, labels and activation function.
+//! Classification heads: labels and activation function.
 
 use super::catalog::Catalog;
-use crate::arch::{Arch, CLASSIFIER, CLASSIFIER_DENSE};
+use crate::arch::CLASSIFIER;
 use crate::error::{Result, bail};
-use crate::format::Directory;
 use crate::model::{Classifier, ScoreActivation};
 use crate::op::builder::Weights;
-
-/// Checks that the GGUF file of an encoder with a classification head has its dense layer. Without it the
-/// scores would be those of another model.
-///
-/// # Errors
-///
-/// `Unsupported`.
-pub(super) fn check(file: &Directory, arch: &Arch) -> Result<()> {
-    let has = |module: &str| file.tensor(&format!("{module}.weight")).is_some();
-    if arch.encoder && has(CLASSIFIER) && !has(CLASSIFIER_DENSE) {
-        bail!(
-            Unsupported,
-            "the file has the classifier of the model (tensor {CLASSIFIER}.weight) but not its pooler \
-             ({CLASSIFIER_DENSE}.weight), which the converter of llama.cpp drops, so its scores would be \
-             wrong: use the safetensors files of the model"
-        );
-    }
-    Ok(())
-}
 
 /// Returns whether the model has a classification head.
 pub(super) fn is_present(catalog: &Catalog) -> bool {

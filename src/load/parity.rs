@@ -1,7 +1,7 @@
 //! Tests that a model loads identically from GGUF, Hugging Face and MLX: hyperparameters, names,
 //! shapes and values of the golden checkpoints.
 
-use super::classifier;
+use super::catalog::check_pooler;
 use super::hf;
 use super::quantize::{ExportOptions, QuantizeOptions, export, quantize};
 use super::recurrent;
@@ -61,7 +61,7 @@ impl Model {
         let arch = arch::find(&config.architecture).ok()?;
         let config = config.validate(arch).unwrap();
         if folder.is_none() {
-            classifier::check(&file, arch).ok()?;
+            check_pooler(&file, arch).ok()?;
         }
         let all = match &folder {
             Some(folder) => folder.weights(&file, arch).unwrap(),

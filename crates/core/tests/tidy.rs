@@ -435,9 +435,15 @@ fn guards(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// Text that begins with an architecture name but is a program, a file, a quantization format or the
+/// Text that begins with an architecture name but is a program, a file, a quantization format, a key or the
 /// prefix of keys.
-const OTHER_NAMES: [&str; 4] = ["llama.cpp", "bert config.json", "bitnet\"];", "whisper."];
+const OTHER_NAMES: [&str; 5] = [
+    "llama.cpp",
+    "bert config.json",
+    "bitnet\"];",
+    "whisper.",
+    "llama 4 scaling beta",
+];
 
 /// Finds architecture names in code outside of `src/arch`. In `crates/text/src` they name
 /// tokenizers, and ggml files have one architecture.

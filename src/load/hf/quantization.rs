@@ -56,7 +56,7 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
 ];
 
 /// Supported values of `quantization_config.quant_method`.
-const METHODS: &[&str] = &["fp8", "compressed-tensors", "bitnet", "mxfp4"];
+const METHODS: &[&str] = &["fp8", "compressed-tensors", "mxfp4", "bitnet"];
 
 /// Supported formats of `compressed-tensors`.
 const FORMATS: &[&str] = &[
