@@ -345,7 +345,7 @@ fn names_problems_of_a_configuration() {
         &[
             "stage 6 architecture",
             "\"newest\"",
-            "supported are llama, smollm3",
+            "supported are llama, mistral3, smollm3",
         ],
     );
     folder.edit(

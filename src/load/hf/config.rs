@@ -127,8 +127,11 @@ impl HfConfig {
     /// the class, for old files.
     pub(super) fn model_type(&self) -> Result<&str> {
         let class = self.class();
-        let known = class.filter(|class| arch::of_model_type(class).is_some());
-        match known.or(self.text("model_type")?).or(class) {
+        let model_type = self.text("model_type")?;
+        let is_supported = |name: &str| arch::of_model_type(name).is_some();
+        let known =
+            class.filter(|class| is_supported(class) && model_type.is_none_or(is_supported));
+        match known.or(model_type).or(class) {
             Some(name) => Ok(name),
             None => bail!(Format, "model_type is missing"),
         }

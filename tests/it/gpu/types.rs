@@ -77,6 +77,7 @@ fn matrices(dtype: DType) -> Vec<Numbers> {
     let cols = match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::E4m3 => [512, 77],
         _ if dtype.facts().block == 256 => [512, 768],
+        _ if dtype.facts().block > 32 => [512, 384],
         _ => [512, 352],
     };
     // In these types four rows share bytes, or blocks span rows.
