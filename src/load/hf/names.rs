@@ -161,10 +161,13 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         return Some(format!("{hf}.{part}"));
     }
     if let Some((hf, gguf)) = names.outer.iter().find(|(_, gguf)| *gguf == module) {
-        let prefix = if *gguf == HEAD || gguf.starts_with(CLASSIFIER_DENSE) {
-            ""
-        } else {
-            prefix
+        // In some multimodal models the head is next to the module with the layers.
+        let parent = prefix.strip_suffix(".model.");
+        let of_head = parent.map_or(String::new(), |parent| format!("{parent}."));
+        let prefix = match *gguf {
+            HEAD => &of_head,
+            other if other.starts_with(CLASSIFIER_DENSE) => "",
+            _ => prefix,
         };
         return Some(format!("{prefix}{hf}.{part}"));
     }
