@@ -82,7 +82,7 @@ impl Session {
         if options.truncate {
             bail!(
                 Argument,
-                "truncation of documents requires a cross-encoder; this model generates text"
+                "truncate: only cross-encoders truncate documents; this model generates text"
             );
         }
         let labels = [self.label_token("yes")?, self.label_token("no")?];

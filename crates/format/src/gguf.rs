@@ -171,7 +171,7 @@ fn resolve_offsets(
     Ok(())
 }
 
-/// Rejects `Q2_0` tensors in blocks of 128 elements, as in older files of PrismML: the next tensor, or the
+/// Rejects `Q2_0` tensors in blocks of 128 elements, as in older files of `PrismML`: the next tensor, or the
 /// end of the file, is where 34 bytes for each 128 elements end. `data` is the start of the data section.
 fn reject_wide_q2_0(tensors: &[TensorInfo], data: u64, alignment: u32, file: u64) -> Result<()> {
     let mut q2_0 = tensors.iter().filter(|t| t.dtype == DType::Q2_0.into());

@@ -63,9 +63,9 @@ impl Format for Q2_0 {
         for (j, words) in words.as_chunks::<PAIR_WORDS>().0.iter().enumerate() {
             panel.prefetch(s, const { &Self::LAYOUT }, block, [j, 2]);
             let mut codes = [s.bytes(&words[0]); WORDS];
-            for (w, code) in codes.iter_mut().enumerate() {
-                let pairs = s.bytes(&words[w / 4]);
-                *code = s.and(s.shr(pairs, 2 * (w % 4) as u32), 3);
+            for (w, code) in (0..).zip(&mut codes) {
+                let pairs = s.bytes(&words[w as usize / 4]);
+                *code = bits(s, pairs, 2 * (w % 4), 0, 3);
             }
             sink.push(PanelBlock { codes, scale, min });
         }
