@@ -66,7 +66,7 @@ impl TableId {
                     "embeddings are disabled: the model was loaded without its embedding table"
                 }
                 Self::Classify => "the model has no classification head",
-                _ => "the model is an encoder: it computes embeddings and cannot generate text",
+                _ => "the model is an encoder: it computes embeddings or scores of texts and cannot generate text",
             };
             Error::new(ErrorKind::State, message)
         })

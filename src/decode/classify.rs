@@ -31,6 +31,19 @@ tabla_core::options! {
     }
 }
 
+/// Names of the inputs in errors.
+pub(super) struct InputNames {
+    /// Name of an input.
+    pub(super) each: &'static str,
+    /// Names of the texts of a pair.
+    pub(super) pair: [&'static str; 2],
+}
+
+const TEXTS: InputNames = InputNames {
+    each: "text",
+    pair: ["first text", "second text"],
+};
+
 impl Session {
     /// Classifies texts: returns the scores of the labels, `[inputs, labels]`. The labels and the
     /// activation function, which converts logits to scores, are in
@@ -49,14 +62,25 @@ impl Session {
         options: &ClassifyOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
+        self.classify_named(&TEXTS, inputs, options, progress)
+    }
+
+    /// As [`Self::classify`], with names of the inputs.
+    pub(super) fn classify_named(
+        &mut self,
+        names: &InputNames,
+        inputs: &[ClassifyInput<'_>],
+        options: &ClassifyOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
         let classifier = self.classifier()?;
         let (labels, activation) = (classifier.labels.len(), classifier.activation);
         let mut texts = Vec::with_capacity(inputs.len());
         for (at, input) in inputs.iter().enumerate() {
-            let text = self.encode_input(input, options.truncate);
-            texts.push(text.context(format_args!("text {at}"))?);
+            let text = self.encode_input(names, input, options);
+            texts.push(text.context(format_args!("{} {at}", names.each))?);
         }
-        let mut scores = self.classify_encoded(&texts, labels, progress)?;
+        let mut scores = self.classify_encoded(names, &texts, labels, progress)?;
         if !options.logits {
             let rows = scores.chunks_exact_mut(labels);
             rows.for_each(|row| activation.apply(row));
@@ -79,17 +103,31 @@ impl Session {
         }
     }
 
-    fn encode_input(&self, input: &ClassifyInput<'_>, truncate: bool) -> Result<EncodedPair> {
+    fn encode_input(
+        &self,
+        names: &InputNames,
+        input: &ClassifyInput<'_>,
+        options: &ClassifyOptions,
+    ) -> Result<EncodedPair> {
         let limit = self.embedding_max_tokens() as usize;
         let tokenizer = self.model.tokenizer();
         let mut ids = match *input {
             ClassifyInput::Pair(first, second) => {
-                return tokenizer.encode_pair([first, second], truncate.then_some(limit));
+                let pair =
+                    tokenizer.encode_pair([first, second], options.truncate.then_some(limit))?;
+                if options.truncate && pair.ids.len() > limit {
+                    let ([first, second], length) = (names.pair, pair.ids.len());
+                    bail!(
+                        TooLarge,
+                        "the {first} has {length} tokens with the special tokens of a pair, expected at most {limit}: only the {second} is truncated"
+                    );
+                }
+                return Ok(pair);
             }
             ClassifyInput::Text(text) => tokenizer.encode(text, EncodeOptions::PROMPT)?,
             ClassifyInput::Tokens(ids) => ids.to_vec(),
         };
-        if truncate {
+        if options.truncate {
             tokenizer.truncate(&mut ids, limit);
         }
         let types = vec![0; ids.len()];
@@ -99,12 +137,13 @@ impl Session {
     /// Computes logits, `[texts, labels]`.
     fn classify_encoded(
         &mut self,
+        names: &InputNames,
         texts: &[EncodedPair],
         labels: usize,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let ids: Vec<&[u32]> = texts.iter().map(|text| &text.ids[..]).collect();
-        self.check_texts(&ids)?;
+        self.check_texts(names.each, &ids)?;
         let table = self.model.table(TableId::Classify);
         let rows_max = table.map_or(0, |table| table.tokens as usize);
         let total = texts.len();
@@ -113,7 +152,11 @@ impl Session {
         let mut done = 0;
         while done < total {
             if self.cancelled() {
-                bail!(Cancelled, "cancelled after {done} of {total} texts");
+                bail!(
+                    Cancelled,
+                    "cancelled after {done} of {total} {}s",
+                    names.each
+                );
             }
             let count = count_fitting(&ids[done..], rows_max);
             let texts = &texts[done..done + count];

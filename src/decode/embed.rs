@@ -127,7 +127,7 @@ impl Session {
                 out.len()
             );
         }
-        self.check_texts(texts)?;
+        self.check_texts("text", texts)?;
         let settings = self.model.embedding();
         let Some(pooling) = options.pooling.or(settings.pooling) else {
             let names: Vec<_> = Pooling::ALL.iter().map(|p| p.name()).collect();
@@ -244,8 +244,8 @@ impl Session {
         }
     }
 
-    /// Checks every text against the length limit and the vocabulary.
-    pub(super) fn check_texts<T: AsRef<[u32]>>(&self, texts: &[T]) -> Result<()> {
+    /// Checks every text against the length limit and the vocabulary. `name` is that of a text in errors.
+    pub(super) fn check_texts<T: AsRef<[u32]>>(&self, name: &str, texts: &[T]) -> Result<()> {
         let (limit, vocab) = (
             self.embedding_max_tokens() as usize,
             self.model.facts().vocab,
@@ -253,19 +253,19 @@ impl Session {
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
             if text.is_empty() {
-                bail!(Argument, "text {at} is empty");
+                bail!(Argument, "{name} {at} is empty");
             }
             if text.len() > limit {
                 bail!(
                     TooLarge,
-                    "text {at} has {} tokens, expected at most {limit}: shorten it or enable truncation",
+                    "{name} {at} has {} tokens, expected at most {limit}: shorten it or enable truncation",
                     text.len()
                 );
             }
             if let Some(bad) = text.iter().find(|token| **token >= vocab) {
                 bail!(
                     Argument,
-                    "text {at}: token {bad} is outside the vocabulary of {vocab}"
+                    "{name} {at}: token {bad} is outside the vocabulary of {vocab}"
                 );
             }
         }

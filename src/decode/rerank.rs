@@ -2,7 +2,7 @@
 //! rerankers answer whether a document is relevant: the prompt contains query and document, and the
 //! score comes from the logits of "yes" and "no".
 
-use super::classify::{ClassifyInput, ClassifyOptions};
+use super::classify::{ClassifyInput, ClassifyOptions, InputNames};
 use super::output_request::OutputRequest;
 use super::rows::zeroed;
 use super::session::Session;
@@ -21,7 +21,7 @@ const DEFAULT_PROMPT: &str = "<|im_start|>system\nJudge whether the Document mee
     that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
     <|im_start|>assistant\n<think>\n\n</think>\n\n";
 
-/// Special tokens that [`USUAL`] requires. A vocabulary without them belongs to another model
+/// Special tokens that [`DEFAULT_PROMPT`] requires. A vocabulary without them belongs to another model
 /// family.
 const DEFAULT_PROMPT_TOKENS: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
@@ -31,6 +31,12 @@ const PLACEHOLDERS: [(&str, &str); 3] = [
     ("{query}", "query"),
     ("{document}", "document"),
 ];
+
+/// Names of a pair.
+const DOCUMENTS: InputNames = InputNames {
+    each: "document",
+    pair: ["query", "document"],
+};
 
 tabla_core::options! {
     /// Options of [`Session::rerank`].
@@ -151,7 +157,7 @@ impl Session {
         let classify_options = ClassifyOptions::default()
             .logits(options.logits)
             .truncate(options.truncate);
-        self.classify(&pairs, &classify_options, progress)
+        self.classify_named(&DOCUMENTS, &pairs, &classify_options, progress)
     }
 
     /// Returns the token of a word that is a single token.

@@ -288,7 +288,7 @@ impl Session {
         if self.model.is_encoder() {
             bail!(
                 State,
-                "the model is an encoder: it computes embeddings and cannot generate text"
+                "the model is an encoder: it computes embeddings or scores of texts and cannot generate text"
             );
         }
         if self.model.speech().is_some() {

@@ -266,11 +266,12 @@ fn texts_over_the_limit_are_truncated_or_refused() {
     let error = classify(&mut s, long, false).expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().contains("expected at most 72"), "{error}");
-    // Only the second text is truncated.
     let text = "the river ".repeat(40);
     let swapped = ClassifyInput::Pair(&text, "the sun");
     let error = classify(&mut s, swapped, true).expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let part = "only the second text is truncated";
+    assert!(error.message().contains(part), "{error}");
     let one = classify(&mut s, ClassifyInput::Text(&text), true).expect("truncated");
     let tokens = s.tokenizer().encode(&text, EncodeOptions::PROMPT);
     let mut tokens = tokens.expect("the text is encoded");
@@ -280,9 +281,15 @@ fn texts_over_the_limit_are_truncated_or_refused() {
     let documents = [text.as_str()];
     let options = RerankOptions::default().query("the sun");
     let error = s.rerank(&options, &documents, &mut |_, _| {});
-    assert_eq!(error.expect_err("too long").kind(), ErrorKind::TooLarge);
+    let error = error.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("document 0 has"), "{error}");
     let scores = s.rerank(&options.truncate(true), &documents, &mut |_, _| {});
     assert_eq!(scores.expect("truncated").len(), 1);
+    let options = options.query(&text).truncate(true);
+    let error = s.rerank(&options, &["the sun"], &mut |_, _| {});
+    let error = error.expect_err("too long");
+    assert!(error.message().contains("the query has"), "{error}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tabla::Session;
 use tabla::embed::{ClassifyInput, ClassifyOptions};
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct ClassifyArgs {
     #[command(flatten)]
     texts: TextsArgs,

@@ -10,6 +10,7 @@ use tabla::Session;
 use tabla::embed::RerankOptions;
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct RerankArgs {
     /// Query
     #[arg(short, long, value_name = "TEXT")]
