@@ -91,6 +91,7 @@ use tabla_core::error::Result;
 use tabla_core::op::list::Op;
 
 /// Returns the kernel of an operation.
+#[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
     Ok(match op {
         Op::Embed => embed::link(request)?,

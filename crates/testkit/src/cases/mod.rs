@@ -15,6 +15,7 @@ use crate::case::Case;
 use tabla_core::op::list::Op;
 
 /// Returns the cases of an operation, at least one.
+#[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub fn cases(op: Op) -> &'static [Case] {
     match op {
         Op::Embed => ends::EMBED,
