@@ -178,6 +178,7 @@ fn rows(kernels: &[Reflected]) -> String {
             .expect("writing to a String cannot fail");
     }
     text.push_str("/// Returns the size of the parameters of an operation in bytes.\n");
+    text.push_str("#[expect(clippy::too_many_lines, reason = \"a table of operations\")]\n");
     text.push_str("pub fn bytes(op: Op) -> usize {\n    match op {\n");
     for of_stem in kernels.chunk_by(|a, b| a.stem == b.stem) {
         let stem = &of_stem[0].stem;

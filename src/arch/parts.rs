@@ -247,10 +247,7 @@ impl Layer {
 
     /// Returns the scores of attention without sinks.
     pub(super) fn scores(self, c: &Config) -> Scores {
-        Scores {
-            softcap: c.attention_cap,
-            ..Scores::scaled(self.attention_scale(c))
-        }
+        Scores::scaled(self.attention_scale(c)).softcapped(c.attention_cap)
     }
 
     /// Attention of Q after RoPE by these scores, `[tokens, heads head_dim]`.

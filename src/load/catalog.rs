@@ -68,6 +68,46 @@ fn indices(weights: &[Weight], file: &Directory) -> Result<HashMap<String, u32>>
     Ok(by_name)
 }
 
+/// Returns the weights of a file in the form that kernels read.
+fn weights(
+    model: &Opened,
+    arch: &'static Arch,
+    config: &Config,
+    options: &LoadOptions,
+) -> Result<Vec<Weight>> {
+    let file = &model.file;
+    check_causal(file, arch)?;
+    if model.folder.is_none() {
+        check_pooler(file, arch)?;
+    }
+    let mut weights: Vec<Weight> = match &model.folder {
+        _ if config.speech.is_some() => speech::weights(file, config)?,
+        Some(folder) => folder.weights(file, arch)?,
+        None => {
+            let all = (0..file.tensors.len()).map(|i| {
+                let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
+                weight.with_i2s_layout(options.i2s_layout, file)
+            });
+            experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
+        }
+    };
+    if model.folder.is_none() {
+        TensorScales::of(file).attach(&mut weights)?;
+    }
+    let mut weights = split(weights, file, arch, &|layer| {
+        let layer = config.layer_configs.get(layer as usize);
+        layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
+    })?;
+    drop_shared(&mut weights, &file.metadata, arch)?;
+    weights.retain(|weight| !is_beyond(weight, config));
+    if let Some(delta) = &config.delta {
+        weights = recurrent::split_by_key_head(weights, delta, file)?;
+    }
+    let in_kernel_form =
+        |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file);
+    weights.into_iter().map(in_kernel_form).collect()
+}
+
 impl Catalog {
     /// Builds the catalog: maps names, splits fused tensors, detects tied embeddings.
     ///
@@ -80,38 +120,8 @@ impl Catalog {
         mut config: Config,
         options: &LoadOptions,
     ) -> Result<(Self, Config)> {
+        let weights = weights(&model, arch, &config, options)?;
         let file = &model.file;
-        check_causal(file, arch)?;
-        if model.folder.is_none() {
-            check_pooler(file, arch)?;
-        }
-        let mut weights: Vec<Weight> = match &model.folder {
-            _ if config.speech.is_some() => speech::weights(file, &config)?,
-            Some(folder) => folder.weights(file, arch)?,
-            None => {
-                let all = (0..file.tensors.len()).map(|i| {
-                    let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
-                    weight.with_i2s_layout(options.i2s_layout, file)
-                });
-                experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
-            }
-        };
-        if model.folder.is_none() {
-            TensorScales::of(file).attach(&mut weights)?;
-        }
-        let mut weights = split(weights, file, arch, &|layer| {
-            let layer = config.layer_configs.get(layer as usize);
-            layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
-        })?;
-        drop_shared(&mut weights, &file.metadata, arch)?;
-        weights.retain(|weight| !is_beyond(weight, &config));
-        if let Some(delta) = &config.delta {
-            weights = recurrent::split_by_key_head(weights, delta, file)?;
-        }
-        let weights = weights.into_iter();
-        let weights = weights
-            .map(|weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file));
-        let weights = weights.collect::<Result<Vec<_>>>()?;
         let by_name = indices(&weights, file)?;
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));

@@ -92,11 +92,12 @@ pub(crate) fn load(
         Ok((tuned, memory::cache(arch, &config, options, &profile)?))
     })?;
     s.run(Stage::Rope, || catalog.add_rope(&mut config, cache.context))?;
-    let model = catalog.model();
-    let tokenizer = s.run(Stage::Tokenizer, || tokenizer::build(model, &config))?;
-    let chat_templates = s.run(Stage::ChatTemplates, || chat::read(model))?;
-    let (embedding, classifier, speech) =
-        s.run(Stage::Embedding, || properties(&catalog, &config))?;
+    let tokenizer = s.run(Stage::Tokenizer, || {
+        tokenizer::build(catalog.model(), &config)
+    })?;
+    let chat_templates = s.run(Stage::ChatTemplates, || chat::read(catalog.model()))?;
+    let properties = s.run(Stage::Embedding, || properties(&catalog, &config))?;
+    let (embedding, classifier, speech) = properties;
     let chunk = s.run(Stage::Scratch, || {
         memory::chunk(arch, &config, options, &cache, &profile)
     })?;

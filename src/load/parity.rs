@@ -231,9 +231,7 @@ fn values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)> {
     if let Some(weight) = other.weights.get(name) {
         return Some((shape(weight), other.values(weight)));
     }
-    if other.config.glu_clamp.is_some()
-        && let Some(values) = alternate_values_of(other, name)
-    {
+    if let Some(values) = fused_values_of(other, name) {
         return Some(values);
     }
     let part = |kind: &str| other.weights.get(&name.replace("gate_up", kind));
@@ -246,8 +244,9 @@ fn values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)> {
     Some(([2 * rows, cols, stack], all))
 }
 
-/// As [`values_of`], for gates of experts whose rows, or biases, are in turn with those of the other matrix.
-fn alternate_values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)> {
+/// As [`values_of`], for matrices of experts that are fused in `other`: rows, or biases, of the gate before those of
+/// the other matrix, or in turn with them.
+fn fused_values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)> {
     let parts = ["ffn_gate_exps", "ffn_up_exps"];
     let first = parts.iter().position(|part| name.contains(part))?;
     let fused = other
@@ -263,8 +262,13 @@ fn alternate_values_of(other: &Model, name: &str) -> Option<([u32; 3], Vec<f32>)
         fused.cols as usize
     };
     let values = other.values(fused);
-    let rows = values.chunks(width).skip(first).step_by(2);
-    Some((shape, rows.flatten().copied().collect()))
+    if other.config.glu_clamp.is_some() {
+        let rows = values.chunks(width).skip(first).step_by(2);
+        return Some((shape, rows.flatten().copied().collect()));
+    }
+    let half = values.len() / fused.stack as usize / 2;
+    let halves = values.chunks(half).skip(first).step_by(2);
+    Some((shape, halves.flatten().copied().collect()))
 }
 
 /// Lists weights of a checkpoint that differ from the GGUF file, are missing or are extra.

@@ -327,6 +327,7 @@ fn rejects_invalid_requests() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one list of cases")]
 fn reads_activation_functions_and_labels() {
     let of = |name: &'static str, edits: &[(&str, &str)]| {
         let folder = Folder::new("head");

@@ -205,11 +205,7 @@ fn attention_case(
     };
     let mut fixture = Fixture::new(device, shape, vec![], |b| {
         let q = b.input("q", at.heads * at.head_dim);
-        let scores = Scores {
-            softcap,
-            ..Scores::scaled(0.7)
-        };
-        b.attention(at, q, scores);
+        b.attention(at, q, Scores::scaled(0.7).softcapped(softcap));
         // A later use of the queries prevents that the output shares their memory.
         let sum = b.input("sum", at.heads * at.head_dim);
         b.add(q, sum, 1.0);

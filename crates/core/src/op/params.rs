@@ -1161,6 +1161,7 @@ const TYPES_3: &[&str] = &["f32", "f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1",
 const TYPES_4: &[&str] = &["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
 const TYPES_5: &[&str] = &["f16", "bf16", "e4m3", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "q1_0", "q2_0", "tq1_0", "tq2_0", "i2_s", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "affine2", "affine3", "affine4", "affine5", "affine6", "affine8", "e2m1", "i8", "ternary"];
 /// Returns the size of the parameters of an operation in bytes.
+#[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub fn bytes(op: Op) -> usize {
     match op {
         Op::Activate => size_of::<activate::Params>(),

@@ -28,6 +28,12 @@ fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
     end.saturating_sub(p.window) as usize..end as usize
 }
 
+/// Scores of the sinks of all heads, if there are any.
+#[inline(always)]
+fn sinks<'a>(args: &Args<'a>, p: &Params) -> Option<&'a [f32]> {
+    (p.sinks > 0).then(|| args.f32s(AT.sinks))
+}
+
 /// Number of sets of key heads that units of a tile are divided into.
 #[inline(always)]
 fn sets<C: CacheType>(p: &Params, threads: usize) -> usize {
@@ -107,6 +113,10 @@ impl BlockUnits {
 struct Attention<C>(PhantomData<C>);
 
 impl<C: CacheType> Kernel for Attention<C> {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "units of tokens, or of blocks of one token"
+    )]
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -114,8 +124,7 @@ impl<C: CacheType> Kernel for Attention<C> {
         let heads = p.heads as usize / kv_heads;
         let sets = sets::<C>(&p, args.threads());
         let tile = attend::tile_tokens(heads);
-        let (q, live) = (args.f32s(AT.q), args.active_rows());
-        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
+        let (q, sinks, live) = (args.f32s(AT.q), sinks(&args, &p), args.active_rows());
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         let mut parts = (args.count() > PARTS).then(|| args.open::<f32>(PARTS));
@@ -177,8 +186,12 @@ impl<C: CacheType> Kernel for Attention<C> {
                 }
                 let sinks = sinks.map(|all| &all[set * unit_kv_heads * heads..]);
                 for (token, partials) in tokens.zip(partials.chunks_exact(size)) {
-                    let y = y.tiled(token, set, [tile, sets], width);
-                    attend::divide(partials, head, sinks, y);
+                    attend::divide(
+                        partials,
+                        head,
+                        sinks,
+                        y.tiled(token, set, [tile, sets], width),
+                    );
                 }
             }
         }
@@ -203,7 +216,7 @@ impl<C: CacheType> Kernel for JoinBlocks<C> {
             return;
         };
         let parts = args.f32s(PARTS);
-        let sinks = (p.sinks > 0).then(|| args.f32s(AT.sinks));
+        let sinks = sinks(&args, &p);
         let mut y = args.open::<f32>(AT.y);
         let mut floats = args.open::<f32>(COUNT);
         for at in args.units() {

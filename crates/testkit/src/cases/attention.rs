@@ -168,10 +168,7 @@ macro_rules! cross_attention_case {
 
 /// Scores with a soft cap.
 const fn capped(softcap: f32) -> Scores {
-    Scores {
-        softcap,
-        ..Scores::scaled(0.3)
-    }
+    Scores::scaled(0.3).softcapped(softcap)
 }
 
 /// A case with sinks; of split attention if the part is not 0.

@@ -46,6 +46,12 @@ impl Scores {
         }
     }
 
+    /// Scores with a soft cap.
+    #[must_use]
+    pub const fn softcapped(self, softcap: f32) -> Self {
+        Self { softcap, ..self }
+    }
+
     /// Returns the slot of the sinks. Without sinks they are not read; returns that of any activation.
     pub(super) fn sinks_or(&self, x: X) -> Slot {
         self.sinks.map_or(x.slot, |w| w.slot)
