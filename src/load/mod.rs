@@ -71,6 +71,7 @@ use std::sync::Arc;
 /// # Errors
 ///
 /// Every error names its stage: `stage 3 format: ...`. A failed load releases everything.
+#[expect(clippy::too_many_lines, reason = "one statement per stage")]
 pub(crate) fn load(
     source: &Source,
     options: &LoadOptions,
