@@ -117,7 +117,7 @@ macro_rules! for_each_op {
             /// s] = p[ids[t, s]]`, divided by `eps` plus their sum if `normalize`, times `scale
             /// scales[ids[t, s]]`;
             /// `p` is `softmax(x[t, :])`, `sigmoid(x[t, :])`, `sqrt(ln(1 + exp(x[t, :])))`, or 1
-            /// divided among near-equal logits (SparseMixer)
+            /// divided among near-equal logits (`SparseMixer`)
             Route = route(x: read, bias: read, scales: read, ids: write, y: write, state: read);
             /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`; 0 for an expert id out of range
             Experts = experts(w: read, x: read, ids: read, y: write, state: read);
