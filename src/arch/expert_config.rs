@@ -20,7 +20,7 @@ pub(super) struct ExpertKeys {
     scale: Option<f32>,
     groups: u32,
     groups_used: u32,
-    /// Noise of SparseMixer's training, half of the distance of near logits.
+    /// Noise of `SparseMixer`'s training, half of the distance of near logits.
     jitter: Option<f32>,
 }
 

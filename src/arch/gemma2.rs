@@ -1,5 +1,5 @@
 //! Gemma 2 and 3: norms before and after attention and feed-forward layer, sliding windows in most
-//! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm. EmbeddingGemma is Gemma 3
+//! layers. Gemma 2 softcaps attention scores and logits; Gemma 3 has QK norm. `EmbeddingGemma` is Gemma 3
 //! with bidirectional attention.
 
 use super::Config;
@@ -15,7 +15,7 @@ pub(super) fn recipe3(b: &mut Builder<'_>, c: &Config) {
     parts::decoder(b, c, |b, c, l, h| block3(b, c, l, h, Layer::attend));
 }
 
-/// EmbeddingGemma.
+/// `EmbeddingGemma`.
 pub(super) fn embedding(b: &mut Builder<'_>, c: &Config) {
     parts::decoder(b, c, |b, c, l, h| {
         block3(b, c, l, h, Layer::attend_both_ways);
@@ -86,7 +86,7 @@ pub(super) fn defaults3(c: &mut Config) {
     c.default_attention_scale_of(62);
 }
 
-/// Defaults of EmbeddingGemma, whose GGUF files have no attention scale.
+/// Defaults of `EmbeddingGemma`, whose GGUF files have no attention scale.
 pub(super) fn defaults_embedding(c: &mut Config) {
     defaults3(c);
     if c.attention_scale == 0.0 {

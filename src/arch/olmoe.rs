@@ -1,4 +1,4 @@
-//! OLMoE: Llama's block with QK norm over all heads, and a mixture of experts.
+//! `OLMoE`: Llama's block with QK norm over all heads, and a mixture of experts.
 
 use super::parts::{self, Layer};
 use super::{Config, experts};

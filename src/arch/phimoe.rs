@@ -1,5 +1,5 @@
 //! Phi 3.5 MoE: Llama's block with layer norms, biases, and a mixture of experts selected by
-//! SparseMixer.
+//! `SparseMixer`.
 
 use super::parts::{self, Layer};
 use super::rope::RopeScaling;

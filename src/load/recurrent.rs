@@ -122,9 +122,7 @@ pub(super) fn split_by_key_head(
             Some((layer, *parts))
         });
         match fused {
-            Some((layer, parts)) => {
-                split_weight(&weight, (layer, parts), delta, (file, &mut split))?
-            }
+            Some(at) => split_weight(&weight, at, delta, (file, &mut split))?,
             None => split.push(weight),
         }
     }

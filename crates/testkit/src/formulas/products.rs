@@ -120,7 +120,7 @@ pub(super) fn route(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
     vec![("ids", ids), ("y", y)]
 }
 
-/// Returns the scores of all experts. The order of SparseMixer is that of the logits.
+/// Returns the scores of all experts. The order of `SparseMixer` is that of the logits.
 fn scores(p: &params::route::Params, x: &[f64]) -> Vec<f64> {
     let all: f64 = x.iter().map(|x| x.exp()).sum();
     let score = |x: &f64| match p.score {
@@ -152,7 +152,7 @@ fn used_groups(p: &params::route::Params, choices: &[f64]) -> Vec<usize> {
     best
 }
 
-/// Returns SparseMixer's weight of the last of `ids`.
+/// Returns `SparseMixer`'s weight of the last of `ids`.
 fn mixed(x: &[f64], ids: &[usize], distance: f64) -> f64 {
     let (last, before) = ids.split_last().expect("at least one");
     let best = x[*last];
