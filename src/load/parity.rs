@@ -24,6 +24,7 @@ const OPTIONAL_KEYS: &[&str] = &[
     // Images only.
     "rope.dimension_sections",
     // Redundant with tensors and other keys.
+    "expert_feed_forward_length",
     "full_attention_interval",
     "vocab_size",
     "rope.dimension_count",
