@@ -341,6 +341,12 @@ impl KeyReader<'_> {
             self.float("swiglu_alpha", 0.0)?,
             self.float("swiglu_limit", 0.0)?,
         ];
+        for (name, value) in [("swiglu_alpha", alpha), ("swiglu_limit", limit)] {
+            if value < 0.0 {
+                let key = self.name(name);
+                bail!(Format, "{key}: expected a positive number, got {value}");
+            }
+        }
         Ok((limit > 0.0).then_some(GluClamp { alpha, limit }))
     }
 

@@ -72,6 +72,16 @@ const DEFAULT: Arch = Arch {
     recipe: llama::recipe,
 };
 
+/// Architectures with the gated delta rule of Qwen 3.5.
+const QWEN35: Arch = Arch {
+    interleaved_heads: true,
+    names: &names::QWEN35,
+    norms_plus_one: true,
+    defaults: qwen35::defaults,
+    recipe: qwen35::recipe,
+    ..DEFAULT
+};
+
 /// Fused modules of several architectures.
 const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
 /// Internal name of a fused gate; GGUF files store it as `ffn_up`, without an `ffn_gate`.
@@ -181,31 +191,18 @@ pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen35",
         model_types: &["qwen3_5", "qwen3_5_text"],
-        interleaved_heads: true,
-        names: &names::QWEN35,
-        norms_plus_one: true,
-        defaults: qwen35::defaults,
-        recipe: qwen35::recipe,
-        ..DEFAULT
+        ..QWEN35
     },
     Arch {
         name: "qwen35moe",
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
-        interleaved_heads: true,
-        names: &names::QWEN35,
-        norms_plus_one: true,
-        defaults: qwen35::defaults,
-        recipe: qwen35::recipe,
-        ..DEFAULT
+        ..QWEN35
     },
     Arch {
         name: "qwen3next",
         model_types: &["qwen3_next"],
-        names: &names::QWEN35,
-        norms_plus_one: true,
-        defaults: qwen35::defaults,
-        recipe: qwen35::recipe,
-        ..DEFAULT
+        interleaved_heads: false,
+        ..QWEN35
     },
     Arch {
         name: "gpt-oss",
