@@ -8,7 +8,7 @@ use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{Activation, GluClamp, PositionScale, Router};
+use crate::op::builder::{Activation, GluClamp, PositionScale, Router, STREAMS};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +85,11 @@ pub(crate) struct Config {
     /// Whether a classification head without a pooler reads the mean of the rows of a text rather than
     /// the first row.
     pub classifier_mean: bool,
+    /// Rows of the per-layer embeddings; 0 means the vocabulary size.
+    pub layer_embedding_rows: u32,
+    /// For each layer, the cutoff of the gate of the feed-forward layer in standard deviations over the mean;
+    /// negative infinity, or no value, means none.
+    pub sparsity: Vec<f32>,
     /// Encoder of a speech model.
     pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
@@ -113,6 +118,9 @@ pub(super) struct PerLayer {
 
 /// Key of checkpoints that are not GGUF files: whether the value heads of recurrent layers are interleaved.
 pub(crate) const INTERLEAVED_HEADS: &str = "ssm.interleaved_heads";
+
+/// Key of checkpoints that are not GGUF files: the rows of the per-layer embeddings.
+pub(crate) const LAYER_EMBEDDING_ROWS: &str = "vocab_size_per_layer_input";
 
 /// Maximum number of layers.
 pub(super) const LAYERS_MAX: u32 = 4096;
@@ -184,6 +192,8 @@ impl Config {
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
             dense_features: keys.dense_features()?,
             classifier_mean: keys.classifier_mean()?,
+            layer_embedding_rows: keys.number(LAYER_EMBEDDING_ROWS)?,
+            sparsity: keys.sparsity()?,
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
             per_layer: keys.per_layer([heads, kv_heads, ffn], experts, head_dim_swa)?,
         })
@@ -327,6 +337,19 @@ impl KeyReader<'_> {
             0 => dim.checked_div(heads).unwrap_or(0),
             n => n,
         })
+    }
+
+    /// Reads the cutoffs of gates, and rejects other residual streams than one or four.
+    fn sparsity(&self) -> Result<Vec<f32>> {
+        for (key, expected) in [("altup.num_inputs", STREAMS), ("altup.active_idx", 0)] {
+            let key = self.name(key);
+            let value = self.meta.u32(&key)?.unwrap_or(expected);
+            if value != expected {
+                bail!(Unsupported, "{key}: expected {expected}, got {value}");
+            }
+        }
+        let key = self.name("activation_sparsity_scale");
+        Ok(self.meta.f32s(&key)?.unwrap_or_default())
     }
 
     /// Reads the factor of queries that grows with the position, for a trained context length.

@@ -10,7 +10,7 @@ use crate::op::builder::{Builder, X};
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     b.point(parts::EMBEDDING, h);
-    let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, h));
+    let embeddings = (c.layer_embedding > 0).then(|| layer_embeddings(b, c, c.vocab, h));
     for l in parts::layers(c) {
         attention(b, c, l, h);
         if l.config.experts == 0 {
@@ -19,7 +19,8 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
             mixture(b, c, l, h);
         }
         if let Some(embeddings) = embeddings {
-            add_layer_embedding(b, c, l, embeddings, h);
+            let o = layer_embedding(b, c, l, embeddings, h);
+            b.add(o, h, 1.0);
         }
         if l.has(b, "layer_output_scale.weight") {
             let scale = l.vector(b, "layer_output_scale", 1);
@@ -31,11 +32,11 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 }
 
 /// Per-layer embeddings: each layer's own embedding plus a projection of the token embedding,
-/// `[tokens, layers layer_embedding]`.
-fn layer_embeddings(b: &mut Builder<'_>, c: &Config, h: X) -> X {
+/// `[tokens, layers layer_embedding]`, for the first `vocab` tokens.
+pub(super) fn layer_embeddings(b: &mut Builder<'_>, c: &Config, vocab: u32, h: X) -> X {
     let cols = c.layers * c.layer_embedding;
     let width = c.layer_embedding as f32;
-    let table = b.weight("per_layer_token_embd.weight", c.vocab, cols);
+    let table = b.weight("per_layer_token_embd.weight", vocab, cols);
     let token = b.embed(table);
     let w = b.weight("per_layer_model_proj.weight", cols, c.dim);
     let context = b.mat("context", w, h);
@@ -56,6 +57,14 @@ fn values_are_keys(b: &Builder<'_>, c: &Config) -> bool {
 /// `h += norm(Wo attention(norm h))`.
 fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let q = attention_input(b, c, l, n);
+    let a = l.attention(b, c, q); // [tokens, heads head_dim]
+    after_attention(b, c, l, a, h);
+}
+
+/// Q of the normalized rows `n`, with norm and RoPE, `[tokens, heads head_dim]`. Stores K and V in the
+/// cache, unless the layer shares that of another.
+pub(super) fn attention_input(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     let at = l.heads();
     let q = l.project(b, c, "attn_q", l.config.q_dim(), n); // [tokens, heads head_dim]
     let q = l.head_norm(b, c, "attn_q_norm", q);
@@ -73,8 +82,7 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
         b.rope(at.heads, at.head_dim, l.rope(c), q);
         b.point(&l.tensor("attn_q_rope"), q);
     }
-    let a = l.attention(b, c, q); // [tokens, heads head_dim]
-    after_attention(b, c, l, a, h);
+    q
 }
 
 /// `h += norm(norm(dense(norm h)) + norm(experts(norm h)))`. The router has a norm of its own.
@@ -97,14 +105,13 @@ fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     b.add(o, h, 1.0);
 }
 
-/// `h += norm(proj(act(gate h) * own))`, where `own` is the embedding of this layer.
-fn add_layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddings: X, h: X) {
+/// `norm(proj(act(gate h) * own))`, where `own` is the embedding of this layer.
+pub(super) fn layer_embedding(b: &mut Builder<'_>, c: &Config, l: Layer, embeddings: X, h: X) -> X {
     let own = b.columns(embeddings, l.index * c.layer_embedding, c.layer_embedding);
     let gate = l.project(b, c, "inp_gate", c.layer_embedding, h); // [tokens, layer_embedding]
     let g = b.glu(c.activation, gate, own);
     let o = l.project(b, c, "proj", c.dim, g); // [tokens, dim]
-    let o = l.rms_norm(b, c, "post_norm", o);
-    b.add(o, h, 1.0);
+    l.rms_norm(b, c, "post_norm", o)
 }
 
 /// Defaults of Gemma 4.

@@ -188,6 +188,18 @@ const DEFAULTS: &[HfDefaults] = &[
         ..NONE
     },
     HfDefaults {
+        model_types: &["gemma3n_text", "gemma3n"],
+        json: r#"{"vocab_size": 262400, "hidden_size": 2048, "intermediate_size": 16384,
+            "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
+            "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "sliding_window": 512,
+            "sliding_window_pattern": 5, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+            "final_logit_softcapping": 30.0, "vocab_size_per_layer_input": 262144,
+            "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 15,
+            "altup_num_inputs": 4, "altup_active_idx": 0, "tie_word_embeddings": true}"#,
+        ..NONE
+    },
+    HfDefaults {
         model_types: &["gemma4_text", "gemma4"],
         json: r#"{"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
             "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 4,

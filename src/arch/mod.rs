@@ -10,6 +10,7 @@ mod expert_config;
 mod experts;
 mod family;
 mod gemma2;
+mod gemma3n;
 mod gemma4;
 mod gpt2;
 mod gpt_oss;
@@ -33,7 +34,7 @@ mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::{Config, INTERLEAVED_HEADS};
+pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS};
 pub(crate) use delta_config::{DeltaNet, FUSED_BY_KEY_HEAD};
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
@@ -251,6 +252,15 @@ pub(crate) const ARCHS: &[Arch] = &[
         activation: Activation::GeluTanh,
         defaults: gemma2::defaults_embedding,
         recipe: gemma2::embedding,
+        ..DEFAULT
+    },
+    Arch {
+        name: "gemma3n",
+        model_types: &["gemma3n_text", "gemma3n"],
+        names: &names::GEMMA3N,
+        activation: Activation::GeluTanh,
+        defaults: gemma3n::defaults,
+        recipe: gemma3n::recipe,
         ..DEFAULT
     },
     Arch {

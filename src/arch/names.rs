@@ -224,25 +224,54 @@ pub(super) const GEMMA2: Names = Names {
     ..LLAMA
 };
 
-pub(super) const GEMMA4: Names = Names {
-    outer: &[
-        ("embed_tokens", "token_embd"),
-        ("norm", "output_norm"),
-        ("lm_head", HEAD),
-        ("embed_tokens_per_layer", "per_layer_token_embd"),
-        ("per_layer_model_projection", "per_layer_model_proj"),
-        ("per_layer_projection_norm", "per_layer_proj_norm"),
-    ],
+/// Modules of Gemma with per-layer embeddings; in Gemma 3n also matrices of its streams.
+const LAYER_EMBEDDINGS: Pairs = &[
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", HEAD),
+    ("embed_tokens_per_layer", "per_layer_token_embd"),
+    ("per_layer_model_projection", "per_layer_model_proj"),
+    ("per_layer_projection_norm", "per_layer_proj_norm"),
+    ("altup_projections", "altup_proj"),
+    ("altup_unembed_projections", "altup_unembd_proj"),
+];
+
+/// Modules that add a per-layer embedding.
+const LAYER_EMBEDDING: Pairs = &[
+    ("per_layer_input_gate", "inp_gate"),
+    ("per_layer_projection", "proj"),
+    ("post_per_layer_input_norm", "post_norm"),
+];
+
+pub(super) const GEMMA3N: Names = Names {
+    outer: LAYER_EMBEDDINGS,
     layer: &[
         SANDWICH,
         ATTENTION,
         FEED_FORWARD,
+        LAYER_EMBEDDING,
         &[
-            ("per_layer_input_gate", "inp_gate"),
-            ("per_layer_projection", "proj"),
-            ("post_per_layer_input_norm", "post_norm"),
-            ("layer_scalar", "layer_output_scale"),
+            ("laurel.linear_left", "laurel_l"),
+            ("laurel.linear_right", "laurel_r"),
+            ("laurel.post_laurel_norm", "laurel_post_norm"),
+            ("altup.modality_router", "altup_router"),
+            ("altup.router_norm", "altup_router_norm"),
+            ("altup.prediction_coefs", "altup_predict_coef"),
+            ("altup.correction_coefs", "altup_correct_coef"),
+            ("altup.correct_output_scale", "altup_correct_scale"),
         ],
+    ],
+    ..LLAMA
+};
+
+pub(super) const GEMMA4: Names = Names {
+    outer: LAYER_EMBEDDINGS,
+    layer: &[
+        SANDWICH,
+        ATTENTION,
+        FEED_FORWARD,
+        LAYER_EMBEDDING,
+        &[("layer_scalar", "layer_output_scale")],
         &[
             ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
             ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),

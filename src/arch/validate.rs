@@ -51,6 +51,9 @@ const RANGES: &[Range] = &[
     range("embedding_length_per_layer_input", 0, 1 << 14, |c| {
         c.layer_embedding
     }),
+    range("vocab_size_per_layer_input", 0, 1 << 21, |c| {
+        c.layer_embedding_rows
+    }),
 ];
 
 impl Config {
@@ -156,6 +159,23 @@ impl Config {
                     "{arch}.{key}: expected a positive number, got {value}"
                 );
             }
+        }
+        let [cutoffs, layers] = [self.sparsity.len(), self.layers as usize];
+        if ![0, layers].contains(&cutoffs) {
+            bail!(
+                Format,
+                "{arch}.activation_sparsity_scale: expected {layers} values, got {cutoffs}"
+            );
+        }
+        if let Some(cutoff) = self
+            .sparsity
+            .iter()
+            .find(|d| d.is_nan() || **d == f32::INFINITY)
+        {
+            bail!(
+                Format,
+                "{arch}.activation_sparsity_scale: expected numbers or negative infinity, got {cutoff}"
+            );
         }
         self.check_router(arch)
     }

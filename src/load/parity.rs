@@ -200,7 +200,7 @@ fn config_differences(gguf: &Model, other: &Model) -> Vec<String> {
         if of_layers.contains(&key) {
             continue;
         }
-        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
+        let near = |(a, b): (&f64, &f64)| a == b || (a - b).abs() <= 1e-6 * b.abs();
         match actual.get(key) {
             None if expected == [0.0] || expected == none || OPTIONAL_KEYS.contains(&key) => {}
             Some(actual)

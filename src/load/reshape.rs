@@ -108,7 +108,7 @@ impl Weight {
         if let Some(other) = parts.iter().find(|part| part.layout() != first.layout()) {
             bail!(
                 Format,
-                "experts differ in type, shape or scales: tensor {} is {} [{}, {}], {} is {} [{}, {}]",
+                "experts or other matrices of a stack differ in type, shape or scales: tensor {} is {} [{}, {}], {} is {} [{}, {}]",
                 first.tensor(file),
                 first.dtype,
                 first.rows,

@@ -14,6 +14,9 @@ pub(super) const FUSED_GATE: [&str; 2] = ["ffn_gate_up", "ffn_up"];
 /// Modules that files may contain for layers that share the KV cache of another layer.
 const SHARED: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 
+/// Stacked matrices outside of the layers, which become separate weights: `altup_proj.0.weight`.
+const STACKED: [&str; 2] = ["altup_proj", "altup_unembd_proj"];
+
 /// Splits the fused weights of an architecture, without a copy if the rows of a part are contiguous.
 /// `rows` returns the rows of Q and of K of a layer.
 ///
@@ -33,6 +36,10 @@ pub(super) fn split(
             let modules = tensor.fused(arch, &|name| names.contains(name))?;
             Some((tensor, modules))
         });
+        if weight.stack > 1 && STACKED.iter().any(|name| is_of(&weight.name, name)) {
+            parts.extend(unstacked(&weight, file)?);
+            continue;
+        }
         match fused {
             Some((tensor, modules)) => {
                 parts.extend(split_weight(&weight, tensor, modules, file, rows)?);
@@ -71,6 +78,9 @@ pub(super) fn parts(
 /// Returns the name of the fused tensor that would contain `name`, if the GGUF file has that fused
 /// module in any layer.
 pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Option<String> {
+    if let Some(stack) = STACKED.iter().find(|stack| is_of(name, stack)) {
+        return Some(format!("{stack}.weight"));
+    }
     let tensor = LayerTensor::parse(name)?;
     let mut fused = arch.fused.iter().chain(&FUSED_BY_KEY_HEAD);
     let (module, _) = fused.find(|(_, parts)| parts.contains(&tensor.module))?;
@@ -156,6 +166,23 @@ impl<'a> LayerTensor<'a> {
         };
         parts.iter().map(rows).collect()
     }
+}
+
+/// Returns whether a tensor is one of the module `name` or of its parts.
+fn is_of(tensor: &str, name: &str) -> bool {
+    let rest = tensor.strip_prefix(name);
+    rest.is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Returns the matrices of a stacked weight, with their index after the name of the module.
+fn unstacked(weight: &Weight, file: &Directory) -> Result<Vec<Weight>> {
+    let (module, suffix) = weight.name.rsplit_once('.').unwrap_or((&weight.name, ""));
+    let rows = weight.rows / weight.stack;
+    let parts = (0..weight.stack).map(|index| {
+        let name = format!("{module}.{index}.{suffix}");
+        weight.slice_rows(name, index * rows..(index + 1) * rows, file)
+    });
+    parts.collect()
 }
 
 fn split_weight(

@@ -100,7 +100,7 @@ fn layer_of(name: &str) -> Option<u32> {
 
 /// Name parts of ignored tensors: pretraining heads, position ids, masks, vision encoders, layers that predict
 /// later tokens.
-const IGNORED: [&str; 9] = [
+const IGNORED: [&str; 11] = [
     "pooler.",
     "position_ids",
     "h.0.attn.bias",
@@ -108,6 +108,8 @@ const IGNORED: [&str; 9] = [
     "multi_modal_projector.",
     "vision_tower.",
     "embed_vision.",
+    "audio_tower.",
+    "embed_audio.",
     "visual.",
     "mtp.",
 ];

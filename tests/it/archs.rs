@@ -246,6 +246,6 @@ architectures! {
     llama, llama_bias, llama_dynamic, mistral, ministral3, mistral3, mistral_small3, smollm3, phi3, phi3_short, olmo2, granite,
     qwen2, qwen3, qwen3moe, qwen3_5, qwen3_5_nested, qwen3_5_moe, qwen3_5_moe_text, qwen3_next, gpt2, starcoder2,
     mixtral, qwen2_moe, olmoe, phimoe, gemma4_moe, gpt_oss, gpt_oss_bf16,
-    gemma, gemma2, gemma3, gemma3_nested, gemma4, gemma4_dense,
+    gemma, gemma2, gemma3, gemma3_nested, gemma3n, gemma4, gemma4_dense,
     bitnet, bitnet_silu, bitnet_tq, bitnet_master, falcon_e,
 }

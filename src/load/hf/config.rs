@@ -191,7 +191,7 @@ fn descend<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {
         .try_fold(root, |value, name| value.get(name))
 }
 
-fn integer(value: &Value) -> Option<u32> {
+pub(super) fn integer(value: &Value) -> Option<u32> {
     let whole =
         |n: f64| (n.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&n)).then_some(n);
     #[expect(clippy::cast_possible_truncation, reason = "checked range")]

@@ -67,6 +67,8 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
         Integer,
         &["num_kv_shared_layers"],
     ),
+    ("altup.num_inputs", Integer, &["altup_num_inputs"]),
+    ("altup.active_idx", Integer, &["altup_active_idx"]),
     ("swiglu_alpha", Float, &["swiglu_alpha"]),
     ("swiglu_limit", Float, &["swiglu_limit"]),
     ("ssm.conv_kernel", Integer, &["linear_conv_kernel_dim"]),
@@ -121,6 +123,7 @@ const FIXED: &[FixedOption] = &[
     ("parallel_block", |v| v == false),
     ("clip_qkv", Value::is_null),
     ("classifier_activation", |v| v == "gelu"),
+    ("altup_correct_scale", |v| v == true),
 ];
 
 impl HfConfig {
@@ -324,6 +327,96 @@ mod tests {
             numbers(&small(part)).unwrap().ropes[0].dim
         };
         assert_eq!([share("phi3"), share("llama")], [8, 16]);
+    }
+
+    #[test]
+    fn reads_the_factor_of_queries() {
+        let whole = json!({ "model_type": "ministral3", "num_hidden_layers": 4 });
+        let c = numbers(&whole).unwrap();
+        let scale = c.query_scale.unwrap();
+        assert_eq!((scale.beta, scale.length, c.head_dim), (0.1, 16384, 128));
+        assert_eq!(c.ropes[0].magnitude(), 1.0);
+        let rope = json!({ "rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
+            "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.3 });
+        let changes = json!({ "model_type": "ministral3", "rope_scaling": rope });
+        let c = numbers(&small(changes)).unwrap();
+        let scale = c.query_scale.unwrap();
+        assert_eq!((scale.beta, scale.length), (0.3, 32));
+        let magnitude = 0.1 * 4f32.ln() + 1.0;
+        assert!((c.ropes[0].magnitude() - magnitude).abs() < 1e-6);
+        let plain = json!({ "model_type": "mistral3", "text_config": small(json!({ "model_type": "mistral" })) });
+        let c = numbers(&plain).unwrap();
+        assert_eq!((c.query_scale, c.window), (None, 4096));
+        let negative =
+            json!({ "rope_scaling": { "rope_type": "default", "llama_4_scaling_beta": -0.1 } });
+        assert_rejected(
+            negative,
+            "attention.temperature_scale: expected a positive number",
+        );
+    }
+
+    #[test]
+    fn reads_the_residual_streams_and_sparse_layers() {
+        let streams = |changes: Value| {
+            let mut all = json!({ "model_type": "gemma3n_text", "num_hidden_layers": 5,
+                "num_kv_shared_layers": 0, "hidden_size": 64, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 288 });
+            all.as_object_mut()
+                .unwrap()
+                .extend(changes.as_object().unwrap().clone());
+            numbers(&all)
+        };
+        let c = streams(json!({})).unwrap();
+        assert_eq!((c.layer_embedding_rows, c.logit_cap), (262_144, 30.0));
+        assert_eq!((c.sparsity.len(), c.window), (0, 512));
+        let lists = json!({ "intermediate_size": [8, 8, 8, 16, 16], "vocab_size_per_layer_input": 288,
+            "activation_sparsity_pattern": [0.5, 0.0, 0.95, 0.0, 0.0] });
+        let c = streams(lists).unwrap();
+        assert_eq!(
+            c.layer_configs.iter().map(|l| l.ffn).collect::<Vec<_>>(),
+            [8, 8, 8, 16, 16]
+        );
+        assert_eq!(c.sparsity[..3], [0.0, f32::NEG_INFINITY, 1.644_853_6]);
+        assert_eq!(c.layer_embedding_rows, 0);
+        let deep = streams(json!({ "num_hidden_layers": 12 })).unwrap();
+        assert_eq!(
+            deep.sparsity[8..],
+            [
+                1.644_853_6,
+                1.644_853_6,
+                f32::NEG_INFINITY,
+                f32::NEG_INFINITY
+            ]
+        );
+        for (changes, part) in [
+            (
+                json!({ "activation_sparsity_pattern": [0.5] }),
+                "expected 5 values, got 1",
+            ),
+            (
+                json!({ "activation_sparsity_pattern": [1.0, 0.0, 0.0, 0.0, 0.0] }),
+                "expected numbers from 0 to 1",
+            ),
+            (
+                json!({ "intermediate_size": [8, "x", 8, 8, 8] }),
+                "expected a list of numbers",
+            ),
+            (
+                json!({ "altup_num_inputs": 2 }),
+                "altup.num_inputs: expected 4, got 2",
+            ),
+            (
+                json!({ "altup_active_idx": 1 }),
+                "altup.active_idx: expected 0, got 1",
+            ),
+            (
+                json!({ "altup_correct_scale": false }),
+                "unsupported altup_correct_scale: false",
+            ),
+        ] {
+            let e = streams(changes).expect_err(part);
+            assert!(e.message().contains(part), "expected {part:?} in: {e}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Maps the per-layer values of `config.json` to GGUF keys.
 
-use super::config::{HfConfig, shown};
+use super::config::{HfConfig, integer, shown};
+use crate::arch;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
@@ -32,6 +33,7 @@ impl HfConfig {
         }
         self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
+        self.write_sparsity(arch, w)?;
         if let Some(recurrent) = self.recurrent_layers()? {
             w.list(&key("attention.recurrent_layers"), &recurrent);
         }
@@ -148,6 +150,11 @@ impl HfConfig {
     fn write_widths(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let key = format!("{arch}.feed_forward_length");
         let path = self.first(&["intermediate_size", "n_inner"]);
+        if let Some(path) = path.filter(|path| self.find(path).is_some_and(Value::is_array)) {
+            let widths = self.layer_values(path, integer)?;
+            w.list(&key, &widths);
+            return Ok(());
+        }
         let width = path.map(|path| self.integer(path)).transpose()?.flatten();
         // GPT-2's default.
         let default = self.integer("n_embd")?.map(|dim| dim.saturating_mul(4));
@@ -170,6 +177,45 @@ impl HfConfig {
         Ok(())
     }
 
+    /// Reads a list with a value for each layer.
+    fn layer_values<T>(&self, path: &str, read: fn(&Value) -> Option<T>) -> Result<Vec<T>> {
+        let list = |value: &Value| value.as_array()?.iter().map(read).collect();
+        let values: Option<Vec<T>> = self.typed(path, "a list of numbers", list)?;
+        let (values, layers) = (values.unwrap_or_default(), self.layers()?);
+        if values.len() != layers as usize {
+            bail!(
+                Format,
+                "{path}: expected {layers} values, got {}",
+                values.len()
+            );
+        }
+        Ok(values)
+    }
+
+    /// Writes the cutoffs of the gates of layers with sparse activations, and the rows of per-layer embeddings.
+    fn write_sparsity(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        let rows = self.integer("vocab_size_per_layer_input")?;
+        if rows != self.integer("vocab_size")?
+            && let Some(rows) = rows
+        {
+            w.set(&format!("{arch}.{}", arch::LAYER_EMBEDDING_ROWS), rows);
+        }
+        let path = "activation_sparsity_pattern";
+        if self.find(path).is_none() {
+            return Ok(());
+        }
+        let mut cutoffs = Vec::new();
+        for share in self.layer_values(path, Value::as_f64)? {
+            if !(0.0..1.0).contains(&share) {
+                bail!(Format, "{path}: expected numbers from 0 to 1, got {share}");
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
+            cutoffs.push(quantile(share) as f32);
+        }
+        w.list(&format!("{arch}.activation_sparsity_scale"), &cutoffs);
+        Ok(())
+    }
+
     /// Returns for each layer whether it applies RoPE: 1 in a list, or all except every n-th.
     fn rope_layers(&self) -> Result<Option<Vec<bool>>> {
         let list = |value: &Value| {
@@ -181,5 +227,56 @@ impl HfConfig {
         let layers = self.layers()?;
         let by_number = |n: u32| (1..=layers).map(move |layer| layer.checked_rem(n) != Some(0));
         Ok(explicit.or_else(|| interval.map(|n| by_number(n).collect())))
+    }
+}
+
+/// Returns the quantile of the standard normal distribution; negative infinity for 0.
+fn quantile(share: f64) -> f64 {
+    if share <= 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    let density = |x: f64| (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
+    // The series 1/2 + density(x) (x + x^3 / 3 + x^5 / 15 + ...), whose terms all have the same sign.
+    let distribution = |x: f64| {
+        let (mut term, mut sum, mut n) = (x, x, 1.0);
+        while term.abs() > f64::EPSILON * sum.abs() {
+            n += 2.0;
+            term *= x * x / n;
+            sum += term;
+        }
+        0.5 + density(x) * sum
+    };
+    // Newton's method from 0 approaches the quantile from one side.
+    let mut x = 0.0;
+    for _ in 0..100 {
+        let step = (share - distribution(x)) / density(x);
+        x += step;
+        if step.abs() <= 1e-15 {
+            break;
+        }
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_match_tables() {
+        for (share, expected) in [
+            (0.5, 0.0),
+            (0.7, 0.524_400_512_708_041),
+            (0.95, 1.644_853_626_951_473),
+            (0.025, -1.959_963_984_540_054),
+            (0.9999, 3.719_016_485_455_709),
+            (0.0, f64::NEG_INFINITY),
+        ] {
+            let x = quantile(share);
+            assert!(
+                x == expected || (x - expected).abs() < 1e-12,
+                "{share}: {x}"
+            );
+        }
     }
 }

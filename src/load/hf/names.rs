@@ -18,7 +18,11 @@ const IGNORED: &[&str] = &[
 
 /// Parameters that are not part of a module and have no suffix such as `.weight`. Others are those whose
 /// GGUF name is that of a whole tensor.
-const BARE: &[&str] = &["layer_scalar", "self_attn.sinks"];
+const BARE: &[&str] = &[
+    "layer_scalar",
+    "self_attn.sinks",
+    "altup.correct_output_scale",
+];
 
 /// GGUF tensors without a suffix such as `.weight`.
 const COMPLETE: &[&str] = &["ssm_a"];
@@ -39,8 +43,8 @@ pub(super) fn split_ending(tensor: &str) -> Option<(&str, &'static str)> {
     })
 }
 
-/// Name part before the index of an expert.
-const EXPERTS: &str = "experts";
+/// Name parts before the index of an expert or of another matrix that GGUF files stack.
+const STACKED: [&str; 3] = ["experts", "altup_projections", "altup_unembed_projections"];
 
 const BLOCKS: &str = "blk.";
 
@@ -49,7 +53,7 @@ const BLOCKS: &str = "blk.";
 pub(in crate::load) struct GgufModule {
     /// Name, such as `blk.3.ffn_up`.
     pub(in crate::load) name: String,
-    /// Index of the expert, if experts are separate tensors.
+    /// Index of the expert or of another stacked matrix, if they are separate tensors.
     pub(in crate::load) expert: Option<u32>,
     /// Prefix of the original name.
     prefix: &'static str,
@@ -72,11 +76,12 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
     let names = arch.names;
     PREFIXES.iter().find_map(|prefix| {
         let name = module.strip_prefix(prefix)?;
+        let (whole, expert) = split_expert(name);
         let mut outer = names.outer.iter().chain(DENSE_MODULES);
-        if let Some((_, gguf)) = outer.find(|(hf, _)| *hf == name) {
+        if let Some((_, gguf)) = outer.find(|(hf, _)| *hf == whole) {
             return Some(GgufModule {
                 name: (*gguf).to_string(),
-                expert: None,
+                expert,
                 prefix,
             });
         }
@@ -171,6 +176,11 @@ fn with_prefix(prefix: &str, arch: &Arch, tensor: &str) -> Option<String> {
         };
         return Some(format!("{prefix}{hf}.{part}"));
     }
+    if let Some((stack, index)) = module.rsplit_once('.')
+        && let Some((hf, _)) = names.outer.iter().find(|(_, gguf)| *gguf == stack)
+    {
+        return Some(format!("{prefix}{hf}.{index}.{part}"));
+    }
     let (layer, name) = split_layer(module.strip_prefix(BLOCKS)?)?;
     let whole = format!("{name}.{part}");
     let of = |name: &str| {
@@ -203,13 +213,17 @@ pub(super) fn is_ignored(arch: &Arch, tensor: &str) -> bool {
     all.any(|part| tensor.contains(part))
 }
 
+fn is_stacked(part: &&str) -> bool {
+    STACKED.contains(part)
+}
+
 /// Splits off the expert index: `mlp.experts.7.up_proj` becomes `mlp.experts.up_proj` and 7.
 fn split_expert(name: &str) -> (String, Option<u32>) {
     let mut expert = None;
     let mut parts = Vec::new();
     for part in name.split('.') {
         match parse_index(part) {
-            index @ Some(_) if expert.is_none() && parts.last() == Some(&EXPERTS) => {
+            index @ Some(_) if expert.is_none() && parts.last().is_some_and(is_stacked) => {
                 expert = index;
             }
             _ => parts.push(part),
@@ -325,6 +339,15 @@ mod tests {
             };
             assert_eq!(to_gguf(arch, name), Some(expected));
         }
+        let streams = find("gemma3n").unwrap();
+        let module = to_gguf(streams, "model.language_model.altup_projections.2").unwrap();
+        assert_eq!(
+            (module.name.as_str(), module.expert),
+            ("altup_proj", Some(2))
+        );
+        let tensor = to_hf(streams, "altup_unembd_proj.1.weight");
+        let expected = "model.altup_unembed_projections.1.weight";
+        assert_eq!(tensor.as_deref(), Some(expected));
         for name in ["experts.1.up", "experts.1.2.up_proj", "3.up_proj"] {
             assert_eq!(to_gguf(arch, &format!("model.layers.2.mlp.{name}")), None);
         }

@@ -468,7 +468,7 @@ fn stacks_experts() {
         [2, 4].as_slice(),
     );
     let other = error(&[first, wide]);
-    assert!(other.contains("experts differ in type, shape"), "{other}");
+    assert!(other.contains("differ in type, shape"), "{other}");
 }
 
 #[test]

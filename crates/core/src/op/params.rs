@@ -141,6 +141,20 @@ pub struct Params {
     pub experts: u32,
 }
 }
+/// Parameters of `add_to_streams`.
+pub mod add_to_streams {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub first: u32,
+    pub offset: f32,
+    pub gain: f32,
+}
+}
 /// Parameters of `advance`.
 pub mod advance {
     use bytemuck::{Pod, Zeroable};
@@ -498,6 +512,18 @@ pub struct Params {
     pub first: u32,
 }
 }
+/// Parameters of `gaussian_top_k`.
+pub mod gaussian_top_k {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub deviations: f32,
+}
+}
 /// Parameters of `gemm`.
 pub mod gemm {
     use bytemuck::{Pod, Zeroable};
@@ -716,6 +742,18 @@ pub struct Params {
     pub words: u32,
 }
 }
+/// Parameters of `match_rms`.
+pub mod match_rms {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+    pub floor: f32,
+}
+}
 /// Parameters of `min_p`.
 pub mod min_p {
     use bytemuck::{Pod, Zeroable};
@@ -747,6 +785,17 @@ pub mod mirostat_mu {
 pub struct Params {
     pub tokens: u32,
     pub vocab: u32,
+}
+}
+/// Parameters of `mix_streams`.
+pub mod mix_streams {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
 }
 }
 /// Parameters of `mul`.
@@ -1054,6 +1103,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Add, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::AddBias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::AddExpertBias, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::AddToStreams, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Advance, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Argmax, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::AttendJoin, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1085,6 +1135,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::Experts, variant: None, dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::Experts, variant: Some("subgroup"), dtypes: TYPES_3, units: 4, tokens: 1 },
     Kernels { op: Op::Experts, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 4, tokens: 1 },
+    Kernels { op: Op::GaussianTopK, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Gemm, variant: None, dtypes: TYPES_3, units: 64, tokens: 64 },
     Kernels { op: Op::Gemm, variant: Some("subgroup+int8"), dtypes: TYPES_4, units: 64, tokens: 64 },
     Kernels { op: Op::Gemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_5, units: 64, tokens: 64 },
@@ -1122,10 +1173,12 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::LayerNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Logprobs, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Mask, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::MatchRms, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::MinP, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::MinP, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Mirostat, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::MirostatMu, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::MixStreams, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Mul, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Penalize, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::ProjectOut, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1169,6 +1222,7 @@ pub fn bytes(op: Op) -> usize {
         Op::Add => size_of::<add::Params>(),
         Op::AddBias => size_of::<add_bias::Params>(),
         Op::AddExpertBias => size_of::<add_expert_bias::Params>(),
+        Op::AddToStreams => size_of::<add_to_streams::Params>(),
         Op::Advance => size_of::<advance::Params>(),
         Op::Argmax => size_of::<argmax::Params>(),
         Op::AttendJoin => size_of::<attend_join::Params>(),
@@ -1193,6 +1247,7 @@ pub fn bytes(op: Op) -> usize {
         Op::Embed => size_of::<embed::Params>(),
         Op::EmbedAdd => size_of::<embed_add::Params>(),
         Op::Experts => size_of::<experts::Params>(),
+        Op::GaussianTopK => size_of::<gaussian_top_k::Params>(),
         Op::Gemm => size_of::<gemm::Params>(),
         Op::GemmAdd => size_of::<gemm_add::Params>(),
         Op::Gemv => size_of::<gemv::Params>(),
@@ -1210,9 +1265,11 @@ pub fn bytes(op: Op) -> usize {
         Op::LayerNorm => size_of::<layer_norm::Params>(),
         Op::Logprobs => size_of::<logprobs::Params>(),
         Op::Mask => size_of::<mask::Params>(),
+        Op::MatchRms => size_of::<match_rms::Params>(),
         Op::MinP => size_of::<min_p::Params>(),
         Op::Mirostat => size_of::<mirostat::Params>(),
         Op::MirostatMu => size_of::<mirostat_mu::Params>(),
+        Op::MixStreams => size_of::<mix_streams::Params>(),
         Op::Mul => size_of::<mul::Params>(),
         Op::Penalize => size_of::<penalize::Params>(),
         Op::ProjectOut => size_of::<project_out::Params>(),

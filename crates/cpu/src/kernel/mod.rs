@@ -66,6 +66,7 @@ mod self_attention;
 mod self_attention_weights;
 mod softmax;
 mod speech_filter;
+mod streams;
 mod temper;
 mod tiles;
 mod weight_decode;
@@ -128,6 +129,10 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Add => elementwise::add(request),
         Op::Scale => elementwise::scale(request),
         Op::ScaleAt => elementwise::scale_at(request),
+        Op::MixStreams => streams::mix(request),
+        Op::AddToStreams => streams::add(request),
+        Op::MatchRms => norms::match_rms(request),
+        Op::GaussianTopK => norms::gaussian_top_k(request),
         Op::Mul => elementwise::mul(request),
         Op::SoftCap => elementwise::soft_cap(request),
         Op::Columns => elementwise::columns(request),

@@ -13,12 +13,17 @@ fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -
     launch.single_thread_if_small(elements)
 }
 
-/// `1 / sqrt(mean(x^2) + eps)`
+/// `mean(x^2)`
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
+fn mean_square(x: &[f32]) -> f32 {
+    math::sum(x, |x| x * x) / x.len() as f32
+}
+
+/// `1 / sqrt(mean(x^2) + eps)`
+#[inline(always)]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    let mean = math::sum(x, |x| x * x) / x.len() as f32;
-    1.0 / (mean + eps).sqrt()
+    1.0 / (mean_square(x) + eps).sqrt()
 }
 
 /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
@@ -128,4 +133,59 @@ impl Kernel for LayerNorm {
 pub(super) fn layer_norm(request: &Request<'_>) -> Launch {
     let p: params::layer_norm::Params = request.params();
     by_group::<LayerNorm>(request, [p.dim, 1, p.tokens])
+}
+
+/// `y[t, i] *= sqrt(mean(x[t, :]^2) / max(mean(y[t, :]^2), floor))`
+struct MatchRms;
+
+impl Kernel for MatchRms {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::match_rms::AT;
+        let p: params::match_rms::Params = args.params();
+        let dim = p.dim as usize;
+        let x = args.f32s(AT.x);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let y = y.unit(t, dim);
+            let own = mean_square(y).max(p.floor);
+            let scale = mean_square(&x[t * dim..][..dim]).sqrt() / own.sqrt();
+            y.iter_mut().for_each(|y| *y *= scale);
+        }
+    }
+}
+
+pub(super) fn match_rms(request: &Request<'_>) -> Launch {
+    let p: params::match_rms::Params = request.params();
+    by_group::<MatchRms>(request, [p.dim, 1, p.tokens])
+}
+
+/// `y[t, i] = max(y[t, i] - (mean(y[t, :]) + deviations sigma(y[t, :])), 0)`
+struct GaussianTopK;
+
+impl Kernel for GaussianTopK {
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::gaussian_top_k::AT;
+        let p: params::gaussian_top_k::Params = args.params();
+        let dim = p.dim as usize;
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let y = y.unit(t, dim);
+            let mean = math::sum(y, |y| y) / dim as f32;
+            // Two passes, as in a layer norm.
+            let variance = math::sum(y, |y| (y - mean) * (y - mean)) / dim as f32;
+            let cutoff = mean + p.deviations * variance.sqrt();
+            for y in y {
+                let over = *y - cutoff;
+                *y = if over > 0.0 { over } else { 0.0 };
+            }
+        }
+    }
+}
+
+pub(super) fn gaussian_top_k(request: &Request<'_>) -> Launch {
+    let p: params::gaussian_top_k::Params = request.params();
+    by_group::<GaussianTopK>(request, [p.dim, 1, p.tokens])
 }

@@ -9,9 +9,11 @@ mod products;
 mod recurrent;
 mod samplers;
 mod speech;
+mod streams;
 mod ternary;
 
 use crate::case::Case;
+pub(crate) use streams::NAMES as STREAM_NAMES;
 use tabla_core::op::list::Op;
 
 /// Returns the cases of an operation, at least one.
@@ -52,6 +54,10 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::Add => elementwise::ADD,
         Op::Scale => elementwise::SCALE,
         Op::ScaleAt => elementwise::SCALE_AT,
+        Op::MixStreams => streams::MIX_STREAMS,
+        Op::AddToStreams => streams::ADD_TO_STREAMS,
+        Op::MatchRms => streams::MATCH_RMS,
+        Op::GaussianTopK => streams::GAUSSIAN_TOP_K,
         Op::Mul => elementwise::MUL,
         Op::SoftCap => elementwise::SOFT_CAP,
         Op::Columns => elementwise::COLUMNS,

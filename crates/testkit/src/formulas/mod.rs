@@ -10,6 +10,7 @@ mod products;
 mod recurrent;
 pub mod samplers;
 mod speech;
+mod streams;
 
 use crate::case::Case;
 use crate::fill::of_codes;
@@ -24,6 +25,7 @@ use products::{
 use recurrent::{conv_tail, delta_gates, delta_net, rms_gate};
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use speech::speech_filter;
+use streams::{add_to_streams, gaussian_top_k, match_rms, mix_streams};
 use tabla_core::dtype::DType;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{self, attention, rope, rope_kv, self_attention};
@@ -70,6 +72,10 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Add => vec![("y", add(o, live))],
         Op::Scale => vec![("y", scale(o, live))],
         Op::ScaleAt => vec![("y", scale_at(o, live))],
+        Op::MixStreams => mix_streams(o, live),
+        Op::AddToStreams => add_to_streams(o, live),
+        Op::MatchRms => vec![("y", match_rms(o, live))],
+        Op::GaussianTopK => vec![("y", gaussian_top_k(o, live))],
         Op::Mul => vec![("y", mul(o, live))],
         Op::SoftCap => vec![("y", soft_cap(o, live))],
         Op::Columns => vec![("y", columns(o, live))],

@@ -333,7 +333,7 @@ impl Builder<'_> {
     }
 
     /// Checks that two activations have the same shape.
-    fn check_same_shape(&mut self, a: X, b: X) {
+    pub(super) fn check_same_shape(&mut self, a: X, b: X) {
         if [a.tokens, a.cols] != [b.tokens, b.cols] {
             self.fail(format!(
                 "shape mismatch: activations [{}, {}] and [{}, {}]",

@@ -20,6 +20,7 @@ mod product;
 mod recurrent;
 mod shape;
 mod speech;
+mod streams;
 mod ternary;
 
 pub use attention::{Heads, Rope, Scores};
@@ -34,3 +35,4 @@ pub use point_list::Hooks;
 pub use recurrent::{DELTA_KEY_MAX, DeltaHeads, TAPS_MAX, conv_state_len};
 pub use shape::{FEW_TOKENS, LogitRows, Shape, WeightInfo, Weights};
 pub use speech::SpeechTokens;
+pub use streams::{STREAMS, StreamFactor};

@@ -1,0 +1,94 @@
+//! Several residual streams of which a layer reads one, as in Gemma 3n (AltUp).
+
+use super::base::Builder;
+use super::operand::X;
+use crate::op::list::Op;
+use crate::op::params;
+
+/// Number of residual streams.
+pub const STREAMS: u32 = 4;
+
+/// Streams `x_0` to `x_3`.
+type Streams = [X; STREAMS as usize];
+
+/// Factor of a value that is added to streams: `offset + gain c[t, j]` for stream `j`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamFactor {
+    /// First stream to which the value is added.
+    pub first: u32,
+    /// Constant term.
+    pub offset: f32,
+    /// Factor of the coefficients; 0: the factor is `offset`.
+    pub gain: f32,
+}
+
+impl Builder<'_> {
+    /// Emits `x_j += sum_k c[t, 4 j + k] x_k` for all streams, with coefficients `[tokens, 16]`.
+    pub fn mix_streams(&mut self, c: X, streams: Streams) {
+        self.check_streams(c, STREAMS * STREAMS, streams);
+        let [X { tokens, cols, .. }, ..] = streams;
+        let params = params::mix_streams::Params { tokens, dim: cols };
+        let [x0, x1, x2, x3] = streams.map(|x| x.slot);
+        let slots = [c.slot, x0, x1, x2, x3, self.state];
+        self.emit((Op::MixStreams, None), &slots, &params, [cols, tokens]);
+    }
+
+    /// Emits `x_j += (offset + gain c[t, j]) v` for the streams from `first`, with coefficients
+    /// `[tokens, 4]`.
+    pub fn add_to_streams(&mut self, factor: StreamFactor, [c, v]: [X; 2], streams: Streams) {
+        self.check_streams(c, STREAMS, streams);
+        self.check_same_shape(v, streams[0]);
+        let [X { tokens, cols, .. }, ..] = streams;
+        let StreamFactor {
+            first,
+            offset,
+            gain,
+        } = factor;
+        let params = params::add_to_streams::Params {
+            tokens,
+            dim: cols,
+            first,
+            offset,
+            gain,
+        };
+        let [x0, x1, x2, x3] = streams.map(|x| x.slot);
+        let slots = [c.slot, v.slot, x0, x1, x2, x3, self.state];
+        self.emit((Op::AddToStreams, None), &slots, &params, [cols, tokens]);
+    }
+
+    /// Emits `y *= rms(x) / rms(y)` for each row. The mean square of `y` counts as at least `floor`.
+    pub fn match_rms(&mut self, x: X, y: X, floor: f32) {
+        self.check_same_shape(x, y);
+        let params = params::match_rms::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            floor,
+        };
+        let slots = [x.slot, y.slot, self.state];
+        self.emit((Op::MatchRms, None), &slots, &params, [1, y.tokens]);
+    }
+
+    /// Emits `y = max(y - cutoff, 0)`, with the cutoff at this number of standard deviations over the mean
+    /// of a row.
+    pub fn gaussian_top_k(&mut self, y: X, deviations: f32) {
+        let params = params::gaussian_top_k::Params {
+            tokens: y.tokens,
+            dim: y.cols,
+            deviations,
+        };
+        let slots = [y.slot, self.state];
+        self.emit((Op::GaussianTopK, None), &slots, &params, [1, y.tokens]);
+    }
+
+    fn check_streams(&mut self, c: X, coefficients: u32, streams: Streams) {
+        for x in streams {
+            self.check_same_shape(streams[0], x);
+        }
+        if [c.tokens, c.cols] != [streams[0].tokens, coefficients] {
+            self.fail(format!(
+                "shape mismatch: expected {coefficients} coefficients of {} rows, got [{}, {}]",
+                streams[0].tokens, c.tokens, c.cols
+            ));
+        }
+    }
+}
