@@ -184,11 +184,14 @@ fn memorized_speech_is_transcribed() {
     convert(&model, &gguf, None).expect("ggml to GGUF");
     let text = " And so my fellow Americans, ask not what your country can do for you, ask what you \
                 can do for your country.";
-    for (device, options) in devices(Precision::Fast) {
-        for path in [&model, &gguf] {
-            let found = transcribe(&load(path, &options), &samples, &greedy(), samples.len());
-            assert_eq!(texts(&found), [(0.0, 11.0, text)], "{device}");
-        }
+    let mut runs: Vec<_> = devices(Precision::Fast)
+        .into_iter()
+        .map(|(device, options)| (device, options, &model))
+        .collect();
+    runs.push(("the CPU, from GGUF".to_string(), cpu(), &gguf));
+    for (device, options, path) in runs {
+        let found = transcribe(&load(path, &options), &samples, &greedy(), samples.len());
+        assert_eq!(texts(&found), [(0.0, 11.0, text)], "{device}");
     }
 }
 

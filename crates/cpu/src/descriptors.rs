@@ -97,12 +97,35 @@ pub(crate) struct MatmulShape {
     pub(crate) cols: usize,
     /// Whether the result is stored or added.
     pub(crate) write: Write,
+    /// Experts that the rows of the matrix belong to, if tokens select experts.
+    pub(crate) experts: Option<ExpertShape>,
+}
+
+/// A product with the experts that each token selects: `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpertShape {
+    /// Rows of an expert.
+    pub(crate) rows: usize,
+    /// Selected experts per token.
+    pub(crate) k: usize,
+    /// Whether a token has a row of activations per selected expert.
+    pub(crate) per_expert: bool,
+    /// Pairs of a tile, if an earlier operation has grouped pairs of token and expert by expert.
+    pub(crate) tile: Option<usize>,
 }
 
 impl MatmulShape {
-    /// The number of columns as [`ActivationShape`] stores it.
+    /// The number of columns of a token as [`ActivationShape`] stores it.
     pub(crate) fn columns(self) -> u32 {
-        u32::try_from(self.cols).expect("the operation stores it as u32")
+        let rows = match self.experts {
+            Some(ExpertShape {
+                k,
+                per_expert: true,
+                ..
+            }) => k,
+            _ => 1,
+        };
+        u32::try_from(rows * self.cols).expect("the operation stores it as u32")
     }
 }
 

@@ -5,7 +5,7 @@
 //! scales, or to floats; link selects it. The conversion costs the same for any number of tokens,
 //! so a chunk is multiplied by all tokens of a tile before the next one is read.
 
-use super::codes;
+use super::code_launch;
 use super::matmul_output::MatmulOutput;
 use super::{Launch, Request};
 use crate::descriptors::{MatmulShape, WeightReader};
@@ -55,6 +55,12 @@ impl TypeReaders {
 /// Returns the decoder of rows of this type.
 pub(super) fn decoder(isa: Isa, dtype: Option<DType>) -> Result<Decode> {
     Ok(TypeReaders::of(isa, dtype)?.floats)
+}
+
+/// Returns the function that unpacks rows of the weights to integers, with a flag for minima; `None` if
+/// they are floats.
+pub(super) fn ints(request: &Request<'_>) -> Result<Option<(Unpack, bool)>> {
+    Ok(TypeReaders::of(request.isa, request.variant)?.ints)
 }
 
 /// Returns the function that unpacks rows of this type, which must have integer codes.
@@ -132,7 +138,7 @@ pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Result<Launch>
     let whole = matmul.cols.is_multiple_of(QK);
     match readers.ints {
         Some(ints) if request.precision == Precision::Fast && whole => {
-            Ok(codes::link_chunks(request, ints, matmul))
+            Ok(code_launch::link_chunks(request, ints, matmul))
         }
         _ => Ok(Launch {
             reader: Some(WeightReader::Floats(readers.floats)),

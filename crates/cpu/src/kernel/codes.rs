@@ -9,27 +9,18 @@ use super::block_products::multiply;
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
 use super::decoded_span::{DecodedSpan, load_sums};
+use super::expert_codes;
 use super::quantize::{self, ActivationBlock, ActivationTiles, StoredBlock};
 use super::row_groups::column_spans;
 use super::weight_decode::{COLUMNS, PanelColumns, decode_span, load_block};
-use super::{Launch, Request};
-use crate::descriptors::{
-    ActivationFormat, ActivationShape, MatmulShape, QuantizedMatmul, WeightReader, Weights, Write,
-};
-use crate::memory::Args;
-use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
-use crate::panel::{
-    self, AffineWidth, Codes, Format, Formats, Kind, Pack, PanelBlock, QK, Sink, Sinks,
-    StoredCodes, StoredScales,
-};
+use crate::descriptors::{MatmulShape, QuantizedMatmul, Weights, Write};
+use crate::memory::{Args, Out};
+use crate::panel::{Codes, Formats, PanelBlock, QK, Sink, Sinks, StoredCodes, StoredScales};
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
-use crate::simd::{Kernel, Simd, Task, Unpack};
-use crate::work::Split;
+use crate::simd::{Kernel, Simd, Task};
 use std::marker::PhantomData;
 use std::ops::Range;
-use tabla_core::dtype::DType;
 use tabla_core::op::operands::gemm::{AT, COUNT};
-use tabla_quant::Scales;
 
 /// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
 /// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For few
@@ -170,7 +161,7 @@ impl<S: Rows, C: Codes> Sinks<S> for StoreSinks<'_, S, C> {
 }
 
 /// Working memory of a thread.
-struct Scratch<'a> {
+pub(super) struct Scratch<'a> {
     /// Blocks of the panels that are processed together.
     spans: &'a mut [DecodedSpan],
     /// Sums of all tokens between column spans, panel by panel.
@@ -179,11 +170,11 @@ struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    fn bytes(tokens: usize, buffer: usize) -> usize {
+    pub(super) fn bytes(tokens: usize, buffer: usize) -> usize {
         PANELS * (size_of::<DecodedSpan>() + tokens * size_of::<Column>()) + buffer
     }
 
-    fn open(bytes: &'a mut [u8], buffer: usize) -> Self {
+    pub(super) fn open(bytes: &'a mut [u8], buffer: usize) -> Self {
         let (bytes, buffer) = bytes.split_at_mut(bytes.len() - buffer);
         let (spans, sums) = bytes.split_at_mut(PANELS * size_of::<DecodedSpan>());
         let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
@@ -225,24 +216,62 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_,
     }
 }
 
-struct CodeMatmul<C>(PhantomData<C>);
+/// A product of some panels and quantized activations.
+pub(super) struct PanelProduct<'a, 'b, C> {
+    pub(super) args: &'a Args<'b>,
+    /// First panel of the rows of an output row: of the matrix, or of the expert's.
+    pub(super) origin: usize,
+    /// Panels, relative to the first one.
+    pub(super) panels: Range<usize>,
+    pub(super) x: ActivationTiles<'a>,
+    /// Number of rows of activations.
+    pub(super) live: usize,
+    pub(super) scratch: Scratch<'a>,
+    pub(super) y: ProductRows<'a, 'b>,
+    pub(super) kind: PhantomData<C>,
+}
 
-impl<C: Formats> Kernel for CodeMatmul<C> {
-    const BYTE_PRODUCTS: bool = true;
+/// Output rows of a product.
+pub(super) struct ProductRows<'a, 'b> {
+    pub(super) out: &'a mut Out<'b, f32>,
+    /// Elements of a row.
+    pub(super) width: usize,
+    /// Rows of the activations; `None` if they are the same.
+    pub(super) rows: Option<&'a [u32]>,
+    pub(super) write: Write,
+}
 
+impl ProductRows<'_, '_> {
+    /// Writes the sums of a row of activations for these panels.
     #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        let &MatmulShape {
-            rows, cols, write, ..
-        } = args.matmul();
-        let &QuantizedMatmul {
-            weights, quantized, ..
-        } = args.codes();
-        let live = args.active_rows();
-        let x = ActivationTiles::new(args.bytes(COUNT + 1), quantized);
-        let mut scratch = args.open::<u8>(COUNT);
-        let mut scratch = Scratch::open(scratch.whole(), weights.buffer_bytes());
-        let mut y = args.open::<f32>(AT.y);
+    fn put<'s>(
+        &mut self,
+        (t, panels): (usize, Range<usize>),
+        scale: f32,
+        sums: impl Iterator<Item = &'s Column>,
+    ) {
+        let row = self.rows.map_or(t, |rows| rows[t] as usize);
+        let y = self.out.panels(row, self.width, panels, ROWS);
+        for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
+            for (y, sum) in y.iter_mut().zip(sums) {
+                let product = scale * sum;
+                *y = if self.write == Write::Add {
+                    *y + product
+                } else {
+                    product
+                };
+            }
+        }
+    }
+}
+
+impl<S: Simd, C: Formats> Task<S> for PanelProduct<'_, '_, C> {
+    #[inline(always)]
+    fn run(mut self, s: S) {
+        let Self {
+            args, origin, live, ..
+        } = self;
+        let weights = args.codes().weights;
         let width = quantize::width(live, S::TOKENS);
         #[cfg(target_arch = "x86_64")]
         let has_amx = args.codes().amx.is_some();
@@ -252,52 +281,80 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
             true => width > 8,
             false => live > gemv_tiles_max(weights, S::TOKENS) * S::TOKENS,
         };
-        let panels_at_once = match stores || cols <= span_columns(weights, width) {
+        let panels_at_once = match stores || args.matmul().cols <= span_columns(weights, width) {
             true => PANELS,
             // Weights are read in the order of memory, all columns of a panel before the next one.
             false => 1,
         };
-        let range = args.range();
+        // Formats of blocks do not contain the scale of a matrix.
+        let scale = matrix_scale(args, origin * ROWS);
+        let range = self.panels.clone();
         for first in range.clone().step_by(panels_at_once) {
             let panels = first..range.end.min(first + panels_at_once);
+            let at = origin + panels.start..origin + panels.end;
             if stores {
-                gemm_tile::<S, C>(s, &args, panels.clone(), x, &mut scratch);
+                gemm_tile::<S, C>(s, &mut self, at);
             } else {
                 for tile in 0..live.div_ceil(S::TOKENS) {
-                    gemv_tiles::<S, C>(s, &args, (panels.clone(), tile), x, &mut scratch);
+                    gemv_tiles::<S, C>(s, &mut self, (at.clone(), tile));
                 }
             }
             // Token by token: the results of a token for these panels are contiguous.
-            let scale = matrix_scale(&args);
             for t in 0..live {
-                let y = y.panels(t, rows, panels.clone(), ROWS);
-                let sums = scratch.sums[t..].iter().step_by(sums_per_panel::<S>(live));
-                for (y, sums) in y.chunks_mut(ROWS).zip(sums) {
-                    for (y, sum) in y.iter_mut().zip(sums) {
-                        let product = scale * sum;
-                        *y = if write == Write::Add {
-                            *y + product
-                        } else {
-                            product
-                        };
-                    }
-                }
+                let sums = &self.scratch.sums[t..];
+                let sums = sums.iter().step_by(sums_per_panel::<S>(live));
+                self.y.put((t, panels.clone()), scale, sums);
             }
         }
     }
 }
 
-/// Returns the scale of all weights of a matrix, which formats of blocks do not contain; 1 if there is none.
-fn matrix_scale(args: &Args<'_>) -> f32 {
+pub(super) struct CodeMatmul<C>(PhantomData<C>);
+
+impl<C: Formats> Kernel for CodeMatmul<C> {
+    const BYTE_PRODUCTS: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        if let Some(experts) = &args.matmul().experts {
+            expert_codes::multiply::<S, C>(s, args, experts);
+            return;
+        }
+        let &MatmulShape { rows, write, .. } = args.matmul();
+        let &QuantizedMatmul {
+            weights, quantized, ..
+        } = args.codes();
+        let mut scratch = args.open::<u8>(COUNT);
+        let mut y = args.open::<f32>(AT.y);
+        s.outlined(PanelProduct::<C> {
+            args: &args,
+            origin: 0,
+            panels: args.range(),
+            x: ActivationTiles::new(args.bytes(COUNT + 1), quantized),
+            live: args.active_rows(),
+            scratch: Scratch::open(scratch.whole(), weights.buffer_bytes()),
+            y: ProductRows {
+                out: &mut y,
+                width: rows,
+                rows: None,
+                write,
+            },
+            kind: PhantomData,
+        });
+    }
+}
+
+/// Returns the scale of the weights of the matrix with this row; 1 if there is none.
+fn matrix_scale(args: &Args<'_>, row: usize) -> f32 {
     let cols = args.matmul().cols;
     match (args.codes().weights, args.scales()) {
-        (Weights::Packed(_) | Weights::Mapped(_), Some(scales)) => scales.at(0, 0, cols)[0],
+        (Weights::Packed(_) | Weights::Mapped(_), Some(scales)) => scales.at(row, 0, cols)[0],
         _ => 1.0,
     }
 }
 
 /// Returns the number of sums per panel: 1 for one token, otherwise the tokens rounded up to whole
-/// tiles. [`launch`] reserves at least as many.
+/// tiles. The launch reserves at least as many.
 fn sums_per_panel<S: Rows>(live: usize) -> usize {
     match live {
         1 => 1,
@@ -319,15 +376,13 @@ fn span_columns(weights: Weights, tokens: usize) -> usize {
 #[inline(always)]
 fn gemv_tiles<S: Simd, C: Formats>(
     s: S,
-    args: &Args<'_>,
+    product: &mut PanelProduct<'_, '_, C>,
     (panels, tile): (Range<usize>, usize),
-    x: ActivationTiles<'_>,
-    scratch: &mut Scratch<'_>,
 ) {
-    let live = args.active_rows();
+    let live = product.live;
     macro_rules! gemv {
         ($tokens:literal of $all:literal from $first:literal) => {
-            gemv_tile::<S, C, $tokens, $all, $first>(s, args, (panels.clone(), tile), x, scratch)
+            gemv_tile::<S, C, $tokens, $all, $first>(s, product, (panels.clone(), tile))
         };
     }
     match quantize::width(live, S::TOKENS) {
@@ -352,11 +407,16 @@ fn gemv_tiles<S: Simd, C: Formats>(
 #[inline(always)]
 fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
-    args: &Args<'_>,
+    product: &mut PanelProduct<'_, '_, C>,
     (panels, tile): (Range<usize>, usize),
-    x: ActivationTiles<'_>,
-    scratch: &mut Scratch<'_>,
 ) {
+    let PanelProduct {
+        args,
+        x,
+        live,
+        scratch,
+        ..
+    } = product;
     let step = span_columns(args.codes().weights, N);
     for columns in column_spans(args.matmul().cols, step) {
         let blocks = columns.start / QK..columns.end / QK;
@@ -365,7 +425,7 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
             first: blocks.start,
             x: x.stored::<N>(tile, blocks),
             sums: &mut scratch.sums[N * tile..],
-            sums_per_panel: sums_per_panel::<S>(args.active_rows()),
+            sums_per_panel: sums_per_panel::<S>(*live),
             codes: PhantomData,
         };
         let panels = panels.clone();
@@ -382,12 +442,16 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
 #[inline(always)]
 fn gemm_tile<S: Simd, C: Formats>(
     s: S,
-    args: &Args<'_>,
+    product: &mut PanelProduct<'_, '_, C>,
     panels: Range<usize>,
-    x: ActivationTiles<'_>,
-    scratch: &mut Scratch<'_>,
 ) {
-    let live = args.active_rows();
+    let &mut PanelProduct {
+        args,
+        x,
+        live,
+        ref mut scratch,
+        ..
+    } = product;
     #[cfg(target_arch = "x86_64")]
     let &QuantizedMatmul { amx, quantized, .. } = args.codes();
     for columns in column_spans(args.matmul().cols, COLUMNS) {
@@ -462,126 +526,5 @@ fn gemm_tile<S: Simd, C: Formats>(
                 }
             }
         }
-    }
-}
-
-/// Returns the kernel of a matrix product, if the type of the weights has panels at this level.
-pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {
-    if !request.isa.panels() {
-        return None;
-    }
-    struct LinkFormat<'a>(&'a Request<'a>, MatmulShape, DType);
-    impl panel::FormatVisitor for LinkFormat<'_> {
-        type Out = Launch;
-        fn format<F: Format>(self) -> Launch {
-            let Self(request, matmul, dtype) = self;
-            if !request.packed {
-                let weights = Weights::Mapped(dtype);
-                return launch::<F::Codes>(request, weights, F::OFFSET, matmul);
-            }
-            Launch {
-                pack: Some(Pack::Blocks(const { &F::LAYOUT })),
-                ..launch::<F::Codes>(request, Weights::Packed(dtype), F::OFFSET, matmul)
-            }
-        }
-    }
-    let dtype = request.variant?;
-    let [rows, cols] = [matmul.rows, matmul.cols];
-    let single = |scales: &Scales<'_>| scales.group[0] >= rows && scales.group[1] >= cols;
-    if !request.scales.as_ref().is_none_or(single) {
-        return None;
-    }
-    panel::visit(dtype, LinkFormat(request, matmul, dtype))
-}
-
-/// Returns the kernel for a type without panels that unpacks to integers.
-pub(super) fn link_chunks(
-    request: &Request<'_>,
-    (unpack, min): (Unpack, bool),
-    matmul: MatmulShape,
-) -> Launch {
-    let packed = match request.variant {
-        _ if !request.isa.panels() => None,
-        Some(DType::Affine4) => link_groups::<Affine4Bit>(request, unpack, matmul),
-        Some(DType::Affine8) => link_groups::<Affine8Bit>(request, unpack, matmul),
-        _ => None,
-    };
-    if let Some(launch) = packed {
-        return launch;
-    }
-    /// Returns whether the two halves of a block have separate scales.
-    struct Halves;
-    impl panel::FormatVisitor for Halves {
-        type Out = bool;
-        fn format<F: Format>(self) -> bool {
-            F::Codes::HALVES
-        }
-    }
-    let of_blocks = request
-        .variant
-        .and_then(|dtype| panel::visit(dtype, Halves));
-    let halves = of_blocks.or_else(|| {
-        let scales = request.scales.as_ref()?;
-        // Scale groups may be whole blocks.
-        Some(!scales.group[1].is_multiple_of(QK))
-    });
-    let launch = match (halves.unwrap_or(true), min) {
-        (true, true) => launch::<Kind<128, true, true>>,
-        (true, false) => launch::<Kind<128, true, false>>,
-        (false, true) => launch::<Kind<128, false, true>>,
-        (false, false) => launch::<Kind<128, false, false>>,
-    };
-    Launch {
-        reader: Some(WeightReader::Ints(unpack)),
-        ..launch(request, Weights::Chunks, 0, matmul)
-    }
-}
-
-/// Returns the kernel for packed affine codes.
-fn link_groups<W: AffineWidth>(
-    request: &Request<'_>,
-    unpack: Unpack,
-    matmul: MatmulShape,
-) -> Option<Launch> {
-    let scales = request.scales.filter(|_| request.packed)?;
-    let groups = Groups::of::<W>(&scales, matmul.cols)?;
-    let weights = Weights::Groups(request.variant?, groups);
-    Some(Launch {
-        pack: Some(Pack::Affine(unpack, groups)),
-        ..launch::<W::Codes>(request, weights, 0, matmul)
-    })
-}
-
-fn launch<C: Formats>(
-    request: &Request<'_>,
-    weights: Weights,
-    offset: i32,
-    matmul: MatmulShape,
-) -> Launch {
-    let isa = request.isa;
-    let tokens = matmul.tokens;
-    let tile = if tokens == 1 { 1 } else { isa.tile_tokens() };
-    let quantized = ActivationShape {
-        tokens,
-        cols: matmul.columns(),
-        tile,
-        offset: match C::MAX {
-            128 => isa.signed_offset(),
-            _ => offset,
-        },
-        halves: u32::from(C::HALVES),
-        format: ActivationFormat::Int8 as u32,
-    };
-    let sums_per_panel = tokens.next_multiple_of(tile) as usize;
-    Launch {
-        scratch: Scratch::bytes(sums_per_panel, weights.buffer_bytes()),
-        quantize: Some(quantized),
-        codes: Some(QuantizedMatmul {
-            weights,
-            quantized,
-            #[cfg(target_arch = "x86_64")]
-            amx: isa.amx(),
-        }),
-        ..request.launch::<CodeMatmul<C>>(Split::Units(matmul.rows.div_ceil(ROWS)), tokens)
     }
 }

@@ -4,8 +4,8 @@
 //! fixed, so the result of a token has the same bits in any batch.
 
 use super::chunks::{self, dot_floats};
-use super::{Launch, Request};
-use crate::descriptors::WeightReader;
+use super::{Launch, Request, expert_codes};
+use crate::descriptors::{ExpertShape, WeightReader};
 use crate::memory::{Args, Out};
 use crate::simd::{Decode, Kernel, Simd};
 use crate::work::Split;
@@ -120,6 +120,15 @@ pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let rows = p.rows as usize / p.experts as usize;
+    let shape = ExpertShape {
+        rows,
+        k: p.k as usize,
+        per_expert: p.per_expert != 0,
+        tile: None,
+    };
+    if let Some(launch) = expert_codes::link(request, [p.tokens, p.rows, p.cols], shape)? {
+        return Ok(launch);
+    }
     Ok(Launch {
         scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
         reader: Some(WeightReader::Floats(chunks::decoder(

@@ -121,6 +121,7 @@ fn launch<X: FusedInput>(
         rows: rows as usize,
         cols: cols as usize,
         write,
+        experts: None,
     };
     Ok(Launch {
         scratch: matmul.cols * size_of::<f32>(),

@@ -2,8 +2,8 @@
 
 use super::chunks;
 use super::experts::ExpertMatmul;
-use super::{Launch, Request};
-use crate::descriptors::WeightReader;
+use super::{Launch, Request, expert_codes};
+use crate::descriptors::{ExpertShape, WeightReader};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
@@ -30,6 +30,15 @@ impl Kernel for GroupedGemm {
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let rows = p.rows as usize / p.experts as usize;
+    let shape = ExpertShape {
+        rows,
+        k: p.k as usize,
+        per_expert: p.per_expert != 0,
+        tile: Some(p.tile as usize),
+    };
+    if let Some(launch) = expert_codes::link(request, [p.tokens, p.rows, p.cols], shape)? {
+        return Ok(launch);
+    }
     Ok(Launch {
         reader: Some(WeightReader::Floats(chunks::decoder(
             request.isa,

@@ -4,7 +4,7 @@
 //! has the same bits in a batch of any size and on any number of threads.
 
 use super::chunks;
-use super::codes;
+use super::code_launch;
 use super::floats;
 use super::{Launch, Request};
 use crate::descriptors::{MatmulShape, Write};
@@ -31,11 +31,12 @@ fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], write: Write) -> 
         rows: rows as usize,
         cols: cols as usize,
         write,
+        experts: None,
     };
     // Activations are quantized in whole blocks.
     let whole = matmul.cols.is_multiple_of(QK);
     let codes = if request.precision == Precision::Fast && whole {
-        codes::link(request, matmul)
+        code_launch::link(request, matmul)
     } else {
         None
     };

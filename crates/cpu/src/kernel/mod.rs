@@ -22,6 +22,7 @@ mod bit_tiles;
 mod block_products;
 mod capture;
 mod chunks;
+mod code_launch;
 #[cfg(target_arch = "x86_64")]
 mod code_tiles;
 mod codes;
@@ -34,6 +35,7 @@ mod edit;
 mod elementwise;
 mod embed;
 mod embed_add;
+mod expert_codes;
 mod experts;
 mod filter;
 mod filters;

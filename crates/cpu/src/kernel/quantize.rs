@@ -112,6 +112,40 @@ impl<'a> ActivationTiles<'a> {
     }
 }
 
+impl ActivationTiles<'_> {
+    /// Copies some blocks of tiles of one row into tiles of `width` rows.
+    #[inline(always)]
+    pub(super) fn gather<'o>(
+        self,
+        rows: impl Iterator<Item = (usize, Range<usize>)>,
+        width: usize,
+        out: &'o mut [u32],
+    ) -> ActivationTiles<'o> {
+        let mut tile_words = 0;
+        for (at, (tile, blocks)) in rows.enumerate() {
+            tile_words = blocks.len() * width * TOKEN_WORDS;
+            let (from, t) = (self.stored::<1>(tile, blocks), at % width);
+            let to = &mut out[at / width * tile_words..][..tile_words];
+            for (from, to) in from.iter().zip(to.chunks_exact_mut(width * TOKEN_WORDS)) {
+                let (q, numbers) = from.as_flattened().split_at(QK / 4);
+                let (to_q, to_numbers) = to.split_at_mut(width * QK / 4);
+                to_q.as_chunks_mut::<{ QK / 4 }>().0[t].copy_from_slice(q);
+                for (to, number) in to_numbers.chunks_exact_mut(width).zip(numbers) {
+                    to[t] = *number;
+                    if at % width == 0 {
+                        // Missing rows are multiplied too; zeros avoid slow subnormal numbers.
+                        to[1..].fill(0);
+                    }
+                }
+            }
+        }
+        ActivationTiles {
+            words: out,
+            tile_words,
+        }
+    }
+}
+
 /// Tokens of a tile for `live` active rows: if one tile is enough, the smallest width that has a
 /// kernel.
 pub(super) const fn width(live: usize, tile: usize) -> usize {

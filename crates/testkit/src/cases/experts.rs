@@ -122,6 +122,12 @@ pub(super) const EXPERTS: &[Case] = &[
     experts_case!("partial chunk", Mxfp4, 50 x 2 x 288, 5, 288, 1, 1),
     experts_case!("partial chunk", Nvfp4, 50 x 2 x 320, 5, 320, 2, 1),
     experts_case!("many tokens per expert", Bf16, 50 x 11 x 33, 8, 33, 16, 15),
+    experts_case!("panels, one token", Mxfp4, 47 x 32 x 96, 5, 480, 1, 1),
+    experts_case!("panels", Q4K, 50 x 48 x 512, 3, 512, 4, 3),
+    experts_case!("panels", Q6K, 4 x 16 x 768, 2, 768, 21, 20),
+    experts_case!("panels, several groups", Q8_0, 1 x 32 x 640, 1, 640, 32, 31),
+    experts_case!("panels, a row per expert", Q4_1, 7 x 16 x 64, 6, 384, 17, 17),
+    experts_case!("panels of other types", Iq3S, 20 x 16 x 512, 3, 1536, 9, 9),
 ];
 
 macro_rules! group_by_expert_case {
@@ -160,6 +166,10 @@ pub(super) const GROUPED_GEMM: &[Case] = &[
     experts_case!("partial chunk", Q4_0, 50 x 3 x 352, 2, 704, 33, 4),
     experts_case!("partial chunk", Mxfp4, 50 x 2 x 288, 5, 288, 36, 36),
     experts_case!("many tokens per expert", Bf16, 50 x 11 x 33, 8, 33, 67, 61),
+    experts_case!("panels", Mxfp4, 50 x 32 x 96, 4, 384, 40, 39),
+    experts_case!("panels, full tiles", Q4K, 3 x 48 x 512, 2, 512, 67, 66),
+    experts_case!("panels, some out of range", Nvfp4, 30 x 16 x 640, 3, 640, 37, 33),
+    experts_case!("panels of other types", Q3K, 20 x 16 x 256, 3, 256, 35, 35),
 ];
 
 macro_rules! combine_case {
