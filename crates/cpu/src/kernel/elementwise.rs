@@ -243,15 +243,27 @@ impl Kernel for GluClamped {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::glu_clamped::AT;
         let p: params::glu_clamped::Params = args.params();
-        let (stride, limit) = (p.stride as usize, p.limit);
-        let [gate, up] = [AT.gate, AT.up].map(|i| args.f32s(i));
-        let range = args.range();
-        let mut y = args.open::<f32>(AT.y);
-        for (i, y) in range.zip(y.units(1)) {
-            let [g, u] = [gate[stride * i], up[stride * i + stride - 1]];
+        let limit = p.limit;
+        let value = |g: f32, u: f32| {
             let g = if g > limit { limit } else { g };
             let u = u.clamp(-limit, limit);
-            *y = g / (1.0 + math::exp(-p.alpha * g)) * (u + 1.0);
+            g / (1.0 + math::exp(-p.alpha * g)) * (u + 1.0)
+        };
+        let range = args.range();
+        let [gate, up] = [AT.gate, AT.up].map(|i| args.f32s(i));
+        let mut y = args.open::<f32>(AT.y);
+        let y = y.units(1).iter_mut();
+        // Loops over slices become vector instructions.
+        if p.stride == 1 {
+            for (y, (g, u)) in y.zip(gate[range.clone()].iter().zip(&up[range])) {
+                *y = value(*g, *u);
+            }
+        } else {
+            // Elements of the gate and of the up projection in turn.
+            let [gate, up] = [gate, up].map(|x| &x.as_chunks::<2>().0[range.clone()]);
+            for (y, (g, u)) in y.zip(gate.iter().zip(up)) {
+                *y = value(g[0], u[1]);
+            }
         }
     }
 }

@@ -196,6 +196,41 @@ fn gemm_matches_gemv_bitwise() {
     }
 }
 
+/// Recomputes tokens of products grouped by expert with the table of a single token.
+#[test]
+fn grouped_products_match_single_tokens_bitwise() {
+    for level in Level::available() {
+        for precision in PRECISIONS {
+            let device = cpu(level, precision, 2);
+            for case in cases(Op::GroupedGemm) {
+                let all = run_case(Op::GroupedGemm, case, &device, &unchanged);
+                let single = Case {
+                    tokens: 1,
+                    live: 1,
+                    ..*case
+                };
+                for t in (0..case.live as usize).step_by(5) {
+                    let row = |name: &str, bytes: &mut Vec<u8>| {
+                        if name != "state" {
+                            let len = bytes.len();
+                            bytes.copy_from_slice(&all.before[name][t * len..][..len]);
+                        }
+                    };
+                    let found = run_case(Op::Experts, &single, &device, &row);
+                    let found = &found.after["y"];
+                    let expected = &all.after["y"][t * found.len()..][..found.len()];
+                    assert!(
+                        found == expected,
+                        "{}, row {t} on {}",
+                        case.name,
+                        device.name
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn no_active_rows_write_nothing() {
     for level in Level::available() {

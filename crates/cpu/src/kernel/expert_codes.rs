@@ -1,0 +1,163 @@
+//! Products of the quantized weights of selected experts and int8 activations.
+//!
+//! The rows of activations that select an expert are gathered into tiles and multiplied by the panels of
+//! that expert as in a product with one matrix, so the result of a token has the same bits in a batch of
+//! any size.
+
+use super::codes::{PanelProduct, ProductRows, Scratch};
+use super::experts::sort;
+use super::quantize::{self, ActivationTiles};
+use super::{Launch, Request, chunks, code_launch};
+use crate::descriptors::{ALIGN, ExpertShape, MatmulShape, TOKEN_WORDS, Write};
+use crate::memory::{Args, Out};
+use crate::panel::{Formats, QK};
+use crate::simd::Simd;
+use crate::simd::rows::ROWS;
+use std::marker::PhantomData;
+use tabla_core::device::Precision;
+use tabla_core::error::Result;
+use tabla_core::op::operands::{experts, grouped_gemm};
+
+/// Pairs of token and expert that are multiplied at once.
+pub(super) const PAIRS: usize = 32;
+
+/// Operands that both operations have in the same place: expert ids or groups, and the output.
+const IDS: usize = experts::AT.ids;
+const Y: usize = experts::AT.y;
+const COUNT: usize = experts::COUNT;
+const _: () = assert!(
+    IDS == grouped_gemm::AT.tiles && Y == grouped_gemm::AT.y && COUNT == grouped_gemm::COUNT
+);
+
+/// Returns the kernel of a product with selected experts; `None` if the weights are floats, the precision
+/// is exact, or experts are not whole panels.
+pub(super) fn link(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+    experts: ExpertShape,
+) -> Result<Option<Launch>> {
+    let matmul = MatmulShape {
+        tokens,
+        rows: rows as usize,
+        cols: cols as usize,
+        write: Write::Store,
+        experts: Some(experts),
+    };
+    let whole = matmul.cols.is_multiple_of(QK) && experts.rows.is_multiple_of(ROWS);
+    if request.precision != Precision::Fast || !whole {
+        return Ok(None);
+    }
+    let launch = match code_launch::link(request, matmul) {
+        Some(launch) => Some(launch),
+        None => chunks::ints(request)?.map(|ints| code_launch::link_chunks(request, ints, matmul)),
+    };
+    Ok(launch.map(|launch| Launch {
+        matmul: Some(matmul),
+        ..launch
+    }))
+}
+
+/// Bytes of gathered activations, and of the order of all pairs if they are not grouped.
+pub(super) fn gathered_bytes(matmul: &MatmulShape, experts: ExpertShape) -> usize {
+    let order = match experts.tile {
+        None => matmul.tokens as usize * experts.k,
+        Some(_) => 0,
+    };
+    let gathered = PAIRS * TOKEN_WORDS * (matmul.cols / QK);
+    (4 * (gathered + order)).next_multiple_of(ALIGN)
+}
+
+/// Working memory and output of a thread.
+struct Workspace<'a, 'b> {
+    gathered: &'a mut [u32],
+    products: &'a mut [u8],
+    y: Out<'b, f32>,
+}
+
+/// Multiplies all pairs, expert by expert.
+#[inline(always)]
+pub(super) fn multiply<S: Simd, C: Formats>(s: S, mut args: Args<'_>, experts: &ExpertShape) {
+    let matmul = args.matmul();
+    let mut scratch = args.open::<u8>(COUNT);
+    let (first, products) = scratch
+        .whole()
+        .split_at_mut(gathered_bytes(matmul, *experts));
+    let gathered = PAIRS * TOKEN_WORDS * (matmul.cols / QK);
+    let (gathered, order) = bytemuck::cast_slice_mut(first).split_at_mut(gathered);
+    let mut work = Workspace {
+        gathered,
+        products,
+        y: args.open(Y),
+    };
+    let ids: &[u32] = bytemuck::cast_slice(args.bytes(IDS));
+    if let Some(tile) = experts.tile {
+        for tile in ids.chunks_exact(2 + tile) {
+            for pairs in tile[2..][..tile[1] as usize].chunks(PAIRS) {
+                multiply_pairs::<S, C>(s, &args, (tile[0], pairs), &mut work);
+            }
+        }
+        return;
+    }
+    let ids = &ids[..args.active_rows() * experts.k];
+    let order = &mut order[..ids.len()];
+    let count = u32::try_from(matmul.rows / experts.rows).expect("the operation stores it as u32");
+    sort(ids, count, order);
+    for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
+        for pairs in group.chunks(PAIRS) {
+            multiply_pairs::<S, C>(s, &args, (ids[pairs[0] as usize], pairs), &mut work);
+        }
+    }
+}
+
+/// Multiplies at most [`PAIRS`] pairs by the panels of their expert; writes zeros if there is no such
+/// expert.
+#[inline(always)]
+fn multiply_pairs<'b, S: Simd, C: Formats>(
+    s: S,
+    args: &Args<'b>,
+    (expert, pairs): (u32, &[u32]),
+    work: &mut Workspace<'_, 'b>,
+) {
+    let matmul = args.matmul();
+    let Some(experts) = matmul.experts else {
+        unreachable!("the kernel has selected experts");
+    };
+    let (range, expert) = (args.range(), expert as usize);
+    if expert >= matmul.rows / experts.rows {
+        for &pair in pairs {
+            let y = work
+                .y
+                .panels(pair as usize, experts.rows, range.clone(), ROWS);
+            y.fill(0.0);
+        }
+        return;
+    }
+    let codes = args.codes();
+    let all = ActivationTiles::new(args.bytes(COUNT + 1), codes.quantized);
+    let blocks = matmul.cols / QK;
+    let places = pairs.iter().map(|pair| {
+        let pair = *pair as usize;
+        let first = if experts.per_expert {
+            pair % experts.k * blocks
+        } else {
+            0
+        };
+        (pair / experts.k, first..first + blocks)
+    });
+    let width = quantize::width(pairs.len(), S::TOKENS);
+    s.outlined(PanelProduct::<C> {
+        args,
+        origin: expert * (experts.rows / ROWS),
+        panels: range,
+        x: all.gather(places, width, work.gathered),
+        live: pairs.len(),
+        scratch: Scratch::open(work.products, codes.weights.buffer_bytes()),
+        y: ProductRows {
+            out: &mut work.y,
+            width: experts.rows,
+            rows: Some(pairs),
+            write: Write::Store,
+        },
+        kind: PhantomData,
+    });
+}
