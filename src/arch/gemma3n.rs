@@ -1,5 +1,5 @@
 //! Gemma 3n, text models: four residual streams, of which attention and the feed-forward layer read the
-//! first (AltUp), a low-rank branch next to attention (LAuReL), per-layer token embeddings, sparse
+//! first (`AltUp`), a low-rank branch next to attention (`LAuReL`), per-layer token embeddings, sparse
 //! activations in the first layers, and last layers that share the KV cache of earlier ones.
 
 use super::Config;

@@ -135,13 +135,12 @@ const ATTENTION: &[(&str, Check)] = &[
     ("attend_join", attend_join),
 ];
 
-/// Checks that take long with base kernels.
-const LONG: &[(&str, Check)] = &[
-    ("weights of every type", types),
-    ("samplers over odd logits", odd_logits),
-];
+/// Returns the checks that take long with base kernels.
+fn long_checks() -> [(&'static str, Check); 2] {
+    [types_check(), ("samplers over odd logits", odd_logits)]
+}
 
-/// Returns the check of weights of every type for other kernels than the best ones.
+/// Returns the check of weights of every type.
 fn types_check() -> (&'static str, Check) {
     let check = if exhaustive() { types } else { types_shortly };
     ("weights of every type", check)
@@ -212,7 +211,7 @@ fn kernels_match_their_formulas() {
     } else {
         devices.len().saturating_sub(1)
     };
-    for checks in [CHECKS, ATTENTION, LONG] {
+    for checks in [CHECKS, ATTENTION, &long_checks()] {
         run_checks(&devices[first..], checks);
     }
 }
@@ -230,7 +229,7 @@ fn base_kernels_run_within_webgpu_limits() {
     }
     // The other tests use recorded replay.
     let long = if exhaustive() {
-        LONG.to_vec()
+        long_checks().to_vec()
     } else {
         vec![types_check()]
     };
@@ -257,7 +256,7 @@ fn each_kernel_variant_matches_its_formula() {
             let options = software().variants(alone);
             let device = devices(&options, 0).pop().expect("the same adapter");
             let rest = if exhaustive() {
-                [CHECKS, LONG].concat()
+                [CHECKS, &long_checks()].concat()
             } else {
                 vec![]
             };

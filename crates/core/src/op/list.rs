@@ -103,9 +103,9 @@ macro_rules! for_each_op {
             Scale = scale(y: update, state: read);
             /// `y[t, i] *= 1 + beta ln(1 + floor(position[t] / length))`
             ScaleAt = scale_at(y: update, state: read);
-            /// `x_j[t, i] += sum_k c[t, 4 j + k] x_k[t, i]` for the four streams x_0 to x_3
+            /// `x_j[t, i] += sum_k c[t, 4 j + k] x_k[t, i]` for the four streams `x_0` to `x_3`
             MixStreams = mix_streams(c: read, x0: update, x1: update, x2: update, x3: update, state: read);
-            /// `x_j[t, i] += (offset + gain c[t, j]) v[t, i]` for the streams x_first to x_3 of x_0 to x_3
+            /// `x_j[t, i] += (offset + gain c[t, j]) v[t, i]` for the streams from `x_first` of `x_0` to `x_3`
             AddToStreams = add_to_streams(c: read, v: read, x0: update, x1: update, x2: update, x3: update, state: read);
             /// `y[t, i] *= sqrt(mean(x[t, :]^2) / max(mean(y[t, :]^2), floor))`
             MatchRms = match_rms(x: read, y: update, state: read);

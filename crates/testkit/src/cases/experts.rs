@@ -151,7 +151,7 @@ pub(super) const GROUP_BY_EXPERT: &[Case] = &[
     group_by_expert_case!("one expert", 1, 1, 33, 33),
     group_by_expert_case!("some out of range", 31, 3, 43, 42),
     group_by_expert_case!("full tiles", 50, 50, 67, 61),
-    group_by_expert_case!("most without pairs", 2500, 8, 35, 34),
+    group_by_expert_case!("most without pairs", 600, 8, 35, 34),
     group_by_expert_case!("one token of many", 64, 7, 34, 1),
 ];
 

@@ -1,4 +1,4 @@
-//! Several residual streams of which a layer reads one, as in Gemma 3n (AltUp).
+//! Several residual streams of which a layer reads one, as in Gemma 3n (`AltUp`).
 
 use super::base::Builder;
 use super::operand::X;
