@@ -134,6 +134,9 @@ pub(super) fn defaults(c: &mut Config) {
     c.scale_embeddings();
     c.use_gelu_tanh();
     c.attention_scale = 1.0;
+    if c.layer_embedding == 0 {
+        c.layer_embedding = 256;
+    }
     if c.window == 0 {
         c.window = 512;
     }

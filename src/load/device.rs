@@ -145,8 +145,9 @@ impl SelectedDevice {
         let paged = slots.any(|slot| slot.buffer == BufferId::Pages);
         let mut executor = match self {
             Self::Cpu(mut options, weights, _) => {
-                let bytes = cpu::packed_bytes(&program, &options)?;
-                options.packed = memory::pack(weights, bytes)?;
+                options.packing = memory::packing(weights, |packing| {
+                    cpu::packed_bytes(&program, &options.packing(packing))
+                })?;
                 cpu::link(program, &options)?
             }
             #[cfg(feature = "gpu")]

@@ -5,6 +5,7 @@ use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
+use crate::exec::cpu::Packing;
 use crate::model::{BEAMS_MAX, SCORE_TOKENS, STEP_ROWS_MAX};
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
@@ -345,21 +346,32 @@ pub(super) fn chunk(
     Ok(u32::try_from(fitting).map_or(preferred, |fitting| preferred.min(fitting)))
 }
 
-/// Decides whether to pack weights, whose packed copies take `bytes`.
-pub(super) fn pack(weights: WeightMemory, bytes: u64) -> Result<bool> {
+/// Decides which weights are packed: as many as fit into free memory. `bytes` returns the size of their
+/// packed copies.
+pub(super) fn packing(
+    weights: WeightMemory,
+    bytes: impl Fn(Packing) -> Result<u64>,
+) -> Result<Packing> {
+    if weights == WeightMemory::Mapped {
+        return Ok(Packing::Nothing);
+    }
     let free = host_free_bytes();
-    let fits = bytes <= free - free / 8;
-    match weights {
-        WeightMemory::Auto => Ok(fits),
-        WeightMemory::Mapped => Ok(false),
-        WeightMemory::Packed if fits => Ok(true),
-        WeightMemory::Packed => bail!(
+    let mut least = 0;
+    for packing in [Packing::All, Packing::ExceptExperts] {
+        least = bytes(packing)?;
+        if least <= free - free / 8 {
+            return Ok(packing);
+        }
+    }
+    if weights == WeightMemory::Packed {
+        bail!(
             Memory,
             "packed weights need {} MB, {} MB are free; use mapped weights",
-            bytes >> 20,
+            least >> 20,
             free >> 20
-        ),
+        );
     }
+    Ok(Packing::Nothing)
 }
 
 /// Returns the free memory of the device. Unknown on a GPU, where the allocation is the check.

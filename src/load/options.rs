@@ -31,7 +31,7 @@ pub enum DeviceChoice {
 /// [`Precision::Fast`], to BF16 weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightMemory {
-    /// Packed if the copies fit into free memory, otherwise mapped.
+    /// Packed if the copies fit into free memory, otherwise packed except for experts, otherwise mapped.
     #[default]
     Auto,
     /// Memory-mapped file pages. Loading does not read them, and processes share them.

@@ -101,6 +101,7 @@ fn check(name: &str) {
     }
     // The shortest passes have two tokens.
     check_short_chunks(&forms[0], &golden);
+    check_long_chunks(&forms[0], &golden);
     let [logits, layers] = golden.worst.each_ref().map(Cell::get);
     print(&format!(
         "{name}: logits {logits:.1e}, layers {layers:.1e} at worst"
@@ -223,6 +224,17 @@ fn check_short_chunks(path: &Path, golden: &Golden) {
         check_row(&format!("{what}: back to {keep}"), &out, golden, rows - 1);
         assert_eq!(argmax(&out), argmax(golden.row(rows - 1)));
     }
+}
+
+/// Prefills in chunks of 64 tokens: a whole one and the rest.
+fn check_long_chunks(path: &Path, golden: &Golden) {
+    let mut devices = devices(Precision::Exact);
+    devices.retain(|(_, options)| options.device == DeviceChoice::Cpu);
+    let (device, options) = devices.pop().expect("a CPU");
+    let mut s = session(path, &options.max_context(96).chunk_tokens(64));
+    let what = format!("{} on {device}, long chunks", path.display());
+    let rows = golden.logits.data.len() / golden.logits.cols;
+    check_chunks(&what, &mut s, golden, (64, rows));
 }
 
 /// Learned position embeddings limit the context length.

@@ -42,7 +42,7 @@ pub mod internals {
 
 use link::{Buffers, Target};
 use memory::Operand;
-pub use options::LinkOptions;
+pub use options::{LinkOptions, Packing};
 pub use peak::{Peak, peak, read};
 use pool::Pool;
 use simd::Isa;
@@ -131,8 +131,7 @@ pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>
     }))
 }
 
-/// Returns the number of bytes that the weights of a program take if linked with
-/// [`packed`](LinkOptions::packed).
+/// Returns the number of bytes of the packed weights of a program that is linked with these options.
 ///
 /// # Errors
 ///
@@ -145,7 +144,7 @@ fn target(options: &LinkOptions) -> Result<Target> {
     Ok(Target {
         isa: Isa::of(options.level_or_best()?)?,
         precision: options.precision,
-        packed: options.packed,
+        packing: options.packing,
         threads: options.thread_count()?,
     })
 }

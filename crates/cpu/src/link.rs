@@ -5,6 +5,7 @@ use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, Weigh
 use super::hazards::Hazards;
 use super::kernel::{self, Join, Launch, Request, quantize};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
+use super::options::Packing;
 use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
@@ -17,7 +18,7 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 use tabla_core::exec::state::state_bytes;
 use tabla_core::exec::{Program, is_private};
-use tabla_core::op::list::Access;
+use tabla_core::op::list::{Access, Op};
 use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
 use tabla_core::op::table::{self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, SlotInfo, Table};
 use tabla_quant::Scales;
@@ -29,8 +30,8 @@ pub(super) struct Target {
     pub(super) isa: Isa,
     /// Precision of matrix products.
     pub(super) precision: Precision,
-    /// Whether weights are packed if their type has panels.
-    pub(super) packed: bool,
+    /// Weights that are packed if their type has panels.
+    pub(super) packing: Packing,
     /// Number of threads.
     pub(super) threads: usize,
 }
@@ -96,10 +97,6 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
 
 /// Bytes of the packed weights of a program.
 pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
-    let target = Target {
-        packed: true,
-        ..target
-    };
     let launches = launches_of(program, target)?;
     let pack_specs = pack_specs(program, &launches)?;
     Ok(pack_specs.values().map(|spec| spec.bytes() as u64).sum())
@@ -174,7 +171,10 @@ fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Laun
         let request = Request {
             isa: target.isa,
             precision: target.precision,
-            packed: target.packed,
+            packed: match cmd.kernel.op {
+                Op::Experts | Op::GroupedGemm => target.packing == Packing::All,
+                _ => target.packing != Packing::Nothing,
+            },
             variant: cmd.kernel.dtype,
             params: table.params(cmd),
             scales: scales(program, table, cmd),

@@ -51,7 +51,11 @@ impl HfConfig {
             // An explicit `null` or a partial object suppresses the default.
             let first = path.split('.').next().unwrap_or_default();
             let absent = self.roots().all(|root| root.get(first).is_none());
-            descend(&self.defaults, path).filter(|_| absent)
+            // `rope_scaling` is the former name of `rope_parameters`, which had no `rope_theta`.
+            let renamed = first == "rope_parameters"
+                && path != "rope_parameters.rope_theta"
+                && self.explicit("rope_scaling").is_some();
+            descend(&self.defaults, path).filter(|_| absent && !renamed)
         })
     }
 

@@ -30,6 +30,9 @@ impl HfConfig {
         if !disabled && window > 0 && sliding.contains(&true) {
             w.set(&key("attention.sliding_window"), window);
             w.list(&key("attention.sliding_window_pattern"), &sliding);
+        } else if self.has_full_attention_alone()? {
+            // Otherwise some architectures have windows by default.
+            w.list(&key("attention.sliding_window_pattern"), &sliding);
         }
         self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
@@ -86,6 +89,12 @@ impl HfConfig {
                 (None, None) => layer >= first,
             })
             .collect())
+    }
+
+    /// Returns whether the file lists the type of each layer, and all have full attention.
+    fn has_full_attention_alone(&self) -> Result<bool> {
+        let types = self.typed("layer_types", "a list", Value::as_array)?;
+        Ok(types.is_some_and(|types| types.iter().all(|kind| kind == FULL)))
     }
 
     /// Returns for each layer whether it has a recurrent state: by name, or all except every n-th; `None`

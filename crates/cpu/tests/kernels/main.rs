@@ -18,7 +18,7 @@ use tabla_core::exec::state::ROWS_OFFSET;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{PAGE, Row, State, attention};
 use tabla_core::op::table::BufferId;
-use tabla_cpu::{Level, LinkOptions};
+use tabla_cpu::{Level, LinkOptions, Packing};
 use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
@@ -33,7 +33,7 @@ fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
             .threads(threads)
             .level(level)
             .precision(precision)
-            .packed(true),
+            .packing(Packing::All),
     )
 }
 
@@ -157,8 +157,8 @@ fn result_is_independent_of_packing() {
             .threads(1)
             .level(level)
             .precision(Precision::Fast)
-            .packed(true);
-        let mapped = cpu_of(options.packed(false));
+            .packing(Packing::All);
+        let mapped = cpu_of(options.packing(Packing::Nothing));
         for_each_case(|op, case| {
             let packed = run_case(op, case, &cpu_of(options), &unchanged);
             let found = run_case(op, case, &mapped, &unchanged);

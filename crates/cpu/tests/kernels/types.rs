@@ -12,7 +12,7 @@ use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::BufferId;
 use tabla_core::plan;
-use tabla_cpu::{Level, LinkOptions, packed_bytes};
+use tabla_cpu::{Level, LinkOptions, Packing, packed_bytes};
 use tabla_quant::Scales;
 use tabla_testkit::fill::{Filling, Random};
 use tabla_testkit::rig::Device;
@@ -139,7 +139,7 @@ fn packing_reports_weights_that_cannot_be_read() {
             filling: Filling::random("w", DType::Q4_0, shape),
         }));
         let options = LinkOptions::default().threads(2).level(level);
-        let device = cpu_of(options.precision(Precision::Fast).packed(true));
+        let device = cpu_of(options.precision(Precision::Fast).packing(Packing::All));
         let program = program(&device, &matrix, 1, |b| multiply(b, shape[0], shape[1]));
         let linked = (device.link)(program);
         let error = linked.err().expect("the weights cannot be read");
@@ -361,13 +361,13 @@ fn result_is_independent_of_active_rows() {
         });
         let x = input(TOKENS * cols);
         for level in Level::available() {
-            for packed in [true, false] {
+            for packing in [Packing::All, Packing::Nothing] {
                 let device = cpu_of(
                     LinkOptions::default()
                         .threads(2)
                         .level(level)
                         .precision(Precision::Fast)
-                        .packed(packed),
+                        .packing(packing),
                 );
                 let tokens = |tokens| {
                     let program = program(&device, &matrix, tokens, |b| multiply(b, ROWS, cols));
@@ -427,9 +427,9 @@ fn packed_affine_codes_match_mapped_ones() {
                             .threads(2)
                             .level(level)
                             .precision(Precision::Fast)
-                            .packed(true);
-                        let [packed, mapped] =
-                            [true, false].map(|packed| cpu_of(options.packed(packed)));
+                            .packing(Packing::All);
+                        let [packed, mapped] = [Packing::All, Packing::Nothing]
+                            .map(|packing| cpu_of(options.packing(packing)));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
                         // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.

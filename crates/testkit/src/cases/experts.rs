@@ -128,6 +128,8 @@ pub(super) const EXPERTS: &[Case] = &[
     experts_case!("panels, several groups", Q8_0, 1 x 32 x 640, 1, 640, 32, 31),
     experts_case!("panels, a row per expert", Q4_1, 7 x 16 x 64, 6, 384, 17, 17),
     experts_case!("panels of other types", Iq3S, 20 x 16 x 512, 3, 1536, 9, 9),
+    experts_case!("panels of groups", Affine4, 6 x 32 x 128, 4, 512, 3, 3),
+    experts_case!("groups smaller than a block", E2m1, 9 x 16 x 96, 2, 96, 2, 2),
 ];
 
 macro_rules! group_by_expert_case {
@@ -170,6 +172,7 @@ pub(super) const GROUPED_GEMM: &[Case] = &[
     experts_case!("panels, full tiles", Q4K, 3 x 48 x 512, 2, 512, 67, 66),
     experts_case!("panels, some out of range", Nvfp4, 30 x 16 x 640, 3, 640, 37, 33),
     experts_case!("panels of other types", Q3K, 20 x 16 x 256, 3, 256, 35, 35),
+    experts_case!("panels of groups", Affine8, 5 x 16 x 64, 3, 192, 34, 33),
 ];
 
 macro_rules! combine_case {
