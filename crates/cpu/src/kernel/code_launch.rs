@@ -1,17 +1,57 @@
-//! Launches of products of quantized weights and int8 activations: how weights are read and packed.
+//! Kernel and launch of products of quantized weights and int8 activations: how weights are read and packed.
 
-use super::codes::{CodeMatmul, Scratch};
+use super::codes::{PanelProduct, ProductRows, Scratch};
+use super::quantize::ActivationTiles;
 use super::{Launch, Request, expert_codes};
 use crate::descriptors::{
     ActivationFormat, ActivationShape, MatmulShape, QuantizedMatmul, WeightReader, Weights,
 };
+use crate::memory::Args;
 use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
 use crate::panel::{self, AffineWidth, Codes, Format, Formats, Kind, Pack, QK};
-use crate::simd::Unpack;
 use crate::simd::rows::ROWS;
+use crate::simd::{Kernel, Simd, Unpack};
 use crate::work::Split;
+use std::marker::PhantomData;
 use tabla_core::dtype::DType;
+use tabla_core::op::operands::gemm::{AT, COUNT};
 use tabla_quant::Scales;
+
+/// Product of a matrix, or of the experts that tokens select, and quantized activations.
+struct CodeMatmul<C>(PhantomData<C>);
+
+impl<C: Formats> Kernel for CodeMatmul<C> {
+    const BYTE_PRODUCTS: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+        if let Some(experts) = &args.matmul().experts {
+            expert_codes::multiply::<S, C>(s, args, experts);
+            return;
+        }
+        let &MatmulShape { rows, write, .. } = args.matmul();
+        let &QuantizedMatmul {
+            weights, quantized, ..
+        } = args.codes();
+        let mut scratch = args.open::<u8>(COUNT);
+        let mut y = args.open::<f32>(AT.y);
+        s.outlined(PanelProduct::<C> {
+            args: &args,
+            origin: 0,
+            panels: args.range(),
+            x: ActivationTiles::new(args.bytes(COUNT + 1), quantized),
+            live: args.active_rows(),
+            scratch: Scratch::open(scratch.whole(), weights.buffer_bytes()),
+            y: ProductRows {
+                out: &mut y,
+                width: rows,
+                rows: None,
+                write,
+            },
+            kind: PhantomData,
+        });
+    }
+}
 
 /// Returns the kernel of a matrix product, if the type of the weights has panels at this level.
 pub(super) fn link(request: &Request<'_>, matmul: MatmulShape) -> Option<Launch> {

@@ -9,18 +9,18 @@ use super::block_products::multiply;
 #[cfg(target_arch = "x86_64")]
 use super::code_tiles;
 use super::decoded_span::{DecodedSpan, load_sums};
-use super::expert_codes;
 use super::quantize::{self, ActivationBlock, ActivationTiles, StoredBlock};
 use super::row_groups::column_spans;
 use super::weight_decode::{COLUMNS, PanelColumns, decode_span, load_block};
-use crate::descriptors::{MatmulShape, QuantizedMatmul, Weights, Write};
+#[cfg(target_arch = "x86_64")]
+use crate::descriptors::QuantizedMatmul;
+use crate::descriptors::{Weights, Write};
 use crate::memory::{Args, Out};
 use crate::panel::{Codes, Formats, PanelBlock, QK, Sink, Sinks, StoredCodes, StoredScales};
 use crate::simd::rows::{Column, ROWS, Rows, unroll};
-use crate::simd::{Kernel, Simd, Task};
+use crate::simd::{Simd, Task};
 use std::marker::PhantomData;
 use std::ops::Range;
-use tabla_core::op::operands::gemm::{AT, COUNT};
 
 /// Panels that are processed together. Their codes stay in the L2 cache while all tokens are
 /// processed, so that up to [`TOKENS_MAX`] tokens are loaded into L1 once for all of them. For few
@@ -306,41 +306,6 @@ impl<S: Simd, C: Formats> Task<S> for PanelProduct<'_, '_, C> {
                 self.y.put((t, panels.clone()), scale, sums);
             }
         }
-    }
-}
-
-pub(super) struct CodeMatmul<C>(PhantomData<C>);
-
-impl<C: Formats> Kernel for CodeMatmul<C> {
-    const BYTE_PRODUCTS: bool = true;
-
-    #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        if let Some(experts) = &args.matmul().experts {
-            expert_codes::multiply::<S, C>(s, args, experts);
-            return;
-        }
-        let &MatmulShape { rows, write, .. } = args.matmul();
-        let &QuantizedMatmul {
-            weights, quantized, ..
-        } = args.codes();
-        let mut scratch = args.open::<u8>(COUNT);
-        let mut y = args.open::<f32>(AT.y);
-        s.outlined(PanelProduct::<C> {
-            args: &args,
-            origin: 0,
-            panels: args.range(),
-            x: ActivationTiles::new(args.bytes(COUNT + 1), quantized),
-            live: args.active_rows(),
-            scratch: Scratch::open(scratch.whole(), weights.buffer_bytes()),
-            y: ProductRows {
-                out: &mut y,
-                width: rows,
-                rows: None,
-                write,
-            },
-            kind: PhantomData,
-        });
     }
 }
 

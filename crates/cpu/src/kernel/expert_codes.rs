@@ -5,17 +5,14 @@
 //! any size.
 
 use super::codes::{PanelProduct, ProductRows, Scratch};
-use super::experts::sort;
+use super::group_by_expert::sort;
 use super::quantize::{self, ActivationTiles};
-use super::{Launch, Request, chunks, code_launch};
 use crate::descriptors::{ALIGN, ExpertShape, MatmulShape, TOKEN_WORDS, Write};
 use crate::memory::{Args, Out};
 use crate::panel::{Formats, QK};
 use crate::simd::Simd;
 use crate::simd::rows::ROWS;
 use std::marker::PhantomData;
-use tabla_core::device::Precision;
-use tabla_core::error::Result;
 use tabla_core::op::operands::{experts, grouped_gemm};
 
 /// Pairs of token and expert that are multiplied at once.
@@ -28,34 +25,6 @@ const COUNT: usize = experts::COUNT;
 const _: () = assert!(
     IDS == grouped_gemm::AT.tiles && Y == grouped_gemm::AT.y && COUNT == grouped_gemm::COUNT
 );
-
-/// Returns the kernel of a product with selected experts; `None` if the weights are floats, the precision
-/// is exact, or experts are not whole panels.
-pub(super) fn link(
-    request: &Request<'_>,
-    [tokens, rows, cols]: [u32; 3],
-    experts: ExpertShape,
-) -> Result<Option<Launch>> {
-    let matmul = MatmulShape {
-        tokens,
-        rows: rows as usize,
-        cols: cols as usize,
-        write: Write::Store,
-        experts: Some(experts),
-    };
-    let whole = matmul.cols.is_multiple_of(QK) && experts.rows.is_multiple_of(ROWS);
-    if request.precision != Precision::Fast || !whole {
-        return Ok(None);
-    }
-    let launch = match code_launch::link(request, matmul) {
-        Some(launch) => Some(launch),
-        None => chunks::ints(request)?.map(|ints| code_launch::link_chunks(request, ints, matmul)),
-    };
-    Ok(launch.map(|launch| Launch {
-        matmul: Some(matmul),
-        ..launch
-    }))
-}
 
 /// Bytes of gathered activations, and of the order of all pairs if they are not grouped.
 pub(super) fn gathered_bytes(matmul: &MatmulShape, experts: ExpertShape) -> usize {

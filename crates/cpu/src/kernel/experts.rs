@@ -4,12 +4,16 @@
 //! fixed, so the result of a token has the same bits in any batch.
 
 use super::chunks::{self, dot_floats};
-use super::{Launch, Request, expert_codes};
-use crate::descriptors::{ExpertShape, WeightReader};
+use super::group_by_expert::sort;
+use super::{Launch, Request, code_launch};
+use crate::descriptors::{ExpertShape, MatmulShape, WeightReader, Write};
 use crate::memory::{Args, Out};
+use crate::panel::QK;
+use crate::simd::rows::ROWS;
 use crate::simd::{Decode, Kernel, Simd};
 use crate::work::Split;
 use std::ops::Range;
+use tabla_core::device::Precision;
 use tabla_core::error::Result;
 use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
@@ -107,14 +111,32 @@ impl<'a> ExpertMatmul<'a> {
     }
 }
 
-/// Sorts the pair indices by expert; those with an expert id out of range come last.
-#[inline(always)]
-pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
-    for (place, at) in order.iter_mut().zip(0..) {
-        *place = at;
+/// Returns the kernel of a product with selected experts; `None` if the weights are floats, the precision
+/// is exact, or experts are not whole panels.
+pub(super) fn link_codes(
+    request: &Request<'_>,
+    [tokens, rows, cols]: [u32; 3],
+    experts: ExpertShape,
+) -> Result<Option<Launch>> {
+    let matmul = MatmulShape {
+        tokens,
+        rows: rows as usize,
+        cols: cols as usize,
+        write: Write::Store,
+        experts: Some(experts),
+    };
+    let whole = matmul.cols.is_multiple_of(QK) && experts.rows.is_multiple_of(ROWS);
+    if request.precision != Precision::Fast || !whole {
+        return Ok(None);
     }
-    // Indices are unique, so the order is deterministic.
-    order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
+    let launch = match code_launch::link(request, matmul) {
+        Some(launch) => Some(launch),
+        None => chunks::ints(request)?.map(|ints| code_launch::link_chunks(request, ints, matmul)),
+    };
+    Ok(launch.map(|launch| Launch {
+        matmul: Some(matmul),
+        ..launch
+    }))
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
@@ -126,7 +148,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         per_expert: p.per_expert != 0,
         tile: None,
     };
-    if let Some(launch) = expert_codes::link(request, [p.tokens, p.rows, p.cols], shape)? {
+    if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
         return Ok(launch);
     }
     Ok(Launch {

@@ -1,7 +1,6 @@
 //! `tiles[i, :]` = expert id, number of pairs, and the pairs `k t + s` with `ids[t, s]` equal to
 //! that expert
 
-use super::experts::sort;
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
@@ -36,6 +35,16 @@ impl Kernel for GroupByExpert {
             rest.fill(0);
         }
     }
+}
+
+/// Sorts the pair indices by expert; those with an expert id out of range come last.
+#[inline(always)]
+pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
+    for (place, at) in order.iter_mut().zip(0..) {
+        *place = at;
+    }
+    // Indices are unique, so the order is deterministic.
+    order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
 }
 
 pub(super) fn link(request: &Request<'_>) -> Launch {

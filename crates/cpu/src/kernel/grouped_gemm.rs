@@ -1,8 +1,8 @@
 //! `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`, for the pairs in `tiles`
 
 use super::chunks;
-use super::experts::ExpertMatmul;
-use super::{Launch, Request, expert_codes};
+use super::experts::{ExpertMatmul, link_codes};
+use super::{Launch, Request};
 use crate::descriptors::{ExpertShape, WeightReader};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
@@ -36,7 +36,7 @@ pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
         per_expert: p.per_expert != 0,
         tile: Some(p.tile as usize),
     };
-    if let Some(launch) = expert_codes::link(request, [p.tokens, p.rows, p.cols], shape)? {
+    if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
         return Ok(launch);
     }
     Ok(Launch {

@@ -79,9 +79,10 @@ pub(super) mod internals {
     pub use super::argmax::argmax;
     pub use super::bit_quantize::quantize as bit_quantize;
     pub use super::dry::repetitions;
-    pub use super::experts::sort as sort_by_expert;
+
     pub use super::filter::{BINS, by_size};
     pub use super::filters::{sigma, threshold};
+    pub use super::group_by_expert::sort as sort_by_expert;
     pub use super::logprobs::logprobs;
     pub use super::quantize::quantize_block;
     pub use super::route::largest;
