@@ -29,7 +29,7 @@ pub(crate) struct DeviceArgs {
     #[arg(help_heading = "Device", long, value_enum, default_value_t = PrecisionArg::Fast)]
     precision: PrecisionArg,
     /// Weights on the CPU: packed into memory for faster kernels, or memory-mapped from the file. auto
-    /// packs if they fit into memory. Applies to quantized weights, and to BF16 with AMX and --precision
+    /// packs all that fit into memory, experts last. Applies to quantized weights, and to BF16 with AMX and --precision
     /// fast
     #[arg(help_heading = "Device", long, value_enum, default_value_t = WeightsArg::Auto)]
     weights: WeightsArg,
