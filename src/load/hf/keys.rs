@@ -378,6 +378,8 @@ mod tests {
         );
         assert_eq!(c.sparsity[..3], [0.0, f32::NEG_INFINITY, 1.644_853_6]);
         assert_eq!(c.layer_embedding_rows, 0);
+        let full = streams(json!({ "layer_types": vec!["full_attention"; 5] })).unwrap();
+        assert!(full.layer_configs.iter().all(|layer| layer.window == 0));
         let deep = streams(json!({ "num_hidden_layers": 12 })).unwrap();
         assert_eq!(
             deep.sparsity[8..],
