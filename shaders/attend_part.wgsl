@@ -1,7 +1,7 @@
 // y[t, h, p, :] = for part p of the visible positions: the weighted sum of values, the maximum
 // score, the sum of weights
 //
-// q: [tokens, heads, head_dim] f32, head_dim a multiple of 8 and at most 512.  Caches and visible
+// q: [tokens, heads, head_dim] f32, head_dim a multiple of 8 and at most 576.  Caches and visible
 // positions as in attention.  y: [tokens, heads, parts, head_dim + 2] f32; a weight is exp(score -
 // maximum).  A part has `part` consecutive visible positions, the last one may be shorter; unused
 // parts are not written.  One workgroup per token, part and up to four query heads of a KV head,
@@ -26,7 +26,7 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 var<immediate> params: Params;
 
 // [column], one query head per component.
-var<workgroup> query: array<vec4<f32>, 512>;
+var<workgroup> query: array<vec4<f32>, 576>;
 // [position], one query head per component; and the start of the cache row of each position.
 var<workgroup> mass: array<vec4<f32>, WG>;
 var<workgroup> rows: array<u32, WG>;

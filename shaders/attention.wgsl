@@ -1,6 +1,6 @@
 // y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group, seen, :]
 //
-// q, y: [tokens, heads, head_dim] f32, head_dim even and at most 512.
+// q, y: [tokens, heads, head_dim] f32, head_dim even and at most 576.
 // Caches: [rows, kv_heads, head_dim]; page tables map positions to rows.
 // `seen` are the rows of the last `window` positions including its own, or the first `positions` rows
 // if that is not 0.  sinks: [heads] f32, a score of each head without a value, if params.sinks is not 0.

@@ -1,6 +1,8 @@
-// y[t, c] = silu(sum_j w[j, c] x[t - taps + 1 + j, c])
+// y[t, c] = act(bias[c] + sum_j w[j, c] x[t - taps + 1 + j, c])
 //
 // x, y: [tokens, channels] f32.  w: [taps, channels] f32; taps is at most 8.
+// bias: [channels] f32, if params.biased is not 0.  act is SiLU if params.silu is not 0, else the
+// identity.
 // conv_state: [states, STATE_BLOCK + taps - 1, channels] f32: the input at position p is row
 // p % (STATE_BLOCK + taps - 1).  One lane per channel and sequence, for all of its rows.
 // A row whose position is outside the context is unchanged.
@@ -13,13 +15,14 @@
 const WG = 64u;
 const UNITS = 64u;
 
-struct Params { tokens: u32, channels: u32, taps: u32, stride: u32, first: u32, ring: u32 }
+struct Params { tokens: u32, channels: u32, taps: u32, silu: u32, biased: u32, stride: u32, first: u32, ring: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 @group(0) @binding(2) var<storage, read_write> conv_state: array<f32>;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
-@group(0) @binding(5) var<storage, read> state: State;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+@group(0) @binding(6) var<storage, read> state: State;
 var<immediate> params: Params;
 
 const TAPS = 8u;
@@ -57,11 +60,14 @@ fn main(
         }
         let last = x[t * params.channels + c];
         var sum = 0.0;
+        if (params.biased != 0u) {
+            sum = bias[c];
+        }
         for (var j = params.taps - 1u; j > 0u; j--) {
             sum += w[(params.taps - 1u - j) * params.channels + c] * earlier[j - 1u];
         }
         sum += w[(params.taps - 1u) * params.channels + c] * last;
-        y[t * params.channels + c] = silu(sum);
+        y[t * params.channels + c] = select(sum, silu(sum), params.silu != 0u);
         for (var j = params.taps - 1u; j > 1u; j--) {
             earlier[j - 1u] = earlier[j - 2u];
         }

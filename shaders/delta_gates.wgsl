@@ -4,6 +4,7 @@
 
 #import grid
 #import state
+#import softplus
 
 const WG = 64u;
 const UNITS = 64u;
@@ -17,13 +18,6 @@ struct Params { tokens: u32, heads: u32 }
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
-
-// ln(1 + e^x). The quotient corrects the rounding of 1 + e (Kahan).
-fn softplus(x: f32) -> f32 {
-    let e = exp(max(-abs(x), -80.0));
-    let u = 1.0 + e;
-    return max(x, 0.0) + select(log(u) * (e / max(u - 1.0, 1e-7)), e, u == 1.0);
-}
 
 @compute @workgroup_size(WG)
 fn main(

@@ -2,16 +2,14 @@
 //
 // x: [tokens, 2 key_heads key_dim + heads value_dim] f32, [q | k | v].  gates: [tokens, 2, heads] f32, [gate | beta].
 // y: [tokens, heads, value_dim] f32.  key_dim is at most 128.
-// recurrent_state: [states, heads, size] f32; of a head: S before the block [key_dim, value_dim], for each
-// position of the block: k [key_dim, STATE_BLOCK], u [STATE_BLOCK, value_dim], sums of gates [STATE_BLOCK].
-// u are the values that the delta rule adds: S after position i is e^G_i S + sum_j e^(G_i - G_j) k_j u_j^T
-// over the positions j up to i, with the sums G of gates in the block (WY form).
+// recurrent_state: [states, heads, size] f32; u are the values that the delta rule adds (WY form).
 // One workgroup per head and sequence, for all of its rows; a lane has columns of S.
 // A row whose position is outside the context is unchanged.
 
 #import grid
 #import state
 #import recurrent
+#import state_block
 
 const WG = 128u;
 const UNITS = 1u;
@@ -36,41 +34,6 @@ var<workgroup> vectors: array<f32, 2u * TILE * KEYS>;
 var<workgroup> squares: array<f32, WG>;
 // Weights of the values u of the block in each row: for keys, then for queries.
 var<workgroup> weights: array<f32, 2u * TILE * STATE_BLOCK>;
-// Sums of gates in the block.
-var<workgroup> sums: array<f32, STATE_BLOCK>;
-
-// Element of recurrent_state where a state of the head begins.
-fn head_at(head: u32, page: u32) -> u32 {
-    let size = params.key_dim * params.value_dim + STATE_BLOCK * (params.key_dim + params.value_dim + 1u);
-    return (page * params.heads + head) * size;
-}
-
-// Begins a block: S = the state at the end of the block before, which is 0 before position 0.
-fn begin_block(to: u32, old: u32, position: u32, lane: u32) {
-    let keys = old + params.key_dim * params.value_dim;
-    let values = keys + STATE_BLOCK * params.key_dim;
-    let totals = values + STATE_BLOCK * params.value_dim;
-    if (position > 0u && lane < STATE_BLOCK) {
-        sums[lane] = recurrent_state[totals + lane];
-    }
-    workgroupBarrier();
-    for (var c = lane; c < params.value_dim; c += WG) {
-        for (var d = 0u; d < params.key_dim; d++) {
-            var sum = 0.0;
-            if (position > 0u) {
-                let last = sums[STATE_BLOCK - 1u];
-                sum = exp(last) * recurrent_state[old + d * params.value_dim + c];
-                for (var i = 0u; i < STATE_BLOCK; i++) {
-                    let weight = exp(last - sums[i]) * recurrent_state[keys + d * STATE_BLOCK + i];
-                    sum += weight * recurrent_state[values + i * params.value_dim + c];
-                }
-            }
-            recurrent_state[to + d * params.value_dim + c] = sum;
-        }
-    }
-    storageBarrier();
-    workgroupBarrier();
-}
 
 // Loads the keys and queries of `count` rows from t on, with unit length, and stores the keys as those of
 // the positions of the block from `at` on.

@@ -2,7 +2,7 @@
 //
 // q: [tokens, heads, head_dim] f32.  k, v: [tokens, kv_heads, head_dim] f32.
 // freqs: [rope_dim / 2] f32, radians per position.  Caches: [rows, kv_heads, head_dim]; page tables
-// map positions to rows; head_dim is even and at most 512.  One workgroup per token and head, those
+// map positions to rows; head_dim is even and at most 576.  One workgroup per token and head, those
 // of k and v after those of q.
 // A row whose position is outside the context is unchanged.
 
@@ -11,6 +11,7 @@
 #import store
 #import pages
 #import rope
+#import turned_key
 
 const WG = 64u;
 const UNITS = 1u;
@@ -25,21 +26,10 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, rope_dim:
 var<immediate> params: Params;
 
 // Maximum number of pairs of a head.
-const PAIRS = 256u;
+const PAIRS = 288u;
 
 // The head to store: rotated keys, then, from PAIRS, values.
 var<workgroup> stored: array<vec2<f32>, 2u * PAIRS>;
-
-// Rotated element i of the head of k at base.
-fn turned_k(base: u32, i: u32, position: u32) -> f32 {
-    if (i >= params.rope_dim) {
-        return k[base + i];
-    }
-    let f = select(i / 2u, i % (params.rope_dim / 2u), params.half_split != 0u);
-    let pair = pair_of(f);
-    let x = turned(vec2(k[base + pair.x], k[base + pair.y]), turn_of(f, position));
-    return select(x.y, x.x, i == pair.x);
-}
 
 @compute @workgroup_size(WG)
 fn main(

@@ -8,7 +8,8 @@ fn activate(activation: u32, x: f32) -> f32 {
         case 2u: { return gelu_tanh(x); }
         case 3u: { return max(x, 0.0) * max(x, 0.0); }
         case 4u: { return max(x, 0.0); }
-        default: { return sigmoid(x); }
+        case 5u: { return sigmoid(x); }
+        default: { return x; }
     }
 }
 

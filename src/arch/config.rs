@@ -1,14 +1,15 @@
 //! Hyperparameters of a model, read from its metadata.
 
-use super::delta_config::DeltaNet;
-use super::expert_config::ExpertKeys;
-use super::layer_config::{LayerConfig, LayerValues, RecurrentPattern, SlidingPattern};
+use super::expert_config::{ExpertKeys, group_best};
+use super::latent_config::Latent;
+use super::layer_config::{LayerConfig, LayerValues, MixerRule, RecurrentPattern, SlidingPattern};
 use super::names::DENSE_MODULES;
+use super::recurrent_config::{Recurrent, RecurrentKeys};
 use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{Activation, GluClamp, PositionScale, Router, STREAMS};
+use crate::op::builder::{Activation, ExpertScore, GluClamp, PositionScale, Router, STREAMS};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,10 +55,14 @@ pub(crate) struct Config {
     pub embedding_scale: f32,
     /// Factor of the outputs of attention and feed-forward layer.
     pub residual_scale: f32,
+    /// Factors of the outputs of projections, by name; 1 for others.
+    pub projection_scales: Vec<(&'static str, f32)>,
     /// Divisor of logits.
     pub logit_scale: f32,
     /// Factor of attention scores; 0 means `1 / sqrt(head_dim)`.
     pub attention_scale: f32,
+    /// Multi-head latent attention; `None`: keys and values have heads of their own.
+    pub latent: Option<Latent>,
     /// Factor of queries after RoPE that grows with the position; `None`: there is none.
     pub query_scale: Option<PositionScale>,
     /// Softcap of attention scores; 0 means none.
@@ -68,16 +73,20 @@ pub(crate) struct Config {
     pub experts: u32,
     /// Width of an expert.
     pub expert_ffn: u32,
+    /// Width of the input and output of experts if they differ from that of the residual stream; 0: they do not.
+    pub expert_latent: u32,
     /// Rule by which the experts of a token are selected.
     pub router: Router,
+    /// Whether feed-forward layers have no gate.
+    pub ungated: bool,
     /// Clamp of the gated linear unit of experts; `None`: it is a product with the activation of the gate.
     pub glu_clamp: Option<GluClamp>,
     /// Width of all shared experts of a layer together; 0 means none.
     pub shared_ffn: u32,
     /// Whether the output of shared experts is multiplied by a gate.
     pub shared_gate: bool,
-    /// Layers with the gated delta rule; `None` if there are none.
-    pub delta: Option<DeltaNet>,
+    /// Layers with a recurrent state; `None` if there are none.
+    pub recurrent: Option<Recurrent>,
     /// Width of the per-layer embeddings; 0 means none.
     pub layer_embedding: u32,
     /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
@@ -108,8 +117,13 @@ pub(super) struct PerLayer {
     pub(super) sliding: SlidingPattern,
     /// Whether each layer applies RoPE; `None` means all do.
     pub(super) rope_layers: Option<Vec<bool>>,
+    /// How the file says which layers have a recurrent state.
+    pub(super) mixers: MixerRule,
     /// Layers with a recurrent state.
     pub(super) recurrent: RecurrentPattern,
+    pub(super) recurrent_keys: RecurrentKeys,
+    /// `rope.scaling.finetuned`.
+    pub(super) rope_finetuned: Option<bool>,
     /// Whether the value heads of recurrent layers are interleaved; `None`: as in GGUF files.
     pub(super) interleaved_heads: Option<bool>,
     /// Whether the file sets the activation.
@@ -121,6 +135,20 @@ pub(crate) const INTERLEAVED_HEADS: &str = "ssm.interleaved_heads";
 
 /// Key of checkpoints that are not GGUF files: the rows of the per-layer embeddings.
 pub(crate) const LAYER_EMBEDDING_ROWS: &str = "vocab_size_per_layer_input";
+
+/// Key of checkpoints that are not GGUF files: factors of the outputs of projections, by the names that follow.
+pub(crate) const PROJECTION_SCALE: &str = "projection_scale";
+
+/// Projections that may have such a factor.
+const SCALED: [&str; 7] = [
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ssm_out",
+    "ffn_gate",
+    "ffn_down",
+];
 
 /// Maximum number of layers.
 pub(super) const LAYERS_MAX: u32 = 4096;
@@ -143,10 +171,14 @@ impl Config {
         };
         let keys = KeyReader { meta, arch: prefix };
         let heads = keys.layer_values("attention.head_count")?;
-        let kv_heads = keys.layer_values("attention.head_count_kv")?;
+        let kv_heads = keys.kv_heads()?;
         let ffn = keys.layer_values("feed_forward_length")?;
         let dim = keys.number("embedding_length")?;
-        let head_dim = keys.head_dim(dim, heads.max())?;
+        let latent = Latent::read(meta, prefix)?;
+        let head_dim = match &latent {
+            Some(latent) => latent.width(),
+            None => keys.head_dim(dim, heads.max())?,
+        };
         let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
         let predict_layers = keys.number("nextn_predict_layers")?;
@@ -177,18 +209,25 @@ impl Config {
             biased: false,
             embedding_scale: keys.float("embedding_scale", 1.0)?,
             residual_scale: keys.float("residual_scale", 1.0)?,
+            projection_scales: keys.projection_scales()?,
             logit_scale: keys.float("logit_scale", 1.0)?,
-            attention_scale: keys.float("attention.scale", 0.0)?,
+            attention_scale: match &latent {
+                Some(latent) => latent.scale(meta, prefix)?,
+                None => keys.float("attention.scale", 0.0)?,
+            },
+            latent,
             query_scale: keys.query_scale(context)?,
             attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
             logit_cap: keys.float("final_logit_softcapping", 0.0)?,
             experts: experts.max(),
             expert_ffn: keys.number("expert_feed_forward_length")?,
+            expert_latent: keys.number("moe_latent_size")?,
             router: Router::softmax(keys.number("expert_used_count")?),
+            ungated: false,
             glu_clamp: keys.glu_clamp()?,
             shared_ffn: keys.number("expert_shared_feed_forward_length")?,
             shared_gate: false,
-            delta: DeltaNet::read(meta, prefix)?,
+            recurrent: None,
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
             dense_features: keys.dense_features()?,
             classifier_mean: keys.classifier_mean()?,
@@ -197,6 +236,28 @@ impl Config {
             speech: speech.then(|| SpeechEncoder::read(meta, dim)).transpose()?,
             per_layer: keys.per_layer([heads, kv_heads, ffn], experts, head_dim_swa)?,
         })
+    }
+
+    /// Returns the factor of the output of a projection.
+    pub(super) fn projection_scale(&self, name: &str) -> f32 {
+        let mut scales = self.projection_scales.iter();
+        scales
+            .find(|(known, _)| *known == name)
+            .map_or(1.0, |(_, scale)| *scale)
+    }
+
+    /// Selects the sigmoid as function of the router if the file does not name it and has biases for the selection of
+    /// experts: some files of models with a sigmoid lack the key.
+    pub(crate) fn complete_router(&mut self, has_biases: bool) {
+        if has_biases
+            && !self.per_layer.experts.has_gating()
+            && self.router.score == ExpertScore::Softmax
+        {
+            self.router.score = ExpertScore::Sigmoid;
+            if self.router.groups > 1 {
+                self.router.group_best = group_best(self.router.score);
+            }
+        }
     }
 
     /// Returns the width of all query heads; maximum over the layers.
@@ -232,6 +293,41 @@ impl KeyReader<'_> {
         Ok(self.meta.f32(&self.name(key))?.unwrap_or(default))
     }
 
+    /// Reads the factors of the outputs of projections that differ from 1.
+    fn projection_scales(&self) -> Result<Vec<(&'static str, f32)>> {
+        let mut scales = Vec::new();
+        for name in SCALED {
+            let scale = self.float(&format!("{PROJECTION_SCALE}.{name}"), 1.0)?;
+            if scale != 1.0 {
+                scales.push((name, scale));
+            }
+        }
+        Ok(scales)
+    }
+
+    /// Reads the number of key and value heads: 1 for latent attention, for which early files have that of the queries.
+    fn kv_heads(&self) -> Result<LayerValues> {
+        let heads = self.layer_values("attention.head_count_kv")?;
+        if self.number("attention.kv_lora_rank")? == 0 {
+            return Ok(heads);
+        }
+        let queries = self.number("attention.head_count")?;
+        if ![
+            LayerValues::All(0),
+            LayerValues::All(1),
+            LayerValues::All(queries),
+        ]
+        .contains(&heads)
+        {
+            bail!(
+                Format,
+                "{}: expected 1 or attention.head_count {queries} for latent attention",
+                self.name("attention.head_count_kv")
+            );
+        }
+        Ok(LayerValues::All(1))
+    }
+
     /// Reads a number for all layers or a list.
     fn layer_values(&self, key: &str) -> Result<LayerValues> {
         LayerValues::read(self.meta, &self.name(key))
@@ -253,7 +349,10 @@ impl KeyReader<'_> {
             head_dim_swa,
             sliding: SlidingPattern::read(meta, &self.name("attention.sliding_window_pattern"))?,
             rope_layers: meta.bools(&self.name("rope.layers"))?,
+            mixers: MixerRule::Listed,
             recurrent: self.recurrent_layers()?,
+            recurrent_keys: RecurrentKeys::read(meta, self.arch)?,
+            rope_finetuned: meta.bool(&self.name("rope.scaling.finetuned"))?,
             interleaved_heads: meta.bool(&self.name(INTERLEAVED_HEADS))?,
             has_activation: meta.get(&self.name("hidden_activation")).is_some(),
         })

@@ -3,13 +3,15 @@
 //! Formula: S. Yang et al., "Gated Delta Networks", 2024; `transformers`, class `Qwen3NextGatedDeltaNet`.
 
 use super::Config;
-use super::delta_config::DeltaNet;
 use super::parts::Layer;
-use crate::op::builder::{Builder, X};
+use super::recurrent_config::{DeltaNet, Recurrent};
+use crate::op::builder::{Builder, Conv, X};
 
 /// `h += Wo norm(delta_net(conv(Wqkv norm h))) * silu(Wz norm h)`.
 pub(super) fn delta_net(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
-    let DeltaNet { taps, at } = c.delta.expect("layers are recurrent only with delta heads");
+    let Some(Recurrent::DeltaNet(DeltaNet { taps, at })) = c.recurrent else {
+        unreachable!("layers are recurrent only with delta heads");
+    };
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let qkv = l.project(b, c, "attn_qkv", at.channels(), n); // [q | k | v]
     let z = l.project(b, c, "attn_gate", at.heads * at.value_dim, n);
@@ -19,7 +21,13 @@ pub(super) fn delta_net(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let bias = b.vector(&l.tensor("ssm_dt.bias"), at.heads);
     let gates = b.delta_gates([alpha, beta], rate, bias); // [tokens, 2 heads]
     let w = l.vector(b, "ssm_conv1d", taps * at.channels()); // [taps, channels]
-    let qkv = b.conv_tail(l.index, taps, w, qkv);
+    let conv = Conv {
+        taps,
+        w,
+        bias: None,
+        silu: true,
+    };
+    let qkv = b.conv_tail(l.index, conv, qkv);
     let o = b.delta_net(l.index, at, qkv, gates); // [tokens, heads value_dim]
     let w = l.vector(b, "ssm_norm", at.value_dim);
     let y = b.rms_gate(o, w, z, c.eps);

@@ -74,6 +74,11 @@ impl ExpertKeys {
         Ok(if layer < self.dense { 0 } else { count })
     }
 
+    /// Returns whether the file names the function of the router.
+    pub(super) fn has_gating(&self) -> bool {
+        self.gating.is_some()
+    }
+
     /// Returns the router of a file with the values that it does not contain from `default`.
     pub(super) fn router(&self, used: u32, default: Router) -> Router {
         let mut router = Router { k: used, ..default };
@@ -86,15 +91,20 @@ impl ExpertKeys {
         if self.groups > 1 {
             router.groups = self.groups;
             router.groups_used = self.groups_used;
-            router.group_best = match router.score {
-                ExpertScore::Softmax => 1,
-                _ => 2,
-            };
+            router.group_best = group_best(router.score);
         }
         if router.score == ExpertScore::SparseMixer {
             router.eps = self.jitter.map_or(router.eps, |jitter| 2.0 * jitter);
         }
         router
+    }
+}
+
+/// Returns the number of best experts of a group whose scores are summed.
+pub(super) fn group_best(score: ExpertScore) -> u32 {
+    match score {
+        ExpertScore::Softmax => 1,
+        _ => 2,
     }
 }
 

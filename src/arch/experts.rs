@@ -14,38 +14,55 @@ pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     mixture(b, c, l, [n, h]);
 }
 
-/// `h += sum_s w[s] expert(ids[s], n) + shared(n)`.
+/// `h += scale (sum_s w[s] expert(ids[s], n) + shared(n))`.
 pub(super) fn mixture(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2]) {
     let selection = Selection::of(b, c, l, n);
     let point = l.tensor("ffn_down");
-    if b.is_hooked(&point) {
-        let sum = selection.sum(b, c, l, n);
-        add_shared(b, c, l, [n, sum]);
-        b.point(&point, sum);
-        b.add(sum, h, 1.0);
-    } else {
+    let latent = c.expert_latent;
+    if latent == 0 && c.residual_scale == 1.0 && !b.is_hooked(&point) {
         let f = selection.outputs(b, c, l, n);
         b.combine(f, selection.weights, h); // h += sum of weight * result
         add_shared(b, c, l, [n, h]);
+        return;
     }
+    let sum = if latent == 0 {
+        selection.sum(b, c, l, n) // [tokens, dim]
+    } else {
+        let x = l.project(b, c, "ffn_latent_down", latent, n); // [tokens, latent]
+        let sum = selection.sum(b, c, l, x);
+        l.project(b, c, "ffn_latent_up", c.dim, sum)
+    };
+    add_shared(b, c, l, [n, sum]);
+    b.point(&point, sum);
+    b.add(sum, h, c.residual_scale);
 }
 
-/// `h += shared(n)`, with a gate `h += sigmoid(Wg n) shared(n)`.
-fn add_shared(b: &mut Builder<'_>, c: &Config, l: Layer, [n, h]: [X; 2]) {
+/// `y += shared(n)`, with a gate `y += sigmoid(Wg n) shared(n)`.
+fn add_shared(b: &mut Builder<'_>, c: &Config, l: Layer, [n, y]: [X; 2]) {
     if c.shared_ffn == 0 {
         return;
     }
-    let gate = l.project(b, c, "ffn_gate_shexp", c.shared_ffn, n); // [tokens, shared_ffn]
-    let up = l.project(b, c, "ffn_up_shexp", c.shared_ffn, n);
-    let f = b.glu(c.activation, gate, up);
-    if !c.shared_gate {
-        l.project_add(b, c, "ffn_down_shexp", f, h);
-        return;
+    let gate = (!c.ungated).then(|| l.project(b, c, "ffn_gate_shexp", c.shared_ffn, n));
+    let up = l.project(b, c, "ffn_up_shexp", c.shared_ffn, n); // [tokens, shared_ffn]
+    let f = match gate {
+        Some(gate) => b.glu(c.activation, gate, up),
+        None => {
+            b.activate(c.activation, up);
+            up
+        }
+    };
+    let name = "ffn_down_shexp";
+    if c.shared_gate {
+        let down = l.project(b, c, name, c.dim, f); // [tokens, dim]
+        let gate = l.project(b, c, "ffn_gate_inp_shexp", 1, n); // [tokens, 1]
+        b.activate(Activation::Sigmoid, gate);
+        b.combine(down, gate, y);
+    } else if c.residual_scale == 1.0 {
+        l.project_add(b, c, name, f, y);
+    } else {
+        let down = l.project(b, c, name, c.dim, f);
+        b.add(down, y, 1.0);
     }
-    let y = l.project(b, c, "ffn_down_shexp", c.dim, f); // [tokens, dim]
-    let gate = l.project(b, c, "ffn_gate_inp_shexp", 1, n); // [tokens, 1]
-    b.activate(Activation::Sigmoid, gate);
-    b.combine(y, gate, h);
 }
 
 /// Experts that the router selected for each token, and the weights of their outputs.
@@ -61,10 +78,7 @@ impl Selection {
     pub(super) fn of(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) -> Self {
         let experts = l.config.experts;
         let logits = l.project(b, c, "ffn_gate_inp", experts, x); // [tokens, experts]
-        let mut vector = |name: &str| {
-            let tensor = l.tensor(name);
-            l.has(b, name).then(|| b.vector(&tensor, experts))
-        };
+        let mut vector = |name: &str| l.optional_vector(b, c, (name, experts));
         let vectors = RouterVectors {
             bias: vector("exp_probs_b.bias"),
             scales: vector("ffn_down_exps.scale"),
@@ -75,26 +89,30 @@ impl Selection {
         Self { routes, weights }
     }
 
-    /// Outputs of the selected experts for `n`, `[tokens, used dim]`.
+    /// Outputs of the selected experts for `n`, `[tokens, used n.cols]`.
     fn outputs(self, b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
+        let (ffn, dim) = (c.expert_ffn, n.cols());
         let f = if l.has(b, "ffn_gate_up_exps.weight") {
-            let shape = [2 * c.expert_ffn, c.dim];
+            let shape = [2 * ffn, dim];
             let gate_up = self.project(b, c, l, ("ffn_gate_up_exps", shape), n); // [tokens, used 2 expert_ffn]
             match c.glu_clamp {
                 // Rows of the gate and the other matrix in turn.
                 Some(clamp) => b.glu_clamped_pairs(clamp, gate_up),
                 None => b.glu_halves(c.activation, gate_up, c.router.k),
             }
-        } else {
-            let shape = [c.expert_ffn, c.dim];
-            let gate = self.project(b, c, l, ("ffn_gate_exps", shape), n); // [tokens, used expert_ffn]
-            let up = self.project(b, c, l, ("ffn_up_exps", shape), n);
+        } else if !c.ungated {
+            let gate = self.project(b, c, l, ("ffn_gate_exps", [ffn, dim]), n); // [tokens, used expert_ffn]
+            let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
             match c.glu_clamp {
                 Some(clamp) => b.glu_clamped(clamp, gate, up),
                 None => b.glu(c.activation, gate, up),
             }
+        } else {
+            let up = self.project(b, c, l, ("ffn_up_exps", [ffn, dim]), n);
+            b.activate(c.activation, up);
+            up
         };
-        self.project(b, c, l, ("ffn_down_exps", [c.dim, c.expert_ffn]), f)
+        self.project(b, c, l, ("ffn_down_exps", [dim, ffn]), f)
     }
 
     /// `W x` of the selected experts with their matrices `name`, `[tokens, used rows]`, with biases if the file has
@@ -121,10 +139,10 @@ impl Selection {
         y
     }
 
-    /// Weighted sum of the outputs of the selected experts for `n`, `[tokens, dim]`.
+    /// Weighted sum of the outputs of the selected experts for `n`, of the same shape.
     pub(super) fn sum(self, b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
         let f = self.outputs(b, c, l, n);
-        let sum = b.columns(n, 0, c.dim);
+        let sum = b.columns(n, 0, n.cols());
         b.scale(sum, 0.0);
         b.combine(f, self.weights, sum);
         sum

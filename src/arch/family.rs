@@ -1,7 +1,9 @@
 //! Description of an architecture.
 
 use super::config::Config;
+use super::layer_config::MixerRule;
 use super::names::Names;
+use super::recurrent_config::RecurrentKind;
 use crate::op::builder::{Activation, Builder, Router};
 
 /// An architecture: its properties and its recipe.
@@ -17,11 +19,17 @@ pub(crate) struct Arch {
     pub classes: &'static [&'static str],
     /// Whether RoPE rotates pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)` in GGUF files.
     pub half_split: bool,
+    /// Kind of its layers with a recurrent state; `None` if it has none.
+    pub recurrent: Option<RecurrentKind>,
+    /// How files say which layers have a recurrent state.
+    pub mixers: MixerRule,
     /// Whether value head `h` of recurrent layers uses key head `h mod key_heads` in GGUF files, rather than
     /// `h key_heads / heads` as in other files.
     pub interleaved_heads: bool,
     /// Tensor names of Hugging Face.
     pub names: &'static Names,
+    /// Names of tensors in GGUF files that differ from those in recipes, and these.
+    pub aliases: &'static [(&'static str, &'static str)],
     /// Fused modules and their parts in row order, by GGUF names.
     pub fused: &'static [(&'static str, &'static [&'static str])],
     /// Modules that Hugging Face stores as `[in, out]`: `Conv1D`, and stacked experts without a suffix.

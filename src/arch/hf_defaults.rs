@@ -18,6 +18,10 @@ pub(crate) enum ConfigRule {
     PositionsAfterPadding,
     /// `partial_rotary_factor` applies. Without this rule it is ignored and whole heads are rotated.
     PartialRotary,
+    /// There is RoPE only if `position_embedding_type` is `rope`.
+    OptionalRope,
+    /// `norm_eps` is the epsilon of RMS norms.
+    RmsNormEps,
 }
 
 const NONE: HfDefaults = HfDefaults {
@@ -155,6 +159,92 @@ const DEFAULTS: &[HfDefaults] = &[
             "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
             "norm_topk_prob": true, "partial_rotary_factor": 0.25}"#,
         rule: Some(ConfigRule::PartialRotary),
+    },
+    HfDefaults {
+        model_types: &["falcon_h1"],
+        json: r#"{"max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "num_key_value_heads": 8,
+            "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256,
+            "mamba_d_conv": 4, "mamba_norm_before_gate": true, "attention_in_multiplier": 1.0,
+            "tie_word_embeddings": false}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["deepseek_v2"],
+        json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "first_k_dense_replace": 0,
+            "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64, "v_head_dim": 128, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 1407, "n_routed_experts": 64, "routed_scaling_factor": 1.0,
+            "topk_method": "greedy", "scoring_func": "softmax"}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["deepseek_v3"],
+        json: r#"{"vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
+            "moe_intermediate_size": 2048, "num_hidden_layers": 61, "num_attention_heads": 128,
+            "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "n_shared_experts": 1,
+            "n_routed_experts": 256, "routed_scaling_factor": 2.5, "kv_lora_rank": 512,
+            "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+            "v_head_dim": 128, "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8,
+            "first_k_dense_replace": 3, "norm_topk_prob": true, "scoring_func": "sigmoid"}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["glm4_moe_lite"],
+        json: r#"{"vocab_size": 154880, "hidden_size": 2048, "intermediate_size": 10240,
+            "moe_intermediate_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 20,
+            "max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "n_shared_experts": 1,
+            "n_routed_experts": 64, "routed_scaling_factor": 1.8, "kv_lora_rank": 512,
+            "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+            "v_head_dim": 256, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 4,
+            "first_k_dense_replace": 1, "norm_topk_prob": true, "scoring_func": "sigmoid"}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["granitemoe", "granitemoeshared"],
+        json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "embedding_multiplier": 1.0, "logits_scaling": 1.0,
+            "residual_multiplier": 1.0, "attention_multiplier": 1.0}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["granitemoehybrid"],
+        json: r#"{"max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "shared_intermediate_size": 1024, "embedding_multiplier": 1.0,
+            "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0,
+            "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
+            "mamba_expand": 2, "tie_word_embeddings": false}"#,
+        rule: Some(ConfigRule::OptionalRope),
+    },
+    HfDefaults {
+        model_types: &["nemotron_h"],
+        json: r#"{"vocab_size": 131072, "hidden_size": 4096, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 4096,
+            "intermediate_size": 21504, "mlp_hidden_act": "relu2", "ssm_state_size": 128,
+            "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4,
+            "n_routed_experts": 8, "n_shared_experts": 1, "moe_intermediate_size": 7688,
+            "moe_shared_expert_intermediate_size": 7688, "num_experts_per_tok": 2,
+            "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1, "norm_topk_prob": true,
+            "layer_norm_epsilon": 1e-5, "tie_word_embeddings": false}"#,
+        ..NONE
+    },
+    HfDefaults {
+        model_types: &["lfm2"],
+        json: r#"{"vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "max_position_embeddings": 128000, "norm_eps": 1e-5, "rope_theta": 1e6,
+            "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
+            "block_auto_adjust_ff_dim": true, "tie_word_embeddings": true}"#,
+        rule: Some(ConfigRule::RmsNormEps),
+    },
+    HfDefaults {
+        model_types: &["lfm2_moe"],
+        json: r#"{"vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
+            "moe_intermediate_size": 1792, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "max_position_embeddings": 128000, "norm_eps": 1e-5,
+            "rope_theta": 1e6, "conv_L_cache": 3, "num_dense_layers": 2, "num_experts_per_tok": 4,
+            "num_experts": 32, "norm_topk_prob": true, "routed_scaling_factor": 1.0,
+            "tie_word_embeddings": true}"#,
+        rule: Some(ConfigRule::RmsNormEps),
     },
     HfDefaults {
         model_types: &["gpt_oss"],

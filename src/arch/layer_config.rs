@@ -22,8 +22,61 @@ pub(crate) struct LayerConfig {
     pub rope: Option<u32>,
     /// Index of the layer whose KV cache it uses: its own or an earlier one.
     pub cache: u32,
-    /// Whether it has a recurrent state instead of attention and a KV cache.
-    pub recurrent: bool,
+    /// How it mixes positions.
+    pub mixer: Mixer,
+    /// Whether a row of its cache is key and value, as in multi-head latent attention.
+    pub latent: bool,
+}
+
+/// How a layer mixes positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mixer {
+    /// Attention with a KV cache.
+    Attention,
+    /// A recurrent state.
+    State,
+    /// Attention and a recurrent state.
+    Both,
+    /// Not at all: it is only a feed-forward layer.
+    None,
+}
+
+impl Mixer {
+    /// Returns whether the layer has attention and a KV cache.
+    pub(crate) fn has_attention(self) -> bool {
+        matches!(self, Self::Attention | Self::Both)
+    }
+
+    /// Returns whether the layer has a recurrent state.
+    pub(crate) fn has_state(self) -> bool {
+        matches!(self, Self::State | Self::Both)
+    }
+}
+
+/// Kind of a layer in lists of Hugging Face.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayerKind {
+    /// Attention, in most architectures with a feed-forward layer.
+    Attention,
+    /// A recurrent state, in most architectures with a feed-forward layer.
+    State,
+    /// Only a feed-forward layer.
+    FeedForward,
+    /// Only a mixture of experts.
+    Experts,
+}
+
+/// How the files of an architecture with recurrent states say which layers have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MixerRule {
+    /// By a list or a period.
+    Listed,
+    /// Layers without key and value heads have a state.
+    WithoutHeads,
+    /// Layers have attention, a feed-forward layer or a state: key and value heads, a feed-forward width, or neither.
+    One,
+    /// All layers have attention and a state.
+    Both,
 }
 
 /// A value for all layers, or one per layer.
@@ -160,6 +213,14 @@ impl LayerConfig {
     /// Returns the width of all query heads.
     pub(crate) fn q_dim(&self) -> u32 {
         self.heads * self.head_dim
+    }
+
+    /// Returns the width of all keys and values of a position in the cache.
+    pub(crate) fn cache_width(&self) -> u32 {
+        match self.latent {
+            true => self.kv_dim(),
+            false => 2 * self.kv_dim(),
+        }
     }
 
     /// Returns the width of all key heads.

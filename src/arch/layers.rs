@@ -1,7 +1,7 @@
 //! Computes the hyperparameters of each layer.
 
 use super::config::Config;
-use super::layer_config::{LayerConfig, LayerValues};
+use super::layer_config::{LayerConfig, LayerValues, Mixer, MixerRule};
 use crate::error::{Error, Result, bail};
 
 impl LayerConfig {
@@ -43,38 +43,69 @@ impl LayerConfig {
             Some(list) => list.get(layer as usize).copied().unwrap_or(true),
         };
         let rope = u32::from(sliding && c.ropes.len() > 1);
-        let recurrent = lists
-            .recurrent
-            .of(layer, &key("attention.recurrent_layers"))?;
-        if recurrent && c.delta.is_none() {
+        let mixer = Self::mixer(c, layer)?;
+        if mixer.has_state() && c.recurrent.is_none() {
             bail!(
                 Format,
-                "{arch}.attention.recurrent_layers: layer {layer} is recurrent, but {arch}.ssm.time_step_rank \
-                 is missing or 0"
+                "layer {layer} is recurrent, but {arch}.ssm.time_step_rank or {arch}.shortconv.l_cache is missing \
+                 or 0"
             );
         }
-        // Some files have 0 heads in layers without attention.
-        let heads = |values: &LayerValues, name: &str| {
+        // Values of absent parts may be 0, and are not used.
+        let value = |values: &LayerValues, name: &str, used: bool| {
             let own = values.of(layer, &key(name))?;
-            Ok::<_, Error>(if recurrent { values.max() } else { own })
+            Ok::<_, Error>(if used { own } else { values.max() })
         };
+        let attention = mixer.has_attention();
+        let has_ffn = mixer == Mixer::None || lists.mixers != MixerRule::One;
         let config = Self {
-            heads: heads(&lists.heads, "attention.head_count")?,
-            kv_heads: heads(&lists.kv_heads, "attention.head_count_kv")?,
+            heads: value(&lists.heads, "attention.head_count", attention)?,
+            kv_heads: value(&lists.kv_heads, "attention.head_count_kv", attention)?,
             head_dim: if sliding {
                 lists.head_dim_swa
             } else {
                 c.head_dim
             },
-            ffn: lists.ffn.of(layer, &key("feed_forward_length"))?,
+            ffn: value(&lists.ffn, "feed_forward_length", has_ffn)?,
             experts: lists.experts.of(layer, arch)?,
             window: if sliding { c.window } else { 0 },
             rope: has_rope.then_some(rope),
             cache: layer,
-            recurrent,
+            mixer,
+            latent: c.latent.is_some(),
         };
         config.check(c, layer)?;
         Ok(config)
+    }
+
+    /// Returns how a layer mixes positions.
+    fn mixer(c: &Config, layer: u32) -> Result<Mixer> {
+        let key = |name: &str| format!("{}.{name}", c.architecture);
+        let lists = &c.per_layer;
+        let is_zero = |values: &LayerValues, name: &str| {
+            let own = values.of(layer, &key(name))?;
+            Ok::<_, Error>(own == 0)
+        };
+        let no_heads = || is_zero(&lists.kv_heads, "attention.head_count_kv");
+        let recurrent = match lists.mixers {
+            MixerRule::Listed => lists
+                .recurrent
+                .of(layer, &key("attention.recurrent_layers"))?,
+            MixerRule::WithoutHeads => no_heads()?,
+            MixerRule::One => {
+                let no_ffn = is_zero(&lists.ffn, "feed_forward_length")?;
+                return Ok(match (no_heads()?, no_ffn) {
+                    (false, _) => Mixer::Attention,
+                    (true, false) => Mixer::None,
+                    (true, true) => Mixer::State,
+                });
+            }
+            MixerRule::Both => return Ok(Mixer::Both),
+        };
+        Ok(match recurrent {
+            true => Mixer::State,
+            false => Mixer::Attention,
+        })
     }
 
     /// Checks that the hyperparameters of a layer are consistent.

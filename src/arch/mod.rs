@@ -3,22 +3,28 @@
 mod bert;
 mod bitnet;
 mod config;
+mod deepseek2;
 mod defaults;
-mod delta_config;
 mod delta_net;
 mod expert_config;
 mod experts;
+mod falcon_h1;
 mod family;
 mod gemma2;
 mod gemma3n;
 mod gemma4;
 mod gpt2;
 mod gpt_oss;
+mod granite_hybrid;
 mod hf_defaults;
+mod latent_config;
 mod layer_config;
 mod layers;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod names;
+mod nemotron_h;
 mod olmo2;
 mod olmoe;
 mod parts;
@@ -28,28 +34,41 @@ mod qwen2moe;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
+mod recurrent_config;
 mod rope;
 mod speech_encoder;
 mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS};
-pub(crate) use delta_config::{DeltaNet, FUSED_BY_KEY_HEAD};
+pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
-pub(crate) use layer_config::LayerConfig;
+pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
+pub(crate) use layer_config::{LayerConfig, LayerKind, MixerRule};
 pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
+pub(crate) use recurrent_config::{
+    DeltaNet, FUSED_BY_KEY_HEAD, NORM_BEFORE_GATE, SSM_SCALES, TIME_STEP_LIMIT,
+};
 pub(crate) use rope::{RopeScaling, Rotation};
 pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
 use crate::op::builder::{Activation, ExpertScore, Router};
+use recurrent_config::RecurrentKind;
 
 /// Router by the normalized softmax.
 const NORMALIZED: Router = Router {
     normalize: true,
+    ..Router::softmax(0)
+};
+
+/// Router by the normalized sigmoid.
+const SIGMOID: Router = Router {
+    score: ExpertScore::Sigmoid,
+    normalize: true,
+    eps: 1e-20,
     ..Router::softmax(0)
 };
 
@@ -59,8 +78,11 @@ const DEFAULT: Arch = Arch {
     model_types: &[],
     classes: &[],
     half_split: true,
+    recurrent: None,
+    mixers: MixerRule::Listed,
     interleaved_heads: false,
     names: &names::LLAMA,
+    aliases: &[],
     fused: &[],
     transposed: &[],
     norms_plus_one: false,
@@ -75,11 +97,33 @@ const DEFAULT: Arch = Arch {
 
 /// Architectures with the gated delta rule of Qwen 3.5.
 const QWEN35: Arch = Arch {
+    recurrent: Some(RecurrentKind::DeltaNet),
     interleaved_heads: true,
     names: &names::QWEN35,
     norms_plus_one: true,
     defaults: qwen35::defaults,
     recipe: qwen35::recipe,
+    ..DEFAULT
+};
+
+const NEMOTRON_H: Arch = Arch {
+    names: &names::NEMOTRON_H,
+    recurrent: Some(RecurrentKind::Ssm),
+    mixers: MixerRule::One,
+    activation: Activation::Relu2,
+    router: SIGMOID,
+    defaults: nemotron_h::defaults,
+    recipe: nemotron_h::recipe,
+    ..DEFAULT
+};
+
+const LFM2: Arch = Arch {
+    names: &names::LFM2,
+    // The norm of the output, in spite of its name.
+    aliases: &[("token_embd_norm.weight", "output_norm.weight")],
+    recurrent: Some(RecurrentKind::ShortConv),
+    mixers: MixerRule::WithoutHeads,
+    recipe: lfm2::recipe,
     ..DEFAULT
 };
 
@@ -118,8 +162,72 @@ pub(crate) const ARCHS: &[Arch] = &[
         name: "granite",
         model_types: &["granite"],
         classes: &["GraniteForCausalLM"],
+        names: &names::GRANITE,
         half_split: false,
+        defaults: granite_hybrid::defaults,
         ..DEFAULT
+    },
+    Arch {
+        name: "granitemoe",
+        model_types: &["granitemoe", "granitemoeshared"],
+        names: &names::GRANITE,
+        half_split: false,
+        defaults: granite_hybrid::defaults,
+        ..DEFAULT
+    },
+    Arch {
+        name: "granitehybrid",
+        model_types: &["granitemoehybrid"],
+        names: &names::GRANITE,
+        recurrent: Some(RecurrentKind::Ssm),
+        mixers: MixerRule::WithoutHeads,
+        defaults: granite_hybrid::defaults,
+        recipe: granite_hybrid::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "nemotron_h",
+        model_types: &["nemotron_h"],
+        ..NEMOTRON_H
+    },
+    Arch {
+        name: "nemotron_h_moe",
+        ..NEMOTRON_H
+    },
+    Arch {
+        name: "falcon-h1",
+        model_types: &["falcon_h1"],
+        names: &names::FALCON_H1,
+        recurrent: Some(RecurrentKind::Ssm),
+        mixers: MixerRule::Both,
+        recipe: falcon_h1::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "deepseek2",
+        model_types: &["deepseek_v2", "deepseek_v3", "glm4_moe_lite"],
+        names: &names::DEEPSEEK,
+        half_split: false,
+        router: Router {
+            eps: 1e-20,
+            ..Router::softmax(0)
+        },
+        recipe: deepseek2::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: "lfm2",
+        model_types: &["lfm2"],
+        ..LFM2
+    },
+    Arch {
+        name: "lfm2moe",
+        model_types: &["lfm2_moe"],
+        router: Router {
+            eps: 1e-6,
+            ..SIGMOID
+        },
+        ..LFM2
     },
     Arch {
         name: "phi3",
@@ -367,6 +475,18 @@ pub(crate) fn encoder_of_model_type(name: &str) -> Option<&'static str> {
     let mut archs = ARCHS.iter().filter(|a| a.encoder);
     let arch = archs.find(|a| a.model_types.contains(&name));
     arch.map(|a| a.name)
+}
+
+/// Returns the architecture name of a model of this type with these kinds of layers and number of experts. GGUF files
+/// of some types have several names.
+pub(crate) fn with_layers(name: &'static str, kinds: &[LayerKind], experts: u32) -> &'static str {
+    let states = kinds.is_empty() || kinds.contains(&LayerKind::State);
+    match (name, states, experts) {
+        ("granitehybrid", false, 0) => "granite",
+        ("granitehybrid", false, _) => "granitemoe",
+        ("nemotron_h", _, 1..) => "nemotron_h_moe",
+        _ => name,
+    }
 }
 
 /// Returns the architecture with this name.

@@ -1,6 +1,8 @@
 //! Module names of Hugging Face and MLX, and their GGUF names.
 
-/// Pairs of names: Hugging Face, GGUF. A GGUF name with a dot is that of a whole tensor.
+use super::latent_config::FUSED_KEYS_VALUES;
+
+/// Pairs of names: Hugging Face, GGUF. A GGUF name with a suffix such as `.bias` is that of a whole tensor.
 pub(crate) type Pairs = &'static [(&'static str, &'static str)];
 
 /// Module names of an architecture. Files may lack some of them.
@@ -14,6 +16,8 @@ pub(crate) struct Names {
     pub outer: Pairs,
     /// Modules of a layer.
     pub layer: &'static [Pairs],
+    /// Modules that are split or renamed while loading, and the parts.
+    pub split: &'static [(&'static str, &'static [&'static str])],
     /// Name parts of tensors to ignore: pretraining heads and copies of the configuration.
     pub ignored: &'static [&'static str],
     /// Name parts of tensors to ignore unless a classification head uses them.
@@ -42,6 +46,7 @@ pub(crate) const PREFIXES: &[&str] = &[
     "bert.",
     "roberta.",
     "transformer.",
+    "backbone.",
     "model.",
     "",
 ];
@@ -119,6 +124,7 @@ pub(super) const LLAMA: Names = Names {
     layers: "layers.",
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
+    split: &[],
     ignored: &[],
     classifier_only: &[],
 };
@@ -182,6 +188,165 @@ const DELTA_NET: Pairs = &[
     ("linear_attn.norm", "ssm_norm"),
     ("linear_attn.out_proj", "ssm_out"),
 ];
+
+/// Modules of layers with a state-space model.
+const MAMBA: Pairs = &[
+    ("mamba.in_proj", "ssm_in"),
+    ("mamba.conv1d", "ssm_conv1d"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.norm", "ssm_norm"),
+    ("mamba.out_proj", "ssm_out"),
+];
+
+/// A shared feed-forward layer, whose matrices of gate and up projection are fused in Hugging Face's files.
+const SHARED_MLP: Pairs = &[
+    ("shared_mlp.input_linear", "ffn_gate_up_shexp"),
+    ("shared_mlp.output_linear", "ffn_down_shexp"),
+    ("block_sparse_moe.router.layer", "ffn_gate_inp"),
+    ("block_sparse_moe.input_linear", "ffn_gate_up_exps"),
+    ("block_sparse_moe.output_linear", "ffn_down_exps"),
+];
+
+pub(super) const GRANITE: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        MAMBA,
+        SHARED_MLP,
+        BLOCK_SPARSE_MOE,
+    ],
+    split: &[
+        (
+            "ffn_gate_up_shexp",
+            &["ffn_gate", "ffn_up", "ffn_gate_shexp", "ffn_up_shexp"],
+        ),
+        ("ffn_down_shexp", &["ffn_down"]),
+    ],
+    ..LLAMA
+};
+
+pub(super) const FALCON_H1: Names = Names {
+    outer: &[
+        ("embed_tokens", "token_embd"),
+        ("final_layernorm", "output_norm"),
+        ("lm_head", HEAD),
+    ],
+    layer: &[
+        ATTENTION,
+        MAMBA,
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("pre_ff_layernorm", "ffn_norm"),
+            ("feed_forward.gate_proj", "ffn_gate"),
+            ("feed_forward.up_proj", "ffn_up"),
+            ("feed_forward.down_proj", "ffn_down"),
+        ],
+    ],
+    ..LLAMA
+};
+
+pub(super) const NEMOTRON_H: Names = Names {
+    prefix: "backbone.",
+    outer: &[
+        ("embeddings", "token_embd"),
+        ("norm_f", "output_norm"),
+        ("lm_head", HEAD),
+    ],
+    layer: &[&[
+        ("norm", "attn_norm"),
+        ("mixer.in_proj", "ssm_in"),
+        ("mixer.conv1d", "ssm_conv1d"),
+        ("mixer.A_log", "ssm_a"),
+        ("mixer.D", "ssm_d"),
+        ("mixer.dt_bias", "ssm_dt.bias"),
+        ("mixer.norm", "ssm_norm"),
+        ("mixer.out_proj", "ssm_out"),
+        ("mixer.q_proj", "attn_q"),
+        ("mixer.k_proj", "attn_k"),
+        ("mixer.v_proj", "attn_v"),
+        ("mixer.o_proj", "attn_output"),
+        ("mixer.up_proj", "ffn_up"),
+        ("mixer.down_proj", "ffn_down"),
+        ("mixer.gate", "ffn_gate_inp"),
+        ("mixer.gate.e_score_correction_bias", "exp_probs_b.bias"),
+        ("mixer.experts.up_proj", "ffn_up_exps"),
+        ("mixer.experts.down_proj", "ffn_down_exps"),
+        ("mixer.switch_mlp.fc1", "ffn_up_exps"),
+        ("mixer.switch_mlp.fc2", "ffn_down_exps"),
+        ("mixer.shared_experts.up_proj", "ffn_up_shexp"),
+        ("mixer.shared_experts.down_proj", "ffn_down_shexp"),
+        ("mixer.fc1_latent_proj", "ffn_latent_down"),
+        ("mixer.fc2_latent_proj", "ffn_latent_up"),
+    ]],
+    // Layers that predict later tokens.
+    ignored: &["mtp."],
+    ..LLAMA
+};
+
+pub(super) const DEEPSEEK: Names = Names {
+    layer: &[
+        PRE_NORMS,
+        FEED_FORWARD,
+        EXPERTS,
+        &[
+            ("self_attn.q_proj", "attn_q"),
+            ("self_attn.q_a_proj", "attn_q_a"),
+            ("self_attn.q_a_layernorm", "attn_q_a_norm"),
+            ("self_attn.q_b_proj", "attn_q_b"),
+            ("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
+            ("self_attn.kv_a_layernorm", "attn_kv_a_norm"),
+            ("self_attn.kv_b_proj", "attn_kv_b"),
+            ("self_attn.embed_q", "attn_k_b"),
+            ("self_attn.unembed_out", "attn_v_b"),
+            ("self_attn.o_proj", "attn_output"),
+            ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+            ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+        ],
+    ],
+    split: &[FUSED_KEYS_VALUES],
+    ..LLAMA
+};
+
+pub(super) const LFM2: Names = Names {
+    outer: &[
+        ("embed_tokens", "token_embd"),
+        ("embedding_norm", "token_embd_norm"),
+        ("lm_head", HEAD),
+    ],
+    layer: &[&[
+        ("operator_norm", "attn_norm"),
+        ("ffn_norm", "ffn_norm"),
+        ("conv.in_proj", "shortconv.in_proj"),
+        ("conv.conv", "shortconv.conv"),
+        ("conv.out_proj", "shortconv.out_proj"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.out_proj", "attn_output"),
+        ("self_attn.q_layernorm", "attn_q_norm"),
+        ("self_attn.k_layernorm", "attn_k_norm"),
+        ("feed_forward.w1", "ffn_gate"),
+        ("feed_forward.w3", "ffn_up"),
+        ("feed_forward.w2", "ffn_down"),
+        ("feed_forward.gate_proj", "ffn_gate"),
+        ("feed_forward.up_proj", "ffn_up"),
+        ("feed_forward.down_proj", "ffn_down"),
+        ("feed_forward.gate", "ffn_gate_inp"),
+        ("feed_forward.expert_bias", "exp_probs_b.bias"),
+        ("feed_forward.experts.w1", "ffn_gate_exps"),
+        ("feed_forward.experts.w3", "ffn_up_exps"),
+        ("feed_forward.experts.w2", "ffn_down_exps"),
+        ("feed_forward.switch_mlp.gate_proj", "ffn_gate_exps"),
+        ("feed_forward.switch_mlp.up_proj", "ffn_up_exps"),
+        ("feed_forward.switch_mlp.down_proj", "ffn_down_exps"),
+    ]],
+    ..LLAMA
+};
 
 pub(super) const GPT_OSS: Names = Names {
     layer: &[
@@ -321,6 +486,7 @@ pub(super) const GPT2: Names = Names {
         ("mlp.c_fc", "ffn_up"),
         ("mlp.c_proj", "ffn_down"),
     ]],
+    split: &[],
     // Attention masks.
     ignored: &[".attn.bias", ".attn.masked_bias"],
     classifier_only: &[],
@@ -363,6 +529,7 @@ pub(super) const BERT: Names = Names {
         ("output.dense", "ffn_down"),
         ("output.LayerNorm", "layer_output_norm"),
     ]],
+    split: &[],
     ignored: BERT_HEADS,
     classifier_only: POOLER,
 };
@@ -384,6 +551,7 @@ pub(super) const NOMIC_BERT: Names = Names {
         ("mlp.fc2", "ffn_down"),
         ("norm2", "layer_output_norm"),
     ]],
+    split: &[],
     ignored: BERT_HEADS,
     classifier_only: POOLER,
 };
@@ -407,6 +575,7 @@ pub(super) const MODERN_BERT: Names = Names {
         ("mlp.Wi", "ffn_gate_up"),
         ("mlp.Wo", "ffn_down"),
     ]],
+    split: &[],
     ignored: &["decoder."],
     classifier_only: &["head."],
 };

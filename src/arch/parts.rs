@@ -95,6 +95,7 @@ impl Layer {
             head_dim,
             window,
             cache,
+            latent,
             ..
         } = self.config;
         Heads {
@@ -103,6 +104,7 @@ impl Layer {
             kv_heads,
             head_dim,
             window,
+            latent,
         }
     }
 
@@ -136,6 +138,10 @@ impl Layer {
         let y = b.mat(short(name), w, x);
         self.bias(b, c, name, y);
         b.adapters(&self.tensor(name), x, y);
+        let scale = c.projection_scale(name);
+        if scale != 1.0 {
+            b.scale(y, scale);
+        }
         b.point(&self.tensor(name), y);
         y
     }
@@ -160,7 +166,8 @@ impl Layer {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());
         let point = self.tensor(name);
-        if c.residual_scale == 1.0 && !b.is_hooked(&point) {
+        let scale = c.residual_scale * c.projection_scale(name);
+        if scale == 1.0 && !b.is_hooked(&point) {
             b.mat_add(w, x, h);
             self.bias(b, c, name, h);
             b.adapters(&point, x, h);
@@ -169,7 +176,7 @@ impl Layer {
             self.bias(b, c, name, y);
             b.adapters(&point, x, y);
             b.point(&point, y);
-            b.add(y, h, c.residual_scale);
+            b.add(y, h, scale);
         }
     }
 
@@ -191,6 +198,23 @@ impl Layer {
             .flatten()
             .map(|index| Self { index, ..self }.tensor(name));
         names.any(|name| b.has(&name))
+    }
+
+    /// Returns whether the file has this tensor for any layer, in models whose layers differ.
+    pub(super) fn any_has(self, b: &Builder<'_>, c: &Config, name: &str) -> bool {
+        let mut names = (0..c.layers).map(|index| Self { index, ..self }.tensor(name));
+        names.any(|name| b.has(&name))
+    }
+
+    /// The vector `name` of the layer, `[dim]`, if the layers of the file have it.
+    pub(super) fn optional_vector(
+        self,
+        b: &mut Builder<'_>,
+        c: &Config,
+        (name, dim): (&str, u32),
+    ) -> Option<W> {
+        self.any_has(b, c, name)
+            .then(|| b.vector(&self.tensor(name), dim))
     }
 
     /// Applies the input norm of a projection if there is one, as in BitNet embedding models.
@@ -238,6 +262,14 @@ impl Layer {
         if let Some(scale) = c.query_scale {
             b.scale_at(q, scale);
         }
+    }
+
+    /// Applies RoPE to Q and to `row`, `[tokens, head_dim]`, stores the row in the cache, and computes attention, for
+    /// which the row is key and value, `[tokens, heads head_dim]`.
+    pub(super) fn attend_latent(self, b: &mut Builder<'_>, c: &Config, q: X, row: X) -> X {
+        b.rope_keys(self.heads(), self.rope(c), q, row);
+        b.point(&self.tensor("attn_q_rope"), q);
+        self.attention(b, c, q)
     }
 
     /// Attention of Q after RoPE, `[tokens, heads head_dim]`.

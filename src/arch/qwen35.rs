@@ -24,7 +24,7 @@ fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 
 /// `h += mix(norm h)`: the delta rule or attention.
 fn mix(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
-    if l.config.recurrent {
+    if l.config.mixer.has_state() {
         delta_net(b, c, l, h);
     } else {
         attention(b, c, l, h);
@@ -50,7 +50,7 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
 /// Defaults of files without these keys.
 pub(super) fn defaults(c: &mut Config) {
     c.shared_gate = true;
-    if let (Some(_), RecurrentPattern::None) = (&c.delta, &c.per_layer.recurrent) {
+    if let (Some(_), RecurrentPattern::None) = (&c.recurrent, &c.per_layer.recurrent) {
         c.per_layer.recurrent = RecurrentPattern::Periodic(4);
     }
 }

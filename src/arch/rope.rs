@@ -361,6 +361,14 @@ impl ScalingKeys<'_> {
         if all.is_none() && part.is_none() {
             all = self.float("yarn_log_multiplier")?;
             part = all.map(|_| 1.0);
+            // With latent attention both are the same, and scores have the factor instead.
+            if self
+                .meta
+                .get(&format!("{}.attention.kv_lora_rank", self.arch))
+                .is_some()
+            {
+                part = all;
+            }
         }
         let rule = match (part.filter(|m| *m != 0.0), all.filter(|m| *m != 0.0)) {
             (Some(part), Some(all)) => slope(part) / slope(all),

@@ -3,6 +3,7 @@
 use super::config::{Config, LAYERS_MAX};
 use super::family::Arch;
 use super::layer_config::{LayerConfig, LayerValues};
+use super::recurrent_config::Recurrent;
 use super::{speech_encoder, whisper};
 use crate::error::{Result, bail};
 use crate::op::builder::{EXPERT_GROUPS_MAX, EXPERTS_MAX, Router};
@@ -44,6 +45,7 @@ const RANGES: &[Range] = &[
     range("expert_count", 0, EXPERTS_MAX, |c| c.experts),
     // The total rows of all experts fit 32 bits.
     range("expert_feed_forward_length", 0, 1 << 19, |c| c.expert_ffn),
+    range("moe_latent_size", 0, 1 << 17, |c| c.expert_latent),
     range("expert_shared_feed_forward_length", 0, 1 << 20, |c| {
         c.shared_ffn
     }),
@@ -67,11 +69,15 @@ impl Config {
         if !self.per_layer.has_activation {
             self.activation = arch.activation;
         }
-        (arch.defaults)(&mut self);
-        if let Some(delta) = &mut self.delta {
+        if let Some(kind) = arch.recurrent {
+            self.recurrent = self.per_layer.recurrent_keys.complete(kind, self.dim)?;
+            self.per_layer.mixers = arch.mixers;
+        }
+        if let Some(Recurrent::DeltaNet(delta)) = &mut self.recurrent {
             let own = self.per_layer.interleaved_heads;
             delta.at.interleaved = own.unwrap_or(arch.interleaved_heads);
         }
+        (arch.defaults)(&mut self);
         let name = match self.speech {
             Some(_) => speech_encoder::DECODER.to_string(),
             None => self.architecture.clone(),

@@ -1,7 +1,7 @@
 //! Whisper: an encoder of log-mel spectrograms, and a decoder that attends to its output.
 
 use super::Config;
-use super::layer_config::{LayerConfig, LayerValues};
+use super::layer_config::{LayerConfig, LayerValues, Mixer};
 use super::parts::{self, Layer};
 use super::speech_encoder::SpeechEncoder;
 use crate::op::builder::{Builder, Heads, X};
@@ -20,7 +20,8 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
         window: 0,
         rope: None,
         cache: 0,
-        recurrent: false,
+        mixer: Mixer::Attention,
+        latent: false,
     };
     (0..encoder.layers).map(move |index| Layer {
         prefix: ENCODER,

@@ -3,6 +3,7 @@
 use super::adapter::{self, AdapterBase, Merge};
 use super::experts;
 use super::hf;
+use super::latent;
 use super::options::LoadOptions;
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
 use super::recurrent;
@@ -46,6 +47,8 @@ pub(super) struct Catalog {
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
+/// End of the names of biases for the selection of experts.
+const EXPERT_BIASES: &str = ".exp_probs_b.bias";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
@@ -100,8 +103,17 @@ fn weights(
     })?;
     drop_shared(&mut weights, &file.metadata, arch)?;
     weights.retain(|weight| !is_beyond(weight, config));
-    if let Some(delta) = &config.delta {
-        weights = recurrent::split_by_key_head(weights, delta, file)?;
+    if let (Some(latent), None) = (config.latent, &model.folder) {
+        weights = latent::split(weights, (latent, config.heads), file)?;
+    }
+    if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
+        weights = recurrent::split_by_key_head(weights, &delta, file)?;
+    }
+    for weight in &mut weights {
+        let mut aliases = arch.aliases.iter();
+        if let Some((_, name)) = aliases.find(|(alias, _)| *alias == weight.name) {
+            weight.name = (*name).to_string();
+        }
     }
     let in_kernel_form =
         |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file);
@@ -126,7 +138,8 @@ impl Catalog {
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may store permuted Q and K.
-        config.half_split = arch.half_split || model.folder.is_some();
+        config.half_split = arch.half_split || model.folder.is_some() && config.latent.is_none();
+        config.complete_router(by_name.keys().any(|name| name.ends_with(EXPERT_BIASES)));
         let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
         let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
         let parameters = weights.iter().map(elements);
@@ -508,6 +521,9 @@ impl Weights for Catalog {
         if let Some(weight) = weight.filter(one_tensor) {
             return weight.tensor(file).to_string();
         }
+        let mut aliases = self.arch.aliases.iter();
+        let alias = aliases.find(|(_, own)| *own == name);
+        let name = alias.map_or(name, |(alias, _)| alias);
         let other = match &self.model.folder {
             Some(_) => hf::to_hf_among(&file.tensors, self.arch, name),
             None => fused_name(&file.tensors, self.arch, name),

@@ -161,7 +161,10 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
             "unsupported KV cache type {dtype}; supported types are {known}"
         );
     }
-    let layers = config.layer_configs.iter().filter(|layer| !layer.recurrent);
+    let layers = config
+        .layer_configs
+        .iter()
+        .filter(|layer| layer.mixer.has_attention());
     let mut heads = layers.map(|layer| layer.head_dim);
     match heads.find(|head| !head.is_multiple_of(Q8_HEAD_MULTIPLE)) {
         Some(head) if dtype == DType::Q8_0 => bail!(
@@ -184,19 +187,20 @@ const STATES_KEPT: u32 = 2;
 
 /// Returns the bytes of the state of a sequence, over all layers; 0 without recurrent layers.
 pub(super) fn state_bytes(config: &Config) -> u64 {
-    let layers = config.layer_configs.iter().filter(|layer| layer.recurrent);
+    let layers = config.layer_configs.iter();
+    let layers = layers.filter(|layer| layer.mixer.has_state());
     let bytes = config
-        .delta
-        .map_or(0, |delta| delta.state_bytes().iter().sum());
+        .recurrent
+        .map_or(0, |recurrent| recurrent.state_bytes().iter().sum());
     layers.count() as u64 * bytes
 }
 
 /// Returns the bytes of a page, over all layers.
 fn page_bytes(config: &Config, dtype: DType) -> u64 {
     let layers = (0..).zip(&config.layer_configs);
-    let own = layers.filter(|(index, layer)| layer.cache == *index && !layer.recurrent);
-    let rows = own.map(|(_, layer)| dtype.bytes(layer.kv_dim().into()).unwrap_or(0));
-    rows.map(|row| 2 * u64::from(PAGE) * row).sum()
+    let own = layers.filter(|(index, layer)| layer.cache == *index && layer.mixer.has_attention());
+    let rows = own.map(|(_, layer)| dtype.bytes(layer.cache_width().into()).unwrap_or(0));
+    rows.map(|row| u64::from(PAGE) * row).sum()
 }
 
 /// Returns the bytes of all keys and values, checked against free memory and the binding limit of
@@ -205,7 +209,7 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
     let mut bytes: u128 = 0;
     let limit = profile.binding_bytes_max;
     for (index, layer) in (0..).zip(&config.layer_configs) {
-        if layer.cache != index || layer.recurrent {
+        if layer.cache != index || !layer.mixer.has_attention() {
             continue;
         }
         let row = cache.dtype.bytes(layer.kv_dim().into()).unwrap_or(u64::MAX);
@@ -219,6 +223,7 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
             );
         }
         let layer_bytes = u128::from(rows) * u128::from(row);
+        let caches = layer.cache_width() / layer.kv_dim();
         if layer_bytes > u128::from(limit) {
             bail!(
                 TooLarge,
@@ -229,7 +234,7 @@ fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64>
                 suggest_size(cache, layer_bytes, limit)
             );
         }
-        bytes += 2 * layer_bytes;
+        bytes += u128::from(caches) * layer_bytes;
     }
     bytes += states_bytes(config, cache, profile)?;
     let free = free_bytes(profile);
@@ -257,7 +262,9 @@ fn states_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u12
         u128::from(cache.pages.states_pool),
         profile.binding_bytes_max,
     );
-    let largest = config.delta.map_or(0, |delta| delta.state_bytes()[1]);
+    let largest = config.recurrent.map_or(0, |recurrent| {
+        recurrent.state_bytes().into_iter().max().unwrap_or(0)
+    });
     let layer_bytes = states * u128::from(largest);
     if layer_bytes > u128::from(limit) {
         bail!(

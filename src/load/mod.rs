@@ -21,6 +21,7 @@ pub(crate) mod hidden;
 mod hook_tensors;
 mod hooks;
 pub(crate) mod inspect;
+mod latent;
 mod memory;
 mod npy;
 mod options;

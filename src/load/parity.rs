@@ -77,8 +77,8 @@ impl Model {
         let mut all = split(all, &file, arch, &rows).unwrap();
         drop_shared(&mut all, &file.metadata, arch).unwrap();
         all.retain(|weight| !is_beyond(weight, &config));
-        if let Some(delta) = &config.delta {
-            all = recurrent::split_by_key_head(all, delta, &file).unwrap();
+        if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
+            all = recurrent::split_by_key_head(all, &delta, &file).unwrap();
         }
         let weights = all.into_iter().map(|w| (w.name.clone(), w)).collect();
         Some(Self {
@@ -106,7 +106,8 @@ impl Model {
         let interleaved = self.arch.interleaved_heads;
         if let Some(delta) = self
             .config
-            .delta
+            .recurrent
+            .and_then(|recurrent| recurrent.delta())
             .filter(|delta| interleaved && !delta.at.interleaved)
         {
             let [of_rows, of_cols] = recurrent::value_head_order(&w.name, &delta);

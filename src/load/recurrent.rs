@@ -12,16 +12,22 @@ use crate::op::builder::DeltaHeads;
 pub(super) const NORM: &str = "ssm_norm";
 
 /// Convolutions: `[channels, taps]` in GGUF files.
-const CONV: &str = ".ssm_conv1d.weight";
+const CONVS: [&str; 2] = [".ssm_conv1d.weight", ".shortconv.conv.weight"];
+
+/// Vectors, which are matrices in some files.
+const VECTORS: [&str; 3] = [".ssm_a", ".ssm_d", ".ssm_norm.weight"];
 
 /// Decay rates, of which Hugging Face stores `ln(-a)`.
 const RATE: &str = ".ssm_a";
 
-/// Name parts of a convolution in checkpoints.
-const CHECKPOINT_CONV: &str = ".conv1d.weight";
+/// Ends of the names of convolutions in checkpoints.
+const CHECKPOINT_CONVS: [&str; 2] = [".conv1d.weight", ".conv.conv.weight"];
 
 /// Names of other programs, and those of llama.cpp.
-const ALIASES: [(&str, &str); 1] = [(".ssm_dt", ".ssm_dt.bias")];
+const ALIASES: [(&str, &str); 2] = [
+    (".ssm_dt", ".ssm_dt.bias"),
+    (".ffn_norm", ".ffn_norm.weight"),
+];
 
 /// Returns whether the checkpoint was converted by `mlx-lm`, which stores convolutions as `[channels, taps, 1]` and
 /// norms without an offset; Hugging Face stores `[channels, 1, taps]`.
@@ -29,8 +35,13 @@ pub(super) fn is_converted(file: &Directory) -> bool {
     let conv = file
         .tensors
         .iter()
-        .find(|t| t.name.ends_with(CHECKPOINT_CONV));
+        .find(|t| has_end(&t.name, &CHECKPOINT_CONVS));
     conv.is_some_and(is_of_mlx)
+}
+
+/// Returns whether a name has one of these ends.
+fn has_end(name: &str, ends: &[&str]) -> bool {
+    ends.iter().any(|end| name.ends_with(end))
 }
 
 /// Returns whether a convolution is `[channels, taps, 1]`; dimensions of `TensorInfo` are in reverse order.
@@ -45,7 +56,7 @@ fn is_of_mlx(tensor: &TensorInfo) -> bool {
 /// `Unsupported` for a quantized tensor.
 pub(super) fn in_gguf_form(weight: Weight, file: &Directory) -> Result<Weight> {
     let tensor = &file.tensors[weight.codes.tensor];
-    if weight.name.ends_with(CONV) {
+    if has_end(&weight.name, &CONVS) {
         let shape = match *tensor.dims {
             [taps, 1, channels] | [1, taps, channels] => [channels, taps],
             [taps, channels] => [channels, taps],
@@ -177,7 +188,10 @@ fn split_weight(
 ///
 /// `Unsupported` for a quantized convolution.
 pub(super) fn in_kernel_form(mut weight: Weight, file: &Directory) -> Result<Weight> {
-    if weight.name.ends_with(CONV) {
+    if has_end(&weight.name, &VECTORS) {
+        (weight.rows, weight.cols) = (1, weight.rows * weight.cols);
+    }
+    if has_end(&weight.name, &CONVS) {
         if weight.dtype != DType::F32 {
             let tensor = &file.tensors[weight.codes.tensor];
             weight.codes = Data::computed(weight.codes.tensor, f32_bytes(&floats(file, tensor)?));

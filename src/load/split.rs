@@ -1,7 +1,7 @@
 //! Splits fused modules, such as `attn_qkv`, into the weights that recipes use.
 
 use super::weight::Weight;
-use crate::arch::{Arch, Config, FUSED_BY_KEY_HEAD};
+use crate::arch::{Arch, Config, FUSED_BY_KEY_HEAD, FUSED_KEYS_VALUES};
 use crate::error::{Result, bail};
 use crate::format::{Directory, Metadata, TensorInfo};
 use std::collections::HashSet;
@@ -82,7 +82,8 @@ pub(super) fn fused_name(tensors: &[TensorInfo], arch: &Arch, name: &str) -> Opt
         return Some(format!("{stack}.weight"));
     }
     let tensor = LayerTensor::parse(name)?;
-    let mut fused = arch.fused.iter().chain(&FUSED_BY_KEY_HEAD);
+    let others = FUSED_BY_KEY_HEAD.iter().chain([&FUSED_KEYS_VALUES]);
+    let mut fused = arch.fused.iter().chain(others);
     let (module, _) = fused.find(|(_, parts)| parts.contains(&tensor.module))?;
     let [gate, up] = FUSED_GATE;
     let module = if *module == gate { up } else { module };

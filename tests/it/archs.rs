@@ -256,6 +256,8 @@ macro_rules! architectures {
 }
 architectures! {
     llama, llama_bias, llama_dynamic, mistral, ministral3, mistral3, mistral_small3, smollm3, phi3, phi3_short, olmo2, granite,
+    nemotron_h, nemotron_h_latent, nemotron_h_mixed, nemotron_h_moe, falcon_h1, falcon_h1_norm,
+    deepseek_v2, deepseek_v2_lite, deepseek_v3, glm4_moe_lite, lfm2, lfm2_moe, granite_hybrid, granite_hybrid_moe, granite_hybrid_attention,
     qwen2, qwen3, qwen3moe, qwen3_5, qwen3_5_nested, qwen3_5_moe, qwen3_5_moe_text, qwen3_next, gpt2, starcoder2,
     mixtral, qwen2_moe, olmoe, phimoe, gemma4_moe, gpt_oss, gpt_oss_bf16,
     gemma, gemma2, gemma3, gemma3_nested, gemma3n, gemma4, gemma4_dense,

@@ -12,7 +12,7 @@ use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
 
 /// Maximum head dimension, limited by the workgroup memory of the attention kernels.
-const HEAD_DIM_MAX: u32 = 512;
+const HEAD_DIM_MAX: u32 = 576;
 
 /// A command with indices of its pipeline and bindings.
 #[derive(Debug)]
@@ -128,6 +128,7 @@ fn check_heads(table: &Table, cmd: &DispatchCmd) -> Result<()> {
     let params = table.params(cmd);
     let head_dim = match cmd.kernel.op {
         Op::RopeKv => bytemuck::pod_read_unaligned::<params::rope_kv::Params>(params).head_dim,
+        Op::RopeKeys => bytemuck::pod_read_unaligned::<params::rope_keys::Params>(params).head_dim,
         Op::Attention => bytemuck::pod_read_unaligned::<params::attention::Params>(params).head_dim,
         Op::AttendPart => {
             bytemuck::pod_read_unaligned::<params::attend_part::Params>(params).head_dim

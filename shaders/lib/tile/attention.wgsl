@@ -1,5 +1,5 @@
 // Tiled attention, one workgroup per head and 32 tokens; head_dim is a multiple of 8 and at most
-// 512.
+// 576.
 //
 // Keys and values are loaded into workgroup memory one tile of positions at a time, shared by all
 // tokens at consecutive positions of a sequence. 4, 8 or 16 lanes, depending on head_dim, process a
@@ -115,6 +115,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
         var f = vec4(0.0);
         var g = vec4(0.0);
         var h = vec4(0.0);
+        var last = vec4(0.0);
         for (var at = lowest / size * size; at < highest; at += size) {
             let tile_pages = vec2(page_of(table, at), page_of(table, at + size - 1u));
             workgroupBarrier();
@@ -178,6 +179,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             f *= decay;
             g *= decay;
             h *= decay;
+            last *= decay;
             if (alive) {
                 for (var j = 0u; j < size; j++) {
                     let weight = scores[mine + j];
@@ -197,6 +199,9 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
                         g += weight * tile[vector + 6u * lanes];
                         h += weight * tile[vector + 7u * lanes];
                     }
+                    if (quads > 8u * lanes) {
+                        last += weight * tile[vector + 8u * lanes];
+                    }
                 }
             }
         }
@@ -213,6 +218,7 @@ fn attend(head: u32, begin: u32, limit: u32, lanes: u32, lane: u32) {
             put(query, part + 5u * lanes, factor * f / all);
             put(query, part + 6u * lanes, factor * g / all);
             put(query, part + 7u * lanes, factor * h / all);
+            put(query, part + 8u * lanes, factor * last / all);
         }
         first = end;
     }

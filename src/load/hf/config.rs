@@ -3,6 +3,7 @@
 use crate::arch::{self, ConfigRule, HfDefaults};
 use crate::error::{Error, ErrorKind, Result, bail};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Object with the language model's configuration in multimodal models.
 const NESTED: &str = "text_config";
@@ -18,11 +19,14 @@ pub(super) struct HfConfig {
     pub(super) hf_defaults: &'static HfDefaults,
     /// Values of absent keys. They do not replace a `null`.
     defaults: Value,
+    /// Whether `mlx-lm` converted the weights.
+    pub(super) is_converted: bool,
 }
 
 impl HfConfig {
     /// Reads the text of a configuration file.
     pub(super) fn parse(text: &str) -> Result<Self> {
+        let text = &finite(text);
         let root = match serde_json::from_str(text) {
             Ok(root @ Value::Object(_)) => root,
             Ok(_) => bail!(Format, "expected a JSON object"),
@@ -35,6 +39,7 @@ impl HfConfig {
             root,
             hf_defaults: arch::hf_defaults(""),
             defaults: Value::Null,
+            is_converted: false,
         };
         if let Some(model_type) = config.find("model_type").and_then(Value::as_str) {
             config.hf_defaults = arch::hf_defaults(model_type);
@@ -154,9 +159,14 @@ impl HfConfig {
         let encoder = self
             .is_bidirectional()
             .then(|| arch::encoder_of_model_type(model_type));
-        Ok(encoder
+        let arch = encoder
             .flatten()
-            .or_else(|| arch::of_model_type(model_type)))
+            .or_else(|| arch::of_model_type(model_type));
+        let Some(arch) = arch else {
+            return Ok(None);
+        };
+        let kinds = self.layer_kinds()?.unwrap_or_default();
+        Ok(Some(arch::with_layers(arch, &kinds, self.expert_count()?)))
     }
 
     /// Returns whether attention is bidirectional in all layers.
@@ -167,7 +177,9 @@ impl HfConfig {
 
     /// Returns whether the output projection is tied to the embedding; `None` if not configured.
     pub(super) fn tied(&self) -> Result<Option<bool>> {
-        self.boolean("tie_word_embeddings")
+        let path = self.first(&["tie_word_embeddings", "tie_embedding"]);
+        let path = path.unwrap_or("tie_word_embeddings");
+        self.boolean(path)
     }
 
     /// Returns the row of position 0 in the position embedding.
@@ -179,6 +191,13 @@ impl HfConfig {
         Ok(padding.map_or(0, |id| id.saturating_add(1)))
     }
 
+    /// Returns the number of layers if blocks that predict later tokens follow them.
+    pub(super) fn predicts_after(&self) -> Result<Option<u32>> {
+        let blocks = self.integer("num_nextn_predict_layers")?.unwrap_or(0);
+        let layers = self.integer("num_hidden_layers")?;
+        Ok(layers.filter(|_| blocks > 0))
+    }
+
     /// Returns `eos_token_id`, a number or a list of numbers.
     pub(super) fn eos_tokens(&self) -> Result<Vec<u32>> {
         let list = |value: &Value| match value {
@@ -188,6 +207,31 @@ impl HfConfig {
         let ids = self.typed("eos_token_id", "a token or a list of tokens", list)?;
         Ok(ids.unwrap_or_default())
     }
+}
+
+/// Replaces infinity, which Python writes although JSON does not have it, by the object that `transformers` 5 writes.
+fn finite(text: &str) -> Cow<'_, str> {
+    const INFINITY: &str = "Infinity";
+    if !text.contains(INFINITY) {
+        return Cow::Borrowed(text);
+    }
+    let (mut finite, mut rest) = (String::with_capacity(text.len()), text);
+    let mut quoted = false;
+    while let Some(c) = rest.chars().next() {
+        if !quoted && let Some(after) = rest.strip_prefix(INFINITY) {
+            finite.push_str(r#"{"__float__": "Infinity"}"#);
+            rest = after;
+            continue;
+        }
+        let mut len = c.len_utf8();
+        if quoted && c == '\\' {
+            len += rest[len..].chars().next().map_or(0, char::len_utf8);
+        }
+        quoted ^= c == '"';
+        finite.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    Cow::Owned(finite)
 }
 
 fn descend<'a>(root: &'a Value, path: &str) -> Option<&'a Value> {

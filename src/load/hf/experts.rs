@@ -2,6 +2,7 @@
 
 use super::config::{HfConfig, shown};
 use super::keys::ValueKind::{self, Flag, Float, Integer};
+use crate::arch::LayerKind;
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
@@ -25,15 +26,20 @@ const KEYS: &[(&str, ValueKind, &[&str])] = &[
     (
         "expert_shared_feed_forward_length",
         Integer,
-        &["shared_expert_intermediate_size"],
+        &[
+            "shared_expert_intermediate_size",
+            "moe_shared_expert_intermediate_size",
+            "shared_intermediate_size",
+        ],
     ),
     (
         "leading_dense_block_count",
         Integer,
-        &["first_k_dense_replace"],
+        &["first_k_dense_replace", "num_dense_layers"],
     ),
     ("expert_weights_norm", Flag, &["norm_topk_prob"]),
     ("expert_weights_scale", Float, &["routed_scaling_factor"]),
+    ("moe_latent_size", Integer, &["moe_latent_size"]),
     ("router_jitter_noise", Float, &["router_jitter_noise"]),
 ];
 
@@ -65,12 +71,8 @@ impl HfConfig {
     /// Writes the hyperparameters of experts, if the model has any.
     pub(super) fn write_experts(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let key = |name: &str| format!("{arch}.{name}");
-        let count = match self.first(COUNT) {
-            Some(path) => self.integer(path)?.unwrap_or(0),
-            None => 0,
-        };
-        let enabled = self.boolean("enable_moe_block")?;
-        if count == 0 || enabled == Some(false) {
+        let count = self.expert_count()?;
+        if count == 0 {
             return Ok(());
         }
         let groups = if self.selects_from_groups()? {
@@ -94,6 +96,21 @@ impl HfConfig {
             w.set(&key("expert_count"), count);
         }
         Ok(())
+    }
+
+    /// Returns the number of experts; 0 for a dense model.
+    pub(super) fn expert_count(&self) -> Result<u32> {
+        let count = match self.first(COUNT) {
+            Some(path) => self.integer(path)?.unwrap_or(0),
+            None => 0,
+        };
+        let mut disabled = self.boolean("enable_moe_block")? == Some(false);
+        if let Some(kinds) = self.layer_kinds()? {
+            let feed_forward = |kind: &LayerKind| *kind == LayerKind::FeedForward;
+            let experts = kinds.contains(&LayerKind::Experts);
+            disabled |= kinds.iter().any(feed_forward) && !experts;
+        }
+        Ok(if disabled { 0 } else { count })
     }
 
     /// Returns the number of the router function.
@@ -143,6 +160,12 @@ impl HfConfig {
                 ),
             };
             return types.iter().map(has_experts).collect();
+        }
+        if let Some(kinds) = self.layer_kinds()?
+            && kinds.contains(&LayerKind::FeedForward)
+        {
+            let experts = kinds.iter().map(|kind| *kind == LayerKind::Experts);
+            return Ok(experts.collect());
         }
         let list = |value: &Value| -> Option<Vec<u64>> {
             value.as_array()?.iter().map(Value::as_u64).collect()

@@ -1,7 +1,7 @@
 //! Maps the hyperparameters of `config.json` to GGUF keys.
 
 use super::config::{BIDIRECTIONAL, HfConfig};
-use crate::arch;
+use crate::arch::{self, ConfigRule};
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
@@ -20,7 +20,6 @@ use ValueKind::{Flag, Float, Integer, Text};
 /// GGUF key without the architecture prefix, type, and dotted paths in `config.json`. The first
 /// path that exists is used.
 pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
-    ("block_count", Integer, &["num_hidden_layers", "n_layer"]),
     ("embedding_length", Integer, &["hidden_size", "n_embd"]),
     (
         "attention.head_count",
@@ -54,7 +53,6 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
         Float,
         &["final_logit_softcapping"],
     ),
-    ("embedding_scale", Float, &["embedding_multiplier"]),
     ("residual_scale", Float, &["residual_multiplier"]),
     ("logit_scale", Float, &["logits_scaling"]),
     (
@@ -71,21 +69,44 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
     ("altup.active_idx", Integer, &["altup_active_idx"]),
     ("swiglu_alpha", Float, &["swiglu_alpha"]),
     ("swiglu_limit", Float, &["swiglu_limit"]),
-    ("ssm.conv_kernel", Integer, &["linear_conv_kernel_dim"]),
-    ("ssm.state_size", Integer, &["linear_key_head_dim"]),
-    ("ssm.group_count", Integer, &["linear_num_key_heads"]),
-    ("ssm.time_step_rank", Integer, &["linear_num_value_heads"]),
+    (
+        "ssm.conv_kernel",
+        Integer,
+        &["linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel"],
+    ),
+    (
+        "ssm.state_size",
+        Integer,
+        &["linear_key_head_dim", "mamba_d_state", "ssm_state_size"],
+    ),
+    (
+        "ssm.group_count",
+        Integer,
+        &["linear_num_key_heads", "mamba_n_groups", "n_groups"],
+    ),
+    (
+        "ssm.time_step_rank",
+        Integer,
+        &["linear_num_value_heads", "mamba_n_heads", "mamba_num_heads"],
+    ),
+    ("shortconv.l_cache", Integer, &["conv_L_cache"]),
     ("vocab_size", Integer, &["vocab_size"]),
     (
         "hidden_activation",
         Text,
-        &["hidden_activation", "hidden_act", "activation_function"],
+        &[
+            "hidden_activation",
+            "hidden_act",
+            "activation_function",
+            "mlp_hidden_act",
+        ],
     ),
     (
         "rope.freq_base",
         Float,
         &[
             "rope_theta",
+            "theta",
             "rope_parameters.rope_theta",
             "rope_parameters.full_attention.rope_theta",
             "global_rope_theta",
@@ -124,6 +145,8 @@ const FIXED: &[FixedOption] = &[
     ("clip_qkv", Value::is_null),
     ("classifier_activation", |v| v == "gelu"),
     ("altup_correct_scale", |v| v == true),
+    ("rope_interleave", |v| v == true),
+    ("moe_layer_freq", |v| v == 1),
 ];
 
 impl HfConfig {
@@ -145,10 +168,25 @@ impl HfConfig {
                 self.copy(path, *kind, &format!("{arch}.{key}"), w)?;
             }
         }
+        if self.hf_defaults.rule == Some(ConfigRule::RmsNormEps)
+            && let Some(path) = self.first(&["block_norm_eps", "norm_eps"])
+        {
+            let key = format!("{arch}.attention.layer_norm_rms_epsilon");
+            self.copy(path, Float, &key, w)?;
+        }
+        let path = self.first(&["num_hidden_layers", "n_layer"]);
+        let key = format!("{arch}.block_count");
+        match (self.listed_layers()?, path) {
+            (Some(layers), _) => _ = w.set(&key, layers),
+            (None, Some(path)) => self.copy(path, Integer, &key, w)?,
+            (None, None) => {}
+        }
         self.write_derived(arch, w)?;
         self.write_scaling(arch, w)?;
         self.write_experts(arch, w)?;
-        self.write_layers(arch, w)
+        self.write_layers(arch, w)?;
+        self.write_states(arch, w)?;
+        self.write_multipliers(arch, w)
     }
 
     /// Copies the value at a path, if present.
@@ -178,6 +216,10 @@ impl HfConfig {
             );
         }
         for (name, is_supported) in FIXED {
+            let optional = self.hf_defaults.rule == Some(ConfigRule::OptionalRope);
+            if optional && *name == "position_embedding_type" {
+                continue;
+            }
             if let Some(value) = self.find(name).filter(|value| !is_supported(value)) {
                 bail!(Unsupported, "unsupported {name}: {value}");
             }
@@ -193,17 +235,6 @@ impl HfConfig {
                 );
             };
             w.set(&format!("{arch}.context_length"), positions);
-        }
-        let heads = self.integer("linear_num_value_heads")?;
-        if let (Some(heads), Some(dim)) = (heads, self.integer("linear_value_head_dim")?) {
-            let Some(width) = heads.checked_mul(dim) else {
-                bail!(
-                    Format,
-                    "linear_num_value_heads {heads} and linear_value_head_dim {dim}: the product does not fit 32 bits"
-                );
-            };
-            w.set(&format!("{arch}.ssm.inner_size"), width);
-            w.set(&format!("{arch}.{}", arch::INTERLEAVED_HEADS), false);
         }
         if let Some(scalar) = self.float("query_pre_attn_scalar")? {
             if scalar.is_nan() || scalar <= 0.0 {

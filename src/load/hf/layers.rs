@@ -1,7 +1,7 @@
 //! Maps the per-layer values of `config.json` to GGUF keys.
 
-use super::config::{HfConfig, integer, shown};
-use crate::arch;
+use super::config::{HfConfig, integer};
+use crate::arch::{self, LayerKind, MixerRule};
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
 use serde_json::Value;
@@ -13,8 +13,6 @@ const LAYERS_MAX: u32 = 4096;
 /// Names of layers with sliding-window attention and with full attention.
 pub(super) const SLIDING: &str = "sliding_attention";
 pub(super) const FULL: &str = "full_attention";
-/// Name of layers with a recurrent state.
-const LINEAR: &str = "linear_attention";
 
 impl HfConfig {
     /// Writes the sliding-window layers and the values that differ between layers.
@@ -37,7 +35,9 @@ impl HfConfig {
         self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
         self.write_sparsity(arch, w)?;
-        if let Some(recurrent) = self.recurrent_layers()? {
+        if let Some(recurrent) = self.recurrent_layers()?
+            && arch::find(arch)?.mixers == MixerRule::Listed
+        {
             w.list(&key("attention.recurrent_layers"), &recurrent);
         }
         if let Some(rope_layers) = self.rope_layers()? {
@@ -48,6 +48,9 @@ impl HfConfig {
 
     /// Returns the number of layers, limited to [`LAYERS_MAX`].
     pub(super) fn layers(&self) -> Result<u32> {
+        if let Some(layers) = self.listed_layers()? {
+            return Ok(layers.min(LAYERS_MAX));
+        }
         let path = self.first(&["num_hidden_layers", "n_layer"]);
         let layers = path.map(|path| self.integer(path)).transpose()?.flatten();
         Ok(layers.unwrap_or(0).min(LAYERS_MAX))
@@ -65,16 +68,9 @@ impl HfConfig {
                     types.len()
                 );
             }
-            let is_sliding = |kind: &Value| match kind.as_str() {
-                Some(SLIDING) => Ok(true),
-                Some(FULL | LINEAR) => Ok(false),
-                _ => bail!(
-                    Unsupported,
-                    "layer_types: unsupported layer type {}",
-                    shown(kind)
-                ),
-            };
-            return types.iter().map(is_sliding).collect();
+            // Checks the names.
+            self.layer_kinds()?;
+            return Ok(types.iter().map(|kind| kind == SLIDING).collect());
         }
         let pattern = match self.first(&["sliding_window_pattern", "_sliding_window_pattern"]) {
             Some(path) => self.integer(path)?,
@@ -100,8 +96,8 @@ impl HfConfig {
     /// Returns for each layer whether it has a recurrent state: by name, or all except every n-th; `None`
     /// without such layers.
     fn recurrent_layers(&self) -> Result<Option<Vec<bool>>> {
-        if let Some(types) = self.typed("layer_types", "a list", Value::as_array)? {
-            let recurrent: Vec<bool> = types.iter().map(|kind| kind == LINEAR).collect();
+        if let Some(kinds) = self.layer_kinds()? {
+            let recurrent: Vec<bool> = kinds.iter().map(|kind| *kind == LayerKind::State).collect();
             return Ok(recurrent.contains(&true).then_some(recurrent));
         }
         let interval = self.integer("full_attention_interval")?.filter(|n| *n > 0);
@@ -111,6 +107,9 @@ impl HfConfig {
 
     /// Writes the head dimension and the key-value heads, which may differ in full-attention layers.
     fn write_heads(&self, arch: &str, sliding: &[bool], w: &mut Writer<'_>) -> Result<()> {
+        if self.is_latent() {
+            return self.write_latent(arch, w);
+        }
         let key = |name: &str| format!("{arch}.attention.{name}");
         let head_dim = self.integer("head_dim")?;
         let full = self.of_full_layers("head_dim", "global_head_dim")?;
@@ -136,7 +135,16 @@ impl HfConfig {
                     .map(|sliding| if *sliding { kv_heads } else { full });
                 w.list(&key("head_count_kv"), &heads.collect::<Vec<_>>());
             }
-            _ => _ = w.set(&key("head_count_kv"), kv_heads),
+            _ => {
+                let heads = |kind: LayerKind| match kind {
+                    LayerKind::Attention => kv_heads,
+                    _ => 0,
+                };
+                match self.of_kinds(arch, heads)? {
+                    Some(heads) => w.list(&key("head_count_kv"), &heads),
+                    None => w.set(&key("head_count_kv"), kv_heads),
+                };
+            }
         }
         Ok(())
     }
@@ -158,7 +166,13 @@ impl HfConfig {
     /// Writes the feed-forward widths.
     fn write_widths(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let key = format!("{arch}.feed_forward_length");
-        let path = self.first(&["intermediate_size", "n_inner"]);
+        let path = match self.expert_count()? {
+            // The width of the shared feed-forward layer, which is the only one without experts.
+            0 if self.find("shared_intermediate_size").is_some() => {
+                Some("shared_intermediate_size")
+            }
+            _ => self.first(&["block_ff_dim", "intermediate_size", "n_inner"]),
+        };
         if let Some(path) = path.filter(|path| self.find(path).is_some_and(Value::is_array)) {
             let widths = self.layer_values(path, integer)?;
             w.list(&key, &widths);
@@ -170,6 +184,19 @@ impl HfConfig {
         let Some(width) = width.or(default) else {
             return Ok(());
         };
+        let width = self.adjusted_width(width)?;
+        if arch::find(arch)?.mixers == MixerRule::One {
+            let experts = self.integer("moe_intermediate_size")?.unwrap_or(0);
+            let widths = |kind: LayerKind| match kind {
+                LayerKind::FeedForward => width,
+                LayerKind::Experts => experts,
+                _ => 0,
+            };
+            if let Some(widths) = self.of_kinds(arch, widths)? {
+                w.list(&key, &widths);
+                return Ok(());
+            }
+        }
         let wide = self.boolean("use_double_wide_mlp")? == Some(true);
         let shared = self.integer("num_kv_shared_layers")?.unwrap_or(0);
         if !wide || shared == 0 {
@@ -184,6 +211,22 @@ impl HfConfig {
         });
         w.list(&key, &widths.collect::<Vec<_>>());
         Ok(())
+    }
+
+    /// Returns two thirds of a feed-forward width, multiplied and rounded up, if the file says so.
+    fn adjusted_width(&self, width: u32) -> Result<u32> {
+        if self.boolean("block_auto_adjust_ff_dim")? != Some(true) {
+            return Ok(width);
+        }
+        let factor = self.float("block_ffn_dim_multiplier")?.unwrap_or(1.0);
+        let multiple = self.integer("block_multiple_of")?.unwrap_or(256).max(1);
+        #[expect(clippy::cast_possible_truncation, reason = "as `int` does in Python")]
+        #[expect(
+            clippy::cast_sign_loss,
+            reason = "a negative factor becomes 0, which is rejected later"
+        )]
+        let width = (f64::from(factor) * f64::from(width / 3 * 2 + width % 3 * 2 / 3)) as u32;
+        Ok(width.div_ceil(multiple).saturating_mul(multiple))
     }
 
     /// Reads a list with a value for each layer.

@@ -8,8 +8,11 @@ mod config;
 mod embedding;
 mod experts;
 mod keys;
+mod latent;
 mod layers;
 mod masters;
+mod mixers;
+mod multipliers;
 mod names;
 mod quantization;
 mod rope;
@@ -20,6 +23,7 @@ pub(super) mod tests;
 mod weights;
 mod write;
 
+use super::recurrent;
 use super::weight::Weight;
 use crate::arch::{Arch, HEAD};
 use crate::error::{Context, Result, bail};
@@ -59,13 +63,14 @@ impl Folder {
     pub(super) fn of(file: &Directory) -> Result<Self> {
         let first = file.paths().next().and_then(Path::parent);
         let path = first.unwrap_or(Path::new("")).to_path_buf();
-        let Some(config) = read(&path.join(CONFIG))? else {
+        let Some(mut config) = read(&path.join(CONFIG))? else {
             bail!(
                 Io,
                 "{}: no such file; safetensors models require a config.json in the same folder",
                 path.join(CONFIG).display()
             );
         };
+        config.is_converted = recurrent::is_converted(file);
         Ok(Self {
             generation: read(&path.join(GENERATION))?,
             path,
@@ -107,6 +112,7 @@ impl Folder {
             // Some files contain a copy of a tied output projection.
             skipped_module: (self.tied()? == Some(true)).then_some(HEAD),
             position_offset: offset.context(self.path(CONFIG).display())?,
+            predicts_after: self.config.predicts_after()?,
         };
         weights::collect(file, arch, &quantization, &adjustments)
     }

@@ -25,7 +25,10 @@ const BARE: &[&str] = &[
 ];
 
 /// GGUF tensors without a suffix such as `.weight`.
-const COMPLETE: &[&str] = &["ssm_a"];
+const COMPLETE: &[&str] = &["ssm_a", "ssm_d"];
+
+/// Suffixes of GGUF names that are those of whole tensors.
+const WHOLE: [&str; 2] = [".bias", ".scale"];
 
 /// End of the names of projections, to which stacked experts of gpt-oss append these without a dot: codes, scales
 /// and biases.
@@ -65,10 +68,15 @@ impl GgufModule {
     pub(super) fn tensor(&self, suffix: &str) -> String {
         let mut parts = self.name.splitn(3, '.');
         match parts.nth(2) {
-            Some(module) if module.contains('.') || COMPLETE.contains(&module) => self.name.clone(),
+            Some(module) if is_whole(module) => self.name.clone(),
             _ => format!("{}.{suffix}", self.name),
         }
     }
+}
+
+/// Returns whether a GGUF name is that of a whole tensor.
+fn is_whole(name: &str) -> bool {
+    COMPLETE.contains(&name) || WHOLE.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Returns the GGUF name of a module: `model.layers.3.mlp.up_proj` becomes `blk.3.ffn_up`.
@@ -94,6 +102,14 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
             expert,
             prefix,
         })
+    })
+}
+
+/// Returns the index of the layer of a module, known or not.
+pub(super) fn layer_of(arch: &Arch, module: &str) -> Option<u32> {
+    PREFIXES.iter().find_map(|prefix| {
+        let name = module.strip_prefix(prefix)?;
+        Some(split_layer(name.strip_prefix(arch.names.layers)?)?.0)
     })
 }
 
@@ -134,7 +150,8 @@ fn same_tensor(other: &str, arch: &Arch, tensor: &str) -> Option<String> {
     let module = modules.find_map(|module| to_gguf(arch, module))?;
     let (other_layer, other_name) = split_layer(module.name.strip_prefix(BLOCKS)?)?;
     let part = name.rsplit_once('.').map_or(name, |(module, _)| module);
-    let mut fused = arch.fused.iter().chain(&FUSED_BY_KEY_HEAD);
+    let others = FUSED_BY_KEY_HEAD.iter().chain(arch.names.split);
+    let mut fused = arch.fused.iter().chain(others);
     let is_part = |(whole, parts): &(&str, &[&str])| *whole == other_name && parts.contains(&part);
     let is_bias = |name: &str| name.ends_with(".bias") || name.ends_with("_bias");
     let mut pairs = arch.names.layer.iter().copied().flatten();

@@ -31,9 +31,12 @@ pub(super) const SCALING: &[(&str, ValueKind, &str)] = &[
     ("short_mscale", Float, "short_mscale"),
     ("long_mscale", Float, "long_mscale"),
     ("mscale_all_dim", Float, "mscale_all_dim"),
-    ("yarn_log_multiplier", Float, "mscale_all_dim"),
+    (LOG_MULTIPLIER, Float, "mscale_all_dim"),
     ("truncate", Flag, "truncate"),
 ];
+
+/// GGUF name of `mscale_all_dim`.
+const LOG_MULTIPLIER: &str = "yarn_log_multiplier";
 
 /// Factor lists of LongRoPE, with the same names in GGUF and `config.json`.
 const LISTS: [&str; 2] = ["short_factor", "long_factor"];
@@ -72,6 +75,13 @@ impl HfConfig {
         }
         for (name, kind, hf) in SCALING {
             let path = self.rope_path(hf).unwrap_or_else(|| (*hf).to_string());
+            if *name == LOG_MULTIPLIER && self.is_latent() {
+                // A tenth, unlike in files of other architectures.
+                if let Some(all) = self.float(&path)? {
+                    w.set(&key(name), 0.1 * all);
+                }
+                continue;
+            }
             self.copy(&path, *kind, &key(name), w)?;
         }
         for name in LISTS {

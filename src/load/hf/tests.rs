@@ -41,6 +41,7 @@ pub(in crate::load) fn weights_of(
     let adjustments = Adjustments {
         skipped_module: (config.tied()? == Some(true)).then_some("output"),
         position_offset: 0,
+        predicts_after: config.predicts_after()?,
     };
     let quantization = Quantization::read(&config)?;
     collect(file, arch::find(arch)?, &quantization, &adjustments)
@@ -480,6 +481,7 @@ fn positions_may_start_after_the_padding() {
         let adjustments = Adjustments {
             skipped_module: None,
             position_offset: config.position_offset().unwrap(),
+            predicts_after: None,
         };
         let arch = arch::find("bert").unwrap();
         collect(&file, arch, &Quantization::default(), &adjustments)

@@ -6,13 +6,13 @@
 
 use super::quantization::{Mlx, Quantization, TernaryForm};
 use super::{masters, names};
-use crate::arch::Arch;
+use crate::arch::{Arch, Config};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
 use crate::load::experts::SeparateExperts;
-use crate::load::recurrent;
 use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
+use crate::load::{latent, recurrent};
 use crate::quant::GROUP;
 use std::collections::HashMap;
 
@@ -66,6 +66,8 @@ pub(super) struct Adjustments {
     pub(super) skipped_module: Option<&'static str>,
     /// Row of position 0 in the position embedding.
     pub(super) position_offset: u32,
+    /// Number of layers, after which files have blocks that predict later tokens; `None`: no such blocks.
+    pub(super) predicts_after: Option<u32>,
 }
 
 /// Collects the weights of a checkpoint in the form of a GGUF file.
@@ -75,7 +77,7 @@ pub(super) fn collect(
     quantization: &Quantization,
     adjustments: &Adjustments,
 ) -> Result<Vec<Weight>> {
-    let modules = named(file, arch)?;
+    let modules = named(file, arch, adjustments)?;
     let conv1d = is_conv1d(file, arch, &modules);
     let plus_one = arch.norms_plus_one && !recurrent::is_converted(file);
     let mut weights = Vec::new();
@@ -108,16 +110,65 @@ pub(super) fn collect(
         }
     }
     weights.extend(experts.stacked(file, arch.name)?);
-    Ok(weights)
+    let weights = split_shared(weights, file, arch)?;
+    if !weights.iter().any(latent::is_fused) {
+        return Ok(weights);
+    }
+    let config = Config::read(&file.metadata)?;
+    match config.latent {
+        Some(latent) => latent::split(weights, (latent, config.heads), file),
+        None => Ok(weights),
+    }
+}
+
+/// Fused gate and up projection of a shared feed-forward layer, and its down projection.
+const SHARED_GATE_UP: &str = "ffn_gate_up_shexp";
+const SHARED_DOWN: &str = "ffn_down_shexp";
+
+/// Splits the gate and up projections of shared feed-forward layers. Without experts, these are the only ones, and have
+/// the names of such.
+fn split_shared(weights: Vec<Weight>, file: &Directory, arch: &Arch) -> Result<Vec<Weight>> {
+    if !weights
+        .iter()
+        .any(|weight| weight.name.contains(SHARED_GATE_UP))
+    {
+        return Ok(weights);
+    }
+    let experts = file.metadata.get(&format!("{}.expert_count", arch.name));
+    let end = if experts.is_some() { "_shexp" } else { "" };
+    let mut all = Vec::with_capacity(weights.len());
+    for weight in weights {
+        if weight.name.contains(SHARED_GATE_UP) {
+            let half = weight.rows / 2;
+            for (part, rows) in [("ffn_gate", 0..half), ("ffn_up", half..weight.rows)] {
+                let name = weight.name.replace(SHARED_GATE_UP, &format!("{part}{end}"));
+                all.push(weight.slice_rows(name, rows, file)?);
+            }
+            continue;
+        }
+        let name = weight.name.replace(SHARED_DOWN, &format!("ffn_down{end}"));
+        all.push(Weight { name, ..weight });
+    }
+    Ok(all)
 }
 
 /// A module: its name in the checkpoint, its GGUF name and its tensors.
 type NamedModule<'a> = (&'a str, names::GgufModule, ModuleTensors);
 
 /// Returns the modules of a checkpoint with their GGUF names.
-fn named<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<NamedModule<'a>>> {
+fn named<'a>(
+    file: &'a Directory,
+    arch: &Arch,
+    adjustments: &Adjustments,
+) -> Result<Vec<NamedModule<'a>>> {
     let mut named = Vec::new();
     for (name, module) in modules(file, arch)? {
+        let layer = names::layer_of(arch, name);
+        if let (Some(layer), Some(last)) = (layer, adjustments.predicts_after)
+            && layer >= last
+        {
+            continue;
+        }
         let Some(gguf) = names::to_gguf(arch, name) else {
             let first = module.0.iter().flatten().next();
             let tensor = first.map_or(name, |i| &file.tensors[*i].name);

@@ -103,6 +103,14 @@ const REPLACED: [&str; 6] = [
 /// Keys whose lists are stored as tensors in GGUF files.
 const LISTS: [&str; 2] = [".rope.scaling.long_factor", ".rope.scaling.short_factor"];
 
+/// Keys that only checkpoints have.
+const CHECKPOINT_KEYS: [&str; 4] = [
+    arch::INTERLEAVED_HEADS,
+    arch::TIME_STEP_LIMIT,
+    arch::NORM_BEFORE_GATE,
+    arch::SSM_SCALES,
+];
+
 /// Version of ggml's block formats since 2023.
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -296,7 +304,8 @@ fn tensors<'a>(
         );
     }
     if let Some(delta) = config
-        .delta
+        .recurrent
+        .and_then(|recurrent| recurrent.delta())
         .filter(|delta| arch.interleaved_heads && !delta.at.interleaved)
     {
         tensors
@@ -369,8 +378,8 @@ fn header(
         .any(|p| p.tensor.name == source_tensor::ROPE_FACTORS);
     let is_replaced = |key: &str| {
         let as_factors = factors && key.contains(".rope.scaling.");
-        let as_tensor =
-            LISTS.iter().any(|list| key.ends_with(list)) || key.ends_with(arch::INTERLEAVED_HEADS);
+        let as_tensor = LISTS.iter().any(|list| key.ends_with(list))
+            || CHECKPOINT_KEYS.iter().any(|own| key.ends_with(own));
         REPLACED.contains(&key) || (as_factors || as_tensor) && model.folder.is_some()
     };
     for (key, value) in model.file.metadata.iter() {

@@ -37,6 +37,7 @@ pub(super) fn rope_kv(device: &Device) -> f64 {
                     kv_heads: 2,
                     head_dim,
                     window,
+                    latent: false,
                 };
                 let rope = Rope {
                     index: 3,
@@ -181,6 +182,7 @@ pub(super) fn attention(device: &Device) -> f64 {
                 kv_heads: 2,
                 head_dim,
                 window,
+                latent: false,
             };
             for part in [0, 64, 256] {
                 let error = attention_case(device, (at, softcap, part), position, cache);

@@ -55,6 +55,8 @@ macro_rules! for_each_op {
             /// `row(p) = PAGE pages[sequence, p / PAGE] + p % PAGE`; sliding-window layers use
             /// their pages as a ring buffer
             RopeKv = rope_kv(k: read, v: read, freqs: read, pages: read, q: update, k_cache: update, v_cache: update, state: read);
+            /// `q = rot(q, position); k_cache[row(position)] = rot(k, position)`, rows as in `rope_kv`
+            RopeKeys = rope_keys(k: read, freqs: read, q: update, pages: read, k_cache: update, state: read);
             /// `x[t, h, :] = rot(x[t, h, :], position)`
             Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group,
@@ -72,9 +74,9 @@ macro_rules! for_each_op {
             /// `y[t, offset + p] = scale q[t, head, :] . k[p, head / group, :]` for the positions `p`
             /// below `positions`, for one head
             AttentionScores = attention_scores(q: read, k_cache: read, y: update, pages: read, state: read);
-            /// `y[t, c] = silu(sum_j w[j, c] x[t - taps + 1 + j, c])`; the inputs at positions before
-            /// those of this pass are in `conv_state`, 0 before position 0
-            ConvTail = conv_tail(x: read, w: read, conv_state: update, pages: read, y: write, state: read);
+            /// `y[t, c] = act(bias[c] + sum_j w[j, c] x[t - taps + 1 + j, c])`; the inputs at positions before
+            /// those of this pass are in `conv_state`, 0 before position 0; `act` is SiLU or the identity
+            ConvTail = conv_tail(x: read, w: read, conv_state: update, pages: read, bias: read, y: write, state: read);
             /// `y[t, h] = rate[h] softplus(a[t, h] + bias[h])`, `y[t, heads + h] = sigmoid(b[t, h])`
             DeltaGates = delta_gates(a: read, b: read, rate: read, bias: read, y: write, state: read);
             /// `S = e^gate S; S += k (beta (v - S^T k))^T; y[t, h, :] = S^T q`, the gated delta rule for
@@ -82,6 +84,11 @@ macro_rules! for_each_op {
             /// `[q | k | v] = x[t, :]`, q and k of unit length, `q / sqrt(key_dim)`, `[gate | beta] =
             /// gates[t, :]`
             DeltaNet = delta_net(x: read, gates: read, recurrent_state: update, pages: read, y: write, state: read);
+            /// `y[t, h] = rate[h] dt`, `y[t, heads + h] = dt`, `dt = clamp(softplus(x[t, h] + bias[h]), low, high)`
+            SsmGates = ssm_gates(x: read, rate: read, bias: read, y: write, state: read);
+            /// `S = e^gate S + b (dt v)^T; y[t, h, :] = S^T c + d[h] v`, the state-space model of Mamba-2 for every
+            /// head h; `[v | b | c] = x[t, :]`, heads of a group share b and c, `[gate | dt] = gates[t, :]`
+            SsmScan = ssm_scan(x: read, gates: read, recurrent_state: update, pages: read, d: read, y: write, state: read);
             /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i] * silu(gate[t, g, i])`
             RmsGate = rms_gate(x: read, w: read, gate: read, y: write, state: read);
             /// `y[t, i] = act(gate[t, i]) * up[t, i]`; `act` as in `activate`
@@ -92,8 +99,8 @@ macro_rules! for_each_op {
             /// stride i + stride - 1], -limit, limit)`: the gated linear unit of gpt-oss, of two inputs
             /// (stride 1) or of pairs of columns of one input (stride 2)
             GluClamped = glu_clamped(gate: read, up: read, y: write, state: read);
-            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2`, `max(y, 0)` or
-            /// the sigmoid
+            /// `y[t, i] = act(y[t, i])`; `act` is SiLU, GELU (erf), GELU (tanh), `max(y, 0)^2`, `max(y, 0)`,
+            /// the sigmoid or the identity
             Activate = activate(y: update, state: read);
             /// `y[t, s, i] += b[ids[t, s], i]`
             AddExpertBias = add_expert_bias(b: read, ids: read, y: update, state: read);
@@ -117,6 +124,8 @@ macro_rules! for_each_op {
             SoftCap = soft_cap(y: update, state: read);
             /// `y[t, g, i] = x[t, g, offset + i]`
             Columns = columns(x: read, y: write, state: read);
+            /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
+            Concat = concat(a: read, b: read, y: write, state: read);
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group,
             /// :]`;
             /// `seen` are the rows of the same sequence at a distance of at most `reach`
@@ -127,6 +136,8 @@ macro_rules! for_each_op {
             /// `p` is `softmax(x[t, :])`, `sigmoid(x[t, :])`, `sqrt(ln(1 + exp(x[t, :])))`, or 1
             /// divided among near-equal logits (`SparseMixer`)
             Route = route(x: read, bias: read, scales: read, ids: write, y: write, state: read);
+            /// `ids[t, h] = h`: experts that are the matrices of heads
+            HeadIds = head_ids(ids: write, state: read);
             /// `y[t, s, r] = W[ids[t, s], r, :] . x[t, s or 0, :]`; 0 for an expert id out of range
             Experts = experts(w: read, x: read, ids: read, y: write, state: read);
             /// `tiles[i, :]` = an expert id, the number of pairs `k t + s` with this `ids[t, s]`,

@@ -3,7 +3,8 @@
 use super::list::{Access, Op};
 use super::operands::{
     ACTIVATIONS, WEIGHT, adapter_scale, add_bias, attention, combine, edit, embed, experts,
-    grouped_gemm, mul, project_out, rope, rope_kv, self_attention, self_attention_weights,
+    grouped_gemm, mul, project_out, rope, rope_keys, rope_kv, self_attention,
+    self_attention_weights,
 };
 use super::params;
 use super::table::{BufferId, DispatchCmd, SamplingStage, Slot, SlotInfo, Table};
@@ -102,6 +103,7 @@ impl Table {
                 }
             }
             Op::RopeKv => self.rope_kv_cost(cmd),
+            Op::RopeKeys => self.rope_keys_cost(cmd),
             Op::Rope => Cost {
                 bytes: all,
                 flops: 3 * elements(rope::AT.x),
@@ -147,19 +149,42 @@ impl Table {
         }
     }
 
+    /// Returns the cost of [`Op::RopeKeys`], which writes one cache row per token.
+    fn rope_keys_cost(&self, cmd: &DispatchCmd) -> Cost {
+        let rope_keys::Operands {
+            k,
+            freqs,
+            q,
+            k_cache,
+            ..
+        } = rope_keys::AT;
+        let [k, freqs, q, keys] = [k, freqs, q, k_cache].map(|i| self.slot(cmd.slots[i]));
+        let activations: u64 = [k, freqs, q].map(SlotInfo::bytes).iter().sum();
+        let row = keys.bytes() / u64::from(keys.rows.max(1));
+        Cost {
+            bytes: activations + u64::from(self.tokens) * row,
+            flops: 6 * u64::from(q.rows) * u64::from(q.cols),
+        }
+    }
+
     /// Returns the cost of attention over a KV cache, assuming one sequence per token.
     fn attention_cost(&self, cmd: &DispatchCmd) -> Cost {
         let attention::Operands {
             q,
             k_cache,
+            v_cache,
             pages,
             y,
             ..
         } = attention::AT;
+        let caches = match cmd.slots[k_cache] == cmd.slots[v_cache] {
+            true => 1,
+            false => 2,
+        };
         let [q, keys, pages, y] = [q, k_cache, pages, y].map(|i| self.slot(cmd.slots[i]));
         let positions = u64::from(self.window(cmd));
         let row = keys.bytes() / u64::from(keys.rows.max(1));
-        let cache_bytes = 2 * row * positions * u64::from(pages.rows.min(self.tokens));
+        let cache_bytes = caches * row * positions * u64::from(pages.rows.min(self.tokens));
         Cost {
             bytes: q.bytes() + y.bytes() + cache_bytes,
             flops: 4 * u64::from(q.rows) * u64::from(q.cols) * positions,

@@ -72,6 +72,7 @@ mod tests {
             let of_cache = matches!(
                 op,
                 Op::RopeKv
+                    | Op::RopeKeys
                     | Op::Attention
                     | Op::AttendPart
                     | Op::AttentionScores

@@ -381,6 +381,19 @@ pub struct Params {
     pub dim: u32,
 }
 }
+/// Parameters of `concat`.
+pub mod concat {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
+    pub a_dim: u32,
+    pub b_dim: u32,
+}
+}
 /// Parameters of `conv_tail`.
 pub mod conv_tail {
     use bytemuck::{Pod, Zeroable};
@@ -391,6 +404,8 @@ pub struct Params {
     pub tokens: u32,
     pub channels: u32,
     pub taps: u32,
+    pub silu: u32,
+    pub biased: u32,
     pub stride: u32,
     pub first: u32,
     pub ring: u32,
@@ -696,6 +711,17 @@ pub struct Params {
     pub vocab: u32,
 }
 }
+/// Parameters of `head_ids`.
+pub mod head_ids {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+}
+}
 /// Parameters of `last_row`.
 pub mod last_row {
     use bytemuck::{Pod, Zeroable};
@@ -878,6 +904,25 @@ pub struct Params {
     pub magnitude: f32,
 }
 }
+/// Parameters of `rope_keys`.
+pub mod rope_keys {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub rope_dim: u32,
+    pub half_split: u32,
+    pub magnitude: f32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+}
+}
 /// Parameters of `rope_kv`.
 pub mod rope_kv {
     use bytemuck::{Pod, Zeroable};
@@ -1005,6 +1050,36 @@ pub struct Params {
     pub first_timestamp: u32,
 }
 }
+/// Parameters of `ssm_gates`.
+pub mod ssm_gates {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub heads: u32,
+    pub low: f32,
+    pub high: f32,
+}
+}
+/// Parameters of `ssm_scan`.
+pub mod ssm_scan {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub groups: u32,
+    pub heads: u32,
+    pub key_dim: u32,
+    pub value_dim: u32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+}
+}
 /// Parameters of `temper`.
 pub mod temper {
     use bytemuck::{Pod, Zeroable};
@@ -1124,6 +1199,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::CaptureIds, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Columns, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Combine, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::Concat, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::ConvTail, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::DeltaGates, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::DeltaNet, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1168,6 +1244,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of8"), dtypes: TYPES_5, units: 64, tokens: 32 },
     Kernels { op: Op::GroupedGemm, variant: Some("subgroup+matrix+of16"), dtypes: TYPES_5, units: 64, tokens: 32 },
     Kernels { op: Op::Gumbel, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::HeadIds, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
     Kernels { op: Op::LastRow, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::LayerNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::LayerNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1186,6 +1263,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Rope, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::RopeKeys, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::RopeKv, variant: None, dtypes: TYPES_1, units: 1, tokens: 1 },
     Kernels { op: Op::Route, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Route, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1196,6 +1274,8 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::SelfAttentionWeights, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::SoftCap, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::SpeechFilter, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::SsmGates, variant: None, dtypes: TYPES_0, units: 64, tokens: 1 },
+    Kernels { op: Op::SsmScan, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Temper, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::TopK, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopNSigma, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1238,6 +1318,7 @@ pub fn bytes(op: Op) -> usize {
         Op::CaptureIds => size_of::<capture_ids::Params>(),
         Op::Columns => size_of::<columns::Params>(),
         Op::Combine => size_of::<combine::Params>(),
+        Op::Concat => size_of::<concat::Params>(),
         Op::ConvTail => size_of::<conv_tail::Params>(),
         Op::DeltaGates => size_of::<delta_gates::Params>(),
         Op::DeltaNet => size_of::<delta_net::Params>(),
@@ -1261,6 +1342,7 @@ pub fn bytes(op: Op) -> usize {
         Op::GroupByExpert => size_of::<group_by_expert::Params>(),
         Op::GroupedGemm => size_of::<grouped_gemm::Params>(),
         Op::Gumbel => size_of::<gumbel::Params>(),
+        Op::HeadIds => size_of::<head_ids::Params>(),
         Op::LastRow => size_of::<last_row::Params>(),
         Op::LayerNorm => size_of::<layer_norm::Params>(),
         Op::Logprobs => size_of::<logprobs::Params>(),
@@ -1276,6 +1358,7 @@ pub fn bytes(op: Op) -> usize {
         Op::RmsGate => size_of::<rms_gate::Params>(),
         Op::RmsNorm => size_of::<rms_norm::Params>(),
         Op::Rope => size_of::<rope::Params>(),
+        Op::RopeKeys => size_of::<rope_keys::Params>(),
         Op::RopeKv => size_of::<rope_kv::Params>(),
         Op::Route => size_of::<route::Params>(),
         Op::Scale => size_of::<scale::Params>(),
@@ -1284,6 +1367,8 @@ pub fn bytes(op: Op) -> usize {
         Op::SelfAttentionWeights => size_of::<self_attention_weights::Params>(),
         Op::SoftCap => size_of::<soft_cap::Params>(),
         Op::SpeechFilter => size_of::<speech_filter::Params>(),
+        Op::SsmGates => size_of::<ssm_gates::Params>(),
+        Op::SsmScan => size_of::<ssm_scan::Params>(),
         Op::Temper => size_of::<temper::Params>(),
         Op::TopK => size_of::<top_k::Params>(),
         Op::TopNSigma => size_of::<top_n_sigma::Params>(),

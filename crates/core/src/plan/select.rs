@@ -164,6 +164,7 @@ mod tests {
             kv_heads: 1,
             head_dim,
             window: 0,
+            latent: false,
         };
         b.attention(heads, q, Scores::scaled(1.0));
         let table =

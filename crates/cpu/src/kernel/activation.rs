@@ -35,6 +35,7 @@ pub(super) fn link<K: ActivationKernel>(
         Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
         Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
         Activation::Sigmoid => request.launch::<K::With<Sigmoid>>(split, tokens),
+        Activation::Linear => request.launch::<K::With<Linear>>(split, tokens),
     };
     Ok(launch.single_thread_if_small(tokens as usize * dim as usize))
 }
@@ -48,6 +49,7 @@ pub(super) fn function(activation: u32) -> Option<fn(f32) -> f32> {
         Activation::Relu2 => Relu2::of,
         Activation::Relu => Relu::of,
         Activation::Sigmoid => Sigmoid::of,
+        Activation::Linear => Linear::of,
     })
 }
 
@@ -106,5 +108,14 @@ impl ActivationFn for Sigmoid {
     #[inline(always)]
     fn of(x: f32) -> f32 {
         1.0 / (1.0 + math::exp(-x))
+    }
+}
+
+pub(super) struct Linear;
+
+impl ActivationFn for Linear {
+    #[inline(always)]
+    fn of(x: f32) -> f32 {
+        x
     }
 }

@@ -1,4 +1,4 @@
-//! `y[t, c] = silu(sum_j w[j, c] x[t - taps + 1 + j, c])`
+//! `y[t, c] = act(bias[c] + sum_j w[j, c] x[t - taps + 1 + j, c])`
 //!
 //! A unit is a vector of channels, for all rows.
 
@@ -47,6 +47,7 @@ impl Kernel for ConvTail {
         let units = args.range();
         let own = (units.start * CHANNELS).min(channels)..(units.end * CHANNELS).min(channels);
         let (x, w, rows) = (args.f32s(AT.x), args.f32s(AT.w), args.rows(AT.state));
+        let bias = (p.biased != 0).then(|| &args.f32s(AT.bias)[own.clone()]);
         let table = args.bytes(AT.pages);
         let context = args.state(AT.state).context as usize;
         let mut y = args.open::<f32>(AT.y);
@@ -83,15 +84,20 @@ impl Kernel for ConvTail {
                     }
                 }
                 let y = y.panels(t, channels, units.clone(), CHANNELS);
-                y.fill(0.0);
+                match bias {
+                    Some(bias) => y.copy_from_slice(bias),
+                    None => y.fill(0.0),
+                }
                 for j in (0..taps).rev() {
                     let w = &w[(taps - 1 - j) * channels + own.start..][..own.len()];
                     for ((y, x), w) in y.iter_mut().zip(input(j)).zip(w) {
                         *y += w * x;
                     }
                 }
-                for y in y.iter_mut() {
-                    *y /= 1.0 + math::exp(-*y);
+                if p.silu != 0 {
+                    for y in y.iter_mut() {
+                        *y /= 1.0 + math::exp(-*y);
+                    }
                 }
                 // Later positions of the pass overwrite the others.
                 let page_end = (position / POSITIONS + 1) * POSITIONS;

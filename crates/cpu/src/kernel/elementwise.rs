@@ -203,6 +203,36 @@ pub(super) fn delta_gates(request: &Request<'_>) -> Launch {
     by_row::<DeltaGates>(request, [p.heads, p.tokens])
 }
 
+/// `y[t, h] = rate[h] dt`, `y[t, heads + h] = dt`, `dt = clamp(softplus(x[t, h] + bias[h]), low, high)`
+struct SsmGates;
+
+impl Kernel for SsmGates {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::ssm_gates::AT;
+        let p: params::ssm_gates::Params = args.params();
+        let heads = p.heads as usize;
+        let x = args.f32s(AT.x);
+        let [rate, bias] = [AT.rate, AT.bias].map(|i| &args.f32s(i)[..heads]);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let (gates, steps) = y.unit(t, 2 * heads).split_at_mut(heads);
+            let x = &x[t * heads..][..heads];
+            for ((dt, x), bias) in steps.iter_mut().zip(x).zip(bias) {
+                *dt = softplus(x + bias).max(p.low).min(p.high);
+            }
+            for ((y, dt), rate) in gates.iter_mut().zip(&*steps).zip(rate) {
+                *y = rate * dt;
+            }
+        }
+    }
+}
+
+pub(super) fn ssm_gates(request: &Request<'_>) -> Launch {
+    let p: params::ssm_gates::Params = request.params();
+    by_row::<SsmGates>(request, [p.heads, p.tokens])
+}
+
 /// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`
 struct GluHalves<F>(PhantomData<F>);
 
@@ -383,6 +413,56 @@ impl Kernel for Columns {
 pub(super) fn columns(request: &Request<'_>) -> Launch {
     let p: params::columns::Params = request.params();
     by_row::<Columns>(request, [p.groups * p.dim, p.tokens])
+}
+
+/// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
+struct Concat;
+
+impl Kernel for Concat {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::concat::AT;
+        let p: params::concat::Params = args.params();
+        let [groups, a_dim, b_dim] = [p.groups, p.a_dim, p.b_dim].map(|n| n as usize);
+        let [a, b] = [AT.a, AT.b].map(|i| args.f32s(i));
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let a = a[t * groups * a_dim..].chunks_exact(a_dim);
+            let b = b[t * groups * b_dim..].chunks_exact(b_dim);
+            let y = y.unit(t, groups * (a_dim + b_dim));
+            for (y, (a, b)) in y.chunks_exact_mut(a_dim + b_dim).zip(a.zip(b)) {
+                y[..a_dim].copy_from_slice(a);
+                y[a_dim..].copy_from_slice(b);
+            }
+        }
+    }
+}
+
+pub(super) fn concat(request: &Request<'_>) -> Launch {
+    let p: params::concat::Params = request.params();
+    by_row::<Concat>(request, [p.groups * (p.a_dim + p.b_dim), p.tokens])
+}
+
+/// `ids[t, h] = h`
+struct HeadIds;
+
+impl Kernel for HeadIds {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::head_ids::AT;
+        let p: params::head_ids::Params = args.params();
+        let mut ids = args.open::<u32>(AT.ids);
+        for t in args.range() {
+            for (h, id) in (0..).zip(ids.unit(t, p.heads as usize)) {
+                *id = h;
+            }
+        }
+    }
+}
+
+pub(super) fn head_ids(request: &Request<'_>) -> Launch {
+    let p: params::head_ids::Params = request.params();
+    by_row::<HeadIds>(request, [p.heads, p.tokens])
 }
 
 /// `y[t, 3 i + k] = x[stride t + k - 1, i]`

@@ -68,6 +68,8 @@ mod self_attention;
 mod self_attention_weights;
 mod softmax;
 mod speech_filter;
+mod ssm_scan;
+mod state_blocks;
 mod streams;
 mod temper;
 mod tiles;
@@ -116,6 +118,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::AddBias => elementwise::add_bias(request),
         Op::AddExpertBias => elementwise::add_expert_bias(request),
         Op::RopeKv => rope_kv::link(request)?,
+        Op::RopeKeys => rope_kv::link_keys(request)?,
         Op::Rope => rope::link(request),
         Op::Attention => attention::link(request)?,
         Op::AttendPart => attend_part::link(request)?,
@@ -124,6 +127,8 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::ConvTail => conv_tail::link(request),
         Op::DeltaGates => elementwise::delta_gates(request),
         Op::DeltaNet => delta_net::link(request)?,
+        Op::SsmGates => elementwise::ssm_gates(request),
+        Op::SsmScan => ssm_scan::link(request)?,
         Op::RmsGate => norms::rms_gate(request),
         Op::Glu => elementwise::glu(request)?,
         Op::GluHalves => elementwise::glu_halves(request)?,
@@ -139,8 +144,10 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Mul => elementwise::mul(request),
         Op::SoftCap => elementwise::soft_cap(request),
         Op::Columns => elementwise::columns(request),
+        Op::Concat => elementwise::concat(request),
         Op::SelfAttention => self_attention::link(request)?,
         Op::Route => route::link(request),
+        Op::HeadIds => elementwise::head_ids(request),
         Op::Experts => experts::link(request)?,
         Op::GroupByExpert => group_by_expert::link(request),
         Op::GroupedGemm => grouped_gemm::link(request)?,

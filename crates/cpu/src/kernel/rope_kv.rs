@@ -1,4 +1,4 @@
-//! `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`
+//! `q = rot(q, position); k_cache[row(position)] = rot(k, position); v_cache[row(position)] = v`, or without values
 
 use super::pages::Pages;
 use super::rotation::{PAIRS, Rotation};
@@ -13,7 +13,7 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
-use tabla_core::op::operands::rope_kv::AT;
+use tabla_core::op::operands::{rope_keys, rope_kv};
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
 
@@ -59,9 +59,56 @@ fn store<S: Simd, C: CacheElement>(s: S, to: &mut [C], x: &[f32]) {
     }
 }
 
-struct RopeKv<C>(PhantomData<C>);
+/// Indices of operands.
+struct Operands {
+    k: usize,
+    freqs: usize,
+    pages: usize,
+    q: usize,
+    k_cache: usize,
+    state: usize,
+    /// Values and their cache.
+    values: Option<[usize; 2]>,
+}
 
-impl<C: CacheElement> Kernel for RopeKv<C> {
+/// An operation that stores keys.
+trait Stores {
+    const AT: Operands;
+}
+
+/// Stores keys and values.
+struct KeysAndValues;
+
+impl Stores for KeysAndValues {
+    const AT: Operands = Operands {
+        k: rope_kv::AT.k,
+        freqs: rope_kv::AT.freqs,
+        pages: rope_kv::AT.pages,
+        q: rope_kv::AT.q,
+        k_cache: rope_kv::AT.k_cache,
+        state: rope_kv::AT.state,
+        values: Some([rope_kv::AT.v, rope_kv::AT.v_cache]),
+    };
+}
+
+/// Stores keys, which are also the values.
+struct Keys;
+
+impl Stores for Keys {
+    const AT: Operands = Operands {
+        k: rope_keys::AT.k,
+        freqs: rope_keys::AT.freqs,
+        pages: rope_keys::AT.pages,
+        q: rope_keys::AT.q,
+        k_cache: rope_keys::AT.k_cache,
+        state: rope_keys::AT.state,
+        values: None,
+    };
+}
+
+struct RopeKv<C, O>(PhantomData<(C, O)>);
+
+impl<C: CacheElement, O: Stores> Kernel for RopeKv<C, O> {
     /// A unit is a key/value head with its group of query heads: units write disjoint memory even
     /// if two rows have the same position.
     #[inline(always)]
@@ -70,18 +117,14 @@ impl<C: CacheElement> Kernel for RopeKv<C> {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (
-            args.f32s(AT.k),
-            args.f32s(AT.v),
-            args.f32s(AT.freqs),
-            args.rows(AT.state),
-        );
-        let table = args.bytes(AT.pages);
-        let mut q = args.open::<f32>(AT.q);
-        let mut keys = args.open::<C>(AT.k_cache);
-        let mut values = args.open::<C>(AT.v_cache);
+        let at = O::AT;
+        let (k, freqs, rows) = (args.f32s(at.k), args.f32s(at.freqs), args.rows(at.state));
+        let table = args.bytes(at.pages);
+        let mut q = args.open::<f32>(at.q);
+        let mut keys = args.open::<C>(at.k_cache);
+        let mut values = at.values.map(|[v, to]| (args.f32s(v), args.open::<C>(to)));
         let mine = args.range().start * head..args.range().end * head;
-        let context = args.state(AT.state).context;
+        let context = args.state(at.state).context;
         let rotation = Rotation {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
@@ -93,11 +136,13 @@ impl<C: CacheElement> Kernel for RopeKv<C> {
                 continue;
             }
             let q = q.columns(t, width, group);
-            let (k, v) = (&k[t * kv_width..], &v[t * kv_width..]);
-            let (k, v) = (&k[mine.clone()], &v[mine.clone()]);
+            let k = &k[t * kv_width..][mine.clone()];
             let pages = Pages::of(table, row.sequence, [p.stride, p.first, p.ring]);
             let at = pages.row(row.position as usize);
-            store(s, values.columns(at, kv_width, head), v);
+            if let Some((v, values)) = &mut values {
+                let v = &v[t * kv_width..][mine.clone()];
+                store(s, values.columns(at, kv_width, head), v);
+            }
             let keys = keys.columns(at, kv_width, head);
             store(s, keys, k);
             for angles in rotation.angles(row.position) {
@@ -113,12 +158,12 @@ impl<C: CacheElement> Kernel for RopeKv<C> {
 }
 
 /// The kernel for a quantized cache, which rotates whole heads before encoding them.
-struct RopeKvCodes;
+struct RopeKvCodes<O>(PhantomData<O>);
 
 /// Maximum number of elements of a head in a quantized cache.
-const HEAD_MAX: usize = 512;
+const HEAD_MAX: usize = 576;
 
-impl Kernel for RopeKvCodes {
+impl<O: Stores> Kernel for RopeKvCodes<O> {
     /// A unit is the same as for [`RopeKv`].
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -126,18 +171,14 @@ impl Kernel for RopeKvCodes {
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let (k, v, freqs, rows) = (
-            args.f32s(AT.k),
-            args.f32s(AT.v),
-            args.f32s(AT.freqs),
-            args.rows(AT.state),
-        );
-        let table = args.bytes(AT.pages);
-        let mut q = args.open::<f32>(AT.q);
-        let mut keys = args.open::<u8>(AT.k_cache);
-        let mut values = args.open::<u8>(AT.v_cache);
+        let at = O::AT;
+        let (k, freqs, rows) = (args.f32s(at.k), args.f32s(at.freqs), args.rows(at.state));
+        let table = args.bytes(at.pages);
+        let mut q = args.open::<f32>(at.q);
+        let mut keys = args.open::<u8>(at.k_cache);
+        let mut values = at.values.map(|[v, to]| (args.f32s(v), args.open::<u8>(to)));
         let mine = args.range();
-        let context = args.state(AT.state).context;
+        let context = args.state(at.state).context;
         let rotation = Rotation {
             head,
             freqs: &freqs[..p.rope_dim as usize / 2],
@@ -151,7 +192,7 @@ impl Kernel for RopeKvCodes {
             }
             let q = q.columns(t, width, group);
             let mut angles = rotation.angles(row.position);
-            let angles: [_; HEAD_MAX / (2 * PAIRS)] = from_fn(|_| angles.next());
+            let angles: [_; HEAD_MAX.div_ceil(2 * PAIRS)] = from_fn(|_| angles.next());
             for angles in angles.iter().flatten() {
                 rotation.rotate(angles, q);
             }
@@ -163,7 +204,9 @@ impl Kernel for RopeKvCodes {
             };
             for (at, unit) in mine.clone().enumerate() {
                 let own = t * kv_width + unit * head..t * kv_width + (unit + 1) * head;
-                row.store(&mut values, at, &v[own.clone()]);
+                if let Some((v, values)) = &mut values {
+                    row.store(values, at, &v[own.clone()]);
+                }
                 let rotated = &mut rotated[..head];
                 rotated.copy_from_slice(&k[own]);
                 for angles in angles.iter().flatten() {
@@ -206,14 +249,28 @@ impl QuantizedRow {
 }
 
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
+    link_stores::<KeysAndValues>(request)
+}
+
+pub(super) fn link_keys(request: &Request<'_>) -> Result<Launch> {
+    const {
+        assert!(
+            size_of::<tabla_core::op::params::rope_keys::Params>() == size_of::<Params>(),
+            "the parameters are the same"
+        );
+    }
+    link_stores::<Keys>(request)
+}
+
+fn link_stores<O: Stores>(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
     let elements = (p.heads + 2 * p.kv_heads) as usize * p.head_dim as usize;
     let split = Split::Units(p.kv_heads as usize);
     let launch = match request.variant {
-        Some(DType::F32) => request.launch::<RopeKv<f32>>(split, p.tokens),
-        Some(DType::F16) => request.launch::<RopeKv<u16>>(split, p.tokens),
+        Some(DType::F32) => request.launch::<RopeKv<f32, O>>(split, p.tokens),
+        Some(DType::F16) => request.launch::<RopeKv<u16, O>>(split, p.tokens),
         Some(DType::Q8_0) if p.head_dim as usize <= HEAD_MAX => {
-            request.launch::<RopeKvCodes>(split, p.tokens)
+            request.launch::<RopeKvCodes<O>>(split, p.tokens)
         }
         other => bail!(
             Unsupported,

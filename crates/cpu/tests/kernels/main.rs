@@ -396,6 +396,7 @@ fn result_is_independent_of_page_placement() {
         let device = cpu(level, Precision::Exact, 2);
         for op in [
             Op::RopeKv,
+            Op::RopeKeys,
             Op::Attention,
             Op::AttendPart,
             Op::AttentionWeights,

@@ -27,6 +27,7 @@ macro_rules! rope_kv_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: 0 $(+ $window)?,
+                    latent: false,
                 };
                 let rope = Rope {
                     index: 0,
@@ -67,6 +68,55 @@ pub(super) const ROPE_KV: &[Case] = &[
     rope_kv_case!("codes in a ring", Q8_0, 9/8 at 124 of 200, 5/1 x 64, 0, true, window 8),
     rope_kv_case!("sequences", F16, 5/4 at 9 of 16, 4/2 x 8, 8, true, by 1),
     rope_kv_case!("sequences of rings", F32, 7/6 at 191 of 200, 2/1 x 6, 4, false, window 3, by 3),
+];
+
+macro_rules! rope_keys_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $heads:literal/$kv_heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal
+     $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: $context,
+            cache: DType::$cache,
+            emit: |b| {
+                let q = b.input("q", $heads * $head_dim);
+                let k = b.input("k", $kv_heads * $head_dim);
+                let at = Heads {
+                    layer: 0,
+                    heads: $heads,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: 0,
+                    latent: true,
+                };
+                let rope = Rope {
+                    index: 0,
+                    dim: $rope_dim,
+                    half_split: $half_split,
+                    magnitude: 1.25,
+                };
+                b.rope_keys(at, rope, q, k);
+            },
+            // Rounding in the cache may differ: codes by 1 of 127.
+            tolerance: match DType::$cache {
+                DType::Q8_0 => 8.5e-3,
+                _ => 1e-3,
+            },
+            ..PLAIN
+        }
+    };
+}
+
+pub(super) const ROPE_KEYS: &[Case] = &[
+    rope_keys_case!("one", F32, 1/1 at 0 of 4, 1/1 x 2, 2, false),
+    rope_keys_case!("long rows", F16, 5/3 at 7 of 16, 5/1 x 576, 64, false),
+    rope_keys_case!("across pages", F32, 9/8 at 60 of 128, 6/2 x 12, 4, true),
+    rope_keys_case!("codes", Q8_0, 5/4 at 62 of 128, 4/1 x 576, 64, false),
+    rope_keys_case!("sequences", F16, 5/4 at 9 of 16, 4/1 x 10, 4, false, by 1),
 ];
 
 macro_rules! rope_case {
@@ -111,7 +161,7 @@ macro_rules! attention_case {
     };
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal
-     $(, by $sequence:literal)?) => {
+     $(, by $sequence:literal)? $(, latent $latent:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -129,6 +179,7 @@ macro_rules! attention_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false $(|| $latent)?,
                 };
                 b.attention(at, q, capped($cap));
             },
@@ -158,6 +209,7 @@ macro_rules! cross_attention_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false,
                 };
                 b.cross_attention(at, q, 0.3, $positions);
             },
@@ -194,6 +246,7 @@ macro_rules! sinks_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false,
                 };
                 let scores = Scores {
                     sinks,
@@ -248,6 +301,9 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("a tile of codes", Q8_0, 67/61 at 70 of 140, 8/2 x 128, window 0, cap 1.5),
     attention_case!("a ring of codes", Q8_0, 40/37 at 100 of 256, 4/1 x 64, window 16, cap 0.0),
     attention_case!("head of 512", F16, 2/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0),
+    attention_case!("latent", F32, 2/2 at 90 of 128, 5/1 x 576, window 0, cap 0.0, latent true),
+    attention_case!("latent, many", F16, 20/19 at 60 of 128, 3/1 x 576, window 0, cap 0.0, latent true),
+    attention_case!("latent codes", Q8_0, 3/3 at 100 of 128, 4/1 x 64, window 0, cap 0.0, latent true),
     sinks_case!("sinks", F32, 1/1 at 0 of 16, 6/2 x 10, window 0, cap 0.0, part 0),
     sinks_case!("sinks of many tokens", F16, 67/61 at 70 of 140, 8/2 x 64, window 16, cap 0.0, part 0),
     sinks_case!("sinks of blocks", F16, 1/1 at 1900 of 2048, 8/4 x 96, window 0, cap 1.5, part 0),
@@ -261,7 +317,7 @@ pub(super) const ATTENTION: &[Case] = &[
 macro_rules! attend_part_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     part $part:literal) => {
+     part $part:literal $(, latent $latent:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -278,6 +334,7 @@ macro_rules! attend_part_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false $(|| $latent)?,
                 };
                 b.split_attention(at, q, capped($cap), $part);
             },
@@ -296,6 +353,7 @@ pub(super) const ATTEND_PART: &[Case] = &[
     attend_part_case!("soft cap", F32, 2/2 at 77 of 128, 4/4 x 8, window 0, cap 1.5, part 16),
     attend_part_case!("ring wraps", F16, 5/5 at 410 of 510, 8/1 x 16, window 150, cap 0.0, part 64),
     attend_part_case!("codes", Q8_0, 5/5 at 410 of 510, 8/2 x 64, window 150, cap 0.0, part 64),
+    attend_part_case!("latent", F16, 1/1 at 90 of 128, 5/1 x 576, window 0, cap 0.0, part 32, latent true),
     attend_part_case!("head of 512", F32, 1/1 at 90 of 128, 2/1 x 512, window 70, cap 30.0, part 32),
 ];
 
@@ -316,6 +374,7 @@ macro_rules! attend_join_case {
                     kv_heads: $heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false,
                 };
                 b.split_attention(at, q, capped(0.0), $part);
             },
@@ -388,6 +447,7 @@ macro_rules! attention_scores_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false,
                 };
                 b.attention_scores(at, q, ($head, 0.3, $positions), [$index, $count]);
             },

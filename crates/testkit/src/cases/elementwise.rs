@@ -143,6 +143,7 @@ pub(super) const GLU: &[Case] = &[
     glu_case!("primes", Relu, 37, 5, 3),
     glu_case!("many", Relu, 131, 67, 61),
     glu_case!("primes", Sigmoid, 37, 5, 3),
+    glu_case!("primes", Linear, 37, 5, 3),
 ];
 
 macro_rules! glu_clamped_case {
@@ -401,6 +402,28 @@ pub(super) const COLUMNS: &[Case] = &[
     columns_case!("many", 1 x 300, 131, 131, 67, 61),
     columns_case!("groups", 6 x 32, 16, 16, 5, 3),
     columns_case!("odd groups", 7 x 41, 3, 37, 2, 2),
+];
+
+macro_rules! concat_case {
+    ($name:literal, $groups:literal x ($a:literal + $b:literal), $tokens:literal/$live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let pair = [b.input("a", $groups * $a), b.input("b", $groups * $b)];
+                b.concat_groups($groups, pair);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+pub(super) const CONCAT: &[Case] = &[
+    concat_case!("one", 1 x (1 + 1), 1/1),
+    concat_case!("odd groups", 7 x (3 + 38), 5/3),
+    concat_case!("many", 3 x (64 + 130), 67/61),
 ];
 
 macro_rules! unfold_case {

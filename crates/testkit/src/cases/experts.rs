@@ -132,6 +132,27 @@ pub(super) const EXPERTS: &[Case] = &[
     experts_case!("groups smaller than a block", E2m1, 9 x 16 x 96, 2, 96, 2, 2),
 ];
 
+macro_rules! head_ids_case {
+    ($name:literal, $heads:literal, $tokens:literal/$live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                b.head_routes($heads);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+pub(super) const HEAD_IDS: &[Case] = &[
+    head_ids_case!("one", 1, 1 / 1),
+    head_ids_case!("odd", 37, 5 / 3),
+    head_ids_case!("many", 130, 3 / 3),
+];
+
 macro_rules! group_by_expert_case {
     ($name:literal, $experts:literal, $k:literal, $tokens:literal, $live:literal) => {
         Case {

@@ -171,6 +171,7 @@ macro_rules! attention_weights_case {
                     kv_heads: $kv_heads,
                     head_dim: $head_dim,
                     window: $window,
+                    latent: false,
                 };
                 let to = (1, $positions, [$offset, $width]);
                 let scores = Scores {

@@ -71,6 +71,7 @@ pub fn activation(number: u32, x: f64) -> f64 {
         Activation::Relu2 => x.max(0.0).powi(2),
         Activation::Relu => x.max(0.0),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Linear => x,
     }
 }
 

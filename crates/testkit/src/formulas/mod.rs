@@ -22,7 +22,7 @@ use products::{
     add_expert_bias, bit_mat, bit_quantize, experts, gemv_glu, gemv_norm, group_by_expert, product,
     route,
 };
-use recurrent::{conv_tail, delta_gates, delta_net, rms_gate};
+use recurrent::{conv_tail, delta_gates, delta_net, rms_gate, ssm_gates, ssm_scan};
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use speech::speech_filter;
 use streams::{add_to_streams, gaussian_top_k, match_rms, mix_streams};
@@ -64,6 +64,8 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::ConvTail => vec![("y", conv_tail(o, live))],
         Op::DeltaGates => vec![("y", delta_gates(o, live))],
         Op::DeltaNet => vec![("y", delta_net(o, live))],
+        Op::SsmGates => vec![("y", ssm_gates(o, live))],
+        Op::SsmScan => vec![("y", ssm_scan(o, live))],
         Op::RmsGate => vec![("y", rms_gate(o, live))],
         Op::Glu => vec![("y", glu(o, live))],
         Op::GluHalves => vec![("y", glu_halves(o, live))],
@@ -79,6 +81,8 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Mul => vec![("y", mul(o, live))],
         Op::SoftCap => vec![("y", soft_cap(o, live))],
         Op::Columns => vec![("y", columns(o, live))],
+        Op::Concat => vec![("y", concat(o, live))],
+        Op::HeadIds => vec![("ids", head_ids(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
         Op::Capture => vec![("y", capture(o, "x", live))],
@@ -99,7 +103,8 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         }
         Op::Temper => vec![("y", temper(o, live))],
         Op::DynamicTemper => vec![("y", dynamic_temper(o, live))],
-        Op::RopeKv => rope_kv(o, live),
+        Op::RopeKv => rope_kv(o, live, &[("k", "k_cache"), ("v", "v_cache")]),
+        Op::RopeKeys => rope_kv(o, live, &[("k", "k_cache")]),
         Op::Rope => vec![("x", rope(o, live))],
         Op::AttendPart => vec![("y", attend_part(o, live))],
         Op::AttendJoin => vec![("y", attend_join(o, live))],
@@ -271,6 +276,28 @@ fn columns(o: &Outcome, live: usize) -> Vec<f32> {
     rows(o, live, |t, i| {
         wide(x[(t * groups + i / dim) * width + offset + i % dim])
     })
+}
+
+fn concat(o: &Outcome, live: usize) -> Vec<f32> {
+    let [a, b] = ["a", "b"].map(|name| o.numbers(name));
+    let p: params::concat::Params = o.params();
+    let [groups, a_dim, b_dim] = [p.groups, p.a_dim, p.b_dim].map(|n| n as usize);
+    rows(o, live, |t, i| {
+        let (group, column) = (t * groups + i / (a_dim + b_dim), i % (a_dim + b_dim));
+        wide(match column.checked_sub(a_dim) {
+            None => a[group * a_dim + column],
+            Some(column) => b[group * b_dim + column],
+        })
+    })
+}
+
+fn head_ids(o: &Outcome, live: usize) -> Vec<f32> {
+    let heads = o.slots["ids"].cols as usize;
+    let mut ids = o.numbers("ids");
+    for (i, id) in ids[..live * heads].iter_mut().enumerate() {
+        *id = (i % heads) as f32;
+    }
+    ids
 }
 
 fn unfold(o: &Outcome, live: usize) -> Vec<f32> {
@@ -471,7 +498,12 @@ fn rope(o: &Outcome, live: usize) -> Vec<f32> {
     x
 }
 
-fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
+/// Rotated queries, and caches with the new keys, which are rotated, and values.
+fn rope_kv(
+    o: &Outcome,
+    live: usize,
+    stored: &[(&'static str, &'static str)],
+) -> Vec<(&'static str, Vec<f32>)> {
     let p: rope_kv::Params = o.params();
     let turns = rope::Params {
         tokens: p.tokens,
@@ -481,8 +513,11 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         half_split: p.half_split,
         magnitude: p.magnitude,
     };
-    let [freqs, k, v] = ["freqs", "k", "v"].map(|name| o.numbers(name));
-    let [mut q, mut keys, mut values] = ["q", "k_cache", "v_cache"].map(|name| o.numbers(name));
+    let [freqs, mut q] = ["freqs", "q"].map(|name| o.numbers(name));
+    let new = stored.iter().map(|(x, _)| o.numbers(x));
+    let new: Vec<_> = new.collect();
+    let caches = stored.iter().map(|(_, cache)| o.numbers(cache));
+    let mut caches: Vec<_> = caches.collect();
     let [width, kv_width] = [p.heads, p.kv_heads].map(|heads| (heads * p.head_dim) as usize);
     for (t, row) in o.rows()[..live].iter().enumerate() {
         if row.position >= o.state().context {
@@ -494,18 +529,21 @@ fn rope_kv(o: &Outcome, live: usize) -> Vec<(&'static str, Vec<f32>)> {
         let turn = |x: Vec<f32>| rotated(&turns, &freqs, row.position, &x);
         let turned_q = turn(of(&q, width));
         q[t * width..][..width].copy_from_slice(&turned_q);
-        keys[at..][..kv_width].copy_from_slice(&turn(of(&k, kv_width)));
-        values[at..][..kv_width].copy_from_slice(&of(&v, kv_width));
+        for (i, (cache, x)) in caches.iter_mut().zip(&new).enumerate() {
+            let x = of(x, kv_width);
+            cache[at..][..kv_width].copy_from_slice(&if i == 0 { turn(x) } else { x });
+        }
     }
     if of_codes(&o.slots["k_cache"]) {
         // Existing rows are restored exactly from their codes.
-        for cache in [&mut keys, &mut values] {
+        for cache in &mut caches {
             let mut blocks = Vec::new();
             tabla_quant::encode_row(DType::Q8_0, cache, &mut blocks);
             tabla_quant::decode_row(DType::Q8_0, &blocks, cache);
         }
     }
-    vec![("q", q), ("k_cache", keys), ("v_cache", values)]
+    let caches = stored.iter().map(|(_, name)| *name).zip(caches);
+    std::iter::once(("q", q)).chain(caches).collect()
 }
 
 fn last_row(o: &Outcome, live: usize) -> Vec<f32> {

@@ -27,6 +27,7 @@ fn silu(x: f64) -> f64 {
 
 pub(super) fn conv_tail(o: &Outcome, live: usize) -> Vec<f32> {
     let (x, w, before) = (o.numbers("x"), o.numbers("w"), o.numbers("conv_state"));
+    let bias = o.numbers("bias");
     let p: params::conv_tail::Params = o.params();
     let [channels, taps] = [p.channels, p.taps].map(|n| n as usize);
     let depth = BLOCK + taps - 1;
@@ -51,7 +52,9 @@ pub(super) fn conv_tail(o: &Outcome, live: usize) -> Vec<f32> {
         }
         let terms =
             (0..taps).map(|j| wide(w[(taps - 1 - j) * channels + c]) * wide(input(t, j, c)));
-        silu(terms.sum())
+        let sum: f64 = terms.sum();
+        let sum = sum + if p.biased == 0 { 0.0 } else { wide(bias[c]) };
+        if p.silu == 0 { sum } else { silu(sum) }
     })
 }
 
@@ -135,6 +138,59 @@ pub(super) fn delta_net(o: &Outcome, live: usize) -> Vec<f32> {
                 let added = beta * (v - column(&s, &k));
                 s.iter_mut().zip(&k).for_each(|(s, k)| s[c] += k * added);
                 y[(t * heads + h) * values + c] = (column(&s, &q) / (keys as f64).sqrt()) as f32;
+            }
+        }
+    }
+    y
+}
+
+pub(super) fn ssm_gates(o: &Outcome, live: usize) -> Vec<f32> {
+    let [x, rate, bias] = ["x", "rate", "bias"].map(|name| o.numbers(name));
+    let p: params::ssm_gates::Params = o.params();
+    let heads = rate.len();
+    rows(o, live, |t, i| {
+        let h = i % heads;
+        let dt = (wide(x[t * heads + h]) + wide(bias[h])).exp().ln_1p();
+        let dt = dt.max(wide(p.low)).min(wide(p.high));
+        if i < heads { wide(rate[h]) * dt } else { dt }
+    })
+}
+
+/// The state-space model, one position after the other.
+pub(super) fn ssm_scan(o: &Outcome, live: usize) -> Vec<f32> {
+    let [x, gates, d] = ["x", "gates", "d"].map(|name| o.numbers(name));
+    let before = o.numbers("recurrent_state");
+    let p: params::ssm_scan::Params = o.params();
+    let [heads, groups, keys, values] =
+        [p.heads, p.groups, p.key_dim, p.value_dim].map(|n| n as usize);
+    let size = keys * values + BLOCK * (keys + values + 1);
+    let width = heads * values + 2 * groups * keys;
+    let (all, context) = (o.rows(), o.state().context);
+    let mut y = o.numbers("y");
+    for h in 0..heads {
+        let mut s = Vec::new();
+        for t in (0..live).filter(|t| all[*t].position < context) {
+            let position = all[t].position;
+            if first_row(&all, t) == t {
+                let at = state_at(o, &all[t], [p.stride, p.first], position.saturating_sub(1));
+                let head = &before[(at * heads + h) * size..][..size];
+                s = state_before(head, [keys, values], position);
+            }
+            let x = &x[t * width..][..width];
+            let group = |first: usize| {
+                let at = heads * values + (first + h / (heads / groups)) * keys;
+                &x[at..][..keys]
+            };
+            let (b, c) = (group(0), group(groups));
+            let decay = wide(gates[t * 2 * heads + h]).exp();
+            let dt = wide(gates[(t * 2 + 1) * heads + h]);
+            for i in 0..values {
+                let v = wide(x[h * values + i]);
+                for (s, b) in s.iter_mut().zip(b) {
+                    s[i] = decay * s[i] + dt * wide(*b) * v;
+                }
+                let sum: f64 = s.iter().zip(c).map(|(s, c)| s[i] * wide(*c)).sum();
+                y[(t * heads + h) * values + i] = (sum + wide(d[h]) * v) as f32;
             }
         }
     }

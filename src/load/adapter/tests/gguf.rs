@@ -3,7 +3,7 @@
 use super::{
     DIM, FFN, RowOrder, assert_fails, gguf_matrices, gguf_modules, gguf_writer, read_gguf,
 };
-use crate::arch::{self, LayerConfig};
+use crate::arch::{self, LayerConfig, Mixer};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::format::open_bytes;
@@ -32,7 +32,8 @@ fn gguf_matrices_can_be_quantized() {
         window: 0,
         rope: None,
         cache: 0,
-        recurrent: false,
+        mixer: Mixer::Attention,
+        latent: false,
     };
     let values: Vec<f32> = (0..64).map(|n| (n % 32) as f32 - 16.0).collect();
     let mut rows = Vec::new();

@@ -6,7 +6,7 @@ mod peft;
 use super::merge::Merge;
 use super::peft_config::PeftConfig;
 use super::{AdapterBase, read};
-use crate::arch::{self, Arch, LayerConfig};
+use crate::arch::{self, Arch, LayerConfig, Mixer};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::write::Writer;
@@ -39,7 +39,8 @@ fn with_base<T>(
         window: 0,
         rope: Some(0),
         cache,
-        recurrent: false,
+        mixer: Mixer::Attention,
+        latent: false,
     };
     let shape = |name: &str| {
         let kind = name

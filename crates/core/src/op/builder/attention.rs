@@ -22,6 +22,8 @@ pub struct Heads {
     pub head_dim: u32,
     /// Sliding window: number of positions that a query sees, including its own; 0: all.
     pub window: u32,
+    /// Whether the rows of the cache are keys and values, which [`Builder::rope_keys`] stores.
+    pub latent: bool,
 }
 
 /// Scores of an attention layer.
@@ -62,7 +64,7 @@ impl Scores {
 const PARTS_MAX: u32 = 64;
 
 /// Maximum number of elements per head for split attention.
-const PARTS_HEAD_MAX: u32 = 512;
+const PARTS_HEAD_MAX: u32 = 576;
 
 /// Rotary position embedding (`RoPE`).
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +108,39 @@ impl Builder<'_> {
         ];
         let work = [at.heads + at.kv_heads, q.tokens];
         self.emit((Op::RopeKv, Some(self.shape.cache)), &slots, &params, work);
+    }
+
+    /// Emits the rotation of `q` in place, and the store of the rotated `k` in the cache of the layer, whose rows are keys
+    /// and values.
+    pub fn rope_keys(&mut self, at: Heads, rope: Rope, q: X, k: X) {
+        if !at.latent || k.cols != at.kv_heads * at.head_dim || q.cols != at.heads * at.head_dim {
+            self.fail(format!(
+                "shape mismatch: keys of {} columns and queries of {} for {at:?}",
+                k.cols, q.cols
+            ));
+        }
+        let freqs = match rope.dim {
+            0 => k.slot,
+            _ => self.freqs(rope),
+        };
+        let ([keys, _], pages) = self.cache(at);
+        let pages_of_layer = self.shape.pages.of(at.window);
+        let params = params::rope_keys::Params {
+            tokens: q.tokens,
+            heads: at.heads,
+            kv_heads: at.kv_heads,
+            head_dim: at.head_dim,
+            rope_dim: rope.dim,
+            half_split: u32::from(rope.half_split),
+            magnitude: rope.magnitude,
+            stride: self.shape.pages.stride(),
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
+        };
+        let slots = [k.slot, freqs, q.slot, pages, keys, self.state];
+        let work = [at.heads + at.kv_heads, q.tokens];
+        let kernel = (Op::RopeKeys, Some(self.shape.cache));
+        self.emit(kernel, &slots, &params, work);
     }
 
     /// Emits the rotation of `x` in place, without a KV cache.
@@ -314,11 +349,12 @@ impl Builder<'_> {
         let rows = pages.of(at.window).pool.saturating_mul(PAGE);
         let shape = [rows, at.kv_heads * at.head_dim];
         let layer = at.layer;
-        let caches = [
-            self.buffer_slot(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer)),
-            self.buffer_slot(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
-        ];
-        (caches, self.page_table())
+        let keys = self.buffer_slot(&format!("k.{layer}"), dtype, shape, BufferId::Keys(layer));
+        let values = match at.latent {
+            true => keys,
+            false => self.buffer_slot(&format!("v.{layer}"), dtype, shape, BufferId::Values(layer)),
+        };
+        ([keys, values], self.page_table())
     }
 
     /// Returns the maximum number of positions that a query sees.

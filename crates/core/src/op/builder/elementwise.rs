@@ -22,6 +22,8 @@ pub enum Activation {
     Relu = 4,
     /// `1 / (1 + exp(-x))`.
     Sigmoid = 5,
+    /// `x`.
+    Linear = 6,
 }
 
 /// Clamped gated linear unit of gpt-oss.
@@ -51,6 +53,7 @@ impl Activation {
         Self::Relu2,
         Self::Relu,
         Self::Sigmoid,
+        Self::Linear,
     ];
 }
 
@@ -323,6 +326,31 @@ impl Builder<'_> {
         };
         let slots = [x.slot, y.slot, self.state];
         self.emit((Op::Columns, None), &slots, &params, [cols, x.tokens]);
+        y
+    }
+
+    /// Emits `[a, b]` for each of the `groups` groups (heads) of their columns; returns `[tokens, a.cols + b.cols]`.
+    pub fn concat_groups(&mut self, groups: u32, [a, b]: [X; 2]) -> X {
+        let fits = groups > 0
+            && [a.cols, b.cols]
+                .iter()
+                .all(|cols| cols.is_multiple_of(groups));
+        if !fits || a.tokens != b.tokens {
+            self.fail(format!(
+                "shape mismatch: activations [{}, {}] and [{}, {}] in {groups} groups",
+                a.tokens, a.cols, b.tokens, b.cols
+            ));
+            return a;
+        }
+        let y = self.scratch("c", a.tokens, a.cols.saturating_add(b.cols));
+        let params = params::concat::Params {
+            tokens: a.tokens,
+            groups,
+            a_dim: a.cols / groups,
+            b_dim: b.cols / groups,
+        };
+        let slots = [a.slot, b.slot, y.slot, self.state];
+        self.emit((Op::Concat, None), &slots, &params, [y.cols, y.tokens]);
         y
     }
 

@@ -131,6 +131,25 @@ impl Builder<'_> {
         (routes, weights)
     }
 
+    /// Emits routes of every token to all of `heads` experts in order: [`Self::experts`] then multiplies each head of
+    /// its input by the matrix of that head.
+    pub fn head_routes(&mut self, heads: u32) -> Routes {
+        let tokens = self.shape.tokens;
+        let ids = X {
+            slot: self.scratch_of(DType::U32, "ids", [tokens, heads]),
+            tokens,
+            cols: heads,
+        };
+        let params = params::head_ids::Params { tokens, heads };
+        let slots = [ids.slot, self.state];
+        self.emit((Op::HeadIds, None), &slots, &params, [heads, tokens]);
+        Routes {
+            ids,
+            experts: heads,
+            tiles: (tokens > FEW_TOKENS).then(|| self.group_by_expert(ids, heads)),
+        }
+    }
+
     /// Rejects a router that selects more experts than there are.
     fn check_router(&mut self, x: X, router: &Router) {
         let experts = x.cols;

@@ -32,7 +32,9 @@ pub use experts::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore, Router, RouterVec
 pub use hooks::EditRows;
 pub use operand::{W, X};
 pub use point_list::Hooks;
-pub use recurrent::{DELTA_KEY_MAX, DeltaHeads, TAPS_MAX, conv_state_len};
+pub use recurrent::{
+    Conv, DELTA_KEY_MAX, DeltaHeads, SSM_KEY_MAX, SsmHeads, TAPS_MAX, conv_state_len,
+};
 pub use shape::{FEW_TOKENS, LogitRows, Shape, WeightInfo, Weights};
 pub use speech::SpeechTokens;
 pub use streams::{STREAMS, StreamFactor};

@@ -1,4 +1,4 @@
-//! Recurrent layers: causal convolution and the gated delta rule, with a state per sequence.
+//! Recurrent layers: causal convolution, the gated delta rule and state-space models, with a state per sequence.
 
 use super::base::Builder;
 use super::operand::{W, X};
@@ -35,12 +35,63 @@ impl DeltaHeads {
         2 * self.key_heads * self.key_dim + self.heads * self.value_dim
     }
 
-    /// Returns the number of elements of a state: for each value head, the matrix before the current block,
-    /// and key, value and gate for each of its positions.
+    /// Returns the number of elements of a state.
     pub fn state_len(&self) -> u32 {
-        let position = self.key_dim + self.value_dim + 1;
-        self.heads * (self.key_dim * self.value_dim + STATE_BLOCK * position)
+        block_state_len(self.heads, self.key_dim, self.value_dim)
     }
+}
+
+/// Maximum number of elements of a key of a state-space model.
+pub const SSM_KEY_MAX: u32 = 256;
+
+/// Heads of a layer with a state-space model (Mamba-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SsmHeads {
+    /// Number of groups of heads that share keys and queries; divides `heads`.
+    pub groups: u32,
+    /// Number of heads, each with its own state.
+    pub heads: u32,
+    /// Number of elements of a key or query (`state_size`).
+    pub key_dim: u32,
+    /// Number of elements of a value (`head_dim`).
+    pub value_dim: u32,
+}
+
+impl SsmHeads {
+    /// Returns the number of elements of all values.
+    pub fn width(&self) -> u32 {
+        self.heads * self.value_dim
+    }
+
+    /// Returns the number of channels of values, keys and queries.
+    pub fn channels(&self) -> u32 {
+        self.width() + 2 * self.groups * self.key_dim
+    }
+
+    /// Returns the number of elements of a state.
+    pub fn state_len(&self) -> u32 {
+        block_state_len(self.heads, self.key_dim, self.value_dim)
+    }
+}
+
+/// Returns the number of elements of the states of heads: for each head, the matrix before the current block, and
+/// key, value and gate for each of its positions.
+fn block_state_len(heads: u32, key_dim: u32, value_dim: u32) -> u32 {
+    let position = key_dim + value_dim + 1;
+    heads * (key_dim * value_dim + STATE_BLOCK * position)
+}
+
+/// Causal convolution.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    /// Number of taps.
+    pub taps: u32,
+    /// Weights: a vector of `taps` rows of all channels.
+    pub w: W,
+    /// Bias, `[channels]`.
+    pub bias: Option<W>,
+    /// Whether SiLU is applied to the output.
+    pub silu: bool,
 }
 
 /// Returns the number of elements of the state of a convolution: its inputs in the current block and before
@@ -50,9 +101,15 @@ pub fn conv_state_len(taps: u32, channels: u32) -> u32 {
 }
 
 impl Builder<'_> {
-    /// Emits `y[t, c] = silu(sum_j w[j, c] x[t - taps + 1 + j, c])` over the positions of each sequence. `w`
-    /// is a vector of `taps` rows of all channels, `layer` selects the state.
-    pub fn conv_tail(&mut self, layer: u32, taps: u32, w: W, x: X) -> X {
+    /// Emits `y[t, c] = act(bias[c] + sum_j w[j, c] x[t - taps + 1 + j, c])` over the positions of each sequence.
+    /// `layer` selects the state.
+    pub fn conv_tail(&mut self, layer: u32, conv: Conv, x: X) -> X {
+        let Conv {
+            taps,
+            w,
+            bias,
+            silu,
+        } = conv;
         if w.cols != taps * x.cols || !(1..=TAPS_MAX).contains(&taps) {
             self.fail(format!(
                 "shape mismatch: convolution of {taps} taps (at most {TAPS_MAX}) has {} elements, input has {} columns",
@@ -68,6 +125,8 @@ impl Builder<'_> {
             tokens: x.tokens,
             channels: x.cols,
             taps,
+            silu: u32::from(silu),
+            biased: u32::from(bias.is_some()),
             stride: self.shape.pages.stride(),
             first,
             ring,
@@ -77,6 +136,8 @@ impl Builder<'_> {
             w.slot,
             conv_state,
             self.page_table(),
+            // An absent bias is not read; any f32 slot is bound.
+            bias.map_or(w.slot, |b| b.slot),
             y.slot,
             self.state,
         ];
@@ -125,6 +186,55 @@ impl Builder<'_> {
         let pages = self.page_table();
         let slots = [x.slot, gates.slot, memory, pages, y.slot, self.state];
         self.emit((Op::DeltaNet, None), &slots, &params, [at.heads, x.tokens]);
+        y
+    }
+
+    /// Emits the gates of a state-space model: `[tokens, 2 heads]`, first `rate dt`, then `dt`, which is
+    /// `softplus(x + bias)` limited to the range from `low` to `high`.
+    pub fn ssm_gates(&mut self, x: X, [rate, bias]: [W; 2], [low, high]: [f32; 2]) -> X {
+        let y = self.scratch("gates", x.tokens, 2 * x.cols);
+        let params = params::ssm_gates::Params {
+            tokens: x.tokens,
+            heads: x.cols,
+            low,
+            high,
+        };
+        let slots = [x.slot, rate.slot, bias.slot, y.slot, self.state];
+        self.emit((Op::SsmGates, None), &slots, &params, [x.cols, x.tokens]);
+        y
+    }
+
+    /// Emits the state-space model over the positions of each sequence; returns `[tokens, heads value_dim]`.
+    /// `x` is `[values | keys | queries]`, `gates` are those of [`Self::ssm_gates`], `d` are factors of the values
+    /// that are added, `layer` selects the state.
+    #[expect(clippy::too_many_arguments, reason = "a layer's heads and operands")]
+    pub fn ssm_scan(&mut self, layer: u32, at: SsmHeads, x: X, gates: X, d: W) -> X {
+        if x.cols != at.channels() || gates.cols != 2 * at.heads || at.key_dim > SSM_KEY_MAX {
+            self.fail(format!(
+                "shape mismatch: {at:?} with {} channels and {} gates; keys have at most {SSM_KEY_MAX} elements",
+                x.cols, gates.cols
+            ));
+        }
+        let y = self.scratch("a", x.tokens, at.width());
+        let LayerPages { first, ring, pool } = self.shape.pages.of_states();
+        let shape = [pool, at.state_len()];
+        let buffer = BufferId::RecurrentState(layer);
+        let memory = self.buffer_slot(&format!("state.{layer}"), DType::F32, shape, buffer);
+        let params = params::ssm_scan::Params {
+            tokens: x.tokens,
+            groups: at.groups,
+            heads: at.heads,
+            key_dim: at.key_dim,
+            value_dim: at.value_dim,
+            stride: self.shape.pages.stride(),
+            first,
+            ring,
+        };
+        let pages = self.page_table();
+        let slots = [
+            x.slot, gates.slot, memory, pages, d.slot, y.slot, self.state,
+        ];
+        self.emit((Op::SsmScan, None), &slots, &params, [at.heads, x.tokens]);
         y
     }
 
