@@ -402,6 +402,8 @@ fn heads(layer: u32) -> Heads {
         kv_heads: 8,
         head_dim: 64,
         window: 0,
+        latent: false,
+        latent: false,
     }
 }
 

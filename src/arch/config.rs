@@ -175,10 +175,7 @@ impl Config {
         let ffn = keys.layer_values("feed_forward_length")?;
         let dim = keys.number("embedding_length")?;
         let latent = Latent::read(meta, prefix)?;
-        let head_dim = match &latent {
-            Some(latent) => latent.width(),
-            None => keys.head_dim(dim, heads.max())?,
-        };
+        let head_dim = keys.head_dim(dim, heads.max(), latent)?;
         let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
         let predict_layers = keys.number("nextn_predict_layers")?;
@@ -211,10 +208,7 @@ impl Config {
             residual_scale: keys.float("residual_scale", 1.0)?,
             projection_scales: keys.projection_scales()?,
             logit_scale: keys.float("logit_scale", 1.0)?,
-            attention_scale: match &latent {
-                Some(latent) => latent.scale(meta, prefix)?,
-                None => keys.float("attention.scale", 0.0)?,
-            },
+            attention_scale: keys.attention_scale(latent)?,
             latent,
             query_scale: keys.query_scale(context)?,
             attention_cap: keys.float("attn_logit_softcapping", 0.0)?,
@@ -246,13 +240,11 @@ impl Config {
             .map_or(1.0, |(_, scale)| *scale)
     }
 
-    /// Selects the sigmoid as function of the router if the file does not name it and has biases for the selection of
-    /// experts: some files of models with a sigmoid lack the key.
-    pub(crate) fn complete_router(&mut self, has_biases: bool) {
-        if has_biases
-            && !self.per_layer.experts.has_gating()
-            && self.router.score == ExpertScore::Softmax
-        {
+    /// Completes the router of a model with biases for the selection of experts: its function is the sigmoid if the file
+    /// does not name it, because some files of models with a sigmoid lack the key.
+    pub(crate) fn complete_biased_router(&mut self) {
+        let gating = self.per_layer.experts.has_gating();
+        if !gating && self.router.score == ExpertScore::Softmax {
             self.router.score = ExpertScore::Sigmoid;
             if self.router.groups > 1 {
                 self.router.group_best = group_best(self.router.score);
@@ -407,8 +399,20 @@ impl KeyReader<'_> {
         rms.map_or_else(|| self.float("attention.layer_norm_epsilon", 0.0), Ok)
     }
 
-    /// Reads the head dimension, which must be the same for keys and values. Default: `dim / heads`.
-    fn head_dim(&self, dim: u32, heads: u32) -> Result<u32> {
+    /// Reads the factor of scores; 0 if absent.
+    fn attention_scale(&self, latent: Option<Latent>) -> Result<f32> {
+        match latent {
+            Some(latent) => latent.scale(self.meta, self.arch),
+            None => self.float("attention.scale", 0.0),
+        }
+    }
+
+    /// Reads the head dimension, which must be the same for keys and values. Default: `dim / heads`. That of latent
+    /// attention is the width of a row of its cache.
+    fn head_dim(&self, dim: u32, heads: u32, latent: Option<Latent>) -> Result<u32> {
+        if let Some(latent) = latent {
+            return Ok(latent.width());
+        }
         for kind in ["", "_swa"] {
             let names = ["key", "value"].map(|of| format!("attention.{of}_length{kind}"));
             let [keys, values] = [self.number(&names[0])?, self.number(&names[1])?];

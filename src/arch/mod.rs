@@ -45,6 +45,8 @@ pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECT
 pub(crate) use family::Arch;
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
+#[cfg(test)]
+pub(crate) use layer_config::Mixer;
 pub(crate) use layer_config::{LayerConfig, LayerKind, MixerRule};
 pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
 pub(crate) use recurrent_config::{

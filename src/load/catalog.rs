@@ -139,7 +139,9 @@ impl Catalog {
         let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may store permuted Q and K.
         config.half_split = arch.half_split || model.folder.is_some() && config.latent.is_none();
-        config.complete_router(by_name.keys().any(|name| name.ends_with(EXPERT_BIASES)));
+        if by_name.keys().any(|name| name.ends_with(EXPERT_BIASES)) {
+            config.complete_biased_router();
+        }
         let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
         let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
         let parameters = weights.iter().map(elements);

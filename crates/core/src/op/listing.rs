@@ -102,8 +102,7 @@ impl Table {
                     flops: 2 * products * u64::from(w.cols),
                 }
             }
-            Op::RopeKv => self.rope_kv_cost(cmd),
-            Op::RopeKeys => self.rope_keys_cost(cmd),
+            Op::RopeKv | Op::RopeKeys => self.rope_cache_cost(cmd),
             Op::Rope => Cost {
                 bytes: all,
                 flops: 3 * elements(rope::AT.x),
@@ -130,39 +129,24 @@ impl Table {
         }
     }
 
-    /// Returns the cost of [`Op::RopeKv`], which writes one cache row per token.
-    fn rope_kv_cost(&self, cmd: &DispatchCmd) -> Cost {
-        let rope_kv::Operands {
-            k,
-            v,
-            freqs,
-            q,
-            k_cache,
-            ..
-        } = rope_kv::AT;
-        let [k, v, freqs, q, keys] = [k, v, freqs, q, k_cache].map(|i| self.slot(cmd.slots[i]));
-        let activations: u64 = [k, v, freqs, q].map(SlotInfo::bytes).iter().sum();
+    /// Returns the cost of [`Op::RopeKv`] and [`Op::RopeKeys`], which write one row per token and cache.
+    fn rope_cache_cost(&self, cmd: &DispatchCmd) -> Cost {
+        let keys_only = cmd.kernel.op == Op::RopeKeys;
+        let (q, read, cache, caches) = match keys_only {
+            true => {
+                let at = rope_keys::AT;
+                (at.q, vec![at.k, at.freqs, at.q], at.k_cache, 1)
+            }
+            false => {
+                let at = rope_kv::AT;
+                (at.q, vec![at.k, at.v, at.freqs, at.q], at.k_cache, 2)
+            }
+        };
+        let bytes = |i: usize| self.slot(cmd.slots[i]).bytes();
+        let (q, keys) = (self.slot(cmd.slots[q]), self.slot(cmd.slots[cache]));
         let row = keys.bytes() / u64::from(keys.rows.max(1));
         Cost {
-            bytes: activations + 2 * u64::from(self.tokens) * row,
-            flops: 6 * u64::from(q.rows) * u64::from(q.cols),
-        }
-    }
-
-    /// Returns the cost of [`Op::RopeKeys`], which writes one cache row per token.
-    fn rope_keys_cost(&self, cmd: &DispatchCmd) -> Cost {
-        let rope_keys::Operands {
-            k,
-            freqs,
-            q,
-            k_cache,
-            ..
-        } = rope_keys::AT;
-        let [k, freqs, q, keys] = [k, freqs, q, k_cache].map(|i| self.slot(cmd.slots[i]));
-        let activations: u64 = [k, freqs, q].map(SlotInfo::bytes).iter().sum();
-        let row = keys.bytes() / u64::from(keys.rows.max(1));
-        Cost {
-            bytes: activations + u64::from(self.tokens) * row,
+            bytes: read.into_iter().map(bytes).sum::<u64>() + caches * u64::from(self.tokens) * row,
             flops: 6 * u64::from(q.rows) * u64::from(q.cols),
         }
     }
