@@ -403,7 +403,6 @@ fn heads(layer: u32) -> Heads {
         head_dim: 64,
         window: 0,
         latent: false,
-        latent: false,
     }
 }
 

@@ -249,6 +249,9 @@ fn concurrent_sessions_match_replay_on_cpu() {
         ("arch/qwen3moe/model.gguf", 200, 64),
         // Recurrent states.
         ("arch/qwen3_5/model.gguf", 300, 33),
+        ("arch/granite_hybrid/model.gguf", 300, 33),
+        // Rows of the cache that are keys and values.
+        ("arch/deepseek_v2/model.gguf", 260, 33),
     ] {
         let options = LoadOptions::default()
             .device(DeviceChoice::Cpu)
@@ -418,6 +421,10 @@ fn chunks_and_steps_give_same_bits_on_cpu() {
         "quant_bf16",
         "arch/gemma2/model",
         "arch/qwen3_5/model",
+        "arch/nemotron_h_moe/model",
+        "arch/falcon_h1/model",
+        "arch/lfm2/model",
+        "arch/deepseek_v3/model",
     ] {
         for precision in [Precision::Fast, Precision::Exact] {
             let options = LoadOptions::default()
@@ -448,6 +455,7 @@ fn all_paths_give_same_logits_on_gpu() {
         ("quant_q8_0", 4),
         ("arch/gemma2/model", 3),
         ("arch/qwen3_5/model", 3),
+        ("arch/deepseek_v2_lite/model", 2),
     ] {
         let options = LoadOptions::default()
             .device(DeviceChoice::Gpu)

@@ -111,6 +111,10 @@ fn loaded_session_continues_identically_on_cpu() {
         ("arch/gemma3/model.gguf", f32, 2),
         // Recurrent states.
         ("arch/qwen3_5/model.gguf", f16, 2),
+        ("arch/lfm2/model.gguf", f16, 1),
+        ("arch/falcon_h1/model.gguf", f32, 1),
+        // Rows of the cache that are keys and values.
+        ("arch/deepseek_v3/model.gguf", f16, 1),
     ] {
         let options = cpu(400).cache_type(cache).sequences(sequences);
         check_round_trip(name, &options);

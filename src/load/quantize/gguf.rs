@@ -292,6 +292,12 @@ fn tensors<'a>(
         }
     }
     let config = arch::Config::read(&file.metadata)?.validate(arch)?;
+    if !config.projection_scales.is_empty() {
+        bail!(
+            Unsupported,
+            "cannot convert the folder to GGUF: its multipliers of projections are part of the weights in GGUF files"
+        );
+    }
     let mut fused = weights
         .iter()
         .filter(|w| w.name.contains("ffn_gate_up_exps"));

@@ -122,13 +122,29 @@ def routers(model):
     return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
+def smallest_lead(values, count):
+    """Returns the smallest lead of the last of the `count` largest values over the next one; infinite if there is none."""
+    best = values.sort(-1, descending=True).values
+    return (best[..., count - 1] - best[..., count]).min().item() if count < best.shape[-1] else math.inf
+
+
 def router_lead(model, ids):
-    """Returns the smallest lead of the last chosen expert over the next one, in scores; infinite without experts."""
+    """Returns the smallest lead of the last chosen expert, or group of experts, over the next one, in the values that
+    choose them; infinite without experts."""
     leads = []
 
-    def look(module, args, out):
-        best = out[0].sort(-1, descending=True).values
-        leads.append((best[..., out[2].shape[-1] - 1] - best[..., out[2].shape[-1]]).min().item())
+    def look(router, args, out):
+        values, biased = out[0], getattr(router, "e_score_correction_bias", args[1] if len(args) > 1 else None)
+        if biased is not None:
+            values = values.sigmoid() + biased
+        groups = getattr(router, "num_group", None) or 1
+        if groups > 1:
+            parts = values.unflatten(-1, (groups, -1))
+            sums = parts.topk(1 if biased is None else 2, -1).values.sum(-1)
+            leads.append(smallest_lead(sums, router.topk_group))
+            others = torch.ones_like(sums).scatter(-1, sums.topk(router.topk_group, -1).indices, 0).bool()
+            values = parts.masked_fill(others[..., None], -1e9).flatten(-2)
+        leads.append(smallest_lead(values, out[2].shape[-1]))
     hooks = [router.register_forward_hook(look) for router in routers(model)]
     logits(model, ids)
     for hook in hooks:
@@ -207,7 +223,8 @@ def mlx_layout(folder, out, tokens, answers, agrees):
 
 
 def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop=(), weights=dict, adjust=lambda model: None, fits=lambda model, ids: True, ablations=(), generated=(),
-           excluded=(), to_checkpoint=lambda name, array: array, decode=lambda tensors: tensors, keys=lambda writer: None, load=load, to_gguf=True, mtp=False, mlx=False, mlx_agrees=True, notes=None):
+           excluded=(), to_checkpoint=lambda name, array: array, decode=lambda tensors: tensors, keys=lambda writer: None, load=load, to_gguf=True,
+           kind=gguf.LlamaFileType.MOSTLY_BF16, mtp=False, mlx=False, mlx_agrees=True, notes=None):
     """Writes the folder of one architecture.
 
     config         configuration of `transformers`, whose class defines the model
@@ -224,6 +241,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
     keys           writes additional GGUF keys
     load           loads a folder with changes of the configuration
     to_gguf        False if GGUF cannot represent the configuration
+    kind           type of the matrices of the GGUF
     mlx, mlx_agrees  True if there is an MLX folder; False if the code of `mlx-lm` differs from the model
     mtp            True if the GGUF has the blocks that predict further tokens
     """
@@ -265,7 +283,7 @@ def golden(name, config, vocabulary=byte_level, *, layout=on_hub, hub=None, drop
               "reference": f"transformers {type(model).__name__}, float32, eager attention", "versions": versions()}
     (out / "golden.json").write_text(json.dumps(record | ({"notes": notes} if notes else {})) + "\n")
     if to_gguf:
-        converted(folder, out / "model.gguf", vocabulary, vocab, keys, mtp=mtp)
+        converted(folder, out / "model.gguf", vocabulary, vocab, keys, kind, mtp)
         check_values(folder, out / "model.gguf", generated, excluded, to_checkpoint, decode)
     if mlx:
         mlx_layout(folder, out / "mlx", tokens, answers.numpy(), mlx_agrees)
