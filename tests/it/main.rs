@@ -22,6 +22,7 @@ mod grammar;
 mod grammar_start;
 mod hooks;
 mod kv_cache;
+mod latent;
 mod lm_head;
 mod lora;
 mod npy;

@@ -53,6 +53,28 @@ DEEPSEEK_3 = (
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 
+# Cased letters, as the tokenizer.json of DeepSeek LLM and V2 lists them.
+DEEPSEEK_LETTERS = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ"
+    "Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻ"
+    "Ȿ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+
+
+def deepseek(*regexes):
+    """Returns the pre-tokenizer of an older DeepSeek model."""
+    steps = [pre_tokenizers.Split(Regex(r), "isolated") for r in ("[\r\n]", *regexes)]
+    return pre_tokenizers.Sequence([*steps, pre_tokenizers.Digits(individual_digits=True)])
+
+
+DEEPSEEK_LLM = (
+    rf"\s?[{DEEPSEEK_LETTERS}]+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$",
+    "[一-龥ࠀ-一가-퟿]+",
+)
+DEEPSEEK_CODER = (r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+")
+
 # Each `tokenizer.ggml.pre` value: normalizer and pre-tokenizer.
 FAMILIES = {
     "gpt-2": of(GPT2Tokenizer),
@@ -64,12 +86,17 @@ FAMILIES = {
     "refact": (None, digits_and_gpt2()),
     "smollm": (None, digits_and_gpt2()),
     "deepseek-v3": (None, splits(*DEEPSEEK_3)),
+    "deepseek-llm": (None, deepseek(*DEEPSEEK_LLM)),
+    "deepseek-coder": (None, deepseek(*DEEPSEEK_CODER)),
     **{
         name: (None, splits(GGUF_PRE_TOKENIZER_SPLITS[name]))
-        for name in ("llama-bpe", "lfm2", "dbrx", "smaug-bpe", "gpt-4o", "tekken")
+        for name in (
+            "llama-bpe", "lfm2", "falcon-h1", "dbrx", "smaug-bpe", "gpt-4o", "tekken", "deepseek-r1-qwen"
+        )
     },
     # Llama 3's and Tekken's.
     "glm4": (None, splits(GGUF_PRE_TOKENIZER_SPLITS["llama-bpe"])),
+    "chatglm-bpe": (None, splits(GGUF_PRE_TOKENIZER_SPLITS["llama-bpe"])),
     "pixtral": (None, splits(GGUF_PRE_TOKENIZER_SPLITS["tekken"])),
 }
 

@@ -228,6 +228,13 @@ LLAMA_CPP = (
     "mistralai-Ministral-3-14B-Reasoning-2512",
     "Qwen3-Coder",
     "ibm-granite-granite-4.0",
+    "NVIDIA-Nemotron-Nano-v2",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "LFM2-8B-A1B",
+    "LFM2.5-8B-A1B",
+    "GLM-4.6",
+    "GLM-4.7-Flash",
+    "deepseek-ai-DeepSeek-V3.1",
 )
 
 

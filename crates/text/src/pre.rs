@@ -308,7 +308,8 @@ static ROWS: &[Pre] = &[
             DEEPSEEK_MARKS,
             r"\s+$",
             CJK_HANGUL,
-            r"\p{N}+",
+            // llama.cpp keeps numbers whole here; the vocabulary has tokens of single digits only.
+            r"\p{N}",
         ],
         ..DEFAULT
     },
@@ -467,7 +468,7 @@ mod tests {
         let file: Value = serde_json::from_str(&file).unwrap();
         let texts = file["texts"].as_array().unwrap();
         let names = file["names"].as_object().unwrap();
-        assert!(texts.len() >= 40 && names.len() >= 17);
+        assert!(texts.len() >= 40 && names.len() >= 22);
         for (name, same) in names {
             let (_, pre) = find(Some(name), 1).unwrap();
             let steps = pre.steps().unwrap();

@@ -396,6 +396,41 @@ mod tests {
         assert!(pre.unwrap());
     }
 
+    /// The pre-tokenizers of files: splits, digits and bytes in a sequence.
+    #[test]
+    fn pre_tokenizers_are_detected() {
+        for (name, ignore_merges) in [
+            ("deepseek-llm", false),
+            ("deepseek-coder", false),
+            ("deepseek-v3", false),
+            ("dbrx", false),
+            ("smollm", false),
+            ("llama-bpe", true),
+            ("tekken", true),
+        ] {
+            let (_, pre) = pre::find(Some(name), 1).unwrap();
+            let step = |regex: &&str| match *regex {
+                r"\p{N}" => json!({ "type": "Digits", "individual_digits": true }),
+                _ => json!({
+                    "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false,
+                }),
+            };
+            let mut steps: Vec<Value> = pre.regexes.iter().map(step).collect();
+            steps.push(
+                json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }),
+            );
+            let json = golden("byte_level", |_| ());
+            let mut file: Value = serde_json::from_str(&json).unwrap();
+            file["normalizer"] = Value::Null;
+            file["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": steps });
+            file["model"]["ignore_merges"] = json!(ignore_merges);
+            let detected = Vocab::from_json(&file.to_string(), None, |vocab| {
+                Ok(vocab.pre.map(str::to_string))
+            });
+            assert_eq!(detected.unwrap().as_deref(), Some(name));
+        }
+    }
+
     #[test]
     fn rejects_tokenizers_that_keys_cannot_express() {
         let message = |name: &str, edit: fn(&mut Value)| {

@@ -123,6 +123,56 @@ pub(super) fn tagged(text: &str, _: &[Json]) -> ParsedBody {
     }
 }
 
+/// Returns whether a text can be the name of a tool: it has no white space and no marker.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.contains(|c: char| c.is_whitespace() || c == '<')
+}
+
+/// Marker between the parts of a call of DeepSeek.
+pub(super) const SEPARATOR: &str = "<｜tool▁sep｜>";
+
+/// `name<｜tool▁sep｜>{...}`, and the older ``function<｜tool▁sep｜>name\n```json\n{...}\n``` ``.
+pub(super) fn separated(text: &str, _: &[Json]) -> ParsedBody {
+    const FENCE: &str = "```";
+    const LANGUAGE: &str = "json";
+    let Some((name, rest)) = text.split_once(SEPARATOR) else {
+        return match text.trim().contains(char::is_whitespace) {
+            true => ParsedBody::Invalid,
+            false => ParsedBody::Incomplete,
+        };
+    };
+    let (name, rest) = (name.trim(), rest.trim_start());
+    if !is_name(name) {
+        return ParsedBody::Invalid;
+    }
+    if name != "function" || rest.starts_with('{') {
+        return with_arguments(name, None, (text, rest));
+    }
+    let Some((name, rest)) = rest.split_once('\n') else {
+        return ParsedBody::Incomplete;
+    };
+    let Some(rest) = rest.trim_start().strip_prefix(FENCE) else {
+        return match FENCE.starts_with(rest.trim_start()) {
+            true => ParsedBody::Incomplete,
+            false => ParsedBody::Invalid,
+        };
+    };
+    if LANGUAGE.starts_with(rest) {
+        return ParsedBody::Incomplete;
+    }
+    let arguments = rest.strip_prefix(LANGUAGE).unwrap_or(rest);
+    let read = with_arguments(name.trim(), None, (text, arguments));
+    let ParsedBody::ToolCalls(calls, end) = read else {
+        return read;
+    };
+    let rest = text[end..].trim_start();
+    match rest.strip_prefix(FENCE) {
+        Some(rest) => ParsedBody::ToolCalls(calls, text.len() - rest.len()),
+        None if FENCE.starts_with(rest) => ParsedBody::Incomplete,
+        None => ParsedBody::ToolCalls(calls, end),
+    }
+}
+
 /// `functions.name <|constrain|>json<|message|>{...}`
 pub(super) fn recipient(text: &str, _: &[Json]) -> ParsedBody {
     match harmony::call(text) {
@@ -179,6 +229,57 @@ pub(super) fn parameters(text: &str, tools: &[Json]) -> ParsedBody {
         arguments.insert(key.to_string(), typed(value, types(tools, name, key)));
         rest = after;
     }
+}
+
+/// A name, then `<arg_key>key</arg_key><arg_value>value</arg_value>` for each argument, up to
+/// `</tool_call>`.
+pub(super) fn key_values(text: &str, tools: &[Json]) -> ParsedBody {
+    match text.trim_start().starts_with('{') {
+        true => object(text, tools),
+        false => read_key_values(text, tools).unwrap_or_else(|read| read),
+    }
+}
+
+fn read_key_values(text: &str, tools: &[Json]) -> Result<ParsedBody, ParsedBody> {
+    const END: &str = "</tool_call>";
+    let name = text.split('<').next().unwrap_or_default();
+    let mut rest = &text[name.len()..];
+    let name = name.trim();
+    if !is_name(name) || name.is_empty() && !rest.is_empty() {
+        return Err(ParsedBody::Invalid);
+    }
+    let mut arguments = Map::new();
+    loop {
+        rest = rest.trim_start();
+        if rest.starts_with(END) {
+            let call = ToolCall {
+                id: None,
+                name: name.to_string(),
+                arguments: Json::from(arguments).to_string(),
+            };
+            return Ok(ParsedBody::ToolCalls(vec![call], text.len() - rest.len()));
+        }
+        if END.starts_with(rest) {
+            return Err(ParsedBody::Incomplete);
+        }
+        let (key, after) = element(rest, "<arg_key>", "</arg_key>")?;
+        let (value, after) = element(after, "<arg_value>", "</arg_value>")?;
+        let key = key.trim();
+        arguments.insert(key.to_string(), typed(value, types(tools, name, key)));
+        rest = after;
+    }
+}
+
+/// Returns the text between two tags at the start of a text, and the text after them.
+fn element<'t>(text: &'t str, open: &str, close: &str) -> Result<(&'t str, &'t str), ParsedBody> {
+    let text = text.trim_start();
+    let Some(rest) = text.strip_prefix(open) else {
+        return Err(match open.starts_with(text) {
+            true => ParsedBody::Incomplete,
+            false => ParsedBody::Invalid,
+        });
+    };
+    rest.split_once(close).ok_or(ParsedBody::Incomplete)
 }
 
 /// Returns the types that the schema of a tool's parameter allows.
@@ -246,7 +347,7 @@ struct Values<'t>(&'t str);
 
 pub(super) const QUOTE: &str = "<|\"|>";
 /// Maximum nesting depth of values.
-const DEPTH_MAX: usize = 64;
+pub(super) const DEPTH_MAX: usize = 64;
 
 impl<'t> Values<'t> {
     fn take(&mut self, text: &str) -> bool {

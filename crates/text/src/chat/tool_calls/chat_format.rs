@@ -18,6 +18,9 @@ pub struct ChatFormat {
     supports_tools: bool,
 }
 
+/// Variable of chat templates that describe tools.
+const TOOLS: &str = "tools";
+
 impl ChatFormat {
     /// Detects the format from the template source. Without `tools`, tool calls are not parsed.
     pub fn detect(template: &ChatTemplate, tools: &[Json]) -> Self {
@@ -26,12 +29,12 @@ impl ChatFormat {
             tool_calls: tool_calls.filter(|_| !tools.is_empty()),
             reasoning: formats::reasoning(template.source()),
             tools: tools.to_vec(),
-            supports_tools: tool_calls.is_some(),
+            supports_tools: tool_calls.is_some() && template.source().contains(TOOLS),
         }
     }
 
-    /// Same as [`detect`](Self::detect). If the template has no known tool-call format, tool calls
-    /// have the format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
+    /// Same as [`detect`](Self::detect). If the template does not support tools, tool calls have the
+    /// format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
     /// [`fallback_tool_prompt`](Self::fallback_tool_prompt) describes to the model.
     pub fn detect_or_fallback(template: &ChatTemplate, tools: &[Json]) -> Self {
         let mut format = Self::detect(template, tools);
@@ -41,7 +44,8 @@ impl ChatFormat {
         format
     }
 
-    /// Returns whether the chat template has a known tool-call format, with or without tools.
+    /// Returns whether the chat template describes tools to the model, in a known tool-call format. The
+    /// templates of DeepSeek V3 and V3.1 format tool calls and describe no tools.
     pub fn supports_tools(&self) -> bool {
         self.supports_tools
     }
@@ -126,6 +130,7 @@ impl ChatFormat {
                 .open
                 .iter()
                 .chain([&format.close])
+                .chain(&format.list)
                 .chain(format.inner)
         });
         let reasoning = self.reasoning.iter().flat_map(|t| [&t.open, &t.close]);

@@ -1,12 +1,17 @@
 //! Tables of tool-call and reasoning formats: their markers and the parser of the call body.
 
 use super::bodies::{self, BodyParser};
+use super::python;
+use super::tags::{self, Tags};
 
 /// Tool-call format of a model family.
 #[derive(Debug)]
 pub(super) struct ToolCallFormat {
-    /// Substrings of a chat template that identify the format.
-    templates: &'static [&'static str],
+    /// Sets of substrings of a chat template. A template that contains all substrings of a set has the
+    /// format.
+    templates: &'static [&'static [&'static str]],
+    /// Markers around the list of all calls; may be empty.
+    pub(super) list: [&'static str; 2],
     /// Markers that start a call; the first one is used for forced calls.
     pub(super) open: &'static [&'static str],
     /// Marker that ends a call; may be empty.
@@ -28,14 +33,25 @@ pub(super) enum Notation {
     /// An object with the tool's name and, under this key, its arguments; then the text before and
     /// after the object.
     Object(&'static str, &'static str, &'static str),
-    /// The tool's name, this marker, and the arguments.
-    Named(&'static str),
-    /// The notation of [`bodies::parameters`].
-    Parameters,
+    /// The tool's name, and the arguments as an object.
+    Named(Named),
+    /// An element for each argument, with the tags of a family.
+    Tagged(&'static Tags),
+    /// The notation of [`python`](super::python).
+    Python,
     /// The notation of [`bodies::quoted_by_tokens`].
     QuotedByTokens,
     /// The rest of a header of [`harmony`](super::harmony), and the arguments.
     Recipient,
+}
+
+/// Texts around the name and the arguments of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) before: &'static str,
+    /// Text between the name and the arguments.
+    pub(super) separator: &'static str,
+    pub(super) after: &'static str,
 }
 
 /// How further calls follow the first one.
@@ -49,115 +65,193 @@ pub(super) enum Repeat {
     List,
 }
 
-/// Hermes, Qwen 2.5 and 3, SmolLM 3
-const HERMES: ToolCallFormat = ToolCallFormat {
-    templates: &["<tool_call>"],
-    open: &["<tool_call>"],
-    close: "</tool_call>",
+/// Default values of a row.
+const DEFAULT: ToolCallFormat = ToolCallFormat {
+    templates: &[],
+    list: ["", ""],
+    open: &[],
+    close: "",
     inner: &[],
     is_bare: false,
     body: bodies::object,
+    notation: Notation::Object("arguments", "", ""),
+    repeat: Repeat::Never,
+};
+
+/// A list of objects with names and arguments.
+const LIST: ToolCallFormat = ToolCallFormat {
+    body: bodies::list_or_named,
+    notation: Notation::Object("arguments", "[", "]"),
+    repeat: Repeat::List,
+    ..DEFAULT
+};
+
+/// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4
+const HERMES: ToolCallFormat = ToolCallFormat {
+    templates: &[&["<tool_call>"]],
+    open: &["<tool_call>"],
+    close: "</tool_call>",
     notation: Notation::Object("arguments", "\n", "\n"),
     repeat: Repeat::Marked("\n"),
+    ..DEFAULT
 };
 
 /// Format for chat templates without a known format. The model learns it from
 /// [`super::fallback::prompt`].
 pub(super) static FALLBACK: ToolCallFormat = HERMES;
 
+/// DeepSeek V3.1
+const DEEPSEEK: ToolCallFormat = ToolCallFormat {
+    templates: &[&["<｜tool▁calls▁begin｜>"]],
+    list: ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+    open: &["<｜tool▁call▁begin｜>"],
+    close: "<｜tool▁call▁end｜>",
+    inner: &[bodies::SEPARATOR],
+    body: bodies::separated,
+    notation: Notation::Named(Named {
+        before: "",
+        separator: bodies::SEPARATOR,
+        after: "",
+    }),
+    repeat: Repeat::Marked(""),
+    ..DEFAULT
+};
+
+/// GLM 4.7
+const GLM: ToolCallFormat = ToolCallFormat {
+    templates: &[&["<arg_key>"]],
+    open: &["<tool_call>"],
+    close: "</tool_call>",
+    inner: &["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    body: bodies::key_values,
+    notation: Notation::Tagged(&tags::GLM),
+    repeat: Repeat::Marked(""),
+    ..DEFAULT
+};
+
 /// Known tool-call formats; the first match wins.
 const TOOL_CALL_FORMATS: &[ToolCallFormat] = &[
-    // Qwen 3.5 and Qwen 3 Coder
+    // Qwen 3.5, Qwen 3 Coder, Nemotron 3
     ToolCallFormat {
-        templates: &["<parameter="],
+        templates: &[&["<parameter="]],
         open: &["<tool_call>"],
         close: "</tool_call>",
-        inner: &[],
-        is_bare: false,
         body: bodies::parameters,
-        notation: Notation::Parameters,
+        notation: Notation::Tagged(&tags::QWEN),
         repeat: Repeat::Marked("\n"),
+        ..DEFAULT
     },
     // Gemma 4
     ToolCallFormat {
-        templates: &["<|tool_call>call:"],
+        templates: &[&["<|tool_call>call:"]],
         open: &["<|tool_call>"],
         close: "<tool_call|>",
         inner: &["<|\"|>"],
-        is_bare: false,
         body: bodies::quoted_by_tokens,
         notation: Notation::QuotedByTokens,
         repeat: Repeat::Marked(""),
+        ..DEFAULT
     },
     // gpt-oss. The generation ends with a call.
     ToolCallFormat {
-        templates: &["<|channel|>commentary"],
+        templates: &[&["<|channel|>commentary"]],
         open: &[
             "<|channel|>commentary to=functions.",
             "<|channel|>analysis to=functions.",
             "<|start|>assistant to=functions.",
         ],
-        close: "",
-        inner: &[],
-        is_bare: false,
         body: bodies::recipient,
         notation: Notation::Recipient,
-        repeat: Repeat::Never,
+        ..DEFAULT
     },
     // Mistral: v11 and newer, then older ones
     ToolCallFormat {
-        templates: &["[ARGS]"],
+        templates: &[&["[ARGS]"]],
         open: &["[TOOL_CALLS]"],
-        close: "",
         inner: &["[CALL_ID]", "[ARGS]"],
-        is_bare: false,
         body: bodies::list_or_named,
-        notation: Notation::Named("[ARGS]"),
+        notation: Notation::Named(Named {
+            before: "",
+            separator: "[ARGS]",
+            after: "",
+        }),
         repeat: Repeat::Marked(""),
+        ..DEFAULT
     },
     ToolCallFormat {
-        templates: &["[TOOL_CALLS]"],
+        templates: &[&["[TOOL_CALLS]"]],
         open: &["[TOOL_CALLS]"],
-        close: "",
-        inner: &[],
-        is_bare: false,
-        body: bodies::list_or_named,
-        notation: Notation::Object("arguments", "[", "]"),
-        repeat: Repeat::List,
+        ..LIST
     },
     // Granite 3
     ToolCallFormat {
-        templates: &["<|tool_call|>"],
+        templates: &[&["<|tool_call|>"]],
         open: &["<|tool_call|>", "<tool_call>"],
-        close: "",
-        inner: &[],
-        is_bare: false,
-        body: bodies::list_or_named,
-        notation: Notation::Object("arguments", "[", "]"),
-        repeat: Repeat::List,
+        ..LIST
     },
+    // Nemotron Nano 2
+    ToolCallFormat {
+        templates: &[&["<TOOLCALL>"]],
+        open: &["<TOOLCALL>"],
+        close: "</TOOLCALL>",
+        ..LIST
+    },
+    // LFM2, LFM2.5
+    ToolCallFormat {
+        templates: &[
+            &["<|tool_call_start|>"],
+            &["<|tool_list_start|>"],
+            &["List of tools: [", "<|im_start|>"],
+        ],
+        open: &["<|tool_call_start|>"],
+        close: "<|tool_call_end|>",
+        body: python::calls,
+        notation: Notation::Python,
+        repeat: Repeat::List,
+        ..DEFAULT
+    },
+    // DeepSeek V3 and R1
+    ToolCallFormat {
+        templates: &[&["<｜tool▁calls▁begin｜>", "```json"]],
+        notation: Notation::Named(Named {
+            before: "function<｜tool▁sep｜>",
+            separator: "\n```json\n",
+            after: "\n```",
+        }),
+        repeat: Repeat::Marked("\n"),
+        ..DEEPSEEK
+    },
+    DEEPSEEK,
+    // GLM 4.5 and 4.6
+    ToolCallFormat {
+        templates: &[&["</arg_key>\n<arg_value>"]],
+        notation: Notation::Tagged(&tags::GLM_4_5),
+        repeat: Repeat::Marked("\n"),
+        ..GLM
+    },
+    GLM,
     // Functionary 3.1 and Llama 3 with the same format
     ToolCallFormat {
-        templates: &["<function="],
+        templates: &[&["<function="]],
         open: &["<function="],
         close: "</function>",
-        inner: &[],
-        is_bare: false,
         body: bodies::tagged,
-        notation: Notation::Named(">"),
+        notation: Notation::Named(Named {
+            before: "",
+            separator: ">",
+            after: "",
+        }),
         repeat: Repeat::Marked("\n"),
+        ..DEFAULT
     },
     HERMES,
     // Llama 3
     ToolCallFormat {
-        templates: &["<|python_tag|>", "ipython"],
+        templates: &[&["<|python_tag|>"], &["ipython"]],
         open: &["<|python_tag|>"],
-        close: "",
-        inner: &[],
         is_bare: true,
-        body: bodies::object,
         notation: Notation::Object("parameters", "", ""),
-        repeat: Repeat::Never,
+        ..DEFAULT
     },
 ];
 
@@ -213,9 +307,9 @@ const REASONING_FORMATS: &[ReasoningFormat] = &[
 
 /// Detects the tool-call format of a chat template.
 pub(super) fn tool_calls(template: &str) -> Option<&'static ToolCallFormat> {
-    let matches =
-        |format: &&ToolCallFormat| format.templates.iter().any(|text| template.contains(text));
-    TOOL_CALL_FORMATS.iter().find(matches)
+    let contains = |set: &&[&str]| set.iter().all(|text| template.contains(text));
+    let mut formats = TOOL_CALL_FORMATS.iter();
+    formats.find(|format| format.templates.iter().copied().any(|set| contains(&set)))
 }
 
 /// Detects the reasoning format of a chat template.

@@ -1,5 +1,6 @@
 //! Grammars of tool calls: which outputs they accept, and that the parser of the format reads them.
 
+use super::format_tests::{GLM, GLM_4_5};
 use super::tests::format_with;
 use super::*;
 use crate::{CompiledGrammar, Grammar, GrammarEngine, Tokenizer, Vocab};
@@ -17,6 +18,13 @@ const CONTROLS: &[&str] = &[
     "<|constrain|>",
     "<|message|>",
     "<|channel>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>",
 ];
 
 /// The parts of the template of gpt-oss that identify it.
@@ -41,7 +49,7 @@ fn tokenizer() -> Arc<Tokenizer> {
 }
 
 /// Returns whether a grammar accepts an output.
-fn accepts(compiled: &CompiledGrammar, mut text: &str) -> bool {
+pub(super) fn accepts(compiled: &CompiledGrammar, mut text: &str) -> bool {
     let mut matcher = compiled.matcher();
     while let Some(first) = text.bytes().next() {
         let control = CONTROLS
@@ -70,14 +78,14 @@ fn accepts(compiled: &CompiledGrammar, mut text: &str) -> bool {
     matcher.may_end().expect("a state")
 }
 
-struct Case {
-    format: ChatFormat,
+pub(super) struct Case {
+    pub(super) format: ChatFormat,
     engine: GrammarEngine,
-    tokenizer: Arc<Tokenizer>,
+    pub(super) tokenizer: Arc<Tokenizer>,
 }
 
 impl Case {
-    fn new(template: &str, parameters: &Json) -> Self {
+    pub(super) fn new(template: &str, parameters: &Json) -> Self {
         let tools = ["f", "g"].map(|name| {
             json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
         });
@@ -89,18 +97,18 @@ impl Case {
         }
     }
 
-    fn compile(&self, grammar: &Grammar) -> Arc<CompiledGrammar> {
+    pub(super) fn compile(&self, grammar: &Grammar) -> Arc<CompiledGrammar> {
         let compiled = self.engine.compile(grammar);
         compiled.unwrap_or_else(|e| panic!("{e}: {grammar:?}"))
     }
 
-    fn forced(&self, calls: AllowedToolCalls<'_>) -> Arc<CompiledGrammar> {
+    pub(super) fn forced(&self, calls: AllowedToolCalls<'_>) -> Arc<CompiledGrammar> {
         let grammar = self.format.forced_tool_calls(calls, &self.tokenizer);
         self.compile(&grammar.expect("a grammar").expect("a format"))
     }
 
     /// Checks that the grammar accepts these outputs, and that they are calls with these arguments.
-    fn accepts(&self, outputs: &[(&str, Json)]) {
+    pub(super) fn accepts(&self, outputs: &[(&str, Json)]) {
         let compiled = self.forced(AllowedToolCalls::default());
         for (output, expected) in outputs {
             assert!(accepts(&compiled, output), "{output:?}");
@@ -111,7 +119,7 @@ impl Case {
         }
     }
 
-    fn rejects(&self, outputs: &[&str]) {
+    pub(super) fn rejects(&self, outputs: &[&str]) {
         let compiled = self.forced(AllowedToolCalls::default());
         for output in outputs {
             assert!(!accepts(&compiled, output), "{output:?}");
@@ -119,7 +127,7 @@ impl Case {
     }
 }
 
-fn schema() -> Json {
+pub(super) fn schema() -> Json {
     json!({
         "type": "object",
         "properties": {
@@ -282,6 +290,8 @@ fn references_to_the_root_are_to_the_arguments() {
 
 /// A template, a call, and the text between two calls; `None` if only one call is supported.
 const CALLS: &[(&str, &str, Option<&str>)] = &[
+    (GLM, "<tool_call>f</tool_call>", Some("")),
+    (GLM_4_5, "<tool_call>f\n</tool_call>", Some("\n")),
     (
         "<tool_call>",
         "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",

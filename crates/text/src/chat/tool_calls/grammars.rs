@@ -5,7 +5,7 @@ use super::chat_format::ChatFormat;
 use super::formats::{Layout, Notation, Repeat, ToolCallFormat};
 use super::harmony;
 use super::lark::{self, Rules, marker};
-use super::{parameters, quoted};
+use super::{parameters, python, quoted};
 use crate::Tokenizer;
 use crate::grammar::{Grammar, close_objects, resolve_schema};
 use serde_json::{Value as Json, json};
@@ -67,8 +67,9 @@ impl ChatFormat {
             return Ok(None);
         };
         let grammar = self.grammar(format, calls, (Start::Body, tokenizer))?;
-        let triggers = format.open.iter().map(ToString::to_string);
-        Ok(Some((triggers.collect(), grammar)))
+        let list = format.list.iter().take(1);
+        let triggers = list.filter(|marker| !marker.is_empty()).chain(format.open);
+        Ok(Some((triggers.map(ToString::to_string).collect(), grammar)))
     }
 
     /// Returns the Lark expression of the text between reasoning and content, for grammars of content that
@@ -98,7 +99,8 @@ impl ChatFormat {
         rules.define("tool", &tools.join(" | "));
         let (before, after) = match format.notation {
             Notation::Object(_, before, after) => (before, after),
-            Notation::Parameters => ("\n", "\n"),
+            Notation::Tagged(tags) => (tags.around, tags.around),
+            Notation::Python => ("[", "]"),
             Notation::Named(_) | Notation::QuotedByTokens | Notation::Recipient => ("", ""),
         };
         // A model that opened a call itself may write it without the line breaks.
@@ -106,25 +108,31 @@ impl ChatFormat {
             Start::Body if text == "\n" => format!("{}?", lark::string(text)),
             _ => lark::string(text),
         };
-        let list = match format.repeat {
+        let tools = match format.repeat {
             Repeat::List if calls.parallel => "tool (/, ?/ tool)*",
             _ => "tool",
         };
         let close = marker(format.close, tokenizer);
-        let call = format!("{} {list} {} {close}", space(before), space(after));
+        let call = format!("{} {tools} {} {close}", space(before), space(after));
         rules.define("call", &call);
+        let [list, end_of_list] = format.list;
+        let open = marker(format.open[0], tokenizer);
         let first = match start {
-            Start::Output if !format.is_bare => self.part(format.open[0], tokenizer),
+            Start::Output if !format.is_bare => {
+                self.part(&[list, format.open[0]].concat(), tokenizer)
+            }
+            // After the marker of the list or that of the call.
+            Start::Body if !list.is_empty() => format!("({open})?"),
             _ => lark::string(""),
         };
         let more = match format.repeat {
             Repeat::Marked(separator) if calls.parallel => {
-                let open = marker(format.open[0], tokenizer);
                 format!("({} {open} call)*", lark::string(separator))
             }
             _ => String::new(),
         };
-        rules.define("start", &format!("{first} call {more}"));
+        let end = marker(end_of_list, tokenizer);
+        rules.define("start", &format!("{first} call {more} {end}"));
         Ok(Grammar::Lark(rules.into_text()))
     }
 
@@ -206,16 +214,23 @@ fn move_references(schema: &mut Json) {
 /// Returns the Lark expression of a call body for one tool.
 fn body(notation: Notation, name: &str, schema: Json, rules: &mut Rules<'_>) -> Result<String> {
     match notation {
-        Notation::Named(separator) => {
-            check_name(name, separator)?;
-            let separator = marker(separator, rules.tokenizer);
+        Notation::Named(named) => {
+            check_name(name, named.separator)?;
+            let [before, separator, after] = [named.before, named.separator, named.after]
+                .map(|text| marker(text, rules.tokenizer));
             let name = lark::string(name);
-            Ok(format!("{name} {separator} %json {schema}"))
+            Ok(format!(
+                "{before} {name} {separator} %json {schema} {after}"
+            ))
         }
         Notation::Object(key, ..) => Ok(object(name, key, schema)),
-        Notation::Parameters => {
-            check_name(name, ">")?;
-            parameters::body(name, &schema, rules)
+        Notation::Tagged(tags) => {
+            check_name(name, tags.end_of_name)?;
+            parameters::body(name, &schema, (tags, rules))
+        }
+        Notation::Python => {
+            check_name(name, "(")?;
+            python::body(name, &schema, rules)
         }
         Notation::QuotedByTokens => {
             check_name(name, "{")?;

@@ -6,7 +6,7 @@ use crate::ChatTemplate;
 use crate::chat::TemplateTokens;
 
 /// The parts of the template that identify the format.
-const TEMPLATE: &str = "<|channel|>analysis <|channel|>commentary";
+const TEMPLATE: &str = "tools <|channel|>analysis <|channel|>commentary";
 
 #[test]
 fn separates_channels() {

@@ -103,6 +103,48 @@ impl<'t> Rules<'t> {
         name
     }
 
+    /// Returns the expression of any text that does not contain `tag`, and of the marker `end` after it,
+    /// which contains the tag. The text is a terminal with this name.
+    pub(super) fn text_until(&mut self, name: &'static str, (end, tag): (&str, &str)) -> String {
+        let end = marker(end, self.tokenizer);
+        match end.contains("<[") {
+            // The marker has a control token, which cannot be a part of a terminal.
+            true => {
+                let text = format!("/(?s:.+)/ & {}", without(tag));
+                format!("{}? {end}", self.once(name, &text))
+            }
+            // The text ends at the first marker.
+            false => self
+                .once(name, &format!("({}) {end}", without(tag)))
+                .to_string(),
+        }
+    }
+
+    /// Returns the expression of a sequence of items, of which some are required, with a separator between
+    /// two items. The order is fixed.
+    pub(super) fn sequence(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        // From the last item on: the items after another one, and the items from here on if none comes
+        // before them.
+        let separator = string(separator);
+        let mut after = String::from("\"\"");
+        let mut first: Vec<String> = Vec::new();
+        let mut may_be_empty = true;
+        for (item, is_required) in items.iter().rev() {
+            if *is_required {
+                first.clear();
+                may_be_empty = false;
+            }
+            first.push(format!("{item} {after}"));
+            let optional = if *is_required { "" } else { "?" };
+            after = self.add(&format!("({separator} {item}){optional} {after}"));
+        }
+        let optional = if may_be_empty { "?" } else { "" };
+        match items.is_empty() {
+            true => after,
+            false => format!("({}){optional}", first.join(" | ")),
+        }
+    }
+
     /// Returns the text of the grammar.
     pub(super) fn into_text(self) -> String {
         self.text

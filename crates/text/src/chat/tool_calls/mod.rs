@@ -10,10 +10,16 @@ mod lark;
 mod parameters;
 mod parts;
 mod pieces;
+mod python;
 mod quoted;
 mod stream;
+mod tags;
 mod types;
 
+#[cfg(test)]
+mod format_grammar_tests;
+#[cfg(test)]
+mod format_tests;
 #[cfg(test)]
 mod grammar_tests;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The beginning of a call body and the end of its arguments, so that arguments are returned while the
 //! model writes them.
 
-use super::formats::{Notation, Repeat, ToolCallFormat};
+use super::bodies::is_name;
+use super::formats::{Named, Notation, Repeat, ToolCallFormat};
 use super::harmony;
 
 /// What the text after the marker of a call begins with.
@@ -23,9 +24,9 @@ pub(super) enum Head {
 pub(super) fn head(format: &ToolCallFormat, text: &str) -> Head {
     let found = match format.notation {
         Notation::Object(key, ..) => object_head(text, key, format.repeat),
-        Notation::Named(marker) => named_head(text, marker),
+        Notation::Named(named) => named_head(text, named),
         Notation::Recipient => recipient_head(text),
-        Notation::Parameters | Notation::QuotedByTokens => Err(Mismatch::Other),
+        Notation::Tagged(_) | Notation::Python | Notation::QuotedByTokens => Err(Mismatch::Other),
     };
     match found {
         Ok((name, id, arguments)) => Head::Call {
@@ -64,13 +65,19 @@ fn object_head(text: &str, key: &str, repeat: Repeat) -> Found<(String, Option<S
 }
 
 /// `f[ARGS]{`, and `f[CALL_ID]id[ARGS]{`
-fn named_head(text: &str, marker: &str) -> Found<(String, Option<String>, usize)> {
+fn named_head(text: &str, named: Named) -> Found<(String, Option<String>, usize)> {
     if text.trim_start().starts_with(['[', '{']) {
         return Err(Mismatch::Other);
     }
-    let Some((before, after)) = text.split_once(marker) else {
-        // Names of tools have no white space.
-        return match text.trim().contains(char::is_whitespace) {
+    let rest = match named.before {
+        "" => text,
+        before => expect(text, before)?,
+    };
+    let Some((before, after)) = rest.split_once(named.separator) else {
+        // Names of tools have no white space; the separator may have some.
+        let name = rest.trim();
+        let end = name.find(char::is_whitespace);
+        return match end.is_some_and(|end| !named.separator.starts_with(&name[end..])) {
             true => Err(Mismatch::Other),
             false => Err(Mismatch::Incomplete),
         };
@@ -80,7 +87,11 @@ fn named_head(text: &str, marker: &str) -> Found<(String, Option<String>, usize)
         Some((name, id)) => (name, Some(id.trim().to_string())),
         None => (before, None),
     };
-    Ok((name.trim().to_string(), id, text.len() - arguments.len()))
+    let name = name.trim();
+    match is_name(name) {
+        true => Ok((name.to_string(), id, text.len() - arguments.len())),
+        false => Err(Mismatch::Other),
+    }
 }
 
 /// `functions.f <|constrain|>json<|message|>{`

@@ -134,31 +134,8 @@ impl<'a> Translation<'a, '_, '_> {
             let pair = format!("{} \":\" {value}", plain_key(key)?);
             pairs.push((self.rules.add(&pair), required.contains(&key)));
         }
-        Ok(self.members(&pairs))
-    }
-
-    /// Returns the expression of an object with these members in order, of which some are required.
-    fn members(&mut self, pairs: &[(String, bool)]) -> String {
-        // From the last member on: the members after another one, and the members from here on if
-        // none comes before them.
-        let mut after = String::from("\"\"");
-        let mut first: Vec<String> = Vec::new();
-        let mut may_be_empty = true;
-        for (pair, is_required) in pairs.iter().rev() {
-            if *is_required {
-                first.clear();
-                may_be_empty = false;
-            }
-            first.push(format!("{pair} {after}"));
-            let optional = if *is_required { "" } else { "?" };
-            after = self.rules.add(&format!("(\",\" {pair}){optional} {after}"));
-        }
-        let members = alternatives(first);
-        let optional = if may_be_empty { "?" } else { "" };
-        match pairs.is_empty() {
-            true => r#""{" "}""#.into(),
-            false => format!("\"{{\" {members}{optional} \"}}\""),
-        }
+        let members = self.rules.sequence(&pairs, ",");
+        Ok(format!("\"{{\" {members} \"}}\""))
     }
 
     /// Returns the expression of an object without declared properties.
@@ -213,20 +190,8 @@ impl<'a> Translation<'a, '_, '_> {
 
     fn string(&mut self) -> String {
         let quote = marker(QUOTE, self.rules.tokenizer);
-        let text = lark::without(QUOTE);
-        let string = match quote.starts_with('"') {
-            // The text ends at the first quote.
-            true => {
-                let text = format!("({text}) {quote}");
-                let text = self.rules.once("QUOTED_TEXT", &text);
-                format!("{quote} {text}")
-            }
-            false => {
-                let text = format!("/(?s:.+)/ & {text}");
-                let text = self.rules.once("QUOTED_TEXT", &text);
-                format!("{quote} {text}? {quote}")
-            }
-        };
+        let text = self.rules.text_until("QUOTED_TEXT", (QUOTE, QUOTE));
+        let string = format!("{quote} {text}");
         self.rules.once("quoted_string", &string).into()
     }
 

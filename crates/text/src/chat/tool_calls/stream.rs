@@ -52,6 +52,8 @@ enum State {
     Header,
     Content,
     Reasoning,
+    /// After the marker that opens a list of tool calls.
+    List,
     /// After the opening marker of a tool call.
     ToolCall,
     /// Within arguments that are returned in pieces.
@@ -79,7 +81,7 @@ pub struct ChatParser {
     state: State,
     /// Text that is not classified yet.
     pending: String,
-    /// Opening marker of the last call and the white space before it; both are content if the call is
+    /// Opening markers of the last call and the white space before them: content if the call is
     /// malformed.
     opening: String,
     /// Whether leading white space of the next text is dropped: it separates two parts.
@@ -123,8 +125,8 @@ impl ChatParser {
     pub fn finish(&mut self) -> Vec<MessageDelta> {
         let pending = std::mem::take(&mut self.pending);
         match self.state {
-            State::ToolCall if self.is_cut_head(&pending) => {}
-            State::ToolCall => self.emit(&format!("{}{pending}", self.opening)),
+            State::List | State::ToolCall if self.is_cut_head(&pending) => {}
+            State::List | State::ToolCall => self.emit(&format!("{}{pending}", self.opening)),
             // A header has no text.
             State::Header if harmony::MARKERS.iter().any(|m| pending.contains(m)) => {}
             State::Close | State::Arguments(_) | State::CallEnd(_) | State::NextCall => {}
@@ -140,7 +142,7 @@ impl ChatParser {
         let notation = self.format.tool_calls.map(|format| format.notation);
         let is_json = match notation {
             Some(Notation::Object(..) | Notation::Named(_) | Notation::Recipient) => true,
-            Some(Notation::Parameters | Notation::QuotedByTokens) | None => false,
+            Some(Notation::Tagged(_) | Notation::Python | Notation::QuotedByTokens) | None => false,
         };
         is_json && self.arguments == ArgumentParts::Streamed
     }
@@ -163,6 +165,7 @@ impl ChatParser {
             }
             State::Content => self.content(),
             State::Reasoning => self.reasoning(),
+            State::List => self.list(),
             State::ToolCall => self.call(),
             State::Arguments(scanner) => self.arguments(scanner),
             State::CallEnd(scanner) => self.call_end(scanner),
@@ -248,21 +251,41 @@ impl ChatParser {
     }
 
     fn content(&mut self) -> bool {
-        let open = self.format.tool_calls.map_or(&[][..], |format| format.open);
-        let matches = open
+        let format = self.format.tool_calls;
+        let list = format.map_or("", |format| format.list[0]);
+        let open = format.map_or(&[][..], |format| format.open);
+        let markers = open.iter().chain([&list]).copied();
+        let markers: Vec<&str> = markers.filter(|marker| !marker.is_empty()).collect();
+        let matches = markers
             .iter()
-            .filter_map(|open| Some((self.pending.find(open)?, *open)));
+            .filter_map(|marker| Some((self.pending.find(marker)?, *marker)));
         // If two markers match at the same position, the longer one wins.
-        let first = matches.min_by_key(|(at, open)| (*at, usize::MAX - open.len()));
-        let Some((at, open)) = first else {
-            self.emit_unambiguous(open);
+        let first = matches.min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()));
+        let Some((at, marker)) = first else {
+            self.emit_unambiguous(&markers);
             return false;
         };
-        let rest = self.pending.split_off(at + open.len());
+        let rest = self.pending.split_off(at + marker.len());
         let text = std::mem::replace(&mut self.pending, rest);
         let before = text[..at].trim_end();
         self.opening = text[before.len()..].to_string();
         self.emit(before);
+        self.state = match marker == list {
+            true => State::List,
+            false => State::ToolCall,
+        };
+        true
+    }
+
+    /// Consumes the opening marker of the first call in a list. Models may omit it.
+    fn list(&mut self) -> bool {
+        let open = self.format.tool_calls.map_or(&[][..], |format| format.open);
+        let Some(rest) = after_marker(&self.pending, open) else {
+            return false;
+        };
+        let rest = self.pending.split_off(self.pending.len() - rest.len());
+        self.opening.push_str(&self.pending);
+        self.pending = rest;
         self.state = State::ToolCall;
         true
     }
@@ -373,21 +396,30 @@ impl ChatParser {
     }
 
     fn close(&mut self) -> bool {
-        let (close, next) = match (self.format.layout(), self.format.tool_calls) {
-            (Layout::Messages, _) => (harmony::ENDS, State::Header),
-            (Layout::Parts, format) => {
-                let close = format.map_or(&[][..], |format| std::slice::from_ref(&format.close));
-                (close, State::Content)
-            }
+        let (rest, next) = match self.format.layout() {
+            Layout::Messages => (after_marker(&self.pending, harmony::ENDS), State::Header),
+            Layout::Parts => (self.after_call(), State::Content),
         };
-        let text = self.pending.trim_start();
-        if let Some(rest) = close.iter().find_map(|close| text.strip_prefix(close)) {
-            self.pending = rest.to_string();
-        } else if close.iter().any(|close| close.starts_with(text)) {
+        let Some(rest) = rest else {
             return false;
-        }
+        };
+        self.pending = rest.to_string();
         self.enter(next);
         true
+    }
+
+    /// Returns the text after the markers that end a call and a list of calls, or `None` if more text is
+    /// needed.
+    fn after_call(&self) -> Option<&str> {
+        let mut text = &*self.pending;
+        if let Some(format) = self.format.tool_calls {
+            if let Notation::Named(named) = format.notation {
+                text = after_marker(text, &[named.after.trim_start()])?;
+            }
+            text = after_marker(text, &[format.close])?;
+            text = after_marker(text, &[format.list[1]])?;
+        }
+        Some(text)
     }
 
     fn enter(&mut self, state: State) {
@@ -435,5 +467,17 @@ impl ChatParser {
             Channel::Reasoning => MessageDelta::Reasoning(text),
             Channel::Content => MessageDelta::Content(text),
         });
+    }
+}
+
+/// Returns the text after the first marker, which white space may precede, or the whole text without one.
+/// Returns `None` if the text may be the start of a marker.
+fn after_marker<'t>(text: &'t str, markers: &[&str]) -> Option<&'t str> {
+    let start = text.trim_start();
+    let rest = markers.iter().find_map(|marker| start.strip_prefix(marker));
+    let may_begin = markers.iter().any(|marker| marker.starts_with(start));
+    match rest {
+        None if may_begin => None,
+        rest => Some(rest.unwrap_or(text)),
     }
 }

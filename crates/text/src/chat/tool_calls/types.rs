@@ -14,7 +14,7 @@ impl Types {
     pub(super) const STRING: Self = Self(0b1000);
     pub(super) const BOOLEAN: Self = Self(0b10);
     const NONE: Self = Self(0);
-    const NULL: Self = Self(0b1);
+    pub(super) const NULL: Self = Self(0b1);
     const NUMBER: Self = Self(0b100);
     const ARRAY: Self = Self(0b1_0000);
     const OBJECT: Self = Self(0b10_0000);
