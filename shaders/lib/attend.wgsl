@@ -3,10 +3,10 @@
 //
 // The kernel defines q and y, [tokens, heads, head_dim] f32; row_start(row), from which key and
 // value find pair i of a row of [rows, kv_heads, head_dim]; Span with `count` rows and row_of(span,
-// i); and these dimensions in its Params. head_dim is even and at most 4 WG.
+// i); and these dimensions in its Params. head_dim is even and at most 5 WG.
 //
 // Online softmax over tiles of WG rows: in each tile a lane scores one row, then sums four elements
-// over every parts-th row. Tiles begin at the first row of the span, so that the order of summation
+// over every parts-th row; if head_dim is over 4 WG, the first lanes sum four more. Tiles begin at the first row of the span, so that the order of summation
 // depends only on the span.
 
 #import reduce
@@ -14,7 +14,7 @@
 
 const LOWEST = -3.0e38;
 
-var<workgroup> query: array<vec2<f32>, 2u * WG>;
+var<workgroup> query: array<vec2<f32>, 5u * WG / 2u>;
 // Weight and start of each row of a tile.
 var<workgroup> mass: array<f32, WG>;
 var<workgroup> rows: array<u32, WG>;
@@ -32,13 +32,16 @@ fn attend(token: u32, head: u32, span: Span, softcap_sink: vec2<f32>, lane: Lane
     // Each lane sums two pairs; with an odd number of pairs, the last lane sums the last pair twice
     // and writes it once.
     let quads = (pairs + 1u) / 2u;
-    let parts = WG / quads;
+    let parts = max(WG / quads, 1u);
     let part = lane.index / quads;
     let quad = lane.index % quads;
     let mine = column + vec2(2u * quad, min(2u * quad + 1u, pairs - 1u));
+    let beyond = quad + WG;
+    let more = column + vec2(2u * beyond, min(2u * beyond + 1u, pairs - 1u));
     var peak = LOWEST;
     var total = 0.0;
     var sum = vec4(0.0);
+    var sum_beyond = vec4(0.0);
     for (var first = 0u; first < span.count; first += WG) {
         let i = first + lane.index;
         var score = LOWEST;
@@ -59,10 +62,16 @@ fn attend(token: u32, head: u32, span: Span, softcap_sink: vec2<f32>, lane: Lane
         rows[lane.index] = start;
         total = total * decay + weight;
         sum *= decay;
+        sum_beyond *= decay;
         workgroupBarrier();
         if (part < parts) {
             for (var j = part; j < min(WG, span.count - first); j += parts) {
                 sum += mass[j] * vec4(value(rows[j], mine.x), value(rows[j], mine.y));
+            }
+        }
+        if (beyond < quads) {
+            for (var j = 0u; j < min(WG, span.count - first); j++) {
+                sum_beyond += mass[j] * vec4(value(rows[j], more.x), value(rows[j], more.y));
             }
         }
     }
@@ -76,13 +85,20 @@ fn attend(token: u32, head: u32, span: Span, softcap_sink: vec2<f32>, lane: Lane
         for (var i = 1u; i < parts; i++) {
             all += sums[i * quads + lane.index];
         }
-        all *= scale;
-        let at = base + 4u * lane.index;
-        y[at] = all.x;
-        y[at + 1u] = all.y;
-        if (2u * lane.index + 1u < pairs) {
-            y[at + 2u] = all.z;
-            y[at + 3u] = all.w;
-        }
+        put_quad(base, lane.index, scale * all);
+    }
+    if (beyond < quads) {
+        put_quad(base, beyond, scale * sum_beyond);
+    }
+}
+
+// Writes four elements of a head, or two at its end.
+fn put_quad(base: u32, quad: u32, value: vec4<f32>) {
+    let at = base + 4u * quad;
+    y[at] = value.x;
+    y[at + 1u] = value.y;
+    if (2u * quad + 1u < params.head_dim / 2u) {
+        y[at + 2u] = value.z;
+        y[at + 3u] = value.w;
     }
 }

@@ -17,9 +17,13 @@ pub(super) enum ValueKind {
 
 use ValueKind::{Flag, Float, Integer, Text};
 
+/// GGUF key of the number of layers, which a list of layers may replace.
+const BLOCK_COUNT: &str = "block_count";
+
 /// GGUF key without the architecture prefix, type, and dotted paths in `config.json`. The first
 /// path that exists is used.
 pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
+    (BLOCK_COUNT, Integer, &["num_hidden_layers", "n_layer"]),
     ("embedding_length", Integer, &["hidden_size", "n_embd"]),
     (
         "attention.head_count",
@@ -163,7 +167,12 @@ impl HfConfig {
         if arch::is_speech(arch) {
             return self.write_speech(w);
         }
+        let listed = self.listed_layers()?;
+        listed.map(|layers| w.set(&format!("{arch}.{BLOCK_COUNT}"), layers));
         for (key, kind, paths) in KEYS {
+            if *key == BLOCK_COUNT && listed.is_some() {
+                continue;
+            }
             if let Some(path) = self.first(paths) {
                 self.copy(path, *kind, &format!("{arch}.{key}"), w)?;
             }
@@ -173,13 +182,6 @@ impl HfConfig {
         {
             let key = format!("{arch}.attention.layer_norm_rms_epsilon");
             self.copy(path, Float, &key, w)?;
-        }
-        let path = self.first(&["num_hidden_layers", "n_layer"]);
-        let key = format!("{arch}.block_count");
-        match (self.listed_layers()?, path) {
-            (Some(layers), _) => _ = w.set(&key, layers),
-            (None, Some(path)) => self.copy(path, Integer, &key, w)?,
-            (None, None) => {}
         }
         self.write_derived(arch, w)?;
         self.write_scaling(arch, w)?;
