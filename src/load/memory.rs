@@ -394,6 +394,24 @@ pub(super) fn host_free_bytes() -> u64 {
     meminfo_available().unwrap_or(u64::MAX)
 }
 
+/// Reserves host memory for a tensor that is converted to another type.
+///
+/// # Errors
+///
+/// `Memory` if the bytes do not fit into free memory.
+pub(super) fn reserve(tensor: &str, to: DType, bytes: u64) -> Result<Vec<u8>> {
+    let free = host_free_bytes();
+    let mut reserved = Vec::new();
+    let fits = usize::try_from(bytes).ok().filter(|_| bytes <= free);
+    if fits.is_some_and(|bytes| reserved.try_reserve_exact(bytes).is_ok()) {
+        return Ok(reserved);
+    }
+    bail!(
+        Memory,
+        "tensor {tensor} as {to} needs {bytes} bytes, {free} are free"
+    );
+}
+
 /// Reads `MemAvailable` on Linux; `None` on other systems.
 fn meminfo_available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -8,7 +8,8 @@ use crate::format::{Directory, TensorInfo};
 use std::collections::HashMap;
 
 const WEIGHT: &str = ".weight";
-const SCALE: &str = ".scale";
+/// End of the name of a tensor with scales.
+pub(super) const SCALE: &str = ".scale";
 /// Scale of 4-bit activations, which are not used.
 const INPUT_SCALE: &str = ".input_scale";
 

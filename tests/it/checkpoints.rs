@@ -44,19 +44,19 @@ fn checkpoint(name: &str) -> Folder {
     folder
 }
 
-fn read(path: &Path) -> Vec<u8> {
+pub(crate) fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// Returns the tokens of the golden logits.
-fn tokens() -> Vec<u32> {
+pub(crate) fn tokens() -> Vec<u32> {
     let text = std::fs::read(golden("hf/tokens.json")).expect("a golden file");
     let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     serde_json::from_value(json["tokens"].clone()).expect("a list of ids")
 }
 
 /// Returns the logits of all positions, after comparing prefill with decoding.
-fn logits(path: &Path, options: &LoadOptions, tokens: &[u32]) -> Vec<f32> {
+pub(crate) fn logits(path: &Path, options: &LoadOptions, tokens: &[u32]) -> Vec<f32> {
     let mut s = session(path, options);
     s.prefill(tokens).expect("the tokens fit");
     let vocab = s.facts().vocab as usize;
@@ -260,13 +260,13 @@ fn f64_matrices_are_converted_to_f32() {
     assert_eq!(expected, actual);
 }
 
-fn load(path: &Path) -> Result<(), tabla::Error> {
+pub(crate) fn load(path: &Path) -> Result<(), tabla::Error> {
     let options = LoadOptions::default().device(DeviceChoice::Cpu);
     Model::builder(path).options(options).load().map(drop)
 }
 
 #[track_caller]
-fn assert_rejected(folder: &Folder, kind: ErrorKind, parts: &[&str]) {
+pub(crate) fn assert_rejected(folder: &Folder, kind: ErrorKind, parts: &[&str]) {
     let error = load(&folder.0).expect_err(parts[0]);
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");

@@ -27,6 +27,7 @@ mod lm_head;
 mod lora;
 mod npy;
 mod nvfp4;
+mod packed;
 mod parity;
 mod points;
 mod real;

@@ -18,8 +18,9 @@ pub(crate) struct ConvertArgs {
     /// otherwise a new folder with safetensors
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Tensor type: F16, BF16 or F32, and for GGUF any type of `tabla quantize` [default: unchanged,
-    /// or F16 if the output format does not support the type]
+    /// Tensor type: F16, BF16 or F32, and for GGUF any type of `tabla quantize` [default: unchanged;
+    /// types that the output format does not support become F16 in safetensors, and in GGUF the smallest type with
+    /// the same values]
     #[arg(long, value_name = "TYPE", value_parser = mix)]
     pub(crate) dtype: Option<&'static QuantMix>,
     /// LoRA adapter to merge into the weights, with the factor of its change: a folder of peft or a GGUF

@@ -8,6 +8,7 @@ mod bytes;
 mod chunk;
 mod codes;
 mod digits;
+mod exact;
 mod fit;
 mod float;
 pub mod i2_s;
@@ -43,6 +44,7 @@ pub mod tq2_0;
 
 pub use chunk::{CHUNK, Chunk, GROUP};
 pub use digits::one_scale;
+pub use exact::{EXACT_TYPES, encode_exact};
 pub use matrix::Matrix;
 pub use read::{Floats, Ints, Visit, visit};
 use tabla_core::dtype::DType;

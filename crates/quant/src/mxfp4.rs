@@ -3,8 +3,9 @@
 //!
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
-use super::bytes::{map_bytes, nibbles};
+use super::bytes::{map_bytes, nibbles, to_bytes};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
+use std::array::from_fn;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 32;
@@ -47,5 +48,14 @@ pub fn scale(e: u8) -> f32 {
         0x0020_0000 << e
     } else {
         u32::from(e - 1) << 23
+    })
+}
+
+/// Packs a scale and elements, the first of each pair in the low nibble.
+pub(super) fn pack(e: u8, pairs: &[u8; ELEMENTS / 2]) -> [u8; BYTES] {
+    let element = |i: usize| pairs[i / 2] >> (i % 2 * 4) & 15;
+    to_bytes(Block {
+        e,
+        qs: from_fn(|i| element(i) | element(i + ELEMENTS / 2) << 4),
     })
 }

@@ -4,11 +4,12 @@
 //! Bytes `8 s` to `8 s + 7` hold the sixteen elements of scale `s`: the first eight in the low nibbles,
 //! the others in the high ones.
 
-use super::bytes::map_bytes;
+use super::bytes::{map_bytes, to_bytes};
 use super::chunk::{CHUNK, Chunk, GROUP};
 use super::matrix::Matrix;
 use super::mxfp4::doubled;
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
+use std::array::from_fn;
 
 /// Elements of a block.
 pub const ELEMENTS: usize = 64;
@@ -60,6 +61,19 @@ pub fn scale(d: u8) -> f32 {
     if d == 0x7f { 0.0 } else { value }
 }
 
+/// Packs the scales and the elements of a block, whose first element of each pair is in the low nibble.
+pub fn pack(d: [u8; SCALES], pairs: &[u8; ELEMENTS / 2]) -> [u8; BYTES] {
+    let element = |i: usize| pairs[i / 2] >> (i % 2 * 4) & 15;
+    let group = |s: usize| {
+        let first = s * GROUP;
+        from_fn(|i| element(first + i) | element(first + GROUP / 2 + i) << 4)
+    };
+    to_bytes(Block {
+        d,
+        qs: from_fn(group),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +87,20 @@ mod tests {
             assert_eq!(scale(d), 0.5 * e4m3(d), "{d}");
         }
         assert_eq!([scale(0x7f), scale(0x80), scale(0xff)], [0.0, 0.0, 240.0]);
+    }
+
+    #[test]
+    fn packed_blocks_keep_all_elements() {
+        let pairs = from_fn(|i| (i * 37 + 11).to_le_bytes()[0]);
+        // 1, 2, 4 and 8.
+        let block = pack([0x38, 0x40, 0x48, 0x50], &pairs);
+        let x = crate::decoded(DType::Nvfp4, &block);
+        for (i, x) in x.into_iter().enumerate() {
+            let code = pairs[i / 2] >> (i % 2 * 4) & 15;
+            let doubled = super::super::mxfp4::DOUBLED[usize::from(code)];
+            let scale = (1 << (i / GROUP)) as f32;
+            assert_eq!(x, scale * f32::from(doubled) * 0.5, "element {i}");
+        }
     }
 
     #[test]

@@ -32,6 +32,11 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; ELEMENTS], scale: &mut [f32; 2],
 /// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::FittedBlock { d, q, .. } = fit::symmetric(x, importance, 8.0);
+    pack(d, &q)
+}
+
+/// Packs a scale and codes from 0 to 15.
+pub(super) fn pack(d: half::f16, q: &[u8; ELEMENTS]) -> [u8; BYTES] {
     to_bytes(Block {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),

@@ -40,6 +40,11 @@ pub fn unpack(
 /// reference; otherwise with the scale and minimum of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::FittedBlock { d, min, q } = fit::affine(x, importance, 15.0);
+    pack([d, min], &q)
+}
+
+/// Packs a scale, a minimum and codes from 0 to 15.
+pub(super) fn pack([d, min]: [half::f16; 2], q: &[u8; ELEMENTS]) -> [u8; BYTES] {
     to_bytes(Block {
         d: d.to_le_bytes(),
         m: min.to_le_bytes(),

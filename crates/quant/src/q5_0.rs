@@ -53,9 +53,14 @@ pub(super) fn pack_fifth_bits(q: &[u8; ELEMENTS]) -> [u8; 4] {
 /// reference; otherwise with the scale of smallest weighted error.
 pub fn encode(x: &[f32; ELEMENTS], importance: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
     let fit::FittedBlock { d, q, .. } = fit::symmetric(x, importance, 16.0);
+    pack(d, &q)
+}
+
+/// Packs a scale and codes from 0 to 31.
+pub(super) fn pack(d: half::f16, q: &[u8; ELEMENTS]) -> [u8; BYTES] {
     to_bytes(Block {
         d: d.to_le_bytes(),
-        qh: pack_fifth_bits(&q),
+        qh: pack_fifth_bits(q),
         qs: from_fn(|i| q[i] & 15 | q[i + 16] << 4),
     })
 }

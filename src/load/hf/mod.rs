@@ -3,17 +3,26 @@
 //! Everything is mapped to GGUF: keys ([`keys`]), names ([`names`]) and weights ([`weights`]), so
 //! that later loading stages handle a single representation.
 
+mod bitsandbytes;
 mod classifier;
 mod config;
 mod embedding;
 mod experts;
+mod gptq;
+mod group_codes;
 mod keys;
 mod latent;
 mod layers;
 mod masters;
 mod mixers;
+mod module;
 mod multipliers;
 mod names;
+mod packed;
+#[cfg(test)]
+mod packed_float_tests;
+#[cfg(test)]
+mod packed_tests;
 mod quantization;
 mod rope;
 mod speech;

@@ -14,6 +14,31 @@ pub(super) struct Quantization {
     pub(super) blocks: Vec<[u64; 2]>,
     /// How ternary weights are stored.
     pub(super) ternary: TernaryForm,
+    /// How columns are packed; `None` for methods without packed columns.
+    pub(super) packing: Option<Packing>,
+}
+
+/// How GPTQ and AWQ pack columns.
+#[derive(Debug, PartialEq)]
+pub(super) enum Packing {
+    Gptq(Gptq),
+    Awq {
+        /// Columns per scale; `None` for whole rows.
+        group: Option<u64>,
+    },
+}
+
+/// Settings of GPTQ.
+#[derive(Debug, PartialEq)]
+pub(super) struct Gptq {
+    /// Bits per code; `None` if they differ by module.
+    pub(super) bits: Option<u64>,
+    /// Columns per scale; `None` for whole rows, and if it differs by module.
+    pub(super) group: Option<u64>,
+    /// Difference of a zero point and its stored value.
+    pub(super) zero_offset: u16,
+    /// Whether columns were quantized in the order of their activations, so that groups are scattered.
+    pub(super) act_order: bool,
 }
 
 /// How a checkpoint stores ternary weights.
@@ -56,15 +81,37 @@ const MODES: &[(&str, u64, DType, Option<DType>, u64)] = &[
 ];
 
 /// Supported values of `quantization_config.quant_method`.
-const METHODS: &[&str] = &["fp8", "compressed-tensors", "mxfp4", "bitnet"];
+const METHODS: &[&str] = &[
+    "fp8",
+    "compressed-tensors",
+    "gptq",
+    "awq",
+    "bitsandbytes",
+    "mxfp4",
+    "bitnet",
+];
 
 /// Supported formats of `compressed-tensors`.
 const FORMATS: &[&str] = &[
+    "pack-quantized",
     "float-quantized",
     "int-quantized",
     "naive-quantized",
+    "mixed-precision",
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
     "dense",
 ];
+
+/// Supported formats of GPTQ, and the difference of a zero point and its stored value.
+const GPTQ_FORMATS: &[(&str, u16)] = &[("gptq", 1), ("gptq_v2", 0)];
+
+/// Supported format of AWQ.
+const AWQ_FORMAT: &str = "gemm";
+
+/// Bits per code of AWQ.
+const AWQ_BITS: u64 = 4;
 
 impl Quantization {
     /// Reads the quantization settings.
@@ -86,15 +133,16 @@ impl Quantization {
                 METHODS.join(", ")
             );
         }
-        if let Some(format) = config.text(&key("format"))?
-            && !FORMATS.contains(&format)
-        {
-            bail!(
-                Unsupported,
-                "quantization_config: unsupported format {format:?}; supported are {}",
-                FORMATS.join(", ")
-            );
-        }
+        let packing = match method {
+            "gptq" => Some(Packing::Gptq(gptq(config)?)),
+            "awq" => Some(awq(config)?),
+            "compressed-tensors" => {
+                check_formats(config)?;
+                None
+            }
+            _ => None,
+        };
+        note_activations(config);
         let ternary = ternary_form(config)?;
         if let Some(rotated) = config.find(&key("transform_config"))
             && rotated.as_object().is_none_or(|object| !object.is_empty())
@@ -109,6 +157,7 @@ impl Quantization {
             mlx: None,
             blocks: blocks(config),
             ternary,
+            packing,
         })
     }
 
@@ -146,6 +195,123 @@ impl Quantization {
             group,
         }))
     }
+}
+
+/// Rejects formats of `compressed-tensors` that are not supported, of all modules or of a group, and sparse weights.
+fn check_formats(config: &HfConfig) -> Result<()> {
+    let groups = config.find("quantization_config.config_groups");
+    let groups = groups.and_then(Value::as_object).into_iter().flatten();
+    let own = groups.filter_map(|(_, group)| group.get("format")?.as_str());
+    let all = config.text("quantization_config.format")?.into_iter();
+    if let Some(format) = all.chain(own).find(|format| !FORMATS.contains(format)) {
+        bail!(
+            Unsupported,
+            "quantization_config: unsupported format {format:?}; supported are {}",
+            FORMATS.join(", ")
+        );
+    }
+    let sparse = config.text("quantization_config.sparsity_config.format")?;
+    match sparse.filter(|format| *format != "dense") {
+        None => Ok(()),
+        Some(format) => bail!(
+            Unsupported,
+            "quantization_config: unsupported sparsity_config.format {format:?}, expected \"dense\""
+        ),
+    }
+}
+
+/// Logs that activations stay unquantized.
+fn note_activations(config: &HfConfig) {
+    let groups = config.find("quantization_config.config_groups");
+    let mut groups = groups.and_then(Value::as_object).into_iter().flatten();
+    let quantizes = |group: &Value| group.get("input_activations").is_some_and(Value::is_object);
+    let scheme = config.find("quantization_config.activation_scheme");
+    if scheme.is_some() || groups.any(|(_, group)| quantizes(group)) {
+        tracing::info!(
+            "quantization_config: activations stay unquantized; their settings are not used"
+        );
+    }
+}
+
+/// Reads the number of columns per scale; `None` for -1, which means whole rows.
+fn group_size(config: &HfConfig) -> Result<Option<u64>> {
+    let group = |value: &Value| match value.as_i64()? {
+        -1 => Some(None),
+        group => Some(Some(u64::try_from(group).ok().filter(|n| *n > 0)?)),
+    };
+    let key = "quantization_config.group_size";
+    Ok(config
+        .typed(key, "a positive integer or -1", group)?
+        .flatten())
+}
+
+/// Reads the settings of GPTQ.
+fn gptq(config: &HfConfig) -> Result<Gptq> {
+    let key = |name: &str| format!("quantization_config.{name}");
+    let own = config.text(&key("checkpoint_format"))?;
+    let format = own
+        .or(config.text(&key("format"))?)
+        .unwrap_or(GPTQ_FORMATS[0].0);
+    let marlin = config.boolean(&key("is_marlin_format"))? == Some(true);
+    let known = GPTQ_FORMATS.iter().find(|row| row.0 == format && !marlin);
+    let Some((_, zero_offset)) = known else {
+        bail!(
+            Unsupported,
+            "quantization_config: unsupported checkpoint_format {:?} of gptq; supported are gptq and gptq_v2",
+            if marlin { "marlin" } else { format }
+        );
+    };
+    // Rules for single modules, by regular expressions.
+    let differs = config.find(&key("dynamic"));
+    let same = differs
+        .and_then(Value::as_object)
+        .is_none_or(serde_json::Map::is_empty);
+    Ok(Gptq {
+        bits: config
+            .integer(&key("bits"))?
+            .filter(|_| same)
+            .map(u64::from),
+        group: group_size(config)?.filter(|_| same),
+        zero_offset: *zero_offset,
+        act_order: config.boolean(&key("desc_act"))? == Some(true),
+    })
+}
+
+/// Reads the settings of AWQ.
+fn awq(config: &HfConfig) -> Result<Packing> {
+    let key = |name: &str| format!("quantization_config.{name}");
+    let version = config
+        .text(&key("version"))?
+        .or(config.text(&key("format"))?);
+    let version = version.unwrap_or(AWQ_FORMAT);
+    if !version.eq_ignore_ascii_case(AWQ_FORMAT) {
+        bail!(
+            Unsupported,
+            "quantization_config: unsupported version {version:?} of awq, expected {AWQ_FORMAT:?}"
+        );
+    }
+    if config.text(&key("backend"))? == Some("llm-awq") {
+        bail!(
+            Unsupported,
+            "quantization_config: unsupported backend \"llm-awq\" of awq, expected \"autoawq\""
+        );
+    }
+    let bits = config.integer(&key("bits"))?.map_or(AWQ_BITS, u64::from);
+    if bits != AWQ_BITS {
+        bail!(
+            Unsupported,
+            "quantization_config: awq with {bits} bits, expected {AWQ_BITS}"
+        );
+    }
+    if config.boolean(&key("zero_point"))? == Some(false) {
+        bail!(
+            Unsupported,
+            "quantization_config: awq without zero points, expected zero_point true"
+        );
+    }
+    Ok(Packing::Awq {
+        group: group_size(config)?,
+    })
 }
 
 /// Returns how ternary weights are stored.

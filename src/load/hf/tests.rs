@@ -281,7 +281,7 @@ fn reads_scales_per_block_row_and_tensor() {
         scale("F32", &[1]),
         ("lm_head.weight_scale_inv", "F32", 4, &[1]),
     ];
-    assert_rejected(&both, &block, "has two scales");
+    assert_rejected(&both, &block, "has two tensors of this role");
     let mixed = [codes, ("lm_head.scales", "F32", 4, &[1]), both[1]];
     assert_rejected(&mixed, &block, "unsupported combination");
     let alone = [
@@ -324,11 +324,9 @@ fn names_unsupported_tensors_and_methods() {
     let head = ("lm_head.weight", "F32", 4, [8, 4].as_slice());
     for name in [
         "score.weight",
-        "lm_head.qweight",
-        "lm_head.weight_packed",
+        "lm_head.weight_bitmask",
         "model.layers.0.mlp.expert.0.up_proj.weight",
         "weight",
-        "lm_head.weight_zero_point",
     ] {
         assert_rejected(
             &[head, (name, "F32", 4, &[4])],
@@ -349,14 +347,17 @@ fn names_unsupported_tensors_and_methods() {
     let method = |value: Value| json!({ "quantization_config": value });
     assert_rejected(
         &[head],
-        &method(json!({ "quant_method": "gptq" })),
-        "unsupported method \"gptq\"",
+        &method(json!({ "quant_method": "aqlm" })),
+        "unsupported method \"aqlm\"; supported are fp8, compressed-tensors, gptq, awq,",
     );
-    let packed = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    let sparse = json!({ "quant_method": "compressed-tensors", "format": "marlin-24" });
+    assert_rejected(&[head], &method(sparse), "unsupported format \"marlin-24\"");
+    let sparse = json!({ "quant_method": "compressed-tensors", "format": "dense",
+        "sparsity_config": { "format": "sparse-24-bitmask" } });
     assert_rejected(
         &[head],
-        &method(packed),
-        "unsupported format \"pack-quantized\"",
+        &method(sparse),
+        "sparsity_config.format \"sparse-24-bitmask\"",
     );
     let mut online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
     assert_rejected(&[head], &method(online.clone()), "online quantization");

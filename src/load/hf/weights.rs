@@ -1,11 +1,11 @@
 //! Combines the tensors of a checkpoint into weights.
 //!
-//! A tensor name is a module name, a dot and the role of the tensor, such as `weight` or `scales`.
 //! The storage format follows from the types and shapes of a module's tensors, so that layers that
 //! are not quantized need no entry in the configuration.
 
+use super::module::{Module, ModuleTensors, TensorRole, modules};
 use super::quantization::{Mlx, Quantization, TernaryForm};
-use super::{masters, names};
+use super::{bitsandbytes, gptq, masters, names, packed};
 use crate::arch::{Arch, Config};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
@@ -14,51 +14,11 @@ use crate::load::experts::SeparateExperts;
 use crate::load::weight::{Data, Scaling, Weight, f32_bytes, floats, known, shape};
 use crate::load::{latent, recurrent};
 use crate::quant::GROUP;
-use std::collections::HashMap;
-
-/// Role of a tensor in its module.
-#[derive(Clone, Copy)]
-enum TensorRole {
-    /// Values or quantized codes.
-    Weight,
-    Bias,
-    /// Factor of the result.
-    Scale,
-    /// MLX: factors of groups.
-    Scales,
-    /// MLX: offsets of groups, added after scaling.
-    Biases,
-}
-
-const ROLE_COUNT: usize = TensorRole::Biases as usize + 1;
-
-/// Name suffixes and their roles; `None` for tensors that are ignored, such as scales of activations
-/// and of the KV cache. Despite its name, `weight_scale_inv` is a factor.
-const SUFFIXES: &[(&str, Option<TensorRole>)] = &[
-    ("weight", Some(TensorRole::Weight)),
-    ("bias", Some(TensorRole::Bias)),
-    // Norms of checkpoints converted from TensorFlow.
-    ("gamma", Some(TensorRole::Weight)),
-    ("beta", Some(TensorRole::Bias)),
-    ("weight_scale", Some(TensorRole::Scale)),
-    ("weight_scale_inv", Some(TensorRole::Scale)),
-    ("scales", Some(TensorRole::Scales)),
-    ("biases", Some(TensorRole::Biases)),
-    ("activation_scale", None),
-    ("input_scale", None),
-    ("output_scale", None),
-    ("k_scale", None),
-    ("v_scale", None),
-];
 
 /// Types of values without scales.
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::F64];
 /// Types of scales wider than a byte.
 const SCALES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
-
-/// Tensor indices of a module, by role.
-#[derive(Default)]
-struct ModuleTensors([Option<usize>; ROLE_COUNT]);
 
 /// Model-specific adjustments.
 pub(super) struct Adjustments {
@@ -87,7 +47,13 @@ pub(super) fn collect(
             continue;
         }
         let name = gguf.tensor("weight");
-        let mut weight = parts.matrix(file, module, name, quantization)?;
+        let source = Module {
+            file,
+            name: module,
+            matrix: &name,
+            tensors: &parts,
+        };
+        let mut weight = matrix(&source, quantization)?;
         let kind = gguf.name.rsplit('.').next().unwrap_or_default();
         let bare = weight.stack > 1 && file.tensors[weight.codes.tensor].name == module;
         if (conv1d || bare) && arch.transposed.contains(&kind) {
@@ -110,6 +76,7 @@ pub(super) fn collect(
         }
     }
     weights.extend(experts.stacked(file, arch.name)?);
+    warn_of_decoded(&weights, file);
     let weights = split_shared(weights, file, arch)?;
     if !weights.iter().any(latent::is_fused) {
         return Ok(weights);
@@ -152,6 +119,25 @@ fn split_shared(weights: Vec<Weight>, file: &Directory, arch: &Arch) -> Result<V
     Ok(all)
 }
 
+/// Logs that matrices of codes were decoded to floats, which need more memory than the file.
+fn warn_of_decoded(weights: &[Weight], file: &Directory) {
+    let is_decoded = |weight: &&Weight| {
+        let stored = file.tensors[weight.codes.tensor].dtype.name();
+        FLOATS.contains(&weight.dtype) && weight.rows > 1 && ["i32", "u32", "u8"].contains(&stored)
+    };
+    let decoded: Vec<_> = weights.iter().filter(is_decoded).collect();
+    if let Some(first) = decoded.first() {
+        let bytes: u64 = decoded.iter().map(|weight| weight.bytes(file)).sum();
+        tracing::warn!(
+            "{} quantized matrices, such as {}, were decoded to {} ({bytes} bytes), because no quantized type has \
+             their values",
+            decoded.len(),
+            first.tensor(file),
+            first.dtype
+        );
+    }
+}
+
 /// A module: its name in the checkpoint, its GGUF name and its tensors.
 type NamedModule<'a> = (&'a str, names::GgufModule, ModuleTensors);
 
@@ -170,8 +156,7 @@ fn named<'a>(
             continue;
         }
         let Some(gguf) = names::to_gguf(arch, name) else {
-            let first = module.0.iter().flatten().next();
-            let tensor = first.map_or(name, |i| &file.tensors[*i].name);
+            let tensor = module.first().map_or(name, |i| &file.tensors[i].name);
             bail!(
                 Unsupported,
                 "unexpected tensor {tensor}: not part of the architecture {:?}",
@@ -198,98 +183,59 @@ fn is_conv1d(file: &Directory, arch: &Arch, modules: &[NamedModule<'_>]) -> bool
     })
 }
 
-/// Groups the tensors of a checkpoint by module, in file order.
-fn modules<'a>(file: &'a Directory, arch: &Arch) -> Result<Vec<(&'a str, ModuleTensors)>> {
-    let mut modules: Vec<(&str, ModuleTensors)> = Vec::new();
-    let mut indices: HashMap<&str, usize> = HashMap::new();
-    // The projection of a classification head that reads the pooler or the head of pretraining.
-    let classifies = file.tensor("classifier.weight").is_some();
-    for (i, tensor) in file.tensors.iter().enumerate() {
-        if names::is_ignored(arch, &tensor.name)
-            || !classifies && names::is_classifier_only(arch, &tensor.name)
-        {
-            continue;
-        }
-        let split = tensor.name.rsplit_once('.');
-        let named = split.and_then(|(module, suffix)| {
-            let (_, role) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;
-            Some((module, *role))
-        });
-        let ending = || {
-            let (module, ending) = names::split_ending(&tensor.name)?;
-            let role = match ending {
-                names::SCALES => TensorRole::Scales,
-                names::BIAS => TensorRole::Bias,
-                _ => TensorRole::Weight,
-            };
-            Some((module, Some(role)))
-        };
-        // A parameter without a known suffix is a module of its own.
-        let (name, role) = named
-            .or_else(ending)
-            .unwrap_or((&tensor.name, Some(TensorRole::Weight)));
-        let Some(role) = role else { continue };
-        let index = *indices.entry(name).or_insert(modules.len());
-        if index == modules.len() {
-            modules.push((name, ModuleTensors::default()));
-        }
-        let slot = &mut modules[index].1.0[role as usize];
-        if slot.replace(i).is_some() {
-            bail!(Format, "tensor {}: {name} has two scales", tensor.name);
-        }
+/// Builds the matrix of a module.
+fn matrix(module: &Module<'_>, quantization: &Quantization) -> Result<Weight> {
+    if module.find(TensorRole::PackedColumns).is_some() {
+        return gptq::weight(module, quantization.packing.as_ref());
     }
-    Ok(modules)
-}
-
-impl ModuleTensors {
-    fn get(&self, role: TensorRole) -> Option<usize> {
-        self.0[role as usize]
+    if module.find(TensorRole::PackedRows).is_some() {
+        return packed::weight(module);
     }
-
-    /// Builds the matrix of this module, with the GGUF name `name`.
-    fn matrix(
-        &self,
-        file: &Directory,
-        module: &str,
-        name: String,
-        quantization: &Quantization,
-    ) -> Result<Weight> {
-        let Some(weight) = self.get(TensorRole::Weight) else {
-            let scales = self.get(TensorRole::Scales).map(|i| &file.tensors[i].name);
-            let ending = scales.and_then(|name| names::split_ending(name));
-            let ending = ending.map_or(".weight", |_| names::CODES);
-            bail!(Format, "tensor {module}{ending} is missing");
-        };
-        let codes = Codes {
-            file,
-            name,
-            index: weight,
-            tensor: &file.tensors[weight],
-        };
-        let roles = [TensorRole::Scale, TensorRole::Scales, TensorRole::Biases];
-        let [scale, scales, biases] = roles.map(|role| self.get(role));
-        match (scale, scales, biases) {
-            (None, None, None) if codes.tensor.name.ends_with(names::CODES) => {
-                bail!(Format, "tensor {module}{} is missing", names::SCALES)
-            }
-            (None, None, None) if codes.is_master(quantization) => codes.ternarized(),
-            (None, None, None) => codes.plain(),
-            (Some(scale), None, None) => codes.scaled(scale, quantization),
-            (None, Some(scales), None) if file.tensors[weight].dtype.name() == "u8" => {
-                codes.mxfp4(scales)
-            }
-            (None, Some(scales), biases) => match quantization.mlx(module)? {
-                Some(mlx) => codes.mlx(mlx, scales, biases),
-                None => bail!(
-                    Format,
-                    "tensor {module}.scales: the configuration has no quantization object"
-                ),
-            },
-            _ => bail!(
+    if module.find(TensorRole::QuantState).is_some() {
+        return bitsandbytes::weight_of_4_bits(module);
+    }
+    if module.find(TensorRole::RowMaxima).is_some() {
+        return bitsandbytes::weight_of_8_bits(module);
+    }
+    let Some((index, tensor)) = module.find(TensorRole::Weight) else {
+        let scales = module.find(TensorRole::Scales);
+        let ending = scales.and_then(|(_, scales)| names::split_ending(&scales.name));
+        let ending = ending.map_or(".weight", |_| names::CODES);
+        bail!(Format, "tensor {}{ending} is missing", module.name);
+    };
+    let (file, path) = (module.file, module.name);
+    if let Some((_, zeros)) = module.find(TensorRole::ZeroPoint)
+        && file.bytes(zeros).iter().any(|byte| *byte != 0)
+    {
+        return packed::bytes_with_zeros(module);
+    }
+    let codes = Codes {
+        file,
+        name: module.matrix.to_string(),
+        index,
+        tensor,
+    };
+    let roles = [TensorRole::Scale, TensorRole::Scales, TensorRole::Biases];
+    let [scale, scales, biases] = roles.map(|role| module.tensors.get(role));
+    match (scale, scales, biases) {
+        (None, None, None) if tensor.name.ends_with(names::CODES) => {
+            bail!(Format, "tensor {path}{} is missing", names::SCALES)
+        }
+        (None, None, None) if codes.is_master(quantization) => codes.ternarized(),
+        (None, None, None) => codes.plain(),
+        (Some(scale), None, None) => codes.scaled(scale, quantization),
+        (None, Some(scales), None) if tensor.dtype.name() == "u8" => codes.mxfp4(scales),
+        (None, Some(scales), biases) => match quantization.mlx(path)? {
+            Some(mlx) => codes.mlx(mlx, scales, biases),
+            None => bail!(
                 Format,
-                "{module}: unsupported combination of scales and biases"
+                "tensor {path}.scales: the configuration has no quantization object"
             ),
-        }
+        },
+        _ => bail!(
+            Format,
+            "{path}: unsupported combination of scales and biases"
+        ),
     }
 }
 
@@ -441,7 +387,11 @@ impl Codes<'_> {
                 stored.name
             ),
         };
-        let float = known(stored)?;
+        // These files store powers of two as u8.
+        let float = match (codes, stored.dtype.name()) {
+            (DType::E4m3, "u8") => DType::E8m0,
+            _ => known(stored)?,
+        };
         let count = match *stored.dims {
             [1] => Some([1, 1]),
             [n] => Some([n, 1]),

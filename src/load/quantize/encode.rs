@@ -3,10 +3,10 @@
 
 use super::rows::{Rows, Target, threads};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Result, bail};
 use crate::format::Directory;
 use crate::load::adapter::Merge;
-use crate::load::memory::host_free_bytes;
+use crate::load::memory::reserve;
 use crate::load::weight::{Data, Weight};
 use crate::quant::{self, Matrix};
 
@@ -43,17 +43,7 @@ pub(in crate::load) fn encode_weight(
         );
     };
     let len = row_bytes.saturating_mul(weight.rows.into());
-    let free = host_free_bytes();
-    let out_of_memory = || {
-        let message =
-            format_args!("tensor {name} as {to} needs {len} bytes, {free} are free").to_string();
-        Error::new(ErrorKind::Memory, message)
-    };
-    let len = usize::try_from(len).map_err(|_| out_of_memory())?;
-    let mut bytes = Vec::new();
-    if len as u64 > free || bytes.try_reserve_exact(len).is_err() {
-        return Err(out_of_memory());
-    }
+    let mut bytes = reserve(name, to, len)?;
     let matrix = Matrix {
         bytes: weight.codes.bytes(file),
         scales: weight.scales(file),

@@ -4,7 +4,7 @@ use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
 use super::source_tensor::{self, ComputedTensor, SourceTensor};
 use super::tensor_plan::TensorPlan;
-use super::{ggml, keys, lora, speech_tensors};
+use super::{exact, ggml, keys, lora, speech_tensors};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
@@ -12,7 +12,7 @@ use crate::format::write::{Body, Writer};
 use crate::format::{Importance, TensorType};
 use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
-use crate::load::tensor_scales::TensorScales;
+use crate::load::tensor_scales::{SCALE, TensorScales};
 use crate::load::weight::Weight;
 use crate::output::Output;
 use crate::quant;
@@ -25,7 +25,8 @@ tabla_core::options! {
     /// Options of [`quantize`](crate::tools::quantize()).
     pub struct QuantizeOptions<'a> {
         /// Quantization mix, which sets the type of each tensor. `None` keeps the types that GGUF
-        /// supports and converts others to F16.
+        /// supports and converts others to the smallest type that has all of their values, ternary weights of
+        /// Hugging Face checkpoints to F16.
         pub mix: Option<&'static QuantMix>,
         /// Type of the output projection; overrides the mix.
         pub output: Option<DType>,
@@ -63,7 +64,7 @@ impl Default for QuantizeOptions<'_> {
 pub struct ConversionReport {
     /// The written tensors.
     pub tensors: Vec<TensorReport>,
-    /// Parts of the model that were not written, with reasons.
+    /// Parts of the model that were not written, with reasons, and tensors that became larger.
     pub notes: Vec<String>,
 }
 
@@ -140,7 +141,7 @@ pub fn quantize(
         );
     }
     let weights = model.scaled_weights()?;
-    let computed = computed_tensors(&model)?;
+    let computed = computed_tensors(&model, &weights)?;
     let mut tensors = tensors(&model, &weights, &computed)?;
     let adapters = lora::read(&model, &tensors, &options.lora)?;
     lora::assign(&model, &mut tensors, &adapters)?;
@@ -155,6 +156,9 @@ pub fn quantize(
     let adapters = options.lora.iter().map(|(path, _)| path.as_path());
     let mut output = Output::create(path, model.file.paths().chain(adapters))?;
     let mut notes = Vec::new();
+    if options.mix.is_none() {
+        notes.extend(note_of_larger(&plans));
+    }
     let mut body = if ggml::is_ggml(path) {
         let header = ggml::header(&model, &plans)?;
         (&mut output)
@@ -203,10 +207,17 @@ pub fn quantize(
 /// Drops the scales of `NVFP4` matrices that are written in another type.
 fn drop_unused_scales(model: &Opened, plans: &mut Vec<TensorPlan<'_>>) {
     let scales = TensorScales::of(&model.file);
-    let converted = plans.iter().filter(|plan| plan.to != plan.tensor.dtype);
-    let converted: HashSet<&str> = converted.map(|plan| &*plan.tensor.name).collect();
+    let converted = plans
+        .iter()
+        .filter(|plan| plan.tensor.dtype == DType::Nvfp4.into() && plan.to != plan.tensor.dtype);
+    let converted: HashSet<String> = converted.map(|plan| plan.tensor.name.clone()).collect();
     plans.retain(|plan| {
-        let matrix = scales.matrix_of(&plan.tensor.name);
+        let name = &plan.tensor.name;
+        if model.folder.is_some() {
+            let module = name.strip_suffix(SCALE);
+            return module.is_none_or(|module| !converted.contains(&format!("{module}.weight")));
+        }
+        let matrix = scales.matrix_of(name);
         matrix.is_none_or(|matrix| !converted.contains(matrix))
     });
 }
@@ -257,10 +268,14 @@ impl FileBody<'_> {
 }
 
 /// Returns the tensors that the files of the source do not contain in this form.
-fn computed_tensors(model: &Opened) -> Result<Vec<ComputedTensor>> {
+fn computed_tensors(model: &Opened, weights: &[Weight]) -> Result<Vec<ComputedTensor>> {
     match &model.folder {
         _ if model.is_speech()? => speech_tensors::computed_tensors(model),
-        Some(_) => source_tensor::rope_factors(&model.file.metadata),
+        Some(_) => {
+            let mut computed = source_tensor::rope_factors(&model.file.metadata)?;
+            computed.extend(source_tensor::matrix_scales(weights, &model.file, SCALE));
+            Ok(computed)
+        }
         None => Ok(Vec::new()),
     }
 }
@@ -330,19 +345,11 @@ fn plan<'a>(
     let name = &tensor.name;
     let unquantized = TensorPlan {
         tensor,
-        to: match tensor.dtype.known() {
-            // Vectors are small, and llama.cpp reads them as f32.
-            Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32.into(),
-            // The scales are tensors of GGUF files, too.
-            Some(DType::Nvfp4) => tensor.dtype,
-            _ if tensor.matrix.scales.is_some() => DType::F16.into(),
-            _ if tensor.dtype.gguf().is_none() => DType::F16.into(),
-            _ => tensor.dtype,
-        },
+        to: tensor.dtype,
         requested: None,
     };
     if !mix::is_quantized(name, &tensor.dims) {
-        return Ok(unquantized);
+        return unchanged(unquantized, options);
     }
     let requested = match name.as_str() {
         mix::OUTPUT_MATRIX => options.output,
@@ -355,7 +362,7 @@ fn plan<'a>(
         .or_else(|| (options.choose)(name))
         .or_else(|| options.mix.map(|mix| mix.choose(name, traits)));
     let Some(requested) = requested else {
-        return Ok(unquantized);
+        return unchanged(unquantized, options);
     };
     if quant::encoder(requested).is_none() && requested != DType::I2S {
         bail!(
@@ -370,6 +377,46 @@ fn plan<'a>(
         to: to.into(),
         requested: (to != requested).then_some(requested),
     })
+}
+
+/// Selects the type of a tensor without a requested type: its own, or the smallest that has all of its values.
+/// Merged adapters change the values, and ternary weights have a rounded scale: they become F16.
+fn unchanged<'a>(plan: TensorPlan<'a>, options: &QuantizeOptions<'_>) -> Result<TensorPlan<'a>> {
+    let tensor = plan.tensor;
+    let to = match tensor.dtype.known() {
+        // Vectors are small, and llama.cpp reads them as f32.
+        Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32,
+        // The scales are tensors of GGUF files, too.
+        Some(DType::Nvfp4) => return Ok(plan),
+        Some(DType::Ternary) => DType::F16,
+        Some(_) if tensor.matrix.scales.is_some() && tensor.merges.is_empty() => {
+            let quantized = mix::is_quantized(&tensor.name, &tensor.dims);
+            exact::smallest_type(tensor, quantized, threads(options.threads))?
+        }
+        _ if tensor.matrix.scales.is_some() || tensor.dtype.gguf().is_none() => DType::F16,
+        _ => return Ok(plan),
+    };
+    Ok(TensorPlan {
+        to: to.into(),
+        ..plan
+    })
+}
+
+/// Returns a note about tensors that were written as F32 because no smaller type has their values.
+fn note_of_larger(plans: &[TensorPlan<'_>]) -> Option<String> {
+    let is_larger = |plan: &&TensorPlan<'_>| {
+        plan.tensor.matrix.scales.is_some() && plan.to == DType::F32.into()
+    };
+    let mut larger = plans.iter().filter(is_larger);
+    let first = larger.next()?;
+    let others = match larger.count() {
+        0 => String::new(),
+        count => format!(" and {count} other tensors"),
+    };
+    Some(format!(
+        "{}{others} became f32, because no smaller type has all of their values; --dtype converts them with loss",
+        first.tensor.name
+    ))
 }
 
 /// Prepares the GGUF header: the metadata and the tensor list.

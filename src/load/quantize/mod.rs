@@ -1,6 +1,7 @@
 //! Writes models as GGUF files and ggml files in other storage types, and as Hugging Face folders.
 
 mod encode;
+mod exact;
 mod export;
 mod ggml;
 mod gguf;

@@ -105,6 +105,45 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Returns the number of rows.
+    pub(super) fn count(&self) -> usize {
+        self.matrix.rows
+    }
+
+    /// Returns whether type `to` has all values of some rows.
+    ///
+    /// # Errors
+    ///
+    /// `Format` for a value that is not finite.
+    pub(super) fn are_exact(&self, rows: Range<usize>, to: DType) -> Result<bool> {
+        let [mut x, mut y] = [(); 2].map(|()| vec![0.0; self.matrix.cols]);
+        let mut bytes = Vec::new();
+        for row in rows {
+            bytes.clear();
+            if to.facts().block > 1 {
+                if !self.encode_exact(row, to, &mut bytes) {
+                    return Ok(false);
+                }
+                continue;
+            }
+            self.read(row, &mut x)?;
+            quant::encode_row(to, &x, &mut bytes);
+            quant::decode_row(to, &bytes, &mut y);
+            if x != y {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Encodes a row whose scales are in separate tensors with the same values, and appends its bytes. Returns
+    /// false if type `to` does not have them.
+    fn encode_exact(&self, row: usize, to: DType, bytes: &mut Vec<u8>) -> bool {
+        let as_stored = self.merges.is_empty() && self.column_order == RowOrder::Same;
+        let source = self.order.source(row);
+        as_stored && quant::encode_exact(self.dtype, &self.matrix, source, to, bytes)
+    }
+
     /// Encodes all rows in order.
     pub(super) fn encode(
         &self,
@@ -113,9 +152,8 @@ impl<'a> Rows<'a> {
     ) -> Result<()> {
         match quant::encoder(to.dtype) {
             _ if self.matrix.rows == 0 || self.matrix.cols == 0 => Ok(()),
-            Some(encode) => self.encode_rows(to, encode, sink),
             None if to.dtype == DType::I2S => sink(self.encode_ternary()?),
-            None => bail!(Internal, "no encoder for {}", to.dtype),
+            encode => self.encode_rows(to, encode, sink),
         }
     }
 
@@ -123,7 +161,7 @@ impl<'a> Rows<'a> {
     fn encode_rows(
         &self,
         to: &Target<'_>,
-        encode: Encode,
+        encode: Option<Encode>,
         sink: &mut dyn FnMut(EncodedChunk) -> Result<()>,
     ) -> Result<()> {
         let Target {
@@ -190,7 +228,7 @@ impl<'a> Rows<'a> {
         &self,
         rows: Range<usize>,
         to: DType,
-        encode: Encode,
+        encode: Option<Encode>,
         weights: impl Fn(usize) -> Option<&'w [f32]>,
     ) -> Result<EncodedChunk> {
         let mut chunk = EncodedChunk::default();
@@ -198,7 +236,11 @@ impl<'a> Rows<'a> {
         for row in rows {
             self.read(row, &mut x)?;
             let start = chunk.bytes.len();
-            encode(&x, weights(row), &mut chunk.bytes);
+            match encode {
+                _ if self.encode_exact(row, to, &mut chunk.bytes) => {}
+                Some(encode) => encode(&x, weights(row), &mut chunk.bytes),
+                None => bail!(Internal, "no encoder for {to}"),
+            }
             quant::decode_row(to, &chunk.bytes[start..], &mut y);
             chunk.add(&x, &y);
             if !chunk.error.is_finite() {

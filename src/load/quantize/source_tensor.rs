@@ -217,6 +217,27 @@ pub(super) fn rope_factors(metadata: &Metadata) -> Result<Vec<ComputedTensor>> {
     })
 }
 
+/// Returns the scales of whole `NVFP4` matrices as tensors, whose names have this suffix in GGUF files.
+pub(super) fn matrix_scales(
+    weights: &[Weight],
+    file: &Directory,
+    suffix: &str,
+) -> Vec<ComputedTensor> {
+    let scales = weights.iter().filter_map(|weight| {
+        let scales = weight
+            .scales(file)
+            .filter(|_| weight.dtype == DType::Nvfp4)?;
+        let module = weight.name.strip_suffix(".weight")?;
+        Some(ComputedTensor {
+            name: [module, suffix].concat(),
+            dims: vec![scales.bytes.len() as u64 / 4],
+            dtype: scales.float,
+            bytes: scales.bytes.to_vec(),
+        })
+    });
+    scales.collect()
+}
+
 fn vector(name: &str, values: &[f32]) -> ComputedTensor {
     ComputedTensor {
         name: name.to_string(),
