@@ -181,7 +181,11 @@ macro_rules! attention_case {
                     window: $window,
                     latent: false $(|| $latent)?,
                 };
-                b.attention(at, q, capped($cap));
+                b.attention(at, q, Scores {
+                    // Rows of latent attention are long, and have smaller factors.
+                    scale: 0.3 $(* if $latent { 0.2 } else { 1.0 })?,
+                    ..capped($cap)
+                });
             },
             ..PLAIN
         }
@@ -336,7 +340,11 @@ macro_rules! attend_part_case {
                     window: $window,
                     latent: false $(|| $latent)?,
                 };
-                b.split_attention(at, q, capped($cap), $part);
+                b.split_attention(at, q, Scores {
+                    // Rows of latent attention are long, and have smaller factors.
+                    scale: 0.3 $(* if $latent { 0.2 } else { 1.0 })?,
+                    ..capped($cap)
+                }, $part);
             },
             tolerance: 1e-5,
             ..PLAIN
