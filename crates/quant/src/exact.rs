@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(of(DType::Affine5, 16.0), Some(DType::Q5_0));
         assert_eq!(of(DType::Affine6, 32.0), Some(DType::Q8_0));
         assert_eq!(of(DType::Affine8, 128.0), Some(DType::Q8_0));
-        assert_eq!(of(DType::Affine8, 127.0), None);
+        assert_eq!(of(DType::Affine8, 64.0), None);
         assert_eq!(first(DType::I8, (float.0, float.1, &[])), Some(DType::Q8_0));
     }
 

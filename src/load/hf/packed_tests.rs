@@ -295,7 +295,7 @@ fn rejects_gptq_tensors_that_contradict_each_other() {
         ),
         (
             change("qweight", &[15, 32]),
-            "32 rows of 120 columns have 4 groups",
+            "lm_head.g_idx is i32 [128], expected i32 [120]",
         ),
         (
             change("qweight", &[1, 16, 32]),

@@ -409,12 +409,10 @@ fn note_of_larger(plans: &[TensorPlan<'_>]) -> Option<String> {
     };
     let mut larger = plans.iter().filter(is_larger);
     let first = larger.next()?;
-    let others = match larger.count() {
-        0 => String::new(),
-        count => format!(" and {count} other tensors"),
-    };
+    let count = 1 + larger.count();
     Some(format!(
-        "{}{others} became f32, because no smaller type has all of their values; --dtype converts them with loss",
+        "tensors that became f32, because no smaller type has all of their values: {count}, such as {}; --dtype \
+         converts them with loss",
         first.tensor.name
     ))
 }
