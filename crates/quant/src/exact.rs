@@ -75,9 +75,12 @@ impl Visit for Integers<'_> {
         let mut chunk = Chunk::ZERO;
         (0..self.matrix.cols).step_by(CHUNK).all(|first| {
             T::unpack(self.matrix, self.row, first, &mut chunk);
+            if !T::MIN {
+                chunk.min.fill(0.0);
+            }
             let count = CHUNK.min(self.matrix.cols - first) / ELEMENTS;
             (0..count).all(|i| {
-                let block = IntegerBlock::of(&chunk, i, T::MIN);
+                let block = IntegerBlock::of(&chunk, i);
                 block.is_some_and(|block| block.encode(self.to, self.bytes))
             })
         })
@@ -97,7 +100,7 @@ struct IntegerBlock {
 
 impl IntegerBlock {
     /// Returns block `i` of a chunk; `None` if its groups differ.
-    fn of(chunk: &Chunk, i: usize, has_min: bool) -> Option<Self> {
+    fn of(chunk: &Chunk, i: usize) -> Option<Self> {
         let groups = ELEMENTS / GROUP * i..ELEMENTS / GROUP * (i + 1);
         let same = |values: &[f32]| {
             let own = &values[groups.clone()];
@@ -105,7 +108,7 @@ impl IntegerBlock {
         };
         Some(Self {
             scale: same(&chunk.scale)?,
-            min: if has_min { same(&chunk.min)? } else { 0.0 },
+            min: same(&chunk.min)?,
             q: chunk.q.as_chunks().0[i],
         })
     }

@@ -68,7 +68,7 @@ fn gptq_weight(module: &Module<'_>, config: &Gptq) -> Result<Weight> {
     let transposed = transposed_words(&codes.name, words, sizes.rows as usize)?;
     // A zero point of one row of words per group.
     let stream = file.bytes(zeros);
-    let row = zeros.cols() as usize * 4;
+    let row = file.bytes(zeros).len() / sizes.groups.max(1);
     let mask = (1 << sizes.bits) - 1;
     let zero = |row_of: usize, group: usize| {
         let stored = field(&stream[group * row..][..row], row_of, sizes.bits);
@@ -113,7 +113,8 @@ fn gptq_sizes(module: &Module<'_>, config: &Gptq) -> Result<Sizes> {
     let groups = zeros.rows();
     expect(codes, &["i32", "u32"], &[rows, code_bits / 32])?;
     expect(zeros, &["i32", "u32"], &[zero_bits / 32, groups])?;
-    sizes(codes, bits as u32, [rows, cols], groups, config.group)
+    let bits = u32::try_from(bits).unwrap_or(u32::MAX);
+    sizes(codes, bits, [rows, cols], groups, config.group)
 }
 
 /// Checks the sizes of a matrix and of its groups.

@@ -33,13 +33,23 @@ pub(super) fn weight(module: &Module<'_>) -> Result<Weight> {
     }
 }
 
+/// Returns a size that was read as a float; a negative one is 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "other numbers are rejected later"
+)]
+#[expect(clippy::cast_sign_loss, reason = "negative numbers become 0")]
+fn whole(size: f32) -> u64 {
+    size as u64
+}
+
 /// Builds a weight of integers of up to 8 bits, as consecutive fields of 32-bit words.
 fn integers(module: &Module<'_>) -> Result<Weight> {
     let file = module.file;
     let (index, packed) = module.required(TensorRole::PackedRows)?;
     let (_, stored) = module.required(TensorRole::Shape)?;
     let [rows, cols] = match floats(file, stored)?[..] {
-        [rows, cols] => [rows as u64, cols as u64],
+        [rows, cols] => [rows, cols].map(whole),
         _ => bail!(
             Format,
             "tensor {} has {} elements, expected rows and columns",
@@ -58,7 +68,8 @@ fn integers(module: &Module<'_>) -> Result<Weight> {
             packed.cols()
         );
     }
-    let (bits, [rows, cols]) = (bits as u32, sizes(packed, [rows, cols])?);
+    let bits = u32::try_from(bits).unwrap_or(u32::MAX);
+    let [rows, cols] = sizes(packed, [rows, cols])?;
     GroupCodes {
         file,
         name: module.matrix.to_string(),

@@ -34,9 +34,9 @@ fn file(tensors: &Tensors) -> Directory {
 pub(super) fn load(tensors: &Tensors, how: &Value) -> Result<(Directory, Weight)> {
     let file = file(tensors);
     let config = json!({ "quantization_config": how });
-    let mut weights = weights_of("llama", &file, &config)?;
-    assert_eq!(weights.len(), 1);
-    Ok((file, weights.remove(0)))
+    let weights = weights_of("llama", &file, &config)?;
+    let [weight]: [Weight; 1] = weights.try_into().expect("one weight");
+    Ok((file, weight))
 }
 
 #[track_caller]
@@ -137,7 +137,11 @@ impl Model {
             stream(&row, self.bits)
         });
         let stored: Vec<u32> = stored.collect();
-        let order: Vec<u32> = self.order.iter().map(|group| *group as u32).collect();
+        let order: Vec<u32> = self
+            .order
+            .iter()
+            .map(|group| u32::try_from(*group).expect("small"))
+            .collect();
         Tensors::from([
             (
                 "qweight",
@@ -392,7 +396,11 @@ fn packed_integers_are_exact() {
         model.zeros.fill(1 << (bits - 1));
         model.assert_loads(&tensors, &how, dtype);
         let model = model.scattered();
-        let order: Vec<u32> = model.order.iter().map(|group| *group as u32).collect();
+        let order: Vec<u32> = model
+            .order
+            .iter()
+            .map(|group| u32::try_from(*group).expect("small"))
+            .collect();
         tensors.insert("weight_g_idx", ("I32", vec![COLS], words(&order)));
         model.assert_loads(&tensors, &how, DType::F32);
     }

@@ -4,26 +4,24 @@ use super::rows::Rows;
 use super::source_tensor::SourceTensor;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::quant::EXACT_TYPES;
 use std::panic::resume_unwind;
 
 /// Types of values without scales that may have all values of a tensor; F32 always has them.
 const FLOATS: [DType; 2] = [DType::F16, DType::Bf16];
 
-/// Returns the smallest type that has all values of a tensor with scales in separate tensors. `quantized` is
-/// whether types with blocks are allowed.
+/// Returns the smallest type that has all values of a tensor with scales in separate tensors. `blocks` are the
+/// types with blocks that are allowed, the smallest first.
 ///
 /// # Errors
 ///
 /// `Format` for a value that is not finite, `Memory` if a thread cannot be created.
 pub(super) fn smallest_type(
     tensor: &SourceTensor<'_>,
-    quantized: bool,
+    blocks: &[DType],
     threads: usize,
 ) -> Result<DType> {
     let rows = Rows::of(tensor)?;
-    let blocks = EXACT_TYPES.into_iter().filter(|_| quantized);
-    for to in blocks.chain(FLOATS) {
+    for to in blocks.iter().copied().chain(FLOATS) {
         if is_exact(&rows, to, threads)? {
             return Ok(to);
         }

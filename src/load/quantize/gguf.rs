@@ -390,8 +390,11 @@ fn unchanged<'a>(plan: TensorPlan<'a>, options: &QuantizeOptions<'_>) -> Result<
         Some(DType::Nvfp4) => return Ok(plan),
         Some(DType::Ternary) => DType::F16,
         Some(_) if tensor.matrix.scales.is_some() && tensor.merges.is_empty() => {
-            let quantized = mix::is_quantized(&tensor.name, &tensor.dims);
-            exact::smallest_type(tensor, quantized, threads(options.threads))?
+            let blocks = match mix::is_quantized(&tensor.name, &tensor.dims) {
+                true => &quant::EXACT_TYPES[..],
+                false => &[],
+            };
+            exact::smallest_type(tensor, blocks, threads(options.threads))?
         }
         _ if tensor.matrix.scales.is_some() || tensor.dtype.gguf().is_none() => DType::F16,
         _ => return Ok(plan),
