@@ -27,6 +27,8 @@ const OPTIONAL_KEYS: &[&str] = &[
     "expert_feed_forward_length",
     "full_attention_interval",
     "vocab_size",
+    // In files of dense models with the width of a shared layer.
+    "expert_shared_feed_forward_length",
     "rope.dimension_count",
     "rope.freq_base",
     "rope.scaling.attn_factor",
@@ -196,6 +198,7 @@ fn config_differences(gguf: &Model, other: &Model) -> Vec<String> {
         let of_layers = [
             "attention.sliding_window_pattern",
             "attention.recurrent_layers",
+            "attention.head_count_kv",
             "block_count",
         ];
         if of_layers.contains(&key) {

@@ -440,7 +440,7 @@ fn guards(files: &[File]) -> Vec<String> {
 const OTHER_NAMES: [&str; 5] = [
     "llama.cpp",
     "bert config.json",
-    "bitnet\"];",
+    "bitnet\",\n];",
     "whisper.",
     "llama 4 scaling beta",
 ];

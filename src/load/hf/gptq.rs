@@ -14,7 +14,7 @@ use crate::load::weight::{Data, Weight, floats, known};
 const FLOATS: [&str; 3] = ["f16", "bf16", "f32"];
 
 /// Bits of the codes of AWQ.
-const AWQ_BITS: u32 = 4;
+const AWQ_BITS: u8 = 4;
 
 /// Codes per 32-bit word of AWQ.
 const AWQ_CODES: usize = 8;
@@ -68,7 +68,7 @@ fn gptq_weight(module: &Module<'_>, config: &Gptq) -> Result<Weight> {
     let transposed = transposed_words(&codes.name, words, sizes.rows as usize)?;
     // A zero point of one row of words per group.
     let stream = file.bytes(zeros);
-    let row = file.bytes(zeros).len() / sizes.groups.max(1);
+    let row = stream.len() / sizes.groups;
     let mask = (1 << sizes.bits) - 1;
     let zero = |row_of: usize, group: usize| {
         let stored = field(&stream[group * row..][..row], row_of, sizes.bits);
@@ -96,7 +96,7 @@ fn gptq_sizes(module: &Module<'_>, config: &Gptq) -> Result<Sizes> {
     let code_bits = codes.rows().saturating_mul(32);
     let whole = rows > 0 && zero_bits == bits.saturating_mul(rows) && [2, 3, 4, 8].contains(&bits);
     let known = config.bits.is_none_or(|own| own == bits);
-    if !whole || !known || codes.dims.len() != 2 || !code_bits.is_multiple_of(bits) {
+    if !whole || !known || !code_bits.is_multiple_of(bits) {
         bail!(
             Format,
             "tensor {} has {} columns for {rows} outputs and tensor {} has {} rows, expected codes of {} bits",
@@ -113,14 +113,13 @@ fn gptq_sizes(module: &Module<'_>, config: &Gptq) -> Result<Sizes> {
     let groups = zeros.rows();
     expect(codes, &["i32", "u32"], &[rows, code_bits / 32])?;
     expect(zeros, &["i32", "u32"], &[zero_bits / 32, groups])?;
-    let bits = u32::try_from(bits).unwrap_or(u32::MAX);
     sizes(codes, bits, [rows, cols], groups, config.group)
 }
 
 /// Checks the sizes of a matrix and of its groups.
 fn sizes(
     codes: &TensorInfo,
-    bits: u32,
+    bits: u64,
     [rows, cols]: [u64; 2],
     groups: u64,
     width: Option<u64>,
@@ -132,13 +131,14 @@ fn sizes(
     };
     let fits = groups > 0 && width > 0 && cols.div_ceil(width.max(1)) == groups;
     let all = (
+        u32::try_from(bits).ok(),
         u32::try_from(rows).ok(),
         u32::try_from(cols).ok(),
         usize::try_from(groups).ok(),
         usize::try_from(width).ok(),
     );
     match all {
-        (Some(rows), Some(cols), Some(groups), Some(width)) if fits => Ok(Sizes {
+        (Some(bits), Some(rows), Some(cols), Some(groups), Some(width)) if fits => Ok(Sizes {
             bits,
             rows,
             cols,
@@ -233,7 +233,7 @@ fn awq_weight(module: &Module<'_>, group: Option<u64>) -> Result<Weight> {
     expect(codes, &["i32", "u32"], &[words, cols])?;
     expect(zeros, &["i32", "u32"], &[words, zeros.rows()])?;
     let rows = words.saturating_mul(AWQ_CODES as u64);
-    let sizes = sizes(codes, AWQ_BITS, [rows, cols], zeros.rows(), group)?;
+    let sizes = sizes(codes, AWQ_BITS.into(), [rows, cols], zeros.rows(), group)?;
     let file = module.file;
     let packed = awq_rows(&codes.name, file.bytes(codes), &sizes)?;
     let stored: &[[u8; 4]] = file.bytes(zeros).as_chunks().0;
@@ -246,7 +246,7 @@ fn awq_weight(module: &Module<'_>, group: Option<u64>) -> Result<Weight> {
     GroupCodes {
         file,
         name: module.matrix.to_string(),
-        bits: AWQ_BITS,
+        bits: AWQ_BITS.into(),
         rows: sizes.rows,
         cols: sizes.cols,
         codes: Data::computed(index, packed),

@@ -17,6 +17,9 @@ pub(super) enum ValueKind {
 
 use ValueKind::{Flag, Float, Integer, Text};
 
+/// GGUF key of the factor of embeddings, which converted weights of some models have.
+const EMBEDDING_SCALE: &str = "embedding_scale";
+
 /// GGUF key of the number of layers, which a list of layers may replace.
 const BLOCK_COUNT: &str = "block_count";
 
@@ -57,6 +60,7 @@ pub(super) const KEYS: &[(&str, ValueKind, &[&str])] = &[
         Float,
         &["final_logit_softcapping"],
     ),
+    (EMBEDDING_SCALE, Float, &["embedding_multiplier"]),
     ("residual_scale", Float, &["residual_multiplier"]),
     ("logit_scale", Float, &["logits_scaling"]),
     (
@@ -170,7 +174,8 @@ impl HfConfig {
         let listed = self.listed_layers()?;
         listed.map(|layers| w.set(&format!("{arch}.{BLOCK_COUNT}"), layers));
         for (key, kind, paths) in KEYS {
-            if *key == BLOCK_COUNT && listed.is_some() {
+            let folded = *key == EMBEDDING_SCALE && self.has_folded_multipliers();
+            if *key == BLOCK_COUNT && listed.is_some() || folded {
                 continue;
             }
             if let Some(path) = self.first(paths) {

@@ -19,10 +19,6 @@ mod module;
 mod multipliers;
 mod names;
 mod packed;
-#[cfg(test)]
-mod packed_float_tests;
-#[cfg(test)]
-mod packed_tests;
 mod quantization;
 mod rope;
 mod speech;

@@ -13,8 +13,6 @@ impl HfConfig {
     /// of them except the one of keys, and that of the inputs of attention for values.
     pub(super) fn write_multipliers(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let Some(attention_in) = self.float("attention_in_multiplier")? else {
-            let embedding = self.float("embedding_multiplier")?;
-            embedding.map(|factor| w.set(&format!("{arch}.embedding_scale"), factor));
             return Ok(());
         };
         let number = |name: &str| Ok(self.float(name)?.unwrap_or(1.0));
@@ -49,11 +47,12 @@ impl HfConfig {
             );
         }
         w.set(&format!("{arch}.logit_scale"), 1.0 / head);
-        w.set(
-            &format!("{arch}.embedding_scale"),
-            number("embedding_multiplier")?,
-        );
         Ok(())
+    }
+
+    /// Returns whether weights have been multiplied by the multipliers.
+    pub(super) fn has_folded_multipliers(&self) -> bool {
+        self.is_converted && self.find("attention_in_multiplier").is_some()
     }
 
     /// Reads `N` numbers; ones if the key is absent.

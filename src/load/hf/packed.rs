@@ -33,42 +33,24 @@ pub(super) fn weight(module: &Module<'_>) -> Result<Weight> {
     }
 }
 
-/// Returns a size that was read as a float; a negative one is 0.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "other numbers are rejected later"
-)]
-#[expect(clippy::cast_sign_loss, reason = "negative numbers become 0")]
-fn whole(size: f32) -> u64 {
-    size as u64
-}
-
 /// Builds a weight of integers of up to 8 bits, as consecutive fields of 32-bit words.
 fn integers(module: &Module<'_>) -> Result<Weight> {
     let file = module.file;
     let (index, packed) = module.required(TensorRole::PackedRows)?;
     let (_, stored) = module.required(TensorRole::Shape)?;
-    let [rows, cols] = match floats(file, stored)?[..] {
-        [rows, cols] => [rows, cols].map(whole),
-        _ => bail!(
-            Format,
-            "tensor {} has {} elements, expected rows and columns",
-            stored.name,
-            stored.elements()
-        ),
-    };
+    let [rows, cols] = stored_shape(module, stored)?;
     let word_bits = packed.cols().saturating_mul(32);
     let bits = word_bits.checked_div(cols).unwrap_or(0);
     expect(packed, &["i32"], &[packed.cols(), rows])?;
-    if bits == 0 || bits > 8 || bits.saturating_mul(cols) != word_bits {
+    let fits = (1..=8).find(|n| u64::from(*n) == bits && bits.saturating_mul(cols) == word_bits);
+    let Some(bits) = fits else {
         bail!(
             Unsupported,
             "tensor {} has rows of {} words for {cols} columns, expected a whole number of bits, 2 to 8",
             packed.name,
             packed.cols()
         );
-    }
-    let bits = u32::try_from(bits).unwrap_or(u32::MAX);
+    };
     let [rows, cols] = sizes(packed, [rows, cols])?;
     GroupCodes {
         file,
@@ -80,6 +62,36 @@ fn integers(module: &Module<'_>) -> Result<Weight> {
         groups: groups(module, [rows, cols], bits)?,
     }
     .weight()
+}
+
+/// Reads rows and columns.
+fn stored_shape(module: &Module<'_>, tensor: &TensorInfo) -> Result<[u64; 2]> {
+    let bytes = module.file.bytes(tensor);
+    let all: Option<Vec<u64>> = match tensor.dtype.known() {
+        Some(DType::I64) => {
+            let numbers = bytes.as_chunks().0.iter();
+            numbers
+                .map(|n| u64::try_from(i64::from_le_bytes(*n)).ok())
+                .collect()
+        }
+        Some(DType::I32) => {
+            let numbers = bytes.as_chunks().0.iter();
+            numbers
+                .map(|n| u64::try_from(i32::from_le_bytes(*n)).ok())
+                .collect()
+        }
+        _ => None,
+    };
+    match all.as_deref() {
+        Some([rows, cols]) => Ok([*rows, *cols]),
+        _ => bail!(
+            Format,
+            "tensor {} is {} {:?}, expected rows and columns as i64 or i32",
+            tensor.name,
+            tensor.dtype,
+            all.unwrap_or_default()
+        ),
+    }
 }
 
 fn sizes(tensor: &TensorInfo, sizes: [u64; 2]) -> Result<[u32; 2]> {

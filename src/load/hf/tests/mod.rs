@@ -1,5 +1,8 @@
 //! Tests of combining tensors into weights, with generated checkpoints.
 
+mod packed;
+mod packed_floats;
+
 use super::config::HfConfig;
 use super::quantization::Quantization;
 use super::weights::{Adjustments, collect};

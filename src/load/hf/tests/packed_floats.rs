@@ -1,6 +1,6 @@
 //! Tests of packed 4-bit floats and of `bitsandbytes`, compared with the formula of each element.
 
-use super::packed_tests::{Tensors, assert_rejected, load};
+use super::packed::{Tensors, assert_rejected, load};
 use crate::dtype::DType;
 use crate::load::weight::f32_bytes;
 use crate::quant::{Matrix, decode_row_of};
