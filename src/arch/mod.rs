@@ -49,6 +49,8 @@ pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
 pub(crate) use layer_config::Mixer;
 pub(crate) use layer_config::{LayerConfig, LayerKind, MixerRule};
 pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
+#[cfg(test)]
+pub(crate) use recurrent_config::Recurrent;
 pub(crate) use recurrent_config::{
     DeltaNet, FUSED_BY_KEY_HEAD, NORM_BEFORE_GATE, SSM_SCALES, TIME_STEP_LIMIT,
 };

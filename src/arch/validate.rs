@@ -189,6 +189,7 @@ impl Config {
     /// Completes the hyperparameters of experts. `router` has the values that files do not contain.
     fn complete_experts(&mut self, router: Router) {
         if self.experts == 0 {
+            self.shared_ffn = 0;
             return;
         }
         let keys = &self.per_layer.experts;

@@ -182,15 +182,20 @@ fn split_weight(
     Ok(())
 }
 
+/// Gives vectors that are matrices in some files a single row.
+pub(super) fn flatten(weight: &mut Weight) {
+    if has_end(&weight.name, &VECTORS) {
+        (weight.rows, weight.cols) = (1, weight.rows * weight.cols);
+    }
+}
+
 /// Converts a weight to the form that kernels read: convolutions are vectors of `[taps, channels]` in F32.
 ///
 /// # Errors
 ///
 /// `Unsupported` for a quantized convolution.
 pub(super) fn in_kernel_form(mut weight: Weight, file: &Directory) -> Result<Weight> {
-    if has_end(&weight.name, &VECTORS) {
-        (weight.rows, weight.cols) = (1, weight.rows * weight.cols);
-    }
+    flatten(&mut weight);
     if has_end(&weight.name, &CONVS) {
         if weight.dtype != DType::F32 {
             let tensor = &file.tensors[weight.codes.tensor];
