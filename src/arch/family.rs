@@ -6,6 +6,17 @@ use super::names::Names;
 use super::recurrent_config::RecurrentKind;
 use crate::op::builder::{Activation, Builder, Router};
 
+/// Pairs of elements of a head that RoPE rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RopePairs {
+    /// `(i, i + rope_dim / 2)` in all files.
+    HalfSplit,
+    /// `(i, i + rope_dim / 2)`, but `(2 i, 2 i + 1)` in GGUF files, in which the rows of Q and K are permuted.
+    Permuted,
+    /// `(2 i, 2 i + 1)` in all files.
+    Adjacent,
+}
+
 /// An architecture: its properties and its recipe.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties")]
@@ -17,8 +28,8 @@ pub(crate) struct Arch {
     /// Classes of `transformers`, one per model type, if export is supported. Of two, the second is
     /// for models with sliding windows.
     pub classes: &'static [&'static str],
-    /// Whether RoPE rotates pairs `(i, i + rope_dim / 2)` rather than `(2 i, 2 i + 1)` in GGUF files.
-    pub half_split: bool,
+    /// Pairs of elements that RoPE rotates.
+    pub rope_pairs: RopePairs,
     /// Kind of its layers with a recurrent state; `None` if it has none.
     pub recurrent: Option<RecurrentKind>,
     /// How files say which layers have a recurrent state.
@@ -50,4 +61,11 @@ pub(crate) struct Arch {
     pub ternary: bool,
     /// Emits the forward pass from tokens to logits, or to embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
+}
+
+impl Arch {
+    /// Returns whether GGUF files store the rows of Q and K in another order than other files.
+    pub(crate) fn permutes_heads(&self) -> bool {
+        self.rope_pairs == RopePairs::Permuted
+    }
 }

@@ -243,7 +243,7 @@ const DEFAULTS: &[HfDefaults] = &[
             "num_key_value_heads": 8, "max_position_embeddings": 128000, "norm_eps": 1e-5,
             "rope_theta": 1e6, "conv_L_cache": 3, "num_dense_layers": 2, "num_experts_per_tok": 4,
             "num_experts": 32, "norm_topk_prob": true, "routed_scaling_factor": 1.0,
-            "tie_word_embeddings": true}"#,
+            "scoring_func": "sigmoid", "tie_word_embeddings": true}"#,
         rule: Some(ConfigRule::RmsNormEps),
     },
     HfDefaults {

@@ -42,17 +42,15 @@ mod validate;
 mod whisper;
 
 pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
-pub(crate) use family::Arch;
+pub(crate) use family::{Arch, RopePairs};
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
 #[cfg(test)]
 pub(crate) use layer_config::Mixer;
 pub(crate) use layer_config::{LayerConfig, LayerKind, MixerRule};
 pub(crate) use names::{CLASSIFIER, CLASSIFIER_DENSE, DENSE_MODULES, HEAD, PREFIXES};
-#[cfg(test)]
-pub(crate) use recurrent_config::Recurrent;
 pub(crate) use recurrent_config::{
-    DeltaNet, FUSED_BY_KEY_HEAD, NORM_BEFORE_GATE, SSM_SCALES, TIME_STEP_LIMIT,
+    DeltaNet, FUSED_BY_KEY_HEAD, NORM_BEFORE_GATE, Recurrent, SSM_SCALES, TIME_STEP_LIMIT,
 };
 pub(crate) use rope::{RopeScaling, Rotation};
 pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech};
@@ -81,7 +79,7 @@ const DEFAULT: Arch = Arch {
     name: "",
     model_types: &[],
     classes: &[],
-    half_split: true,
+    rope_pairs: RopePairs::HalfSplit,
     recurrent: None,
     mixers: MixerRule::Listed,
     interleaved_heads: false,
@@ -137,28 +135,28 @@ const QKV: (&str, &[&str]) = ("attn_qkv", &["attn_q", "attn_k", "attn_v"]);
 const GATE_UP: (&str, &[&str]) = ("ffn_gate_up", &["ffn_gate", "ffn_up"]);
 
 /// All architectures. GGUF files of some Llama-like architectures store Q and K permuted for RoPE on
-/// adjacent pairs (`half_split: false`).
+/// adjacent pairs ([`RopePairs::Permuted`]).
 pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         model_types: &["llama", "mistral", "mixtral"],
         names: &names::MIXTRAL,
         classes: &["LlamaForCausalLM", "MistralForCausalLM"],
-        half_split: false,
+        rope_pairs: RopePairs::Permuted,
         ..DEFAULT
     },
     Arch {
         name: "mistral3",
         // Multimodal files, whose text model is of type `ministral3` or `mistral`, by default `mistral`.
         model_types: &["ministral3", "mistral3", "Mistral3ForConditionalGeneration"],
-        half_split: false,
+        rope_pairs: RopePairs::Permuted,
         ..DEFAULT
     },
     Arch {
         name: "smollm3",
         model_types: &["smollm3"],
         classes: &["SmolLM3ForCausalLM"],
-        half_split: false,
+        rope_pairs: RopePairs::Permuted,
         defaults: llama::smollm3,
         ..DEFAULT
     },
@@ -167,7 +165,7 @@ pub(crate) const ARCHS: &[Arch] = &[
         model_types: &["granite"],
         classes: &["GraniteForCausalLM"],
         names: &names::GRANITE,
-        half_split: false,
+        rope_pairs: RopePairs::Permuted,
         defaults: granite_hybrid::defaults,
         ..DEFAULT
     },
@@ -175,7 +173,7 @@ pub(crate) const ARCHS: &[Arch] = &[
         name: "granitemoe",
         model_types: &["granitemoe", "granitemoeshared"],
         names: &names::GRANITE,
-        half_split: false,
+        rope_pairs: RopePairs::Permuted,
         defaults: granite_hybrid::defaults,
         ..DEFAULT
     },
@@ -211,7 +209,7 @@ pub(crate) const ARCHS: &[Arch] = &[
         name: "deepseek2",
         model_types: &["deepseek_v2", "deepseek_v3", "glm4_moe_lite"],
         names: &names::DEEPSEEK,
-        half_split: false,
+        rope_pairs: RopePairs::Adjacent,
         router: Router {
             eps: 1e-20,
             ..Router::softmax(0)

@@ -12,7 +12,9 @@ use super::speech;
 use super::split::{drop_shared, fused_name, is_beyond, split};
 use super::tensor_scales::TensorScales;
 use super::weight::{Weight, floats};
-use crate::arch::{Arch, CLASSIFIER, CLASSIFIER_DENSE, Config, DENSE_MODULES, RopeScaling};
+use crate::arch::{
+    Arch, CLASSIFIER, CLASSIFIER_DENSE, Config, DENSE_MODULES, RopePairs, RopeScaling,
+};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
@@ -48,7 +50,7 @@ pub(super) struct Catalog {
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 /// End of the names of biases for the selection of experts.
-const EXPERT_BIASES: &str = ".exp_probs_b.bias";
+pub(super) const EXPERT_BIASES: &str = ".exp_probs_b.bias";
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
@@ -138,7 +140,11 @@ impl Catalog {
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
         let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
         // Only GGUF files may store permuted Q and K.
-        config.half_split = arch.half_split || model.folder.is_some() && config.latent.is_none();
+        config.half_split = match arch.rope_pairs {
+            RopePairs::HalfSplit => true,
+            RopePairs::Permuted => model.folder.is_some(),
+            RopePairs::Adjacent => false,
+        };
         if by_name.keys().any(|name| name.ends_with(EXPERT_BIASES)) {
             config.complete_biased_router();
         }
@@ -246,7 +252,7 @@ impl Catalog {
         let base = AdapterBase {
             arch: self.arch,
             layers: &config.layer_configs,
-            half_split: config.half_split,
+            half_split: !self.arch.permutes_heads() || self.model.folder.is_some(),
             shape: &|name| {
                 let weight = self.find(&format!("{name}.weight"))?;
                 Some([weight.rows, weight.cols])

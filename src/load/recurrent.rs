@@ -6,7 +6,7 @@ use crate::arch::{DeltaNet, FUSED_BY_KEY_HEAD};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
-use crate::op::builder::DeltaHeads;
+use crate::op::builder::{DeltaHeads, SsmHeads};
 
 /// Norm of the output, which has no offset in any file.
 pub(super) const NORM: &str = "ssm_norm";
@@ -86,6 +86,17 @@ pub(super) fn in_gguf_form(weight: Weight, file: &Directory) -> Result<Weight> {
         });
     }
     Ok(weight)
+}
+
+/// Returns the shape that GGUF files give a vector of a state-space model, fastest dimension first; `None` for other
+/// tensors.
+pub(super) fn gguf_shape(name: &str, at: &SsmHeads) -> Option<[u64; 2]> {
+    let groups = u64::from(at.groups);
+    if has_end(name, &[".ssm_a", ".ssm_d"]) {
+        return Some([1, at.heads.into()]);
+    }
+    let norm = name.ends_with(".ssm_norm.weight");
+    norm.then(|| [u64::from(at.width()) / groups, groups])
 }
 
 /// Returns the order of the rows and of the columns of a tensor that puts interleaved value heads in the
@@ -182,10 +193,15 @@ fn split_weight(
     Ok(())
 }
 
-/// Gives vectors that are matrices in some files a single row.
-pub(super) fn flatten(weight: &mut Weight) {
+/// Replaces names of other programs, and gives vectors that are matrices in some files a single row.
+pub(super) fn unify(weight: &mut Weight) {
     if has_end(&weight.name, &VECTORS) {
-        (weight.rows, weight.cols) = (1, weight.rows * weight.cols);
+        (weight.rows, weight.cols) = (1, weight.rows.saturating_mul(weight.cols));
+    }
+    let mut aliases = ALIASES.iter();
+    if let Some((alias, name)) = aliases.find(|(alias, _)| weight.name.ends_with(alias)) {
+        let layer = weight.name.strip_suffix(alias).unwrap_or_default();
+        weight.name = format!("{layer}{name}");
     }
 }
 
@@ -195,7 +211,7 @@ pub(super) fn flatten(weight: &mut Weight) {
 ///
 /// `Unsupported` for a quantized convolution.
 pub(super) fn in_kernel_form(mut weight: Weight, file: &Directory) -> Result<Weight> {
-    flatten(&mut weight);
+    unify(&mut weight);
     if has_end(&weight.name, &CONVS) {
         if weight.dtype != DType::F32 {
             let tensor = &file.tensors[weight.codes.tensor];
@@ -208,13 +224,6 @@ pub(super) fn in_kernel_form(mut weight: Weight, file: &Directory) -> Result<Wei
             cols: weight.rows * weight.cols,
             ..weight
         });
-    }
-    if let Some((alias, name)) = ALIASES
-        .iter()
-        .find(|(alias, _)| weight.name.ends_with(alias))
-    {
-        let layer = weight.name.strip_suffix(alias).unwrap_or_default();
-        weight.name = format!("{layer}{name}");
     }
     Ok(weight)
 }

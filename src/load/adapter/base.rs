@@ -7,8 +7,7 @@ pub(crate) struct AdapterBase<'a> {
     pub arch: &'static Arch,
     /// Hyperparameters of each layer.
     pub layers: &'a [LayerConfig],
-    /// Whether the rows of Q and K are in half-split order, as
-    /// [`Config::half_split`](crate::arch::Config::half_split).
+    /// Whether the rows of Q and K are in the order of Hugging Face's files, half-split or not.
     pub half_split: bool,
     /// Returns the rows and columns of a weight by its GGUF name without `.weight`, with fused
     /// modules split. `None` if there is no such weight.

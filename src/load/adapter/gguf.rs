@@ -46,7 +46,7 @@ pub(super) fn modules(file: &Directory, base: &AdapterBase<'_>) -> Result<Vec<Ad
             layer,
             kind: kind.to_string(),
             scale: if alpha == 0.0 { 1.0 } else { alpha / rank },
-            half_split: base.arch.half_split,
+            half_split: !base.arch.permutes_heads(),
         };
         modules.extend(pair.modules(&target, file, base)?);
     }

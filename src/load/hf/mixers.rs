@@ -120,7 +120,7 @@ impl HfConfig {
         }
         if self.hf_defaults.rule == Some(ConfigRule::OptionalRope) {
             match self.text("position_embedding_type")? {
-                Some("rope") => {}
+                Some("rope") => _ = w.set(&key("rope.scaling.finetuned"), true),
                 None | Some("nope") => _ = w.set(&key("rope.scaling.finetuned"), false),
                 Some(other) => bail!(
                     Unsupported,

@@ -148,7 +148,7 @@ fn tensors<'a>(
         let tensors = others.map(|t| SourceTensor::of_gguf(file, t, weights));
         tensors.collect::<Result<Vec<_>>>()?
     };
-    if model.folder.is_none() && !arch.half_split {
+    if model.folder.is_none() && arch.permutes_heads() {
         for tensor in &mut tensors {
             tensor.permute_heads(&file.metadata, RowOrder::Halves)?;
         }

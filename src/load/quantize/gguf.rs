@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::write::{Body, Writer};
 use crate::format::{Importance, TensorType};
+use crate::load::recurrent;
 use crate::load::row_order::RowOrder;
 use crate::load::source::{Opened, Source, detect, open};
 use crate::load::tensor_scales::{SCALE, TensorScales};
@@ -301,7 +302,7 @@ fn tensors<'a>(
     let tensors = weights.iter().map(|w| SourceTensor::of_weight(file, w));
     let mut tensors = tensors.collect::<Result<Vec<_>>>()?;
     source_tensor::check_names(&tensors)?;
-    if !arch.half_split {
+    if arch.permutes_heads() {
         for tensor in &mut tensors {
             tensor.permute_heads(&file.metadata, RowOrder::Interleaved)?;
         }
@@ -332,6 +333,13 @@ fn tensors<'a>(
         tensors
             .iter_mut()
             .for_each(|tensor| tensor.permute_value_heads(&delta));
+    }
+    if let Some(arch::Recurrent::Ssm(ssm)) = config.recurrent {
+        for tensor in &mut tensors {
+            if let Some(shape) = recurrent::gguf_shape(&tensor.name, &ssm.at) {
+                tensor.dims = shape.to_vec();
+            }
+        }
     }
     tensors.extend(computed.iter().map(SourceTensor::of_computed));
     Ok(tensors)

@@ -64,7 +64,7 @@ pub(super) fn read(
         arch,
         layers: &config.layer_configs,
         // As in the catalog: only GGUF files may store permuted Q and K.
-        half_split: arch.half_split || model.folder.is_some(),
+        half_split: !arch.permutes_heads() || model.folder.is_some(),
         shape: &|name| {
             let part = parts.get(name)?;
             Some([part.rows.end - part.rows.start, part.cols])
