@@ -3,7 +3,7 @@
 // x: [tokens, 2 key_heads key_dim + heads value_dim] f32, [q | k | v].  gates: [tokens, 2, heads] f32, [gate | beta].
 // y: [tokens, heads, value_dim] f32.  key_dim is at most 128.
 // recurrent_state: [states, heads, size] f32; u are the values that the delta rule adds (WY form).
-// One workgroup per head and sequence, for all of its rows; a lane has columns of S.
+// A lane has columns of S.
 // A row whose position is outside the context is unchanged.
 
 #import grid
@@ -23,7 +23,7 @@ struct Params { tokens: u32, key_heads: u32, heads: u32, key_dim: u32, value_dim
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Rows that are processed together, which divides STATE_BLOCK, and the maximum key_dim.
+// Rows that are processed together, and the maximum key_dim.
 const TILE = 8u;
 const KEYS = 128u;
 // Lanes that sum the squares of a key or a query.
@@ -137,40 +137,12 @@ fn compute_column(t: u32, count: u32, head: u32, to: u32, at: u32, c: u32) {
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let head = unit_of(group, groups);
-    let rows = min(params.tokens, state.active_rows);
-    if (group.y >= rows || head >= params.heads || !is_first(group.y)) {
-        return;
-    }
-    let own = pages_of(state.row[group.y].sequence);
+fn compute_tile(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
+    let head = to.y;
     let key_head = select(head / (params.heads / params.key_heads), head % params.key_heads, params.interleaved != 0u);
-    var t = group.y;
-    while (t < rows && (t == group.y || !is_first(t)) && state.row[t].position < state.context) {
-        let position = state.row[t].position;
-        let to = head_at(head, state_at(own, position));
-        if (position % STATE_BLOCK == 0u) {
-            begin_block(to, head_at(head, state_at(own, max(position, 1u) - 1u)), position, lane);
-        }
-        // Rows of the tile.
-        var count = 1u;
-        let limit = min(min(TILE - position % TILE, rows - t), state.context - position);
-        while (count < limit && !is_first(t + count)) {
-            count += 1u;
-        }
-        let at = position % STATE_BLOCK;
-        load_vectors(t, count, vec2(to, key_head), at, lane);
-        load_weights(t, count, head, to, at, lane);
-        for (var c = lane; c < params.value_dim; c += WG) {
-            compute_column(t, count, head, to, at, c);
-        }
-        storageBarrier();
-        workgroupBarrier();
-        t += count;
+    load_vectors(t, count, vec2(to.x, key_head), at, lane);
+    load_weights(t, count, head, to.x, at, lane);
+    for (var c = lane; c < params.value_dim; c += WG) {
+        compute_column(t, count, head, to.x, at, c);
     }
 }

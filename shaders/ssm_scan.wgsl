@@ -4,7 +4,7 @@
 // gates: [tokens, 2, heads] f32, [gate | dt].  d: [heads] f32.  y: [tokens, heads, value_dim] f32.
 // key_dim is at most 256.
 // recurrent_state: [states, heads, size] f32, with keys b and values dt v.
-// One workgroup per head and sequence, for all of its rows; a lane has columns of S.
+// A lane has columns of S.
 // A row whose position is outside the context is unchanged.
 
 #import grid
@@ -25,7 +25,7 @@ struct Params { tokens: u32, groups: u32, heads: u32, key_dim: u32, value_dim: u
 @group(0) @binding(6) var<storage, read> state: State;
 var<immediate> params: Params;
 
-// Rows that are processed together, which divides STATE_BLOCK, and the maximum key_dim.
+// Rows that are processed together, and the maximum key_dim.
 const TILE = 8u;
 const KEYS = 256u;
 
@@ -112,39 +112,10 @@ fn compute_column(t: u32, count: u32, to: vec2<u32>, at: u32, c: u32) {
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let head = unit_of(group, groups);
-    let rows = min(params.tokens, state.active_rows);
-    if (group.y >= rows || head >= params.heads || !is_first(group.y)) {
-        return;
-    }
-    let own = pages_of(state.row[group.y].sequence);
-    var t = group.y;
-    while (t < rows && (t == group.y || !is_first(t)) && state.row[t].position < state.context) {
-        let position = state.row[t].position;
-        let to = head_at(head, state_at(own, position));
-        if (position % STATE_BLOCK == 0u) {
-            begin_block(to, head_at(head, state_at(own, max(position, 1u) - 1u)), position, lane);
-        }
-        // Rows of the tile.
-        var count = 1u;
-        let limit = min(min(TILE - position % TILE, rows - t), state.context - position);
-        while (count < limit && !is_first(t + count)) {
-            count += 1u;
-        }
-        let at = position % STATE_BLOCK;
-        load(t, count, vec2(to, head), at, lane);
-        load_weights(count, to, at, lane);
-        for (var c = lane; c < params.value_dim; c += WG) {
-            compute_column(t, count, vec2(to, head), at, c);
-        }
-        storageBarrier();
-        workgroupBarrier();
-        t += count;
+fn compute_tile(t: u32, count: u32, to: vec2<u32>, at: u32, lane: u32) {
+    load(t, count, to, at, lane);
+    load_weights(count, to.x, at, lane);
+    for (var c = lane; c < params.value_dim; c += WG) {
+        compute_column(t, count, to, at, c);
     }
 }

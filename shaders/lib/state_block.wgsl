@@ -4,6 +4,10 @@
 // k [key_dim, STATE_BLOCK], the value u that is added [STATE_BLOCK, value_dim], sums of gates [STATE_BLOCK].
 // S after position i is e^G_i S + sum_j e^(G_i - G_j) k_j u_j^T over the positions j up to i, with the sums
 // G of gates in the block.
+//
+// One workgroup per head and sequence, for all of its rows. The kernel defines TILE, the number of rows that are
+// processed together, which divides STATE_BLOCK, and compute_tile, which computes `count` rows from row t on:
+// positions of the block from `at` on, of head to.y, whose state begins at to.x.
 
 // Sums of gates in the block.
 var<workgroup> sums: array<f32, STATE_BLOCK>;
@@ -39,4 +43,36 @@ fn begin_block(to: u32, old: u32, position: u32, lane: u32) {
     }
     storageBarrier();
     workgroupBarrier();
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let head = unit_of(group, groups);
+    let rows = min(params.tokens, state.active_rows);
+    if (group.y >= rows || head >= params.heads || !is_first(group.y)) {
+        return;
+    }
+    let own = pages_of(state.row[group.y].sequence);
+    var t = group.y;
+    while (t < rows && (t == group.y || !is_first(t)) && state.row[t].position < state.context) {
+        let position = state.row[t].position;
+        let to = head_at(head, state_at(own, position));
+        if (position % STATE_BLOCK == 0u) {
+            begin_block(to, head_at(head, state_at(own, max(position, 1u) - 1u)), position, lane);
+        }
+        // Rows of the tile.
+        var count = 1u;
+        let limit = min(min(TILE - position % TILE, rows - t), state.context - position);
+        while (count < limit && !is_first(t + count)) {
+            count += 1u;
+        }
+        compute_tile(t, count, vec2(to, head), position % STATE_BLOCK, lane);
+        storageBarrier();
+        workgroupBarrier();
+        t += count;
+    }
 }

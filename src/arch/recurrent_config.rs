@@ -234,17 +234,23 @@ impl Recurrent {
         }
     }
 
+    /// Returns the number of channels of the convolution.
+    pub(crate) fn channels(&self) -> u32 {
+        match self {
+            Self::DeltaNet(delta) => delta.at.channels(),
+            Self::Ssm(ssm) => ssm.at.channels(),
+            Self::ShortConv(conv) => conv.channels,
+        }
+    }
+
     /// Returns the bytes of the states of a sequence in a layer: of the convolution and of the recurrence.
     pub(crate) fn state_bytes(&self) -> [u64; 2] {
-        let lengths = match self {
-            Self::DeltaNet(DeltaNet { taps, at }) => {
-                [conv_state_len(*taps, at.channels()), at.state_len()]
-            }
-            Self::Ssm(Ssm { taps, at, .. }) => {
-                [conv_state_len(*taps, at.channels()), at.state_len()]
-            }
-            Self::ShortConv(ShortConv { taps, channels }) => [conv_state_len(*taps, *channels), 0],
+        let (taps, state) = match self {
+            Self::DeltaNet(DeltaNet { taps, at }) => (taps, at.state_len()),
+            Self::Ssm(Ssm { taps, at, .. }) => (taps, at.state_len()),
+            Self::ShortConv(ShortConv { taps, .. }) => (taps, 0),
         };
+        let lengths = [conv_state_len(*taps, self.channels()), state];
         lengths.map(|n| u64::from(n) * size_of::<f32>() as u64)
     }
 }

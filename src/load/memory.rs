@@ -320,11 +320,13 @@ pub(super) fn chunk(
     cache: &Cache,
     profile: &Profile,
 ) -> Result<u32> {
-    // Largest set of live activations in a layer: residual, norm, gate, up and their product.
+    // Largest set of live activations in a layer: residual, norm, gate, up and their product, or as many of a mixer.
     let experts =
         u64::from(config.expert_ffn) * u64::from(config.router.k) + u64::from(config.shared_ffn);
     let layers = u64::from(config.layer_embedding) * u64::from(config.layers);
-    let width = 2 * u64::from(config.dim) + 3 * u64::from(config.ffn.max(config.q_dim()));
+    let mixer = config.recurrent.map_or(0, |recurrent| recurrent.channels());
+    let widest = config.ffn.max(config.q_dim()).max(mixer);
+    let width = 2 * u64::from(config.dim) + 3 * u64::from(widest);
     let logits = if arch.encoder {
         0
     } else {

@@ -2,14 +2,12 @@
 //!
 //! A unit is a head, for all rows.
 
-use super::attend::whole_vectors;
 use super::state_blocks::{
-    BLOCK, BlockRows, BlockRule, HeadDims, HeadState, Scratch, Walk, add_decayed,
+    self, BLOCK, BlockRows, BlockRule, HeadDims, HeadState, Scratch, Walk, add_decayed,
 };
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd};
-use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::ssm_scan::{AT, COUNT};
 use tabla_core::op::params::ssm_scan::Params;
@@ -76,19 +74,11 @@ impl Kernel for SsmScan {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
-        let dims = dims(&p);
-        let units = args.range();
+        let dims = HeadDims::of(p.key_dim, p.value_dim);
+        let pages = [p.stride, p.first, p.ring];
+        let walk = Walk::of(&args, [AT.state, AT.pages], pages, (p.heads, dims));
         let mut floats = args.open::<f32>(COUNT);
-        let (copy, floats) = floats.whole().split_at_mut(units.len() * dims.state_len());
-        let walk = Walk {
-            rows: &args.rows(AT.state)[..args.active_rows()],
-            context: args.state(AT.state).context as usize,
-            table: args.bytes(AT.pages),
-            pages: [p.stride, p.first, p.ring],
-            heads: p.heads as usize,
-            units,
-            dims,
-        };
+        let (copy, floats) = floats.whole().split_at_mut(walk.states_len());
         let mut rule = Recurrence {
             p,
             dims,
@@ -107,20 +97,8 @@ impl Kernel for SsmScan {
     }
 }
 
-fn dims(p: &Params) -> HeadDims {
-    HeadDims {
-        key: p.key_dim as usize,
-        value: p.value_dim as usize,
-    }
-}
-
 pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
     let p: Params = request.params();
-    let request = &whole_vectors(request, p.value_dim)?;
-    let dims = dims(&p);
-    let floats = p.heads as usize * dims.state_len() + dims.scratch_len(BLOCK);
-    Ok(Launch {
-        scratch: floats * size_of::<f32>(),
-        ..request.launch::<SsmScan>(Split::Units(p.heads as usize), p.tokens)
-    })
+    let dims = HeadDims::of(p.key_dim, p.value_dim);
+    state_blocks::launch::<SsmScan>(request, [p.heads, p.tokens], dims, BLOCK)
 }

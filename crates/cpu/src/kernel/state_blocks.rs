@@ -4,11 +4,15 @@
 //! the block (as in `shaders/lib/state_block.wgsl`). Every sum is one chain of fused multiply-adds in the order of
 //! elements or positions, so the bits of a row do not depend on the other rows of a pass.
 
+use super::attend::whole_vectors;
 use super::pages::{StatePages, runs};
 use super::tiles::{CopiedValues, LANES_MAX, add_weighted_values, for_tiles};
-use crate::memory::Out;
-use crate::simd::{Simd, math};
+use super::{Launch, Request};
+use crate::memory::{Args, Out};
+use crate::simd::{Kernel, Simd, math};
+use crate::work::Split;
 use std::ops::Range;
+use tabla_core::error::Result;
 use tabla_core::op::params::{Row, STATE_BLOCK};
 
 /// Positions of a block.
@@ -27,6 +31,11 @@ pub(super) struct HeadDims {
 }
 
 impl HeadDims {
+    pub(super) fn of(key_dim: u32, value_dim: u32) -> Self {
+        let [key, value] = [key_dim, value_dim].map(|n| n as usize);
+        Self { key, value }
+    }
+
     /// Number of elements of the state.
     pub(super) fn state_len(self) -> usize {
         self.key * self.value + BLOCK * (self.key + self.value + 1)
@@ -196,19 +205,45 @@ pub(super) trait BlockRule {
 /// Rows and states of a pass.
 pub(super) struct Walk<'a> {
     /// Active rows.
-    pub(super) rows: &'a [Row],
+    rows: &'a [Row],
     /// Positions of the context.
-    pub(super) context: usize,
+    context: usize,
     /// Page table, with stride, first entry and number of entries of the states.
-    pub(super) table: &'a [u8],
-    pub(super) pages: [u32; 3],
+    table: &'a [u8],
+    pages: [u32; 3],
     /// Number of heads, and those of this part.
-    pub(super) heads: usize,
-    pub(super) units: Range<usize>,
-    pub(super) dims: HeadDims,
+    heads: usize,
+    units: Range<usize>,
+    dims: HeadDims,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// Returns the walk of a part. `at` are the indices of the operands `state` and `pages`.
+    #[inline(always)]
+    pub(super) fn of(
+        args: &Args<'a>,
+        at: [usize; 2],
+        pages: [u32; 3],
+        (heads, dims): (u32, HeadDims),
+    ) -> Self {
+        let [state, table] = at;
+        Self {
+            rows: &args.rows(state)[..args.active_rows()],
+            context: args.state(state).context as usize,
+            table: args.bytes(table),
+            pages,
+            heads: heads as usize,
+            units: args.range(),
+            dims,
+        }
+    }
+
+    /// Number of floats of the states of this part.
+    #[inline(always)]
+    pub(super) fn states_len(&self) -> usize {
+        self.units.len() * self.dims.state_len()
+    }
+
     /// Applies the rule to all rows, block by block, and updates the states in `memory`. `copy` has space for those of
     /// this part.
     #[inline(always)]
@@ -255,4 +290,20 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+/// Returns the launch of a kernel whose unit is a head, with a [`Scratch`] for `vectors` rows.
+pub(super) fn launch<K: Kernel>(
+    request: &Request<'_>,
+    [heads, tokens]: [u32; 2],
+    dims: HeadDims,
+    vectors: usize,
+) -> Result<Launch> {
+    let value_dim = u32::try_from(dims.value).unwrap_or(u32::MAX);
+    let request = &whole_vectors(request, value_dim)?;
+    let floats = heads as usize * dims.state_len() + dims.scratch_len(vectors);
+    Ok(Launch {
+        scratch: floats * size_of::<f32>(),
+        ..request.launch::<K>(Split::Units(heads as usize), tokens)
+    })
 }
