@@ -285,8 +285,16 @@ typedef struct TablaLoadOptions {
     const char *i2s_layout;
     /** Not 0: uses only GPU features that every WebGPU device supports. */
     uint32_t gpu_baseline;
-    /** Must be 0. */
-    uint32_t reserved;
+    /**
+     * Not 0: loads the head of the model for multi-token prediction (MTP), which drafts tokens:
+     * `TABLA_SPECULATE_HEAD`.
+     */
+    uint32_t mtp;
+    /**
+     * EAGLE-3 drafter for the model, which drafts tokens (`TABLA_SPECULATE_HEAD`): a GGUF file or a
+     * directory of Hugging Face. NULL: none.
+     */
+    const char *drafter_path;
 } TablaLoadOptions;
 
 /**
@@ -506,6 +514,12 @@ TablaStatus tabla_model_stop_token_ids(const struct TablaModel *model,
 /** Draft model: drafts tokens with the model `TablaGenerateOptions.draft_model`. */
 #define TABLA_SPECULATE_DRAFT (2)
 
+/**
+ * Drafting head: drafts tokens with a head of the model, which `TablaLoadOptions.mtp` or
+ * `TablaLoadOptions.drafter_path` loads.
+ */
+#define TABLA_SPECULATE_HEAD (3)
+
 /** A value that is added to the logit of a token. */
 typedef struct TablaLogitBias {
     /** Token id. */
@@ -603,7 +617,10 @@ typedef struct TablaGenerateOptions {
     float mirostat_tau;
     /** Learning rate of Mirostat. Default 0.1. */
     float mirostat_eta;
-    /** Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off. */
+    /**
+     * Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP`, `_DRAFT` or `_HEAD`. Default
+     * off.
+     */
     int32_t speculate;
     /** Must be 0. */
     uint32_t reserved;

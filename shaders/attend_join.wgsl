@@ -11,7 +11,7 @@
 const WG = 64u;
 const UNITS = 1u;
 
-struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32, positions: u32, sinks: u32 }
+struct Params { tokens: u32, heads: u32, head_dim: u32, window: u32, part: u32, parts: u32, positions: u32, sinks: u32, skip: u32 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> sinks: array<f32>;
@@ -31,7 +31,8 @@ fn main(
         return;
     }
     let own = min(state.row[token].position + 1u, state.context);
-    let seen = min(select(own, params.positions, params.positions != 0u), params.window);
+    let end = select(own, params.positions, params.positions != 0u);
+    let seen = min(min(end, params.window), end - min(params.skip, end - 1u));
     let parts = min((seen + params.part - 1u) / params.part, params.parts);
     let size = params.head_dim + 2u;
     let base = (token * params.heads + head) * params.parts * size;

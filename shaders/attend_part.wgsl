@@ -18,7 +18,7 @@ const WG = 128u;
 const UNITS = 1u;
 const LOWEST = -3.0e38;
 
-struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32, part: u32, parts: u32, positions: u32 }
+struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, softcap: f32, window: u32, stride: u32, first: u32, ring: u32, part: u32, parts: u32, positions: u32, skip: u32 }
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
@@ -74,7 +74,7 @@ fn main(
     }
     let row = state.row[token];
     let end = select(min(row.position + 1u, state.context), params.positions, params.positions != 0u);
-    let seen = min(end, params.window);
+    let seen = min(min(end, params.window), end - min(params.skip, end - 1u));
     let begin = part * params.part;
     if (begin >= seen) {
         return;

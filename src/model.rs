@@ -34,6 +34,8 @@ pub enum TableId {
     Align,
     /// Hooks: computes logits from the residual stream of several tokens.
     Lens,
+    /// Models with a drafting head: drafts a token after that of each row.
+    Draft,
 }
 
 impl TableId {
@@ -47,6 +49,7 @@ impl TableId {
             Self::Encode => "encode",
             Self::Align => "align",
             Self::Lens => "lens",
+            Self::Draft => "draft",
         }
     }
 
@@ -66,6 +69,7 @@ impl TableId {
                     "embeddings are disabled: the model was loaded without its embedding table"
                 }
                 Self::Classify => "the model has no classification head",
+                Self::Draft => "the model was loaded without its drafting head",
                 _ => "the model is an encoder: it computes embeddings or scores of texts and cannot generate text",
             };
             Error::new(ErrorKind::State, message)
@@ -109,6 +113,8 @@ pub struct Facts {
     /// Whether the model can check draft tokens: its multi-row step tables compute the same bits as
     /// single steps.
     pub speculates: bool,
+    /// Drafting head that the model was loaded with: `MTP` or `EAGLE-3`.
+    pub drafting_head: Option<&'static str>,
     /// Context length of a sequence, in tokens.
     pub context: u32,
     /// Context length that the model was trained with, in tokens.

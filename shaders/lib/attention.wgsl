@@ -22,7 +22,7 @@ fn main(
     }
     let row = state.row[token];
     let end = select(min(row.position + 1u, state.context), params.positions, params.positions != 0u);
-    let count = min(end, params.window);
+    let count = min(min(end, params.window), end - min(params.skip, end - 1u));
     let span = Span(pages_of(row.sequence), end - count, count);
     attend(token, head, span, vec2(params.softcap, sink_of(head)), lane);
 }

@@ -1,5 +1,6 @@
 //! Hyperparameters of a model, read from its metadata.
 
+use super::drafting::Drafting;
 use super::expert_config::{ExpertKeys, group_best};
 use super::latent_config::Latent;
 use super::layer_config::{LayerConfig, LayerValues, MixerRule, RecurrentPattern, SlidingPattern};
@@ -19,8 +20,10 @@ pub(crate) struct Config {
     pub architecture: String,
     /// Number of layers.
     pub layers: u32,
-    /// Number of blocks after the layers that predict later tokens, which are not used.
+    /// Number of blocks after the layers that predict later tokens.
     pub predict_layers: u32,
+    /// Drafting head that was loaded.
+    pub drafting: Option<Drafting>,
     /// Width of the residual stream.
     pub dim: u32,
     /// Query heads; maximum over the layers.
@@ -179,12 +182,12 @@ impl Config {
         let head_dim_swa = keys.number_or("attention.key_length_swa", head_dim)?;
         let context = keys.number("context_length")?;
         let predict_layers = keys.number("nextn_predict_layers")?;
-        let activation = meta.str(&keys.name("hidden_activation"))?;
         let experts = ExpertKeys::read(meta, prefix)?;
         Ok(Self {
             architecture: arch.to_string(),
             layers: keys.number("block_count")?.saturating_sub(predict_layers),
             predict_layers,
+            drafting: None,
             dim,
             heads: heads.max(),
             kv_heads: kv_heads.max(),
@@ -202,7 +205,7 @@ impl Config {
             layer_configs: Vec::new(),
             window: keys.number("attention.sliding_window")?,
             shared_kv: keys.number("attention.shared_kv_layers")?,
-            activation: activation_named(activation, &keys.name("hidden_activation"))?,
+            activation: keys.activation()?,
             biased: false,
             embedding_scale: keys.float("embedding_scale", 1.0)?,
             residual_scale: keys.float("residual_scale", 1.0)?,
@@ -283,6 +286,12 @@ impl KeyReader<'_> {
 
     fn float(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.meta.f32(&self.name(key))?.unwrap_or(default))
+    }
+
+    /// Reads the activation of the feed-forward layer; a placeholder if absent.
+    fn activation(&self) -> Result<Activation> {
+        let key = self.name("hidden_activation");
+        activation_named(self.meta.str(&key)?, &key)
     }
 
     /// Reads the factors of the outputs of projections that differ from 1.

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::layer_config::MixerRule;
+use super::mtp::HeadBlock;
 use super::names::Names;
 use super::recurrent_config::RecurrentKind;
 use crate::op::builder::{Activation, Builder, Router};
@@ -59,6 +60,8 @@ pub(crate) struct Arch {
     pub defaults: fn(&mut Config),
     /// Whether it was trained with ternary weights and int8 activations.
     pub ternary: bool,
+    /// Block of heads for multi-token prediction; `None` if they are not supported.
+    pub mtp: Option<HeadBlock>,
     /// Emits the forward pass from tokens to logits, or to embeddings.
     pub recipe: fn(&mut Builder<'_>, &Config),
 }

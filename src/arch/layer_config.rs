@@ -26,6 +26,8 @@ pub(crate) struct LayerConfig {
     pub mixer: Mixer,
     /// Whether a row of its cache is key and value, as in multi-head latent attention.
     pub latent: bool,
+    /// Number of positions, at the start of a sequence, that later positions do not see.
+    pub skip: u32,
 }
 
 /// How a layer mixes positions.

@@ -73,6 +73,7 @@ impl LayerConfig {
             cache: layer,
             mixer,
             latent: c.latent.is_some(),
+            skip: 0,
         };
         config.check(c, layer)?;
         Ok(config)

@@ -6,6 +6,8 @@ mod config;
 mod deepseek2;
 mod defaults;
 mod delta_net;
+mod drafting;
+mod eagle3;
 mod expert_config;
 mod experts;
 mod falcon_h1;
@@ -23,6 +25,7 @@ mod layers;
 mod lfm2;
 mod llama;
 mod mamba2;
+mod mtp;
 mod names;
 mod nemotron_h;
 mod olmo2;
@@ -42,6 +45,8 @@ mod validate;
 mod whisper;
 
 pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
+pub(crate) use drafting::{Drafting, draft as draft_recipe};
+pub(crate) use eagle3::{EAGLE3, Eagle3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
 pub(crate) use family::{Arch, RopePairs};
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
@@ -94,6 +99,7 @@ const DEFAULT: Arch = Arch {
     router: NORMALIZED,
     defaults: |_| {},
     ternary: false,
+    mtp: None,
     recipe: llama::recipe,
 };
 
@@ -104,6 +110,7 @@ const QWEN35: Arch = Arch {
     names: &names::QWEN35,
     norms_plus_one: true,
     defaults: qwen35::defaults,
+    mtp: Some(qwen35::HEAD),
     recipe: qwen35::recipe,
     ..DEFAULT
 };
@@ -214,6 +221,7 @@ pub(crate) const ARCHS: &[Arch] = &[
             eps: 1e-20,
             ..Router::softmax(0)
         },
+        mtp: Some(deepseek2::HEAD),
         recipe: deepseek2::recipe,
         ..DEFAULT
     },
@@ -266,6 +274,13 @@ pub(crate) const ARCHS: &[Arch] = &[
         },
         defaults: phimoe::defaults,
         recipe: phimoe::recipe,
+        ..DEFAULT
+    },
+    Arch {
+        name: EAGLE3,
+        classes: &[],
+        names: &names::EAGLE3,
+        rope_pairs: RopePairs::Permuted,
         ..DEFAULT
     },
     Arch {

@@ -18,6 +18,8 @@ pub(crate) struct Names {
     pub layer: &'static [Pairs],
     /// Modules that are split or renamed while loading, and the parts.
     pub split: &'static [(&'static str, &'static [&'static str])],
+    /// Prefix of the modules of the block that predicts later tokens, if its names differ from those of a layer.
+    pub predictor: Option<&'static str>,
     /// Name parts of tensors to ignore: pretraining heads and copies of the configuration.
     pub ignored: &'static [&'static str],
     /// Name parts of tensors to ignore unless a classification head uses them.
@@ -125,6 +127,7 @@ pub(super) const LLAMA: Names = Names {
     outer: OUTER,
     layer: &[PRE_NORMS, ATTENTION, FEED_FORWARD],
     split: &[],
+    predictor: None,
     ignored: &[],
     classifier_only: &[],
 };
@@ -302,6 +305,12 @@ pub(super) const DEEPSEEK: Names = Names {
             ("self_attn.embed_q", "attn_k_b"),
             ("self_attn.unembed_out", "attn_v_b"),
             ("self_attn.o_proj", "attn_output"),
+            ("eh_proj", "nextn.eh_proj"),
+            ("enorm", "nextn.enorm"),
+            ("hnorm", "nextn.hnorm"),
+            ("embed_tokens", "nextn.embed_tokens"),
+            ("shared_head.norm", "nextn.shared_head_norm"),
+            ("shared_head.head", "nextn.shared_head_head"),
             ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
             ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
             ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
@@ -373,9 +382,33 @@ pub(super) const QWEN35: Names = Names {
         EXPERTS,
         SHARED_EXPERT,
         DELTA_NET,
+        &[
+            ("fc", "nextn.eh_proj"),
+            ("pre_fc_norm_embedding", "nextn.enorm"),
+            ("pre_fc_norm_hidden", "nextn.hnorm"),
+            ("norm", "nextn.shared_head_norm"),
+        ],
     ],
-    // Layers that predict later tokens.
-    ignored: &["mtp."],
+    predictor: Some("mtp."),
+    ..LLAMA
+};
+
+pub(super) const EAGLE3: Names = Names {
+    outer: &[
+        ("embed_tokens", "token_embd"),
+        ("norm", "output_norm"),
+        ("lm_head", HEAD),
+        ("fc", "fc"),
+    ],
+    layer: &[
+        PRE_NORMS,
+        ATTENTION,
+        FEED_FORWARD,
+        &[("hidden_norm", "attn_norm_2")],
+    ],
+    predictor: Some("midlayer."),
+    // The tokens of the head, which are numbers.
+    ignored: &["t2d", "d2t"],
     ..LLAMA
 };
 
@@ -487,6 +520,7 @@ pub(super) const GPT2: Names = Names {
         ("mlp.c_proj", "ffn_down"),
     ]],
     split: &[],
+    predictor: None,
     // Attention masks.
     ignored: &[".attn.bias", ".attn.masked_bias"],
     classifier_only: &[],
@@ -530,6 +564,7 @@ pub(super) const BERT: Names = Names {
         ("output.LayerNorm", "layer_output_norm"),
     ]],
     split: &[],
+    predictor: None,
     ignored: BERT_HEADS,
     classifier_only: POOLER,
 };
@@ -552,6 +587,7 @@ pub(super) const NOMIC_BERT: Names = Names {
         ("norm2", "layer_output_norm"),
     ]],
     split: &[],
+    predictor: None,
     ignored: BERT_HEADS,
     classifier_only: POOLER,
 };
@@ -576,6 +612,7 @@ pub(super) const MODERN_BERT: Names = Names {
         ("mlp.Wo", "ffn_down"),
     ]],
     split: &[],
+    predictor: None,
     ignored: &["decoder."],
     classifier_only: &["head."],
 };

@@ -1,6 +1,6 @@
 //! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
-use super::{Config, DENSE_MODULES, LayerConfig};
+use super::{Config, DENSE_MODULES, LayerConfig, drafting};
 use crate::op::builder::{Builder, Heads, LogitMap, Rope, Scores, W, X};
 
 /// A layer of the model. Its index is part of its tensor names.
@@ -22,22 +22,31 @@ pub(super) fn decoder(
     block: fn(&mut Builder<'_>, &Config, Layer, X),
 ) {
     let h = embed(b, c); // [tokens, dim]
-    stack(b, c, block, h);
+    let taps = stack(b, c, block, h);
+    drafting::follow(b, c, (h, &taps), None);
     head(b, c, h);
 }
 
-/// Emits all layers on the embeddings `h`.
+/// Emits all layers on the embeddings `h`. Returns copies of the residual stream for a drafting head.
 pub(super) fn stack(
     b: &mut Builder<'_>,
     c: &Config,
     block: fn(&mut Builder<'_>, &Config, Layer, X),
     h: X,
-) {
+) -> Vec<X> {
     b.point(EMBEDDING, h);
+    let mut taps = Vec::new();
     for l in layers(c) {
+        if drafting::taps(b, c, l.index) {
+            taps.push(b.columns(h, 0, h.cols()));
+        }
         block(b, c, l, h);
         b.end_of_layer(h);
     }
+    if drafting::taps(b, c, c.layers) {
+        taps.push(h);
+    }
+    taps
 }
 
 /// Returns the layers of the model.
@@ -264,12 +273,31 @@ impl Layer {
         }
     }
 
+    /// Applies RoPE to K, and stores K and V in the cache. `x` is any activation with the same tokens.
+    pub(super) fn store_kv(self, b: &mut Builder<'_>, c: &Config, [x, k, v]: [X; 3]) {
+        let without_queries = Heads {
+            heads: 0,
+            ..self.heads()
+        };
+        b.rope_kv(without_queries, self.rope(c), x, k, v);
+    }
+
     /// Applies RoPE to Q and to `row`, `[tokens, head_dim]`, stores the row in the cache, and computes attention, for
     /// which the row is key and value, `[tokens, heads head_dim]`.
     pub(super) fn attend_latent(self, b: &mut Builder<'_>, c: &Config, q: X, row: X) -> X {
         b.rope_keys(self.heads(), self.rope(c), q, row);
         b.point(&self.tensor("attn_q_rope"), q);
         self.attention(b, c, q)
+    }
+
+    /// Applies RoPE to `row`, `[tokens, head_dim]`, and stores it in the cache. `x` is any activation with the same
+    /// tokens.
+    pub(super) fn store_row(self, b: &mut Builder<'_>, c: &Config, [x, row]: [X; 2]) {
+        let without_queries = Heads {
+            heads: 0,
+            ..self.heads()
+        };
+        b.rope_keys(without_queries, self.rope(c), x, row);
     }
 
     /// Attention of Q after RoPE, `[tokens, heads head_dim]`.
@@ -279,7 +307,8 @@ impl Layer {
 
     /// Returns the scores of attention without sinks.
     pub(super) fn scores(self, c: &Config) -> Scores {
-        Scores::scaled(self.attention_scale(c)).softcapped(c.attention_cap)
+        let scores = Scores::scaled(self.attention_scale(c)).softcapped(c.attention_cap);
+        scores.skipping(self.config.skip)
     }
 
     /// Attention of Q after RoPE by these scores, `[tokens, heads head_dim]`.
@@ -359,7 +388,12 @@ pub(super) fn layer_norm(b: &mut Builder<'_>, c: &Config, name: &str, x: X) -> X
 
 /// Token embeddings, `[tokens, dim]`.
 pub(super) fn embed(b: &mut Builder<'_>, c: &Config) -> X {
-    let w = b.weight(&format!("{EMBEDDING}.weight"), c.vocab, c.dim);
+    embed_by(b, c, EMBEDDING)
+}
+
+/// Token embeddings of this matrix, `[tokens, dim]`.
+pub(super) fn embed_by(b: &mut Builder<'_>, c: &Config, name: &str) -> X {
+    let w = b.weight(&format!("{name}.weight"), c.vocab, c.dim);
     let h = b.embed(w);
     if c.embedding_scale != 1.0 {
         b.scale(h, c.embedding_scale);
@@ -387,8 +421,13 @@ pub(super) fn logits(b: &mut Builder<'_>, c: &Config, n: X) {
     if b.ends_with_rows() {
         return embeddings(b, c, n);
     }
-    let w = b.weight("output.weight", c.vocab, c.dim);
-    let bias = "output.bias";
+    logits_of(b, c, "output", n);
+}
+
+/// Logits of normalized rows by this matrix.
+pub(super) fn logits_of(b: &mut Builder<'_>, c: &Config, name: &str, n: X) {
+    let w = b.weight(&format!("{name}.weight"), c.vocab, c.dim);
+    let bias = &format!("{name}.bias");
     let map = LogitMap {
         bias: b.has(bias).then(|| b.vector(bias, c.vocab)),
         scale: 1.0 / c.logit_scale,

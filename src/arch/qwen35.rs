@@ -2,14 +2,25 @@
 //! layer; feed-forward layers or mixtures of experts.
 
 use super::delta_net::delta_net;
+use super::drafting;
 use super::layer_config::RecurrentPattern;
+use super::mtp::HeadBlock;
 use super::parts::{self, Layer};
 use super::{Config, experts};
 use crate::op::builder::{Activation, Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    let h = parts::embed(b, c); // [tokens, dim]
+    let taps = parts::stack(b, c, block, h);
+    drafting::follow(b, c, (h, &taps), Some(HEAD));
+    parts::head(b, c, h);
 }
+
+/// The block of an MTP head has attention.
+pub(super) const HEAD: HeadBlock = HeadBlock {
+    block,
+    store: store_keys_values,
+};
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     mix(b, c, l, h);
@@ -36,15 +47,27 @@ fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
     let (heads, head_dim) = (l.config.heads, l.config.head_dim);
     let q = l.project(b, c, "attn_q", 2 * l.config.q_dim(), n); // [tokens, heads 2 head_dim]
-    let k = l.project(b, c, "attn_k", l.config.kv_dim(), n); // [tokens, kv_heads head_dim]
-    let v = l.project(b, c, "attn_v", l.config.kv_dim(), n);
+    let [k, v] = keys_values(b, c, l, n);
     let gate = b.columns_of_groups(q, heads, [head_dim, head_dim]); // [tokens, heads head_dim]
     let q = b.columns_of_groups(q, heads, [0, head_dim]);
     let q = l.head_norm(b, c, "attn_q_norm", q);
-    let k = l.head_norm(b, c, "attn_k_norm", k);
     let a = l.attend(b, c, [q, k, v]); // [tokens, heads head_dim]
     let a = b.glu(Activation::Sigmoid, gate, a);
     l.project_add(b, c, "attn_output", a, h);
+}
+
+/// K before RoPE and V, `[tokens, kv_heads head_dim]`.
+fn keys_values(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> [X; 2] {
+    let k = l.project(b, c, "attn_k", l.config.kv_dim(), n);
+    let v = l.project(b, c, "attn_v", l.config.kv_dim(), n);
+    [l.head_norm(b, c, "attn_k_norm", k), v]
+}
+
+/// Stores the keys and values of a layer with attention.
+fn store_keys_values(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {
+    let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
+    let [k, v] = keys_values(b, c, l, n);
+    l.store_kv(b, c, [n, k, v]);
 }
 
 /// Defaults of files without these keys.

@@ -22,6 +22,7 @@ fn encoder_layers(encoder: &SpeechEncoder, dim: u32) -> impl Iterator<Item = Lay
         cache: 0,
         mixer: Mixer::Attention,
         latent: false,
+        skip: 0,
     };
     (0..encoder.layers).map(move |index| Layer {
         prefix: ENCODER,

@@ -8,6 +8,7 @@ use super::rows::{
     BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat,
     read_sampled, wait, write_history, write_rows, write_sampler, zeroed,
 };
+use super::sampling_request::LogprobsMode;
 use super::sequence::StepBits;
 use super::speech::WindowBatch;
 use super::table_set::TableSet;
@@ -553,6 +554,34 @@ impl Engine {
         let cmds = step.stages[submission.stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         PendingTokens::request(&mut self.linked, sequences, submission)
+    }
+
+    /// Appends at most `count` tokens that the drafting head of the model samples after the last token of a request.
+    pub(super) fn draft(
+        &mut self,
+        request: &Request,
+        count: usize,
+        out: &mut Vec<u32>,
+    ) -> Result<()> {
+        let (start, stage) = (request.cached, request.stage());
+        self.make_writable(request.slot, start, start + count)?;
+        let table = self.tables.index(TableId::Draft)?;
+        let row = [row_of(request, start)].into_iter();
+        write_rows(&mut self.linked, &mut self.state, row)?;
+        self.logits_of.clear();
+        let cmds = self.tables.table(table).pass(stage);
+        let steps = u32::try_from(count).map_or(BURST_MAX, |count| count.min(BURST_MAX));
+        self.linked.executor.run(table, cmds, steps)?;
+        let submission = Submission {
+            stage,
+            steps,
+            logprobs: LogprobsMode::Off,
+        };
+        let sequences = [(request.slot, start + 1)].into_iter();
+        let pending = PendingTokens::request(&mut self.linked, sequences, submission)?;
+        let sampled = pending.wait(&mut self.linked)?;
+        sampled.for_each_token(0, request.slot, start + 1, |token| out.push(token));
+        Ok(())
     }
 
     /// Runs one pass over `tokens`: the last token of a request and draft tokens. Returns for each

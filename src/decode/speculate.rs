@@ -6,7 +6,7 @@
 //! holds for sampled tokens, too, because random draws depend only on the seed and the position.
 
 use super::drafter::lookup::Lookup;
-use super::drafter::{DraftSource, Drafter};
+use super::drafter::{DraftSource, Drafter, Drafts};
 use super::model::{Model, Role};
 use super::request::IfBusy;
 use super::rows::BURST_MAX;
@@ -32,20 +32,28 @@ pub enum SpeculateOptions {
     /// Prompt lookup: draft tokens are those that followed an earlier occurrence of the last
     /// tokens.
     Lookup,
+    /// Drafting head: a head of the model that was loaded with it
+    /// ([`LoadOptions::drafting_head`](crate::load::LoadOptions::drafting_head)).
+    Head,
     /// Draft model: a smaller model with the same vocabulary. No tokens are drafted while other
     /// sessions use all of its sequences.
     Draft(Model),
 }
 
 impl SpeculateOptions {
-    /// Checks that the draft model has the vocabulary of the target model.
+    /// Checks that the draft model has the vocabulary of the target model, and that a drafting head was loaded.
     ///
     /// # Errors
     ///
-    /// `Argument` if the vocabularies differ, or if the draft model is an encoder.
+    /// `Argument` if the vocabularies differ, if the draft model is an encoder, or if there is no drafting head.
     pub(super) fn check(&self, model: &Model) -> Result<()> {
-        let Self::Draft(draft) = self else {
-            return Ok(());
+        let draft = match self {
+            Self::Draft(draft) => draft,
+            Self::Head if model.facts().drafting_head.is_none() => bail!(
+                Argument,
+                "the model was loaded without its drafting head: set the load option `drafting_head`"
+            ),
+            Self::Off | Self::Lookup | Self::Head => return Ok(()),
         };
         if draft.is_encoder() {
             bail!(
@@ -96,17 +104,18 @@ impl SpeculateOptions {
     /// Creates the drafter for a sequence of at most `context` tokens; `None` for
     /// [`SpeculateOptions::Off`].
     pub(super) fn drafter(&self, sampling: &Sampling, context: usize) -> Option<Drafter> {
-        let source: Box<dyn DraftSource> = match self {
+        let source = match self {
             Self::Off => return None,
-            Self::Lookup => Box::new(Lookup::with_capacity(context)),
-            Self::Draft(model) => Box::new(DraftModel {
+            Self::Head => Drafts::Head,
+            Self::Lookup => Drafts::Source(Box::new(Lookup::with_capacity(context))),
+            Self::Draft(model) => Drafts::Source(Box::new(DraftModel {
                 session: Session::with(model.clone(), IfBusy::Fail, None),
                 // DRY breakers belong to the target model.
                 sampling: Sampling {
                     dry_multiplier: 0.0,
                     ..*sampling
                 },
-            }),
+            })),
         };
         Some(Drafter::new(source))
     }

@@ -6,9 +6,9 @@ use super::hook_tensors::TableHooks;
 use super::memory::{self, Cache};
 use super::options::GpuSpeculation;
 use super::speech;
-use crate::arch::{self, Arch, Config};
+use crate::arch::{self, Arch, Config, Drafting};
 use crate::device::{DeviceKind, Profile};
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::exec::{Program, Tensors};
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
 use crate::op::builder::{Builder, Draft, FEW_TOKENS, LogitRows, Shape};
@@ -19,7 +19,7 @@ use crate::op::sampler::SamplerKind;
 use crate::op::table::{BufferId, Table};
 use crate::op::verify;
 use crate::plan;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Inputs of every table of a model.
@@ -54,10 +54,16 @@ impl Build {
             GpuSpeculation::On => self.cache.rows().max(SCORE_TOKENS),
         };
         let tables = memory::step_rows(sequences).map(|rows| self.step(rows));
-        let tables = tables.collect::<Result<Vec<_>>>()?;
+        let mut tables = tables.collect::<Result<Vec<_>>>()?;
         // The encoder of a speech model is a table of its own.
-        if self.config.speech.is_none() {
-            self.catalog.check_all_used(&[&tables[0]])?;
+        if self.config.speech.is_none() && self.hooks.is_none() {
+            let draft = self.draft()?;
+            if let Some(draft) = &draft {
+                self.check_drafting(draft, &tables[0])?;
+            }
+            let used: Vec<_> = tables.first().into_iter().chain(&draft).collect();
+            self.catalog.check_all_used(&used)?;
+            tables.extend(draft);
         }
         Ok(tables)
     }
@@ -77,6 +83,34 @@ impl Build {
             Some(tokens) => b.speech_stages(vocab, tokens),
             None => b.sampling_stages(vocab, &self.samplers),
         })
+    }
+
+    /// Checks that a step writes all that the drafting head reads.
+    fn check_drafting(&self, draft: &Table, step: &Table) -> Result<()> {
+        let caches = |table: &Table| {
+            let buffers = table.slots.iter().map(|slot| slot.buffer);
+            let caches = buffers.filter(|buffer| matches!(buffer, BufferId::Keys(_)));
+            caches.collect::<HashSet<_>>()
+        };
+        match caches(draft).is_subset(&caches(step)) {
+            true => Ok(()),
+            false => bail!(
+                Unsupported,
+                "drafting heads of models of the architecture {:?} are not supported",
+                self.arch.name
+            ),
+        }
+    }
+
+    /// Builds the table of the drafting head, if there is one. Requests with hooks use that of the model.
+    fn draft(&self) -> Result<Option<Table>> {
+        if self.config.drafting.is_none() {
+            return Ok(None);
+        }
+        let mut b = self.builder((TableId::Draft, 1, LogitRows::Last));
+        arch::draft_recipe(&mut b, &self.config, self.arch);
+        b.sampling_stages(self.config.vocab, &self.samplers);
+        self.plan(b.finish()?).map(Some)
     }
 
     /// Builds the tables for chunks of tokens: the prefill table and, if enabled, the embedding
@@ -223,6 +257,7 @@ impl Build {
             speculates: self.gpu_speculation == GpuSpeculation::On
                 || cache.rows() > 1
                 || self.profile.kind == DeviceKind::Cpu,
+            drafting_head: config.drafting.as_ref().map(Drafting::name),
             context: cache.context,
             context_trained: config.context,
             dtype: catalog.dtype(),

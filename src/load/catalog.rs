@@ -1,20 +1,16 @@
 //! The catalog: the weights of a model by GGUF name, with differences between files resolved.
 
 use super::adapter::{self, AdapterBase, Merge};
-use super::experts;
+use super::collect;
+use super::drafter;
 use super::hf;
-use super::latent;
-use super::options::LoadOptions;
+use super::options::{DraftingHead, LoadOptions};
 use super::quantize::{LM_HEAD_TYPES, encode_weight};
-use super::recurrent;
 use super::source::Opened;
 use super::speech;
-use super::split::{drop_shared, fused_name, is_beyond, split};
-use super::tensor_scales::TensorScales;
+use super::split::fused_name;
 use super::weight::{Weight, floats};
-use crate::arch::{
-    Arch, CLASSIFIER, CLASSIFIER_DENSE, Config, DENSE_MODULES, RopePairs, RopeScaling,
-};
+use crate::arch::{Arch, Config, DENSE_MODULES, EAGLE3, RopePairs, RopeScaling};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::exec::Tensors;
@@ -73,53 +69,12 @@ fn indices(weights: &[Weight], file: &Directory) -> Result<HashMap<String, u32>>
     Ok(by_name)
 }
 
-/// Returns the weights of a file in the form that kernels read.
-fn weights(
-    model: &Opened,
-    arch: &'static Arch,
-    config: &Config,
-    options: &LoadOptions,
-) -> Result<Vec<Weight>> {
-    let file = &model.file;
-    check_causal(file, arch)?;
-    if model.folder.is_none() {
-        check_pooler(file, arch)?;
-    }
-    let mut weights: Vec<Weight> = match &model.folder {
-        _ if config.speech.is_some() => speech::weights(file, config)?,
-        Some(folder) => folder.weights(file, arch)?,
-        None => {
-            let all = (0..file.tensors.len()).map(|i| {
-                let weight = Weight::plain(gguf_name(&file.tensors[i].name), file, i)?;
-                weight.with_i2s_layout(options.i2s_layout, file)
-            });
-            experts::stack(all.collect::<Result<_>>()?, file, arch.name)?
-        }
-    };
-    if model.folder.is_none() {
-        TensorScales::of(file).attach(&mut weights)?;
-    }
-    let mut weights = split(weights, file, arch, &|layer| {
-        let layer = config.layer_configs.get(layer as usize);
-        layer.map_or([0; 2], |l| [l.q_dim(), l.kv_dim()])
-    })?;
-    drop_shared(&mut weights, &file.metadata, arch)?;
-    weights.retain(|weight| !is_beyond(weight, config));
-    if let (Some(latent), None) = (config.latent, &model.folder) {
-        weights = latent::split(weights, (latent, config.heads), file)?;
-    }
-    if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
-        weights = recurrent::split_by_key_head(weights, &delta, file)?;
-    }
-    for weight in &mut weights {
-        let mut aliases = arch.aliases.iter();
-        if let Some((_, name)) = aliases.find(|(alias, _)| *alias == weight.name) {
-            weight.name = (*name).to_string();
-        }
-    }
-    let in_kernel_form =
-        |weight| experts::in_kernel_form(recurrent::in_kernel_form(weight, file)?, file);
-    weights.into_iter().map(in_kernel_form).collect()
+/// Returns the number of elements of all weights.
+fn parameters(weights: &[Weight]) -> u64 {
+    let elements = weights
+        .iter()
+        .map(|w| u64::from(w.rows) * u64::from(w.cols));
+    elements.fold(0, u64::saturating_add)
 }
 
 impl Catalog {
@@ -129,16 +84,44 @@ impl Catalog {
     ///
     /// `Format` for inconsistent tensors, `Unsupported` for a type without kernels.
     pub(super) fn resolve(
-        model: Opened,
+        mut model: Opened,
         arch: &'static Arch,
         mut config: Config,
         options: &LoadOptions,
     ) -> Result<(Self, Config)> {
-        let weights = weights(&model, arch, &config, options)?;
+        if arch.name == EAGLE3 {
+            bail!(
+                Unsupported,
+                "the files are an EAGLE-3 drafter, not a model: load them as the drafting head of one"
+            );
+        }
+        let mut weights = collect::weights(&model, arch, &config, options)?;
+        let parameters = parameters(&weights);
+        let tied = !weights.iter().any(|weight| weight.name == HEAD);
+        // The rows of the embedding are the vocabulary size; the key or the token list may be smaller.
+        if let Some(embedding) = weights.iter().find(|weight| weight.name == EMBEDDING) {
+            if embedding.rows < config.vocab {
+                bail!(
+                    Format,
+                    "tensor {} has {} rows, expected at least the vocabulary size of {}",
+                    embedding.tensor(&model.file),
+                    embedding.rows,
+                    config.vocab
+                );
+            }
+            config.vocab = embedding.rows;
+        }
+        match &options.drafting_head {
+            DraftingHead::None => {}
+            DraftingHead::Mtp => config.enable_mtp(arch)?,
+            DraftingHead::Eagle3(path) => {
+                weights.extend(drafter::add(path, &mut model, &mut config, options)?);
+            }
+        }
         let file = &model.file;
         let by_name = indices(&weights, file)?;
         let configured = model.folder.as_ref().map(hf::Folder::tied).transpose()?;
-        let tied = configured.flatten().unwrap_or(!by_name.contains_key(HEAD));
+        let tied = configured.flatten().unwrap_or(tied);
         // Only GGUF files may store permuted Q and K.
         config.half_split = match arch.rope_pairs {
             RopePairs::HalfSplit => true,
@@ -149,12 +132,10 @@ impl Catalog {
             config.complete_biased_router();
         }
         let digit_scales = weights.iter().map(|w| digit_scale(w, file)).collect();
-        let elements = |w: &Weight| u64::from(w.rows) * u64::from(w.cols);
-        let parameters = weights.iter().map(elements);
         let mut catalog = Self {
             model,
             arch,
-            parameters: parameters.fold(0, u64::saturating_add),
+            parameters,
             weights,
             digit_scales,
             by_name,
@@ -165,19 +146,6 @@ impl Catalog {
         catalog.merge_adapters(&config, options)?;
         if let Some(dtype) = options.lm_head_type {
             catalog.encode_head(dtype, options.threads)?;
-        }
-        // The rows of the embedding are the vocabulary size; the key or the token list may be smaller.
-        if let Some(embedding) = catalog.find(EMBEDDING) {
-            if embedding.rows < config.vocab {
-                bail!(
-                    Format,
-                    "tensor {} has {} rows, expected at least the vocabulary size of {}",
-                    catalog.spelling(EMBEDDING),
-                    embedding.rows,
-                    config.vocab
-                );
-            }
-            config.vocab = embedding.rows;
         }
         if config.speech.is_some() {
             let positions = catalog.find("position_embd.weight");
@@ -347,6 +315,7 @@ impl Catalog {
             rotation.select_magnitude(context);
         }
         self.rope_freqs = freqs;
+        config.share_ropes();
         Ok(())
     }
 
@@ -444,48 +413,6 @@ impl Catalog {
     /// Returns the total size of the files in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file().file_bytes()
-    }
-}
-
-/// Other names of Dense modules in GGUF files.
-const DENSE_ALIASES: [(&str, &str); 2] = [("dense.0.", "dense_2."), ("dense.1.", "dense_3.")];
-
-/// Returns the usual name of a tensor of a GGUF file.
-fn gguf_name(name: &str) -> String {
-    let mut aliases = DENSE_ALIASES.iter();
-    let usual =
-        aliases.find_map(|(alias, usual)| Some([usual, name.strip_prefix(alias)?].concat()));
-    usual.unwrap_or_else(|| name.to_string())
-}
-
-/// Checks that the GGUF file of an encoder with a classification head has its dense layer. Without it the
-/// scores would be those of another model.
-///
-/// # Errors
-///
-/// `Unsupported`.
-pub(super) fn check_pooler(file: &Directory, arch: &Arch) -> Result<()> {
-    let has = |module: &str| file.tensor(&format!("{module}.weight")).is_some();
-    if arch.encoder && has(CLASSIFIER) && !has(CLASSIFIER_DENSE) {
-        bail!(
-            Unsupported,
-            "the file has the classifier of the model (tensor {CLASSIFIER}.weight) but not its pooler \
-             ({CLASSIFIER_DENSE}.weight), which the converter of llama.cpp drops, so its scores would be \
-             wrong: use the safetensors files of the model"
-        );
-    }
-    Ok(())
-}
-
-/// Rejects a decoder with bidirectional attention and an encoder with causal attention, which have
-/// the same tensors as supported models.
-fn check_causal(file: &Directory, arch: &Arch) -> Result<()> {
-    let key = format!("{}.attention.causal", arch.name);
-    match file.metadata.bool(&key)? {
-        Some(causal) if causal == arch.encoder => {
-            bail!(Unsupported, "{key} is {causal}, expected {}", !causal)
-        }
-        _ => Ok(()),
     }
 }
 

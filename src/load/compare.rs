@@ -140,7 +140,8 @@ struct TestInputs {
 impl TestInputs {
     /// Returns whether a table samples a token for each row, with one row per sequence.
     fn is_decode(&self, table: &Table) -> bool {
-        !self.encoder && table.name == TableId::Step.name() && table.tokens <= self.sequences
+        let decodes = [TableId::Step, TableId::Draft].map(TableId::name);
+        !self.encoder && decodes.contains(&table.name) && table.tokens <= self.sequences
     }
 
     /// Returns the commands of a pass. A decode table runs several steps, each with the next

@@ -161,11 +161,7 @@ fn check_type(dtype: DType, config: &Config) -> Result<()> {
             "unsupported KV cache type {dtype}; supported types are {known}"
         );
     }
-    let layers = config
-        .layer_configs
-        .iter()
-        .filter(|layer| layer.mixer.has_attention());
-    let mut heads = layers.map(|layer| layer.head_dim);
+    let mut heads = config.caches().map(|layer| layer.head_dim);
     match heads.find(|head| !head.is_multiple_of(Q8_HEAD_MULTIPLE)) {
         Some(head) if dtype == DType::Q8_0 => bail!(
             Unsupported,
@@ -197,9 +193,8 @@ pub(super) fn state_bytes(config: &Config) -> u64 {
 
 /// Returns the bytes of a page, over all layers.
 fn page_bytes(config: &Config, dtype: DType) -> u64 {
-    let layers = (0..).zip(&config.layer_configs);
-    let own = layers.filter(|(index, layer)| layer.cache == *index && layer.mixer.has_attention());
-    let rows = own.map(|(_, layer)| dtype.bytes(layer.cache_width().into()).unwrap_or(0));
+    let caches = config.caches();
+    let rows = caches.map(|layer| dtype.bytes(layer.cache_width().into()).unwrap_or(0));
     rows.map(|row| u64::from(PAGE) * row).sum()
 }
 
@@ -208,10 +203,7 @@ fn page_bytes(config: &Config, dtype: DType) -> u64 {
 fn cache_bytes(config: &Config, cache: &Cache, profile: &Profile) -> Result<u64> {
     let mut bytes: u128 = 0;
     let limit = profile.binding_bytes_max;
-    for (index, layer) in (0..).zip(&config.layer_configs) {
-        if layer.cache != index || !layer.mixer.has_attention() {
-            continue;
-        }
+    for layer in config.caches() {
         let row = cache.dtype.bytes(layer.kv_dim().into()).unwrap_or(u64::MAX);
         let rows = u64::from(cache.pages.of(layer.window).pool) * u64::from(PAGE);
         if rows > u64::from(u32::MAX) {

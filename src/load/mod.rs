@@ -10,10 +10,12 @@ mod build;
 mod catalog;
 mod chat;
 mod classifier;
+mod collect;
 pub(crate) mod compare;
 pub(crate) mod control_vector;
 mod device;
 mod digest;
+mod drafter;
 mod embedding;
 mod experts;
 mod hf;
@@ -47,7 +49,8 @@ pub use device::devices;
 pub use memory::CACHE_TYPES;
 pub(crate) use options::load_options;
 pub use options::{
-    CONTEXT_DEFAULT, DeviceChoice, GpuSpeculation, LoadOptions, SEQUENCES_MAX, WeightMemory,
+    CONTEXT_DEFAULT, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions, SEQUENCES_MAX,
+    WeightMemory,
 };
 pub use quantize::LM_HEAD_TYPES;
 pub use stage::{Progress, STAGES, Stage};

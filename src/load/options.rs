@@ -52,6 +52,19 @@ pub enum GpuSpeculation {
     On,
 }
 
+/// Drafting head: a small part of a model that drafts its next tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DraftingHead {
+    /// No drafting head.
+    #[default]
+    None,
+    /// The head for multi-token prediction (MTP) in the files of the model.
+    Mtp,
+    /// An EAGLE-3 drafter: a GGUF file or a folder of Hugging Face.
+    Eagle3(PathBuf),
+}
+
 /// Passes the fields of [`LoadOptions`] to the macro `$each`, after the tokens `$start`. The setters of
 /// [`ModelBuilder`](crate::ModelBuilder) are declared from the same list.
 macro_rules! load_options {
@@ -117,6 +130,10 @@ macro_rules! load_options {
             /// Whether a model on a GPU supports speculative decoding. Default:
             /// [`Off`](crate::load::GpuSpeculation::Off).
             pub gpu_speculation: GpuSpeculation,
+            /// The drafting head to load, which drafts tokens for
+            /// [`SpeculateOptions::Head`](crate::SpeculateOptions::Head). Default:
+            /// [`None`](crate::load::DraftingHead::None).
+            pub drafting_head: DraftingHead,
             /// Bytes of the prefix cache: KV cache pages of finished sequences, reused by prompts with
             /// the same prefix. They are added to the pages of the sequences, in pages of 64 positions,
             /// and the oldest prefix is evicted first. `None` adds no pages and caches prefixes in

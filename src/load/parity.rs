@@ -1,7 +1,8 @@
 //! Tests that a model loads identically from GGUF, Hugging Face and MLX: hyperparameters, names,
 //! shapes and values of the golden checkpoints.
 
-use super::catalog::{EXPERT_BIASES, check_pooler};
+use super::catalog::EXPERT_BIASES;
+use super::collect::check_pooler;
 use super::hf;
 use super::quantize::{ExportOptions, QuantizeOptions, export, quantize};
 use super::recurrent;
@@ -76,7 +77,7 @@ impl Model {
         };
         let mut all = split(all, &file, arch, &rows).unwrap();
         drop_shared(&mut all, &file.metadata, arch).unwrap();
-        all.retain(|weight| !is_beyond(weight, &config));
+        all.retain(|weight| !is_beyond(weight, &config, config.layers));
         all.iter_mut().for_each(recurrent::unify);
         if let Some(delta) = config.recurrent.and_then(|recurrent| recurrent.delta()) {
             all = recurrent::split_by_key_head(all, &delta, &file).unwrap();

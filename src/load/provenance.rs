@@ -26,6 +26,10 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
     if !build.catalog.merged().is_empty() {
         lines.push(format!("lora {}", build.catalog.merged()));
     }
+    if let Some(head) = facts.drafting_head {
+        // Pages also have the rows of the head.
+        lines.push(format!("drafting head {head}"));
+    }
     // The context length scales some RoPE frequencies.
     let ropes = (0..).take(build.config.ropes.len());
     let ropes = ropes.map(|at| build.catalog.constant(at));

@@ -115,10 +115,10 @@ pub(super) fn drop_shared(
     Ok(())
 }
 
-/// Returns whether a weight belongs to a block after the last layer, which predicts later tokens.
-pub(super) fn is_beyond(weight: &Weight, config: &Config) -> bool {
+/// Returns whether a weight belongs to a block after the first `layers`, which predicts later tokens.
+pub(super) fn is_beyond(weight: &Weight, config: &Config, layers: u32) -> bool {
     let layer = LayerTensor::parse(&weight.name).and_then(|tensor| tensor.layer.parse().ok());
-    config.predict_layers > 0 && layer.is_some_and(|layer: u32| layer >= config.layers)
+    config.predict_layers > 0 && layer.is_some_and(|layer: u32| layer >= layers)
 }
 
 /// Parsed name of a layer's tensor, such as `blk.3.attn_qkv.weight`.

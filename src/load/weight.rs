@@ -106,6 +106,14 @@ impl Data {
         }
     }
 
+    /// Returns the data of files to which the tensors before `first` were added.
+    fn moved(self, first: usize) -> Self {
+        Self {
+            tensor: self.tensor + first,
+            ..self
+        }
+    }
+
     /// Returns a byte range of the data, without a copy.
     pub(super) fn slice(&self, bytes: Range<usize>) -> Self {
         let first = self.range.as_ref().map_or(0, |own| own.start);
@@ -117,6 +125,20 @@ impl Data {
 }
 
 impl Weight {
+    /// Returns the weight of files to which the tensors before `first` were added.
+    pub(super) fn moved(self, first: usize) -> Self {
+        let scales = self.scales.map(|scales| Scaling {
+            scales: scales.scales.moved(first),
+            biases: scales.biases.map(|biases| biases.moved(first)),
+            ..scales
+        });
+        Self {
+            codes: self.codes.moved(first),
+            scales,
+            ..self
+        }
+    }
+
     /// Returns the tensor at `index` of the file as a weight called `name`. Float vectors are
     /// converted to f32; matrices stay in place if a kernel reads their type.
     ///

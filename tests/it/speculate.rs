@@ -1,9 +1,10 @@
 //! Speculative decoding does not change the output.
 
 use crate::common::{golden, has_gpu};
+use crate::temp_folder::Folder;
 use std::ops::ControlFlow;
-use std::path::Path;
-use tabla::load::{DeviceChoice, GpuSpeculation, LoadOptions};
+use std::path::{Path, PathBuf};
+use tabla::load::{DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions};
 use tabla::text::EncodeOptions;
 use tabla::{
     DraftStats, GenerateOptions, Model, Overflow, Sampling, Session, Source, SpeculateOptions,
@@ -234,6 +235,133 @@ fn speculation_does_not_change_tokens_on_gpu() {
         answer(&model, &prompt, &generation).3,
         DraftStats::default()
     );
+}
+
+/// Models with a drafting head: the files and the head.
+fn heads() -> Vec<(PathBuf, DraftingHead)> {
+    let file = |name: &str| golden("drafting").join(name);
+    let eagle = DraftingHead::Eagle3(file("eagle3/drafter/drafter.gguf"));
+    vec![
+        (file("qwen3_5_mtp/hf"), DraftingHead::Mtp),
+        (file("glm4_moe_lite_mtp/model.gguf"), DraftingHead::Mtp),
+        (file("eagle3/model.gguf"), eagle),
+    ]
+}
+
+#[test]
+fn drafting_heads_do_not_change_tokens_on_cpu() {
+    for ((path, head), sequences) in heads().into_iter().zip([1, 2, 9].into_iter().cycle()) {
+        let options = options(DeviceChoice::Cpu).sequences(sequences);
+        let without = load(&path, &options);
+        let model = load(&path, &options.drafting_head(head));
+        let drafts = check(&model, &SpeculateOptions::Head);
+        assert!(drafts.drafted > drafts.accepted, "{drafts:?}");
+        // What the head stores does not change the model.
+        let generation = GenerateOptions::default().max_tokens(30).ignore_eos(true);
+        for prompt in prompts(model.facts().vocab) {
+            let [one, two] = [&without, &model].map(|model| answer(model, &prompt, &generation));
+            assert_eq!((one.0, one.2), (two.0, two.2), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn drafting_heads_do_not_change_tokens_on_gpu() {
+    if !has_gpu() {
+        return;
+    }
+    // A recurrent model. The devices agree on every command of the others.
+    for (path, head) in heads().into_iter().take(1) {
+        let model = load(&path, &options(DeviceChoice::Gpu).drafting_head(head));
+        let generation = GenerateOptions::default().max_tokens(24).ignore_eos(true);
+        for prompt in prompts(model.facts().vocab).into_iter().take(2) {
+            let plain = answer(&model, &prompt, &generation);
+            let generation = generation.clone().speculate(SpeculateOptions::Head);
+            let (tokens, text, logits, drafts) = answer(&model, &prompt, &generation);
+            assert_eq!((tokens, text, logits), (plain.0, plain.1, plain.2));
+            assert!(drafts.drafted > 0, "{drafts:?}");
+        }
+    }
+}
+
+/// Every command of the tables, also of the head, gives the same results on a CPU and on a GPU.
+#[test]
+fn drafting_heads_agree_on_cpu_and_gpu() {
+    if !has_gpu() {
+        return;
+    }
+    for (path, head) in heads() {
+        let options = LoadOptions::default().drafting_head(head);
+        let comparison = tabla::tools::compare(&Source::Path(path), &options);
+        let comparison = comparison.expect("both devices run the tables");
+        assert_eq!(comparison.first.map(|first| first.command), None);
+    }
+}
+
+/// Sessions that continue a prefix, a copy or a file generate the same tokens. A file has the rows of the head, so
+/// only a model with the head loads it.
+#[test]
+fn drafting_heads_continue_sessions() {
+    for (path, head) in heads() {
+        let options = options(DeviceChoice::Cpu).sequences(3);
+        let with_head = options.clone().drafting_head(head);
+        let model = load(&path, &with_head);
+        let prompt: Vec<u32> = (0..70).map(|i| 5 + i * 37 % 200).collect();
+        let generation = GenerateOptions::default()
+            .sampling(Sampling::GREEDY)
+            .max_tokens(20)
+            .ignore_eos(true)
+            .speculate(SpeculateOptions::Head);
+        let answer_of = |mut session: Session| {
+            let stats = session.generate_with(&generation, |_| ControlFlow::Continue(()));
+            assert!(stats.expect("generation succeeds").draft.drafted > 0);
+            session.tokens().to_vec()
+        };
+        let mut first = Session::new(model.clone());
+        first.prefill(&prompt).expect("prefill succeeds");
+        let folder = Folder::new("drafting_heads");
+        let file = folder.0.join("session");
+        first.save(&file).expect("it is saved");
+        let copy = first.fork().expect("it is copied");
+        let expected = answer_of(first);
+        assert_eq!(answer_of(copy), expected);
+        let mut again = Session::new(model);
+        again.prefill(&prompt).expect("prefill succeeds");
+        assert_eq!(answer_of(again), expected, "after a cached prefix");
+        let loaded = Session::load(load(&path, &with_head), &file).expect("it is loaded");
+        assert_eq!(answer_of(loaded), expected, "from a file");
+        let error = Session::load(load(&path, &options), &file).expect_err("no head");
+        assert!(error.message().contains("drafting heads"), "{error}");
+    }
+}
+
+#[test]
+fn rejects_missing_drafting_head() {
+    let model = load(&golden("quant_q8_0.gguf"), &options(DeviceChoice::Cpu));
+    let mut session = Session::new(model);
+    session.prefill(&[5]).expect("prefill succeeds");
+    let generation = GenerateOptions::default().speculate(SpeculateOptions::Head);
+    let error = session.generate(&generation).expect_err("no head");
+    let expected =
+        "the model was loaded without its drafting head: set the load option `drafting_head`";
+    assert_eq!(error.message(), expected);
+    for (file, head, expected) in [
+        (
+            "arch/qwen3_5/hf",
+            DraftingHead::Mtp,
+            "the model has no MTP head: qwen35.nextn_predict_layers is missing or 0",
+        ),
+        (
+            "arch/llama/hf",
+            DraftingHead::Mtp,
+            "MTP heads of the architecture \"llama\" are not supported",
+        ),
+    ] {
+        let source = Source::Path(golden(file));
+        let model = Model::builder(source).options(options(DeviceChoice::Cpu).drafting_head(head));
+        let error = model.load().expect_err("no head");
+        assert!(error.message().ends_with(expected), "{error}");
+    }
 }
 
 #[test]

@@ -57,8 +57,13 @@ class LoadOptions(TypedDict, total=False):
     chunk_tokens: int | None
     """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
     gpu_speculation: bool | None
-    """Enable speculative decoding on a GPU: `prompt_lookup` and `draft_model` of `generate`. A CPU always
+    """Enable speculative decoding on a GPU: `prompt_lookup`, `drafting_head` and `draft_model` of `generate`. A CPU always
     supports it."""
+    drafter_path: str | os.PathLike[str] | None
+    """EAGLE-3 drafter for `drafting_head` of `generate`: a GGUF file or a directory of Hugging Face."""
+    mtp: bool | None
+    """Load the head of the model for multi-token prediction (MTP), for `drafting_head` of
+    `generate`."""
     prefix_bytes: int | None
     """Additional KV cache memory for the prefix cache, in bytes. Default: no additional memory, only cache
     pages that active sequences do not use. 0: no prefix cache."""

@@ -116,6 +116,9 @@ class GenerateOptions(TypedDict, total=False):
     prompt_lookup: bool | None
     """Speculative decoding by prompt lookup: drafts the tokens that followed earlier occurrences of the last
     tokens. The answer stays the same."""
+    drafting_head: bool | None
+    """Speculative decoding with a drafting head of the model, which `mtp=True` or `drafter_path` of `Model`
+    loads. The answer stays the same."""
     draft_model: ModelHandle | None
     """Speculative decoding with a draft model: a smaller `Model` with the same vocabulary. The answer stays
     the same."""
@@ -199,6 +202,11 @@ def _put_prompt_lookup(options: Struct, name: str, value: bool) -> None:
         _speculate(options, lib.TABLA_SPECULATE_LOOKUP)
 
 
+def _put_drafting_head(options: Struct, name: str, value: bool) -> None:
+    if value:
+        _speculate(options, lib.TABLA_SPECULATE_HEAD)
+
+
 def _put_draft_model(options: Struct, name: str, value: Any) -> None:
     _put_handle(options, name, value)
     _speculate(options, lib.TABLA_SPECULATE_DRAFT)
@@ -206,7 +214,7 @@ def _put_draft_model(options: Struct, name: str, value: Any) -> None:
 
 def _speculate(options: Struct, method: int) -> None:
     if options.c.speculate != lib.TABLA_SPECULATE_OFF:
-        raise ArgumentError("only one of prompt_lookup and draft_model can be set")
+        raise ArgumentError("only one of prompt_lookup, drafting_head and draft_model can be set")
     options.put("speculate", method)
 
 
@@ -224,6 +232,7 @@ PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
     "logit_bias": _put_biases,
     "grammar": _put_handle,
     "prompt_lookup": _put_prompt_lookup,
+    "drafting_head": _put_drafting_head,
     "draft_model": _put_draft_model,
     "logprobs": _put_logprobs,
     "top_logprobs": _put_logprobs,

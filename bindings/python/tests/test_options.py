@@ -29,7 +29,7 @@ def test_every_c_option_has_an_argument() -> None:
         names = set(arguments.__annotations__)
         fields = {field for field, _ in ffi.typeof(ctype).fields} - INTERNAL
         fields -= {f"{field}_count" for field in fields}
-        # `prompt_lookup` and `draft_model` select the method of speculative decoding.
+        # `prompt_lookup`, `drafting_head` and `draft_model` select the method of speculative decoding.
         # The number of channels is that of the array, or an argument of `Model.transcription`.
         assert fields - names <= {"speculate", "channels"}, ctype
 
@@ -134,7 +134,7 @@ def test_errors_name_the_invalid_argument(model: tabla.Model) -> None:
         model.generate("Once", temperature=10**400)
     with pytest.raises(tabla.ArgumentError, match="^logprobs must be at most 20"):
         model.generate("Once", logprobs=21)
-    with pytest.raises(tabla.ArgumentError, match="only one of prompt_lookup and draft_model"):
+    with pytest.raises(tabla.ArgumentError, match="only one of prompt_lookup, drafting_head and draft_model"):
         model.generate("Once", prompt_lookup=True, draft_model=model)
     with pytest.raises(TypeError, match="draft_model must be a Model, not str"):
         model.generate("Once", draft_model="small.gguf")  # type: ignore[arg-type]

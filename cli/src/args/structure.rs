@@ -4,11 +4,11 @@ use crate::output::Failure;
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tabla::Model;
-use tabla::load::GpuSpeculation;
+use tabla::load::{DraftingHead, GpuSpeculation, LoadOptions};
 use tabla::text::{CompiledGrammar, Grammar};
+use tabla::{Model, Source};
 
 /// Constraints on the generated text.
 #[derive(Args, Debug)]
@@ -78,23 +78,42 @@ fn read(path: &PathBuf) -> Result<String, Failure> {
 /// Speculative decoding. It changes the speed of generation and not the tokens.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub(crate) struct SpeculationArgs {
     /// Speculate with prompt lookup: draft tokens that followed earlier occurrences of the last tokens.
     /// Disabled automatically while it is slower
-    #[arg(long, conflicts_with = "model_draft")]
+    #[arg(long, conflicts_with_all = ["model_draft", "mtp"])]
     pub(crate) lookup: bool,
-    /// Speculate with a smaller draft model that has the same vocabulary. Disabled automatically while
-    /// it is slower
+    /// Speculate with the drafting head of the model for multi-token prediction (MTP). Disabled automatically
+    /// while it is slower
+    #[arg(long, conflicts_with = "model_draft")]
+    pub(crate) mtp: bool,
+    /// Speculate with a smaller draft model that has the same vocabulary, or with an EAGLE-3 drafter of the
+    /// model. Disabled automatically while it is slower
     #[arg(long, value_name = "FILE")]
     pub(crate) model_draft: Option<PathBuf>,
 }
 
 impl SpeculationArgs {
-    /// Returns whether to enable speculative decoding on a GPU.
-    pub(crate) fn gpu_speculation(&self) -> GpuSpeculation {
-        match self.lookup || self.model_draft.is_some() {
+    /// Adds what speculation needs of the model to its load options.
+    pub(crate) fn add_to(&self, options: LoadOptions) -> Result<LoadOptions, Failure> {
+        let speculates = self.lookup || self.mtp || self.model_draft.is_some();
+        let gpu = match speculates {
             true => GpuSpeculation::On,
             false => GpuSpeculation::Off,
-        }
+        };
+        let head = match &self.model_draft {
+            None if self.mtp => DraftingHead::Mtp,
+            Some(path) if is_drafter(path)? => DraftingHead::Eagle3(path.clone()),
+            _ => DraftingHead::None,
+        };
+        Ok(options.gpu_speculation(gpu).drafting_head(head))
     }
+}
+
+/// Returns whether a file or folder is an EAGLE-3 drafter rather than a model.
+fn is_drafter(path: &Path) -> Result<bool, Failure> {
+    let files = tabla::tools::open_directory(&Source::Path(path.to_path_buf()))?;
+    let architecture = files.metadata.str("general.architecture")?;
+    Ok(architecture == Some("eagle3"))
 }

@@ -75,8 +75,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let options = args
         .device
         .options(args.context.tokens())?
-        .samplers(args.sampling.samplers())
-        .gpu_speculation(args.speculation.gpu_speculation());
+        .samplers(args.sampling.samplers());
+    let options = args.speculation.add_to(options)?;
     let prompt = prompt::read(&args.prompt, built_in.then_some(STORY))?;
     let loaded = open::model(&source, &options)?;
     if !args.quiet {

@@ -17,6 +17,9 @@ pub const TABLA_SPECULATE_OFF: i32 = 0;
 pub const TABLA_SPECULATE_LOOKUP: i32 = 1;
 /// Draft model: drafts tokens with the model `TablaGenerateOptions.draft_model`.
 pub const TABLA_SPECULATE_DRAFT: i32 = 2;
+/// Drafting head: drafts tokens with a head of the model, which `TablaLoadOptions.mtp` or
+/// `TablaLoadOptions.drafter_path` loads.
+pub const TABLA_SPECULATE_HEAD: i32 = 3;
 
 /// A value that is added to the logit of a token.
 #[repr(C)]
@@ -101,7 +104,8 @@ pub struct TablaGenerateOptions {
     pub mirostat_tau: f32,
     /// Learning rate of Mirostat. Default 0.1.
     pub mirostat_eta: f32,
-    /// Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP` or `_DRAFT`. Default off.
+    /// Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP`, `_DRAFT` or `_HEAD`. Default
+    /// off.
     pub speculate: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -238,6 +242,7 @@ impl TablaGenerateOptions {
         Ok(match self.speculate {
             TABLA_SPECULATE_OFF => SpeculateOptions::Off,
             TABLA_SPECULATE_LOOKUP => SpeculateOptions::Lookup,
+            TABLA_SPECULATE_HEAD => SpeculateOptions::Head,
             TABLA_SPECULATE_DRAFT => SpeculateOptions::Draft(
                 resolve(self.draft_model)
                     .context("draft_model")?
@@ -246,7 +251,7 @@ impl TablaGenerateOptions {
             ),
             other => bail!(
                 Argument,
-                "invalid speculate {other}: expected one of 0 (off), 1 (lookup), 2 (draft)"
+                "invalid speculate {other}: expected one of 0 (off), 1 (lookup), 2 (draft), 3 (head)"
             ),
         })
     }

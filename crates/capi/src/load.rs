@@ -10,8 +10,8 @@ use tabla::device::{GpuFeatures, Precision};
 use tabla::dtype::DType;
 use tabla::error::bail;
 use tabla::load::{
-    CACHE_TYPES, DeviceChoice, GpuSpeculation, LM_HEAD_TYPES, LoadOptions, Progress, STAGES,
-    WeightMemory,
+    CACHE_TYPES, DeviceChoice, DraftingHead, GpuSpeculation, LM_HEAD_TYPES, LoadOptions, Progress,
+    STAGES, WeightMemory,
 };
 use tabla::op::sampler::SamplerKind;
 use tabla::quant::i2_s::Layout;
@@ -125,8 +125,12 @@ pub struct TablaLoadOptions {
     pub i2s_layout: *const c_char,
     /// Not 0: uses only GPU features that every WebGPU device supports.
     pub gpu_baseline: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Not 0: loads the head of the model for multi-token prediction (MTP), which drafts tokens:
+    /// `TABLA_SPECULATE_HEAD`.
+    pub mtp: u32,
+    /// EAGLE-3 drafter for the model, which drafts tokens (`TABLA_SPECULATE_HEAD`): a GGUF file or a
+    /// directory of Hugging Face. NULL: none.
+    pub drafter_path: *const c_char,
 }
 
 const DEVICES: [Choice<DeviceChoice>; 3] = [
@@ -186,7 +190,8 @@ impl TablaLoadOptions {
         samplers: std::ptr::null(),
         i2s_layout: std::ptr::null(),
         gpu_baseline: 0,
-        reserved: 0,
+        mtp: 0,
+        drafter_path: std::ptr::null(),
     };
 
     /// Converts the options.
@@ -195,18 +200,26 @@ impl TablaLoadOptions {
     ///
     /// Its pointers are NULL or C strings.
     unsafe fn options(&self) -> Result<LoadOptions> {
-        if self.reserved != 0 {
-            bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
-        }
         // SAFETY: guaranteed by the caller.
         let adapter = unsafe { text_of(self.adapter, "adapter") }?;
         // SAFETY: guaranteed by the caller.
         let samplers = unsafe { text_of(self.samplers, "samplers") }?;
         // SAFETY: guaranteed by the caller.
         let layout = unsafe { text_of(self.i2s_layout, "i2s_layout") }?;
-        let folders = [self.shader_path, self.tuning_path, self.pipeline_cache_path];
+        let paths = [
+            self.shader_path,
+            self.tuning_path,
+            self.pipeline_cache_path,
+            self.drafter_path,
+        ];
         // SAFETY: guaranteed by the caller.
-        let [shaders, tunings, kernels] = folders.map(|path| unsafe { path_of(path) });
+        let [shaders, tunings, kernels, drafter] = paths.map(|path| unsafe { path_of(path) });
+        let head = match (self.mtp, drafter) {
+            (0, None) => DraftingHead::None,
+            (0, Some(path)) => DraftingHead::Eagle3(path),
+            (_, None) => DraftingHead::Mtp,
+            (_, Some(_)) => bail!(Argument, "only one of mtp and drafter_path can be set"),
+        };
         Ok(LoadOptions::default()
             .device(choose("device", self.device, &DEVICES)?)
             .threads(self.threads)
@@ -235,6 +248,7 @@ impl TablaLoadOptions {
                 0 => GpuSpeculation::Off,
                 _ => GpuSpeculation::On,
             })
+            .drafting_head(head)
             .prefix_bytes(match self.prefix_bytes {
                 0 => None,
                 TABLA_PREFIX_NONE => Some(0),

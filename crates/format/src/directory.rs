@@ -138,6 +138,21 @@ pub(super) fn add(directory: &mut Directory, part: Part) -> Result<()> {
     Ok(())
 }
 
+/// Adds all files of another directory, and `prefix` to the names of its tensors. Returns the index of the first of
+/// them.
+pub(super) fn append(to: &mut Directory, from: Directory, prefix: &str) -> Result<usize> {
+    let (first, shards) = (to.tensors.len(), to.shards.len());
+    to.tensors
+        .extend(from.tensors.into_iter().map(|tensor| TensorInfo {
+            name: format!("{prefix}{}", tensor.name),
+            shard: shards.saturating_add(tensor.shard),
+            ..tensor
+        }));
+    to.shards.extend(from.shards);
+    to.by_name = sorted(&to.tensors, &to.shards)?;
+    Ok(first)
+}
+
 /// Combines the files of a model into one directory.
 pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
     let (mut tensors, mut shards, mut first) = (Vec::new(), Vec::new(), None);

@@ -37,7 +37,7 @@ pub use detect::detect;
 pub use directory::Directory;
 pub use imatrix::Importance;
 pub use metadata::Metadata;
-pub use open::{add_file, open, open_bytes, read_text};
+pub use open::{add_file, append, open, open_bytes, read_text};
 pub use part::Kind;
 pub use safetensors::safetensors_header;
 pub use tensor::{TensorInfo, TensorType};

@@ -101,6 +101,15 @@ pub fn add_file(directory: &mut Directory, path: &Path, prefix: &str) -> Result<
     directory::add(directory, part)
 }
 
+/// Adds all files of another directory, and `prefix` to the names of its tensors. Returns the index of the first of
+/// them.
+///
+/// # Errors
+/// `Format` if both have a tensor of the same name.
+pub fn append(to: &mut Directory, from: Directory, prefix: &str) -> Result<usize> {
+    directory::append(to, from, prefix)
+}
+
 /// Reads a text file of at most `max` bytes; `None` if the file does not exist.
 ///
 /// # Errors

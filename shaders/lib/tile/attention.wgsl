@@ -32,7 +32,7 @@ struct Seen { first: u32, end: u32 }
 fn seen_by(token: u32) -> Seen {
     let own = min(state.row[token].position + 1u, state.context);
     let end = select(own, params.positions, params.positions != 0u);
-    return Seen(end - min(end, params.window), end);
+    return Seen(end - min(min(end, params.window), end - min(params.skip, end - 1u)), end);
 }
 
 // End of the run of tokens after `first` at consecutive positions of the same sequence.

@@ -4,6 +4,7 @@ mod controller;
 pub(super) mod lookup;
 
 use super::outputs::DraftStats;
+use crate::error::Result;
 use crate::model::STEP_ROWS_MAX;
 use controller::SpeculationController;
 use std::time::Duration;
@@ -14,11 +15,20 @@ const DRAFT_MAX: usize = STEP_ROWS_MAX as usize - 1;
 /// Drafts tokens for a sequence.
 #[derive(Debug)]
 pub(super) struct Drafter {
-    source: Box<dyn DraftSource>,
+    source: Drafts,
     controller: SpeculationController,
     /// The last token and the draft tokens after it.
     tokens: Vec<u32>,
     pub(super) stats: DraftStats,
+}
+
+/// Where draft tokens come from.
+#[derive(Debug)]
+pub(super) enum Drafts {
+    /// The drafting head of the model.
+    Head,
+    /// Another source.
+    Source(Box<dyn DraftSource>),
 }
 
 /// Source of draft tokens. Dynamic dispatch, because a draft model contains a whole session.
@@ -30,7 +40,7 @@ pub(super) trait DraftSource: std::fmt::Debug + Send {
 
 impl Drafter {
     /// Creates a drafter with this source.
-    pub(super) fn new(source: Box<dyn DraftSource>) -> Self {
+    pub(super) fn new(source: Drafts) -> Self {
         Self {
             source,
             controller: SpeculationController::new(DRAFT_MAX),
@@ -50,23 +60,39 @@ impl Drafter {
     }
 
     /// Returns the last token followed by at most `max` draft tokens; `None` if there is no draft
-    /// or speculation is paused.
-    pub(super) fn draft(&mut self, tokens: &[u32], max: usize) -> Option<&[u32]> {
+    /// or speculation is paused. `by_head` appends at most as many draft tokens as its first argument by the
+    /// drafting head of the model.
+    ///
+    /// # Errors
+    ///
+    /// Those of `by_head`.
+    pub(super) fn draft(
+        &mut self,
+        tokens: &[u32],
+        max: usize,
+        by_head: impl FnOnce(usize, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<Option<&[u32]>> {
         let count = self.controller.draft_len().min(max);
         if count == 0 || self.cooldown() > 0 {
-            return None;
+            return Ok(None);
         }
         self.tokens.clear();
         self.tokens.extend(tokens.last());
-        let is_ready = self.source.draft(tokens, count, &mut self.tokens);
+        let is_ready = match &mut self.source {
+            Drafts::Source(source) => source.draft(tokens, count, &mut self.tokens),
+            Drafts::Head => {
+                by_head(count, &mut self.tokens)?;
+                true
+            }
+        };
         if self.tokens.len() < 2 {
             match is_ready {
                 true => self.controller.record_miss(),
                 false => self.controller.postpone(),
             }
-            return None;
+            return Ok(None);
         }
-        Some(&self.tokens)
+        Ok(Some(&self.tokens))
     }
 
     /// Returns the number of draft tokens that equal the sampled tokens.
@@ -89,3 +115,6 @@ impl Drafter {
         self.controller.record_check(drafted, accepted, took);
     }
 }
+
+#[cfg(test)]
+mod tests;

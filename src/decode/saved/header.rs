@@ -215,7 +215,7 @@ fn read_rows(at: &mut Cursor<'_>, cache: &CacheLayout) -> Result<Vec<Rows>> {
     if streams != own {
         bail!(
             Format,
-            "byte {from}: expected {own} streams of keys and values, got {streams}"
+            "byte {from}: expected {own} streams of keys and values, got {streams}: the layers or drafting heads differ"
         );
     }
     let read = |stream: &Stream| {

@@ -89,7 +89,9 @@ impl Scheduler {
             .min(context - before)
             .min(self.engine.max_drafts(before - 1));
         let start = Instant::now();
-        let tokens = drafter.draft(request.sequence.tokens(), room);
+        let engine = &mut self.engine;
+        let by_head = |count, out: &mut Vec<u32>| engine.draft(request, count, out);
+        let tokens = drafter.draft(request.sequence.tokens(), room, by_head)?;
         let rows = tokens.map_or(0, <[u32]>::len);
         let sampled = tokens.map(|tokens| self.engine.check_draft(request, tokens));
         let sampled = sampled.transpose()?;

@@ -21,6 +21,8 @@ pub(super) struct HfConfig {
     defaults: Value,
     /// Whether `mlx-lm` converted the weights.
     pub(super) is_converted: bool,
+    /// Number of blocks that predict later tokens and can draft tokens: 1 or 0.
+    pub(super) predictors: u32,
 }
 
 impl HfConfig {
@@ -40,6 +42,7 @@ impl HfConfig {
             hf_defaults: arch::hf_defaults(""),
             defaults: Value::Null,
             is_converted: false,
+            predictors: 0,
         };
         if let Some(model_type) = config.find("model_type").and_then(Value::as_str) {
             config.hf_defaults = arch::hf_defaults(model_type);
@@ -165,8 +168,17 @@ impl HfConfig {
         let Some(arch) = arch else {
             return Ok(None);
         };
+        if self.is_drafter()? {
+            return Ok(Some(arch::EAGLE3));
+        }
         let kinds = self.layer_kinds()?.unwrap_or_default();
         Ok(Some(arch::with_layers(arch, &kinds, self.expert_count()?)))
+    }
+
+    /// Returns whether the files are an EAGLE-3 drafter, which is a single layer with a vocabulary of its own.
+    fn is_drafter(&self) -> Result<bool> {
+        let layers = self.integer("num_hidden_layers")?;
+        Ok(self.integer("draft_vocab_size")?.is_some() && layers == Some(1))
     }
 
     /// Returns whether attention is bidirectional in all layers.
@@ -191,9 +203,16 @@ impl HfConfig {
         Ok(padding.map_or(0, |id| id.saturating_add(1)))
     }
 
-    /// Returns the number of layers if blocks that predict later tokens follow them.
+    /// Returns the number of layers if blocks that predict later tokens may follow them. Some files lack the tensors.
     pub(super) fn predicts_after(&self) -> Result<Option<u32>> {
-        let blocks = self.integer("num_nextn_predict_layers")?.unwrap_or(0);
+        if self.is_drafter()? {
+            // All of a drafter is such a block.
+            return Ok(Some(0));
+        }
+        let blocks = self.first(&["num_nextn_predict_layers", "mtp_num_hidden_layers"]);
+        let blocks = blocks
+            .map_or(Ok(None), |path| self.integer(path))?
+            .unwrap_or(0);
         let layers = self.integer("num_hidden_layers")?;
         Ok(layers.filter(|_| blocks > 0))
     }

@@ -171,11 +171,17 @@ impl HfConfig {
         if arch::is_speech(arch) {
             return self.write_speech(w);
         }
-        let listed = self.listed_layers()?;
-        listed.map(|layers| w.set(&format!("{arch}.{BLOCK_COUNT}"), layers));
+        let blocks = match self.predicts_after()?.filter(|_| self.predictors > 0) {
+            Some(layers) => {
+                w.set(&format!("{arch}.nextn_predict_layers"), self.predictors);
+                Some(layers.saturating_add(self.predictors))
+            }
+            None => self.listed_layers()?,
+        };
+        blocks.map(|blocks| w.set(&format!("{arch}.{BLOCK_COUNT}"), blocks));
         for (key, kind, paths) in KEYS {
             let folded = *key == EMBEDDING_SCALE && self.has_folded_multipliers();
-            if *key == BLOCK_COUNT && listed.is_some() || folded {
+            if *key == BLOCK_COUNT && blocks.is_some() || folded {
                 continue;
             }
             if let Some(path) = self.first(paths) {
@@ -187,6 +193,9 @@ impl HfConfig {
         {
             let key = format!("{arch}.attention.layer_norm_rms_epsilon");
             self.copy(path, Float, &key, w)?;
+        }
+        if arch == arch::EAGLE3 {
+            self.write_drafter(arch, w)?;
         }
         self.write_derived(arch, w)?;
         self.write_scaling(arch, w)?;
@@ -210,6 +219,23 @@ impl HfConfig {
             Text => self.text(path)?.map(|t| w.set(key, t)),
             Flag => self.boolean(path)?.map(|b| w.set(key, b)),
         };
+        Ok(())
+    }
+
+    /// Writes the keys of a drafter.
+    fn write_drafter(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        let layers = |value: &Value| {
+            let layers = value.as_array()?.iter();
+            layers
+                .map(|layer| u32::try_from(layer.as_u64()?).ok())
+                .collect()
+        };
+        let path = "eagle_aux_hidden_state_layer_ids";
+        let taps: Option<Vec<u32>> = self.typed(path, "a list of layers", layers)?;
+        taps.map(|taps| w.list(&format!("{arch}.target_layers"), &taps));
+        for key in ["norm_before_residual", "norm_before_fc"] {
+            self.copy(key, Flag, &format!("{arch}.{key}"), w)?;
+        }
         Ok(())
     }
 

@@ -35,9 +35,11 @@ impl HfConfig {
         self.write_heads(arch, &sliding, w)?;
         self.write_widths(arch, w)?;
         self.write_sparsity(arch, w)?;
-        if let Some(recurrent) = self.recurrent_layers()?
+        if let Some(mut recurrent) = self.recurrent_layers()?
             && arch::find(arch)?.mixers == MixerRule::Listed
         {
+            // The block that predicts later tokens has attention.
+            recurrent.extend((self.predictors > 0).then_some(false));
             w.list(&key("attention.recurrent_layers"), &recurrent);
         }
         if let Some(rope_layers) = self.rope_layers()? {

@@ -30,7 +30,7 @@ mod write;
 
 use super::recurrent;
 use super::weight::Weight;
-use crate::arch::{Arch, HEAD};
+use crate::arch::{self, Arch, HEAD};
 use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
@@ -76,6 +76,9 @@ impl Folder {
             );
         };
         config.is_converted = recurrent::is_converted(file);
+        let has_predictor = has_predictor(&config, file);
+        let has_predictor = has_predictor.context(path.join(CONFIG).display())?;
+        config.predictors = u32::from(has_predictor);
         Ok(Self {
             generation: read(&path.join(GENERATION))?,
             path,
@@ -173,6 +176,19 @@ impl Folder {
             cached.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")));
         cached.or_else(|| name(&folder)).unwrap_or_default()
     }
+}
+
+/// Returns whether the files have a block that predicts later tokens, which can draft tokens.
+fn has_predictor(config: &HfConfig, file: &Directory) -> Result<bool> {
+    let (Some(arch), Some(layers)) = (config.arch()?, config.predicts_after()?) else {
+        return Ok(false);
+    };
+    let arch = arch::find(arch)?;
+    let is_part = |name: &str| {
+        let predictor = names::of_predictor(arch, name, layers);
+        names::layer_of(arch, predictor.as_deref().unwrap_or(name)) == Some(layers)
+    };
+    Ok(arch.mtp.is_some() && file.tensors.iter().any(|tensor| is_part(&tensor.name)))
 }
 
 fn read(path: &Path) -> Result<Option<HfConfig>> {

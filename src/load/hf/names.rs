@@ -105,6 +105,22 @@ pub(in crate::load) fn to_gguf(arch: &Arch, module: &str) -> Option<GgufModule> 
     })
 }
 
+/// Returns the name of a module of the block that predicts later tokens in the form of the layer with this index;
+/// `None` for other modules: `mtp.layers.0.mlp.up_proj` becomes `layers.24.mlp.up_proj`.
+pub(super) fn of_predictor(arch: &Arch, module: &str, layer: u32) -> Option<String> {
+    let predictor = arch.names.predictor?;
+    let name = PREFIXES.iter().find_map(|prefix| {
+        let name = module.strip_prefix(prefix)?;
+        name.strip_prefix(predictor)
+    })?;
+    let layers = arch.names.layers;
+    let (index, name) = match name.strip_prefix(layers).and_then(split_layer) {
+        Some((index, name)) => (layer.saturating_add(index), name),
+        None => (layer, name),
+    };
+    Some(format!("{layers}{index}.{name}"))
+}
+
 /// Returns the index of the layer of a module, known or not.
 pub(super) fn layer_of(arch: &Arch, module: &str) -> Option<u32> {
     PREFIXES.iter().find_map(|prefix| {

@@ -26,7 +26,7 @@ pub(super) struct Adjustments {
     pub(super) skipped_module: Option<&'static str>,
     /// Row of position 0 in the position embedding.
     pub(super) position_offset: u32,
-    /// Number of layers, after which files have blocks that predict later tokens; `None`: no such blocks.
+    /// Number of layers, after which files may have blocks that predict later tokens; `None`: no such blocks.
     pub(super) predicts_after: Option<u32>,
 }
 
@@ -149,13 +149,17 @@ fn named<'a>(
 ) -> Result<Vec<NamedModule<'a>>> {
     let mut named = Vec::new();
     for (name, module) in modules(file, arch)? {
-        let layer = names::layer_of(arch, name);
-        if let (Some(layer), Some(last)) = (layer, adjustments.predicts_after)
-            && layer >= last
+        let layers = adjustments.predicts_after;
+        let predictor = layers.and_then(|layers| names::of_predictor(arch, name, layers));
+        let layer_name = predictor.as_deref().unwrap_or(name);
+        // Only the first of these blocks is used.
+        let layer = names::layer_of(arch, layer_name);
+        if let (Some(layer), Some(layers)) = (layer, layers)
+            && layer > layers
         {
             continue;
         }
-        let Some(gguf) = names::to_gguf(arch, name) else {
+        let Some(gguf) = names::to_gguf(arch, layer_name) else {
             let tensor = module.first().map_or(name, |i| &file.tensors[i].name);
             bail!(
                 Unsupported,

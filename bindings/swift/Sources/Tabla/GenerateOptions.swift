@@ -96,6 +96,8 @@ public struct GenerateOptions: @unchecked Sendable {
         case off
         /// Prompt lookup: the tokens that followed an earlier occurrence of the last tokens.
         case lookup
+        /// Drafting head: a head of the model, which ``LoadOptions/mtp`` or ``LoadOptions/drafterPath`` loads.
+        case head
         /// Draft model: a smaller model with the same vocabulary.
         case draft(Model)
     }
@@ -106,6 +108,7 @@ public struct GenerateOptions: @unchecked Sendable {
         switch speculation {
         case .off: c.speculate = TABLA_SPECULATE_OFF
         case .lookup: c.speculate = TABLA_SPECULATE_LOOKUP
+        case .head: c.speculate = TABLA_SPECULATE_HEAD
         case .draft(let model):
             c.speculate = TABLA_SPECULATE_DRAFT
             c.draft_model = model.handle.pointer

@@ -29,6 +29,10 @@ public struct LoadOptions: Sendable {
     /// Enable speculative decoding on a GPU: `GenerateOptions.speculation`. A CPU always supports
     /// it.
     public var gpuSpeculation = false
+    /// Load the head of the model for multi-token prediction (MTP), for `GenerateOptions.speculation`.
+    public var mtp = false
+    /// EAGLE-3 drafter for the model, for `GenerateOptions.speculation`: a GGUF file or a directory of Hugging Face.
+    public var drafterPath: String?
     /// Additional KV cache memory for the prefix cache, in bytes; nil: no additional memory, only
     /// cache pages that active sequences do not use; 0: no prefix cache.
     public var prefixBytes: UInt64?
@@ -66,10 +70,11 @@ public struct LoadOptions: Sendable {
         c.sequences = sequences
         c.chunk_tokens = chunkTokens
         c.gpu_speculation = gpuSpeculation ? 1 : 0
+        c.mtp = mtp ? 1 : 0
         // In C, 0 is the default, and TABLA_PREFIX_NONE, the largest number, disables the prefix cache.
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
         c.gpu_baseline = gpuBaseline ? 1 : 0
-        let texts = [adapter, samplers, i2sLayout, tuningPath, pipelineCachePath, shaderPath]
+        let texts = [adapter, samplers, i2sLayout, tuningPath, pipelineCachePath, shaderPath, drafterPath]
         return try withCStrings(texts) { texts in
             c.adapter = texts[0]
             c.samplers = texts[1]
@@ -77,6 +82,7 @@ public struct LoadOptions: Sendable {
             c.tuning_path = texts[3]
             c.pipeline_cache_path = texts[4]
             c.shader_path = texts[5]
+            c.drafter_path = texts[6]
             return try body(&c)
         }
     }

@@ -78,8 +78,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let options = args
         .device
         .options(args.context.tokens())?
-        .samplers(args.sampling.samplers())
-        .gpu_speculation(args.speculation.gpu_speculation());
+        .samplers(args.sampling.samplers());
+    let options = args.speculation.add_to(options)?;
     let loaded = open::model(&source, &options)?;
     if !args.quiet {
         loaded.print_notes(&source);

@@ -6,7 +6,7 @@ use crate::output::terminal::{self, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tabla::device::Profile;
-use tabla::load::{LoadOptions, STAGES};
+use tabla::load::{DraftingHead, LoadOptions, STAGES};
 use tabla::{Facts, Model, Source, SpeculateOptions, Tuned};
 
 /// A loaded model.
@@ -40,6 +40,9 @@ pub(crate) fn speculate(
     args: &SpeculationArgs,
     options: &LoadOptions,
 ) -> Result<SpeculateOptions, Failure> {
+    if options.drafting_head != DraftingHead::None {
+        return Ok(SpeculateOptions::Head);
+    }
     match &args.model_draft {
         None if args.lookup => Ok(SpeculateOptions::Lookup),
         None => Ok(SpeculateOptions::Off),

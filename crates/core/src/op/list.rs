@@ -57,12 +57,14 @@ macro_rules! for_each_op {
             RopeKv = rope_kv(k: read, v: read, freqs: read, pages: read, q: update, k_cache: update, v_cache: update, state: read);
             /// `q = rot(q, position); k_cache[row(position)] = rot(k, position)`, rows as in `rope_kv`
             RopeKeys = rope_keys(k: read, freqs: read, q: update, pages: read, k_cache: update, state: read);
+            /// `y[t, :] = k_cache[row(position[t] - 1)]`, 0 for position 0; rows as in `rope_kv`
+            PreviousRow = previous_row(y: write, k_cache: read, state: read, pages: read);
             /// `x[t, h, :] = rot(x[t, h, :], position)`
             Rope = rope(freqs: read, x: update, state: read);
             /// `y[t, h, :] = softmax(cap(scale q[t, h, :] . k[h / group, seen, :])) v[h / group,
             /// seen, :]`;
             /// `seen` are the cache rows of the last `window` positions including its own, or of the
-            /// first `positions`, `cap(s) = softcap tanh(s / softcap)`. With sinks, `exp(sinks[h])` is added
+            /// first `positions`, without the first `skip`, `cap(s) = softcap tanh(s / softcap)`. With sinks, `exp(sinks[h])` is added
             /// to the sum of the softmax.
             Attention = attention(q: read, k_cache: read, v_cache: read, pages: read, sinks: read, y: write, state: read);
             /// `y[t, h, p, :]` = for part p of the positions `seen` in `attention`: the weighted
@@ -124,6 +126,8 @@ macro_rules! for_each_op {
             SoftCap = soft_cap(y: update, state: read);
             /// `y[t, g, i] = x[t, g, offset + i]`
             Columns = columns(x: read, y: write, state: read);
+            /// `y[t, i] = x[t, index[i]]`, -inf where the index is negative
+            PickColumns = pick_columns(x: read, index: read, y: write, state: read);
             /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
             Concat = concat(a: read, b: read, y: write, state: read);
             /// `y[t, h, :] = softmax(scale q[t, h, :] . k[seen, h / group, :]) v[seen, h / group,

@@ -75,6 +75,7 @@ mod tests {
                     | Op::RopeKeys
                     | Op::Attention
                     | Op::AttendPart
+                    | Op::PreviousRow
                     | Op::AttentionScores
                     | Op::AttentionWeights
             );

@@ -191,6 +191,7 @@ pub struct Params {
     pub parts: u32,
     pub positions: u32,
     pub sinks: u32,
+    pub skip: u32,
 }
 }
 /// Parameters of `attend_part`.
@@ -213,6 +214,7 @@ pub struct Params {
     pub part: u32,
     pub parts: u32,
     pub positions: u32,
+    pub skip: u32,
 }
 }
 /// Parameters of `attention`.
@@ -234,6 +236,7 @@ pub struct Params {
     pub ring: u32,
     pub positions: u32,
     pub sinks: u32,
+    pub skip: u32,
 }
 }
 /// Parameters of `attention_scores`.
@@ -847,6 +850,33 @@ pub struct Params {
     pub vocab: u32,
 }
 }
+/// Parameters of `pick_columns`.
+pub mod pick_columns {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub width: u32,
+    pub dim: u32,
+}
+}
+/// Parameters of `previous_row`.
+pub mod previous_row {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub stride: u32,
+    pub first: u32,
+    pub ring: u32,
+}
+}
 /// Parameters of `project_out`.
 pub mod project_out {
     use bytemuck::{Pod, Zeroable};
@@ -1258,6 +1288,8 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::MixStreams, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Mul, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Penalize, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::PickColumns, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
+    Kernels { op: Op::PreviousRow, variant: None, dtypes: TYPES_1, units: 64, tokens: 1 },
     Kernels { op: Op::ProjectOut, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsGate, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::RmsNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1354,6 +1386,8 @@ pub fn bytes(op: Op) -> usize {
         Op::MixStreams => size_of::<mix_streams::Params>(),
         Op::Mul => size_of::<mul::Params>(),
         Op::Penalize => size_of::<penalize::Params>(),
+        Op::PickColumns => size_of::<pick_columns::Params>(),
+        Op::PreviousRow => size_of::<previous_row::Params>(),
         Op::ProjectOut => size_of::<project_out::Params>(),
         Op::RmsGate => size_of::<rms_gate::Params>(),
         Op::RmsNorm => size_of::<rms_norm::Params>(),

@@ -27,7 +27,7 @@ impl Kernel for AttendJoin {
                 0 => position.min(last) + 1,
                 n => n,
             };
-            let seen = end.min(p.window);
+            let seen = end.min(p.window).min(end - p.skip.min(end - 1));
             let there = seen.div_ceil(p.part) as usize;
             let parts = || {
                 x[unit * parts * size..]

@@ -36,7 +36,7 @@ impl<C: CacheType> Kernel for AttendPart<C> {
                 0 => row.position.min(last) + 1,
                 n => n,
             };
-            let seen = end.saturating_sub(p.window)..end;
+            let seen = end.saturating_sub(p.window).max(p.skip.min(end - 1))..end;
             let y = y.unit(unit, p.parts as usize * size);
             let kv_head = unit % heads / (heads / kv_heads);
             let pages = Pages::of(

@@ -17,15 +17,16 @@ use tabla_core::error::{Result, bail};
 use tabla_core::op::operands::attention::{AT, COUNT};
 use tabla_core::op::params::attention::Params;
 
-/// Positions that a token sees: the last `window` positions, up to its own or up to `positions`.
+/// Positions that a token sees: the last `window` positions, up to its own or up to `positions`, without the first `skip`.
 #[inline(always)]
 fn seen(args: &Args<'_>, p: &Params, token: usize) -> Range<usize> {
-    if p.positions > 0 {
-        return p.positions.saturating_sub(p.window) as usize..p.positions as usize;
-    }
     let last = args.state(AT.state).context.saturating_sub(1);
-    let end = args.rows(AT.state)[token].position.min(last) + 1;
-    end.saturating_sub(p.window) as usize..end as usize
+    let end = match p.positions {
+        0 => args.rows(AT.state)[token].position.min(last) + 1,
+        n => n,
+    };
+    let first = end.saturating_sub(p.window).max(p.skip.min(end - 1));
+    first as usize..end as usize
 }
 
 /// Scores of the sinks of all heads, if there are any.

@@ -415,6 +415,37 @@ pub(super) fn columns(request: &Request<'_>) -> Launch {
     by_row::<Columns>(request, [p.groups * p.dim, p.tokens])
 }
 
+/// `y[t, i] = x[t, index[i]]`, -inf where the index is negative
+struct PickColumns;
+
+impl Kernel for PickColumns {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::pick_columns::AT;
+        let p: params::pick_columns::Params = args.params();
+        let [width, dim] = [p.width, p.dim].map(|n| n as usize);
+        let (x, index) = (args.f32s(AT.x), &args.f32s(AT.index)[..dim]);
+        let mut y = args.open::<f32>(AT.y);
+        for t in args.range() {
+            let x = &x[t * width..][..width];
+            for (y, column) in y.unit(t, dim).iter_mut().zip(index) {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "an integer that is not negative"
+                )]
+                let picked = (*column >= 0.0).then(|| x.get(*column as usize));
+                *y = picked.flatten().copied().unwrap_or(f32::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+pub(super) fn pick_columns(request: &Request<'_>) -> Launch {
+    let p: params::pick_columns::Params = request.params();
+    by_row::<PickColumns>(request, [p.dim, p.tokens])
+}
+
 /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
 struct Concat;
 

@@ -57,6 +57,7 @@ mod mirostat_mu;
 mod norms;
 mod pages;
 mod penalize;
+mod previous_row;
 pub(super) mod quantize;
 mod rope;
 mod rope_kv;
@@ -119,6 +120,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::AddExpertBias => elementwise::add_expert_bias(request),
         Op::RopeKv => rope_kv::link(request)?,
         Op::RopeKeys => rope_kv::link_keys(request)?,
+        Op::PreviousRow => previous_row::link(request)?,
         Op::Rope => rope::link(request),
         Op::Attention => attention::link(request)?,
         Op::AttendPart => attend_part::link(request)?,
@@ -144,6 +146,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::Mul => elementwise::mul(request),
         Op::SoftCap => elementwise::soft_cap(request),
         Op::Columns => elementwise::columns(request),
+        Op::PickColumns => elementwise::pick_columns(request),
         Op::Concat => elementwise::concat(request),
         Op::SelfAttention => self_attention::link(request)?,
         Op::Route => route::link(request),

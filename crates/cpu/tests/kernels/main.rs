@@ -397,6 +397,7 @@ fn result_is_independent_of_page_placement() {
         for op in [
             Op::RopeKv,
             Op::RopeKeys,
+            Op::PreviousRow,
             Op::Attention,
             Op::AttendPart,
             Op::AttentionWeights,

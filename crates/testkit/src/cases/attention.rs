@@ -119,6 +119,43 @@ pub(super) const ROPE_KEYS: &[Case] = &[
     rope_keys_case!("sequences", F16, 5/4 at 9 of 16, 4/1 x 10, 4, false, by 1),
 ];
 
+macro_rules! previous_row_case {
+    ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
+     $kv_heads:literal x $head_dim:literal $(, by $sequence:literal)?) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            position: $position,
+            $(sequence: $sequence,)?
+            context: $context,
+            cache: DType::$cache,
+            emit: |b| {
+                b.previous_row(Heads {
+                    layer: 0,
+                    heads: 0,
+                    kv_heads: $kv_heads,
+                    head_dim: $head_dim,
+                    window: 0,
+                    latent: true,
+                });
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// The first position, one after a page, several pages.
+pub(super) const PREVIOUS_ROW: &[Case] = &[
+    previous_row_case!("first", F32, 1/1 at 0 of 4, 1 x 2),
+    previous_row_case!("first of many", F16, 5/4 at 0 of 16, 3 x 44),
+    previous_row_case!("after a page", F16, 1/1 at 64 of 128, 2 x 64),
+    previous_row_case!("across pages", F32, 9/8 at 60 of 128, 3 x 12),
+    previous_row_case!("codes", Q8_0, 5/4 at 62 of 128, 5 x 64),
+    previous_row_case!("sequences", F16, 5/4 at 9 of 16, 2 x 10, by 1),
+];
+
 macro_rules! rope_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal,
      $heads:literal x $head_dim:literal, $rope_dim:literal, $half_split:literal) => {
@@ -231,7 +268,7 @@ const fn capped(softcap: f32) -> Scores {
 macro_rules! sinks_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,
      $heads:literal/$kv_heads:literal x $head_dim:literal, window $window:literal, cap $cap:literal,
-     part $part:literal) => {
+     part $part:literal $(, skip $skip:literal)?) => {
         Case {
             name: $name,
             tokens: $tokens,
@@ -254,6 +291,7 @@ macro_rules! sinks_case {
                 };
                 let scores = Scores {
                     sinks,
+                    skip: 0 $(+ $skip)?,
                     ..capped($cap)
                 };
                 match $part {
@@ -310,6 +348,9 @@ pub(super) const ATTENTION: &[Case] = &[
     attention_case!("latent codes", Q8_0, 3/3 at 100 of 128, 4/1 x 64, window 0, cap 0.0, latent true),
     sinks_case!("sinks", F32, 1/1 at 0 of 16, 6/2 x 10, window 0, cap 0.0, part 0),
     sinks_case!("sinks of many tokens", F16, 67/61 at 70 of 140, 8/2 x 64, window 16, cap 0.0, part 0),
+    sinks_case!("skip of its own", F16, 1/1 at 2 of 16, 4/2 x 64, window 0, cap 0.0, part 0, skip 3),
+    sinks_case!("skip of a tile", F16, 35/33 at 0 of 140, 4/2 x 64, window 0, cap 0.0, part 0, skip 1),
+    sinks_case!("skip of blocks", F32, 1/1 at 1900 of 2048, 4/4 x 64, window 0, cap 0.0, part 0, skip 70),
     sinks_case!("sinks of blocks", F16, 1/1 at 1900 of 2048, 8/4 x 96, window 0, cap 1.5, part 0),
     sinks_case!("sinks of heads", F16, 1/1 at 600 of 640, 8/8 x 64, window 0, cap 0.0, part 0),
     cross_attention_case!("all positions", F16, 1/1 at 5, 6/6 x 64, of 1500, window 0),
@@ -398,6 +439,8 @@ pub(super) const ATTEND_JOIN: &[Case] = &[
     attend_join_case!("many parts", 3/2 at 500 of 1024, 3 x 72, window 0, part 16),
     attend_join_case!("whole parts", 1/1 at 127 of 256, 2 x 8, window 0, part 32),
     attend_join_case!("window", 4/4 at 300 of 512, 2 x 16, window 100, part 32),
+    sinks_case!("skip", F16, 4/3 at 0 of 1024, 8/2 x 64, window 0, cap 0.0, part 16, skip 1),
+    sinks_case!("skip of parts", F32, 2/2 at 700 of 1024, 4/2 x 64, window 128, cap 0.0, part 16, skip 600),
     sinks_case!("sinks", F16, 3/2 at 500 of 1024, 8/2 x 64, window 128, cap 0.0, part 16),
 ];
 

@@ -393,6 +393,28 @@ macro_rules! columns_case {
     };
 }
 
+macro_rules! pick_columns_case {
+    ($name:literal, $width:literal, $dim:literal) => {
+        Case {
+            name: $name,
+            weights: &[("index", DType::F32, 1, $dim)],
+            emit: |b| {
+                let x = b.input("x", $width);
+                let index = b.vector("index", $dim);
+                b.pick_logits(x, index);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+/// Indices are numbers in (-2, 2), of which the integer part counts.
+pub(super) const PICK_COLUMNS: &[Case] = &[
+    pick_columns_case!("one", 2, 1),
+    pick_columns_case!("many", 37, 8191),
+];
+
 /// Offsets at the start, in the middle and at the end, of rows and of groups.
 pub(super) const COLUMNS: &[Case] = &[
     columns_case!("one", 1 x 1, 0, 1, 1, 1),

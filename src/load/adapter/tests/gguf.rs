@@ -34,6 +34,7 @@ fn gguf_matrices_can_be_quantized() {
         cache: 0,
         mixer: Mixer::Attention,
         latent: false,
+        skip: 0,
     };
     let values: Vec<f32> = (0..64).map(|n| (n % 32) as f32 - 16.0).collect();
     let mut rows = Vec::new();

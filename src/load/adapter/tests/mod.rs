@@ -41,6 +41,7 @@ fn with_base<T>(
         cache,
         mixer: Mixer::Attention,
         latent: false,
+        skip: 0,
     };
     let shape = |name: &str| {
         let kind = name

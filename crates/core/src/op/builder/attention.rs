@@ -35,6 +35,8 @@ pub struct Scores {
     pub softcap: f32,
     /// A score per query head that takes part in the softmax and has no value, `[heads]`.
     pub sinks: Option<W>,
+    /// Number of positions, at the start of a sequence, that other positions do not see.
+    pub skip: u32,
 }
 
 impl Scores {
@@ -45,6 +47,7 @@ impl Scores {
             scale,
             softcap: 0.0,
             sinks: None,
+            skip: 0,
         }
     }
 
@@ -52,6 +55,12 @@ impl Scores {
     #[must_use]
     pub const fn softcapped(self, softcap: f32) -> Self {
         Self { softcap, ..self }
+    }
+
+    /// Scores of positions that do not see the first `skip`.
+    #[must_use]
+    pub const fn skipping(self, skip: u32) -> Self {
+        Self { skip, ..self }
     }
 
     /// Returns the slot of the sinks. Without sinks they are not read; returns that of any activation.
@@ -111,9 +120,11 @@ impl Builder<'_> {
     }
 
     /// Emits the rotation of `q` in place, and the store of the rotated `k` in the cache of the layer, whose rows are keys
-    /// and values.
+    /// and values. Without query heads, `q` is any activation with the same tokens, which does not change.
     pub fn rope_keys(&mut self, at: Heads, rope: Rope, q: X, k: X) {
-        if !at.latent || k.cols != at.kv_heads * at.head_dim || q.cols != at.heads * at.head_dim {
+        let q_cols = at.heads * at.head_dim;
+        let is_queries = at.heads == 0 || q.cols == q_cols;
+        if !at.latent || k.cols != at.kv_heads * at.head_dim || !is_queries {
             self.fail(format!(
                 "shape mismatch: keys of {} columns and queries of {} for {at:?}",
                 k.cols, q.cols
@@ -141,6 +152,28 @@ impl Builder<'_> {
         let work = [at.heads + at.kv_heads, q.tokens];
         let kernel = (Op::RopeKeys, Some(self.shape.cache));
         self.emit(kernel, &slots, &params, work);
+    }
+
+    /// Emits the load of the row of the previous position from the cache of a layer, whose rows are only keys; returns
+    /// `[tokens, kv_heads head_dim]`, 0 for the first position. [`Self::rope_keys`] stores the rows.
+    pub fn previous_row(&mut self, at: Heads) -> X {
+        let cols = at.kv_heads * at.head_dim;
+        let y = self.scratch("previous", self.shape.tokens, cols);
+        let ([keys, _], pages) = self.cache(at);
+        let pages_of_layer = self.shape.pages.of(at.window);
+        let params = params::previous_row::Params {
+            tokens: y.tokens,
+            kv_heads: at.kv_heads,
+            head_dim: at.head_dim,
+            stride: self.shape.pages.stride(),
+            first: pages_of_layer.first,
+            ring: pages_of_layer.ring,
+        };
+        let slots = [y.slot, keys, self.state, pages];
+        let work = [cols / 2, y.tokens];
+        let kernel = (Op::PreviousRow, Some(self.shape.cache));
+        self.emit(kernel, &slots, &params, work);
+        y
     }
 
     /// Emits the rotation of `x` in place, without a KV cache.
@@ -242,6 +275,7 @@ impl Builder<'_> {
             ring: pages_of_layer.ring,
             positions,
             sinks: u32::from(scores.sinks.is_some()),
+            skip: scores.skip,
         };
         let sinks = scores.sinks_or(q);
         let slots = [q.slot, keys, values, pages, sinks, y.slot, self.state];
@@ -283,6 +317,7 @@ impl Builder<'_> {
             part,
             parts,
             positions,
+            skip: scores.skip,
         };
         let slots = [q.slot, keys, values, pages, x.slot, self.state];
         let fours = (at.heads / at.kv_heads.max(1)).div_ceil(4);
@@ -300,6 +335,7 @@ impl Builder<'_> {
             parts,
             positions,
             sinks: u32::from(scores.sinks.is_some()),
+            skip: scores.skip,
         };
         let slots = [x.slot, scores.sinks_or(q), y.slot, self.state];
         self.emit((Op::AttendJoin, None), &slots, &params, [at.heads, tokens]);

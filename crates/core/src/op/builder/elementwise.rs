@@ -329,6 +329,20 @@ impl Builder<'_> {
         y
     }
 
+    /// Emits the columns `index` of `x`, -inf where the index is negative, in place of the logits of the table. `index`
+    /// has an integer for each token of the vocabulary.
+    pub fn pick_logits(&mut self, x: X, index: W) {
+        let logits = self.logits_slot(index.cols);
+        let params = params::pick_columns::Params {
+            tokens: x.tokens,
+            width: x.cols,
+            dim: logits.cols,
+        };
+        let slots = [x.slot, index.slot, logits.slot, self.state];
+        let work = [logits.cols, x.tokens];
+        self.emit((Op::PickColumns, None), &slots, &params, work);
+    }
+
     /// Emits `[a, b]` for each of the `groups` groups (heads) of their columns; returns `[tokens, a.cols + b.cols]`.
     pub fn concat_groups(&mut self, groups: u32, [a, b]: [X; 2]) -> X {
         let fits = groups > 0
