@@ -205,6 +205,9 @@ typedef struct TablaControlVector TablaControlVector;
 /** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
 #define TABLA_PREFIX_NONE (UINT64_MAX)
 
+/** Experts of all layers: `TablaLoadOptions.cpu_expert_layers`. */
+#define TABLA_CPU_EXPERTS_ALL (UINT32_MAX)
+
 /**
  * Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
  * the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
@@ -295,6 +298,14 @@ typedef struct TablaLoadOptions {
      * directory of Hugging Face. NULL: none.
      */
     const char *drafter_path;
+    /**
+     * Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
+     * computes the rest of the model; their weights stay in host memory. 0: none.
+     * `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
+     */
+    uint32_t cpu_expert_layers;
+    /** Must be 0. */
+    uint32_t reserved;
 } TablaLoadOptions;
 
 /**

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::exec::cpu::Level;
 use crate::load::source::Source;
 use crate::load::{
-    self, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions, Progress, WeightMemory,
-    load_options,
+    self, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions, Progress,
+    WeightMemory, load_options,
 };
 use crate::op::sampler::SamplerKind;
 use crate::quant::i2_s;

@@ -2,7 +2,7 @@
 
 use super::device::SelectedDevice;
 use super::inspect;
-use super::options::{DeviceChoice, LoadOptions};
+use super::options::{CpuExperts, DeviceChoice, LoadOptions};
 use super::source::Source;
 use crate::device::Precision;
 use crate::dtype::DType;
@@ -77,6 +77,7 @@ pub fn compare(source: &Source, options: &LoadOptions) -> Result<Comparison> {
             options.max_context
         },
         chunk_tokens: CHUNK,
+        cpu_experts: CpuExperts::Off,
         precision: Precision::Exact,
         ..options.clone()
     };

@@ -2,22 +2,53 @@
 
 use super::memory::{self, Cache};
 use super::options::{DeviceChoice, LoadOptions, WeightMemory};
+use crate::arch::Config;
 use crate::device::{Devices, Profile};
 #[cfg(feature = "gpu")]
-use crate::device::{KernelVariant, Precision};
-use crate::error::{Result, bail};
+use crate::device::{HostExperts, KernelVariant, Precision};
 #[cfg(feature = "gpu")]
-use crate::exec::gpu;
-use crate::exec::{Executor, Program, cpu};
-use crate::op::table::{BufferId, Table};
+use crate::error::Context;
+use crate::error::{Result, bail};
+use crate::exec::{self, Executor, Program, cpu};
+#[cfg(feature = "gpu")]
+use crate::exec::{SplitExecutor, SplitProgram, gpu};
+use crate::op::table::{self, BufferId, Place, SlotInfo, Table};
 
 /// The selected device, before tables are linked to it.
 #[derive(Clone)]
 pub(super) enum SelectedDevice {
-    /// Options, weight layout, and the reason for falling back from a GPU, if any.
-    Cpu(cpu::LinkOptions, WeightMemory, Option<String>),
+    /// Options, and the reason for falling back from a GPU, if any.
+    Cpu(CpuOptions, Option<String>),
+    /// The GPU, the options of the CPU that computes experts, and the number of layers.
     #[cfg(feature = "gpu")]
-    Gpu(gpu::Device),
+    Gpu(gpu::Device, CpuOptions, u32),
+}
+
+/// Options of linking to the CPU.
+#[derive(Clone, Copy)]
+pub(super) struct CpuOptions {
+    link: cpu::LinkOptions,
+    weights: WeightMemory,
+}
+
+impl CpuOptions {
+    fn new(options: &LoadOptions) -> Self {
+        Self {
+            link: cpu::LinkOptions::default()
+                .threads(options.threads)
+                .level(options.level)
+                .precision(options.precision),
+            weights: options.weights,
+        }
+    }
+
+    /// Links a program, with as many packed weights as fit.
+    fn link(self, program: Program) -> Result<Box<dyn Executor>> {
+        let packing = memory::packing(self.weights, |packing| {
+            cpu::packed_bytes(&program, &self.link.packing(packing))
+        })?;
+        cpu::link(program, &self.link.packing(packing))
+    }
 }
 
 /// Returns the kernel variants allowed at this precision; `None` allows all.
@@ -30,14 +61,7 @@ fn allowed_variants(precision: Precision) -> Option<Vec<KernelVariant>> {
 impl SelectedDevice {
     /// Selects the device named by the options, or the best available one.
     pub(super) fn choose(options: &LoadOptions) -> Result<Self> {
-        let weights = options.weights;
-        let cpu = |fallback| {
-            let options = cpu::LinkOptions::default()
-                .threads(options.threads)
-                .level(options.level)
-                .precision(options.precision);
-            Ok(Self::Cpu(options, weights, fallback))
-        };
+        let cpu = |fallback| Ok(Self::Cpu(CpuOptions::new(options), fallback));
         match options.device {
             DeviceChoice::Cpu => match &options.adapter {
                 Some(adapter) => bail!(
@@ -59,7 +83,10 @@ impl SelectedDevice {
                     .replay(options.replay)
                     .pipeline_cache_path(options.pipeline_cache_path.clone());
                 match gpu::open(&gpu_options) {
-                    Ok(Some(device)) => Ok(Self::Gpu(device)),
+                    Ok(Some(device)) => {
+                        let layers = options.cpu_experts.layers();
+                        Ok(Self::Gpu(device, CpuOptions::new(options), layers))
+                    }
                     Ok(None) if required => bail!(Device, "no GPU adapter found"),
                     Ok(None) => cpu(Some("no GPU was found".into())),
                     Err(error) if required => Err(error),
@@ -80,7 +107,7 @@ impl SelectedDevice {
     /// Validates the shaders of a GPU.
     pub(super) fn check_shaders(self) -> Result<Self> {
         #[cfg(feature = "gpu")]
-        if let Self::Gpu(device) = &self {
+        if let Self::Gpu(device, ..) = &self {
             gpu::shaders(device)?;
         }
         Ok(self)
@@ -96,9 +123,9 @@ impl SelectedDevice {
     /// Returns the reason for falling back from a GPU to the CPU, if any.
     pub(super) fn fallback(&self) -> Option<String> {
         match self {
-            Self::Cpu(_, _, fallback) => fallback.clone(),
+            Self::Cpu(_, fallback) => fallback.clone(),
             #[cfg(feature = "gpu")]
-            Self::Gpu(_) => None,
+            Self::Gpu(..) => None,
         }
     }
 
@@ -107,28 +134,39 @@ impl SelectedDevice {
     pub(super) fn gpu(&self) -> Option<gpu::Device> {
         match self {
             Self::Cpu(..) => None,
-            Self::Gpu(device) => Some(device.clone()),
+            Self::Gpu(device, ..) => Some(device.clone()),
         }
     }
 
     /// Returns the device profile.
     pub(super) fn profile(&self) -> Result<Profile> {
         match self {
-            Self::Cpu(options, ..) => cpu::profile(options),
+            Self::Cpu(options, _) => cpu::profile(&options.link),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => Ok(device.profile().clone()),
+            Self::Gpu(device, _, 0) => Ok(device.profile().clone()),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(device, options, layers) => Ok(Profile {
+                host_experts: Some(HostExperts {
+                    layers: *layers,
+                    cpu: cpu::profile(&options.link)?.to_string(),
+                }),
+                ..device.profile().clone()
+            }),
         }
     }
 
-    /// Returns the bytes of all buffers of the tables. `None` on a CPU, where most weights stay in
-    /// mapped file pages.
+    /// Returns the bytes of all buffers on a GPU. `None` on a CPU, where most weights stay in mapped file
+    /// pages.
     pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
         #[cfg(not(feature = "gpu"))]
         let _ = tables;
         match self {
             Self::Cpu(..) => None,
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => Some(gpu::planned_bytes(tables, device.profile())),
+            Self::Gpu(device, ..) => {
+                let tables = exec::tables_of(tables, Place::Device);
+                Some(gpu::planned_bytes(&tables, device.profile()))
+            }
         }
     }
 
@@ -144,14 +182,20 @@ impl SelectedDevice {
         let mut slots = program.tables.iter().flat_map(|table| &table.slots);
         let paged = slots.any(|slot| slot.buffer == BufferId::Pages);
         let mut executor = match self {
-            Self::Cpu(mut options, weights, _) => {
-                options.packing = memory::packing(weights, |packing| {
-                    cpu::packed_bytes(&program, &options.packing(packing))
-                })?;
-                cpu::link(program, &options)?
-            }
+            Self::Cpu(options, _) => options.link(program)?,
             #[cfg(feature = "gpu")]
-            Self::Gpu(device) => gpu::link(device.with_profile(profile), program)?,
+            Self::Gpu(device, options, _) => {
+                let device = device.with_profile(profile);
+                let mut program = SplitProgram::new(&program);
+                match program.host.take() {
+                    None => gpu::link(device, program.device)?,
+                    Some(host) => {
+                        let host = options.link(host).context("experts on the CPU")?;
+                        let linked = gpu::link(device, program.device.clone())?;
+                        Box::new(SplitExecutor::new(program, linked, host))
+                    }
+                }
+            }
         };
         if paged {
             let table = cache.pages.in_order(cache.rows());
@@ -159,6 +203,25 @@ impl SelectedDevice {
         }
         Ok(executor)
     }
+}
+
+/// Limits the layers whose experts run on the CPU to those of the model; none if it has no experts in them.
+pub(super) fn limit_host_experts(profile: &mut Profile, config: &Config) {
+    if let Some(experts) = &mut profile.host_experts {
+        experts.layers = experts.layers.min(config.layers);
+        let mut layers = config.layer_configs.iter().take(experts.layers as usize);
+        if !layers.any(|layer| layer.experts > 0) {
+            profile.host_experts = None;
+        }
+    }
+}
+
+/// Returns the bytes of weights that the CPU reads while the model is on a GPU.
+pub(super) fn host_bytes(tables: &[Table]) -> u64 {
+    let tables = exec::tables_of(tables, Place::Host);
+    let buffers = table::buffers(&tables).into_values();
+    let weights = buffers.filter(|slot| matches!(slot.buffer, BufferId::Weight(..)));
+    weights.map(SlotInfo::bytes).sum()
 }
 
 /// Lists the devices of this machine.

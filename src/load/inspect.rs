@@ -2,7 +2,7 @@
 
 use super::build::{Build, scratch_bytes};
 use super::catalog::Catalog;
-use super::device::SelectedDevice;
+use super::device::{self, SelectedDevice};
 use super::options::LoadOptions;
 use super::source::{Opened, Source, detect, open};
 use super::{chat, memory, tokenizer, tuning};
@@ -28,6 +28,8 @@ pub struct MemoryEstimate {
     /// Bytes of all buffers on a GPU, which lays out weights differently; `None` on a CPU. Uploading
     /// the weights needs at most 64 MiB more.
     pub device_bytes: Option<u64>,
+    /// Bytes of the weights of experts that stay in host memory, while the model is on a GPU; 0 otherwise.
+    pub host_bytes: u64,
     /// Context length: positions of the KV cache per sequence.
     pub context: u32,
 }
@@ -88,6 +90,7 @@ pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate
         cache_bytes: build.cache.bytes,
         scratch_bytes: scratch_bytes(&tables),
         device_bytes: device.planned_bytes(&tables),
+        host_bytes: device::host_bytes(&tables),
         context: build.cache.context,
     })
 }
@@ -102,6 +105,7 @@ pub(super) fn prepare(
     let config = Config::read(&model.file.metadata)?;
     let arch = arch::find(&config.architecture)?;
     let (mut catalog, mut config) = Catalog::resolve(model, arch, config.validate(arch)?, options)?;
+    device::limit_host_experts(&mut profile, &config);
     let tuned = tuning::apply_stored(&mut profile, &catalog, options);
     let cache = memory::cache(arch, &config, options, &profile)?;
     catalog.add_rope(&mut config, cache.context)?;

@@ -49,8 +49,8 @@ pub use device::devices;
 pub use memory::CACHE_TYPES;
 pub(crate) use options::load_options;
 pub use options::{
-    CONTEXT_DEFAULT, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions, SEQUENCES_MAX,
-    WeightMemory,
+    CONTEXT_DEFAULT, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LoadOptions,
+    SEQUENCES_MAX, WeightMemory,
 };
 pub use quantize::LM_HEAD_TYPES;
 pub use stage::{Progress, STAGES, Stage};
@@ -93,6 +93,7 @@ pub(crate) fn load(
         Catalog::resolve(model, arch, config, options)
     })?;
     let (tuned, cache) = s.run(Stage::Cache, || {
+        device::limit_host_experts(&mut profile, &config);
         let tuned = tuning::apply_stored(&mut profile, &catalog, options);
         Ok((tuned, memory::cache(arch, &config, options, &profile)?))
     })?;

@@ -65,6 +65,31 @@ pub enum DraftingHead {
     Eagle3(PathBuf),
 }
 
+/// Layers whose experts are computed on the CPU, while a GPU computes the rest of the model: the products
+/// of the experts that a router selects, not shared experts. Their weights stay in host memory. On a CPU,
+/// and in a model without experts, all are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuExperts {
+    /// No layer.
+    #[default]
+    Off,
+    /// The first layers, of all layers of the model.
+    First(u32),
+    /// All layers.
+    All,
+}
+
+impl CpuExperts {
+    /// Returns the number of layers, of all layers of a model.
+    pub(super) fn layers(self) -> u32 {
+        match self {
+            Self::Off => 0,
+            Self::First(layers) => layers,
+            Self::All => u32::MAX,
+        }
+    }
+}
+
 /// Passes the fields of [`LoadOptions`] to the macro `$each`, after the tokens `$start`. The setters of
 /// [`ModelBuilder`](crate::ModelBuilder) are declared from the same list.
 macro_rules! load_options {
@@ -87,6 +112,9 @@ macro_rules! load_options {
             pub precision: Precision,
             /// Memory layout of weights on a CPU. Default: [`Auto`](crate::load::WeightMemory::Auto).
             pub weights: WeightMemory,
+            /// Layers whose experts are computed on the CPU, while a GPU computes the rest of the model.
+            /// Default: [`Off`](crate::load::CpuExperts::Off).
+            pub cpu_experts: CpuExperts,
             /// GPU adapter: a part of its name, or its index in [`devices`](crate::load::devices).
             /// `None` uses the best one. If the adapter is not found, loading fails and does not fall
             /// back to the CPU.

@@ -51,6 +51,9 @@ pub(super) fn of(build: &Build, facts: &Facts, options: &LoadOptions) -> String 
             format!("chunk {}", build.chunk),
             format!("speculates {speculates}"),
         ]);
+        if let Some(experts) = &profile.host_experts {
+            lines.push(format!("experts {} {}", experts.layers, experts.cpu));
+        }
         if let Some(folder) = &options.shader_path {
             lines.push(format!("shaders {}", folder.display()));
         }

@@ -31,6 +31,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "TABLA_LM_HEAD_",
             "TABLA_CACHE_",
             "TABLA_PREFIX_",
+            "TABLA_CPU_EXPERTS_",
             "TablaProgressCallback",
             "TablaLoadOptions",
             "tabla_load_model",

@@ -36,6 +36,9 @@ class LoadOptions(TypedDict, total=False):
     """The GPU: its number or a part of its name. Default: the best one."""
     gpu_baseline: bool | None
     """Use only GPU features that every WebGPU device supports."""
+    cpu_expert_layers: bool | int | None
+    """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the rest
+    of the model; their weights stay in host memory. `True`: all layers. Default 0."""
     precision: str | None
     """`"fast"`, or `"exact"`, which computes every matrix product in f32."""
     threads: int | None
@@ -100,6 +103,8 @@ def load_options(arguments: Mapping[str, Any]) -> Struct:
             value = choice(name, value, *CHOICES[name])
         if name == "prefix_bytes" and value == 0:
             value = lib.TABLA_PREFIX_NONE
+        if name == "cpu_expert_layers" and value is True:
+            value = lib.TABLA_CPU_EXPERTS_ALL
         if name in TEXTS:
             options.point(name, text(value, name))
         elif name in PATHS:

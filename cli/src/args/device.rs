@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tabla::device::{GpuFeatures, Precision, Replay};
 use tabla::dtype::DType;
-use tabla::load::{CACHE_TYPES, DeviceChoice, LM_HEAD_TYPES, LoadOptions, WeightMemory};
+use tabla::load::{
+    CACHE_TYPES, CpuExperts, DeviceChoice, LM_HEAD_TYPES, LoadOptions, WeightMemory,
+};
 use tabla::quant::i2_s::Layout;
 
 /// The device, and how it runs a model.
@@ -33,6 +35,8 @@ pub(crate) struct DeviceArgs {
     /// fast
     #[arg(help_heading = "Device", long, value_enum, default_value_t = WeightsArg::Auto)]
     weights: WeightsArg,
+    #[command(flatten)]
+    cpu_experts: CpuExpertsArgs,
     /// Command buffers on the GPU: recorded once (Vulkan only), or encoded for every submission; auto
     /// records if possible
     #[arg(help_heading = "Device", long, value_enum, default_value_t = ReplayArg::Auto)]
@@ -57,6 +61,33 @@ pub(crate) struct DeviceArgs {
     /// --precision exact]
     #[arg(help_heading = "Device", long, value_name = "f16|f32|q8_0", value_parser = |name: &str| one_of(&CACHE_TYPES, name))]
     cache_type: Option<DType>,
+}
+
+/// Experts on the CPU, with the names of llama.cpp.
+#[derive(Args, Debug)]
+struct CpuExpertsArgs {
+    /// Compute the experts of all layers on the CPU while a GPU computes the rest of the model. Their weights
+    /// stay in host memory
+    #[arg(help_heading = "Device", long)]
+    cpu_moe: bool,
+    /// Compute the experts of the first N layers on the CPU while a GPU computes the rest of the model
+    #[arg(
+        help_heading = "Device",
+        long,
+        value_name = "N",
+        conflicts_with = "cpu_moe"
+    )]
+    n_cpu_moe: Option<u32>,
+}
+
+impl CpuExpertsArgs {
+    fn layers(&self) -> CpuExperts {
+        match (self.cpu_moe, self.n_cpu_moe) {
+            (true, _) => CpuExperts::All,
+            (false, Some(layers)) => CpuExperts::First(layers),
+            (false, None) => CpuExperts::Off,
+        }
+    }
 }
 
 fn i2s_layout(name: &str) -> Result<Layout, String> {
@@ -133,6 +164,7 @@ impl DeviceArgs {
                 WeightsArg::Mapped => WeightMemory::Mapped,
                 WeightsArg::Packed => WeightMemory::Packed,
             })
+            .cpu_experts(self.cpu_experts.layers())
             .adapter(self.adapter.clone())
             .gpu_features(match self.gpu_features {
                 FeaturesArg::All => GpuFeatures::All,

@@ -264,13 +264,17 @@ impl ModelFile {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
                 format!(
-                    "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}",
+                    "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}{}",
                     terminal::bytes(total_bytes(estimate)),
                     terminal::bytes(estimate.weight_bytes),
                     estimate.dtype,
                     estimate.context,
                     terminal::bytes(estimate.cache_bytes),
-                    terminal::bytes(estimate.scratch_bytes)
+                    terminal::bytes(estimate.scratch_bytes),
+                    match estimate.host_bytes {
+                        0 => String::new(),
+                        bytes => format!("; experts on the CPU {}", terminal::bytes(bytes)),
+                    }
                 ),
                 "supported  yes".to_string(),
             ],
@@ -322,6 +326,7 @@ impl ModelFile {
                 "cache_bytes": estimate.cache_bytes,
                 "scratch_bytes": estimate.scratch_bytes,
                 "device_bytes": estimate.device_bytes,
+                "host_bytes": estimate.host_bytes,
                 "total_bytes": total_bytes(estimate),
             })),
             "runs": self.estimate.is_ok(),

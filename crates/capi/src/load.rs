@@ -10,8 +10,8 @@ use tabla::device::{GpuFeatures, Precision};
 use tabla::dtype::DType;
 use tabla::error::bail;
 use tabla::load::{
-    CACHE_TYPES, DeviceChoice, DraftingHead, GpuSpeculation, LM_HEAD_TYPES, LoadOptions, Progress,
-    STAGES, WeightMemory,
+    CACHE_TYPES, CpuExperts, DeviceChoice, DraftingHead, GpuSpeculation, LM_HEAD_TYPES,
+    LoadOptions, Progress, STAGES, WeightMemory,
 };
 use tabla::op::sampler::SamplerKind;
 use tabla::quant::i2_s::Layout;
@@ -54,6 +54,9 @@ pub const TABLA_CACHE_Q8_0: i32 = 3;
 
 /// Disables the prefix cache: `TablaLoadOptions.prefix_bytes`.
 pub const TABLA_PREFIX_NONE: u64 = u64::MAX;
+
+/// Experts of all layers: `TablaLoadOptions.cpu_expert_layers`.
+pub const TABLA_CPU_EXPERTS_ALL: u32 = u32::MAX;
 
 /// Called at the end of each of the 18 stages of loading, in order. Receives the number and name of
 /// the stage, its duration, and the fraction of completed stages (0 to 1). Return 0 to continue;
@@ -131,6 +134,12 @@ pub struct TablaLoadOptions {
     /// EAGLE-3 drafter for the model, which drafts tokens (`TABLA_SPECULATE_HEAD`): a GGUF file or a
     /// directory of Hugging Face. NULL: none.
     pub drafter_path: *const c_char,
+    /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
+    /// computes the rest of the model; their weights stay in host memory. 0: none.
+    /// `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
+    pub cpu_expert_layers: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 const DEVICES: [Choice<DeviceChoice>; 3] = [
@@ -192,6 +201,8 @@ impl TablaLoadOptions {
         gpu_baseline: 0,
         mtp: 0,
         drafter_path: std::ptr::null(),
+        cpu_expert_layers: 0,
+        reserved: 0,
     };
 
     /// Converts the options.
@@ -200,6 +211,9 @@ impl TablaLoadOptions {
     ///
     /// Its pointers are NULL or C strings.
     unsafe fn options(&self) -> Result<LoadOptions> {
+        if self.reserved != 0 {
+            bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
+        }
         // SAFETY: guaranteed by the caller.
         let adapter = unsafe { text_of(self.adapter, "adapter") }?;
         // SAFETY: guaranteed by the caller.
@@ -244,6 +258,11 @@ impl TablaLoadOptions {
             .embeddings(self.embeddings != 0)
             .lm_head_type(choose("lm_head_type", self.lm_head_type, &LM_HEADS)?)
             .cache_type(choose("cache_type", self.cache_type, &CACHES)?)
+            .cpu_experts(match self.cpu_expert_layers {
+                0 => CpuExperts::Off,
+                TABLA_CPU_EXPERTS_ALL => CpuExperts::All,
+                layers => CpuExperts::First(layers),
+            })
             .gpu_speculation(match self.gpu_speculation {
                 0 => GpuSpeculation::Off,
                 _ => GpuSpeculation::On,

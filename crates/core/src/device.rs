@@ -194,6 +194,17 @@ pub struct Profile {
     /// Whether `run` returns before the device has finished; the next burst is then submitted
     /// before the previous one is read.
     pub asynchronous: bool,
+    /// Experts that run on the CPU, while the profile is that of a GPU.
+    pub host_experts: Option<HostExperts>,
+}
+
+/// Layers whose routed experts run on the CPU, while a GPU runs everything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostExperts {
+    /// Number of layers from the first one on, including those without experts.
+    pub layers: u32,
+    /// Name and instruction set of the CPU.
+    pub cpu: String,
 }
 
 impl Profile {
@@ -221,6 +232,7 @@ impl Profile {
             attention_part: 0,
             burst_tokens: 8,
             asynchronous: false,
+            host_experts: None,
         }
     }
 }
@@ -234,6 +246,12 @@ impl fmt::Display for Profile {
                 self.name, self.backend, self.threads
             ),
             DeviceKind::Gpu => write!(f, "{} ({})", self.name, self.backend),
+        }?;
+        match &self.host_experts {
+            Some(HostExperts { layers, cpu }) => {
+                write!(f, ", experts of the first {layers} layers on {cpu}")
+            }
+            None => Ok(()),
         }
     }
 }

@@ -101,6 +101,7 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
         chunk_tokens: CHUNK_TOKENS,
         burst_tokens: BURST_TOKENS,
         asynchronous: false,
+        host_experts: None,
     })
 }
 

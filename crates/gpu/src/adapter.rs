@@ -344,6 +344,7 @@ fn profile(
         chunk_tokens: CHUNK_TOKENS,
         burst_tokens: BURST_TOKENS,
         asynchronous: true,
+        host_experts: None,
     }
 }
 

@@ -12,7 +12,7 @@ use tabla_core::op::list::Op;
 use tabla_core::op::operands;
 use tabla_core::op::params::{State, gemm};
 use tabla_core::op::table::{
-    BufferId, DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table,
+    BufferId, DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, SlotInfo, Table,
 };
 
 /// Shape of the test: more than one tile in each dimension, and not a multiple of the tile.
@@ -119,6 +119,7 @@ fn table(variant: KernelVariant) -> Table {
             params_bytes: small(size_of::<gemm::Params>()),
             grid: [ROWS.div_ceil(units), TOKENS.div_ceil(tokens), 1],
             label: 0,
+            place: Place::Device,
         }],
         params: bytemuck::bytes_of(&params).to_vec(),
         slots: vec![

@@ -2,7 +2,7 @@
 
 use super::candidates::{Candidate, median};
 use crate::device::{ProblemSize, TunedKernel};
-use crate::op::table::{KernelId, Table};
+use crate::op::table::{KernelId, Place, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -53,7 +53,9 @@ pub(super) fn groups(tables: &[Table], candidates: &[Candidate]) -> Vec<CommandG
     for candidate in candidates {
         let table = &tables[candidate.table];
         let mut alike: BTreeMap<(Key, KernelId), Vec<usize>> = BTreeMap::new();
-        for (at, cmd) in table.cmds.iter().enumerate() {
+        // The CPU has no candidate kernels.
+        let cmds = table.cmds.iter().enumerate();
+        for (at, cmd) in cmds.filter(|(_, cmd)| cmd.place == Place::Device) {
             let base = KernelId::all(cmd.kernel.op, cmd.kernel.dtype, &[]).next();
             let base = base.unwrap_or(cmd.kernel);
             let key = (base, table.extent(cmd.slots()));

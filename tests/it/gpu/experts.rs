@@ -65,6 +65,10 @@ pub(super) fn gemv_glu(device: &Device) -> f64 {
     cases(device, Op::GemvGlu).max(cases(device, Op::GemvGluAdd))
 }
 
+pub(super) fn transfer(device: &Device) -> f64 {
+    cases(device, Op::Transfer)
+}
+
 pub(super) fn combine(device: &Device) -> f64 {
     cases(device, Op::Combine)
 }

@@ -31,7 +31,7 @@ use elementwise::{
 use executor::{burst, copies, no_active_rows, read_write, too_large};
 use experts::{
     attend_join, attend_part, attention_cases, batch_invariance, combine, experts, gemv_glu,
-    gemv_norm, group_by_expert, grouped_gemm, route,
+    gemv_norm, group_by_expert, grouped_gemm, route, transfer,
 };
 use forward::{
     add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
@@ -77,6 +77,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("group_by_expert", group_by_expert),
     ("grouped_gemm", grouped_gemm),
     ("combine", combine),
+    ("transfer", transfer),
     ("add_bias", add_bias),
     ("rope_kv", rope_kv),
     ("rope", rope),

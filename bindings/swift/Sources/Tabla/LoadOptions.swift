@@ -40,6 +40,9 @@ public struct LoadOptions: Sendable {
     public var adapter: String?
     /// Use only GPU features that every WebGPU device supports.
     public var gpuBaseline = false
+    /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
+    /// rest of the model; their weights stay in host memory. `.max`: all layers.
+    public var cpuExpertLayers: UInt32 = 0
     /// Names of samplers in the order of their use, separated by `;` (docs/sampling.md); nil: the
     /// default order.
     public var samplers: String?
@@ -74,6 +77,7 @@ public struct LoadOptions: Sendable {
         // In C, 0 is the default, and TABLA_PREFIX_NONE, the largest number, disables the prefix cache.
         c.prefix_bytes = prefixBytes.map { $0 == 0 ? .max : $0 } ?? 0
         c.gpu_baseline = gpuBaseline ? 1 : 0
+        c.cpu_expert_layers = cpuExpertLayers
         let texts = [adapter, samplers, i2sLayout, tuningPath, pipelineCachePath, shaderPath, drafterPath]
         return try withCStrings(texts) { texts in
             c.adapter = texts[0]

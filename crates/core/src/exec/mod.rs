@@ -3,6 +3,7 @@
 mod digest;
 pub mod philox;
 mod programs;
+mod split;
 pub mod state;
 
 use crate::device::Profile;
@@ -11,6 +12,7 @@ use crate::op::table::{BufferId, Cmds, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
 pub use programs::{Programs, is_private, reject_empty};
+pub use split::{SplitExecutor, SplitProgram, tables_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

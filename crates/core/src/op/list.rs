@@ -153,6 +153,8 @@ macro_rules! for_each_op {
             GroupedGemm = grouped_gemm(w: read, x: read, tiles: read, y: write, state: read);
             /// `y[t, i] += sum_s w[t, s] x[t, s, i]`
             Combine = combine(x: read, w: read, y: update, state: read);
+            /// `y[t, i] = x[t, i]` in 32-bit words, from the memory of one device to that of another
+            Transfer = transfer(x: read, y: write, state: read);
             /// `y[t, 3 i + k] = x[stride t + k - 1, i]`, 0 for rows outside of x
             Unfold = unfold(x: read, y: write, state: read);
             /// `y[0, :] = x[active_rows - 1, :]`

@@ -7,7 +7,7 @@ use super::operands::{
     self_attention_weights,
 };
 use super::params;
-use super::table::{BufferId, DispatchCmd, SamplingStage, Slot, SlotInfo, Table};
+use super::table::{BufferId, DispatchCmd, Place, SamplingStage, Slot, SlotInfo, Table};
 use serde_json::{Value as Json, json};
 use std::fmt;
 
@@ -208,7 +208,7 @@ impl Table {
         let Cost { bytes, flops } = self.cost(cmd);
         let line = format!(
             "{at:>4}  {:<14} {:<24} <- {:<36} {:<12} {bytes:>11} B {flops:>12} flop",
-            cmd.kernel.name(),
+            cmd.name(),
             self.written(cmd),
             self.read(cmd),
             shapes.join(" "),
@@ -216,7 +216,7 @@ impl Table {
         line.trim_end().to_string()
     }
 
-    /// Returns each command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `label`,
+    /// Returns each command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `host`, `label`,
     /// `slots` (`operand`, `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in
     /// hexadecimal, `grid`, `bytes` and `flops`.
     pub fn commands_json(&self) -> impl Iterator<Item = Json> {
@@ -246,6 +246,7 @@ impl Table {
             "tail": self.stage_of(at).map(SamplingStage::name),
             "op": cmd.kernel.op.name(),
             "kernel": cmd.kernel.name(),
+            "host": cmd.place == Place::Host,
             "label": self.labels.get(cmd.label as usize),
             "slots": slots.collect::<Vec<_>>(),
             "params": params.map(|byte| format!("{byte:02x}")).collect::<String>(),
@@ -278,6 +279,16 @@ impl Table {
     }
 }
 
+impl DispatchCmd {
+    /// Returns the name in listings: that of the kernel, after `cpu:` if it runs on the CPU of a GPU.
+    pub fn name(&self) -> String {
+        match self.place {
+            Place::Device => self.kernel.name(),
+            Place::Host => format!("cpu:{}", self.kernel.name()),
+        }
+    }
+}
+
 /// Returns the name of a buffer: `scratch 2`.
 fn buffer_name(buffer: BufferId) -> String {
     match buffer {
@@ -292,6 +303,7 @@ fn buffer_name(buffer: BufferId) -> String {
         BufferId::AdapterScales(n) => format!("adapter scales {n}"),
         BufferId::Residual(n) => format!("residual {n}"),
         BufferId::LensLogits(n) => format!("lens logits {n}"),
+        BufferId::Transferred(cols, n) => format!("transferred {cols} {n}"),
         BufferId::Scratch(n) => format!("scratch {n}"),
         BufferId::Pages => "pages".to_string(),
         BufferId::State => "state".to_string(),
@@ -320,7 +332,8 @@ fn name(info: &SlotInfo) -> String {
 /// Prints one line per command: number, kernel, written operands, read operands, weight shapes and
 /// cost.
 ///
-/// `n@2` is the scratch slot `n` in scratch buffer 2; `h@0+` is updated in place.
+/// `n@2` is the scratch slot `n` in scratch buffer 2; `h@0+` is updated in place. The output of a command
+/// with `cpu:` is in the memory of the CPU.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

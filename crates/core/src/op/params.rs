@@ -1154,6 +1154,17 @@ pub struct Params {
     pub vocab: u32,
 }
 }
+/// Parameters of `transfer`.
+pub mod transfer {
+    use bytemuck::{Pod, Zeroable};
+/// `Params` as declared in the shaders.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct Params {
+    pub tokens: u32,
+    pub dim: u32,
+}
+}
 /// Parameters of `typical`.
 pub mod typical {
     use bytemuck::{Pod, Zeroable};
@@ -1313,6 +1324,7 @@ pub static KERNELS: &[Kernels] = &[
     Kernels { op: Op::TopNSigma, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopP, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::TopP, variant: Some("subgroup"), dtypes: TYPES_0, units: 1, tokens: 1 },
+    Kernels { op: Op::Transfer, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::Typical, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
     Kernels { op: Op::Unfold, variant: None, dtypes: TYPES_0, units: 256, tokens: 1 },
     Kernels { op: Op::UnitNorm, variant: None, dtypes: TYPES_0, units: 1, tokens: 1 },
@@ -1407,6 +1419,7 @@ pub fn bytes(op: Op) -> usize {
         Op::TopK => size_of::<top_k::Params>(),
         Op::TopNSigma => size_of::<top_n_sigma::Params>(),
         Op::TopP => size_of::<top_p::Params>(),
+        Op::Transfer => size_of::<transfer::Params>(),
         Op::Typical => size_of::<typical::Params>(),
         Op::Unfold => size_of::<unfold::Params>(),
         Op::UnitNorm => size_of::<unit_norm::Params>(),

@@ -1,6 +1,7 @@
 //! Tables: flat arrays of commands with their parameters and slots, as plain data.
 
 pub use super::kernel::KernelId;
+use super::list::Op;
 use crate::device::ProblemSize;
 use crate::dtype::DType;
 use std::collections::BTreeMap;
@@ -15,6 +16,26 @@ pub const SLOTS_MAX: usize = 8;
 
 /// Maximum size of the parameters of a command in bytes.
 pub const PARAMS_BYTES_MAX: usize = 64;
+
+/// Device that runs a command of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// The device of the model.
+    #[default]
+    Device,
+    /// The CPU, while the model is on a GPU. A table without such commands runs on one device.
+    Host,
+}
+
+impl Place {
+    /// Returns the other place.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Device => Self::Host,
+            Self::Host => Self::Device,
+        }
+    }
+}
 
 /// A kernel launch: kernel, operands, parameters and grid.
 #[repr(C)]
@@ -34,14 +55,24 @@ pub struct DispatchCmd {
     pub grid: [u32; 3],
     /// Index into [`Table::labels`].
     pub label: u32,
+    /// Where it runs. [`Op::Transfer`] reads its input from the memory of the other place.
+    pub place: Place,
 }
 
-const _: () = assert!(size_of::<DispatchCmd>() == 44);
+const _: () = assert!(size_of::<DispatchCmd>() == 48);
 
 impl DispatchCmd {
     /// Returns the operands.
     pub fn slots(&self) -> &[Slot] {
         &self.slots[..usize::from(self.n_slots)]
+    }
+
+    /// Returns the place of the memory that it reads.
+    pub fn reads_from(&self) -> Place {
+        match self.kernel.op {
+            Op::Transfer => self.place.other(),
+            _ => self.place,
+        }
     }
 }
 
@@ -100,6 +131,9 @@ pub enum BufferId {
     Residual(u32),
     /// Logits of a `lens` table, by the number of the hooks.
     LensLogits(u32),
+    /// Activations that a transfer copies from one device to the other or back, by the number of elements
+    /// of a row and a number.
+    Transferred(u32, u32),
     /// Scratch buffer, by its number in the arena.
     Scratch(u32),
 }

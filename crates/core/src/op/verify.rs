@@ -2,20 +2,20 @@
 
 use super::list::Access;
 use super::params;
-use super::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, SLOTS_MAX, Table};
+use super::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
 use crate::device::Profile;
 use crate::error::{Context, Result, bail};
 use std::collections::HashSet;
 
-/// Validates a table: scratch buffers are written before they are read, no command reads a buffer
-/// that it writes, and device limits hold.
+/// Validates a table: scratch buffers are written before they are read, in the memory of the device that
+/// reads them, no command reads a buffer that it writes, and device limits hold.
 ///
 /// # Errors
 ///
 /// `Internal` for a planning error, `TooLarge` if a device limit is exceeded. The message names the
 /// table, the command and the slot.
 pub fn check(table: &Table, profile: &Profile) -> Result<()> {
-    let mut written: HashSet<BufferId> = HashSet::new();
+    let mut written: HashSet<(Place, BufferId)> = HashSet::new();
     for (at, cmd) in table.cmds.iter().enumerate() {
         check_command(table, cmd, profile, &mut written).context(format!(
             "table {}: command {at} {}",
@@ -87,13 +87,13 @@ fn check_command(
     table: &Table,
     cmd: &DispatchCmd,
     profile: &Profile,
-    written: &mut HashSet<BufferId>,
+    written: &mut HashSet<(Place, BufferId)>,
 ) -> Result<()> {
     check_limits(cmd, profile)?;
     let operands = cmd.kernel.op.operands();
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
         let info = table.slot(*slot);
-        if info.bytes() > profile.binding_bytes_max {
+        if cmd.place == Place::Device && info.bytes() > profile.binding_bytes_max {
             bail!(
                 TooLarge,
                 "{}: {} bytes exceed the device's binding limit of {}",
@@ -102,8 +102,12 @@ fn check_command(
                 profile.binding_bytes_max
             );
         }
-        let scratch = matches!(info.buffer, BufferId::Scratch(_));
-        if scratch && operand.access != Access::Write && !written.contains(&info.buffer) {
+        let scratch = matches!(
+            info.buffer,
+            BufferId::Scratch(_) | BufferId::Transferred(..)
+        );
+        let memory = (cmd.reads_from(), info.buffer);
+        if scratch && operand.access != Access::Write && !written.contains(&memory) {
             bail!(Internal, "{} is read before it is written", info.name);
         }
         let twice = operands.iter().zip(cmd.slots()).filter(|(other, s)| {
@@ -129,7 +133,7 @@ fn check_command(
     }
     for (operand, slot) in operands.iter().zip(cmd.slots()) {
         if operand.access != Access::Read {
-            written.insert(table.slot(*slot).buffer);
+            written.insert((cmd.place, table.slot(*slot).buffer));
         }
     }
     Ok(())

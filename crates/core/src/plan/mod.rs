@@ -1,8 +1,9 @@
-//! Planning: compiles a draft into a table for a device. Fuses small commands into products, splits
-//! weights that exceed the binding limit, assigns scratch buffers, selects kernels and computes
-//! grids.
+//! Planning: compiles a draft into a table for a device. Fuses small commands into products, places
+//! experts on the CPU, splits weights that exceed the binding limit, assigns scratch buffers, selects
+//! kernels and computes grids.
 
 mod fuse;
+mod place;
 mod select;
 mod slots;
 mod split;
@@ -20,6 +21,9 @@ use crate::op::table::Table;
 /// device limit.
 pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
     fuse::fuse(&mut draft, profile.fusion)?;
+    if let Some(experts) = &profile.host_experts {
+        place::place(&mut draft, experts.layers)?;
+    }
     split::split(&mut draft, profile)?;
     slots::assign_buffers(&mut draft);
     select::select(draft, profile)

@@ -5,7 +5,7 @@ use crate::error::{Result, bail};
 use crate::op::builder::{Draft, FEW_TOKENS, Node};
 use crate::op::list::Op;
 use crate::op::params::attention;
-use crate::op::table::{DispatchCmd, KernelId, SLOTS_MAX, SamplingStage, Slot, Table};
+use crate::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, Table};
 use std::ops::Range;
 
 /// Alignment of parameters in bytes.
@@ -59,8 +59,11 @@ fn suits(variant: KernelVariant, node: &Node) -> bool {
 }
 
 /// Returns the tuned kernel for the problem size, if the device and the shape allow it, otherwise
-/// the kernel of the preferred variant.
+/// the kernel of the preferred variant. Kernels of the CPU have no variants.
 fn kernel(node: &Node, table: &Table, profile: &Profile) -> Option<KernelId> {
+    if node.place == Place::Host {
+        return KernelId::all(node.op, node.dtype, &[]).next_back();
+    }
     let variants = profile
         .variants
         .iter()
@@ -116,6 +119,7 @@ fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<Dispatch
         params_bytes: small(node.params.len()),
         grid,
         label: small(table.labels.len()),
+        place: node.place,
     })
 }
 

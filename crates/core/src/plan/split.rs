@@ -6,7 +6,7 @@ use crate::error::{Result, bail};
 use crate::op::builder::{Draft, Node};
 use crate::op::list::Op;
 use crate::op::params::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm};
-use crate::op::table::{BufferId, Slot, SlotInfo};
+use crate::op::table::{BufferId, Place, Slot, SlotInfo};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 
@@ -45,6 +45,10 @@ pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
 
 /// Returns the weight of a node if it must be split, and the number of rows per part.
 fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
+    // The CPU reads whole weights.
+    if node.place == Place::Host {
+        return None;
+    }
     // The same granularity for all operations, so that they can share parts; experts are not divided.
     let unit = match node.op {
         Op::Embed | Op::EmbedAdd | Op::Gemm | Op::GemmAdd => ROWS,

@@ -446,6 +446,28 @@ pub(super) fn pick_columns(request: &Request<'_>) -> Launch {
     by_row::<PickColumns>(request, [p.dim, p.tokens])
 }
 
+/// `y[t, i] = x[t, i]`
+struct Transfer;
+
+impl Kernel for Transfer {
+    #[inline(always)]
+    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+        use operands::transfer::AT;
+        let p: params::transfer::Params = args.params();
+        let dim = p.dim as usize;
+        let x: &[u32] = bytemuck::cast_slice(args.bytes(AT.x));
+        let mut y = args.open::<u32>(AT.y);
+        for t in args.range() {
+            y.unit(t, dim).copy_from_slice(&x[t * dim..][..dim]);
+        }
+    }
+}
+
+pub(super) fn transfer(request: &Request<'_>) -> Launch {
+    let p: params::transfer::Params = request.params();
+    by_row::<Transfer>(request, [p.dim, p.tokens])
+}
+
 /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
 struct Concat;
 

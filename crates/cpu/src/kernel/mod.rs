@@ -147,6 +147,7 @@ pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
         Op::SoftCap => elementwise::soft_cap(request),
         Op::Columns => elementwise::columns(request),
         Op::PickColumns => elementwise::pick_columns(request),
+        Op::Transfer => elementwise::transfer(request),
         Op::Concat => elementwise::concat(request),
         Op::SelfAttention => self_attention::link(request)?,
         Op::Route => route::link(request),

@@ -6,6 +6,7 @@ mod panels;
 mod peak;
 mod samplers;
 mod simd;
+mod split;
 mod types;
 
 use half::f16;

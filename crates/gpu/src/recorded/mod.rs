@@ -126,6 +126,7 @@ impl Executor for RecordedExecutor {
             }
             return Ok(());
         }
+        self.recordings.grow(&self.context)?;
         if !self.recordings.has_space() {
             wait_idle(&self.context.device.wgpu, &guard);
             self.recordings.clear();

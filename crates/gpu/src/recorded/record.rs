@@ -10,8 +10,11 @@ use tabla_core::error::Result;
 use tabla_core::op::list::Access;
 use tabla_core::op::table::{BufferId, DispatchCmd, Table};
 
-/// Maximum number of cached recordings; decode and prefill together use fewer.
-const RECORDINGS_MAX: usize = 64;
+/// Number of command buffers that are allocated at a time; decode and prefill together use fewer, unless
+/// their tables run in parts.
+const RECORDINGS: usize = 64;
+/// Maximum number of cached recordings.
+const RECORDINGS_MAX: usize = 4096;
 /// Maximum number of ranges of a replay.
 const RANGES_PER_REPLAY: usize = 2;
 
@@ -68,22 +71,38 @@ pub(super) fn barrier(context: &Context, commands: vk::CommandBuffer, barrier: B
 /// The recorded ranges, and free command buffers.
 pub(super) struct Recordings {
     free: Vec<vk::CommandBuffer>,
-    recorded: Vec<(usize, Range<usize>, vk::CommandBuffer)>,
+    /// Sorted by table and range.
+    recorded: Vec<(Key, vk::CommandBuffer)>,
 }
+
+/// Table, and the start and end of a range.
+type Key = (usize, usize, usize);
 
 impl Recordings {
     pub(super) fn new(context: &Context) -> Result<Self> {
         Ok(Self {
-            free: context.command_buffers(RECORDINGS_MAX)?,
-            recorded: Vec::with_capacity(RECORDINGS_MAX),
+            free: context.command_buffers(RECORDINGS)?,
+            recorded: Vec::with_capacity(RECORDINGS),
         })
+    }
+
+    /// Allocates further command buffers if none are free, up to the maximum.
+    pub(super) fn grow(&mut self, context: &Context) -> Result<()> {
+        if !self.has_space() && self.recorded.len() < RECORDINGS_MAX {
+            self.free.extend(context.command_buffers(RECORDINGS)?);
+        }
+        Ok(())
     }
 
     /// Returns the command buffer of a recorded range.
     pub(super) fn find(&self, table: usize, range: &Range<usize>) -> Option<vk::CommandBuffer> {
-        let mut recorded = self.recorded.iter();
-        let recording = recorded.find(|(t, r, _)| *t == table && r == range);
-        recording.map(|(.., commands)| *commands)
+        let at = self.position((table, range.start, range.end)).ok()?;
+        Some(self.recorded[at].1)
+    }
+
+    /// Returns the index of a recorded range, or the index at which to insert it.
+    fn position(&self, key: Key) -> std::result::Result<usize, usize> {
+        self.recorded.binary_search_by_key(&key, |(key, _)| *key)
     }
 
     /// Returns true if all ranges of a replay can be recorded without `clear`.
@@ -100,7 +119,7 @@ impl Recordings {
     pub(super) fn remove(&mut self, tables: &Range<usize>) {
         let removed = self
             .recorded
-            .extract_if(.., |(table, ..)| tables.contains(table));
+            .extract_if(.., |((table, ..), _)| tables.contains(table));
         self.free.extend(removed.map(|(.., c)| c));
     }
 
@@ -122,7 +141,11 @@ impl Recordings {
         };
         let result = recorder.record(table, cmds);
         match result {
-            Ok(()) => self.recorded.push((table_index, range, buffer)),
+            Ok(()) => {
+                let key = (table_index, range.start, range.end);
+                let at = self.position(key).unwrap_or_else(|at| at);
+                self.recorded.insert(at, (key, buffer));
+            }
             Err(_) => self.free.push(buffer),
         }
         result.map(|()| buffer)

@@ -426,6 +426,28 @@ pub(super) const COLUMNS: &[Case] = &[
     columns_case!("odd groups", 7 x 41, 3, 37, 2, 2),
 ];
 
+macro_rules! transfer_case {
+    ($name:literal, $dim:literal, $tokens:literal/$live:literal) => {
+        Case {
+            name: $name,
+            tokens: $tokens,
+            live: $live,
+            emit: |b| {
+                let x = b.input("x", $dim);
+                b.transfer(x);
+            },
+            tolerance: 0.0,
+            ..PLAIN
+        }
+    };
+}
+
+pub(super) const TRANSFER: &[Case] = &[
+    transfer_case!("one", 1, 1 / 1),
+    transfer_case!("odd", 257, 5 / 3),
+    transfer_case!("many", 131, 67 / 61),
+];
+
 macro_rules! concat_case {
     ($name:literal, $groups:literal x ($a:literal + $b:literal), $tokens:literal/$live:literal) => {
         Case {

@@ -74,6 +74,7 @@ pub fn cases(op: Op) -> &'static [Case] {
         Op::GroupByExpert => experts::GROUP_BY_EXPERT,
         Op::GroupedGemm => experts::GROUPED_GEMM,
         Op::Combine => experts::COMBINE,
+        Op::Transfer => elementwise::TRANSFER,
         Op::Unfold => elementwise::UNFOLD,
         Op::LastRow => ends::LAST_ROW,
         Op::Capture => hooks::CAPTURE,

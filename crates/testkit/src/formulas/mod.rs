@@ -86,6 +86,7 @@ pub fn of(op: Op, case: &Case, o: &Outcome) -> Vec<(&'static str, Vec<f32>)> {
         Op::Columns => vec![("y", columns(o, live))],
         Op::PickColumns => vec![("y", pick_columns(o, live))],
         Op::Concat => vec![("y", concat(o, live))],
+        Op::Transfer => vec![("y", transfer(o, live))],
         Op::HeadIds => vec![("ids", head_ids(o, live))],
         Op::Attention => vec![("y", attention(o, live))],
         Op::LastRow => vec![("y", last_row(o, live))],
@@ -290,6 +291,12 @@ fn pick_columns(o: &Outcome, live: usize) -> Vec<f32> {
         column if column < 0.0 => f64::NEG_INFINITY,
         column => wide(x[t * width + column as usize]),
     })
+}
+
+fn transfer(o: &Outcome, live: usize) -> Vec<f32> {
+    let x = o.numbers("x");
+    let p: params::transfer::Params = o.params();
+    rows(o, live, |t, i| wide(x[t * p.dim as usize + i]))
 }
 
 fn concat(o: &Outcome, live: usize) -> Vec<f32> {

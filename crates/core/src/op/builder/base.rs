@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::list::{Access, Op};
 use crate::op::params;
-use crate::op::table::{BufferId, LayerEnd, SamplingStage, Slot, SlotInfo};
+use crate::op::table::{BufferId, LayerEnd, Place, SamplingStage, Slot, SlotInfo};
 
 /// Builds a [`Draft`] from the operations of a forward pass.
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]
@@ -230,6 +230,7 @@ impl<'a> Builder<'a> {
             params: bytemuck::bytes_of(params).to_vec(),
             work,
             label,
+            place: Place::Device,
         });
     }
 

@@ -3,7 +3,9 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::list::Op;
-use crate::op::table::{LayerEnd, SamplingStage, Slot, SlotInfo};
+use crate::op::params;
+use crate::op::table::{LayerEnd, Place, SamplingStage, Slot, SlotInfo};
+use bytemuck::Pod;
 
 /// Command before planning.
 #[derive(Clone, Debug)]
@@ -20,6 +22,29 @@ pub struct Node {
     pub work: [u32; 2],
     /// Label: the name of its weight, or of its operation.
     pub label: String,
+    /// Where it runs.
+    pub place: Place,
+}
+
+impl Node {
+    /// Creates a node without a weight.
+    pub fn plain<P: Pod>(op: Op, slots: &[Slot], params: &P, work: [u32; 2]) -> Self {
+        Self {
+            op,
+            dtype: None,
+            slots: slots.to_vec(),
+            params: bytemuck::bytes_of(params).to_vec(),
+            work,
+            label: op.name().to_string(),
+            place: Place::Device,
+        }
+    }
+
+    /// Creates the copy of `[tokens, dim]` from the first slot to the second; the last is the step state.
+    pub fn transfer(slots: [Slot; 3], [tokens, dim]: [u32; 2]) -> Self {
+        let params = params::transfer::Params { tokens, dim };
+        Self::plain(Op::Transfer, &slots, &params, [dim, tokens])
+    }
 }
 
 /// Table before planning.

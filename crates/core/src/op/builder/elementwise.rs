@@ -1,6 +1,7 @@
 //! Embedding lookups, norms and elementwise operations.
 
 use super::base::Builder;
+use super::draft::Node;
 use super::operand::{W, X};
 use crate::op::list::Op;
 use crate::op::params;
@@ -302,6 +303,14 @@ impl Builder<'_> {
     /// Emits a copy of columns `offset..offset + dim` of `x`; returns `[tokens, dim]`.
     pub fn columns(&mut self, x: X, offset: u32, dim: u32) -> X {
         self.columns_of_groups(x, 1, [offset, dim])
+    }
+
+    /// Emits a copy of `x`. Planning emits the transfers between devices.
+    pub fn transfer(&mut self, x: X) -> X {
+        let y = self.scratch("t", x.tokens, x.cols);
+        let node = Node::transfer([x.slot, y.slot, self.state], [x.tokens, x.cols]);
+        self.draft.nodes.push(node);
+        y
     }
 
     /// Emits a copy of columns `offset..offset + dim` of each of the `groups` groups (heads) of `x`; returns
