@@ -1,12 +1,14 @@
 //! Benchmark of speculative decoding: the gain on repetitive text and the cost on random text.
 //!
 //! Arguments: a model file (default: the built-in model), tokens per answer (256), rounds (7), a
-//! draft model file. Runs with and without speculation alternate; results are medians of the
-//! rounds.
+//! draft model file or `mtp`, a text file with prompts that are separated by empty lines. Runs with and
+//! without speculation alternate; results are medians of the rounds. A drafting head is compared with the
+//! model that was loaded without it.
 #![expect(clippy::print_stdout, reason = "a benchmark that prints results")]
 
 use std::path::PathBuf;
-use tabla::load::{DeviceChoice, LoadOptions};
+use tabla::load::{DeviceChoice, DraftingHead, LoadOptions};
+use tabla::text::EncodeOptions;
 use tabla::{GenerateOptions, Model, Sampling, Session, Source, SpeculateOptions};
 
 fn main() {
@@ -17,18 +19,16 @@ fn main() {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
         .max_context(tokens + 256);
-    let open = |path: Option<&String>| {
+    let open = |path: Option<&String>, head| {
         let source = path.map_or(Source::BuiltIn, |path| Source::Path(PathBuf::from(path)));
         Model::builder(source)
-            .options(options.clone())
+            .options(options.clone().drafting_head(head))
             .load()
             .expect("load the model")
     };
-    let model = open(args.first());
-    let mut drafters = vec![("lookup", SpeculateOptions::Lookup)];
-    if args.len() > 3 {
-        drafters.push(("draft", SpeculateOptions::Draft(open(args.get(3)))));
-    }
+    let model = open(args.first(), DraftingHead::None);
+    let drafters = drafters(&model, args.get(3), |head| open(args.first(), head));
+    let prompts = prompts(&model, args.get(4));
     // "one": a large bias repeats one token, the best case of speculation. "greedy": repeats some
     // text. "random": at this temperature all tokens are about equally likely, the worst case.
     let uniform = Sampling::default()
@@ -46,24 +46,25 @@ fn main() {
         "text", "drafter", "tok/s", "without", "ratio", "drafted", "accepted"
     );
     for (text, sampling, logit_bias) in &texts {
-        for (name, speculate) in &drafters {
+        for (name, speculate, speculating) in &drafters {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut count = tabla::DraftStats::default();
             for round in 0..rounds {
                 let sampling = sampling.seed(round.into());
                 let mut runs = [
-                    (&mut with, speculate),
-                    (&mut without, &SpeculateOptions::Off),
+                    (&mut with, speculate, speculating),
+                    (&mut without, &SpeculateOptions::Off, &model),
                 ];
+                let prompt = &prompts[round as usize % prompts.len()];
                 runs.rotate_left((round % 2) as usize);
-                for (rates, speculate) in runs {
+                for (rates, speculate, model) in runs {
                     let options = GenerateOptions::default()
                         .sampling(sampling)
                         .logit_bias(logit_bias.clone())
                         .speculate(speculate.clone())
                         .max_tokens(tokens)
                         .ignore_eos(true);
-                    let (rate, drafts) = run(&model, &options);
+                    let (rate, drafts) = run(model, prompt, &options);
                     rates.push(rate);
                     count += drafts;
                 }
@@ -81,11 +82,47 @@ fn main() {
     }
 }
 
+/// A drafter: its name, and the model that speculates with it.
+type Drafter = (&'static str, SpeculateOptions, Model);
+
+/// Returns the drafters to measure. `load` loads the model with a drafting head.
+fn drafters(
+    model: &Model,
+    draft: Option<&String>,
+    load: impl Fn(DraftingHead) -> Model,
+) -> Vec<Drafter> {
+    let mut drafters = vec![("lookup", SpeculateOptions::Lookup, model.clone())];
+    match draft.map(String::as_str) {
+        None => {}
+        Some("mtp") => drafters.push(("mtp", SpeculateOptions::Head, load(DraftingHead::Mtp))),
+        Some(path) => {
+            let draft = Model::builder(Source::Path(PathBuf::from(path)))
+                .device(DeviceChoice::Cpu)
+                .load()
+                .expect("load the draft model");
+            drafters.push(("draft", SpeculateOptions::Draft(draft), model.clone()));
+        }
+    }
+    drafters
+}
+
+/// Returns the prompts of a file, or one of arbitrary tokens.
+fn prompts(model: &Model, path: Option<&String>) -> Vec<Vec<u32>> {
+    let Some(path) = path else {
+        return vec![(1..32).map(|at| at * 7 % model.facts().vocab).collect()];
+    };
+    let text = std::fs::read_to_string(path).expect("read the prompts");
+    let texts = text.split("\n\n").filter(|text| !text.is_empty());
+    let encode = |text| model.tokenizer().encode(text, EncodeOptions::PROMPT);
+    texts
+        .map(|text| encode(text).expect("encode a prompt"))
+        .collect()
+}
+
 /// Generates one answer; returns tokens per second and the draft token statistics.
-fn run(model: &Model, options: &GenerateOptions) -> (f64, tabla::DraftStats) {
+fn run(model: &Model, prompt: &[u32], options: &GenerateOptions) -> (f64, tabla::DraftStats) {
     let mut session = Session::new(model.clone());
-    let prompt: Vec<u32> = (1..32).map(|at| at * 7 % model.facts().vocab).collect();
-    session.prefill(&prompt).expect("prefill");
+    session.prefill(prompt).expect("prefill");
     let stats = session
         .generate_with(options, |_| std::ops::ControlFlow::Continue(()))
         .expect("generate");

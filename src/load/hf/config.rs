@@ -1,6 +1,6 @@
 //! Reads values of a `config.json`.
 
-use crate::arch::{self, ConfigRule, HfDefaults};
+use crate::arch::{self, Arch, ConfigRule, HfDefaults};
 use crate::error::{Error, ErrorKind, Result, bail};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -204,8 +204,8 @@ impl HfConfig {
     }
 
     /// Returns the number of layers if blocks that predict later tokens may follow them. Some files lack the tensors.
-    pub(super) fn predicts_after(&self) -> Result<Option<u32>> {
-        if self.is_drafter()? {
+    pub(super) fn predicts_after(&self, arch: &Arch) -> Result<Option<u32>> {
+        if arch.name == arch::EAGLE3 {
             // All of a drafter is such a block.
             return Ok(Some(0));
         }
@@ -213,8 +213,10 @@ impl HfConfig {
         let blocks = blocks
             .map_or(Ok(None), |path| self.integer(path))?
             .unwrap_or(0);
+        // Some files have the tensors and not the key.
+        let named = arch.names.predictor.is_some();
         let layers = self.integer("num_hidden_layers")?;
-        Ok(layers.filter(|_| blocks > 0))
+        Ok(layers.filter(|_| blocks > 0 || named))
     }
 
     /// Returns `eos_token_id`, a number or a list of numbers.

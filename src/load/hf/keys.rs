@@ -171,7 +171,10 @@ impl HfConfig {
         if arch::is_speech(arch) {
             return self.write_speech(w);
         }
-        let blocks = match self.predicts_after()?.filter(|_| self.predictors > 0) {
+        let blocks = match self
+            .predicts_after(arch::find(arch)?)?
+            .filter(|_| self.predictors > 0)
+        {
             Some(layers) => {
                 w.set(&format!("{arch}.nextn_predict_layers"), self.predictors);
                 Some(layers.saturating_add(self.predictors))

@@ -120,7 +120,7 @@ impl Folder {
             // Some files contain a copy of a tied output projection.
             skipped_module: (self.tied()? == Some(true)).then_some(HEAD),
             position_offset: offset.context(self.path(CONFIG).display())?,
-            predicts_after: self.config.predicts_after()?,
+            predicts_after: self.config.predicts_after(arch)?,
         };
         weights::collect(file, arch, &quantization, &adjustments)
     }
@@ -180,10 +180,12 @@ impl Folder {
 
 /// Returns whether the files have a block that predicts later tokens, which can draft tokens.
 fn has_predictor(config: &HfConfig, file: &Directory) -> Result<bool> {
-    let (Some(arch), Some(layers)) = (config.arch()?, config.predicts_after()?) else {
+    let Some(arch) = config.arch()?.map(arch::find).transpose()? else {
         return Ok(false);
     };
-    let arch = arch::find(arch)?;
+    let Some(layers) = config.predicts_after(arch)? else {
+        return Ok(false);
+    };
     let is_part = |name: &str| {
         let predictor = names::of_predictor(arch, name, layers);
         names::layer_of(arch, predictor.as_deref().unwrap_or(name)) == Some(layers)

@@ -44,7 +44,7 @@ pub(in crate::load) fn weights_of(
     let adjustments = Adjustments {
         skipped_module: (config.tied()? == Some(true)).then_some("output"),
         position_offset: 0,
-        predicts_after: config.predicts_after()?,
+        predicts_after: config.predicts_after(arch::find(arch)?)?,
     };
     let quantization = Quantization::read(&config)?;
     collect(file, arch::find(arch)?, &quantization, &adjustments)
