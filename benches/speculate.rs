@@ -42,7 +42,7 @@ fn main() {
         ("random", uniform, Vec::new()),
     ];
     println!(
-        "{:<8} {:<8}{:>10}{:>10}{:>8}{:>8}{:>8}",
+        "{:<8} {:<9}{:>10}{:>10}{:>8}{:>8}{:>8}",
         "text", "drafter", "tok/s", "without", "ratio", "drafted", "accepted"
     );
     for (text, sampling, logit_bias) in &texts {
@@ -71,7 +71,7 @@ fn main() {
             }
             let mut ratios: Vec<f64> = with.iter().zip(&without).map(|(a, b)| a / b).collect();
             println!(
-                "{text:<8} {name:<8}{:>10.1}{:>10.1}{:>8.3}{:>8}{:>8}",
+                "{text:<8} {name:<9}{:>10.1}{:>10.1}{:>8.3}{:>8}{:>8}",
                 median(&mut with),
                 median(&mut without),
                 median(&mut ratios),
@@ -94,7 +94,12 @@ fn drafters(
     let mut drafters = vec![("lookup", SpeculateOptions::Lookup, model.clone())];
     match draft.map(String::as_str) {
         None => {}
-        Some("mtp") => drafters.push(("mtp", SpeculateOptions::Head, load(DraftingHead::Mtp))),
+        Some("mtp") => {
+            let with_head = load(DraftingHead::Mtp);
+            drafters.push(("mtp", SpeculateOptions::Head, with_head.clone()));
+            // The cost of the rows that the head needs.
+            drafters.push(("no draft", SpeculateOptions::Off, with_head));
+        }
         Some(path) => {
             let draft = Model::builder(Source::Path(PathBuf::from(path)))
                 .device(DeviceChoice::Cpu)

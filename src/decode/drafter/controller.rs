@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Number of draft tokens of the first pass.
-const INITIAL_DRAFT: usize = 3;
+/// Number of steps before the first draft, which measure the duration of a step in a burst. A single step takes longer.
+const MEASURED_STEPS: u32 = 8;
 /// Number of steps in the first pause after a slow pass. Each further pause doubles it.
 const COOLDOWN: u32 = 8;
 /// Maximum number of steps of a pause.
@@ -13,20 +13,26 @@ const MISSES_MAX: u32 = 8;
 /// Maximum pause after an empty draft for short steps. Drafting interrupts bursts, which costs some
 /// microseconds.
 const MISSES_TIME: Duration = Duration::from_millis(3);
+/// Maximum share of the time of an answer that speculation may lose.
+const LOSS_MAX: f64 = 0.01;
 /// Weight of the last measurement in the moving averages.
 const WEIGHT: f64 = 0.25;
 
 /// Compares passes with draft tokens to single steps.
 #[derive(Debug)]
 pub(super) struct SpeculationController {
-    /// Maximum number of draft tokens.
-    max: usize,
+    /// Number of draft tokens of the first pass and after a pause, and the maximum.
+    range: [usize; 2],
     /// Number of draft tokens of the next pass.
     draft_len: usize,
     /// Average duration of a step in seconds; `None` before the first step.
     step: Option<f64>,
     /// Average number of tokens and duration in seconds of a pass.
     passes: Option<(f64, f64)>,
+    /// Duration of all steps and passes in seconds.
+    elapsed: f64,
+    /// Seconds that passes saved over single steps; negative if they lost time.
+    saved: f64,
     /// Remaining steps of the pause.
     cooldown: u32,
     next_cooldown: u32,
@@ -39,14 +45,15 @@ fn mean(so_far: Option<f64>, next: f64) -> f64 {
 }
 
 impl SpeculationController {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(range: [usize; 2]) -> Self {
         Self {
-            max,
-            draft_len: INITIAL_DRAFT.min(max),
+            range,
+            draft_len: range[0],
             step: None,
             passes: None,
-            // The duration of a step must be measured first.
-            cooldown: 1,
+            elapsed: 0.0,
+            saved: 0.0,
+            cooldown: MEASURED_STEPS,
             next_cooldown: COOLDOWN,
             misses: 0,
         }
@@ -65,6 +72,7 @@ impl SpeculationController {
     /// Records steps without draft tokens.
     pub(super) fn record_steps(&mut self, took: Duration, steps: u32) {
         self.cooldown = self.cooldown.saturating_sub(steps);
+        self.elapsed += took.as_secs_f64();
         self.step = Some(mean(
             self.step,
             took.as_secs_f64() / f64::from(steps.max(1)),
@@ -91,26 +99,45 @@ impl SpeculationController {
         self.misses = 0;
         self.draft_len = if accepted == drafted {
             // Tables have a power of two of rows: the draft tokens and one more.
-            (2 * self.draft_len + 1).min(self.max)
+            (2 * self.draft_len + 1).min(self.range[1])
         } else if accepted < drafted / 2 {
             (self.draft_len / 2).max(1)
         } else {
             self.draft_len
         };
         let count = u32::try_from(accepted + 1).map_or(f64::MAX, f64::from);
+        // Steps precede the first draft.
+        let step = self.step.unwrap_or(took.as_secs_f64());
+        self.elapsed += took.as_secs_f64();
+        self.saved += count * step - took.as_secs_f64();
         let (tokens, seconds) = self.passes.unzip();
         let tokens = mean(tokens, count);
         let seconds = mean(seconds, took.as_secs_f64());
         self.passes = Some((tokens, seconds));
-        if self.step.is_some_and(|step| seconds > tokens * step) {
-            self.cooldown = self.next_cooldown;
+        if seconds > tokens * step {
+            self.cooldown = self.next_cooldown.max(self.pause(step));
             self.next_cooldown = (2 * self.next_cooldown).min(COOLDOWN_MAX);
             // The averages do not apply to later text.
             self.passes = None;
-            self.draft_len = INITIAL_DRAFT.min(self.max);
+            self.draft_len = self.range[0];
         } else {
             self.next_cooldown = COOLDOWN;
         }
+    }
+}
+
+impl SpeculationController {
+    /// Returns the number of steps after which the lost time is at most [`LOSS_MAX`] of that of the answer.
+    fn pause(&self, step: f64) -> u32 {
+        let excess = -self.saved - LOSS_MAX * self.elapsed;
+        let steps = (excess / (LOSS_MAX * step)).ceil();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is clamped"
+        )]
+        let steps = steps.clamp(0.0, COOLDOWN_MAX.into()) as u32;
+        steps
     }
 }
 
@@ -122,9 +149,9 @@ mod tests {
 
     #[test]
     fn accepted_drafts_grow() {
-        let mut controller = SpeculationController::new(31);
-        assert_eq!((controller.cooldown(), controller.draft_len()), (1, 3));
-        controller.record_steps(STEP, 1);
+        let mut controller = SpeculationController::new([3, 31]);
+        assert_eq!((controller.cooldown(), controller.draft_len()), (8, 3));
+        controller.record_steps(8 * STEP, 8);
         let mut counts = Vec::new();
         for _ in 0..5 {
             assert_eq!(controller.cooldown(), 0);
@@ -138,26 +165,62 @@ mod tests {
         assert_eq!((controller.cooldown(), controller.draft_len()), (0, 15));
     }
 
-    #[test]
-    fn slow_speculation_pauses_longer_each_time() {
-        let mut controller = SpeculationController::new(31);
-        controller.record_steps(STEP, 1);
-        let mut cooldowns = Vec::new();
-        for _ in 0..9 {
-            controller.record_check(3, 0, 2 * STEP);
-            cooldowns.push(controller.cooldown());
-            controller.record_steps(STEP * controller.cooldown(), controller.cooldown());
-            assert_eq!((controller.cooldown(), controller.draft_len()), (0, 3));
+    /// Decodes tokens until `count`, with passes that take `pass` and of which every `nth` is accepted as a whole.
+    /// Returns the duration.
+    fn decode(count: u32, pass: Duration, nth: u32) -> Duration {
+        let mut controller = SpeculationController::new([3, 3]);
+        let (mut tokens, mut passes, mut took) = (0, 0, Duration::ZERO);
+        while tokens < count {
+            let steps = controller.cooldown();
+            if steps > 0 {
+                controller.record_steps(STEP * steps, steps);
+            }
+            (tokens, took) = (tokens + steps, took + STEP * steps);
+            passes += 1;
+            let drafted = controller.draft_len();
+            let accepted = if passes % nth == 0 { drafted } else { 0 };
+            controller.record_check(drafted, accepted, pass);
+            tokens += u32::try_from(accepted).expect("few") + 1;
+            took += pass;
         }
-        assert_eq!(cooldowns, [8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-        controller.record_check(3, 3, STEP);
-        controller.record_check(7, 0, 20 * STEP);
-        assert_eq!(controller.cooldown(), 8, "a fast pass resets the pause");
+        took * count / tokens
+    }
+
+    #[test]
+    fn slow_speculation_loses_little_time() {
+        for (pass, nth) in [(2, 1000), (4, 1000), (4, 2), (3, 3), (5, 4)] {
+            let took = decode(2000, STEP * pass, nth);
+            assert!(
+                took < STEP * 2000 * 103 / 100,
+                "passes of {pass} steps, {nth}: {took:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn fast_speculation_continues() {
+        for (pass, nth) in [(2, 1), (2, 2), (1, 1000)] {
+            let took = decode(2000, STEP * pass, nth);
+            assert!(
+                took < STEP * 2000 * 101 / 100,
+                "passes of {pass} steps, {nth}: {took:?}"
+            );
+        }
+        assert!(decode(2000, STEP * 2, 1) < STEP * 1050);
+    }
+
+    #[test]
+    fn slow_passes_pause() {
+        let mut controller = SpeculationController::new([3, 31]);
+        controller.record_steps(STEP * 8, 8);
+        controller.record_check(3, 0, 2 * STEP);
+        // It lost the time of one step, which is a percent of 100 steps.
+        assert_eq!((controller.cooldown(), controller.draft_len()), (90, 3));
     }
 
     #[test]
     fn empty_drafts_reduce_draft_frequency() {
-        let mut controller = SpeculationController::new(31);
+        let mut controller = SpeculationController::new([3, 31]);
         controller.record_steps(STEP, 1);
         for cooldown in [1, 2, 4, 8, 8] {
             controller.record_miss();
@@ -173,7 +236,7 @@ mod tests {
     fn short_steps_allow_longer_pauses() {
         for (step, longest) in [(400, 8), (200, 16), (100, 32), (1, COOLDOWN_MAX)] {
             let step = Duration::from_micros(step);
-            let mut controller = SpeculationController::new(31);
+            let mut controller = SpeculationController::new([3, 31]);
             controller.record_steps(step, 1);
             for _ in 0..12 {
                 controller.record_miss();

@@ -12,6 +12,10 @@ use std::time::Duration;
 /// Maximum number of draft tokens of a pass. With the last token they fill the rows of a table.
 const DRAFT_MAX: usize = STEP_ROWS_MAX as usize - 1;
 
+/// Number of draft tokens of a head in the first pass, and the maximum: each computes the output projection, and later
+/// ones are rarely right.
+const HEAD_DRAFTS: [usize; 2] = [1, 4];
+
 /// Drafts tokens for a sequence.
 #[derive(Debug)]
 pub(super) struct Drafter {
@@ -41,9 +45,13 @@ pub(super) trait DraftSource: std::fmt::Debug + Send {
 impl Drafter {
     /// Creates a drafter with this source.
     pub(super) fn new(source: Drafts) -> Self {
+        let range = match source {
+            Drafts::Head => HEAD_DRAFTS,
+            Drafts::Source(_) => [3, DRAFT_MAX],
+        };
         Self {
             source,
-            controller: SpeculationController::new(DRAFT_MAX),
+            controller: SpeculationController::new(range),
             tokens: Vec::with_capacity(1 + DRAFT_MAX),
             stats: DraftStats::default(),
         }
