@@ -2,11 +2,12 @@
 //! activations to int8 for ternary weights, based on the storage type.
 
 use super::Config;
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -1,6 +1,5 @@
 //! Hyperparameters of a model, read from its metadata.
 
-use super::drafting::Drafting;
 use super::expert_config::{ExpertKeys, group_best};
 use super::latent_config::Latent;
 use super::layer_config::{LayerConfig, LayerValues, MixerRule, RecurrentPattern, SlidingPattern};
@@ -106,6 +105,27 @@ pub(crate) struct Config {
     pub speech: Option<SpeechEncoder>,
     /// Values of the file from which [`Self::layer_configs`] are computed.
     pub(super) per_layer: PerLayer,
+}
+
+/// Drafting head of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Drafting {
+    /// A block of the model after its layers.
+    Mtp(LayerConfig),
+    /// A layer with its own hyperparameters.
+    Eagle3(Box<Eagle3>),
+}
+
+/// Drafting head of EAGLE-3 and its hyperparameters.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Eagle3 {
+    /// Hyperparameters of its files.
+    pub(super) config: Config,
+    pub(super) layer: LayerConfig,
+    /// Layers of the model before which the head reads the residual stream, ascending.
+    pub(super) taps: Vec<u32>,
+    /// Whether the residual stream begins with the normalized features.
+    pub(super) norms_residual: bool,
 }
 
 /// Values of a file from which the layer hyperparameters are computed.

@@ -5,8 +5,8 @@
 //! heads; a head multiplies its query by its key matrix, and its result by its value matrix.
 
 use super::drafting;
+use super::family::HeadBlock;
 use super::latent_config::{EPS, Latent};
-use super::mtp::HeadBlock;
 use super::parts::{self, Layer};
 use super::{Config, experts};
 use crate::op::builder::{Builder, Routes, X};

@@ -3,10 +3,12 @@
 //!
 //! Source: Li et al., "EAGLE-3", arXiv 2503.01840.
 
-use super::drafting::{self, Drafting};
+use super::config::{Config, Drafting, Eagle3};
+use super::drafting_rows;
+use super::family::RopePairs;
 use super::layer_config::LayerConfig;
+use super::names::{self, Names};
 use super::parts::{self, Layer};
-use super::{Config, RopePairs};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
 use crate::op::builder::{Builder, X};
@@ -23,17 +25,25 @@ pub(crate) const TOKEN_INDEX: &str = "drafter.t2d.weight";
 /// Number of layers of the model whose features the head reads.
 const TAPS: usize = 3;
 
-/// A head and its hyperparameters.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Eagle3 {
-    /// Hyperparameters of its files.
-    pub(super) config: Config,
-    pub(super) layer: LayerConfig,
-    /// Layers of the model before which the head reads the residual stream, ascending.
-    pub(super) taps: Vec<u32>,
-    /// Whether the residual stream begins with the normalized features.
-    norms_residual: bool,
-}
+/// Names in the files of a head.
+pub(super) const NAMES: Names = Names {
+    outer: &[
+        ("embed_tokens", "token_embd"),
+        ("norm", "output_norm"),
+        ("lm_head", names::HEAD),
+        ("fc", "fc"),
+    ],
+    layer: &[
+        names::PRE_NORMS,
+        names::ATTENTION,
+        names::FEED_FORWARD,
+        &[("hidden_norm", "attn_norm_2")],
+    ],
+    predictor: Some("midlayer."),
+    // The tokens of the head, which are numbers.
+    ignored: &["t2d", "d2t"],
+    ..names::LLAMA
+};
 
 impl Eagle3 {
     /// Returns the head with these hyperparameters, of a model with the hyperparameters `model`. `is_folder` tells whether
@@ -138,7 +148,7 @@ pub(super) fn follow(b: &mut Builder<'_>, c: &Config, head: &Eagle3, taps: &[X])
     let x = b.concat_groups(1, [*low, *middle]);
     let x = b.concat_groups(1, [x, *high]); // [tokens, 3 dim]
     let features = parts::linear(b, &named("fc"), own.dim, x);
-    drafting::store_rows(b, c, [features, x]);
+    drafting_rows::store_rows(b, c, [features, x]);
     let [x, _] = input(b, c, head);
     let k = l.project(b, own, "attn_k", l.config.kv_dim(), x);
     let v = l.project(b, own, "attn_v", l.config.kv_dim(), x);
@@ -157,7 +167,7 @@ pub(super) fn draft(b: &mut Builder<'_>, c: &Config, head: &Eagle3) {
     let h = b.logit_rows(h);
     let w = b.vector(&named("output_norm.weight"), own.dim);
     let n = b.rms_norm(h, w, own.eps); // [tokens, dim]
-    drafting::store_rows(b, c, [h, n]);
+    drafting_rows::store_rows(b, c, [h, n]);
     logits(b, c, head, n);
 }
 
@@ -187,7 +197,7 @@ fn input(b: &mut Builder<'_>, c: &Config, head: &Eagle3) -> [X; 2] {
         false => parts::embed(b, c),
     };
     let e = l.rms_norm(b, own, "attn_norm", e);
-    let previous = drafting::previous_row(b, c);
+    let previous = drafting_rows::previous_row(b, c);
     let features = l.rms_norm(b, own, "attn_norm_2", previous);
     let x = b.concat_groups(1, [e, features]);
     let residual = match head.norms_residual {

@@ -2,10 +2,10 @@
 
 use super::config::Config;
 use super::layer_config::MixerRule;
-use super::mtp::HeadBlock;
 use super::names::Names;
+use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use crate::op::builder::{Activation, Builder, Router};
+use crate::op::builder::{Activation, Builder, Router, X};
 
 /// Pairs of elements of a head that RoPE rotates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,18 @@ pub(crate) enum RopePairs {
     Permuted,
     /// `(2 i, 2 i + 1)` in all files.
     Adjacent,
+}
+
+/// Emits a part of the block.
+type Part = fn(&mut Builder<'_>, &Config, Layer, X);
+
+/// The block of a head for multi-token prediction, which is one of the architecture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadBlock {
+    /// Emits the whole block: `x += ..`.
+    pub(super) block: Part,
+    /// Emits only the store of its keys and values.
+    pub(super) store: Part,
 }
 
 /// An architecture: its properties and its recipe.

@@ -4,20 +4,21 @@
 
 use super::Config;
 use super::layer_config::SlidingPattern;
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 pub(super) fn recipe3(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, |b, c, l, h| block3(b, c, l, h, Layer::attend));
+    stack::decoder(b, c, |b, c, l, h| block3(b, c, l, h, Layer::attend));
 }
 
 /// `EmbeddingGemma`.
 pub(super) fn embedding(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, |b, c, l, h| {
+    stack::decoder(b, c, |b, c, l, h| {
         block3(b, c, l, h, Layer::attend_both_ways);
     });
 }

@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::parts::{self, Layer};
+use super::stack;
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
@@ -13,7 +14,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 
 /// Emits the layers and the output projection.
 pub(super) fn layers(b: &mut Builder<'_>, c: &Config, h: X) {
-    parts::stack(b, c, block, h);
+    stack::layers(b, c, block, h);
     parts::layer_norm_head(b, c, h);
 }
 

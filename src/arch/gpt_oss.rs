@@ -3,12 +3,13 @@
 use super::Config;
 use super::experts;
 use super::layer_config::SlidingPattern;
-use super::parts::{self, Layer};
+use super::parts::Layer;
 use super::rope::RopeScaling;
+use super::stack;
 use crate::op::builder::{Builder, GluClamp, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -1,11 +1,12 @@
 //! Granite 4 H: Granite with a state-space model instead of attention in most layers, and no RoPE.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use super::{Config, experts, mamba2};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -2,13 +2,14 @@
 //!
 //! Formula: `transformers`, class `Lfm2ShortConv`.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
 use super::recurrent_config::{Recurrent, ShortConv};
+use super::stack;
 use super::{Config, experts};
 use crate::op::builder::{Activation, Builder, Conv, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

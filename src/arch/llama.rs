@@ -4,12 +4,13 @@
 //! These models differ only in hyperparameters: layers with RoPE, scales, the factor of queries,
 //! activation. Phi's fused matrices are split while loading.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use super::{Config, experts};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

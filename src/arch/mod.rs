@@ -7,6 +7,7 @@ mod deepseek2;
 mod defaults;
 mod delta_net;
 mod drafting;
+mod drafting_rows;
 mod eagle3;
 mod expert_config;
 mod experts;
@@ -40,13 +41,16 @@ mod qwen3moe;
 mod recurrent_config;
 mod rope;
 mod speech_encoder;
+mod stack;
 mod starcoder2;
 mod validate;
 mod whisper;
 
-pub(crate) use config::{Config, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE};
-pub(crate) use drafting::{Drafting, draft as draft_recipe};
-pub(crate) use eagle3::{EAGLE3, Eagle3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
+pub(crate) use config::{
+    Config, Drafting, Eagle3, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE,
+};
+pub(crate) use drafting::draft as draft_recipe;
+pub(crate) use eagle3::{EAGLE3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
 pub(crate) use family::{Arch, RopePairs};
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};
 pub(crate) use latent_config::{FUSED_KEYS_VALUES, Latent};
@@ -279,7 +283,7 @@ pub(crate) const ARCHS: &[Arch] = &[
     Arch {
         name: EAGLE3,
         classes: &[],
-        names: &names::EAGLE3,
+        names: &eagle3::NAMES,
         rope_pairs: RopePairs::Permuted,
         ..DEFAULT
     },

@@ -3,24 +3,13 @@
 //!
 //! Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.2.
 
-use super::drafting::{self, Drafting};
+use super::config::{Config, Drafting};
+use super::drafting_rows;
+use super::family::{Arch, HeadBlock};
 use super::layer_config::LayerConfig;
 use super::parts::{self, Layer};
-use super::{Arch, Config};
 use crate::error::{Result, bail};
 use crate::op::builder::{Builder, X};
-
-/// Emits a part of the block.
-type Part = fn(&mut Builder<'_>, &Config, Layer, X);
-
-/// The block of a head, which is one of the architecture.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeadBlock {
-    /// Emits the whole block: `x += ..`.
-    pub(super) block: Part,
-    /// Emits only the store of its keys and values.
-    pub(super) store: Part,
-}
 
 impl Config {
     /// Enables the head of the model.
@@ -80,7 +69,7 @@ pub(super) fn follow(
     let l = layer(c, config);
     let w = b.vector("output_norm.weight", c.dim);
     let n = b.rms_norm(h, w, c.eps); // [tokens, dim]
-    drafting::store_rows(b, c, [n, h]);
+    drafting_rows::store_rows(b, c, [n, h]);
     let x = input(b, c, l);
     (block.store)(b, c, l, x);
 }
@@ -95,7 +84,7 @@ pub(super) fn draft(b: &mut Builder<'_>, c: &Config, config: LayerConfig, block:
     let norm = own_or(b, l, "nextn.shared_head_norm", "output_norm");
     let w = b.vector(&format!("{norm}.weight"), c.dim);
     let n = b.rms_norm(x, w, c.eps); // [tokens, dim]
-    drafting::store_rows(b, c, [n, x]);
+    drafting_rows::store_rows(b, c, [n, x]);
     let head = own_or(b, l, "nextn.shared_head_head", "output");
     parts::logits_of(b, c, &head, n);
 }
@@ -105,7 +94,7 @@ fn input(b: &mut Builder<'_>, c: &Config, l: Layer) -> X {
     let embedding = own_or(b, l, "nextn.embed_tokens", parts::EMBEDDING);
     let e = parts::embed_by(b, c, &embedding);
     let e = l.rms_norm(b, c, "nextn.enorm", e);
-    let previous = drafting::previous_row(b, c);
+    let previous = drafting_rows::previous_row(b, c);
     let previous = l.rms_norm(b, c, "nextn.hnorm", previous);
     let x = b.concat_groups(1, [e, previous]); // [tokens, 2 dim]
     l.project(b, c, "nextn.eh_proj", c.dim, x)

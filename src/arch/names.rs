@@ -59,7 +59,7 @@ const OUTER: Pairs = &[
     ("lm_head", HEAD),
 ];
 
-const ATTENTION: Pairs = &[
+pub(super) const ATTENTION: Pairs = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
@@ -68,13 +68,13 @@ const ATTENTION: Pairs = &[
     ("self_attn.k_norm", "attn_k_norm"),
 ];
 
-const FEED_FORWARD: Pairs = &[
+pub(super) const FEED_FORWARD: Pairs = &[
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
 
-const PRE_NORMS: Pairs = &[
+pub(super) const PRE_NORMS: Pairs = &[
     ("input_layernorm", "attn_norm"),
     ("post_attention_layernorm", "ffn_norm"),
 ];
@@ -390,25 +390,6 @@ pub(super) const QWEN35: Names = Names {
         ],
     ],
     predictor: Some("mtp."),
-    ..LLAMA
-};
-
-pub(super) const EAGLE3: Names = Names {
-    outer: &[
-        ("embed_tokens", "token_embd"),
-        ("norm", "output_norm"),
-        ("lm_head", HEAD),
-        ("fc", "fc"),
-    ],
-    layer: &[
-        PRE_NORMS,
-        ATTENTION,
-        FEED_FORWARD,
-        &[("hidden_norm", "attn_norm_2")],
-    ],
-    predictor: Some("midlayer."),
-    // The tokens of the head, which are numbers.
-    ignored: &["t2d", "d2t"],
     ..LLAMA
 };
 

@@ -1,12 +1,13 @@
 //! Nemotron-H and Nemotron 3: one mixer per layer, which is a state-space model, attention without RoPE, a
 //! feed-forward layer without gate, or a mixture of such experts.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use super::{Config, experts, mamba2};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -1,6 +1,6 @@
 //! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
-use super::{Config, DENSE_MODULES, LayerConfig, drafting};
+use super::{Config, DENSE_MODULES, LayerConfig};
 use crate::op::builder::{Builder, Heads, LogitMap, Rope, Scores, W, X};
 
 /// A layer of the model. Its index is part of its tensor names.
@@ -14,40 +14,6 @@ pub(super) struct Layer {
 
 /// Name of the embedding, and of the point with the residual stream before the first layer.
 pub(super) const EMBEDDING: &str = "token_embd";
-
-/// Emits embedding, layers and logits.
-pub(super) fn decoder(
-    b: &mut Builder<'_>,
-    c: &Config,
-    block: fn(&mut Builder<'_>, &Config, Layer, X),
-) {
-    let h = embed(b, c); // [tokens, dim]
-    let taps = stack(b, c, block, h);
-    drafting::follow(b, c, (h, &taps), None);
-    head(b, c, h);
-}
-
-/// Emits all layers on the embeddings `h`. Returns copies of the residual stream for a drafting head.
-pub(super) fn stack(
-    b: &mut Builder<'_>,
-    c: &Config,
-    block: fn(&mut Builder<'_>, &Config, Layer, X),
-    h: X,
-) -> Vec<X> {
-    b.point(EMBEDDING, h);
-    let mut taps = Vec::new();
-    for l in layers(c) {
-        if drafting::taps(b, c, l.index) {
-            taps.push(b.columns(h, 0, h.cols()));
-        }
-        block(b, c, l, h);
-        b.end_of_layer(h);
-    }
-    if drafting::taps(b, c, c.layers) {
-        taps.push(h);
-    }
-    taps
-}
 
 /// Returns the layers of the model.
 pub(super) fn layers(c: &Config) -> impl Iterator<Item = Layer> {

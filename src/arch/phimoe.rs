@@ -3,12 +3,13 @@
 
 use super::parts::{self, Layer};
 use super::rope::RopeScaling;
+use super::stack;
 use super::{Config, experts};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    parts::stack(b, c, block, h);
+    stack::layers(b, c, block, h);
     parts::layer_norm_head(b, c, h);
 }
 

@@ -1,11 +1,12 @@
 //! Qwen 2 and 2.5: Llama's block with biases on Q, K and V.
 
 use super::Config;
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -1,11 +1,12 @@
 //! Qwen 2 MoE: Qwen 2's attention, and a mixture of experts with a gated shared expert.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use super::{Config, experts, qwen2};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

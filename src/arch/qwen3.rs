@@ -1,11 +1,12 @@
 //! Qwen 3: Llama's block with QK norm before RoPE.
 
 use super::Config;
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

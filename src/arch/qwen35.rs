@@ -3,15 +3,16 @@
 
 use super::delta_net::delta_net;
 use super::drafting;
+use super::family::HeadBlock;
 use super::layer_config::RecurrentPattern;
-use super::mtp::HeadBlock;
 use super::parts::{self, Layer};
+use super::stack;
 use super::{Config, experts};
 use crate::op::builder::{Activation, Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
-    let taps = parts::stack(b, c, block, h);
+    let taps = stack::layers(b, c, block, h);
     drafting::follow(b, c, (h, &taps), Some(HEAD));
     parts::head(b, c, h);
 }

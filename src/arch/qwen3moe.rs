@@ -1,11 +1,12 @@
 //! Qwen 3 MoE: Qwen 3's attention and a mixture of experts.
 
-use super::parts::{self, Layer};
+use super::parts::Layer;
+use super::stack;
 use super::{Config, experts, qwen3};
 use crate::op::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
-    parts::decoder(b, c, block);
+    stack::decoder(b, c, block);
 }
 
 fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

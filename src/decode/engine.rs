@@ -5,17 +5,16 @@ use super::kv::{Edits, Kv, PrefixKey, PromptBorders};
 use super::output_request::OutputRequest;
 use super::request::Request;
 use super::rows::{
-    BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat,
-    read_sampled, wait, write_history, write_rows, write_sampler, zeroed,
+    BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat, wait,
+    write_history, write_rows, write_sampler, zeroed,
 };
-use super::sampling_request::LogprobsMode;
 use super::sequence::StepBits;
 use super::speech::WindowBatch;
 use super::table_set::TableSet;
 use crate::error::Result;
 use crate::exec::Program;
 use crate::exec::state::{RUNNING, state_bytes};
-use crate::model::{LinkedTables, STEP_ROWS_MAX, TableId};
+use crate::model::{LinkedTables, TableId};
 use crate::op::params::{Row, STATE_BLOCK};
 use crate::op::table::BufferId;
 use std::ops::Range;
@@ -34,13 +33,13 @@ pub(super) struct Engine {
     /// Token IDs of a sequence, reused to avoid allocations.
     token_ids: Vec<u32>,
     /// The tables of the model.
-    tables: Arc<TableSet>,
+    pub(super) tables: Arc<TableSet>,
     /// The tables of the last [`Engine::begin_steps`].
     step_tables: Arc<TableSet>,
     /// Host copy of the step state and its rows.
-    state: Vec<u8>,
+    pub(super) state: Vec<u8>,
     /// Token IDs of the sequence whose logits are on the device; empty if there are none.
-    logits_of: Vec<u32>,
+    pub(super) logits_of: Vec<u32>,
     /// Number of the hooks that the logits were computed with.
     logits_hooks: u32,
 }
@@ -99,7 +98,7 @@ impl Engine {
     }
 
     /// Returns the tables that compute a request.
-    fn tables_of(&self, request: &Request) -> Arc<TableSet> {
+    pub(super) fn tables_of(&self, request: &Request) -> Arc<TableSet> {
         let hooks = request.hooks.as_ref().map(Hooks::tables);
         Arc::clone(hooks.unwrap_or(&self.tables))
     }
@@ -554,56 +553,6 @@ impl Engine {
         let cmds = step.stages[submission.stage as usize].clone();
         self.linked.executor.run(table, cmds.into(), 1)?;
         PendingTokens::request(&mut self.linked, sequences, submission)
-    }
-
-    /// Appends at most `count` tokens that the drafting head of the model samples after the last token of a request.
-    pub(super) fn draft(
-        &mut self,
-        request: &Request,
-        count: usize,
-        out: &mut Vec<u32>,
-    ) -> Result<()> {
-        let (start, stage) = (request.cached, request.stage());
-        self.make_writable(request.slot, start, start + count)?;
-        let table = self.tables.index(TableId::Draft)?;
-        let row = [row_of(request, start)].into_iter();
-        write_rows(&mut self.linked, &mut self.state, row)?;
-        self.logits_of.clear();
-        let cmds = self.tables.table(table).pass(stage);
-        let steps = u32::try_from(count).map_or(BURST_MAX, |count| count.min(BURST_MAX));
-        self.linked.executor.run(table, cmds, steps)?;
-        let submission = Submission {
-            stage,
-            steps,
-            logprobs: LogprobsMode::Off,
-        };
-        let sequences = [(request.slot, start + 1)].into_iter();
-        let pending = PendingTokens::request(&mut self.linked, sequences, submission)?;
-        let sampled = pending.wait(&mut self.linked)?;
-        sampled.for_each_token(0, request.slot, start + 1, |token| out.push(token));
-        Ok(())
-    }
-
-    /// Runs one pass over `tokens`: the last token of a request and draft tokens. Returns for each
-    /// of them the token sampled after it and the `done` of its row.
-    pub(super) fn check_draft(
-        &mut self,
-        request: &Request,
-        tokens: &[u32],
-    ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
-        let start = request.cached;
-        let stage = request.stage();
-        self.make_writable(request.slot, start, start + tokens.len())?;
-        let tables = self.tables_of(request);
-        let table = tables.with_rows(tokens.len()).table;
-        let token_run = TokenRun {
-            sequence: request.slot,
-            start,
-            tokens,
-        };
-        let cmds = tables.table(table).pass(stage);
-        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
-        read_sampled(&mut self.linked, tokens.len(), start)
     }
 
     /// Waits for sampled tokens.

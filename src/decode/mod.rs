@@ -9,6 +9,7 @@ mod burst;
 mod capture;
 mod captured;
 mod classify;
+mod draft_passes;
 mod drafter;
 mod embed;
 mod end;

@@ -225,23 +225,6 @@ impl HfConfig {
         Ok(())
     }
 
-    /// Writes the keys of a drafter.
-    fn write_drafter(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let layers = |value: &Value| {
-            let layers = value.as_array()?.iter();
-            layers
-                .map(|layer| u32::try_from(layer.as_u64()?).ok())
-                .collect()
-        };
-        let path = "eagle_aux_hidden_state_layer_ids";
-        let taps: Option<Vec<u32>> = self.typed(path, "a list of layers", layers)?;
-        taps.map(|taps| w.list(&format!("{arch}.target_layers"), &taps));
-        for key in ["norm_before_residual", "norm_before_fc"] {
-            self.copy(key, Flag, &format!("{arch}.{key}"), w)?;
-        }
-        Ok(())
-    }
-
     /// Writes derived values, and rejects unsupported options.
     fn write_derived(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         if self.is_bidirectional() && !arch::find(arch)?.encoder {

@@ -1,6 +1,7 @@
 //! Maps the per-layer values of `config.json` to GGUF keys.
 
 use super::config::{HfConfig, integer};
+use super::keys::ValueKind;
 use crate::arch::{self, LayerKind, MixerRule};
 use crate::error::{Result, bail};
 use crate::format::write::Writer;
@@ -15,6 +16,23 @@ pub(super) const SLIDING: &str = "sliding_attention";
 pub(super) const FULL: &str = "full_attention";
 
 impl HfConfig {
+    /// Writes the keys of a drafter.
+    pub(super) fn write_drafter(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        let layers = |value: &Value| {
+            let layers = value.as_array()?.iter();
+            layers
+                .map(|layer| u32::try_from(layer.as_u64()?).ok())
+                .collect()
+        };
+        let path = "eagle_aux_hidden_state_layer_ids";
+        let taps: Option<Vec<u32>> = self.typed(path, "a list of layers", layers)?;
+        taps.map(|taps| w.list(&format!("{arch}.target_layers"), &taps));
+        for key in ["norm_before_residual", "norm_before_fc"] {
+            self.copy(key, ValueKind::Flag, &format!("{arch}.{key}"), w)?;
+        }
+        Ok(())
+    }
+
     /// Writes the sliding-window layers and the values that differ between layers.
     pub(super) fn write_layers(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let sliding = self.sliding_layers()?;

@@ -1,0 +1,60 @@
+//! Passes of draft tokens: by the drafting head of the model, and their check.
+
+use super::engine::{Engine, row_of};
+use super::request::Request;
+use super::rows::{BURST_MAX, PendingTokens, Submission, TokenRun, pass, read_sampled, write_rows};
+use super::sampling_request::LogprobsMode;
+use crate::error::Result;
+use crate::model::{STEP_ROWS_MAX, TableId};
+
+impl Engine {
+    /// Appends at most `count` tokens that the drafting head of the model samples after the last token of a request.
+    pub(super) fn draft(
+        &mut self,
+        request: &Request,
+        count: usize,
+        out: &mut Vec<u32>,
+    ) -> Result<()> {
+        let (start, stage) = (request.cached, request.stage());
+        self.make_writable(request.slot, start, start + count)?;
+        let table = self.tables.index(TableId::Draft)?;
+        let row = [row_of(request, start)].into_iter();
+        write_rows(&mut self.linked, &mut self.state, row)?;
+        self.logits_of.clear();
+        let cmds = self.tables.table(table).pass(stage);
+        let steps = u32::try_from(count).map_or(BURST_MAX, |count| count.min(BURST_MAX));
+        self.linked.executor.run(table, cmds, steps)?;
+        let submission = Submission {
+            stage,
+            steps,
+            logprobs: LogprobsMode::Off,
+        };
+        let sequences = [(request.slot, start + 1)].into_iter();
+        let pending = PendingTokens::request(&mut self.linked, sequences, submission)?;
+        let sampled = pending.wait(&mut self.linked)?;
+        sampled.for_each_token(0, request.slot, start + 1, |token| out.push(token));
+        Ok(())
+    }
+
+    /// Runs one pass over `tokens`: the last token of a request and draft tokens. Returns for each
+    /// of them the token sampled after it and the `done` of its row.
+    pub(super) fn check_draft(
+        &mut self,
+        request: &Request,
+        tokens: &[u32],
+    ) -> Result<[(u32, u32); STEP_ROWS_MAX as usize]> {
+        let start = request.cached;
+        let stage = request.stage();
+        self.make_writable(request.slot, start, start + tokens.len())?;
+        let tables = self.tables_of(request);
+        let table = tables.with_rows(tokens.len()).table;
+        let token_run = TokenRun {
+            sequence: request.slot,
+            start,
+            tokens,
+        };
+        let cmds = tables.table(table).pass(stage);
+        pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+        read_sampled(&mut self.linked, tokens.len(), start)
+    }
+}
