@@ -27,7 +27,7 @@ fn main() {
             .expect("load the model")
     };
     let model = open(args.first(), DraftingHead::None);
-    let drafters = drafters(&model, args.get(3), |head| open(args.first(), head));
+    let drafters = drafters(&model, &args, open);
     let prompts = prompts(&model, args.get(4));
     // "one": a large bias repeats one token, the best case of speculation. "greedy": repeats some
     // text. "random": at this temperature all tokens are about equally likely, the worst case.
@@ -85,26 +85,23 @@ fn main() {
 /// A drafter: its name, and the model that speculates with it.
 type Drafter = (&'static str, SpeculateOptions, Model);
 
-/// Returns the drafters to measure. `load` loads the model with a drafting head.
+/// Returns the drafters to measure. `open` loads a model.
 fn drafters(
     model: &Model,
-    draft: Option<&String>,
-    load: impl Fn(DraftingHead) -> Model,
+    args: &[String],
+    open: impl Fn(Option<&String>, DraftingHead) -> Model,
 ) -> Vec<Drafter> {
     let mut drafters = vec![("lookup", SpeculateOptions::Lookup, model.clone())];
-    match draft.map(String::as_str) {
+    match args.get(3).map(String::as_str) {
         None => {}
         Some("mtp") => {
-            let with_head = load(DraftingHead::Mtp);
+            let with_head = open(args.first(), DraftingHead::Mtp);
             drafters.push(("mtp", SpeculateOptions::Head, with_head.clone()));
             // The cost of the rows that the head needs.
             drafters.push(("no draft", SpeculateOptions::Off, with_head));
         }
-        Some(path) => {
-            let draft = Model::builder(Source::Path(PathBuf::from(path)))
-                .device(DeviceChoice::Cpu)
-                .load()
-                .expect("load the draft model");
+        Some(_) => {
+            let draft = open(args.get(3), DraftingHead::None);
             drafters.push(("draft", SpeculateOptions::Draft(draft), model.clone()));
         }
     }

@@ -69,7 +69,7 @@ impl TableId {
                     "embeddings are disabled: the model was loaded without its embedding table"
                 }
                 Self::Classify => "the model has no classification head",
-                Self::Draft => "the model was loaded without its drafting head",
+                Self::Draft => "the model was loaded without a drafting head (MTP or EAGLE-3)",
                 _ => "the model is an encoder: it computes embeddings or scores of texts and cannot generate text",
             };
             Error::new(ErrorKind::State, message)

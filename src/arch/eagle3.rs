@@ -46,8 +46,8 @@ pub(super) const NAMES: Names = Names {
 };
 
 impl Eagle3 {
-    /// Returns the head with these hyperparameters, of a model with the hyperparameters `model`. `is_folder` tells whether
-    /// its files are not GGUF files.
+    /// Returns the head with these hyperparameters, of a model with the hyperparameters `model`. `pairs` are those of RoPE
+    /// in its files.
     ///
     /// # Errors
     ///
@@ -85,6 +85,14 @@ impl Eagle3 {
                 config.layers
             );
         };
+        if layer.window > 0 {
+            bail!(
+                Unsupported,
+                "{}: expected full attention, got a window of {}",
+                key("attention.sliding_window"),
+                layer.window
+            );
+        }
         let layer = LayerConfig {
             cache: model.layers,
             rope: layer

@@ -28,7 +28,9 @@ impl Config {
         if self.predict_layers == 0 {
             bail!(
                 Unsupported,
-                "the model has no MTP head: {}.nextn_predict_layers is missing or 0",
+                "the model has no MTP head: its files have no block after layer {} (of which GGUF files have the key \
+                 {}.nextn_predict_layers)",
+                self.layers.saturating_sub(1),
                 arch.name
             );
         }

@@ -51,7 +51,7 @@ impl SpeculateOptions {
             Self::Draft(draft) => draft,
             Self::Head if model.facts().drafting_head.is_none() => bail!(
                 Argument,
-                "the model was loaded without its drafting head: set the load option `drafting_head`"
+                "the model was loaded without a drafting head (MTP or EAGLE-3)"
             ),
             Self::Off | Self::Lookup | Self::Head => return Ok(()),
         };

@@ -72,12 +72,12 @@ fn read(drafter: &Opened, model: &mut Config, options: &LoadOptions) -> Result<V
     Ok(weights)
 }
 
+/// Returns for each token of the model its number in the vocabulary of the drafter, or -1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the numbers of tokens are integers in the range of the vocabulary"
 )]
-/// Returns for each token of the model its number in the vocabulary of the drafter, or -1.
 fn token_index(tensor: usize, drafter: &Opened, vocab: u32) -> Result<Weight> {
     let file = &drafter.file;
     let numbers = floats(file, &file.tensors[tensor])?;

@@ -347,14 +347,14 @@ fn rejects_missing_drafting_head() {
     session.prefill(&[5]).expect("prefill succeeds");
     let generation = GenerateOptions::default().speculate(SpeculateOptions::Head);
     let error = session.generate(&generation).expect_err("no head");
-    let expected =
-        "the model was loaded without its drafting head: set the load option `drafting_head`";
+    let expected = "the model was loaded without a drafting head (MTP or EAGLE-3)";
     assert_eq!(error.message(), expected);
     for (file, head, expected) in [
         (
             "arch/qwen3_5/hf",
             DraftingHead::Mtp,
-            "the model has no MTP head: qwen35.nextn_predict_layers is missing or 0",
+            "the model has no MTP head: its files have no block after layer 3 (of which GGUF files have the key \
+             qwen35.nextn_predict_layers)",
         ),
         (
             "arch/llama/hf",

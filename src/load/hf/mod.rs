@@ -186,9 +186,9 @@ fn has_predictor(config: &HfConfig, file: &Directory) -> Result<bool> {
     let Some(layers) = config.predicts_after(arch)? else {
         return Ok(false);
     };
-    let is_part = |name: &str| {
-        let predictor = names::of_predictor(arch, name, layers);
-        names::layer_of(arch, predictor.as_deref().unwrap_or(name)) == Some(layers)
+    let is_part = |name: &str| match arch.names.predictor {
+        Some(_) => names::of_predictor(arch, name, layers).is_some(),
+        None => names::layer_of(arch, name) == Some(layers),
     };
     Ok(arch.mtp.is_some() && file.tensors.iter().any(|tensor| is_part(&tensor.name)))
 }

@@ -154,8 +154,10 @@ fn named<'a>(
         let layer_name = predictor.as_deref().unwrap_or(name);
         // Only the first of these blocks is used.
         let layer = names::layer_of(arch, layer_name);
+        let may_follow = predictor.is_some() || arch.names.predictor.is_none();
         if let (Some(layer), Some(layers)) = (layer, layers)
             && layer > layers
+            && may_follow
         {
             continue;
         }
