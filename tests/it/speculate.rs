@@ -265,6 +265,22 @@ fn drafting_heads_do_not_change_tokens_on_cpu() {
     }
 }
 
+/// The rows of a head need pages of all positions also if all layers have a sliding window.
+#[test]
+fn drafting_head_of_a_model_with_windows() {
+    let folder = Folder::new("windows");
+    folder.copy(&golden("drafting/eagle3/hf"));
+    folder.edit(
+        "config.json",
+        "\"model_type\": \"llama\"",
+        "\"model_type\": \"mistral\", \"sliding_window\": 16",
+    );
+    let head = DraftingHead::Eagle3(golden("drafting/eagle3/drafter/hf"));
+    let options = options(DeviceChoice::Cpu).drafting_head(head);
+    let drafts = check(&load(&folder.0, &options), &SpeculateOptions::Head);
+    assert!(drafts.drafted > drafts.accepted, "{drafts:?}");
+}
+
 #[test]
 fn drafting_heads_do_not_change_tokens_on_gpu() {
     if !has_gpu() {

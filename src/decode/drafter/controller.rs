@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// Number of steps before the first draft, which measure the duration of a step in a burst. A single step takes longer.
-const MEASURED_STEPS: u32 = 8;
 /// Number of steps in the first pause after a slow pass. Each further pause doubles it.
 const COOLDOWN: u32 = 8;
 /// Maximum number of steps of a pause.
@@ -53,7 +51,8 @@ impl SpeculationController {
             passes: None,
             elapsed: 0.0,
             saved: 0.0,
-            cooldown: MEASURED_STEPS,
+            // The duration of a step must be measured first.
+            cooldown: 1,
             next_cooldown: COOLDOWN,
             misses: 0,
         }
@@ -151,8 +150,8 @@ mod tests {
     #[test]
     fn accepted_drafts_grow() {
         let mut controller = SpeculationController::new([3, 31]);
-        assert_eq!((controller.cooldown(), controller.draft_len()), (8, 3));
-        controller.record_steps(8 * STEP, 8);
+        assert_eq!((controller.cooldown(), controller.draft_len()), (1, 3));
+        controller.record_steps(STEP, 1);
         let mut counts = Vec::new();
         for _ in 0..5 {
             assert_eq!(controller.cooldown(), 0);

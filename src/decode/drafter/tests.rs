@@ -4,11 +4,15 @@ use crate::decode::rows::{PendingTokens, Submission, TokenRun, pass, write_rows}
 use crate::decode::sampling_request::LogprobsMode;
 use crate::device::Precision;
 use crate::exec::state::{RUNNING, state_bytes};
+use crate::format::{self, Directory};
+use crate::load::quantize::{QuantizeOptions, quantize};
 use crate::load::source::Source;
 use crate::load::{DeviceChoice, DraftingHead, LoadOptions, load};
 use crate::model::{LinkedTables, TableId};
 use crate::op::params::Row;
 use crate::op::table::{BufferId, SamplingStage};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Maximum difference of a logit.
@@ -178,20 +182,25 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Options for exact results.
+fn exact(head: &DraftingHead) -> LoadOptions {
+    LoadOptions {
+        device: DeviceChoice::Cpu,
+        threads: 2,
+        max_context: 96,
+        chunk_tokens: 32,
+        precision: Precision::Exact,
+        drafting_head: head.clone(),
+        ..LoadOptions::default()
+    }
+}
+
 /// Compares a head in all files. Other tests compare every command of the tables on a CPU and on a GPU.
 fn check(name: &str, files: &[(&str, DraftingHead)]) {
     let golden = Golden::read(name);
     assert!(golden.drafts.len() >= 24);
     for (file, head) in files {
-        let options = LoadOptions {
-            device: DeviceChoice::Cpu,
-            threads: 2,
-            max_context: 96,
-            chunk_tokens: 32,
-            precision: Precision::Exact,
-            drafting_head: head.clone(),
-            ..LoadOptions::default()
-        };
+        let options = exact(head);
         let path = format!("{name}/{file}");
         for (table, tokens) in [
             (TableId::Batch, 32),
@@ -226,6 +235,37 @@ fn mtp_heads_draft_the_tokens_of_the_reference() {
     for name in ["qwen3_5_mtp", "glm4_moe_lite_mtp"] {
         let files = ["hf", "model.gguf"];
         check(name, &files.map(|file| (file, DraftingHead::Mtp)));
+    }
+}
+
+/// A folder that is converted to GGUF keeps the head, with the keys that llama.cpp requires.
+#[test]
+fn converted_models_keep_their_head() {
+    for (name, sections) in [("qwen3_5_mtp", true), ("glm4_moe_lite_mtp", false)] {
+        let file = format!("tabla-drafting-{}-{name}.gguf", std::process::id());
+        let file = std::env::temp_dir().join(file);
+        let source = Source::Path(golden(name).join("hf"));
+        let progress = &mut |_, _| ControlFlow::Continue(());
+        quantize(&source, &file, &QuantizeOptions::default(), progress).expect("it is written");
+        let [own, known] = [file.clone(), golden(name).join("model.gguf")]
+            .map(|path| format::open(&path).expect("a GGUF file"));
+        let names = |file: &Directory| -> BTreeSet<String> {
+            let names = file.tensors.iter().map(|tensor| tensor.name.clone());
+            names.collect()
+        };
+        assert_eq!(names(&own), names(&known));
+        let arch = own.metadata.str("general.architecture").expect("text");
+        let key = format!("{}.rope.dimension_sections", arch.expect("a name"));
+        assert_eq!(own.metadata.get(&key).is_some(), sections, "{key}");
+        assert_eq!(own.metadata.get(&key), known.metadata.get(&key));
+        let passes = Passes {
+            table: TableId::Batch,
+            tokens: 32,
+        };
+        let golden = Golden::read(name);
+        let path = file.to_str().expect("a name");
+        Text::new(path, &golden, &exact(&DraftingHead::Mtp)).check(passes);
+        std::fs::remove_file(&file).expect("it exists");
     }
 }
 

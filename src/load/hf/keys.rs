@@ -204,6 +204,7 @@ impl HfConfig {
         self.write_scaling(arch, w)?;
         self.write_experts(arch, w)?;
         self.write_layers(arch, w)?;
+        self.write_sections(arch, w)?;
         self.write_states(arch, w)?;
         self.write_multipliers(arch, w)
     }

@@ -16,6 +16,25 @@ pub(super) const SLIDING: &str = "sliding_attention";
 pub(super) const FULL: &str = "full_attention";
 
 impl HfConfig {
+    /// Writes the number of frequencies of each axis of positions, which llama.cpp requires in files of some
+    /// architectures.
+    pub(super) fn write_sections(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
+        let paths = ["rope_parameters", "rope_scaling"].map(|rope| format!("{rope}.mrope_section"));
+        let list = |value: &Value| {
+            let sections = value.as_array()?.iter();
+            let sections = sections.map(|n| i32::try_from(n.as_u64()?).ok());
+            sections.collect::<Option<Vec<i32>>>()
+        };
+        for path in &paths {
+            if let Some(mut sections) = self.typed(path, "a list of numbers", list)? {
+                sections.resize(4, 0);
+                w.list(&format!("{arch}.rope.dimension_sections"), &sections);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the keys of a drafter.
     pub(super) fn write_drafter(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let layers = |value: &Value| {
