@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::{self, Level, LinkOptions, Packing};
+use tabla::exec::cpu::{self, Level, LinkOptions};
 use tabla::exec::state::SAMPLER_OFF;
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::builder::{
@@ -66,7 +66,7 @@ fn main() {
                         .threads(threads)
                         .level(level)
                         .precision(precision)
-                        .packing(Packing::All);
+                        .packed_bytes(u64::MAX);
                     cached_gemv(&name, dtype, &options);
                     gemv(&name, dtype, &options);
                     gemm(&name, dtype, &options);
@@ -441,7 +441,7 @@ fn decode(dtype: DType, threads: u32) {
     let options = LinkOptions::default()
         .threads(threads)
         .level(Level::best().expect("an available level"))
-        .packing(Packing::All);
+        .packed_bytes(u64::MAX);
     let model = llama(dtype);
     let single = compile(&model, 1, &options, |b| {
         forward(b);

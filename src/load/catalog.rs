@@ -385,11 +385,6 @@ impl Catalog {
         self.parameters
     }
 
-    /// Returns the bytes of all weights and their scales.
-    pub(super) fn weight_bytes(&self) -> u64 {
-        self.weights.iter().map(|w| w.bytes(self.file())).sum()
-    }
-
     /// Returns the rows of a weight.
     pub(super) fn rows_of(&self, index: u32) -> u32 {
         self.weights[index as usize].rows

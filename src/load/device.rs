@@ -9,10 +9,12 @@ use crate::device::{HostExperts, KernelVariant, Precision};
 #[cfg(feature = "gpu")]
 use crate::error::Context;
 use crate::error::{Result, bail};
-use crate::exec::{self, Executor, Program, cpu};
+use crate::exec::{Executor, Program, cpu};
 #[cfg(feature = "gpu")]
 use crate::exec::{SplitExecutor, SplitProgram, gpu};
-use crate::op::table::{self, BufferId, Place, SlotInfo, Table};
+use crate::op::table::BufferId;
+#[cfg(feature = "gpu")]
+use crate::op::table::{self, SlotInfo};
 
 /// The selected device, before tables are linked to it.
 #[derive(Clone)]
@@ -31,6 +33,15 @@ pub(super) struct CpuOptions {
     weights: WeightMemory,
 }
 
+/// Memory of linked tables in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DeviceMemory {
+    /// Weights.
+    pub(super) weights: u64,
+    /// Weights and all other buffers.
+    pub(super) total: u64,
+}
+
 impl CpuOptions {
     fn new(options: &LoadOptions) -> Self {
         Self {
@@ -42,12 +53,27 @@ impl CpuOptions {
         }
     }
 
+    /// Returns options of linking with which as many packed weights as possible fit.
+    fn fitting(self, program: &Program) -> Result<cpu::LinkOptions> {
+        let all = cpu::memory_usage(program, &self.link.packed_bytes(u64::MAX))?;
+        let bytes = memory::packed_bytes(self.weights, all)?;
+        Ok(self.link.packed_bytes(bytes))
+    }
+
     /// Links a program, with as many packed weights as fit.
     fn link(self, program: Program) -> Result<Box<dyn Executor>> {
-        let packing = memory::packing(self.weights, |packing| {
-            cpu::packed_bytes(&program, &self.link.packing(packing))
-        })?;
-        cpu::link(program, &self.link.packing(packing))
+        let options = self.fitting(&program)?;
+        cpu::link(program, &options)
+    }
+
+    /// Returns the memory of a program that is linked.
+    fn memory(self, program: &Program) -> Result<DeviceMemory> {
+        let usage = cpu::memory_usage(program, &self.fitting(program)?)?;
+        let weights = usage.packed + usage.mapped;
+        Ok(DeviceMemory {
+            weights,
+            total: weights + usage.buffers,
+        })
     }
 }
 
@@ -155,17 +181,24 @@ impl SelectedDevice {
         }
     }
 
-    /// Returns the bytes of all buffers on a GPU. `None` on a CPU, where most weights stay in mapped file
-    /// pages.
-    pub(super) fn planned_bytes(&self, tables: &[Table]) -> Option<u64> {
-        #[cfg(not(feature = "gpu"))]
-        let _ = tables;
+    /// Returns the memory of a linked program: on the device, and on the host of a GPU that computes
+    /// experts. A GPU has weights in layouts of its own.
+    pub(super) fn memory(&self, program: &Program) -> Result<[DeviceMemory; 2]> {
         match self {
-            Self::Cpu(..) => None,
+            Self::Cpu(options, _) => Ok([options.memory(program)?, DeviceMemory::default()]),
             #[cfg(feature = "gpu")]
-            Self::Gpu(device, ..) => {
-                let tables = exec::tables_of(tables, Place::Device);
-                Some(gpu::planned_bytes(&tables, device.profile()))
+            Self::Gpu(device, options, _) => {
+                let mut split = SplitProgram::new(program);
+                let host = split.host.take();
+                let host = host.map(|host| options.memory(&host)).transpose()?;
+                let tables = &split.device.tables;
+                let buffers = table::buffers(tables).into_values();
+                let weights = buffers.filter(|slot| matches!(slot.buffer, BufferId::Weight(..)));
+                let memory = DeviceMemory {
+                    weights: weights.map(SlotInfo::bytes).sum(),
+                    total: gpu::planned_bytes(tables, device.profile()),
+                };
+                Ok([memory, host.unwrap_or_default()])
             }
         }
     }
@@ -214,14 +247,6 @@ pub(super) fn limit_host_experts(profile: &mut Profile, config: &Config) {
             profile.host_experts = None;
         }
     }
-}
-
-/// Returns the bytes of weights that the CPU reads while the model is on a GPU.
-pub(super) fn host_bytes(tables: &[Table]) -> u64 {
-    let tables = exec::tables_of(tables, Place::Host);
-    let buffers = table::buffers(&tables).into_values();
-    let weights = buffers.filter(|slot| matches!(slot.buffer, BufferId::Weight(..)));
-    weights.map(SlotInfo::bytes).sum()
 }
 
 /// Lists the devices of this machine.

@@ -1,6 +1,6 @@
 //! Reads a model without linking it: metadata, tokenizer, tables, memory estimate.
 
-use super::build::{Build, scratch_bytes};
+use super::build::Build;
 use super::catalog::Catalog;
 use super::device::{self, SelectedDevice};
 use super::options::LoadOptions;
@@ -14,21 +14,21 @@ use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 
-/// Memory that a model needs.
+/// Memory that a model needs on the selected device, without that of its tokenizer and of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryEstimate {
     /// Quantization type: the storage type with the most bytes.
     pub dtype: &'static str,
-    /// Bytes of the weights.
+    /// Bytes of the weights. On a CPU those that are packed into memory or read in place from the mapped
+    /// file, without embeddings: each token reads one row of the file.
     pub weight_bytes: u64,
     /// Bytes of the KV cache.
     pub cache_bytes: u64,
-    /// Bytes of scratch memory.
+    /// Bytes of activations and all other buffers.
     pub scratch_bytes: u64,
-    /// Bytes of all buffers on a GPU, which lays out weights differently; `None` on a CPU. Uploading
-    /// the weights needs at most 64 MiB more.
-    pub device_bytes: Option<u64>,
-    /// Bytes of the weights of experts that stay in host memory, while the model is on a GPU; 0 otherwise.
+    /// Bytes of all of these. Uploading the weights to a GPU needs at most 64 MiB more.
+    pub device_bytes: u64,
+    /// Bytes of host memory for experts on the CPU, while the model is on a GPU; 0 otherwise.
     pub host_bytes: u64,
     /// Context length: positions of the KV cache per sequence.
     pub context: u32,
@@ -84,13 +84,15 @@ pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate
     let build = prepare(source, options, device.profile()?)?;
     let tables = build.tables()?;
     tokenizer::build(build.catalog.model(), &build.config)?;
+    let [memory, host] = device.memory(&build.program(tables.into()))?;
+    let cache_bytes = build.cache.bytes;
     Ok(MemoryEstimate {
         dtype: build.catalog.dtype(),
-        weight_bytes: build.catalog.weight_bytes(),
-        cache_bytes: build.cache.bytes,
-        scratch_bytes: scratch_bytes(&tables),
-        device_bytes: device.planned_bytes(&tables),
-        host_bytes: device::host_bytes(&tables),
+        weight_bytes: memory.weights,
+        cache_bytes,
+        scratch_bytes: memory.total.saturating_sub(memory.weights + cache_bytes),
+        device_bytes: memory.total,
+        host_bytes: host.total,
         context: build.cache.context,
     })
 }

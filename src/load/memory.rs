@@ -1,11 +1,12 @@
 //! Sizes of the KV cache and of the prefill chunk, checked against free memory.
 
+use super::host_memory::host_free_bytes;
 use super::options::{CONTEXT_DEFAULT, LoadOptions, SEQUENCES_MAX, WeightMemory};
 use crate::arch::{Arch, Config};
 use crate::device::{DeviceKind, Precision, Profile};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result, bail};
-use crate::exec::cpu::Packing;
+use crate::exec::cpu::MemoryUsage;
 use crate::model::{BEAMS_MAX, SCORE_TOKENS, STEP_ROWS_MAX};
 use crate::op::pages::Pages;
 use crate::op::params::PAGE;
@@ -349,32 +350,22 @@ pub(super) fn chunk(
     Ok(u32::try_from(fitting).map_or(preferred, |fitting| preferred.min(fitting)))
 }
 
-/// Decides which weights are packed: as many as fit into free memory. `bytes` returns the size of their
-/// packed copies.
-pub(super) fn packing(
-    weights: WeightMemory,
-    bytes: impl Fn(Packing) -> Result<u64>,
-) -> Result<Packing> {
-    if weights == WeightMemory::Mapped {
-        return Ok(Packing::Nothing);
-    }
+/// Returns the maximum number of bytes of packed weights of a program that needs this memory if all of
+/// its weights are packed.
+pub(super) fn packed_bytes(weights: WeightMemory, all: MemoryUsage) -> Result<u64> {
     let free = host_free_bytes();
-    let mut least = 0;
-    for packing in [Packing::All, Packing::ExceptExperts] {
-        least = bytes(packing)?;
-        if least <= free - free / 8 {
-            return Ok(packing);
-        }
-    }
-    if weights == WeightMemory::Packed {
-        bail!(
+    let fitting = (free - free / 8).saturating_sub(all.buffers);
+    match weights {
+        WeightMemory::Mapped => Ok(0),
+        WeightMemory::Auto => Ok(fitting),
+        WeightMemory::Packed if all.packed <= fitting => Ok(all.packed),
+        WeightMemory::Packed => bail!(
             Memory,
             "packed weights need {} MB, {} MB are free; use mapped weights",
-            least >> 20,
-            free >> 20
-        );
+            all.packed >> 20,
+            fitting >> 20
+        ),
     }
-    Ok(Packing::Nothing)
 }
 
 /// Returns the free memory of the device. Unknown on a GPU, where the allocation is the check.
@@ -383,11 +374,6 @@ fn free_bytes(profile: &Profile) -> u64 {
         DeviceKind::Gpu => u64::MAX,
         DeviceKind::Cpu => host_free_bytes(),
     }
-}
-
-/// Returns the free memory of the host in bytes; `u64::MAX` if unknown.
-pub(super) fn host_free_bytes() -> u64 {
-    meminfo_available().unwrap_or(u64::MAX)
 }
 
 /// Reserves host memory for a tensor that is converted to another type.
@@ -406,12 +392,4 @@ pub(super) fn reserve(tensor: &str, to: DType, bytes: u64) -> Result<Vec<u8>> {
         Memory,
         "tensor {tensor} as {to} needs {bytes} bytes, {free} are free"
     );
-}
-
-/// Reads `MemAvailable` on Linux; `None` on other systems.
-fn meminfo_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }

@@ -22,6 +22,7 @@ mod hf;
 pub(crate) mod hidden;
 mod hook_tensors;
 mod hooks;
+mod host_memory;
 pub(crate) mod inspect;
 mod latent;
 mod memory;

@@ -31,12 +31,12 @@ pub enum DeviceChoice {
 /// [`Precision::Fast`], to BF16 weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightMemory {
-    /// Packed if the copies fit into free memory, otherwise packed except for experts, otherwise mapped.
+    /// Packed as far as the copies fit into free memory, experts last; others are mapped.
     #[default]
     Auto,
     /// Memory-mapped file pages. Loading does not read them, and processes share them.
     Mapped,
-    /// Repacked while loading, in huge pages. Decoding is faster.
+    /// All are repacked while loading, in huge pages. Decoding is faster.
     Packed,
 }
 
@@ -81,6 +81,7 @@ pub enum CpuExperts {
 
 impl CpuExperts {
     /// Returns the number of layers, of all layers of a model.
+    #[cfg(feature = "gpu")]
     pub(super) fn layers(self) -> u32 {
         match self {
             Self::Off => 0,

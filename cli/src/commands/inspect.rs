@@ -265,7 +265,7 @@ impl ModelFile {
             Ok(estimate) => vec![
                 format!(
                     "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}{}",
-                    terminal::bytes(total_bytes(estimate)),
+                    terminal::bytes(estimate.device_bytes),
                     terminal::bytes(estimate.weight_bytes),
                     estimate.dtype,
                     estimate.context,
@@ -327,7 +327,6 @@ impl ModelFile {
                 "scratch_bytes": estimate.scratch_bytes,
                 "device_bytes": estimate.device_bytes,
                 "host_bytes": estimate.host_bytes,
-                "total_bytes": total_bytes(estimate),
             })),
             "runs": self.estimate.is_ok(),
             "reason": self.estimate.as_ref().err().map(|error| error.message()),
@@ -360,20 +359,6 @@ fn sha256(text: &str) -> String {
 /// Returns the tokenizer type by its name in GGUF files.
 fn kind(tokenizer: &Tokenizer) -> String {
     format!("{:?}", tokenizer.kind()).to_lowercase()
-}
-
-/// Returns the total memory. On a GPU it is the size of the planned buffers, which tables share, with
-/// the weights in GPU layouts.
-fn total_bytes(estimate: &MemoryEstimate) -> u64 {
-    if let Some(bytes) = estimate.device_bytes {
-        return bytes;
-    }
-    let parts = [
-        estimate.weight_bytes,
-        estimate.cache_bytes,
-        estimate.scratch_bytes,
-    ];
-    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Formats a shape: `1024 x 576`. Rows come first, as in table listings; GGUF has the reverse order.

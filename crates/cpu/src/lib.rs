@@ -7,6 +7,7 @@
 mod descriptors;
 mod hazards;
 mod kernel;
+mod launches;
 mod link;
 mod memory;
 mod options;
@@ -16,6 +17,7 @@ mod peak;
 mod pool;
 mod simd;
 mod step;
+mod usage;
 mod work;
 
 /// Functions for tests. Not part of the API.
@@ -40,9 +42,10 @@ pub mod internals {
     }
 }
 
-use link::{Buffers, Target};
+use launches::Target;
+use link::Buffers;
 use memory::Operand;
-pub use options::{LinkOptions, Packing};
+pub use options::LinkOptions;
 pub use peak::{Peak, peak, read};
 use pool::Pool;
 use simd::Isa;
@@ -57,6 +60,7 @@ use tabla_core::exec::{
     check_disjoint, is_private, reject_empty,
 };
 use tabla_core::op::table::{self, BufferId, Cmds};
+pub use usage::MemoryUsage;
 
 /// Minimum number of bytes that a token must read to use more than one thread. Below it, commands
 /// take about as long as the barriers between them, and less than a barrier on a machine whose
@@ -112,15 +116,19 @@ pub fn profile(options: &LinkOptions) -> Result<Profile> {
 /// `Argument` and `Unsupported` for options that this machine does not support, `Memory` if buffers
 /// or threads cannot be allocated, `Internal` for inconsistent tables.
 pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>> {
-    let mut options = *options;
-    if options.threads == 0 && token_bytes(&program) < SHARE_BYTES_MIN {
-        options.threads = 1;
-    }
-    let target = target(&options)?;
+    let target = target(&program, options)?;
     let linked = link::link(program, target, &Buffers::none())?;
+    // Tables that are added may pack what remains.
+    let packed_bytes = target.packed_bytes - linked.packed_bytes;
     Ok(Box::new(Cpu {
-        profile: profile(&options)?,
-        target,
+        profile: Profile {
+            threads: u32::try_from(target.threads).expect("far below 2^32"),
+            ..profile(options)?
+        },
+        target: Target {
+            packed_bytes,
+            ..target
+        },
         memory: linked.memory,
         buffers: linked.buffers,
         added: BTreeMap::new(),
@@ -132,21 +140,22 @@ pub fn link(program: Program, options: &LinkOptions) -> Result<Box<dyn Executor>
     }))
 }
 
-/// Returns the number of bytes of the packed weights of a program that is linked with these options.
+/// Returns the memory of a program that is linked with these options.
 ///
 /// # Errors
 ///
 /// The errors of [`link`].
-pub fn packed_bytes(program: &Program, options: &LinkOptions) -> Result<u64> {
-    link::packed_bytes(program, target(options)?)
+pub fn memory_usage(program: &Program, options: &LinkOptions) -> Result<MemoryUsage> {
+    MemoryUsage::of(program, target(program, options)?)
 }
 
-fn target(options: &LinkOptions) -> Result<Target> {
+fn target(program: &Program, options: &LinkOptions) -> Result<Target> {
+    let alone = options.threads == 0 && token_bytes(program) < SHARE_BYTES_MIN;
     Ok(Target {
         isa: Isa::of(options.level_or_best()?)?,
         precision: options.precision,
-        packing: options.packing,
-        threads: options.thread_count()?,
+        packed_bytes: options.packed_bytes,
+        threads: if alone { 1 } else { options.thread_count()? },
     })
 }
 

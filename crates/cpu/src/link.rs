@@ -3,9 +3,9 @@
 
 use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
 use super::hazards::Hazards;
-use super::kernel::{self, Join, Launch, Request, quantize};
+use super::kernel::{Join, Launch, quantize};
+use super::launches::{Target, label, launches_of, tensor, tensor_bytes, weight};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
-use super::options::Packing;
 use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
 use super::panel::Pack;
 use super::pool::LinkedTables;
@@ -13,28 +13,13 @@ use super::simd::Isa;
 use super::step::{Step, Steps};
 use super::work::{RunOn, Split};
 use std::collections::BTreeMap;
-use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 use tabla_core::exec::state::state_bytes;
 use tabla_core::exec::{Program, is_private};
-use tabla_core::op::list::{Access, Op};
+use tabla_core::op::list::Access;
 use tabla_core::op::operands::{ACTIVATIONS, WEIGHT};
-use tabla_core::op::table::{self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, SlotInfo, Table};
-use tabla_quant::Scales;
-
-/// Target that commands are linked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    /// Instruction set.
-    pub(super) isa: Isa,
-    /// Precision of matrix products.
-    pub(super) precision: Precision,
-    /// Weights that are packed if their type has panels.
-    pub(super) packing: Packing,
-    /// Number of threads.
-    pub(super) threads: usize,
-}
+use tabla_core::op::table::{self, BufferId, DispatchCmd, PARAMS_BYTES_MAX, Table};
 
 /// Result of linking.
 pub(super) struct LinkedProgram {
@@ -44,11 +29,13 @@ pub(super) struct LinkedProgram {
     pub(super) memory: Buffers,
     /// Buffers of the program that the host may read and write.
     pub(super) buffers: BTreeMap<BufferId, Operand>,
+    /// Bytes of the weights that were packed.
+    pub(super) packed_bytes: u64,
 }
 
 /// Links every table of a program. Its tables share the memory of `linked`.
 pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result<LinkedProgram> {
-    let launches = launches_of(&program, target)?;
+    let (launches, specs) = launches_of(&program, target, &linked.panels)?;
     let mut operands = linked.shared(&program.tables)?;
     let layout = ArenaLayout::new(&program, &launches, target.threads, (linked, &operands))?;
     let mut arena = Arena::new(layout.bytes)?;
@@ -64,7 +51,7 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
         }
         operands.insert(*buffer, arena.operand(range.clone()));
     }
-    let specs = unpacked(pack_specs(&program, &launches)?, &linked.panels);
+    let specs = unpacked(specs, &linked.panels);
     let packed = PackedWeights::new(&program, &specs, target.threads)?;
     let mut panels = linked.panels.clone();
     panels.extend(&packed.panels);
@@ -92,14 +79,8 @@ pub(super) fn link(program: Program, target: Target, linked: &Buffers) -> Result
         tables,
         memory,
         buffers,
+        packed_bytes: specs.values().map(PackSpec::bytes).sum::<usize>() as u64,
     })
-}
-
-/// Bytes of the packed weights of a program.
-pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
-    let launches = launches_of(program, target)?;
-    let pack_specs = pack_specs(program, &launches)?;
-    Ok(pack_specs.values().map(|spec| spec.bytes() as u64).sum())
 }
 
 /// Buffers by purpose.
@@ -107,7 +88,7 @@ pub(super) fn packed_bytes(program: &Program, target: Target) -> Result<u64> {
 pub(super) struct Buffers {
     /// All buffers except tensors that are used in place.
     pub(super) operands: BTreeMap<BufferId, Operand>,
-    panels: Panels,
+    pub(super) panels: Panels,
     scratch: Operand,
     quantized: Operand,
     parts: Operand,
@@ -149,116 +130,13 @@ impl Buffers {
     }
 }
 
-/// Kernels of all commands of each table.
-fn launches_of(program: &Program, target: Target) -> Result<Vec<Vec<Launch>>> {
-    let tables = program.tables.iter();
-    tables
-        .map(|table| launches(program, table, target))
-        .collect()
-}
-
-/// Kernels of all commands of a table.
-fn launches(program: &Program, table: &Table, target: Target) -> Result<Vec<Launch>> {
-    let launch = |cmd: &DispatchCmd| {
-        let slots = cmd.slots().len();
-        if slots != cmd.kernel.op.operands().len() {
-            bail!(
-                Internal,
-                "{} has a wrong number of operands: {slots}",
-                cmd.kernel.op.name()
-            );
-        }
-        let request = Request {
-            isa: target.isa,
-            precision: target.precision,
-            packed: match cmd.kernel.op {
-                Op::Experts | Op::GroupedGemm => target.packing == Packing::All,
-                _ => target.packing != Packing::Nothing,
-            },
-            variant: cmd.kernel.dtype,
-            params: table.params(cmd),
-            scales: scales(program, table, cmd),
-            threads: target.threads,
-        };
-        kernel::link(cmd.kernel.op, &request)
-    };
-    table
-        .cmds
-        .iter()
-        .map(|cmd| launch(cmd).context(label(table, cmd)))
-        .collect()
-}
-
-fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
-    table
-        .labels
-        .get(cmd.label as usize)
-        .map_or(cmd.kernel.op.name(), String::as_str)
-}
-
-/// Weights that are packed, and how.
-fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, PackSpec>> {
-    let mut pack_specs = BTreeMap::new();
-    for (table, launches) in program.tables.iter().zip(launches) {
-        for (cmd, launch) in table.cmds.iter().zip(launches) {
-            let slot = table.slot(cmd.slots()[WEIGHT]);
-            let (Some(pack), BufferId::Weight(index, _)) = (launch.pack, slot.buffer) else {
-                continue;
-            };
-            tensor_bytes(program, slot)?;
-            let spec = PackSpec {
-                pack,
-                rows: slot.rows as usize,
-                cols: slot.cols as usize,
-            };
-            pack_specs.insert(index, spec);
-        }
-    }
-    Ok(pack_specs)
-}
-
-/// Scales of a command's weights, if they are separate tensors.
-fn scales<'a>(program: &'a Program, table: &Table, cmd: &DispatchCmd) -> Option<Scales<'a>> {
-    match table.slot(cmd.slots()[WEIGHT]).buffer {
-        BufferId::Weight(index, _) => program.tensors.scales(index),
-        _ => None,
-    }
-}
-
-/// Bytes of a tensor.
-fn tensor(program: &Program, buffer: BufferId) -> Option<&[u8]> {
-    match buffer {
-        BufferId::Weight(i, _) => Some(program.tensors.weight(i)),
-        BufferId::Constant(i) => Some(program.tensors.constant(i)),
-        _ => None,
-    }
-}
-
-/// Bytes of a slot's tensor, cut to the size of the slot.
-fn tensor_bytes<'a>(program: &'a Program, slot: &SlotInfo) -> Result<Option<&'a [u8]>> {
-    let Some(bytes) = tensor(program, slot.buffer) else {
-        return Ok(None);
-    };
-    let expected = usize::try_from(slot.bytes()).ok();
-    match expected.and_then(|n| bytes.get(..n)) {
-        Some(bytes) => Ok(Some(bytes)),
-        None => bail!(
-            Format,
-            "tensor {} has {} bytes, expected {}",
-            slot.name,
-            bytes.len(),
-            slot.bytes()
-        ),
-    }
-}
-
 type ByteRange = std::ops::Range<usize>;
 
 /// Layout of the arena. Memory that is shared is `None`, or not listed.
 #[derive(Default)]
-struct ArenaLayout {
-    bytes: usize,
-    buffers: BTreeMap<BufferId, ByteRange>,
+pub(super) struct ArenaLayout {
+    pub(super) bytes: usize,
+    pub(super) buffers: BTreeMap<BufferId, ByteRange>,
     /// Scratch memory, one part per thread; used only within a command.
     scratch: Option<ByteRange>,
     /// int8 or bf16 activations, which several commands may read.
@@ -268,7 +146,7 @@ struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    fn new(
+    pub(super) fn new(
         program: &Program,
         launches: &[Vec<Launch>],
         threads: usize,
@@ -452,7 +330,8 @@ fn step(
         count += 1;
     }
     let mut reader = launch.reader;
-    if let BufferId::Weight(index, _) = table.slot(cmd.slots()[WEIGHT]).buffer
+    let weight = weight(table, cmd);
+    if let Some(index) = weight
         && let Some(panels) = panels_of(index, launch, memory, &mut reader)?
     {
         operands[WEIGHT] = panels;
@@ -468,7 +347,7 @@ fn step(
         writes |= 1 << count;
         count += 1;
     }
-    let scales = scales(program, table, cmd);
+    let scales = weight.and_then(|weight| program.tensors.scales(weight));
     let mut params = [0; PARAMS_BYTES_MAX];
     let bytes = table.params(cmd);
     params[..bytes.len()].copy_from_slice(bytes);

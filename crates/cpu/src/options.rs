@@ -4,19 +4,6 @@ use super::simd::Level;
 use tabla_core::device::Precision;
 use tabla_core::error::{Result, bail};
 
-/// Weights that are packed into panels while linking, in memory of their own, if their type supports it.
-/// Others are used in place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Packing {
-    /// No weights.
-    #[default]
-    Nothing,
-    /// All except those of experts, of which a token reads a few.
-    ExceptExperts,
-    /// All weights.
-    All,
-}
-
 tabla_core::options! {
     /// Options for linking tables to the CPU.
     #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +15,10 @@ tabla_core::options! {
         pub level: Option<Level>,
         /// Whether activations may be quantized to int8 for products with quantized weights.
         pub precision: Precision,
-        /// Weights that are packed.
-        pub packing: Packing,
+        /// Maximum number of bytes of the weights that are packed into panels while linking, in memory of
+        /// their own, if their type supports it. Others are used in place: first experts, of which a token
+        /// reads a few. Default 0: all weights are used in place.
+        pub packed_bytes: u64,
     }
 }
 

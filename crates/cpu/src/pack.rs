@@ -4,7 +4,7 @@ use super::memory::{Arena, Operand};
 use super::panel::Pack;
 use super::simd::rows::ROWS;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::ops::Range;
 use tabla_core::error::Result;
@@ -53,6 +53,23 @@ pub(super) fn unpacked(
         packed.is_none_or(|(_, packed)| !packed.has_panels_of(spec))
     });
     specs
+}
+
+/// Selects weights whose panels fit into `bytes` bytes, in order of their indices, `last` after the others.
+pub(super) fn fitting(
+    specs: &BTreeMap<u32, PackSpec>,
+    last: &BTreeSet<u32>,
+    mut bytes: u64,
+) -> BTreeSet<u32> {
+    let (late, early): (Vec<_>, Vec<_>) = specs.iter().partition(|spec| last.contains(spec.0));
+    let mut selected = BTreeSet::new();
+    for (weight, spec) in early.into_iter().chain(late) {
+        if let Some(rest) = bytes.checked_sub(spec.bytes() as u64) {
+            bytes = rest;
+            selected.insert(*weight);
+        }
+    }
+    selected
 }
 
 /// Packed matrices and their memory.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use tabla::device::Precision;
 use tabla::dtype::DType;
-use tabla::exec::cpu::{self, Level, LinkOptions, Packing};
+use tabla::exec::cpu::{self, Level, LinkOptions};
 use tabla::exec::gpu::{self, Device};
 use tabla::op::builder::LogitRows;
 use tabla::op::list::Op;
@@ -19,7 +19,7 @@ pub(super) fn cpu(level: Level, precision: Precision, threads: u32) -> Runner {
         .threads(threads)
         .level(level)
         .precision(precision)
-        .packing(Packing::All);
+        .packed_bytes(u64::MAX);
     Runner {
         name: format!("{options:?}"),
         profile: cpu::profile(&options).expect("an available level"),

@@ -12,7 +12,7 @@ use crate::op::table::{BufferId, Cmds, Table};
 use crate::scales::Scales;
 pub use digest::Digest;
 pub use programs::{Programs, is_private, reject_empty};
-pub use split::{SplitExecutor, SplitProgram, tables_of};
+pub use split::{SplitExecutor, SplitProgram};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// Returns the tables with only the commands of a place, without transfers. The indices of slots and labels
 /// do not change.
-pub fn tables_of(tables: &[Table], place: Place) -> Vec<Table> {
+fn tables_of(tables: &[Table], place: Place) -> Vec<Table> {
     tables.iter().map(|table| part(table, place)).collect()
 }
 

@@ -1,15 +1,15 @@
 //! Tables that are added to an executor of the CPU.
 
 use crate::cpu_of;
-use tabla_cpu::{Level, LinkOptions, Packing};
+use tabla_cpu::{Level, LinkOptions};
 use tabla_testkit::added_tables;
 use tabla_testkit::rig::Device;
 
 fn for_each_cpu(check: impl Fn(&Device)) {
     for level in Level::available() {
-        for (packing, threads) in [(Packing::All, 1), (Packing::All, 3), (Packing::Nothing, 2)] {
+        for (packed_bytes, threads) in [(u64::MAX, 1), (u64::MAX, 3), (0, 2)] {
             let options = LinkOptions::default().level(level);
-            check(&cpu_of(options.packing(packing).threads(threads)));
+            check(&cpu_of(options.packed_bytes(packed_bytes).threads(threads)));
         }
     }
 }

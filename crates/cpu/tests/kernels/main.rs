@@ -2,6 +2,7 @@
 
 mod added_tables;
 mod functions;
+mod memory;
 mod panels;
 mod peak;
 mod samplers;
@@ -19,7 +20,7 @@ use tabla_core::exec::state::ROWS_OFFSET;
 use tabla_core::op::list::Op;
 use tabla_core::op::params::{PAGE, Row, State, attention};
 use tabla_core::op::table::BufferId;
-use tabla_cpu::{Level, LinkOptions, Packing, packed_bytes};
+use tabla_cpu::{Level, LinkOptions};
 use tabla_testkit::case::Case;
 use tabla_testkit::cases::cases;
 use tabla_testkit::formulas;
@@ -34,7 +35,7 @@ fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
             .threads(threads)
             .level(level)
             .precision(precision)
-            .packing(Packing::All),
+            .packed_bytes(u64::MAX),
     )
 }
 
@@ -158,43 +159,14 @@ fn result_is_independent_of_packing() {
             .threads(1)
             .level(level)
             .precision(Precision::Fast)
-            .packing(Packing::All);
-        let mapped = cpu_of(options.packing(Packing::Nothing));
+            .packed_bytes(u64::MAX);
+        let mapped = cpu_of(options.packed_bytes(0));
         for_each_case(|op, case| {
             let packed = run_case(op, case, &cpu_of(options), &unchanged);
             let found = run_case(op, case, &mapped, &unchanged);
             let what = format!("{op:?} {} on {}", case.name, mapped.name);
             compare(&what, &packed, &found, 0.0);
         });
-    }
-}
-
-/// Weights of experts stay in place if there is no memory for all.
-#[test]
-fn experts_can_stay_in_place() {
-    for level in Level::available().into_iter().skip(1) {
-        let bytes = |op, packing| {
-            let options = LinkOptions::default().threads(1).level(level);
-            let options = options.precision(Precision::Fast).packing(packing);
-            let mut all = cases(op).iter();
-            let case =
-                all.find(|case| case.name.contains("panels") && case.weights[0].1 == DType::Q4K);
-            let case = case.expect("a case with whole panels");
-            let program = Program {
-                tables: Arc::from([table(case, &cpu_of(options))]),
-                tensors: Arc::new(tensors(case)),
-            };
-            packed_bytes(&program, &options).expect("the program links")
-        };
-        for op in [Op::Experts, Op::GroupedGemm] {
-            assert!(bytes(op, Packing::All) > 0, "{op:?} at {level:?}");
-            assert_eq!(bytes(op, Packing::ExceptExperts), 0, "{op:?} at {level:?}");
-        }
-        let dense = [Packing::All, Packing::ExceptExperts].map(|packing| bytes(Op::Gemm, packing));
-        assert!(
-            dense[0] > 0 && dense[0] == dense[1],
-            "{dense:?} at {level:?}"
-        );
     }
 }
 

@@ -13,7 +13,7 @@ use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::{BufferId, Place, Table};
 use tabla_core::{op::verify, plan};
-use tabla_cpu::{LinkOptions, Packing, link, profile};
+use tabla_cpu::{LinkOptions, link, profile};
 use tabla_quant::Scales;
 use tabla_testkit::fill::Filling;
 
@@ -119,7 +119,7 @@ fn table(model: &Moe, tokens: u32, layers: u32) -> Table {
 }
 
 fn options() -> LinkOptions {
-    LinkOptions::default().threads(2).packing(Packing::All)
+    LinkOptions::default().threads(2).packed_bytes(u64::MAX)
 }
 
 fn program(model: &Arc<Moe>, tables: Vec<Table>) -> Program {

@@ -12,7 +12,7 @@ use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::BufferId;
 use tabla_core::plan;
-use tabla_cpu::{Level, LinkOptions, Packing, packed_bytes};
+use tabla_cpu::{Level, LinkOptions, memory_usage};
 use tabla_quant::Scales;
 use tabla_testkit::fill::{Filling, Random};
 use tabla_testkit::rig::Device;
@@ -139,7 +139,7 @@ fn packing_reports_weights_that_cannot_be_read() {
             filling: Filling::random("w", DType::Q4_0, shape),
         }));
         let options = LinkOptions::default().threads(2).level(level);
-        let device = cpu_of(options.precision(Precision::Fast).packing(Packing::All));
+        let device = cpu_of(options.precision(Precision::Fast).packed_bytes(u64::MAX));
         let program = program(&device, &matrix, 1, |b| multiply(b, shape[0], shape[1]));
         let linked = (device.link)(program);
         let error = linked.err().expect("the weights cannot be read");
@@ -361,13 +361,13 @@ fn result_is_independent_of_active_rows() {
         });
         let x = input(TOKENS * cols);
         for level in Level::available() {
-            for packing in [Packing::All, Packing::Nothing] {
+            for packed_bytes in [u64::MAX, 0] {
                 let device = cpu_of(
                     LinkOptions::default()
                         .threads(2)
                         .level(level)
                         .precision(Precision::Fast)
-                        .packing(packing),
+                        .packed_bytes(packed_bytes),
                 );
                 let tokens = |tokens| {
                     let program = program(&device, &matrix, tokens, |b| multiply(b, ROWS, cols));
@@ -427,22 +427,22 @@ fn packed_affine_codes_match_mapped_ones() {
                             .threads(2)
                             .level(level)
                             .precision(Precision::Fast)
-                            .packing(Packing::All);
-                        let [packed, mapped] = [Packing::All, Packing::Nothing]
-                            .map(|packing| cpu_of(options.packing(packing)));
+                            .packed_bytes(u64::MAX);
+                        let [packed, mapped] =
+                            [u64::MAX, 0].map(|bytes| cpu_of(options.packed_bytes(bytes)));
                         let what = format!("{dtype}, {float} for {group}, on {}", packed.name);
                         // Whole panels, with as many bytes per row as the file. The scalar level
                         // packs nothing.
                         let emit = |b: &mut Builder<'_>| multiply(b, rows, cols);
                         let program = program(&packed, &matrix, TOKENS, emit);
-                        let bytes = packed_bytes(&program, &options).expect("the program links");
+                        let usage = memory_usage(&program, &options).expect("the program links");
                         let numbers = 2 * (wide / group) * float.facts().bytes;
                         let row_bytes = wide / 32 * dtype.facts().bytes + numbers;
                         let panels = match level {
                             Level::Scalar => 0,
                             _ => row.next_multiple_of(16) * row_bytes,
                         };
-                        assert_eq!(bytes, panels as u64, "{what}");
+                        assert_eq!(usage.packed, panels as u64, "{what}");
                         let all = product(&packed, &matrix, &x, [TOKENS, rows, cols]);
                         check(&what, &all, (&w, &x), wide, Precision::Fast);
                         let other = product(&mapped, &matrix, &x, [TOKENS, rows, cols]);

@@ -273,11 +273,7 @@ impl Registry {
             tokio::task::spawn_blocking(move || {
                 let estimate = tools::estimate(&source, &options);
                 // Errors are reported when the model is loaded.
-                Ok(estimate.map_or(0, |estimate| {
-                    let host =
-                        estimate.weight_bytes + estimate.cache_bytes + estimate.scratch_bytes;
-                    estimate.device_bytes.unwrap_or(host)
-                }))
+                Ok(estimate.map_or(0, |estimate| estimate.device_bytes))
             })
         };
         let bytes: u64 = joined(estimate.await)?;

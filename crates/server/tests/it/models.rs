@@ -88,8 +88,7 @@ fn a_memory_budget_unloads_the_oldest_idle_model() {
     config.models.push(second);
     let estimate =
         tabla::tools::estimate(&tabla::Source::BuiltIn, &config.load).expect("an estimate");
-    let bytes = estimate.weight_bytes + estimate.cache_bytes + estimate.scratch_bytes;
-    config.memory_budget = Some(bytes * 3 / 2);
+    config.memory_budget = Some(estimate.device_bytes * 3 / 2);
     let server = TestServer::with(config);
     for name in ["story", "second", "story"] {
         let answer = server.post(

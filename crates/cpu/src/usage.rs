@@ -1,0 +1,54 @@
+//! Memory that linking takes.
+
+use super::launches::{Target, launches_of};
+use super::link::{ArenaLayout, Buffers};
+use super::pack::PackSpec;
+use std::collections::BTreeMap;
+use tabla_core::error::Result;
+use tabla_core::exec::Program;
+use tabla_core::op::list::Op;
+use tabla_core::op::operands::WEIGHT;
+use tabla_core::op::table::BufferId;
+
+/// Memory of a linked program in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryUsage {
+    /// Packed weights.
+    pub packed: u64,
+    /// Weights that are read in place, except embeddings: a token reads one row of them.
+    pub mapped: u64,
+    /// All other buffers: KV cache, activations, and vectors that are copied.
+    pub buffers: u64,
+}
+
+impl MemoryUsage {
+    pub(super) fn of(program: &Program, target: Target) -> Result<Self> {
+        let none = Buffers::none();
+        let (launches, packed) = launches_of(program, target, &none.panels)?;
+        let shared = (&none, &BTreeMap::new());
+        let layout = ArenaLayout::new(program, &launches, target.threads, shared)?;
+        let mut mapped = BTreeMap::new();
+        for (table, launches) in program.tables.iter().zip(&launches) {
+            for (cmd, launch) in table.cmds.iter().zip(launches) {
+                if matches!(cmd.kernel.op, Op::Embed | Op::EmbedAdd) {
+                    continue;
+                }
+                for (operand, slot) in cmd.slots().iter().enumerate() {
+                    let buffer = table.slot(*slot).buffer;
+                    let is_packed = operand == WEIGHT && launch.pack.is_some();
+                    if let BufferId::Weight(index, _) = buffer
+                        && !is_packed
+                        && !layout.buffers.contains_key(&buffer)
+                    {
+                        mapped.insert(index, program.tensors.weight(index).len() as u64);
+                    }
+                }
+            }
+        }
+        Ok(Self {
+            packed: packed.values().map(PackSpec::bytes).sum::<usize>() as u64,
+            mapped: mapped.values().sum(),
+            buffers: layout.bytes as u64,
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Free memory of the host.
+
+use std::fs::read_to_string;
+use std::path::Path;
+
+/// Returns the free memory of the host in bytes, within the limits of its control groups; `u64::MAX` if
+/// unknown.
+pub(super) fn host_free_bytes() -> u64 {
+    let limit = group_free_bytes(Path::new("/sys/fs/cgroup"), "/proc/self/cgroup");
+    let free = available_bytes("/proc/meminfo").into_iter().chain(limit);
+    free.min().unwrap_or(u64::MAX)
+}
+
+/// Reads `MemAvailable` on Linux; `None` on other systems.
+fn available_bytes(path: &str) -> Option<u64> {
+    let text = read_to_string(path).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Reads the free memory of the control group of the process (cgroup v2) and of those around it; `None`
+/// without a limit. Pages of files count as free, because they are released on demand.
+fn group_free_bytes(root: &Path, groups: &str) -> Option<u64> {
+    let text = read_to_string(groups).ok()?;
+    let group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let folder = root.join(group);
+    let folders = folder
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root));
+    let free = folders.filter_map(|folder| {
+        let read = |name: &str| read_to_string(folder.join(name)).ok();
+        let number = |name| read(name)?.trim().parse::<u64>().ok();
+        let (max, used) = (number("memory.max")?, number("memory.current")?);
+        let statistics = read("memory.stat").unwrap_or_default();
+        let files = ["inactive_file ", "active_file "]
+            .into_iter()
+            .filter_map(|key| {
+                let value = statistics.lines().find_map(|line| line.strip_prefix(key))?;
+                value.trim().parse::<u64>().ok()
+            });
+        Some(max.saturating_sub(used.saturating_sub(files.sum())))
+    });
+    free.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn limits_of_control_groups_apply() {
+        let name = format!("tabla-groups-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let inner = root.join("service/task");
+        fs::create_dir_all(&inner).expect("a folder");
+        let write = |path: &str, text: &str| fs::write(root.join(path), text).expect("written");
+        write("group", "1:name=systemd:/other\n0::/service/task\n");
+        let group = root.join("group");
+        let free = || group_free_bytes(&root, group.to_str().expect("UTF-8"));
+        assert_eq!(free(), None);
+
+        write("service/task/memory.max", "max\n");
+        write("service/task/memory.current", "500\n");
+        assert_eq!(free(), None);
+        write("service/memory.max", "1000\n");
+        write("service/memory.current", "600\n");
+        assert_eq!(free(), Some(400));
+        write(
+            "service/memory.stat",
+            "anon 350\ninactive_file 50\nactive_file 200\n",
+        );
+        assert_eq!(free(), Some(650));
+        write("service/task/memory.max", "510\n");
+        assert_eq!(free(), Some(10));
+        write("service/task/memory.current", "600\n");
+        assert_eq!(free(), Some(0));
+        fs::remove_dir_all(&root).expect("it exists");
+    }
+}
