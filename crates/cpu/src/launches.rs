@@ -1,9 +1,9 @@
 //! Kernels of commands, and the weights that are packed for them.
 
 use super::kernel::{self, Launch, Request};
-use super::pack::{PackSpec, Panels, fitting, unpacked};
+use super::pack::{PackSpec, PackSpecs, Panels, fitting, unpacked};
 use super::simd::Isa;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tabla_core::device::Precision;
 use tabla_core::error::{Context, Result, bail};
 use tabla_core::exec::Program;
@@ -30,7 +30,7 @@ pub(super) fn launches_of(
     program: &Program,
     target: Target,
     panels: &Panels,
-) -> Result<(Vec<Vec<Launch>>, BTreeMap<u32, PackSpec>)> {
+) -> Result<(Vec<Vec<Launch>>, PackSpecs)> {
     let link = |is_packed: &dyn Fn(u32) -> bool| {
         let tables = program.tables.iter();
         let launches = tables.map(|table| launches(program, table, target, is_packed));
@@ -109,8 +109,8 @@ fn launches(
 }
 
 /// Weights that are packed, and how.
-fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<BTreeMap<u32, PackSpec>> {
-    let mut pack_specs = BTreeMap::new();
+fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<PackSpecs> {
+    let mut pack_specs = PackSpecs::new();
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
             let slot = table.slot(cmd.slots()[WEIGHT]);

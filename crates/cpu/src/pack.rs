@@ -40,14 +40,14 @@ impl PackSpec {
     }
 }
 
+/// Matrices to pack, by weight index.
+pub(super) type PackSpecs = BTreeMap<u32, PackSpec>;
+
 /// Panels of packed matrices, by weight index.
 pub(super) type Panels = BTreeMap<u32, (Operand, PackSpec)>;
 
 /// Returns the weights that are not packed in `panels`.
-pub(super) fn unpacked(
-    mut specs: BTreeMap<u32, PackSpec>,
-    panels: &Panels,
-) -> BTreeMap<u32, PackSpec> {
+pub(super) fn unpacked(mut specs: PackSpecs, panels: &Panels) -> PackSpecs {
     specs.retain(|weight, spec| {
         let packed = panels.get(weight);
         packed.is_none_or(|(_, packed)| !packed.has_panels_of(spec))
@@ -56,11 +56,7 @@ pub(super) fn unpacked(
 }
 
 /// Selects weights whose panels fit into `bytes` bytes, in order of their indices, `last` after the others.
-pub(super) fn fitting(
-    specs: &BTreeMap<u32, PackSpec>,
-    last: &BTreeSet<u32>,
-    mut bytes: u64,
-) -> BTreeSet<u32> {
+pub(super) fn fitting(specs: &PackSpecs, last: &BTreeSet<u32>, mut bytes: u64) -> BTreeSet<u32> {
     let (late, early): (Vec<_>, Vec<_>) = specs.iter().partition(|spec| last.contains(spec.0));
     let mut selected = BTreeSet::new();
     for (weight, spec) in early.into_iter().chain(late) {
@@ -94,11 +90,7 @@ struct PackJob<'a> {
 
 impl PackedWeights {
     /// Packs weights of a program using `threads` threads.
-    pub(super) fn new(
-        program: &Program,
-        specs: &BTreeMap<u32, PackSpec>,
-        threads: usize,
-    ) -> Result<Self> {
+    pub(super) fn new(program: &Program, specs: &PackSpecs, threads: usize) -> Result<Self> {
         let bytes = specs.values().map(PackSpec::bytes).sum();
         let mut arena = Arena::new(bytes)?;
         let mut panels = BTreeMap::new();
@@ -154,7 +146,7 @@ fn next<T>(items: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
 }
 
 /// Divides the matrices into jobs, each with its part of the memory.
-fn jobs<'a>(specs: &BTreeMap<u32, PackSpec>, mut rest: &'a mut [u8]) -> Vec<PackJob<'a>> {
+fn jobs<'a>(specs: &PackSpecs, mut rest: &'a mut [u8]) -> Vec<PackJob<'a>> {
     let mut jobs = Vec::new();
     for (weight, spec) in specs {
         let (bytes, panels) = (spec.panel_bytes(), spec.rows.div_ceil(ROWS));
