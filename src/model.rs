@@ -34,6 +34,9 @@ pub enum TableId {
     Align,
     /// Hooks: computes logits from the residual stream of several tokens.
     Lens,
+    /// Models with a drafting head: computes its keys and values for a chunk of tokens that passed through the
+    /// model.
+    HeadKeys,
     /// Models with a drafting head: drafts a token after that of each row.
     Draft,
 }
@@ -49,6 +52,7 @@ impl TableId {
             Self::Encode => "encode",
             Self::Align => "align",
             Self::Lens => "lens",
+            Self::HeadKeys => "head_keys",
             Self::Draft => "draft",
         }
     }
@@ -69,7 +73,9 @@ impl TableId {
                     "embeddings are disabled: the model was loaded without its embedding table"
                 }
                 Self::Classify => "the model has no classification head",
-                Self::Draft => "the model was loaded without a drafting head (MTP or EAGLE-3)",
+                Self::HeadKeys | Self::Draft => {
+                    "the model was loaded without a drafting head (MTP or EAGLE-3)"
+                }
                 _ => "the model is an encoder: it computes embeddings or scores of texts and cannot generate text",
             };
             Error::new(ErrorKind::State, message)
@@ -358,26 +364,6 @@ impl LinkedTables {
         self.executor.profile().kind == DeviceKind::Gpu
     }
 
-    /// Returns the bytes of a page in this buffer, and the kind of its layer; `None` if the buffer is
-    /// neither a KV cache nor a state.
-    pub(crate) fn page_layout(&self, slot: &SlotInfo) -> Option<(usize, PageKind)> {
-        let (kind, rows) = match slot.buffer {
-            BufferId::Keys(_) | BufferId::Values(_) => {
-                let full = slot.rows == self.pages.whole_pool * PAGE;
-                let kind = if full {
-                    PageKind::Full
-                } else {
-                    PageKind::Windowed
-                };
-                (kind, PAGE)
-            }
-            BufferId::ConvState(_) | BufferId::RecurrentState(_) => (PageKind::State, 1),
-            _ => return None,
-        };
-        let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(rows))?;
-        Some((usize::try_from(bytes).ok()?, kind))
-    }
-
     /// Returns the index of a table.
     ///
     /// # Errors
@@ -386,6 +372,52 @@ impl LinkedTables {
     pub(crate) fn table_index(&self, id: TableId) -> Result<usize> {
         id.find(&self.tables)
     }
+}
+
+/// Returns the slots of the KV cache and of the states, each once, with the bytes of a page and the kind of its
+/// layer. Those of the drafting head are in its table.
+pub(crate) fn paged_slots(
+    tables: &[Table],
+    pages: Pages,
+) -> impl Iterator<Item = (&SlotInfo, usize, PageKind)> {
+    let (first, others) = tables.split_at(1);
+    let head = others
+        .iter()
+        .find(|table| table.name == TableId::Draft.name());
+    let listed = |slot: &&SlotInfo| {
+        first[0]
+            .slots
+            .iter()
+            .any(|other| other.buffer == slot.buffer)
+    };
+    let head = head
+        .into_iter()
+        .flat_map(|table| &table.slots)
+        .filter(move |slot| !listed(slot));
+    first[0].slots.iter().chain(head).filter_map(move |slot| {
+        let (bytes, kind) = page_layout(slot, pages)?;
+        Some((slot, bytes, kind))
+    })
+}
+
+/// Returns the bytes of a page in this buffer, and the kind of its layer; `None` if the buffer is
+/// neither a KV cache nor a state.
+pub(crate) fn page_layout(slot: &SlotInfo, pages: Pages) -> Option<(usize, PageKind)> {
+    let (kind, rows) = match slot.buffer {
+        BufferId::Keys(_) | BufferId::Values(_) => {
+            let full = slot.rows == pages.whole_pool * PAGE;
+            let kind = if full {
+                PageKind::Full
+            } else {
+                PageKind::Windowed
+            };
+            (kind, PAGE)
+        }
+        BufferId::ConvState(_) | BufferId::RecurrentState(_) => (PageKind::State, 1),
+        _ => return None,
+    };
+    let bytes = slot.dtype.bytes(u64::from(slot.cols) * u64::from(rows))?;
+    Some((usize::try_from(bytes).ok()?, kind))
 }
 
 impl std::fmt::Debug for LinkedTables {

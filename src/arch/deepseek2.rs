@@ -19,7 +19,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
         block(b, c, l, (h, of_heads));
         b.end_of_layer(h);
     }
-    drafting::follow(b, c, (h, &[]), Some(HEAD));
+    drafting::follow(b, c, (h, &[]));
     parts::head(b, c, h);
 }
 

@@ -147,16 +147,20 @@ fn named(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// Emits the store of the features of the model, and of the keys and values of the head.
+/// Emits the store of the features of the model.
 pub(super) fn follow(b: &mut Builder<'_>, c: &Config, head: &Eagle3, taps: &[X]) {
-    let (l, own) = (layer(head), &head.config);
     let [low, middle, high] = taps else {
         return;
     };
     let x = b.concat_groups(1, [*low, *middle]);
     let x = b.concat_groups(1, [x, *high]); // [tokens, 3 dim]
-    let features = parts::linear(b, &named("fc"), own.dim, x);
+    let features = parts::linear(b, &named("fc"), head.config.dim, x);
     drafting_rows::store_rows(b, c, [features, x]);
+}
+
+/// Emits the store of the keys and values of the head.
+pub(super) fn keys(b: &mut Builder<'_>, c: &Config, head: &Eagle3) {
+    let (l, own) = (layer(head), &head.config);
     let [x, _] = input(b, c, head);
     let k = l.project(b, own, "attn_k", l.config.kv_dim(), x);
     let v = l.project(b, own, "attn_v", l.config.kv_dim(), x);

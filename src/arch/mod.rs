@@ -49,7 +49,7 @@ mod whisper;
 pub(crate) use config::{
     Config, Drafting, Eagle3, INTERLEAVED_HEADS, LAYER_EMBEDDING_ROWS, PROJECTION_SCALE,
 };
-pub(crate) use drafting::draft as draft_recipe;
+pub(crate) use drafting::{draft as draft_recipe, keys as head_keys_recipe};
 pub(crate) use eagle3::{EAGLE3, PREFIX as DRAFTER_PREFIX, TOKEN_INDEX};
 pub(crate) use family::{Arch, RopePairs};
 pub(crate) use hf_defaults::{ConfigRule, HfDefaults, hf_defaults};

@@ -61,17 +61,16 @@ fn layer(c: &Config, config: LayerConfig) -> Layer {
     }
 }
 
-/// Emits the store of the outputs of the model, and of the keys and values of the head.
-pub(super) fn follow(
-    b: &mut Builder<'_>,
-    c: &Config,
-    (config, h): (LayerConfig, X),
-    block: HeadBlock,
-) {
-    let l = layer(c, config);
+/// Emits the store of the outputs of the model.
+pub(super) fn follow(b: &mut Builder<'_>, c: &Config, h: X) {
     let w = b.vector("output_norm.weight", c.dim);
     let n = b.rms_norm(h, w, c.eps); // [tokens, dim]
     drafting_rows::store_rows(b, c, [n, h]);
+}
+
+/// Emits the store of the keys and values of the head.
+pub(super) fn keys(b: &mut Builder<'_>, c: &Config, config: LayerConfig, block: HeadBlock) {
+    let l = layer(c, config);
     let x = input(b, c, l);
     (block.store)(b, c, l, x);
 }

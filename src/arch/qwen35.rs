@@ -13,7 +13,7 @@ use crate::op::builder::{Activation, Builder, X};
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]
     let taps = stack::layers(b, c, block, h);
-    drafting::follow(b, c, (h, &taps), Some(HEAD));
+    drafting::follow(b, c, (h, &taps));
     parts::head(b, c, h);
 }
 

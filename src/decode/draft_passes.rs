@@ -8,15 +8,47 @@ use crate::error::Result;
 use crate::model::{STEP_ROWS_MAX, TableId};
 
 impl Engine {
+    /// Computes the keys and values of the drafting head for the tokens of a request from `done` up to `end`, which must
+    /// have passed through the model. Steps do not compute them, because most requests draft at few positions.
+    pub(super) fn compute_head_keys(
+        &mut self,
+        request: &Request,
+        done: &mut usize,
+        end: usize,
+    ) -> Result<()> {
+        if self.linked.facts.drafting_head.is_none() {
+            return Ok(());
+        }
+        let table = self.tables.index(TableId::HeadKeys)?;
+        let rows = self.tables.table(table).tokens as usize;
+        while *done < end {
+            let run = *done..end.min(*done + rows);
+            let token_run = TokenRun {
+                sequence: request.slot,
+                start: run.start,
+                tokens: &request.sequence.tokens()[run.clone()],
+            };
+            let cmds = self.tables.table(table).body().into();
+            pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
+            *done = run.end;
+        }
+        Ok(())
+    }
+
     /// Appends at most `count` tokens that the drafting head of the model samples after the last token of a request.
+    /// `head_keys` as in the request.
     pub(super) fn draft(
         &mut self,
         request: &Request,
+        head_keys: &mut usize,
         count: usize,
         out: &mut Vec<u32>,
     ) -> Result<()> {
         let (start, stage) = (request.cached, request.stage());
         self.make_writable(request.slot, start, start + count)?;
+        self.compute_head_keys(request, head_keys, start)?;
+        // Those of further draft tokens depend on the head, not on the model.
+        *head_keys = start + 1;
         let table = self.tables.index(TableId::Draft)?;
         let row = [row_of(request, start)].into_iter();
         write_rows(&mut self.linked, &mut self.state, row)?;

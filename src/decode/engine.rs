@@ -14,7 +14,7 @@ use super::table_set::TableSet;
 use crate::error::Result;
 use crate::exec::Program;
 use crate::exec::state::{RUNNING, state_bytes};
-use crate::model::{LinkedTables, TableId};
+use crate::model::{LinkedTables, TableId, paged_slots};
 use crate::op::params::{Row, STATE_BLOCK};
 use crate::op::table::BufferId;
 use std::ops::Range;
@@ -163,6 +163,8 @@ impl Engine {
                 .kv
                 .attach_prefix(slot as usize, key, all, &mut self.edits);
         }
+        // Pages of ended requests have the keys of the drafting head.
+        request.head_keys = request.cached;
         self.apply_edits(slot)?;
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
@@ -207,7 +209,12 @@ impl Engine {
     pub(super) fn release_slot(&mut self, request: &mut Request) {
         let cached = request.cached.min(request.sequence.len());
         let cached = cached.min(request.output.recompute_from());
-        if cached > 0 {
+        let mut head_keys = request.head_keys;
+        let completed = self.compute_head_keys(request, &mut head_keys, cached);
+        if let Err(e) = &completed {
+            tracing::warn!("a sequence is not kept for prefix reuse: {e}");
+        }
+        if cached > 0 && completed.is_ok() {
             let step_bits = self.step_bits();
             request
                 .sequence
@@ -242,13 +249,10 @@ impl Engine {
         } = self;
         let tables = Arc::clone(&linked.tables);
         for copy in edits.copies.drain(..) {
-            for buffer in &tables[0].slots {
-                let Some((bytes, kind)) = linked.page_layout(buffer) else {
-                    continue;
-                };
+            for (slot, bytes, kind) in paged_slots(&tables, linked.pages) {
                 if kind == copy.kind {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
-                    linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
+                    linked.executor.duplicate(slot.buffer, from, to, bytes)?;
                 }
             }
         }

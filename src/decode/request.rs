@@ -34,6 +34,8 @@ pub(super) struct Request {
     pub(super) sequence: Sequence,
     /// Number of tokens in the KV cache.
     pub(super) cached: usize,
+    /// Number of them in the KV cache of the drafting head.
+    pub(super) head_keys: usize,
     /// Maximum number of its tokens that may come from the prefix cache.
     pub(super) reusable: usize,
     /// Number of tokens that were computed for it.

@@ -486,6 +486,7 @@ impl Session {
             session: self.number,
             sequence: std::mem::take(&mut self.sequence),
             cached: 0,
+            head_keys: 0,
             reusable: match self.reuse {
                 Reuse::Shared => usize::MAX,
                 Reuse::Own => self.cached,

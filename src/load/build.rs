@@ -59,7 +59,7 @@ impl Build {
         if self.config.speech.is_none() && self.hooks.is_none() {
             let draft = self.draft()?;
             if let Some(draft) = &draft {
-                self.check_drafting(draft, &tables[0])?;
+                self.check_drafting(draft, [&tables[0], &self.head_keys()?])?;
             }
             let used: Vec<_> = tables.first().into_iter().chain(&draft).collect();
             self.catalog.check_all_used(&used)?;
@@ -85,14 +85,14 @@ impl Build {
         })
     }
 
-    /// Checks that a step writes all that the drafting head reads.
-    fn check_drafting(&self, draft: &Table, step: &Table) -> Result<()> {
+    /// Checks that a step and the table of keys write all that the drafting head reads.
+    fn check_drafting(&self, draft: &Table, [step, keys]: [&Table; 2]) -> Result<()> {
         let caches = |table: &Table| {
             let buffers = table.slots.iter().map(|slot| slot.buffer);
             let caches = buffers.filter(|buffer| matches!(buffer, BufferId::Keys(_)));
             caches.collect::<HashSet<_>>()
         };
-        match caches(draft).is_subset(&caches(step)) {
+        match caches(draft).is_subset(&(&caches(step) | &caches(keys))) {
             true => Ok(()),
             false => bail!(
                 Unsupported,
@@ -113,6 +113,13 @@ impl Build {
         self.plan(b.finish()?).map(Some)
     }
 
+    /// Builds the table of the keys and values of the drafting head.
+    fn head_keys(&self) -> Result<Table> {
+        let mut b = self.builder((TableId::HeadKeys, self.chunk, LogitRows::None));
+        arch::head_keys_recipe(&mut b, &self.config, self.arch);
+        self.plan(b.finish()?)
+    }
+
     /// Builds the tables for chunks of tokens: the prefill table and, if enabled, the embedding
     /// table. An encoder has only the embedding table.
     pub(super) fn batches(&self) -> Result<Vec<Table>> {
@@ -130,6 +137,9 @@ impl Build {
             self.catalog.check_all_used(&[&tables[0], &tables[1]])?;
         } else if self.embeddings {
             tables.push(self.embed()?);
+        }
+        if self.config.drafting.is_some() && self.hooks.is_none() {
+            tables.push(self.head_keys()?);
         }
         Ok(tables)
     }

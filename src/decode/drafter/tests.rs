@@ -82,6 +82,8 @@ struct Text<'a> {
     golden: &'a Golden,
     /// Number of tokens that passed through the model.
     cached: usize,
+    /// Number of tokens of which the head has keys.
+    head_keys: usize,
 }
 
 impl<'a> Text<'a> {
@@ -93,6 +95,7 @@ impl<'a> Text<'a> {
             state: vec![0; state_bytes(32)],
             golden,
             cached: 0,
+            head_keys: 0,
         }
     }
 
@@ -115,6 +118,23 @@ impl<'a> Text<'a> {
             };
             pass(&mut self.model, &mut self.state, (table, cmds.into()), &run).expect("it runs");
             self.cached += tokens;
+        }
+    }
+
+    /// Computes the keys and values of the head, `tokens` at a time.
+    fn compute_head_keys(&mut self, tokens: usize) {
+        let table = self.model.table_index(TableId::HeadKeys);
+        let table = table.expect("it has a head");
+        while self.head_keys < self.cached {
+            let tokens = (self.cached - self.head_keys).min(tokens);
+            let run = TokenRun {
+                sequence: 0,
+                start: self.head_keys,
+                tokens: &self.golden.tokens[self.head_keys..][..tokens],
+            };
+            let cmds = self.model.tables[table].body().into();
+            pass(&mut self.model, &mut self.state, (table, cmds), &run).expect("it runs");
+            self.head_keys += tokens;
         }
     }
 
@@ -154,6 +174,7 @@ impl<'a> Text<'a> {
     fn check(&mut self, passes: Passes) {
         for Drafts { len, tokens } in &self.golden.drafts {
             self.advance(len - 1, passes);
+            self.compute_head_keys(passes.tokens);
             let count = u32::try_from(tokens.len()).expect("few");
             assert_eq!(&self.draft(count), tokens, "after {len} tokens, {passes:?}");
         }
@@ -166,6 +187,7 @@ impl<'a> Text<'a> {
         let expected = self.golden.logits.chunks(self.golden.logits.len() / rows);
         for (len, expected) in self.golden.logits_at.iter().zip(expected) {
             self.advance(len - 1, passes);
+            self.compute_head_keys(passes.tokens);
             self.draft(1);
             let mut logits = vec![0.0f32; vocab];
             let bytes = bytemuck::cast_slice_mut(&mut logits);

@@ -6,6 +6,7 @@ use crate::decode::kv::saved::{StoredPart, StoredParts};
 use crate::decode::model::Model;
 use crate::decode::sequence::{Sequence, StepBits};
 use crate::error::Result;
+use crate::model::paged_slots;
 use crate::op::pages::PageKind;
 use crate::op::params::PAGE;
 use crate::op::table::BufferId;
@@ -57,18 +58,17 @@ impl CacheLayout {
     /// Reads the layout from a model.
     pub(super) fn new(model: &Model) -> Result<Self> {
         model.call(|engine| {
-            let slots = engine.linked.tables[0].slots.iter();
-            let streams = slots.filter_map(|slot| {
-                let (bytes, kind) = engine.linked.page_layout(slot)?;
+            let slots = paged_slots(&engine.linked.tables, engine.linked.pages);
+            let streams = slots.map(|(slot, bytes, kind)| {
                 let bytes = match kind {
                     PageKind::Full | PageKind::Windowed => bytes / POSITIONS,
                     PageKind::State => bytes,
                 };
-                Some(Stream {
+                Stream {
                     buffer: slot.buffer,
                     rows: Rows { bytes, kind },
                     bytes_max: slot.cols as usize * ELEMENT_MAX,
-                })
+                }
             });
             Ok(Self {
                 streams: streams.collect(),

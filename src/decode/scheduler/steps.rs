@@ -89,9 +89,10 @@ impl Scheduler {
             .min(context - before)
             .min(self.engine.max_drafts(before - 1));
         let start = Instant::now();
-        let engine = &mut self.engine;
-        let by_head = |count, out: &mut Vec<u32>| engine.draft(request, count, out);
+        let (engine, mut head_keys) = (&mut self.engine, request.head_keys);
+        let by_head = |count, out: &mut Vec<u32>| engine.draft(request, &mut head_keys, count, out);
         let tokens = drafter.draft(request.sequence.tokens(), room, by_head)?;
+        request.head_keys = head_keys;
         let rows = tokens.map_or(0, <[u32]>::len);
         let sampled = tokens.map(|tokens| self.engine.check_draft(request, tokens));
         let sampled = sampled.transpose()?;

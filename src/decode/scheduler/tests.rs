@@ -55,6 +55,7 @@ fn request(
         session: session.into(),
         sequence,
         cached: 0,
+        head_keys: 0,
         reusable: usize::MAX,
         computed: 0,
         sampling,

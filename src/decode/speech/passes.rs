@@ -6,7 +6,7 @@ use crate::cancel::Cancel;
 use crate::decode::rows::{write_history, write_rows, zeroed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
-use crate::model::{BEAMS_MAX, LinkedTables, SpeechModel, TableId};
+use crate::model::{BEAMS_MAX, LinkedTables, SpeechModel, TableId, page_layout};
 use crate::op::pages::PageKind;
 use crate::op::params::{Logprobs, Row, Sampler, State};
 use crate::op::table::{BufferId, SamplingStage};
@@ -355,7 +355,7 @@ impl Passes {
             changed |= new;
             let Some(copy) = copy else { continue };
             for buffer in &tables[self.batch].slots {
-                if let Some((bytes, PageKind::Full)) = linked.page_layout(buffer) {
+                if let Some((bytes, PageKind::Full)) = page_layout(buffer, linked.pages) {
                     let [from, to] = [copy.from, copy.to].map(|page| page as usize * bytes);
                     linked.executor.duplicate(buffer.buffer, from, to, bytes)?;
                 }
