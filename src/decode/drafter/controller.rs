@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Number of steps in the first pause after a slow pass. Each further pause doubles it.
+/// Number of steps in the first pause after a slow pass. Each further pause doubles it. A burst of as many steps
+/// measures the duration of a step.
 const COOLDOWN: u32 = 8;
 /// Maximum number of steps of a pause.
 const COOLDOWN_MAX: u32 = 1024;
@@ -25,6 +26,8 @@ pub(super) struct SpeculationController {
     draft_len: usize,
     /// Average duration of a step in seconds; `None` before the first step.
     step: Option<f64>,
+    /// Number of steps of the longest burst that the average includes.
+    burst: u32,
     /// Average number of tokens and duration in seconds of a pass.
     passes: Option<(f64, f64)>,
     /// Duration of all steps and passes in seconds.
@@ -48,6 +51,7 @@ impl SpeculationController {
             range,
             draft_len: range[0],
             step: None,
+            burst: 0,
             passes: None,
             elapsed: 0.0,
             saved: 0.0,
@@ -72,10 +76,13 @@ impl SpeculationController {
     pub(super) fn record_steps(&mut self, took: Duration, steps: u32) {
         self.cooldown = self.cooldown.saturating_sub(steps);
         self.elapsed += took.as_secs_f64();
-        self.step = Some(mean(
-            self.step,
-            took.as_secs_f64() / f64::from(steps.max(1)),
-        ));
+        let step = took.as_secs_f64() / f64::from(steps.max(1));
+        // The steps of a short burst take longer, and drafts make bursts short.
+        if steps >= self.burst.min(COOLDOWN) {
+            let so_far = self.step.filter(|_| self.burst >= steps.min(COOLDOWN));
+            self.step = Some(mean(so_far, step));
+            self.burst = self.burst.max(steps);
+        }
     }
 
     /// Records an empty draft.
@@ -146,6 +153,21 @@ mod tests {
     use super::*;
 
     const STEP: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn long_bursts_measure_the_duration_of_a_step() {
+        let mut controller = SpeculationController::new([3, 31]);
+        let mut after = |took: u32, steps| {
+            controller.record_steps(took * STEP, steps);
+            controller.step.expect("measured") / STEP.as_secs_f64()
+        };
+        assert_eq!(after(3, 1), 3.0);
+        assert_eq!(after(4, 2), 2.0);
+        assert_eq!(after(8, 8), 1.0);
+        assert_eq!(after(3, 1), 1.0);
+        assert_eq!(after(64, 32), 1.25);
+        assert_eq!(after(10, 8), 1.25);
+    }
 
     #[test]
     fn accepted_drafts_grow() {
