@@ -34,6 +34,8 @@ pub(super) struct SpeculationController {
     elapsed: f64,
     /// Seconds that passes saved over single steps; negative if they lost time.
     saved: f64,
+    /// Whether a pass made a burst short.
+    has_passed: bool,
     /// Remaining steps of the pause.
     cooldown: u32,
     next_cooldown: u32,
@@ -55,6 +57,7 @@ impl SpeculationController {
             passes: None,
             elapsed: 0.0,
             saved: 0.0,
+            has_passed: false,
             // The duration of a step must be measured first.
             cooldown: 1,
             next_cooldown: COOLDOWN,
@@ -82,6 +85,9 @@ impl SpeculationController {
             let so_far = self.step.filter(|_| self.burst >= steps.min(COOLDOWN));
             self.step = Some(mean(so_far, step));
             self.burst = self.burst.max(steps);
+        } else if self.has_passed {
+            let expected = self.step.map_or(0.0, |step| f64::from(steps) * step);
+            self.saved -= (took.as_secs_f64() - expected).max(0.0);
         }
     }
 
@@ -103,6 +109,7 @@ impl SpeculationController {
     /// Records the result of a pass.
     pub(super) fn record_check(&mut self, drafted: usize, accepted: usize, took: Duration) {
         self.misses = 0;
+        self.has_passed = true;
         self.draft_len = if accepted == drafted {
             // Tables have a power of two of rows: the draft tokens and one more.
             (2 * self.draft_len + 1).min(self.range[1])
@@ -167,6 +174,18 @@ mod tests {
         assert_eq!(after(3, 1), 1.0);
         assert_eq!(after(64, 32), 1.25);
         assert_eq!(after(10, 8), 1.25);
+    }
+
+    /// A pass that saves less than the short burst after it loses is followed by a pause.
+    #[test]
+    fn short_bursts_count_as_lost_time() {
+        let mut controller = SpeculationController::new([3, 31]);
+        controller.record_steps(32 * STEP, 32);
+        controller.record_check(3, 1, STEP);
+        assert_eq!(controller.cooldown(), 0);
+        controller.record_steps(5 * STEP, 1);
+        controller.record_check(3, 1, 3 * STEP / 2);
+        assert!(controller.cooldown() > COOLDOWN);
     }
 
     #[test]
