@@ -5,8 +5,8 @@
     python3 benches/memory.py [--context 256] [--weights auto,mapped] [--cold] MODEL.gguf ...
 
 Each run is a process that fills the whole context: seven eighths are at most the prompt, the rest is generated. The peak is
-the largest resident set of the process, which includes the mapped pages of the file, the program (about 15 MB) and the
-tokenizer; none of them is in the estimate. With --cold, the page cache is dropped before a run, which needs root, and each
+the largest resident set of the process, which includes the program (about 15 MB), the tokenizer and the rows of embeddings
+that were read; the estimate has none of them. With --cold, the page cache is dropped before a run, which needs root, and each
 model runs cold and then warm. The results are a table in Markdown.
 """
 import argparse

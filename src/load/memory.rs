@@ -354,16 +354,18 @@ pub(super) fn chunk(
 /// its weights are packed.
 pub(super) fn packed_bytes(weights: WeightMemory, all: MemoryUsage) -> Result<u64> {
     let free = host_free_bytes();
-    let fitting = (free - free / 8).saturating_sub(all.buffers);
+    let usable = free - free / 8;
+    let fitting = usable.saturating_sub(all.buffers);
     match weights {
         WeightMemory::Mapped => Ok(0),
         WeightMemory::Auto => Ok(fitting),
         WeightMemory::Packed if all.packed <= fitting => Ok(all.packed),
         WeightMemory::Packed => bail!(
             Memory,
-            "packed weights need {} MB, {} MB are free; use mapped weights",
-            all.packed >> 20,
-            fitting >> 20
+            "packed weights and buffers need {} MB, {} of {} MB of free memory may be used; use mapped weights",
+            (all.packed + all.buffers) >> 20,
+            usable >> 20,
+            free >> 20
         ),
     }
 }

@@ -113,10 +113,10 @@ fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<PackSpecs> 
     let mut pack_specs = PackSpecs::new();
     for (table, launches) in program.tables.iter().zip(launches) {
         for (cmd, launch) in table.cmds.iter().zip(launches) {
-            let slot = table.slot(cmd.slots()[WEIGHT]);
-            let (Some(pack), BufferId::Weight(index, _)) = (launch.pack, slot.buffer) else {
+            let (Some(pack), Some(index)) = (launch.pack, weight(table, cmd)) else {
                 continue;
             };
+            let slot = table.slot(cmd.slots()[WEIGHT]);
             tensor_bytes(program, slot)?;
             let spec = PackSpec {
                 pack,
@@ -129,6 +129,7 @@ fn pack_specs(program: &Program, launches: &[Vec<Launch>]) -> Result<PackSpecs> 
     Ok(pack_specs)
 }
 
+/// Returns the label of a command.
 pub(super) fn label<'a>(table: &'a Table, cmd: &DispatchCmd) -> &'a str {
     table
         .labels

@@ -15,7 +15,7 @@ use tabla_core::op::table::BufferId;
 pub struct MemoryUsage {
     /// Packed weights.
     pub packed: u64,
-    /// Weights that are read in place, except embeddings: a token reads one row of them.
+    /// Weights that are read in place, with their scales, except embeddings: a token reads one row of them.
     pub mapped: u64,
     /// All other buffers: KV cache, activations, and vectors that are copied.
     pub buffers: u64,
@@ -40,7 +40,10 @@ impl MemoryUsage {
                         && !is_packed
                         && !layout.buffers.contains_key(&buffer)
                     {
-                        mapped.insert(index, program.tensors.weight(index).len() as u64);
+                        let scales = program.tensors.scales(index);
+                        let scales = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
+                        let bytes = program.tensors.weight(index).len() + scales;
+                        mapped.insert(index, bytes as u64);
                     }
                 }
             }
