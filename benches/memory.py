@@ -5,8 +5,8 @@
     python3 benches/memory.py [--context 256] [--weights auto,mapped] [--cold] MODEL.gguf ...
 
 Each run is a process that fills the whole context: seven eighths are at most the prompt, the rest is generated. The peak is
-the largest resident set of the process, which includes the program (about 15 MB), the tokenizer and the rows of embeddings
-that were read; the estimate has none of them. With --cold, the page cache is dropped before a run, which needs root, and each
+the largest resident set of the process, which includes the program (about 15 MB) and the rows of embeddings that were read;
+the estimate has neither. With --cold, the page cache is dropped before a run, which needs root, and each
 model runs cold and then warm. The results are a table in Markdown.
 """
 import argparse
@@ -24,7 +24,8 @@ TEXT = (ROOT / "docs/performance.md").read_text()
 
 def estimate(model, options):
     inspected = subprocess.run([TABLA, "inspect", model, "--json", *options], capture_output=True, text=True, check=True)
-    return json.loads(inspected.stdout)["memory"]["device_bytes"]
+    memory = json.loads(inspected.stdout)["memory"]
+    return memory["device_bytes"] + memory["tokenizer_bytes"]
 
 
 def prompt(model, tokens):

@@ -25,23 +25,28 @@ use tabla::{
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Bytes that are allocated.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is forwarded to the system allocator unchanged.
 #[expect(unsafe_code, reason = "an allocator is unsafe by its trait")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
+        BYTES.fetch_add(size.wrapping_sub(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -233,6 +238,7 @@ const FULL: [Sampling; 2] = [
 #[test]
 fn generating_a_token_does_not_allocate() {
     check_crates();
+    check_tokenizers();
     let first = FIRST.load(Ordering::Relaxed);
     // With one test thread, the test runs on the main thread.
     if first != thread_id() {
@@ -304,6 +310,25 @@ fn generating_a_token_does_not_allocate() {
     }
     soak();
     check_speech(&options);
+}
+
+/// Compares the size of tokenizers with what they allocate.
+fn check_tokenizers() {
+    let mut sources = vec![Source::BuiltIn];
+    if let Some(folder) = std::env::var_os("TABLA_TESTDATA") {
+        let vocab = |name| Path::new(&folder).join(format!("vocab/ggml-vocab-{name}.gguf"));
+        let vocabs = ["bert-bge", "gpt-2", "llama-spm"].map(vocab);
+        sources.extend(vocabs.map(Source::Path));
+    }
+    for source in sources {
+        let before = BYTES.load(Ordering::SeqCst);
+        let tokenizer = tabla::tools::load_tokenizer(&source).expect("a tokenizer");
+        let bytes = BYTES.load(Ordering::SeqCst).wrapping_sub(before);
+        let counted = tokenizer.memory_bytes();
+        // Special tokens and patterns are not counted.
+        let other = bytes.checked_sub(counted).expect("counted once");
+        assert!(other < 192 << 10, "{source:?}: {counted} of {bytes} bytes");
+    }
 }
 
 /// Transcribes with few tokens per window and with many: half of the context.

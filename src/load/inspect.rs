@@ -14,7 +14,7 @@ use crate::op::table::Table;
 use crate::text::{ChatTemplates, Tokenizer};
 use std::sync::Arc;
 
-/// Memory that a model needs on the selected device, without that of its tokenizer and of the program.
+/// Memory that a model needs on the selected device, and its tokenizer in host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryEstimate {
     /// Quantization type: the storage type with the most bytes.
@@ -30,6 +30,8 @@ pub struct MemoryEstimate {
     pub device_bytes: u64,
     /// Bytes of host memory for experts on the CPU, while the model is on a GPU; 0 otherwise.
     pub host_bytes: u64,
+    /// Bytes of host memory for the tokenizer.
+    pub tokenizer_bytes: u64,
     /// Context length: positions of the KV cache per sequence.
     pub context: u32,
 }
@@ -83,7 +85,7 @@ pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate
     let device = SelectedDevice::choose(options)?;
     let build = prepare(source, options, device.profile()?)?;
     let tables = build.tables()?;
-    tokenizer::build(build.catalog.model(), &build.config)?;
+    let tokenizer = tokenizer::build(build.catalog.model(), &build.config)?;
     let [memory, host] = device.memory(&build.program(tables.into()))?;
     let cache_bytes = build.cache.bytes;
     Ok(MemoryEstimate {
@@ -93,6 +95,7 @@ pub fn estimate(source: &Source, options: &LoadOptions) -> Result<MemoryEstimate
         scratch_bytes: memory.total.saturating_sub(memory.weights + cache_bytes),
         device_bytes: memory.total,
         host_bytes: host.total,
+        tokenizer_bytes: tokenizer.memory_bytes() as u64,
         context: build.cache.context,
     })
 }

@@ -264,7 +264,7 @@ impl ModelFile {
         let lines = match &self.estimate {
             Ok(estimate) => vec![
                 format!(
-                    "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}{}",
+                    "memory     {}: weights {} (mostly {}), KV cache for {} tokens {}, activations {}{}; tokenizer {}",
                     terminal::bytes(estimate.device_bytes),
                     terminal::bytes(estimate.weight_bytes),
                     estimate.dtype,
@@ -274,7 +274,8 @@ impl ModelFile {
                     match estimate.host_bytes {
                         0 => String::new(),
                         bytes => format!("; experts on the CPU {}", terminal::bytes(bytes)),
-                    }
+                    },
+                    terminal::bytes(estimate.tokenizer_bytes)
                 ),
                 "supported  yes".to_string(),
             ],
@@ -327,6 +328,7 @@ impl ModelFile {
                 "scratch_bytes": estimate.scratch_bytes,
                 "device_bytes": estimate.device_bytes,
                 "host_bytes": estimate.host_bytes,
+                "tokenizer_bytes": estimate.tokenizer_bytes,
             })),
             "runs": self.estimate.is_ok(),
             "reason": self.estimate.as_ref().err().map(|error| error.message()),

@@ -110,6 +110,15 @@ impl Bpe {
         }
     }
 
+    /// Returns the size of the tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let ranking = match &self.ranking {
+            Ranking::Merges(merges) => merges.memory_bytes(),
+            Ranking::Scores(scores) => size_of::<f64>() * scores.capacity(),
+        };
+        self.index.memory_bytes() + ranking
+    }
+
     /// Appends the ids of a word.
     pub(super) fn encode(
         &self,

@@ -47,6 +47,11 @@ impl Index {
         self.texts.get(id as usize)
     }
 
+    /// Returns the size of both tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.texts.memory_bytes() + self.ids.allocation_size()
+    }
+
     /// The indexed ids, in arbitrary order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.ids.iter().copied()

@@ -57,6 +57,11 @@ impl MergeTable {
         let rank = *self.ranks.find(self.hasher.hash_one(key), same)?;
         Some((rank, self.merges[rank as usize][2]))
     }
+
+    /// Returns the size of both tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<[u32; 3]>() * self.merges.capacity() + self.ranks.allocation_size()
+    }
 }
 
 /// The parts of a merge as a key.

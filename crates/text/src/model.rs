@@ -37,4 +37,13 @@ impl Model {
             Self::Unigram(model) => model.encode(word, &mut scratch.unigram, out),
         }
     }
+
+    /// Returns the size of the tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Bpe(model) => model.memory_bytes(),
+            Self::WordPiece(model) => model.memory_bytes(),
+            Self::Unigram(model) => model.memory_bytes(),
+        }
+    }
 }

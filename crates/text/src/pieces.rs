@@ -69,6 +69,11 @@ impl StringTable {
         self.ends.len()
     }
 
+    /// Returns the size of the table in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<u32>() * self.ends.capacity()
+    }
+
     /// Returns entry `n`, empty if out of range.
     pub(super) fn get(&self, n: usize) -> &[u8] {
         let Some(&end) = self.ends.get(n) else {

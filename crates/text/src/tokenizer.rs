@@ -393,6 +393,12 @@ impl Tokenizer {
         self.pieces.len()
     }
 
+    /// Bytes of memory of the tables that have an entry for each token or merge.
+    pub fn memory_bytes(&self) -> usize {
+        let types = size_of::<TokenType>() * self.token_types.capacity();
+        self.pieces.memory_bytes() + types + self.model.memory_bytes()
+    }
+
     /// The beginning-of-sequence token.
     pub fn bos(&self) -> Option<u32> {
         self.bos

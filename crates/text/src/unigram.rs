@@ -52,6 +52,13 @@ impl Unigram {
         }
     }
 
+    /// Returns the size of the tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let sorted = size_of::<u32>() * self.sorted.capacity();
+        let scores = size_of::<f64>() * self.scores.capacity();
+        self.index.memory_bytes() + sorted + scores
+    }
+
     /// Appends the ids of a word.
     pub(super) fn encode(
         &self,

@@ -31,6 +31,11 @@ impl WordPiece {
         }
     }
 
+    /// Returns the size of the tables in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes()
+    }
+
     /// Appends the ids of a word.
     ///
     /// # Errors
