@@ -2,8 +2,9 @@
 //!
 //! Arguments: a model file (default: the built-in model), tokens per answer (256), rounds (7), a
 //! draft model file or `mtp`, a text file with prompts that are separated by empty lines. Runs with and
-//! without speculation alternate; results are medians of the rounds. A drafting head is compared with the
-//! model that was loaded without it.
+//! without speculation alternate; results are medians of the rounds. "no draft" compares a model with its drafting
+//! head and without speculation to the same model without the head; since they are two copies in memory,
+//! several processes differ by some percent.
 #![expect(clippy::print_stdout, reason = "a benchmark that prints results")]
 
 use std::path::PathBuf;
@@ -46,14 +47,14 @@ fn main() {
         "text", "drafter", "tok/s", "without", "ratio", "drafted", "accepted"
     );
     for (text, sampling, logit_bias) in &texts {
-        for (name, speculate, speculating) in &drafters {
+        for (name, speculate, [speculating, other]) in &drafters {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut count = tabla::DraftStats::default();
             for round in 0..rounds {
                 let sampling = sampling.seed(round.into());
                 let mut runs = [
                     (&mut with, speculate, speculating),
-                    (&mut without, &SpeculateOptions::Off, &model),
+                    (&mut without, &SpeculateOptions::Off, other),
                 ];
                 let prompt = &prompts[round as usize % prompts.len()];
                 runs.rotate_left((round % 2) as usize);
@@ -82,8 +83,8 @@ fn main() {
     }
 }
 
-/// A drafter: its name, and the model that speculates with it.
-type Drafter = (&'static str, SpeculateOptions, Model);
+/// A drafter: its name, the model that speculates with it, and the model without speculation.
+type Drafter = (&'static str, SpeculateOptions, [Model; 2]);
 
 /// Returns the drafters to measure. `open` loads a model.
 fn drafters(
@@ -91,18 +92,20 @@ fn drafters(
     args: &[String],
     open: impl Fn(Option<&String>, DraftingHead) -> Model,
 ) -> Vec<Drafter> {
-    let mut drafters = vec![("lookup", SpeculateOptions::Lookup, model.clone())];
+    let twice = |model: &Model| [model.clone(), model.clone()];
+    let mut drafters = vec![("lookup", SpeculateOptions::Lookup, twice(model))];
     match args.get(3).map(String::as_str) {
         None => {}
         Some("mtp") => {
             let with_head = open(args.first(), DraftingHead::Mtp);
-            drafters.push(("mtp", SpeculateOptions::Head, with_head.clone()));
+            drafters.push(("mtp", SpeculateOptions::Head, twice(&with_head)));
             // The cost of the rows that the head needs.
-            drafters.push(("no draft", SpeculateOptions::Off, with_head));
+            let models = [with_head, model.clone()];
+            drafters.push(("no draft", SpeculateOptions::Off, models));
         }
         Some(_) => {
             let draft = open(args.get(3), DraftingHead::None);
-            drafters.push(("draft", SpeculateOptions::Draft(draft), model.clone()));
+            drafters.push(("draft", SpeculateOptions::Draft(draft), twice(model)));
         }
     }
     drafters

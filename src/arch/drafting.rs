@@ -3,7 +3,7 @@
 //! The row of a head at a position combines the embedding of its token and what the model computed at the previous
 //! position (its output, for [MTP](super::mtp), or features of three layers, for [EAGLE-3](super::eagle3)), so that the
 //! KV cache of the head depends on the same tokens as those of the layers. Every table stores what the model computes
-//! ([`follow`]), in a KV cache because a sequence may continue at any position. Before a draft, and when a request ends,
+//! ([`follow`]), in a KV cache because a sequence may continue at any position. Before a draft,
 //! a table computes the keys and values of the head for the positions that have none ([`keys`]): most requests draft at
 //! few positions, and a chunk of tokens costs less than as many steps. The draft table computes the head ([`draft`]),
 //! which continues with its own rows.

@@ -142,14 +142,14 @@ impl Engine {
             },
         };
         self.kv.set_prompt(slot as usize, prompt);
-        request.cached = self
+        let mut prefix = self
             .kv
             .attach_prefix(slot as usize, key, fits, &mut self.edits);
         let has_logits = request.sampling.is_some()
             && (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
         let no_output =
             request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
-        if request.cached == len
+        if prefix.tokens == len
             && len > 0
             && !no_output
             && (sequence.is_sampled(len - 1) || !has_logits)
@@ -159,12 +159,11 @@ impl Engine {
             let token_ids = &self.token_ids[..len - 1];
             let key = PrefixKey { hooks, token_ids };
             let all = |cached| cached;
-            request.cached = self
+            prefix = self
                 .kv
                 .attach_prefix(slot as usize, key, all, &mut self.edits);
         }
-        // Pages of ended requests have the keys of the drafting head.
-        request.head_keys = request.cached;
+        (request.cached, request.head_keys) = (prefix.tokens, prefix.head_keys);
         self.apply_edits(slot)?;
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
@@ -209,12 +208,7 @@ impl Engine {
     pub(super) fn release_slot(&mut self, request: &mut Request) {
         let cached = request.cached.min(request.sequence.len());
         let cached = cached.min(request.output.recompute_from());
-        let mut head_keys = request.head_keys;
-        let completed = self.compute_head_keys(request, &mut head_keys, cached);
-        if let Err(e) = &completed {
-            tracing::warn!("a sequence is not kept for prefix reuse: {e}");
-        }
-        if cached > 0 && completed.is_ok() {
+        if cached > 0 {
             let step_bits = self.step_bits();
             request
                 .sequence
@@ -224,7 +218,8 @@ impl Engine {
                 token_ids: &self.token_ids,
             };
             self.kv.settle_state(request.slot as usize, request.cached);
-            self.kv.insert_prefix(request.slot as usize, key);
+            self.kv
+                .insert_prefix(request.slot as usize, key, request.head_keys);
         }
         self.kv.release_pages_after(request.slot as usize, 0);
     }

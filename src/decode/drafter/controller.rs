@@ -5,6 +5,11 @@ use std::time::Duration;
 /// Number of steps in the first pause after a slow pass. Each further pause doubles it. A burst of as many steps
 /// measures the duration of a step.
 const COOLDOWN: u32 = 8;
+/// Steps that are shorter take noticeably longer in short bursts, which cost up to 0.1 ms.
+const SHORT_STEP: Duration = Duration::from_millis(10);
+/// Minimum number of such steps after the first pass. Bursts start with one step and double, thus the last one of
+/// these has [`COOLDOWN`] steps.
+const MEASURED: u32 = 2 * COOLDOWN - 2;
 /// Maximum number of steps of a pause.
 const COOLDOWN_MAX: u32 = 1024;
 /// Maximum pause after an empty draft, in steps. Each empty draft doubles it.
@@ -14,6 +19,9 @@ const MISSES_MAX: u32 = 8;
 const MISSES_TIME: Duration = Duration::from_millis(3);
 /// Maximum share of the time of an answer that speculation may lose.
 const LOSS_MAX: f64 = 0.01;
+/// Maximum duration of passes that continue, as a share of that of as many steps. Smaller gains are less than the
+/// error of the measurement.
+const PASS_MAX: f64 = 0.95;
 /// Weight of the last measurement in the moving averages.
 const WEIGHT: f64 = 0.25;
 
@@ -34,8 +42,8 @@ pub(super) struct SpeculationController {
     elapsed: f64,
     /// Seconds that passes saved over single steps; negative if they lost time.
     saved: f64,
-    /// Whether a pass made a burst short.
-    has_passed: bool,
+    /// Number of tokens of all passes.
+    passed: f64,
     /// Remaining steps of the pause.
     cooldown: u32,
     next_cooldown: u32,
@@ -57,7 +65,7 @@ impl SpeculationController {
             passes: None,
             elapsed: 0.0,
             saved: 0.0,
-            has_passed: false,
+            passed: 0.0,
             // The duration of a step must be measured first.
             cooldown: 1,
             next_cooldown: COOLDOWN,
@@ -81,14 +89,22 @@ impl SpeculationController {
         self.elapsed += took.as_secs_f64();
         let step = took.as_secs_f64() / f64::from(steps.max(1));
         // The steps of a short burst take longer, and drafts make bursts short.
-        if steps >= self.burst.min(COOLDOWN) {
-            let so_far = self.step.filter(|_| self.burst >= steps.min(COOLDOWN));
-            self.step = Some(mean(so_far, step));
-            self.burst = self.burst.max(steps);
-        } else if self.has_passed {
-            let expected = self.step.map_or(0.0, |step| f64::from(steps) * step);
-            self.saved -= (took.as_secs_f64() - expected).max(0.0);
+        match self.step {
+            Some(so_far) if steps < self.burst.min(COOLDOWN) => {
+                if self.passed > 0.0 {
+                    let expected = f64::from(steps) * so_far;
+                    self.saved -= (took.as_secs_f64() - expected).max(0.0);
+                }
+            }
+            Some(so_far) if steps.min(COOLDOWN) > self.burst => {
+                // Earlier passes were compared with the steps of shorter bursts.
+                self.saved += self.passed * (step - so_far);
+                self.step = Some(step);
+                self.cooldown = self.cooldown.max(self.pause(step));
+            }
+            so_far => self.step = Some(mean(so_far, step)),
         }
+        self.burst = self.burst.max(steps);
     }
 
     /// Records an empty draft.
@@ -109,7 +125,7 @@ impl SpeculationController {
     /// Records the result of a pass.
     pub(super) fn record_check(&mut self, drafted: usize, accepted: usize, took: Duration) {
         self.misses = 0;
-        self.has_passed = true;
+        let is_first = self.passed == 0.0;
         self.draft_len = if accepted == drafted {
             // Tables have a power of two of rows: the draft tokens and one more.
             (2 * self.draft_len + 1).min(self.range[1])
@@ -123,12 +139,13 @@ impl SpeculationController {
         let step = self.step.unwrap_or(took.as_secs_f64());
         self.elapsed += took.as_secs_f64();
         self.saved += count * step - took.as_secs_f64();
+        self.passed += count;
         let (tokens, seconds) = self.passes.unzip();
         let tokens = mean(tokens, count);
         let seconds = mean(seconds, took.as_secs_f64());
         self.passes = Some((tokens, seconds));
         let pause = self.pause(step);
-        if pause > 0 || seconds > tokens * step {
+        if pause > 0 || seconds > PASS_MAX * tokens * step {
             self.cooldown = self.next_cooldown.max(pause);
             self.next_cooldown = (2 * self.next_cooldown).min(COOLDOWN_MAX);
             // The averages do not apply to later text.
@@ -136,6 +153,9 @@ impl SpeculationController {
             self.draft_len = self.range[0];
         } else {
             self.next_cooldown = COOLDOWN;
+        }
+        if is_first && step < SHORT_STEP.as_secs_f64() {
+            self.cooldown = self.cooldown.max(MEASURED);
         }
     }
 }
@@ -174,6 +194,21 @@ mod tests {
         assert_eq!(after(3, 1), 1.0);
         assert_eq!(after(64, 32), 1.25);
         assert_eq!(after(10, 8), 1.25);
+    }
+
+    /// Passes are compared with the steps of long bursts, also those before the first long burst.
+    #[test]
+    fn short_steps_are_measured_after_the_first_pass() {
+        let step = STEP / 10;
+        let mut controller = SpeculationController::new([1, 4]);
+        controller.record_steps(2 * step, 1);
+        controller.record_check(1, 1, 3 * step);
+        for steps in [2, 4, 8] {
+            assert!(controller.cooldown() >= steps);
+            controller.record_steps(step * steps, steps);
+        }
+        // The pass lost one step, which is a percent of 100 steps: those so far, and a pause.
+        assert_eq!(controller.cooldown(), 100 - 19);
     }
 
     /// A pass that saves less than the short burst after it loses is followed by a pause.

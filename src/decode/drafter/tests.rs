@@ -329,7 +329,7 @@ fn request(tokens: &[u32], prompt: usize) -> Request {
     }
 }
 
-/// The engine computes the keys of the head before a draft, and for the pages that later requests reuse.
+/// The engine computes the keys of the head before a draft, and knows which pages have them that later requests reuse.
 #[test]
 fn engine_drafts_the_tokens_of_the_reference() {
     let name = "glm4_moe_lite_mtp";

@@ -50,6 +50,14 @@ pub(super) struct PageCopy {
     pub(super) to: Page,
 }
 
+/// Length of a cached prefix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AttachedPrefix {
+    pub(super) tokens: usize,
+    /// Number of leading tokens for which the keys and values of the drafting head are cached, too.
+    pub(super) head_keys: usize,
+}
+
 /// Pages of a slot.
 #[derive(Debug)]
 struct SequenceSlot {
@@ -112,15 +120,14 @@ impl Kv {
         self.layout.ringed as usize
     }
 
-    /// Attaches the longest cached prefix to an empty slot and returns its length. `fits` shortens a
-    /// length to one that may be used.
+    /// Attaches the longest cached prefix to an empty slot. `fits` shortens a length to one that may be used.
     pub(super) fn attach_prefix(
         &mut self,
         slot: usize,
         key: PrefixKey<'_>,
         fits: impl Fn(usize) -> usize,
         edits: &mut Edits,
-    ) -> usize {
+    ) -> AttachedPrefix {
         let window = self.layout.window as usize;
         let mut path = std::mem::take(&mut self.path);
         self.prefixes.find(key, &mut path);
@@ -154,8 +161,9 @@ impl Kv {
             }
         }
         self.attach_state(slot, &path, edits);
+        let head_keys = self.prefixes.len_with_head_keys(&path);
         self.path = path;
-        tokens
+        AttachedPrefix { tokens, head_keys }
     }
 
     /// Makes positions of a slot writable. All earlier positions must exist.
@@ -294,8 +302,9 @@ impl Kv {
         slot.states.truncate(keep, &mut pools.states);
     }
 
-    /// Adds the pages of a slot to the prefix cache.
-    pub(super) fn insert_prefix(&mut self, slot: usize, key: PrefixKey<'_>) {
+    /// Adds the pages of a slot to the prefix cache. The first `head_keys` positions have the keys and values of
+    /// the drafting head.
+    pub(super) fn insert_prefix(&mut self, slot: usize, key: PrefixKey<'_>, head_keys: usize) {
         let Self {
             pools,
             prefixes,
@@ -316,6 +325,7 @@ impl Kv {
                 .flatten()
                 .and_then(|(of, page)| (of == at).then_some(page)),
             state: states.kept(at, tokens),
+            has_head_keys: head_keys >= tokens.min((at + 1) * POSITIONS),
         });
         prefixes.insert(key, pages, pools);
     }

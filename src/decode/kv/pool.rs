@@ -73,6 +73,8 @@ pub(in crate::decode) struct PagePair {
     /// State of the recurrent layers within these positions; `None` if the model has none or it was not
     /// kept.
     pub(in crate::decode) state: Option<KeptState>,
+    /// Whether the page of the full-attention layers has the keys and values of the drafting head, too.
+    pub(in crate::decode) has_head_keys: bool,
 }
 
 /// State of the recurrent layers that is kept for a page of positions.

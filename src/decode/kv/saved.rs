@@ -87,6 +87,7 @@ impl Kv {
             full,
             windowed,
             state,
+            has_head_keys: false,
         };
         // The eviction may have removed the prefix itself.
         let Self { prefixes, path, .. } = self;

@@ -216,7 +216,7 @@ mod tests {
             self.kv.set_prompt(slot, prompt);
             let mut edits = Edits::new();
             let key = PrefixKey::plain(tokens);
-            let cached = self.kv.attach_prefix(slot, key, |n| n, &mut edits);
+            let cached = self.kv.attach_prefix(slot, key, |n| n, &mut edits).tokens;
             self.copy(&mut edits);
             if cached > 0 {
                 let state = &self.states[self.state(slot, cached - 1)];
@@ -260,7 +260,7 @@ mod tests {
 
         fn release(&mut self, slot: usize, tokens: &[u32]) {
             self.kv.settle_state(slot, tokens.len());
-            self.kv.insert_prefix(slot, PrefixKey::plain(tokens));
+            self.kv.insert_prefix(slot, PrefixKey::plain(tokens), 0);
             self.kv.release_pages_after(slot, 0);
         }
     }

@@ -88,24 +88,26 @@ impl Scheduler {
         let room = room
             .min(context - before)
             .min(self.engine.max_drafts(before - 1));
-        let start = Instant::now();
+        let mut start = Instant::now();
         let (engine, mut head_keys) = (&mut self.engine, request.head_keys);
-        let by_head = |count, out: &mut Vec<u32>| engine.draft(request, &mut head_keys, count, out);
+        let by_head = |count, out: &mut Vec<u32>| {
+            // The keys of the prompt are computed once, like its other keys: they are not a cost of this pass.
+            let prompt = request.sequence.len() - request.sampled;
+            engine.compute_head_keys(request, &mut head_keys, prompt.min(request.cached))?;
+            start = Instant::now();
+            engine.draft(request, &mut head_keys, count, out)
+        };
         let tokens = drafter.draft(request.sequence.tokens(), room, by_head)?;
         request.head_keys = head_keys;
         let rows = tokens.map_or(0, <[u32]>::len);
         let sampled = tokens.map(|tokens| self.engine.check_draft(request, tokens));
         let sampled = sampled.transpose()?;
         request.computed += rows;
-        let mut accepted = 0;
-        if let Some(sampled) = &sampled {
-            accepted = drafter.accepted(sampled.iter().map(|(token, _)| *token));
-            drafter.record_check(accepted, start.elapsed());
-        }
-        request.restore_drafter(drafter);
         let Some(sampled) = sampled else {
+            request.restore_drafter(drafter);
             return Ok(false);
         };
+        let accepted = drafter.accepted(sampled.iter().map(|(token, _)| *token));
         let mut done = RUNNING;
         for (token, row) in &sampled[..=accepted] {
             request.sequence.push_sampled(*token);
@@ -115,6 +117,9 @@ impl Scheduler {
             }
         }
         request.deliver(before, None);
+        // Delivery takes time, and happens less often with long bursts.
+        drafter.record_check(accepted, start.elapsed());
+        request.restore_drafter(drafter);
         self.end_if_done(index, done);
         Ok(true)
     }
@@ -358,8 +363,8 @@ impl Scheduler {
         };
         let sampled = self.engine.wait(pending)?;
         // The burst may have waited for the previous one.
-        let took = start.max(self.collected).elapsed();
-        self.collected = Instant::now();
+        let start = start.max(self.collected);
+        let took = start.elapsed();
         for at in 0..self.batch.len() {
             let session = self.batch[at];
             // The request may have ended in the meantime.
@@ -373,9 +378,6 @@ impl Scheduler {
                 sampled.for_each_token(at, slot, before, |token| sequence.push_sampled(token));
             if let Some(sampling) = request.sampling.as_mut().filter(|_| steps > 0) {
                 sampling.burst.adapt(took, steps);
-                if let (Some(drafter), [_]) = (&mut sampling.drafter, &self.batch[..]) {
-                    drafter.record_steps(took, steps);
-                }
             }
             if steps > 0 {
                 // A step computes the token before the sampled one.
@@ -385,6 +387,11 @@ impl Scheduler {
                 request.logprobs_mode() == LogprobsMode::On && request.sequence.len() > before;
             let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
             request.deliver(before, logprobs);
+            if let ([_], true, Some(sampling)) = (&self.batch[..], steps > 0, &mut request.sampling)
+                && let Some(drafter) = &mut sampling.drafter
+            {
+                drafter.record_steps(start.elapsed(), steps);
+            }
             if steps > 0 {
                 let run = before - 1..before;
                 self.engine.read_captured(request, &run, at)?;
@@ -395,6 +402,7 @@ impl Scheduler {
                 Err(e) => self.end(index, Err(e)),
             }
         }
+        self.collected = Instant::now();
         Ok(())
     }
 

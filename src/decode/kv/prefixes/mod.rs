@@ -126,6 +126,7 @@ impl PrefixTree {
                 full: 0,
                 windowed: None,
                 state: None,
+                has_head_keys: false,
             },
             state_used: 0,
             parent: ROOT,
@@ -247,6 +248,7 @@ impl PrefixTree {
                         pools.windowed.retain(page);
                         self.node_mut(child).pages.windowed = Some(page);
                     }
+                    self.add_head_keys(child, pages);
                     self.add_state(child, pages.state, pools);
                     child
                 }
@@ -283,6 +285,21 @@ impl PrefixTree {
             };
         }
         self.touch(at);
+    }
+
+    /// Records that the pages of a node have got the keys of the drafting head.
+    fn add_head_keys(&mut self, id: Id, pages: PagePair) {
+        let own = &mut self.node_mut(id).pages;
+        own.has_head_keys |= own.full == pages.full && pages.has_head_keys;
+    }
+
+    /// Returns the number of leading tokens of a path whose pages have the keys of the drafting head.
+    pub(super) fn len_with_head_keys(&self, path: &PrefixPath) -> usize {
+        let lacks = |id: &Id| !self.node(*id).pages.has_head_keys;
+        match path.nodes.iter().position(lacks) {
+            Some(at) => at * POSITIONS,
+            None => path.tokens(),
+        }
     }
 
     /// Keeps a state in a node, unless the node has one that includes more positions.

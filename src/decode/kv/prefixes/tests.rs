@@ -37,6 +37,7 @@ impl TestCache {
                 full: pools.full.allocate().expect("enough"),
                 windowed: pools.windowed.allocate(),
                 state: None,
+                has_head_keys: false,
             })
             .collect();
         tree.insert(PrefixKey::plain(token_ids), pages.iter().copied(), pools);
@@ -170,6 +171,37 @@ fn prefix_requires_its_window_pages() {
 }
 
 /// Compares random sequences over a small alphabet with a set of prefixes.
+#[test]
+fn pages_get_head_keys_later() {
+    let mut cache = TestCache::new(8);
+    let tokens = token_ids(0, 3 * POSITIONS - 8);
+    cache.insert_sequence(&tokens);
+    let mut with_head_keys = |pages: usize| {
+        let TestCache { tree, pools, path } = &mut cache;
+        tree.find(PrefixKey::plain(&tokens), path);
+        let same = (0..path.pages()).map(|at| PagePair {
+            has_head_keys: at < pages,
+            ..tree.pages(path, at)
+        });
+        let same: Vec<PagePair> = same.collect();
+        tree.insert(PrefixKey::plain(&tokens), same.into_iter(), pools);
+        tree.len_with_head_keys(path)
+    };
+    assert_eq!(with_head_keys(0), 0);
+    assert_eq!(with_head_keys(2), 2 * POSITIONS);
+    // The pages keep them, whoever reuses the prefix.
+    assert_eq!(with_head_keys(1), 2 * POSITIONS);
+    assert_eq!(with_head_keys(3), tokens.len());
+    // Other pages of the same tokens are not those that are kept.
+    cache.insert_sequence(&tokens);
+    cache.matched_len(&tokens[..POSITIONS + 1]);
+    assert_eq!(cache.tree.len_with_head_keys(&cache.path), POSITIONS + 1);
+    // A longer sequence replaces the last page.
+    cache.insert_sequence(&token_ids(0, 3 * POSITIONS));
+    cache.matched_len(&tokens);
+    assert_eq!(cache.tree.len_with_head_keys(&cache.path), 2 * POSITIONS);
+}
+
 #[test]
 fn random_sequences_match_reference() {
     let mut state = 1u64;
