@@ -2,7 +2,9 @@
 
 use super::engine::{Engine, row_of};
 use super::request::Request;
-use super::rows::{BURST_MAX, PendingTokens, Submission, TokenRun, pass, read_sampled, write_rows};
+use super::rows::{
+    BURST_MAX, PendingTokens, Submission, TokenRun, pass, read_sampled, wait, write_rows,
+};
 use super::sampling_request::LogprobsMode;
 use crate::error::Result;
 use crate::model::{STEP_ROWS_MAX, TableId};
@@ -31,6 +33,22 @@ impl Engine {
             let cmds = self.tables.table(table).body().into();
             pass(&mut self.linked, &mut self.state, (table, cmds), &token_run)?;
             *done = run.end;
+        }
+        Ok(())
+    }
+
+    /// Computes the keys and values of the drafting head for the tokens before the first sampled one of a request, and
+    /// waits for them. `head_keys` as in the request.
+    pub(super) fn compute_prompt_head_keys(
+        &mut self,
+        request: &Request,
+        head_keys: &mut usize,
+    ) -> Result<()> {
+        let prompt = request.sequence.len() - request.sampled;
+        let prompt = prompt.min(request.cached);
+        if *head_keys < prompt {
+            self.compute_head_keys(request, head_keys, prompt)?;
+            wait(&mut self.linked)?;
         }
         Ok(())
     }

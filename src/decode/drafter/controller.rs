@@ -5,11 +5,11 @@ use std::time::Duration;
 /// Number of steps in the first pause after a slow pass. Each further pause doubles it. A burst of as many steps
 /// measures the duration of a step.
 const COOLDOWN: u32 = 8;
-/// Steps that are shorter take noticeably longer in short bursts, which cost up to 0.1 ms.
+/// Below this duration of a step, the overhead of a short burst (up to 0.1 ms) distorts the measurement.
 const SHORT_STEP: Duration = Duration::from_millis(10);
-/// Minimum number of such steps after the first pass. Bursts start with one step and double, thus the last one of
-/// these has [`COOLDOWN`] steps.
-const MEASURED: u32 = 2 * COOLDOWN - 2;
+/// Maximum number of steps that measure the duration of a step after the first pass. Bursts start with one step and
+/// double, thus the last of these bursts has [`COOLDOWN`] steps.
+const MEASURE_STEPS: u32 = 2 * COOLDOWN - 2;
 /// Maximum number of steps of a pause.
 const COOLDOWN_MAX: u32 = 1024;
 /// Maximum pause after an empty draft, in steps. Each empty draft doubles it.
@@ -21,7 +21,7 @@ const MISSES_TIME: Duration = Duration::from_millis(3);
 const LOSS_MAX: f64 = 0.01;
 /// Maximum duration of passes that continue, as a share of that of as many steps. Smaller gains are less than the
 /// error of the measurement.
-const PASS_MAX: f64 = 0.95;
+const PASS_TIME_MAX: f64 = 0.95;
 /// Weight of the last measurement in the moving averages.
 const WEIGHT: f64 = 0.25;
 
@@ -42,8 +42,10 @@ pub(super) struct SpeculationController {
     elapsed: f64,
     /// Seconds that passes saved over single steps; negative if they lost time.
     saved: f64,
-    /// Number of tokens of all passes.
-    passed: f64,
+    /// Whether a pass made a burst short.
+    has_passed: bool,
+    /// Number of tokens and duration in seconds of the first pass, while longer bursts measure the duration of a step.
+    unrated: Option<(f64, f64)>,
     /// Remaining steps of the pause.
     cooldown: u32,
     next_cooldown: u32,
@@ -65,7 +67,8 @@ impl SpeculationController {
             passes: None,
             elapsed: 0.0,
             saved: 0.0,
-            passed: 0.0,
+            has_passed: false,
+            unrated: None,
             // The duration of a step must be measured first.
             cooldown: 1,
             next_cooldown: COOLDOWN,
@@ -88,23 +91,19 @@ impl SpeculationController {
         self.cooldown = self.cooldown.saturating_sub(steps);
         self.elapsed += took.as_secs_f64();
         let step = took.as_secs_f64() / f64::from(steps.max(1));
+        let is_longer = steps > self.burst;
         // The steps of a short burst take longer, and drafts make bursts short.
-        match self.step {
-            Some(so_far) if steps < self.burst.min(COOLDOWN) => {
-                if self.passed > 0.0 {
-                    let expected = f64::from(steps) * so_far;
-                    self.saved -= (took.as_secs_f64() - expected).max(0.0);
-                }
-            }
-            Some(so_far) if steps.min(COOLDOWN) > self.burst => {
-                // Earlier passes were compared with the steps of shorter bursts.
-                self.saved += self.passed * (step - so_far);
-                self.step = Some(step);
-                self.cooldown = self.cooldown.max(self.pause(step));
-            }
-            so_far => self.step = Some(mean(so_far, step)),
+        if steps >= self.burst.min(COOLDOWN) {
+            let so_far = self.step.filter(|_| self.burst >= steps.min(COOLDOWN));
+            self.step = Some(mean(so_far, step));
+            self.burst = self.burst.max(steps);
+        } else if self.has_passed {
+            let expected = self.step.map_or(0.0, |step| f64::from(steps) * step);
+            self.saved -= (took.as_secs_f64() - expected).max(0.0);
         }
-        self.burst = self.burst.max(steps);
+        if steps >= COOLDOWN || !is_longer {
+            self.rate_first_pass();
+        }
     }
 
     /// Records an empty draft.
@@ -125,7 +124,6 @@ impl SpeculationController {
     /// Records the result of a pass.
     pub(super) fn record_check(&mut self, drafted: usize, accepted: usize, took: Duration) {
         self.misses = 0;
-        let is_first = self.passed == 0.0;
         self.draft_len = if accepted == drafted {
             // Tables have a power of two of rows: the draft tokens and one more.
             (2 * self.draft_len + 1).min(self.range[1])
@@ -135,17 +133,38 @@ impl SpeculationController {
             self.draft_len
         };
         let count = u32::try_from(accepted + 1).map_or(f64::MAX, f64::from);
-        // Steps precede the first draft.
-        let step = self.step.unwrap_or(took.as_secs_f64());
+        let pass = (count, took.as_secs_f64());
         self.elapsed += took.as_secs_f64();
-        self.saved += count * step - took.as_secs_f64();
-        self.passed += count;
+        self.rate_first_pass();
+        let is_short = |step| step < SHORT_STEP.as_secs_f64();
+        if !self.has_passed && self.burst < COOLDOWN && self.step.is_some_and(is_short) {
+            self.cooldown = MEASURE_STEPS;
+            self.unrated = Some(pass);
+        } else {
+            self.rate(pass);
+        }
+        self.has_passed = true;
+    }
+
+    /// Rates the first pass, if that was delayed.
+    fn rate_first_pass(&mut self) {
+        if let Some(pass) = self.unrated.take() {
+            self.cooldown = 0;
+            self.rate(pass);
+        }
+    }
+
+    /// Compares a pass of `count` tokens with as many steps, and pauses speculation if it is slower.
+    fn rate(&mut self, (count, took): (f64, f64)) {
+        // Steps precede the first draft.
+        let step = self.step.unwrap_or(took);
+        self.saved += count * step - took;
         let (tokens, seconds) = self.passes.unzip();
         let tokens = mean(tokens, count);
-        let seconds = mean(seconds, took.as_secs_f64());
+        let seconds = mean(seconds, took);
         self.passes = Some((tokens, seconds));
         let pause = self.pause(step);
-        if pause > 0 || seconds > PASS_MAX * tokens * step {
+        if pause > 0 || seconds > PASS_TIME_MAX * tokens * step {
             self.cooldown = self.next_cooldown.max(pause);
             self.next_cooldown = (2 * self.next_cooldown).min(COOLDOWN_MAX);
             // The averages do not apply to later text.
@@ -154,13 +173,8 @@ impl SpeculationController {
         } else {
             self.next_cooldown = COOLDOWN;
         }
-        if is_first && step < SHORT_STEP.as_secs_f64() {
-            self.cooldown = self.cooldown.max(MEASURED);
-        }
     }
-}
 
-impl SpeculationController {
     /// Returns the number of steps after which the lost time is at most [`LOSS_MAX`] of that of the answer.
     fn pause(&self, step: f64) -> u32 {
         let excess = -self.saved - LOSS_MAX * self.elapsed;
@@ -196,7 +210,7 @@ mod tests {
         assert_eq!(after(10, 8), 1.25);
     }
 
-    /// Passes are compared with the steps of long bursts, also those before the first long burst.
+    /// Also the first pass is compared with the steps of a long burst.
     #[test]
     fn short_steps_are_measured_after_the_first_pass() {
         let step = STEP / 10;
@@ -209,6 +223,30 @@ mod tests {
         }
         // The pass lost one step, which is a percent of 100 steps: those so far, and a pause.
         assert_eq!(controller.cooldown(), 100 - 19);
+    }
+
+    #[test]
+    fn measurement_ends_if_bursts_do_not_grow() {
+        let step = STEP / 10;
+        let mut controller = SpeculationController::new([1, 4]);
+        controller.record_steps(step, 1);
+        controller.record_check(1, 1, step);
+        assert_eq!(controller.cooldown(), MEASURE_STEPS);
+        controller.record_steps(step, 1);
+        assert_eq!(controller.cooldown(), 0);
+        // A later pass is rated at once.
+        controller.record_check(1, 0, 2 * step);
+        controller.record_check(1, 1, step);
+        assert_eq!(controller.cooldown(), 0);
+    }
+
+    #[test]
+    fn long_bursts_before_the_first_pass_need_no_measurement() {
+        let step = STEP / 10;
+        let mut controller = SpeculationController::new([3, 31]);
+        controller.record_steps(8 * step, 8);
+        controller.record_check(3, 3, 2 * step);
+        assert_eq!(controller.cooldown(), 0);
     }
 
     /// A pass that saves less than the short burst after it loses is followed by a pause.

@@ -329,7 +329,7 @@ fn request(tokens: &[u32], prompt: usize) -> Request {
     }
 }
 
-/// The engine computes the keys of the head before a draft, and knows which pages have them that later requests reuse.
+/// The engine computes the keys of the head before a draft, also for pages of earlier requests that lack them.
 #[test]
 fn engine_drafts_the_tokens_of_the_reference() {
     let name = "glm4_moe_lite_mtp";

@@ -10,7 +10,7 @@
 //! | 4 | number of tokens |
 //! | 4 | index of the first page stored for sliding-window layers |
 //! | 4 | length of the provenance in bytes |
-//! | 4 | number of streams; a stream contains the keys or the values of a layer |
+//! | 4 | number of streams; a stream contains the keys or the values of a layer, a state, or what a drafting head reads |
 //! | 8 per stream | bytes per position; 1 if the layer has a sliding window, else 0 |
 //! | variable | provenance: everything else that affects the bits of the cache, as text |
 //! | 4 per token | token ID; the highest bit marks sampled tokens |

@@ -58,7 +58,7 @@ impl CacheLayout {
     /// Reads the layout from a model.
     pub(super) fn new(model: &Model) -> Result<Self> {
         model.call(|engine| {
-            // The keys of the drafting head may not be there; they follow from what the first table stores.
+            // Keys of the drafting head may be missing; they are recomputed from the rows that the first table stores.
             let slots = paged_slots(&engine.linked.tables[..1], engine.linked.pages);
             let streams = slots.map(|(slot, bytes, kind)| {
                 let bytes = match kind {

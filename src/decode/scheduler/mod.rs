@@ -74,7 +74,7 @@ pub(super) struct Scheduler {
     ready: Vec<u64>,
     /// Computes grammar masks. Started with the first request that has a grammar.
     mask_worker: Option<MaskWorker>,
-    /// Time when the last burst was read.
+    /// Time when the tokens of the last burst were delivered.
     collected: Instant,
 }
 

@@ -91,9 +91,8 @@ impl Scheduler {
         let mut start = Instant::now();
         let (engine, mut head_keys) = (&mut self.engine, request.head_keys);
         let by_head = |count, out: &mut Vec<u32>| {
-            // The keys of the prompt are computed once, like its other keys: they are not a cost of this pass.
-            let prompt = request.sequence.len() - request.sampled;
-            engine.compute_head_keys(request, &mut head_keys, prompt.min(request.cached))?;
+            // A cost of the prompt, not of this pass.
+            engine.compute_prompt_head_keys(request, &mut head_keys)?;
             start = Instant::now();
             engine.draft(request, &mut head_keys, count, out)
         };
@@ -364,7 +363,6 @@ impl Scheduler {
         let sampled = self.engine.wait(pending)?;
         // The burst may have waited for the previous one.
         let start = start.max(self.collected);
-        let took = start.elapsed();
         for at in 0..self.batch.len() {
             let session = self.batch[at];
             // The request may have ended in the meantime.
@@ -376,9 +374,6 @@ impl Scheduler {
             let (slot, sequence) = (request.slot, &mut request.sequence);
             let done =
                 sampled.for_each_token(at, slot, before, |token| sequence.push_sampled(token));
-            if let Some(sampling) = request.sampling.as_mut().filter(|_| steps > 0) {
-                sampling.burst.adapt(took, steps);
-            }
             if steps > 0 {
                 // A step computes the token before the sampled one.
                 request.computed += request.sequence.len() - before;
@@ -387,10 +382,12 @@ impl Scheduler {
                 request.logprobs_mode() == LogprobsMode::On && request.sequence.len() > before;
             let logprobs = sampled.logprobs(at).filter(|_| has_logprobs);
             request.deliver(before, logprobs);
-            if let ([_], true, Some(sampling)) = (&self.batch[..], steps > 0, &mut request.sampling)
-                && let Some(drafter) = &mut sampling.drafter
-            {
-                drafter.record_steps(start.elapsed(), steps);
+            if let Some(sampling) = request.sampling.as_mut().filter(|_| steps > 0) {
+                let took = start.elapsed();
+                sampling.burst.adapt(took, steps);
+                if let (Some(drafter), [_]) = (&mut sampling.drafter, &self.batch[..]) {
+                    drafter.record_steps(took, steps);
+                }
             }
             if steps > 0 {
                 let run = before - 1..before;

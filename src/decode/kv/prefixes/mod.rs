@@ -248,7 +248,9 @@ impl PrefixTree {
                         pools.windowed.retain(page);
                         self.node_mut(child).pages.windowed = Some(page);
                     }
-                    self.add_head_keys(child, pages);
+                    if self.node(child).len == run.len() {
+                        self.add_head_keys(child, pages);
+                    }
                     self.add_state(child, pages.state, pools);
                     child
                 }
@@ -287,7 +289,7 @@ impl PrefixTree {
         self.touch(at);
     }
 
-    /// Records that the pages of a node have got the keys of the drafting head.
+    /// Records that the pages of a node have the keys of the drafting head, if these are its pages.
     fn add_head_keys(&mut self, id: Id, pages: PagePair) {
         let own = &mut self.node_mut(id).pages;
         own.has_head_keys |= own.full == pages.full && pages.has_head_keys;

@@ -170,7 +170,6 @@ fn prefix_requires_its_window_pages() {
     assert_eq!(cache.path.tokens(), 0);
 }
 
-/// Compares random sequences over a small alphabet with a set of prefixes.
 #[test]
 fn pages_get_head_keys_later() {
     let mut cache = TestCache::new(8);
@@ -189,10 +188,10 @@ fn pages_get_head_keys_later() {
     };
     assert_eq!(with_head_keys(0), 0);
     assert_eq!(with_head_keys(2), 2 * POSITIONS);
-    // The pages keep them, whoever reuses the prefix.
+    // They remain, also if a later request computes fewer.
     assert_eq!(with_head_keys(1), 2 * POSITIONS);
     assert_eq!(with_head_keys(3), tokens.len());
-    // Other pages of the same tokens are not those that are kept.
+    // New pages of the same tokens do not replace the cached ones.
     cache.insert_sequence(&tokens);
     cache.matched_len(&tokens[..POSITIONS + 1]);
     assert_eq!(cache.tree.len_with_head_keys(&cache.path), POSITIONS + 1);
@@ -202,6 +201,7 @@ fn pages_get_head_keys_later() {
     assert_eq!(cache.tree.len_with_head_keys(&cache.path), 2 * POSITIONS);
 }
 
+/// Compares random sequences over a small alphabet with a set of prefixes.
 #[test]
 fn random_sequences_match_reference() {
     let mut state = 1u64;
