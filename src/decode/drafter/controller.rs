@@ -17,8 +17,11 @@ const MISSES_MAX: u32 = 8;
 /// Maximum pause after an empty draft for short steps. Drafting interrupts bursts, which costs some
 /// microseconds.
 const MISSES_TIME: Duration = Duration::from_millis(3);
-/// Maximum share of the time of an answer that speculation may lose.
-const LOSS_MAX: f64 = 0.01;
+/// Maximum share of the time of an answer, and of [`LOSS_STEPS`] more steps, that speculation may lose.
+const LOSS_MAX: f64 = 0.005;
+const LOSS_STEPS: f64 = 100.0;
+/// Maximum ratio of a measured step to the average; other load can make a burst much longer.
+const OUTLIER: f64 = 1.25;
 /// Maximum duration of passes that continue, as a share of that of as many steps. Smaller gains are less than the
 /// error of the measurement.
 const PASS_TIME_MAX: f64 = 0.95;
@@ -95,7 +98,8 @@ impl SpeculationController {
         // The steps of a short burst take longer, and drafts make bursts short.
         if steps >= self.burst.min(COOLDOWN) {
             let so_far = self.step.filter(|_| self.burst >= steps.min(COOLDOWN));
-            self.step = Some(mean(so_far, step));
+            let max = so_far.map_or(step, |so_far| OUTLIER * so_far);
+            self.step = Some(mean(so_far, step.min(max)));
             self.burst = self.burst.max(steps);
         } else if self.has_passed {
             let expected = self.step.map_or(0.0, |step| f64::from(steps) * step);
@@ -136,8 +140,10 @@ impl SpeculationController {
         let pass = (count, took.as_secs_f64());
         self.elapsed += took.as_secs_f64();
         self.rate_first_pass();
-        let is_short = |step| step < SHORT_STEP.as_secs_f64();
-        if !self.has_passed && self.burst < COOLDOWN && self.step.is_some_and(is_short) {
+        let is_short = self
+            .step
+            .is_some_and(|step| step.min(pass.1) < SHORT_STEP.as_secs_f64());
+        if !self.has_passed && self.burst < COOLDOWN && is_short {
             self.cooldown = MEASURE_STEPS;
             self.unrated = Some(pass);
         } else {
@@ -175,9 +181,9 @@ impl SpeculationController {
         }
     }
 
-    /// Returns the number of steps after which the lost time is at most [`LOSS_MAX`] of that of the answer.
+    /// Returns the number of steps after which the lost time is at most the limit.
     fn pause(&self, step: f64) -> u32 {
-        let excess = -self.saved - LOSS_MAX * self.elapsed;
+        let excess = -self.saved - LOSS_MAX * (self.elapsed + LOSS_STEPS * step);
         let steps = (excess / (LOSS_MAX * step)).ceil();
         #[expect(
             clippy::cast_possible_truncation,
@@ -206,8 +212,11 @@ mod tests {
         assert_eq!(after(4, 2), 2.0);
         assert_eq!(after(8, 8), 1.0);
         assert_eq!(after(3, 1), 1.0);
-        assert_eq!(after(64, 32), 1.25);
-        assert_eq!(after(10, 8), 1.25);
+        assert_eq!(after(36, 32), 1.03125);
+        assert_eq!(after(8, 8), 1.0234375);
+        // An outlier counts as 1.25 steps.
+        let before = after(8, 8);
+        assert_eq!(after(800, 8), before * 1.0625);
     }
 
     /// Also the first pass is compared with the steps of a long burst.
@@ -221,7 +230,7 @@ mod tests {
             assert!(controller.cooldown() >= steps);
             controller.record_steps(step * steps, steps);
         }
-        // The pass lost one step, which is a percent of 100 steps: those so far, and a pause.
+        // The pass lost one step: the limit after 100 steps, those so far and a pause.
         assert_eq!(controller.cooldown(), 100 - 19);
     }
 
@@ -328,7 +337,7 @@ mod tests {
         let mut controller = SpeculationController::new([3, 31]);
         controller.record_steps(STEP * 8, 8);
         controller.record_check(3, 0, 2 * STEP);
-        // It lost the time of one step, which is a percent of 100 steps.
+        // It lost the time of one step: the limit after 100 steps.
         assert_eq!((controller.cooldown(), controller.draft_len()), (90, 3));
     }
 
