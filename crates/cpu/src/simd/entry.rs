@@ -8,6 +8,8 @@ use super::avx2;
 use super::avx512;
 #[cfg(target_arch = "x86_64")]
 use super::bf16::{self, Bf16};
+#[cfg(target_arch = "x86_64")]
+use super::levels::HAS_ALL_LEVELS;
 use super::levels::{Isa, Proof};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
@@ -98,7 +100,7 @@ impl Isa {
                 unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::AvxVnni if const { K::BYTE_PRODUCTS } => |args| {
+            Proof::AvxVnni if const { K::BYTE_PRODUCTS && HAS_ALL_LEVELS } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx2::vnni::enter(KernelTask::<K>::new(args)) }
             },
@@ -108,10 +110,12 @@ impl Isa {
                 unsafe { avx2::plain::enter(KernelTask::<K>::new(args)) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => |args| {
+            Proof::Avx512 | Proof::Amx(_) if const { HAS_ALL_LEVELS } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
                 unsafe { avx512::enter(KernelTask::<K>::new(args)) }
             },
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx512 | Proof::Amx(_) => unreachable!("not detected without its kernels"),
         }
     }
 

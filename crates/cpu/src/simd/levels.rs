@@ -40,6 +40,11 @@ pub enum Level {
     Amx,
 }
 
+/// Whether there are kernels for all levels of x86-64, and not only for AVX2. Compiling the others with a sanitizer
+/// takes minutes.
+#[cfg(target_arch = "x86_64")]
+pub(super) const HAS_ALL_LEVELS: bool = cfg!(not(tabla_few_levels));
+
 impl Level {
     /// All levels, the fastest of each architecture last.
     const ALL: [Self; 8] = [
@@ -149,6 +154,7 @@ impl Isa {
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
         let avx512 = avx2
+            && HAS_ALL_LEVELS
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
