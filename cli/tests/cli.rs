@@ -351,6 +351,7 @@ fn inspects_a_file() {
         "general.architecture",
         "token_embd.weight",
         "tokenizer",
+        "; tokenizer ",
         "supported  yes",
     ] {
         assert!(text.text().contains(expected), "{expected}");
@@ -358,6 +359,9 @@ fn inspects_a_file() {
     let object = tabla(&["inspect", "--device", "cpu", "--json", "-c", "64"]).json();
     assert_eq!(object["runs"], true);
     assert_eq!(object["memory"]["context"], 64);
+    let tokenizer = object["memory"]["tokenizer_bytes"].as_u64();
+    // 1280 tokens.
+    assert!(tokenizer.is_some_and(|bytes| (40_000..100_000).contains(&bytes)));
     assert!(object["tensors"].as_array().is_some_and(|t| !t.is_empty()));
     assert_eq!(object["metadata"]["general.architecture"]["type"], "string");
 }

@@ -200,6 +200,33 @@ impl Request {
     }
 }
 
+#[cfg(test)]
+impl Request {
+    /// Creates a request of session 0 that prefills a sequence.
+    pub(super) fn of_sequence(sequence: Sequence) -> Self {
+        Self {
+            session: 0,
+            sequence,
+            cached: 0,
+            head_keys: 0,
+            reusable: usize::MAX,
+            computed: 0,
+            sampling: None,
+            hooks: None,
+            adapters: None,
+            captured: None,
+            output: OutputRequest::Nothing,
+            slot: 0,
+            sampled: 0,
+            submitting: Duration::ZERO,
+            output_queue: Arc::new(OutputQueue::new(None)),
+            cancel: Cancel::new(),
+            if_busy: IfBusy::Wait,
+            ended: false,
+        }
+    }
+}
+
 /// A session must not wait forever for a request that the engine dropped.
 impl Drop for Request {
     fn drop(&mut self) {

@@ -1,13 +1,11 @@
 //! Tests of scheduler iterations: which requests are computed in which order.
 
 use super::{Scheduler, WAITING_MAX};
-use crate::cancel::Cancel;
 use crate::decode::burst::Burst;
 use crate::decode::engine::Engine;
 use crate::decode::output_queue::{OutputEvent, OutputQueue, UNREAD_MAX};
-use crate::decode::output_request::OutputRequest;
 use crate::decode::outputs::Finish;
-use crate::decode::request::{IfBusy, Request};
+use crate::decode::request::Request;
 use crate::decode::request_queue::Message;
 use crate::decode::sampling::Sampling;
 use crate::decode::sampling_request::SamplingRequest;
@@ -17,7 +15,6 @@ use crate::load::source::Source;
 use crate::load::{DeviceChoice, LoadOptions, load};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 const CHUNK: u32 = 32;
 const CHUNKS: u32 = 7;
@@ -47,30 +44,13 @@ fn request(
     tokens: u32,
     sampling: Option<SamplingRequest>,
 ) -> (Request, Arc<OutputQueue>) {
-    let output_queue = Arc::new(OutputQueue::new(None));
     let first = 10 + session;
     let mut sequence = Sequence::default();
     sequence.push_prompt(&(first..first + tokens).collect::<Vec<_>>());
-    let request = Request {
-        session: session.into(),
-        sequence,
-        cached: 0,
-        head_keys: 0,
-        reusable: usize::MAX,
-        computed: 0,
-        sampling,
-        hooks: None,
-        adapters: None,
-        captured: None,
-        output: OutputRequest::Nothing,
-        slot: 0,
-        sampled: 0,
-        submitting: Duration::ZERO,
-        output_queue: Arc::clone(&output_queue),
-        cancel: Cancel::new(),
-        if_busy: IfBusy::Wait,
-        ended: false,
-    };
+    let mut request = Request::of_sequence(sequence);
+    request.session = session.into();
+    request.sampling = sampling;
+    let output_queue = Arc::clone(&request.output_queue);
     (request, output_queue)
 }
 
