@@ -148,7 +148,6 @@ impl Session {
         let rows_max = table.map_or(0, |table| table.tokens as usize);
         let total = texts.len();
         let mut logits = zeroed(total * labels)?;
-        let mut out = logits.chunks_exact_mut(labels);
         let mut done = 0;
         while done < total {
             if self.cancelled() {
@@ -164,8 +163,9 @@ impl Session {
             self.computed += rows.len() as u64;
             let computed = zeroed(rows.len() * labels)?;
             let computed = self.encode_rows(rows, computed)?;
+            let out = &mut logits[done * labels..(done + count) * labels];
             let mut first = 0;
-            for (out, text) in out.by_ref().zip(texts) {
+            for (out, text) in out.chunks_exact_mut(labels).zip(texts) {
                 // The logits of a text are those of its first row.
                 out.copy_from_slice(&computed[first * labels..][..labels]);
                 first += text.ids.len();

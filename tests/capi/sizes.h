@@ -72,6 +72,7 @@ static void sizes(void) {
     } generate;
     TablaLoadOptions options = cpu_options();
     TablaGenerateOptions defaults, part;
+    TablaModelInfo info;
     uint32_t tokens[64], token = 77;
     TablaModel *model;
     TablaSession *session;
@@ -84,6 +85,11 @@ static void sizes(void) {
     options.struct_size = 1u << 30;
     CHECK(tabla_model_load(NULL, &options) == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    /* A size that ends inside a field would give half of a pointer. */
+    for (options.struct_size = 4; options.struct_size < sizeof options; ++options.struct_size) {
+        if (options.struct_size % sizeof(void *) != 0)
+            CHECK(tabla_model_load(NULL, &options) == NULL && tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+    }
     options = cpu_options();
     options.device = 99;
     CHECK(tabla_model_load(NULL, &options) == NULL);
@@ -111,6 +117,12 @@ static void sizes(void) {
     memset(&part, 0x55, sizeof part);
     CHECK(tabla_generate_options_init(&part, 8) == TABLA_OK);
     CHECK(part.struct_size == 8 && part.max_tokens == 0 && part.top_k == 0x55555555);
+
+    info.struct_size = offsetof(TablaModelInfo, architecture) + 8;
+    FAILS(tabla_model_info(model, &info), TABLA_ERROR_ARGUMENT);
+    info.struct_size = offsetof(TablaModelInfo, device);
+    CHECK(tabla_model_info(model, &info) == TABLA_OK && strlen(info.architecture) > 0);
+    FAILS(tabla_generate_options_init(&part, 12), TABLA_ERROR_ARGUMENT);
 
     count = encode_prompt(model, tokens);
     CHECK(tabla_prefill(model, tokens, count) == TABLA_OK);

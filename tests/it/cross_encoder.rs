@@ -185,7 +185,25 @@ fn check_logits(what: &str, s: &mut Session, golden: &Golden) -> f32 {
     let reversed = classify(s, &inputs, options).expect("classification succeeds");
     let rows = logits.chunks(labels).rev().flatten();
     assert!(rows.eq(&reversed), "{what}: another order");
+    check_passes(what, s, golden, &logits);
     difference
+}
+
+/// Checks that inputs of several passes have the logits of the inputs alone.
+fn check_passes(what: &str, s: &mut Session, golden: &Golden, logits: &[f32]) {
+    let options = ClassifyOptions::default().logits(true).truncate(true);
+    let mut copies = 1;
+    loop {
+        let inputs = golden.inputs().repeat(copies);
+        let mut passes = 0;
+        let found = s.classify(&inputs, &options, &mut |_, _| passes += 1);
+        let found = found.expect("classification succeeds");
+        assert!(found == logits.repeat(copies), "{what}: {passes} passes");
+        if passes >= 3 {
+            return;
+        }
+        copies *= 2;
+    }
 }
 
 /// Checks that the scores of documents are those of the pairs; `scores` are those of all pairs.

@@ -196,7 +196,27 @@ fn check_batch(what: &str, s: &mut Session, golden: &Golden) -> f64 {
     let reversed = embed_tokens(s, &other_way, &options);
     let rows = together.chunks(golden.embeddings.cols).rev();
     assert!(rows.flatten().eq(&reversed), "{what}: another order");
+    check_passes(what, s, golden, &together);
     largest
+}
+
+/// Checks that texts of several passes have the embeddings of the texts alone.
+fn check_passes(what: &str, s: &mut Session, golden: &Golden, embeddings: &[f32]) {
+    let options = golden.options();
+    let dim = s.embedding_dim(&options).expect("dimensions");
+    let mut copies = 1;
+    loop {
+        let texts = golden.batch.repeat(copies);
+        let mut found = vec![f32::NAN; texts.len() * dim];
+        let mut passes = 0;
+        s.embed_tokens(&texts, &options, &mut found, &mut |_, _| passes += 1)
+            .expect("embedding succeeds");
+        assert!(found == embeddings.repeat(copies), "{what}: {passes} passes");
+        if passes >= 3 {
+            return;
+        }
+        copies *= 2;
+    }
 }
 
 /// Checks tokenization, prompts, pooling, dimensions and the length limit.

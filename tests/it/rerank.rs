@@ -2,7 +2,7 @@
 
 use crate::common::{devices, golden, session, story};
 use serde_json::Value;
-use tabla::ErrorKind;
+use tabla::{ErrorKind, Session};
 use tabla::device::Precision;
 use tabla::embed::RerankOptions;
 use tabla::load::LoadOptions;
@@ -74,4 +74,26 @@ fn rejects_models_without_reranking() {
         .rerank::<&str>(&by, &[], &mut |_, _| {})
         .expect("empty result");
     assert!(none.is_empty());
+}
+
+/// Scores of documents whose prompts take several passes do not depend on the other documents.
+#[test]
+fn several_documents_score_as_each_alone() {
+    let path = golden("reranker/model.gguf");
+    let texts: Vec<String> = [1, 9, 30, 17].map(|n| "The river ran on. ".repeat(n)).into();
+    let options = RerankOptions::default().query("Where does the river run?");
+    for (device, with) in devices(Precision::Exact) {
+        let mut s = session(&path, &with.chunk_tokens(32));
+        let scores = |s: &mut Session, texts: &[String]| {
+            let scores = s.rerank(&options, texts, &mut |_, _| {});
+            scores.expect("reranking succeeds")
+        };
+        let together = scores(&mut s, &texts);
+        for (at, text) in texts.iter().enumerate() {
+            s.reset();
+            let alone = scores(&mut s, std::slice::from_ref(text));
+            assert!(alone == together[at..=at], "{device}: document {at}");
+        }
+        assert!(together[1] != together[2], "{device}: {together:?}");
+    }
 }

@@ -47,7 +47,7 @@ def fetch(name: str) -> str:
     try:
         import huggingface_hub as hub
     except ImportError:
-        raise ImportError(f"{name} needs huggingface_hub: pip install 'tabla[hub]'") from None
+        raise ImportError(f"{name} needs huggingface_hub: pip install 'tabla-runtime[hub]'") from None
 
     def download(files: Iterable[str]) -> Path:
         patterns = [glob.escape(name) for name in files]

@@ -151,7 +151,7 @@ def _progress_functions(progress: Progress) -> tuple[Callable[[LoadStage], objec
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install 'tabla[progress]'") from None
+        raise ImportError("progress=True needs tqdm: pip install 'tabla-runtime[progress]'") from None
     bar = tqdm(total=100, unit="%", bar_format="{desc:<24} {percentage:3.0f}% {bar} {elapsed}")
 
     def report(stage: LoadStage) -> None:

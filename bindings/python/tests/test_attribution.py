@@ -8,8 +8,8 @@ import pytest
 import tabla
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("sklearn", reason="tabla[probe] is not installed")
-pytest.importorskip("matplotlib", reason="tabla[probe] is not installed")
+pytest.importorskip("sklearn", reason="tabla-runtime[probe] is not installed")
+pytest.importorskip("matplotlib", reason="tabla-runtime[probe] is not installed")
 
 from tabla import probe  # noqa: E402
 

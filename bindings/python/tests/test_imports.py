@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -61,12 +62,21 @@ def test_package_needs_no_optional_dependency() -> None:
     assert not optional & set(done.stdout.split())
 
 
+def test_commands_install_this_distribution() -> None:
+    folder = Path(__file__).parents[1]
+    named = re.search(r'^name = "(.+?)"', (folder / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    assert named is not None
+    sources = [*PACKAGE.rglob("*.py"), *(folder / "tests").glob("*.py"), *(folder / "../../docs").glob("*.md")]
+    commands = re.findall(r"pip install '?([\w./-]+)\[", "".join(path.read_text(encoding="utf-8") for path in sources))
+    assert {named[1], "./bindings/python", "."} <= set(commands) <= {named[1], "./bindings/python", ".", "ray"}
+
+
 @pytest.mark.parametrize("name", ["matplotlib", "numpy", "sklearn"])
 def test_probe_names_missing_dependencies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [module for module in sys.modules if module.split(".")[:2] == ["tabla", "probe"]]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"pip install 'tabla\[probe\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'tabla-runtime\[probe\]'"):
         importlib.import_module("tabla.probe")
 
 

@@ -41,7 +41,7 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    with pytest.raises(ImportError, match=r"pip install 'tabla\[progress\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'tabla-runtime\[progress\]'"):
         tabla.Model.load(device="cpu", progress=True)
 
 

@@ -23,7 +23,7 @@ try:
 except ImportError as missing:
     if os.environ.get("TABLA_REQUIRE_PROBE"):
         raise
-    reason = f"{missing}: the tests of tabla.probe are skipped, pip install 'tabla[probe]' runs them"
+    reason = f"{missing}: the tests of tabla.probe are skipped, pip install 'tabla-runtime[probe]' runs them"
     print(reason, file=sys.__stderr__)
     pytest.skip(reason, allow_module_level=True)
 

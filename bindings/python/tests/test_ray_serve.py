@@ -35,7 +35,7 @@ try:
 except ImportError as missing:
     if os.environ.get("TABLA_REQUIRE_RAY"):
         raise
-    reason = f"{missing}: the tests of tabla.ray.serve are skipped, pip install 'tabla[ray]' runs them"
+    reason = f"{missing}: the tests of tabla.ray.serve are skipped, pip install 'tabla-runtime[ray]' runs them"
     print(reason, file=sys.__stderr__)
     pytest.skip(reason, allow_module_level=True)
 

@@ -8,6 +8,8 @@ use super::pointers::{Choice, choose, copy_out, out_of, size_of_struct, text_of,
 use super::sequence::TablaModel;
 use serde_json::Value;
 use std::ffi::{CStr, c_char};
+use std::mem::offset_of;
+use std::ops::Range;
 use tabla::Model;
 use tabla::error::bail;
 use tabla::load::devices;
@@ -108,6 +110,12 @@ pub unsafe extern "C" fn tabla_model_info(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(info, "info") }?;
+        if TablaModelInfo::TEXTS.iter().any(|text| text.contains(&size)) {
+            bail!(
+                Argument,
+                "invalid struct_size {size}: set it to the sizeof of the struct"
+            );
+        }
         let facts = TablaModelInfo::of(resolve(model)?.model());
         // SAFETY: the caller's struct has `size` bytes.
         unsafe { write_sized(&facts, info, size) };
@@ -217,6 +225,12 @@ pub unsafe extern "C" fn tabla_device_list(
 }
 
 impl TablaModelInfo {
+    /// A struct that ends in one of these has no room for the NUL at the end of the text.
+    const TEXTS: [Range<usize>; 2] = [
+        offset_of!(Self, architecture) + 1..offset_of!(Self, device),
+        offset_of!(Self, device) + 1..offset_of!(Self, bos_token),
+    ];
+
     fn of(model: &Model) -> Self {
         let facts = model.facts();
         let tokenizer = model.tokenizer();

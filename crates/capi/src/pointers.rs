@@ -21,13 +21,19 @@ pub(super) unsafe fn size_of_struct<T>(at: *const T, name: &str) -> Result<usize
     }
     // SAFETY: the first field of the struct is its size.
     let size = unsafe { at.cast::<u32>().read() } as usize;
-    if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
+    if !is_sizeof::<T>(size) {
         bail!(
             Argument,
             "invalid struct_size {size}: set it to the sizeof of the struct"
         );
     }
     Ok(size)
+}
+
+/// Returns whether an older, equal or newer version of a struct can have this size. A multiple of the
+/// alignment never ends inside a number or a pointer.
+const fn is_sizeof<T>(size: usize) -> bool {
+    size >= size_of::<u32>() && size <= STRUCT_BYTES_MAX && size.is_multiple_of(align_of::<T>())
 }
 
 /// Reads a struct that may be older (shorter: missing fields keep `defaults`) or newer (longer: the
@@ -89,7 +95,7 @@ pub(super) unsafe fn init_options<T: Copy>(
     if options.is_null() {
         bail!(Argument, "options is NULL");
     }
-    if size < size_of::<u32>() || size > STRUCT_BYTES_MAX {
+    if !is_sizeof::<T>(size) {
         bail!(Argument, "invalid size {size}: pass sizeof({name})");
     }
     // SAFETY: guaranteed by the caller, and the size is checked.
@@ -295,6 +301,41 @@ mod tests {
         assert_eq!(read(&[16, 1, 2, 0]).expect("newer, unused"), [16, 1, 2]);
         for bad in [&[16, 1, 2, 5][..], &[0], &[1 << 30]] {
             assert_eq!(read(bad).expect_err("refused").kind(), ErrorKind::Argument);
+        }
+    }
+
+    /// Otherwise half of a pointer of the caller would be used.
+    #[test]
+    fn sizes_inside_a_field_are_refused() {
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        struct Options {
+            struct_size: u32,
+            number: u32,
+            text: *const c_char,
+        }
+        let defaults = Options {
+            struct_size: 16,
+            number: 1,
+            text: std::ptr::null(),
+        };
+        for size in 4..=24 {
+            let mut options = [Options {
+                struct_size: size,
+                number: 2,
+                text: c"text".as_ptr(),
+            }; 2];
+            options[1].struct_size = 0;
+            options[1].number = 0;
+            // SAFETY: the array has at least `size` bytes.
+            let read = unsafe { read_sized(options.as_ptr(), defaults) };
+            if [8, 16, 24].contains(&size) {
+                let text = read.expect("a whole number of fields").text;
+                assert_eq!(text.is_null(), size == 8, "{size}");
+            } else {
+                let error = read.expect_err("part of a field");
+                assert_eq!(error.kind(), ErrorKind::Argument, "{size}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ try:
     import numpy as _numpy  # noqa: F401
     import sklearn as _sklearn  # noqa: F401
 except ImportError as missing:
-    message = f"tabla.probe needs numpy, scikit-learn and matplotlib: pip install 'tabla[probe]' ({missing})"
+    message = f"tabla.probe needs numpy, scikit-learn and matplotlib: pip install 'tabla-runtime[probe]' ({missing})"
     raise ImportError(message, name=missing.name) from missing
 
 from . import names, plots, steering
