@@ -55,7 +55,7 @@ fn scores_match_reference() {
 
 #[test]
 fn rejects_models_without_reranking() {
-    let kind = |s: &mut tabla::Session, by: &RerankOptions<'_>| {
+    let kind = |s: &mut Session, by: &RerankOptions<'_>| {
         let scores = s.rerank(by, &["a document"], &mut |_, _| {});
         scores.map(drop).map_err(|error| error.kind())
     };
