@@ -46,7 +46,7 @@ static void layout(void) {
 
 static void defaults(void) {
     TablaTranscribeOptions options;
-    uint32_t size = 4;
+    uint64_t start;
     memset(&options, 0x55, sizeof options);
     CHECK(tabla_transcribe_options_init(&options, sizeof options) == TABLA_OK);
     CHECK(options.struct_size == sizeof options && options.task == TABLA_TASK_TRANSCRIBE);
@@ -58,7 +58,9 @@ static void defaults(void) {
     CHECK(options.language == NULL && options.initial_prompt == NULL && options.vad_model == NULL);
     FAILS(tabla_transcribe_options_init(NULL, sizeof options), TABLA_ERROR_ARGUMENT);
     FAILS(tabla_transcribe_options_init(&options, 3), TABLA_ERROR_ARGUMENT);
-    CHECK(tabla_transcribe_options_init((TablaTranscribeOptions *)(void *)&size, 4) == TABLA_OK && size == 4);
+    CHECK(tabla_transcribe_options_init((TablaTranscribeOptions *)(void *)&start, sizeof start) == TABLA_OK);
+    memcpy(&options, &start, sizeof start);
+    CHECK(options.struct_size == sizeof start);
 }
 
 struct received {
