@@ -35,6 +35,7 @@
 //! | [`embed`] | embeddings and reranking |
 //! | [`tools`] | inspection, quantization, conversion, tuning and comparison of models, control vectors |
 //! | [`format`](mod@format), [`dtype`], [`quant`] | model files, storage types and their codecs |
+//! | [`utf8`] | decoding of text files |
 //! | [`op`], [`plan`], [`exec`], [`device`] | operations, tables, and the devices that replay them |
 
 mod arch;
@@ -48,7 +49,7 @@ mod output;
 mod sync;
 
 pub use tabla_audio as audio;
-pub use tabla_core::{device, dtype, op, plan};
+pub use tabla_core::{device, dtype, op, plan, utf8};
 pub use tabla_format as format;
 pub use tabla_quant as quant;
 pub use tabla_speech as speech;

@@ -16,6 +16,8 @@ mod rerank;
 mod speech_model;
 #[path = "cli/structure.rs"]
 mod structure;
+#[path = "cli/text_files.rs"]
+mod text_files;
 #[path = "cli/trace.rs"]
 mod trace;
 #[path = "cli/transcribe.rs"]

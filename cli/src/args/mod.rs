@@ -8,6 +8,7 @@ pub(crate) mod parsers;
 pub(crate) mod prompt;
 mod sampling;
 mod structure;
+pub(crate) mod text_file;
 mod texts;
 
 pub(crate) use device::{ContextArg, DeviceArgs};

@@ -4,6 +4,7 @@
 //! open but silent (service managers, CI runners, editors) must not block a run that already has a
 //! prompt, so such a run waits at most [`STDIN_TIMEOUT`] for the first byte.
 
+use super::text_file;
 use crate::output::{Failure, terminal};
 use clap::Args;
 use std::io::{self, IsTerminal, Read};
@@ -14,9 +15,6 @@ use tabla::text::{EncodeOptions, SpecialTokens};
 
 /// Timeout for the first byte of standard input if there is another prompt.
 const STDIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Maximum size of a prompt in bytes.
-const PROMPT_BYTES_MAX: u64 = 64 << 20;
 
 /// Default prompt of the built-in model.
 pub(crate) const STORY: &str = "Once upon a time";
@@ -85,10 +83,7 @@ pub(crate) fn stdin_to_end() -> Result<String, Failure> {
 
 /// Reads a text file.
 pub(crate) fn file(path: &Path) -> Result<String, Failure> {
-    let fail = |cause| Failure::file("read", path, cause);
-    let opened = std::fs::File::open(path).map_err(fail)?;
-    let bytes = read_limited(opened).map_err(fail)?;
-    text(bytes, &path.display().to_string())
+    Ok(without_line_end(text_file::read(path)?))
 }
 
 /// Behaviour if standard input has no data within [`STDIN_TIMEOUT`].
@@ -114,9 +109,10 @@ fn stdin(on_silence: OnSilence) -> Result<Option<String>, Failure> {
     };
     let mut bytes = bytes.map_err(fail)?;
     if !bytes.is_empty() {
-        bytes.extend(read_limited(io::stdin()).map_err(fail)?);
+        bytes.extend(text_file::bytes(io::stdin()).map_err(fail)?);
     }
-    text(bytes, "standard input").map(Some)
+    let text = text_file::decode(bytes, "standard input")?;
+    Ok(Some(without_line_end(text)))
 }
 
 /// The first byte of standard input.
@@ -143,29 +139,15 @@ fn first_byte() -> FirstByte {
     }
 }
 
-fn read_limited(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > PROMPT_BYTES_MAX {
-        let message = format!("size exceeds {} MiB", PROMPT_BYTES_MAX >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
-}
-
-/// Decodes UTF-8 and removes one line end, which editors and `echo` append.
-fn text(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::new(format!("{name} is not valid UTF-8: byte {at}"))
-    })?;
+/// Removes one line end, which editors and `echo` append.
+fn without_line_end(mut text: String) -> String {
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
             text.pop();
         }
     }
-    Ok(text)
+    text
 }
 
 #[cfg(test)]
@@ -174,18 +156,8 @@ mod tests {
 
     #[test]
     fn removes_one_line_end() {
-        let check = |bytes: &[u8], expected: &str| {
-            assert_eq!(text(bytes.to_vec(), "x").expect("valid UTF-8"), expected);
-        };
-        check(b"a\n", "a");
-        check(b"a\r\n", "a");
-        check(b"a\n\n", "a\n");
-        check(b"", "");
-    }
-
-    #[test]
-    fn rejects_invalid_utf8_with_its_offset() {
-        let failure = text(b"ab\xff".to_vec(), "x").expect_err("0xff is invalid UTF-8");
-        assert!(format!("{failure:?}").contains("byte 2"), "{failure:?}");
+        for (text, expected) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("", "")] {
+            assert_eq!(without_line_end(text.to_string()), expected);
+        }
     }
 }

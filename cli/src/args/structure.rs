@@ -1,9 +1,8 @@
 //! Options for structured output and speculation.
 
+use super::text_file;
 use crate::output::Failure;
 use clap::Args;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tabla::load::{DraftingHead, GpuSpeculation, LoadOptions};
@@ -49,30 +48,22 @@ impl StructureArgs {
     }
 
     fn gbnf(&self) -> Result<Option<String>, Failure> {
-        let file = self.grammar_file.as_ref().map(read).transpose()?;
+        let file = self
+            .grammar_file
+            .as_deref()
+            .map(text_file::read)
+            .transpose()?;
         Ok(self.grammar.clone().or(file))
     }
 
     fn schema(&self) -> Result<Option<String>, Failure> {
-        let file = self.json_schema_file.as_ref().map(read).transpose()?;
+        let file = self
+            .json_schema_file
+            .as_deref()
+            .map(text_file::read)
+            .transpose()?;
         Ok(self.json_schema.clone().or(file))
     }
-}
-
-/// Maximum size of a grammar or schema file. The grammar engine has much lower limits.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-
-fn read(path: &PathBuf) -> Result<String, Failure> {
-    let fail = |cause| Failure::file("read", path, cause);
-    let mut text = String::new();
-    let file = File::open(path).map_err(fail)?;
-    let mut file = file.take(FILE_BYTES_MAX + 1);
-    let bytes = file.read_to_string(&mut text).map_err(fail)?;
-    if bytes as u64 > FILE_BYTES_MAX {
-        let message = format!("{} exceeds {FILE_BYTES_MAX} bytes", path.display());
-        return Err(Failure::new(message));
-    }
-    Ok(text)
 }
 
 /// Speculative decoding. It changes the speed of generation and not the tokens.

@@ -5,6 +5,7 @@ use crate::output::Failure;
 use clap::Args;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use tabla::utf8;
 
 /// Several texts.
 #[derive(Args, Debug)]
@@ -35,10 +36,12 @@ impl TextsArgs {
                 "no text: use TEXT, -f FILE, or lines on standard input".to_string(),
             ));
         }
+        // Files with byte order marks that were joined have one before each part.
+        let lines = lines.lines().map(utf8::without_bom);
         if !self.jsonl {
-            return Ok(lines.lines().map(str::to_string).collect());
+            return Ok(lines.map(str::to_string).collect());
         }
-        let numbered = (1..).zip(lines.lines());
+        let numbered = (1..).zip(lines);
         numbered
             .map(|(number, line)| text_of(line, number))
             .collect()

@@ -1,6 +1,6 @@
 //! `tabla probe`: values of the forward pass for a list of texts, as `.npy` files.
 
-use crate::args::{ContextArg, DeviceArgs, ModelArg};
+use crate::args::{ContextArg, DeviceArgs, ModelArg, text_file};
 use crate::commands::common::open;
 use crate::output::Failure;
 use crate::output::npy::NpyFile;
@@ -143,7 +143,7 @@ fn write_folder(
 
 /// Reads the texts.
 fn read(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|cause| Failure::file("read", path, cause))?;
+    let text = text_file::read(path)?;
     let shown = path.display();
     let list: Vec<Value> = serde_json::from_str(&text)
         .map_err(|error| Failure::new(format!("{shown}: expected a JSON list: {error}")))?;

@@ -1,7 +1,7 @@
 //! `tabla serve`: the HTTP server.
 
 use super::embed::pooling;
-use crate::args::{ContextArg, DeviceArgs};
+use crate::args::{ContextArg, DeviceArgs, text_file};
 use crate::hub::{self, Access, HubModel};
 use crate::output::Failure;
 use crate::output::terminal;
@@ -208,9 +208,7 @@ impl ServeArgs {
     fn api_keys(&self) -> Result<Vec<String>, Failure> {
         let mut keys: Vec<String> = std::env::var(KEY_VARIABLE).into_iter().collect();
         if let Some(path) = &self.api_key_file {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::file("read", path, error))?;
-            keys.extend(text.lines().map(str::to_string));
+            keys.extend(text_file::read(path)?.lines().map(str::to_string));
         }
         let keys = keys.iter().map(|key| key.trim().to_string());
         let keys: Vec<String> = keys.filter(|key| !key.is_empty()).collect();
@@ -276,8 +274,7 @@ fn template_source(template: &str) -> Result<String, Failure> {
     if BUILTIN_TEMPLATES.iter().any(|(name, _)| *name == template) {
         return Ok(template.to_string());
     }
-    let path = Path::new(template);
-    std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))
+    text_file::read(Path::new(template))
 }
 
 /// Splits `NAME=FILE`. The default name is that of the file without its extension.

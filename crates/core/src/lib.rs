@@ -9,3 +9,4 @@ pub mod op;
 pub mod options;
 pub mod plan;
 pub mod scales;
+pub mod utf8;

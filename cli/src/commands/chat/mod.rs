@@ -8,7 +8,7 @@ mod reply;
 
 use crate::args::{
     ContextArg, DeviceArgs, HookArgs, ModelArg, OverflowArgs, SamplingArgs, SpeculationArgs,
-    StructureArgs,
+    StructureArgs, text_file,
 };
 use crate::commands::common::open;
 use crate::commands::common::prefill::{check_length, prefill};
@@ -135,10 +135,7 @@ fn template(option: Option<&str>, session: &Session) -> Result<ChatTemplate, Fai
     }
     let file = option.map(Path::new).filter(|path| path.is_file());
     let text = match file.filter(|_| option.is_some_and(|name| !known(name))) {
-        Some(path) => {
-            let fail = |cause| Failure::file("read the chat template", path, cause);
-            Some(std::fs::read_to_string(path).map_err(fail)?)
-        }
+        Some(path) => Some(text_file::read(path)?),
         None => None,
     };
     let choice = TemplateChoice::default()
