@@ -173,10 +173,14 @@ pub enum Pooling {
     Last,
     /// Maximum of each dimension.
     Max,
+    /// Mean of all tokens, weighted by their positions from 1 on. Only model files select it.
+    WeightedMean,
+    /// Sum of all tokens, divided by the square root of their number. Only model files select it.
+    MeanSqrtLength,
 }
 
 impl Pooling {
-    /// All pooling methods.
+    /// The methods that options can select.
     pub const ALL: &'static [Self] = &[Self::Mean, Self::Cls, Self::Last, Self::Max];
 
     /// Returns the name in sentence-transformers files and in options.
@@ -186,6 +190,8 @@ impl Pooling {
             Self::Cls => "cls",
             Self::Last => "last",
             Self::Max => "max",
+            Self::WeightedMean => "weightedmean",
+            Self::MeanSqrtLength => "mean_sqrt_len_tokens",
         }
     }
 }
@@ -193,8 +199,8 @@ impl Pooling {
 /// Embedding settings in the files of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Embedding {
-    /// Pooling method; `None` if unspecified.
-    pub pooling: Option<Pooling>,
+    /// Pooling methods, whose vectors are concatenated; empty if unspecified.
+    pub pooling: Vec<Pooling>,
     /// Whether embeddings are normalized to length 1; `None` if unspecified.
     pub normalize: Option<bool>,
     /// Maximum length of a text in tokens; `None` if unspecified.
@@ -203,6 +209,26 @@ pub struct Embedding {
     pub prompts: Vec<(String, String)>,
     /// Name of the default prompt.
     pub default_prompt: Option<String>,
+    /// Dense modules that are computed after pooling.
+    pub(crate) dense: Vec<DenseModule>,
+}
+
+/// A Dense module of an embedding: a matrix, a bias and an activation function.
+#[derive(Clone, Debug)]
+pub(crate) struct DenseModule {
+    /// `[out, in]`.
+    pub(crate) weights: Vec<f32>,
+    /// `[out]`.
+    pub(crate) bias: Vec<f32>,
+    /// Whether the results are passed to `tanh`.
+    pub(crate) tanh: bool,
+}
+
+impl DenseModule {
+    /// Returns the number of inputs.
+    pub(crate) fn inputs(&self) -> usize {
+        self.weights.len() / self.bias.len()
+    }
 }
 
 /// Activation function of a classification head: converts the logits of a text to scores.

@@ -164,7 +164,7 @@ fn properties(
     config: &Config,
 ) -> Result<(Embedding, Option<Classifier>, Option<SpeechModel>)> {
     let (model, classifier) = (catalog.model(), classifier::read(catalog)?);
-    let embedding = embedding::read(model, classifier.as_ref())?;
+    let embedding = embedding::read(catalog, config, classifier.as_ref())?;
     Ok((embedding, classifier, speech::read(model, config)?))
 }
 

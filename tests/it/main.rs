@@ -31,6 +31,7 @@ mod nvfp4;
 mod packed;
 mod parity;
 mod points;
+mod pooling;
 mod real;
 mod recurrent;
 mod rerank;

@@ -35,6 +35,7 @@ use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
+pub(super) use embedding::transformer_folder;
 pub(crate) use names::to_hf;
 pub(super) use names::{to_gguf, to_hf_among};
 use quantization::{Quantization, TernaryForm};
@@ -55,6 +56,8 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// The folder with the files of sentence-transformers, which may have the model in a folder of its own.
+    root: PathBuf,
     config: HfConfig,
     generation: Option<HfConfig>,
 }
@@ -66,6 +69,12 @@ impl Folder {
     ///
     /// `Io` if there is no `config.json`, `Format` if it is invalid.
     pub(super) fn of(file: &Directory) -> Result<Self> {
+        let first = file.paths().next().and_then(Path::parent);
+        Self::within(first.unwrap_or(Path::new("")), file)
+    }
+
+    /// As [`of`](Self::of), for a model of the sentence-transformers folder `root`.
+    pub(super) fn within(root: &Path, file: &Directory) -> Result<Self> {
         let first = file.paths().next().and_then(Path::parent);
         let path = first.unwrap_or(Path::new("")).to_path_buf();
         let Some(mut config) = read(&path.join(CONFIG))? else {
@@ -81,6 +90,7 @@ impl Folder {
         config.predictors = u32::from(has_predictor);
         Ok(Self {
             generation: read(&path.join(GENERATION))?,
+            root: root.to_path_buf(),
             path,
             config,
         })
