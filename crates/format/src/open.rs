@@ -115,10 +115,10 @@ pub fn append(to: &mut Directory, from: Directory, prefix: &str) -> Result<usize
     directory::append(to, from, prefix)
 }
 
-/// Reads a text file of at most `max` bytes; `None` if the file does not exist.
+/// Reads a text file of at most `max` bytes, without a byte order mark; `None` if the file does not exist.
 ///
 /// # Errors
-/// `Format` if the file is larger or not UTF-8, `Io` if it cannot be read. The message starts with
+/// `Format` if the file is larger or not UTF-8 (the message names UTF-16), `Io` if it cannot be read. The message starts with
 /// the path.
 pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
     map::text_file(path, max)
