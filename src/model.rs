@@ -11,8 +11,9 @@ use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::speech::SpecialTokens;
 use crate::text::{ChatTemplates, Tokenizer};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A table of a model. Decoder models have `Step` and `Batch` tables, and an `Embed` table if they
@@ -325,6 +326,8 @@ pub(crate) struct LinkedTables {
     pub(crate) digest: ComputeDigest,
     /// Compiles tables with hooks.
     pub(crate) hook_compiler: Arc<dyn HookCompiler>,
+    /// Description of the first weights that are not finite, once they were searched for.
+    pub(crate) culprit: OnceLock<Option<String>>,
     /// Everything except the model files that affects the bits of the KV cache, as text.
     pub(crate) provenance: String,
     /// Properties of the model.
@@ -368,6 +371,9 @@ pub(crate) trait HookCompiler: Send + Sync {
         adapters: &[Arc<AdapterWeights>],
     ) -> Result<HookedTables>;
 
+    /// Searches the weights for values that are not finite, and describes the first ones.
+    fn first_not_finite(&self) -> Option<String>;
+
     /// Reads an adapter for the model.
     fn read_adapter(&self, path: &Path) -> Result<AdapterWeights>;
 }
@@ -384,6 +390,20 @@ pub(crate) struct HookedTables {
 pub(crate) type ComputeDigest = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
 impl LinkedTables {
+    /// Returns the error for a result that is not finite, such as the logits of a pass. Names the first
+    /// weights that are not finite; the first call reads all weights.
+    pub(crate) fn not_finite(&self, what: impl fmt::Display) -> Error {
+        let search = || self.hook_compiler.first_not_finite();
+        let message = match self.culprit.get_or_init(search) {
+            Some(culprit) => format!("{what}: {culprit}"),
+            None => format!(
+                "{what}, although all weights are finite: the computation exceeds the range of a float, or the \
+                 options exclude every token"
+            ),
+        };
+        Error::new(ErrorKind::Internal, message)
+    }
+
     /// Returns whether step tables and chunk tables write different bits to the KV cache for the same
     /// token. On a CPU they write the same bits.
     pub(crate) fn step_bits_differ(&self) -> bool {
@@ -446,8 +466,8 @@ pub(crate) fn page_layout(slot: &SlotInfo, pages: Pages) -> Option<(usize, PageK
     Some((usize::try_from(bytes).ok()?, kind))
 }
 
-impl std::fmt::Debug for LinkedTables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for LinkedTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkedTables")
             .field("facts", &self.facts)
             .finish_non_exhaustive()

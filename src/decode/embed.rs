@@ -167,6 +167,9 @@ impl Session {
             let (texts_of_pass, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
             self.embed_pack(texts_of_pass, &mut pool, to.chunks_exact_mut(dim))?;
+            for (at, embedding) in (done..).zip(to.chunks_exact(dim)) {
+                self.check_finite(&format!("the embedding of text {at}"), embedding)?;
+            }
             rest = (texts, out);
             progress(done + count, total);
         }
@@ -213,6 +216,20 @@ impl Session {
         let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
         self.model
             .call(move |engine| engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, out))
+    }
+
+    /// Checks that all values of a result are finite.
+    ///
+    /// # Errors
+    ///
+    /// `Internal`, with the first weights that are not finite.
+    pub(super) fn check_finite(&self, what: &str, values: &[f32]) -> Result<()> {
+        if values.iter().all(|x| x.is_finite()) {
+            return Ok(());
+        }
+        let what = format!("{what} is not finite");
+        self.model
+            .call(move |engine| Err(engine.linked.not_finite(what)))
     }
 
     /// Returns the prompt with this name, or the default prompt.

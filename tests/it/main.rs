@@ -26,6 +26,7 @@ mod kv_cache;
 mod latent;
 mod lm_head;
 mod lora;
+mod not_finite;
 mod npy;
 mod nvfp4;
 mod packed;
