@@ -26,7 +26,10 @@ fn weights_that_are_not_finite_are_errors_of_the_server() {
         let answer = server.post("/v1/completions", &request);
         assert_eq!(answer.status, 500, "{}", answer.body);
         let message = answer.json()["error"]["message"].to_string();
-        assert!(message.contains("no logit") && message.contains(tensor), "{message}");
+        assert!(
+            message.contains("no logit") && message.contains(tensor),
+            "{message}"
+        );
     }
     let request = json!({ "prompt": [1, 9, 4], "max_tokens": 8, "stream": true });
     let answer = server.post("/v1/completions", &request);
