@@ -1,6 +1,7 @@
 // ids[t] = argmax(x[t, :]), ties by lowest id
 //
-// x: [tokens, vocab] f32; NaN is ignored.  ids: [tokens], NO_TOKEN if the maximum is not finite.  One workgroup per token.
+// x: [tokens, vocab] f32; NaN is ignored.  ids: [tokens], NO_TOKEN if the maximum is not finite.
+// One workgroup per token.
 
 #import state
 #import keys
