@@ -46,10 +46,17 @@ const RANK: u32 = 4;
 /// Reads `pooling_type`, a number or a list of numbers; empty if it is missing.
 fn pooling_types(meta: &Metadata, key: &str) -> Result<Vec<u32>> {
     let is_list = meta.get(key).is_some_and(|value| value.array().is_some());
-    match is_list {
-        true => Ok(meta.u32s(key)?.unwrap_or_default()),
-        false => Ok(meta.u32(key)?.into_iter().collect()),
+    if !is_list {
+        return Ok(meta.u32(key)?.into_iter().collect());
     }
+    let types = meta.u32s(key)?.unwrap_or_default();
+    if types.is_empty() {
+        bail!(
+            Format,
+            "{key}: expected a number or numbers, got an empty list"
+        );
+    }
+    Ok(types)
 }
 
 /// Converts llama.cpp's `pooling_type`. Lists and the numbers from 5 on are Tabla's own, for safetensors.
