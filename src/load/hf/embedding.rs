@@ -104,8 +104,12 @@ impl Folder {
         let key = format!("{arch}.pooling_type");
         match poolings[..] {
             [] => {}
-            [number] => drop(w.set(&key, number)),
-            _ => drop(w.list(&key, &poolings)),
+            [number] => {
+                w.set(&key, number);
+            }
+            _ => {
+                w.list(&key, &poolings);
+            }
         }
         if dense.count > 0 {
             let is_mean = poolings.len() == 1 && MEANS.contains(&poolings[0]);
