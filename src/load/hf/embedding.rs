@@ -111,10 +111,9 @@ impl Folder {
                 w.list(&key, &poolings);
             }
         }
-        if dense.count > 0 {
-            let is_mean = poolings.len() == 1 && MEANS.contains(&poolings[0]);
-            let after = dense.is_nonlinear || !is_mean;
-            w.set(&format!("{arch}.dense_after_pooling"), after);
+        let is_mean = poolings.len() == 1 && MEANS.contains(&poolings[0]);
+        if dense.count > 0 && (dense.is_nonlinear || !is_mean) {
+            w.set(&format!("{arch}.dense_after_pooling"), true);
         }
         w.set(&format!("{arch}.embedding_normalize"), normalize);
         Ok(())
