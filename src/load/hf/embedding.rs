@@ -480,22 +480,29 @@ mod tests {
             std::fs::remove_dir_all(path).unwrap();
             let meta = meta?;
             let key = |side: &str| meta.u32(&format!("bert.dense_2_feat_{side}"));
-            Ok::<_, Error>([key("in")?, key("out")?])
+            assert_eq!([key("in")?, key("out")?], [Some(4), Some(9)]);
+            let activation = meta.str("bert.dense_2_activation")?;
+            let after = meta.bool("bert.dense_after_pooling")?;
+            Ok::<_, Error>((activation == Some("tanh"), after == Some(true)))
         };
         let identity = "linear.Identity";
-        assert_eq!(
-            read("mean", "2_Dense", identity).unwrap(),
-            [Some(4), Some(9)]
-        );
+        for (pooling, activation, expected) in [
+            ("mean", identity, (false, false)),
+            ("weightedmean", identity, (false, false)),
+            ("max", identity, (false, true)),
+            ("cls", "activation.Tanh", (true, true)),
+        ] {
+            let found = read(pooling, "2_Dense", activation).unwrap();
+            assert_eq!(found, expected, "{pooling} {activation}");
+        }
         for (pooling, path, activation, part) in [
             (
                 "mean",
                 "2_Dense",
-                "activation.Tanh",
+                "activation.ReLU",
                 "unsupported activation_function",
             ),
             ("mean", "3_Dense", identity, "unsupported module"),
-            ("max", "2_Dense", identity, "unsupported module"),
         ] {
             let e = read(pooling, path, activation).unwrap_err();
             assert!(e.message().contains(part), "expected {part:?} in: {e}");
