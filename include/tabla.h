@@ -102,7 +102,10 @@ enum TablaError
      * generation in progress.
      */
     TABLA_ERROR_STATE = 12,
-    /** An internal invariant is violated: a bug in the library. */
+    /**
+     * An internal invariant is violated: a bug in the library, or a model that computes numbers that are
+     * not finite.
+     */
     TABLA_ERROR_INTERNAL = 13,
     /** The library panicked inside the call; the handle is poisoned. */
     TABLA_ERROR_PANIC = 14,

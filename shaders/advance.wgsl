@@ -2,8 +2,9 @@
 // are moved to the end
 //
 // ids: [tokens].  history: [sequences, context], token by position.  A row is finished if its token
-// is a stop token of its sequence or its position is outside the context: it is swapped with the
-// last active row, and state.active_rows decreases.  One workgroup; its first lane swaps rows.
+// is a stop token of its sequence, its position is outside the context, or it has no token, which
+// leaves it unchanged: it is swapped with the last active row, and state.active_rows decreases.
+// One workgroup; its first lane swaps rows.
 
 #import state
 #import sampler
@@ -12,6 +13,7 @@ const WG = 64u;
 const UNITS = 1u;
 const STOPPED = 1u;
 const FULL = 2u;
+const NOT_FINITE = 3u;
 
 struct Params { tokens: u32 }
 
@@ -23,6 +25,10 @@ var<immediate> params: Params;
 
 fn advance(row: Row, token: u32) -> Row {
     var next = row;
+    if (token == NO_TOKEN) {
+        next.done = NOT_FINITE;
+        return next;
+    }
     next.token = token;
     next.position += 1u;
     if (next.position >= state.context) {
@@ -42,7 +48,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     for (var t = lane; t < live; t += WG) {
         let row = advance(state.row[t], ids[t]);
         state.row[t] = row;
-        if (row.position < state.context) {
+        if (row.done != NOT_FINITE && row.position < state.context) {
             history[row.sequence * state.context + row.position] = row.token;
         }
     }

@@ -1,6 +1,7 @@
 // ids[t] = argmax(x[t, :]), ties by lowest id
 //
-// x: [tokens, vocab] f32; NaN is ignored.  ids: [tokens].  One workgroup per token.
+// x: [tokens, vocab] f32; NaN is ignored.  ids: [tokens], NO_TOKEN if the maximum is not finite.
+// One workgroup per token.
 
 #import state
 #import keys
@@ -27,13 +28,12 @@ fn main(
     if (token >= min(params.tokens, state.active_rows)) {
         return;
     }
-    // If no value is above -inf, the result is the lowest id of a -inf, and 0 if all are NaN.
     let base = token * params.vocab;
     var value = minus_inf();
-    var id = 0xffffffffu;
+    var id = NO_TOKEN;
     for (var i = lane; i < params.vocab; i += WG) {
         let v = x[base + i];
-        if (v > value || (v == value && id == 0xffffffffu)) {
+        if (v > value) {
             value = v;
             id = i;
         }
@@ -52,6 +52,8 @@ fn main(
         }
     }
     if (lane == 0u) {
-        ids[token] = select(best_id[0], 0u, best_id[0] == 0xffffffffu);
+        // Tests the exponent, because comparisons with NaN are not reliable.
+        let finite = (bitcast<u32>(best_value[0]) & 0x7f800000u) != 0x7f800000u;
+        ids[token] = select(NO_TOKEN, best_id[0], finite);
     }
 }

@@ -84,8 +84,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
         }
     }
     if (lane.index == 0u) {
-        logprobs[sequence].token = ids[group.y];
-        logprobs[sequence].logprob = logit(ids[group.y]) - all;
+        let id = ids[group.y];
+        logprobs[sequence].token = id;
+        // The value of NO_TOKEN has no meaning.
+        logprobs[sequence].logprob = logit(min(id, params.vocab - 1u)) - all;
         logprobs[sequence].count = count;
     }
 }

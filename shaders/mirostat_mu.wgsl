@@ -43,7 +43,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
     base = group.y * params.vocab;
     let peak = peak_of(lane);
     let total = sum_of(lane, peak);
-    if (lane.index == 0u) {
+    if (lane.index == 0u && ids[group.y] != NO_TOKEN) {
         let surprise = (distance_of(logit(ids[group.y]), peak) + ln(total)) / LN_2;
         let error = surprise - samplers[sequence].mirostat_tau;
         samplers[sequence].mirostat_mu -= samplers[sequence].mirostat_eta * error;

@@ -87,6 +87,7 @@ pub mod tools {
     pub use crate::decode::{SpeechLogits, speech_logits};
     pub use crate::load::compare::{Comparison, Difference, compare};
     pub use crate::load::control_vector::ControlVector;
+    pub use crate::load::finite::{NotFinite, check_weights};
     pub use crate::load::hidden::{HiddenStates, LayerDifference, hidden_states};
     pub use crate::load::inspect::{
         MemoryEstimate, compile, estimate, load_chat_templates, load_tokenizer, open_directory,

@@ -11,8 +11,9 @@ use crate::op::params::PAGE;
 use crate::op::table::{BufferId, SlotInfo, Table};
 use crate::speech::SpecialTokens;
 use crate::text::{ChatTemplates, Tokenizer};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A table of a model. Decoder models have `Step` and `Batch` tables, and an `Embed` table if they
@@ -173,10 +174,14 @@ pub enum Pooling {
     Last,
     /// Maximum of each dimension.
     Max,
+    /// Mean of all tokens, weighted by their positions from 1 on. Only model files select it.
+    WeightedMean,
+    /// Sum of all tokens, divided by the square root of their number. Only model files select it.
+    MeanSqrtLength,
 }
 
 impl Pooling {
-    /// All pooling methods.
+    /// The methods that options can select.
     pub const ALL: &'static [Self] = &[Self::Mean, Self::Cls, Self::Last, Self::Max];
 
     /// Returns the name in sentence-transformers files and in options.
@@ -186,6 +191,8 @@ impl Pooling {
             Self::Cls => "cls",
             Self::Last => "last",
             Self::Max => "max",
+            Self::WeightedMean => "weightedmean",
+            Self::MeanSqrtLength => "mean_sqrt_len_tokens",
         }
     }
 }
@@ -193,8 +200,8 @@ impl Pooling {
 /// Embedding settings in the files of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Embedding {
-    /// Pooling method; `None` if unspecified.
-    pub pooling: Option<Pooling>,
+    /// Pooling methods, whose vectors are concatenated; empty if unspecified.
+    pub pooling: Vec<Pooling>,
     /// Whether embeddings are normalized to length 1; `None` if unspecified.
     pub normalize: Option<bool>,
     /// Maximum length of a text in tokens; `None` if unspecified.
@@ -203,6 +210,26 @@ pub struct Embedding {
     pub prompts: Vec<(String, String)>,
     /// Name of the default prompt.
     pub default_prompt: Option<String>,
+    /// Dense modules that are computed after pooling.
+    pub(crate) dense: Vec<DenseModule>,
+}
+
+/// A Dense module of an embedding: a matrix, a bias and an activation function.
+#[derive(Clone, Debug)]
+pub(crate) struct DenseModule {
+    /// `[out, in]`.
+    pub(crate) weights: Vec<f32>,
+    /// `[out]`.
+    pub(crate) bias: Vec<f32>,
+    /// Whether the results are passed to `tanh`.
+    pub(crate) tanh: bool,
+}
+
+impl DenseModule {
+    /// Returns the number of inputs.
+    pub(crate) fn inputs(&self) -> usize {
+        self.weights.len() / self.bias.len()
+    }
 }
 
 /// Activation function of a classification head: converts the logits of a text to scores.
@@ -299,6 +326,8 @@ pub(crate) struct LinkedTables {
     pub(crate) digest: ComputeDigest,
     /// Compiles tables with hooks.
     pub(crate) hook_compiler: Arc<dyn HookCompiler>,
+    /// Description of the first weights that are not finite, once they were searched for.
+    pub(crate) culprit: OnceLock<Option<String>>,
     /// Everything except the model files that affects the bits of the KV cache, as text.
     pub(crate) provenance: String,
     /// Properties of the model.
@@ -342,6 +371,9 @@ pub(crate) trait HookCompiler: Send + Sync {
         adapters: &[Arc<AdapterWeights>],
     ) -> Result<HookedTables>;
 
+    /// Searches the weights for values that are not finite, and describes the first ones.
+    fn first_not_finite(&self) -> Option<String>;
+
     /// Reads an adapter for the model.
     fn read_adapter(&self, path: &Path) -> Result<AdapterWeights>;
 }
@@ -358,6 +390,20 @@ pub(crate) struct HookedTables {
 pub(crate) type ComputeDigest = Arc<dyn Fn() -> Result<[u8; 32]> + Send + Sync>;
 
 impl LinkedTables {
+    /// Returns the error for a result that is not finite, such as the logits of a pass. Names the first
+    /// weights that are not finite; the first call reads all weights.
+    pub(crate) fn not_finite(&self, what: impl fmt::Display) -> Error {
+        let search = || self.hook_compiler.first_not_finite();
+        let message = match self.culprit.get_or_init(search) {
+            Some(culprit) => format!("{what}: {culprit}"),
+            None => format!(
+                "{what}, although all weights are finite: the computation exceeds the range of a float, or the \
+                 options exclude every token"
+            ),
+        };
+        Error::new(ErrorKind::Internal, message)
+    }
+
     /// Returns whether step tables and chunk tables write different bits to the KV cache for the same
     /// token. On a CPU they write the same bits.
     pub(crate) fn step_bits_differ(&self) -> bool {
@@ -420,8 +466,8 @@ pub(crate) fn page_layout(slot: &SlotInfo, pages: Pages) -> Option<(usize, PageK
     Some((usize::try_from(bytes).ok()?, kind))
 }
 
-impl std::fmt::Debug for LinkedTables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for LinkedTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkedTables")
             .field("facts", &self.facts)
             .finish_non_exhaustive()

@@ -125,10 +125,13 @@ impl OutputFolder {
         })
     }
 
-    /// Creates a file in the folder.
+    /// Creates a file in the folder, or in a folder inside.
     pub(crate) fn file(&self, name: &str) -> Result<FolderFile> {
-        let path = self.path.join(name);
-        let file = File::create_new(self.temporary.join(name))
+        let (path, temporary) = (self.path.join(name), self.temporary.join(name));
+        let parent = temporary.parent().unwrap_or(&self.temporary);
+        let created = std::fs::create_dir_all(parent);
+        let file = created
+            .and_then(|()| File::create_new(&temporary))
             .map_err(|e| failed(&path, "cannot be created", e))?;
         Ok(FolderFile {
             file: BufWriter::with_capacity(1 << 20, file),

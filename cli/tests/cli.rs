@@ -8,6 +8,8 @@ mod chat;
 mod classify;
 #[path = "cli/embed.rs"]
 mod embed;
+#[path = "cli/not_finite.rs"]
+mod not_finite;
 #[path = "cli/perplexity.rs"]
 mod perplexity;
 #[path = "cli/rerank.rs"]

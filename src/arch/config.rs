@@ -93,6 +93,8 @@ pub(crate) struct Config {
     pub layer_embedding: u32,
     /// Number of outputs of each of [`DENSE_MODULES`], if the file has it.
     pub dense_features: [Option<u32>; DENSE_MODULES.len()],
+    /// Whether Dense modules are computed after pooling, and not by the embedding table.
+    pub dense_after_pooling: bool,
     /// Whether a classification head without a pooler reads the mean of the rows of a text rather than
     /// the first row.
     pub classifier_mean: bool,
@@ -247,6 +249,7 @@ impl Config {
             recurrent: None,
             layer_embedding: keys.number("embedding_length_per_layer_input")?,
             dense_features: keys.dense_features()?,
+            dense_after_pooling: meta.bool(&keys.name("dense_after_pooling"))? == Some(true),
             classifier_mean: keys.classifier_mean()?,
             layer_embedding_rows: keys.number(LAYER_EMBEDDING_ROWS)?,
             sparsity: keys.sparsity()?,

@@ -405,6 +405,9 @@ pub(super) fn logits_of(b: &mut Builder<'_>, c: &Config, name: &str, n: X) {
 /// Output of an embedding table: the rows, after the Dense modules of sentence-transformers. These are
 /// linear, so that pooling of their outputs gives the same as that of their inputs.
 pub(super) fn embeddings(b: &mut Builder<'_>, c: &Config, x: X) {
+    if c.dense_after_pooling {
+        return b.output(x);
+    }
     let mut x = x; // [tokens, dim]
     for ((_, name), features) in DENSE_MODULES.iter().zip(c.dense_features) {
         // Some files lack the number of features.

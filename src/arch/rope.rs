@@ -136,6 +136,11 @@ impl Rotation {
         } = &mut self.scaling
             && is_long(context, *original)
         {
+            tracing::info!(
+                context,
+                original = *original,
+                "LongRoPE uses the long factors, because the context length is over the original one"
+            );
             magnitudes[0] = magnitudes[1];
         }
     }

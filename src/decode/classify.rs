@@ -168,6 +168,7 @@ impl Session {
             for (out, text) in out.chunks_exact_mut(labels).zip(texts) {
                 // The logits of a text are those of its first row.
                 out.copy_from_slice(&computed[first * labels..][..labels]);
+                self.check_finite(&format!("a score of a {}", names.each), out)?;
                 first += text.ids.len();
             }
             done += count;

@@ -1,5 +1,6 @@
 //! Embeddings: hidden states of texts, reduced to one vector each by pooling.
 
+use super::pooling::Pooler;
 use super::rows::zeroed;
 use super::session::Session;
 use crate::error::{Context, Result, bail};
@@ -7,6 +8,7 @@ use crate::model::{Embedding, Pooling, TableId};
 use crate::op::params::Row;
 use crate::op::table::Table;
 use crate::text::EncodeOptions;
+use std::slice::ChunksExactMut;
 
 tabla_core::options! {
     /// Options of [`Session::embed`].
@@ -42,11 +44,19 @@ impl Session {
     /// `options.dimensions` is too large.
     pub fn embedding_dim(&self, options: &EmbedOptions<'_>) -> Result<usize> {
         self.embedding_table()?;
-        let dim = self.model.embedding_dim();
+        let dim = self.model.dim_of_poolings(self.poolings(options).len());
         match options.dimensions as usize {
             0 => Ok(dim),
             n if n <= dim => Ok(n),
             n => bail!(Argument, "dimensions must be at most {dim}, got {n}"),
+        }
+    }
+
+    /// Returns the pooling methods of the options, otherwise of the model files.
+    fn poolings(&self, options: &EmbedOptions<'_>) -> Vec<Pooling> {
+        match options.pooling {
+            Some(pooling) => vec![pooling],
+            None => self.model.embedding().pooling.clone(),
         }
     }
 
@@ -128,22 +138,20 @@ impl Session {
             );
         }
         self.check_texts("text", texts)?;
-        let settings = self.model.embedding();
-        let Some(pooling) = options.pooling.or(settings.pooling) else {
+        let model = self.model.clone();
+        let settings = model.embedding();
+        let poolings = self.poolings(options);
+        if poolings.is_empty() {
             let names: Vec<_> = Pooling::ALL.iter().map(|p| p.name()).collect();
             bail!(
                 Argument,
                 "the model files specify no pooling: choose one of {}",
                 names.join(", ")
             );
-        };
+        }
         let normalize = options.normalize.or(settings.normalize).unwrap_or(true);
-        let mut pool = Pooler {
-            pooling,
-            normalize,
-            rows: 0,
-            sum: vec![0.0; dim],
-        };
+        let pool = Pooler::new(poolings, model.table_width(), &settings.dense)?;
+        let mut pool = pool.normalized(normalize);
         let total = texts.len();
         let mut rest = (texts, out);
         while !rest.0.is_empty() {
@@ -158,7 +166,10 @@ impl Session {
             };
             let (texts_of_pass, texts) = rest.0.split_at(count);
             let (to, out) = std::mem::take(&mut rest.1).split_at_mut(count * dim);
-            self.embed_pack(texts_of_pass, &mut pool, to)?;
+            self.embed_pack(texts_of_pass, &mut pool, to.chunks_exact_mut(dim))?;
+            for (at, embedding) in (done..).zip(to.chunks_exact(dim)) {
+                self.check_finite(&format!("the embedding of text {at}"), embedding)?;
+            }
             rest = (texts, out);
             progress(done + count, total);
         }
@@ -169,10 +180,10 @@ impl Session {
     fn embed_pack<T: AsRef<[u32]>>(
         &mut self,
         texts_of_pass: &[T],
-        pool: &mut Pooler,
-        out: &mut [f32],
+        pool: &mut Pooler<'_>,
+        outs: ChunksExactMut<'_, f32>,
     ) -> Result<()> {
-        let width = self.model.embedding_dim();
+        let width = self.model.table_width();
         let tokens: usize = texts_of_pass.iter().map(|text| text.as_ref().len()).sum();
         let hidden = zeroed(tokens * width)?;
         let hidden = match texts_of_pass {
@@ -190,10 +201,7 @@ impl Session {
             }
         };
         let mut rows = hidden.chunks_exact(width);
-        for (text, out) in texts_of_pass
-            .iter()
-            .zip(out.chunks_exact_mut(pool.sum.len()))
-        {
+        for (text, out) in texts_of_pass.iter().zip(outs) {
             for row in rows.by_ref().take(text.as_ref().len()) {
                 pool.add(row);
             }
@@ -208,6 +216,20 @@ impl Session {
         let (hooks, adapters) = (self.hooks.clone(), self.adapters.clone());
         self.model
             .call(move |engine| engine.embed((hooks.as_ref(), adapters.as_ref()), &rows, out))
+    }
+
+    /// Checks that all values of a result are finite.
+    ///
+    /// # Errors
+    ///
+    /// `Internal`, with the first weights that are not finite.
+    pub(super) fn check_finite(&self, what: &str, values: &[f32]) -> Result<()> {
+        if values.iter().all(|x| x.is_finite()) {
+            return Ok(());
+        }
+        let what = format!("{what} is not finite");
+        self.model
+            .call(move |engine| Err(engine.linked.not_finite(what)))
     }
 
     /// Returns the prompt with this name, or the default prompt.
@@ -283,111 +305,9 @@ pub(super) fn count_fitting<T: AsRef<[u32]>>(texts: &[T], rows: usize) -> usize 
     over.unwrap_or(texts.len()).max(1)
 }
 
-/// Pools the rows of a text.
-struct Pooler {
-    pooling: Pooling,
-    normalize: bool,
-    /// Number of rows so far.
-    rows: u32,
-    /// Sum, maximum or selected row, depending on the pooling method.
-    sum: Vec<f64>,
-}
-
-impl Pooler {
-    /// Adds a row. Dimensions over the requested number are dropped.
-    fn add(&mut self, row: &[f32]) {
-        let row = row.iter().map(|x| f64::from(*x));
-        let pairs = self.sum.iter_mut().zip(row);
-        match self.pooling {
-            // The first row initializes every method.
-            _ if self.rows == 0 => pairs.for_each(|(sum, x)| *sum = x),
-            Pooling::Cls => {}
-            Pooling::Last => pairs.for_each(|(sum, x)| *sum = x),
-            Pooling::Mean => pairs.for_each(|(sum, x)| *sum += x),
-            Pooling::Max => pairs.for_each(|(sum, x)| *sum = sum.max(x)),
-        }
-        self.rows += 1;
-    }
-
-    /// Writes the embedding of the rows so far and resets for the next text.
-    fn finish(&mut self, out: &mut [f32]) {
-        let mut scale = match self.pooling {
-            Pooling::Mean => 1.0 / f64::from(self.rows),
-            _ => 1.0,
-        };
-        if self.normalize {
-            let squares: f64 = self.sum.iter().map(|x| x * x).sum();
-            // A zero vector cannot be normalized and stays zero.
-            scale = if squares > 0.0 {
-                1.0 / squares.sqrt()
-            } else {
-                1.0
-            };
-        }
-        for (to, sum) in out.iter_mut().zip(&self.sum) {
-            #[expect(clippy::cast_possible_truncation, reason = "embeddings are f32")]
-            let number = (sum * scale) as f32;
-            *to = number;
-        }
-        self.rows = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pool(pooling: Pooling, dim: usize) -> Pooler {
-        Pooler {
-            pooling,
-            normalize: false,
-            rows: 0,
-            sum: vec![0.0; dim],
-        }
-    }
-
-    /// Pools two rows, after the rows of another text.
-    fn pooled(mut pool: Pooler) -> Vec<f32> {
-        let mut out = vec![0.0; pool.sum.len()];
-        for rows in [
-            &[[9.0, 9.0, 9.0]][..],
-            &[[1.0, -2.0, 5.0], [5.0, -6.0, 3.0]],
-        ] {
-            rows.iter().for_each(|row| pool.add(row));
-            pool.finish(&mut out);
-        }
-        out
-    }
-
-    #[test]
-    fn pools_rows_with_every_method() {
-        for (pooling, expected) in [
-            (Pooling::Mean, [3.0, -4.0, 4.0]),
-            (Pooling::Cls, [1.0, -2.0, 5.0]),
-            (Pooling::Last, [5.0, -6.0, 3.0]),
-            (Pooling::Max, [5.0, -2.0, 5.0]),
-        ] {
-            assert_eq!(pooled(pool(pooling, 3)), expected);
-            assert_eq!(pooled(pool(pooling, 2)), expected[..2]);
-        }
-        let unit = Pooler {
-            normalize: true,
-            ..pool(Pooling::Mean, 2)
-        };
-        assert_eq!(pooled(unit), [0.6, -0.8]);
-    }
-
-    #[test]
-    fn zero_vector_is_not_normalized() {
-        let mut pool = Pooler {
-            normalize: true,
-            ..pool(Pooling::Mean, 2)
-        };
-        let mut out = [1.0; 2];
-        pool.add(&[0.0, 0.0]);
-        pool.finish(&mut out);
-        assert_eq!(out, [0.0, 0.0]);
-    }
 
     #[test]
     fn packs_leading_texts_that_fit() {

@@ -28,6 +28,7 @@ mod notifier;
 mod output_queue;
 mod output_request;
 mod outputs;
+mod pooling;
 mod request;
 mod request_queue;
 mod rerank;

@@ -132,6 +132,20 @@ impl Model {
 
     /// Returns the number of dimensions of an embedding; 0 if the model has no embedding table.
     pub fn embedding_dim(&self) -> usize {
+        self.dim_of_poolings(self.embedding().pooling.len())
+    }
+
+    /// Returns the number of dimensions of an embedding with this number of pooling methods.
+    pub(super) fn dim_of_poolings(&self, count: usize) -> usize {
+        let width = self.table_width();
+        match self.embedding().dense.last() {
+            Some(last) if width > 0 => last.bias.len(),
+            _ => width * count.max(1),
+        }
+    }
+
+    /// Returns the number of numbers of a row of the embedding table; 0 if there is none.
+    pub(super) fn table_width(&self) -> usize {
         self.table(TableId::Embed).map_or(0, output_width)
     }
 

@@ -11,7 +11,7 @@ use super::sampling_request::{LogprobsMode, SamplingRequest};
 use super::sequence::Sequence;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{RUNNING, STOPPED};
+use crate::exec::state::{NOT_FINITE, RUNNING, STOPPED};
 use crate::op::params::Logprobs;
 use crate::op::table::SamplingStage;
 use std::sync::Arc;
@@ -171,6 +171,9 @@ impl Request {
         };
         if let Some(failure) = grammar_state.failure() {
             return Err(failure);
+        }
+        if done == NOT_FINITE {
+            return Ok(done);
         }
         grammar_state.accept(*last)?;
         if grammar_state.is_done() {

@@ -118,6 +118,7 @@ impl Session {
             self.computed += session.computed;
             let [yes, no] = labels.map(|label| logits[label as usize]);
             scores[at] = yes - no;
+            self.check_finite(&format!("the score of document {at}"), &scores[at..=at])?;
             progress(at + 1, total);
         }
         if !options.logits {

@@ -3,7 +3,7 @@
 
 use super::sampling_request::{LogprobsMode, SamplingRequest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{ROWS_OFFSET, state_bytes};
+use crate::exec::state::{NOT_FINITE, ROWS_OFFSET, state_bytes};
 use crate::exec::{COPY_BYTES_MAX, Copying, Span};
 use crate::model::{LinkedTables, STEP_ROWS_MAX};
 use crate::op::params::{Bias, Logprobs, Row, Sampler, State};
@@ -85,7 +85,9 @@ pub(super) fn read_sampled(
     for row in bytes.chunks_exact(size_of::<Row>()) {
         // Finished rows have been moved.
         let row: Row = bytemuck::pod_read_unaligned(row);
-        sampled[row.position as usize - start - 1] = (row.token, row.done);
+        // A row without a token stays at its position.
+        let moved = usize::from(row.done != NOT_FINITE);
+        sampled[row.position as usize - start - moved] = (row.token, row.done);
     }
     Ok(sampled)
 }

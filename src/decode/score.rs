@@ -26,8 +26,21 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<f32>> {
         let (prefix, targets) = self.targets(tokens, from, 0)?;
-        self.detached(prefix)?
-            .compute(OutputRequest::Logprobs(targets), progress)
+        let output = OutputRequest::Logprobs(targets);
+        let scores = self.detached(prefix)?.compute(output, progress)?;
+        self.check_scores(from, scores.iter().copied())?;
+        Ok(scores)
+    }
+
+    /// Checks the log-probabilities of tokens from index `from` on. A token can have the probability 0.
+    fn check_scores(&self, from: usize, mut scores: impl Iterator<Item = f32>) -> Result<()> {
+        match scores.position(f32::is_nan) {
+            Some(at) => {
+                let what = format!("the log-probability of token {}", from + at);
+                self.check_finite(&what, &[f32::NAN])
+            }
+            None => Ok(()),
+        }
     }
 
     /// Same as [`score`](Self::score), and returns for each token also the `top` likeliest tokens at
@@ -54,7 +67,9 @@ impl Session {
         let (prefix, targets) = self.targets(tokens, from, top)?;
         let output = OutputRequest::Logprobs(targets);
         let output = self.detached(prefix)?.compute_output(output, progress)?;
-        Ok(output.into_scored_tokens())
+        let scored = output.into_scored_tokens();
+        self.check_scores(from, scored.iter().map(|token| token.logprob))?;
+        Ok(scored)
     }
 
     /// Checks the tokens to score. Returns the tokens to compute, and the buffers for the result.

@@ -458,7 +458,11 @@ impl Weights for Catalog {
             Some(_) => hf::to_hf_among(&file.tensors, self.arch, name),
             None => fused_name(&file.tensors, self.arch, name),
         };
-        other.unwrap_or_else(|| name.to_string())
+        let name = other.unwrap_or_else(|| name.to_string());
+        match file.missing_file(&name) {
+            Some(missing) => format!("{name}, which the index of the folder lists in {missing},"),
+            None => name,
+        }
     }
 }
 

@@ -9,6 +9,9 @@ use crate::text::ChatTemplates;
 /// Key of the default chat template. Named templates append a dot and their name.
 pub(super) const KEY: &str = "tokenizer.chat_template";
 
+/// Folder of named templates: `tool_use.jinja`, `rag.jinja`, ...
+pub(super) const NAMED: &str = "additional_chat_templates";
+
 /// Maximum size in bytes of a file with templates. The largest known one has 1 MB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -20,14 +23,24 @@ pub(super) fn read(model: &Opened) -> Result<ChatTemplates> {
     }
 }
 
+/// Reads the templates in files of their own, otherwise those in JSON files, as `transformers` does.
 fn from_folder(folder: &hf::Folder) -> Result<ChatTemplates> {
-    let text = |name| folder.text(name, FILE_BYTES_MAX);
-    let [config, json, jinja] = [
-        text("tokenizer_config.json")?,
-        text("chat_template.json")?,
-        text("chat_template.jinja")?,
-    ];
-    ChatTemplates::from_hf_files(config.as_deref(), json.as_deref(), jinja.as_deref())
+    let text = |name: &str| folder.text(name, FILE_BYTES_MAX);
+    let mut templates = ChatTemplates::default();
+    if let Some(source) = text("chat_template.jinja")? {
+        templates.add_default(&source);
+    }
+    for file in folder.files(NAMED)? {
+        let name = file.strip_suffix(".jinja").filter(|name| !name.is_empty());
+        if let (Some(name), Some(source)) = (name, text(&format!("{NAMED}/{file}"))?) {
+            templates.add(name, &source);
+        }
+    }
+    if templates.iter().next().is_some() {
+        return Ok(templates);
+    }
+    let (config, json) = (text("tokenizer_config.json")?, text("chat_template.json")?);
+    ChatTemplates::from_hf_files(config.as_deref(), json.as_deref(), None)
 }
 
 /// Reads the default template and the named templates. Values that are not strings are ignored, so

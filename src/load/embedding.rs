@@ -1,18 +1,24 @@
-//! Embedding options of a model's files: pooling, maximum length, prompts.
+//! Embedding options of a model's files: pooling, Dense modules, maximum length, prompts.
 
-use super::source::Opened;
-use crate::arch::{self, CLASSIFIER};
+use super::catalog::Catalog;
+use crate::arch::{CLASSIFIER, Config, DENSE_MODULES};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::model::{Classifier, Embedding, Pooling};
+use crate::model::{Classifier, DenseModule, Embedding, Pooling};
+use crate::op::builder::Weights;
+use crate::quant::{self, Matrix};
 
 /// Reads the embedding options from the metadata and from the files of a safetensors folder.
-pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Embedding> {
-    let meta = &model.file.metadata;
-    let arch = meta.str("general.architecture")?.unwrap_or_default();
-    let key = format!("{arch}.pooling_type");
-    let pooling = pooling(meta, &key)?;
-    if meta.u32(&key)? == Some(RANK) && arch::find(arch)?.encoder && classifier.is_none() {
+pub(super) fn read(
+    catalog: &Catalog,
+    config: &Config,
+    classifier: Option<&Classifier>,
+) -> Result<Embedding> {
+    let (model, meta, arch) = (catalog.model(), &catalog.file().metadata, catalog.arch());
+    let name = &config.architecture;
+    let key = format!("{name}.pooling_type");
+    let types = pooling_types(meta, &key)?;
+    if types == [RANK] && arch.encoder && classifier.is_none() {
         bail!(
             Format,
             "{key} is {RANK} (reranking), but the file has no classification head: tensor \
@@ -23,10 +29,12 @@ pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Em
         Some(folder) => (folder.prompts()?, folder.default_prompt()?),
         None => Default::default(),
     };
+    let pooling = pooling(&types, &key)?;
     Ok(Embedding {
+        dense: dense(catalog, config, pooling.len())?,
         pooling,
-        normalize: meta.bool(&format!("{arch}.embedding_normalize"))?,
-        length: meta.u32(&format!("{arch}.embedding_context_length"))?,
+        normalize: meta.bool(&format!("{name}.embedding_normalize"))?,
+        length: meta.u32(&format!("{name}.embedding_context_length"))?,
         prompts,
         default_prompt,
     })
@@ -35,14 +43,96 @@ pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Em
 /// `pooling_type` of rerankers. Encoders have a classification head; decoders rank by the logits of two tokens.
 const RANK: u32 = 4;
 
-/// Reads llama.cpp's `pooling_type`. 5 is Tabla's own number, for max pooling of safetensors.
-fn pooling(meta: &Metadata, key: &str) -> Result<Option<Pooling>> {
-    Ok(match meta.u32(key)? {
-        None | Some(0 | RANK) => None,
-        Some(1) => Some(Pooling::Mean),
-        Some(2) => Some(Pooling::Cls),
-        Some(3) => Some(Pooling::Last),
-        Some(5) => Some(Pooling::Max),
-        Some(other) => bail!(Format, "{key}: unknown pooling type {other}"),
-    })
+/// Reads `pooling_type`, a number or a list of numbers; empty if it is missing.
+fn pooling_types(meta: &Metadata, key: &str) -> Result<Vec<u32>> {
+    let is_list = meta.get(key).is_some_and(|value| value.array().is_some());
+    if !is_list {
+        return Ok(meta.u32(key)?.into_iter().collect());
+    }
+    let types = meta.u32s(key)?.unwrap_or_default();
+    if types.is_empty() {
+        bail!(
+            Format,
+            "{key}: expected a number or numbers, got an empty list"
+        );
+    }
+    Ok(types)
+}
+
+/// Converts llama.cpp's `pooling_type`. Lists and the numbers from 5 on are Tabla's own, for safetensors.
+fn pooling(types: &[u32], key: &str) -> Result<Vec<Pooling>> {
+    let method = |number: &u32| match number {
+        1 => Ok(Pooling::Mean),
+        2 => Ok(Pooling::Cls),
+        3 => Ok(Pooling::Last),
+        5 => Ok(Pooling::Max),
+        6 => Ok(Pooling::WeightedMean),
+        7 => Ok(Pooling::MeanSqrtLength),
+        other => bail!(Format, "{key}: unknown pooling type {other}"),
+    };
+    match types {
+        [0 | RANK] => Ok(Vec::new()),
+        types => types.iter().map(method).collect(),
+    }
+}
+
+/// Reads the Dense modules that are computed after pooling; `poolings` is the number of pooling methods.
+fn dense(catalog: &Catalog, config: &Config, poolings: usize) -> Result<Vec<DenseModule>> {
+    let mut modules = Vec::new();
+    if !config.dense_after_pooling {
+        return Ok(modules);
+    }
+    let mut width = config.dim as usize * poolings;
+    for (_, name) in DENSE_MODULES {
+        let tensor = |part: &str| catalog.find(&format!("{name}.{part}"));
+        let Some(weight) = tensor("weight") else {
+            break;
+        };
+        let bias = tensor("bias").map(|bias| decoded(catalog, bias.index));
+        let rows = weight.rows as usize;
+        let bias = bias.unwrap_or_else(|| vec![0.0; rows]);
+        if weight.cols as usize != width || bias.len() != rows {
+            bail!(
+                Format,
+                "tensor {}: shape mismatch: {rows} rows, {} columns and {} numbers in the bias, the pooled vector \
+                 has {width} numbers",
+                catalog.spelling(&format!("{name}.weight")),
+                weight.cols,
+                bias.len()
+            );
+        }
+        let key = format!("{}.{name}_activation", config.architecture);
+        let tanh = match catalog.file().metadata.str(&key)? {
+            None => false,
+            Some("tanh") => true,
+            Some(other) => bail!(Unsupported, "{key}: unsupported function {other:?}"),
+        };
+        modules.push(DenseModule {
+            weights: decoded(catalog, weight.index),
+            bias,
+            tanh,
+        });
+        width = rows;
+    }
+    Ok(modules)
+}
+
+/// Decodes a weight.
+fn decoded(catalog: &Catalog, index: u32) -> Vec<f32> {
+    let (file, mut weights) = (catalog.file(), catalog.weights());
+    let weight = weights
+        .nth(index as usize)
+        .expect("an index of the catalog");
+    let (rows, cols) = (weight.rows as usize, weight.cols as usize);
+    let matrix = Matrix {
+        bytes: weight.codes.bytes(file),
+        scales: weight.scales(file),
+        rows,
+        cols,
+    };
+    let mut all = vec![0.0; rows * cols];
+    for (row, out) in all.chunks_exact_mut(cols.max(1)).enumerate() {
+        quant::decode_row_of(weight.dtype, &matrix, row, out);
+    }
+    all
 }

@@ -1,6 +1,7 @@
 //! Compiles the tables of a model with hooks.
 
 use super::build::Build;
+use super::finite;
 use super::hook_tensors::{HookTensors, TableHooks};
 use crate::error::{Result, bail};
 use crate::model::{AdapterWeights, HookCompiler, HookedTables};
@@ -31,6 +32,11 @@ impl HookCompiler for Build {
         }
         let tensors = HookTensors::new(Arc::clone(&self.catalog), spec, adapters)?;
         compile(self, id, spec, tensors)
+    }
+
+    fn first_not_finite(&self) -> Option<String> {
+        let found = finite::search(&self.catalog);
+        found.first().map(ToString::to_string)
     }
 
     fn read_adapter(&self, path: &Path) -> Result<AdapterWeights> {

@@ -18,6 +18,7 @@ mod digest;
 mod drafter;
 mod embedding;
 mod experts;
+pub(crate) mod finite;
 mod hf;
 pub(crate) mod hidden;
 mod hook_tensors;
@@ -69,7 +70,7 @@ use catalog::Catalog;
 use device::SelectedDevice;
 use source::{Source, detect, open};
 use stage::Stages;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Loads a model.
 ///
@@ -152,6 +153,7 @@ pub(crate) fn load(
         speech: speech.map(Arc::new),
         digest: Arc::new(move || digest::of(&file)),
         hook_compiler: Arc::new(build),
+        culprit: OnceLock::new(),
         provenance,
         facts,
     })
@@ -164,7 +166,7 @@ fn properties(
     config: &Config,
 ) -> Result<(Embedding, Option<Classifier>, Option<SpeechModel>)> {
     let (model, classifier) = (catalog.model(), classifier::read(catalog)?);
-    let embedding = embedding::read(model, classifier.as_ref())?;
+    let embedding = embedding::read(catalog, config, classifier.as_ref())?;
     Ok((embedding, classifier, speech::read(model, config)?))
 }
 

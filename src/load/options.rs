@@ -101,7 +101,8 @@ macro_rules! load_options {
             /// Number of CPU threads. 0 uses every core.
             pub threads: u32,
             /// Context length: positions of the KV cache per sequence. 0 uses the trained context
-            /// length, at most [`CONTEXT_DEFAULT`](crate::load::CONTEXT_DEFAULT).
+            /// length, at most [`CONTEXT_DEFAULT`](crate::load::CONTEXT_DEFAULT). Models with LongRoPE use
+            /// their long factors if it is over their original context length.
             pub max_context: u32,
             /// Number of sequences that the KV cache holds at once; requests of further sessions are
             /// queued. Sequences are decoded in batches of at most 32. 0 means 1; at most

@@ -72,19 +72,31 @@ impl Opened {
 
 pub(super) fn detect(source: &Source) -> Result<format::Kind> {
     match source {
-        Source::Path(path) => format::detect(path),
+        Source::Path(path) => format::detect(&model_path(path)?),
         Source::BuiltIn => Ok(format::Kind::Gguf),
     }
 }
 
+/// Returns the path of the model files: of a sentence-transformers folder, that of its transformer.
+fn model_path(path: &Path) -> Result<PathBuf> {
+    let inner = match path.is_dir() {
+        true => hf::transformer_folder(path)?,
+        false => None,
+    };
+    Ok(inner.unwrap_or_else(|| path.to_path_buf()))
+}
+
 pub(super) fn open(source: &Source, kind: format::Kind) -> Result<Opened> {
     let mut file = match source {
-        Source::Path(path) => format::open(path)?,
+        Source::Path(path) => format::open(&model_path(path)?)?,
         Source::BuiltIn => format::open_bytes("built-in", BUILT_IN)?,
     };
     let mut folder = None;
     if kind == format::Kind::Safetensors {
-        let hf_folder = hf::Folder::of(&file)?;
+        let hf_folder = match source {
+            Source::Path(path) if path.is_dir() => hf::Folder::within(path, &file)?,
+            _ => hf::Folder::of(&file)?,
+        };
         file.metadata = hf_folder.metadata()?;
         hf_folder.add_dense_modules(&mut file)?;
         folder = Some(hf_folder);

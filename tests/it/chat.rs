@@ -186,6 +186,30 @@ fn loads_templates_of_model_directories() {
     assert_eq!(templates(), ChatTemplates::default());
     folder.write("tokenizer_config.json", br#"{"chat_template": "a"}"#);
     assert_eq!(templates().get("default"), Some("a"));
+    let named = br#"{"chat_template": [{"name": "rag", "template": "r"}]}"#;
+    folder.write("tokenizer_config.json", named);
+    assert_eq!(templates().get("rag"), Some("r"));
+    // Templates in files of their own replace those in JSON.
     folder.write("chat_template.jinja", b"b");
-    assert_eq!(templates().get("default"), Some("b"));
+    let all = templates();
+    assert_eq!(all.iter().collect::<Vec<_>>(), [("default", "b")]);
+    let of_names = folder.0.join("additional_chat_templates");
+    std::fs::create_dir(of_names).expect("folder can be created");
+    for (name, text) in [
+        ("tool_use.jinja", "t"),
+        ("rag.jinja", "r"),
+        ("notes.txt", "n"),
+    ] {
+        folder.write(
+            &format!("additional_chat_templates/{name}"),
+            text.as_bytes(),
+        );
+    }
+    let all = templates();
+    let expected = [("default", "b"), ("rag", "r"), ("tool_use", "t")];
+    assert_eq!(all.iter().collect::<Vec<_>>(), expected);
+    folder.write("additional_chat_templates/default.jinja", b"d");
+    assert_eq!(templates().get("default"), Some("d"));
+    folder.remove("chat_template.jinja");
+    assert_eq!(templates().get("default"), Some("d"));
 }

@@ -458,3 +458,73 @@ fn stories() {
         }
     }
 }
+
+/// Options of the CPU.
+fn on_cpu() -> LoadOptions {
+    LoadOptions::default().device(DeviceChoice::Cpu)
+}
+
+#[test]
+fn folders_with_an_outdated_index_load_the_files_that_are_there() {
+    let folder = checkpoint("bf16");
+    let (tokens, path) = (tokens(), folder.0.clone());
+    let expected = logits(&path, &on_cpu(), &tokens);
+    let shard = |name: &str, at: u32| {
+        folder
+            .0
+            .join(format!("{name}-{at:05}-of-00003.safetensors"))
+    };
+    for at in 1..=3 {
+        std::fs::rename(shard("model", at), shard("converted", at)).expect("renamed");
+    }
+    assert_eq!(logits(&path, &on_cpu(), &tokens), expected);
+    // Without the other files, the first missing tensor and its file are named.
+    std::fs::rename(shard("converted", 1), folder.0.join("model.safetensors")).expect("renamed");
+    for at in 2..=3 {
+        std::fs::remove_file(shard("converted", at)).expect("the file exists");
+    }
+    let load = || Model::builder(Source::from(&path)).options(on_cpu()).load();
+    let error = load().err().expect("tensors are missing").to_string();
+    for part in [
+        "is missing",
+        "tensor model.layers.",
+        "lists in model-0000",
+        "-of-00003.safetensors",
+    ] {
+        assert!(error.contains(part), "expected {part:?} in: {error}");
+    }
+}
+
+#[test]
+fn files_may_have_a_byte_order_mark() {
+    let folder = checkpoint("bf16");
+    let tokens = tokens();
+    let expected = logits(&folder.0, &on_cpu(), &tokens);
+    let files = folder.0.read_dir().expect("a folder");
+    let files = files.map(|entry| entry.expect("a file").path());
+    let files: Vec<_> = files
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .collect();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in &files {
+        let marked = ["\u{feff}".as_bytes(), &read(file)].concat();
+        std::fs::write(file, marked).expect("writable");
+    }
+    assert_eq!(logits(&folder.0, &on_cpu(), &tokens), expected);
+    for file in files {
+        let text = read(&file);
+        let units = str::from_utf8(&text).expect("UTF-8").encode_utf16();
+        std::fs::write(&file, units.flat_map(u16::to_le_bytes).collect::<Vec<u8>>())
+            .expect("writable");
+        let model = Model::builder(Source::from(&folder.0))
+            .options(on_cpu())
+            .load();
+        let error = model.err().expect("UTF-16").to_string();
+        let name = file.file_name().expect("a name").to_str().expect("UTF-8");
+        assert!(
+            error.contains(&format!("{name}: the text is UTF-16")),
+            "{error}"
+        );
+        std::fs::write(&file, text).expect("writable");
+    }
+}

@@ -22,6 +22,11 @@ impl Folder {
         copy(from, &self.0);
     }
 
+    /// Copies the content of another folder to a folder inside.
+    pub(crate) fn copy_to(&self, inside: &str, from: &Path) {
+        copy(from, &self.0.join(inside));
+    }
+
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, bytes).expect("file is writable");

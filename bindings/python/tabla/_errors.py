@@ -87,7 +87,8 @@ class StateError(TablaError):
 
 
 class InternalError(TablaError):
-    """An invariant of the library does not hold. This is a bug of the library."""
+    """An invariant of the library does not hold: a bug of the library, or a model that computes numbers that are
+    not finite."""
 
     code = 13
 

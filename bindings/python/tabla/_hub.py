@@ -19,7 +19,10 @@ PREFERRED = ("Q4_K_M", "Q8_0")
 
 COMPANIONS = (
     "config.json",
+    "config_sentence_transformers.json",
     "generation_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
     "special_tokens_map.json",
     "tokenizer*.json",
     "tokenizer*.model",
@@ -27,10 +30,18 @@ COMPANIONS = (
 )
 """Files next to safetensors weights that are needed to load them."""
 
+INNER_COMPANIONS = (
+    "additional_chat_templates/*.jinja",
+    "*_Pooling/config.json",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
+)
+"""Such files in folders: named chat templates, and modules of sentence-transformers."""
+
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf|\.safetensors)")
 
 LISTED = 12
 """Maximum number of file names in a message."""
@@ -89,15 +100,24 @@ def choose(names: list[str], pick: str | None, repo: str) -> list[str]:
     weights = [name for name in (WEIGHTS, INDEX) if name in names]
     if not weights:
         raise IoError(f"{repo} has neither GGUF files nor {WEIGHTS}; available: {listed(names)}")
-    companions = [n for n in names if "/" not in n and any(fnmatch.fnmatch(n, c) for c in COMPANIONS)]
+    patterns = {0: COMPANIONS, 1: INNER_COMPANIONS}
+    companions = [n for n in names if any(fnmatch.fnmatch(n, c) for c in patterns.get(n.count("/"), ()))]
     return [weights[0], *companions]
 
 
 def shards(index: Path, names: list[str]) -> list[str]:
-    """Returns the shards that an index lists."""
-    files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    """Returns the shards that an index lists. If one does not exist, the index is outdated, and the shards are
+    the only complete set of numbered files."""
+    files = sorted(set(json.loads(index.read_text(encoding="utf-8-sig"))["weight_map"].values()))
     missing = [name for name in files if name not in names]
     if missing:
+        parts = [part for part in map(PART.fullmatch, names) if part and part[4] == ".safetensors"]
+        # Before a count of the listing becomes a number of names.
+        parts = [part for part in parts if int(part[3]) <= len(names)]
+        sets = {tuple(parts_of(part)) for part in parts}
+        complete = [parts for parts in sets if all(name in names for name in parts)]
+        if len(complete) == 1:
+            return list(complete[0])
         raise IoError(f"{INDEX} lists {missing[0]!r}, which does not exist")
     return files
 
@@ -105,7 +125,12 @@ def shards(index: Path, names: list[str]) -> list[str]:
 def first_part(name: str) -> str:
     """Returns the first part of a split GGUF file, or the name itself."""
     part = PART.fullmatch(name)
-    return f"{part[1]}-00001-of-{part[3]}.gguf" if part else name
+    return parts_of(part)[0] if part else name
+
+
+def parts_of(part: re.Match[str]) -> list[str]:
+    """Returns the names of all parts of a file that `PART` matches."""
+    return [f"{part[1]}-{n:05}-of-{part[3]}{part[4]}" for n in range(1, int(part[3]) + 1)]
 
 
 def with_other_parts(name: str, names: list[str], repo: str) -> list[str]:
@@ -113,7 +138,7 @@ def with_other_parts(name: str, names: list[str], repo: str) -> list[str]:
     part = PART.fullmatch(name)
     if part is None:
         return [name]
-    parts = [f"{part[1]}-{n:05}-of-{part[3]}.gguf" for n in range(1, int(part[3]) + 1)]
+    parts = parts_of(part)
     missing = [name for name in parts if name not in names]
     if missing:
         raise IoError(f"{repo} has no {missing[0]}, which is a part of {name}")

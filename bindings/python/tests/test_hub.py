@@ -57,11 +57,23 @@ def test_missing_files_are_errors(names: list[str], pick: str | None, message: s
 def test_safetensors_include_companion_files() -> None:
     names = ["README.md", "config.json", "model.safetensors", "onnx/tokenizer.json", "tokenizer.json"]
     names += ["tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "config.json.bak"]
-    companions = {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}
+    names += ["modules.json", "1_Pooling/config.json", "additional_chat_templates/rag.jinja"]
+    names += ["openvino/1_Pooling/config.json", "onnx/model.safetensors"]
+    companions = {"modules.json", "1_Pooling/config.json", "additional_chat_templates/rag.jinja"}
+    companions |= {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}
     assert set(_hub.choose(names, None, "org/repo")) == companions | {
         "model.safetensors",
         "chat_template.jinja",
     }
+
+
+def test_an_outdated_index_is_ignored(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"x": "model-00001-of-00003.safetensors"}}', encoding="utf-8-sig")
+    names = ["m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"]
+    assert _hub.shards(index, names) == names
+    with pytest.raises(tabla.IoError, match="does not exist"):
+        _hub.shards(index, names[:1])
 
 
 @pytest.mark.parametrize("name", ["hf:repo", "hf:", "hf:org/repo/more", "hf:org/repo:"])

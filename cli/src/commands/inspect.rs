@@ -1,5 +1,5 @@
 //! `tabla inspect`: metadata, tensors, tokenizer, chat templates and memory requirements of a model.
-//! Reads no weights.
+//! Reads weights only to check them.
 
 use crate::args::{ContextArg, DeviceArgs, FileArg};
 use crate::output::Failure;
@@ -11,18 +11,22 @@ use tabla::Source;
 use tabla::format::{Array, Directory, TensorInfo, Value};
 use tabla::load::LoadOptions;
 use tabla::text::{ChatTemplate, ChatTemplates, TemplateTokens, Tokenizer};
-use tabla::tools::MemoryEstimate;
+use tabla::tools::{MemoryEstimate, NotFinite};
 
 /// Maximum number of array items in JSON output.
 const ARRAY_ITEMS_MAX: usize = 16;
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) file: FileArg,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Read all weights, and fail if one is NaN or infinite
+    #[arg(long)]
+    pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) context: ContextArg,
     #[command(flatten)]
@@ -33,10 +37,50 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let source = args.file.source()?;
     let options = args.device.options(args.context.tokens())?;
     let file = ModelFile::open(&source, &options)?;
+    let found = match args.check {
+        true => Some(tabla::tools::check_weights(&source)?),
+        false => None,
+    };
     if args.json {
-        return terminal::line(&file.json().to_string());
+        let mut json = file.json();
+        if let Some(found) = &found {
+            json["not_finite"] = found.iter().map(not_finite_json).collect();
+        }
+        terminal::line(&json.to_string())?;
+    } else {
+        file.print()?;
+        if let Some(found) = &found {
+            print_check(found)?;
+        }
     }
-    file.print()
+    match found.as_deref() {
+        None | Some([]) => Ok(()),
+        Some(found) => Err(Failure::new(format_args!(
+            "{} tensors have values that are not finite",
+            found.len()
+        ))),
+    }
+}
+
+/// Prints the tensors with values that are not finite.
+fn print_check(found: &[NotFinite]) -> Result<(), Failure> {
+    if found.is_empty() {
+        return terminal::line("weights    all finite");
+    }
+    let lines = found
+        .iter()
+        .map(|found| terminal::one_line(&found.to_string()));
+    lines.map(|line| terminal::line(&line)).collect()
+}
+
+fn not_finite_json(found: &NotFinite) -> Json {
+    json!({
+        "tensor": found.tensor,
+        "count": found.count,
+        "row": found.first[0],
+        "column": found.first[1],
+        "value": found.value.to_string(),
+    })
 }
 
 /// The contents of a model file, without weights.

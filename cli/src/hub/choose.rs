@@ -7,13 +7,24 @@ use std::collections::BTreeSet;
 const PREFERRED: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
 /// Files that loading safetensors needs in addition to the weights.
-const COMPANIONS: [&str; 6] = [
+const COMPANIONS: [&str; 9] = [
     "config.json",
+    "config_sentence_transformers.json",
     "generation_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
     "special_tokens_map.json",
     "tokenizer*.json",
     "tokenizer*.model",
     "chat_template.*",
+];
+
+/// Such files in folders: named chat templates, and modules of sentence-transformers.
+const INNER_COMPANIONS: [&str; 4] = [
+    "additional_chat_templates/*.jinja",
+    "*_Pooling/config.json",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
 ];
 
 const WEIGHTS: &str = "model.safetensors";
@@ -64,9 +75,35 @@ pub(super) fn choose(names: &[String], file_or_quant: Option<&str>) -> Result<Se
     }
 }
 
-/// Returns the shards of an index. Each must be in the listing.
+/// Returns the shards of an index, which must be in the listing. Otherwise the index is outdated, and the
+/// shards are the only complete set of numbered files.
 pub(super) fn shards(index: &str, names: &[String]) -> Result<BTreeSet<String>, String> {
-    let index: Value = serde_json::from_str(index)
+    let listed = listed_shards(index, names);
+    let sets: BTreeSet<_> = names
+        .iter()
+        .filter_map(|name| numbered_set(name, names))
+        .collect();
+    match (listed, sets.first()) {
+        (Err(_), Some(set)) if sets.len() == 1 => Ok(set.clone()),
+        (listed, _) => listed,
+    }
+}
+
+/// Returns all files of a numbered set of safetensors files; `None` if one is not in the listing.
+fn numbered_set(name: &str, names: &[String]) -> Option<BTreeSet<String>> {
+    let (stem, count) = split(name, ".safetensors")?;
+    // Before a count of the listing becomes a number of names.
+    if count as usize > names.len() {
+        return None;
+    }
+    let part = |part| format!("{stem}-{part:05}-of-{count:05}.safetensors");
+    let set: BTreeSet<String> = (1..=count).map(part).collect();
+    set.iter().all(|part| names.contains(part)).then_some(set)
+}
+
+/// Returns the shards that an index lists. Each must be in the listing.
+fn listed_shards(index: &str, names: &[String]) -> Result<BTreeSet<String>, String> {
+    let index: Value = serde_json::from_str(index.trim_start_matches('\u{feff}'))
         .map_err(|error| format!("{INDEX} is not valid JSON: {error}"))?;
     let map = index.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| format!("{INDEX} has no weight_map"))?;
@@ -95,7 +132,12 @@ fn safetensors(names: &[String]) -> Result<Selection, String> {
         None => name == pattern,
     };
     let is_companion = |name: &&String| {
-        !name.contains('/') && COMPANIONS.iter().any(|pattern| matches(name, pattern))
+        let patterns = match name.matches('/').count() {
+            0 => &COMPANIONS[..],
+            1 => &INNER_COMPANIONS,
+            _ => &[],
+        };
+        patterns.iter().any(|pattern| matches(name, pattern))
     };
     let mut files: Vec<String> = names.iter().filter(is_companion).cloned().collect();
     files.push(weights.to_string());
@@ -107,8 +149,8 @@ fn safetensors(names: &[String]) -> Result<Selection, String> {
 }
 
 /// Splits `NAME-00002-of-00007.gguf` into the name and the number of parts.
-fn split(name: &str) -> Option<(&str, u32)> {
-    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+fn split<'a>(name: &'a str, extension: &str) -> Option<(&'a str, u32)> {
+    let (rest, count) = name.strip_suffix(extension)?.rsplit_once("-of-")?;
     let (stem, part) = rest.rsplit_once('-')?;
     let number = |text: &str| {
         let digits = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
@@ -120,7 +162,7 @@ fn split(name: &str) -> Option<(&str, u32)> {
 
 /// Returns the first part of a split GGUF file, or the name itself.
 fn first_part(name: &str) -> Option<String> {
-    match split(name) {
+    match split(name, ".gguf") {
         Some((stem, count)) => Some(format!("{stem}-00001-of-{count:05}.gguf")),
         None => name.ends_with(".gguf").then(|| name.to_string()),
     }
@@ -128,7 +170,7 @@ fn first_part(name: &str) -> Option<String> {
 
 /// Returns all parts of a split file in order, or the name itself.
 fn with_other_parts(name: &str, names: &[String]) -> Result<Vec<String>, String> {
-    let Some((stem, count)) = split(name) else {
+    let Some((stem, count)) = split(name, ".gguf") else {
         return Ok(vec![name.to_string()]);
     };
     let parts = (1..=count).map(|part| {
@@ -243,9 +285,9 @@ mod tests {
         files.remove(1);
         let error = choose(&files, None).expect_err("a part is missing");
         assert!(error.contains("m-Q8_0-00003-of-00003.gguf"), "{error}");
-        assert_eq!(split("m-00000-of-00002.gguf"), None);
-        assert_eq!(split("m-00003-of-00002.gguf"), None);
-        assert_eq!(split("m-1-of-2.gguf"), None);
+        assert_eq!(split("m-00000-of-00002.gguf", ".gguf"), None);
+        assert_eq!(split("m-00003-of-00002.gguf", ".gguf"), None);
+        assert_eq!(split("m-1-of-2.gguf", ".gguf"), None);
     }
 
     #[test]
@@ -261,6 +303,12 @@ mod tests {
             "tokenizer_config.json",
             "chat_template.jinja",
             "config.json.bak",
+            "additional_chat_templates/rag.jinja",
+            "modules.json",
+            "1_Pooling/config.json",
+            "2_Dense/model.safetensors",
+            "onnx/model.safetensors",
+            "openvino/1_Pooling/config.json",
         ]);
         let selection = choose(&listed, None).expect("weights");
         let mut expected = listed.clone();
@@ -270,6 +318,8 @@ mod tests {
                 "my_config.json",
                 "onnx/tokenizer.json",
                 "config.json.bak",
+                "onnx/model.safetensors",
+                "openvino/1_Pooling/config.json",
             ]
             .contains(&name.as_str())
         });
@@ -295,5 +345,14 @@ mod tests {
         ] {
             assert!(shards(invalid, &files).is_err(), "{invalid}");
         }
+        // Published conversions keep the index of the original.
+        let set = [
+            "m-00001-of-00002.safetensors",
+            "m-00002-of-00002.safetensors",
+        ];
+        let stale = r#"{"weight_map": {"x": "model-00001-of-00003.safetensors"}}"#;
+        let found = shards(stale, &names(&set)).expect("a complete set");
+        assert!(found.iter().eq(&set));
+        assert!(shards(stale, &names(&set[..1])).is_err());
     }
 }

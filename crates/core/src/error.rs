@@ -32,7 +32,8 @@ pub enum ErrorKind {
     /// The call is invalid in the current state of the object: an empty sequence, a full context, a
     /// generation in progress.
     State = 12,
-    /// An internal invariant is violated: a bug in the library.
+    /// An internal invariant is violated: a bug in the library, or a model that computes numbers that are
+    /// not finite.
     Internal = 13,
     /// The library panicked inside the call; the handle is poisoned.
     Panic = 14,

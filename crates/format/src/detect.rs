@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::map::{io, regular_file};
 use super::part::Kind;
-use super::{ggml, gguf, index, safetensors};
+use super::{folder, ggml, gguf, safetensors};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
 /// Number of bytes read for detection.
@@ -18,7 +18,7 @@ pub(super) const HEAD_BYTES: usize = 512;
 /// a `PyTorch` checkpoint, or an unsupported format or version.
 pub fn detect(path: &Path) -> Result<Kind> {
     let read_head = || {
-        if index::is_model(path) {
+        if folder::is_model(path) {
             return Ok(Kind::Safetensors);
         }
         let (mut file, _) = regular_file(path)?;

@@ -1,6 +1,7 @@
 //! The directory of a model: metadata, tensors and the location of their data.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::Path;
@@ -25,12 +26,20 @@ pub struct Directory {
     /// Indices of `tensors`, sorted by name.
     by_name: Vec<u32>,
     shards: Vec<Shard>,
+    /// Tensors that only the index of a folder lists, and the names of their files.
+    pub(super) absent: HashMap<String, String>,
 }
 
 impl Directory {
     /// Returns the tensor named `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(self.index(name)?)
+    }
+
+    /// Returns the name of the missing file in which the index of the folder lists a tensor that no file
+    /// has.
+    pub fn missing_file(&self, tensor: &str) -> Option<&str> {
+        self.absent.get(tensor).map(String::as_str)
     }
 
     /// Returns the index of a tensor in `tensors`.
@@ -172,6 +181,7 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Directory> {
         tensors,
         by_name,
         shards,
+        absent: HashMap::new(),
     })
 }
 

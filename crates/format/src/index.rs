@@ -1,6 +1,7 @@
-//! Safetensors folders: selection of the model's files and validation of the index.
+//! The index of a safetensors folder: the file that lists the file of each tensor.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -14,9 +15,7 @@ use tabla_core::error::{Context, Result, bail};
 const SHARDS_MAX: usize = 4096;
 
 /// File name of the index.
-const INDEX: &str = "model.safetensors.index.json";
-/// File name of a single-file model.
-const SINGLE: &str = "model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 const EXTENSION: &str = ".safetensors";
 
 /// Maps each tensor of a model to its file.
@@ -74,70 +73,103 @@ impl Index {
 
     /// Returns true if the index lists this file.
     pub(super) fn lists(&self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|n| n.to_str());
-        name.is_some_and(|name| self.files.iter().any(|f| f == name))
+        self.files.iter().any(|f| f == file_name(path))
     }
 
-    /// Returns the paths of the files; fails if one is missing.
-    pub(super) fn paths(&self) -> Result<Vec<PathBuf>> {
-        let paths: Vec<_> = self.files.iter().map(|f| self.folder.join(f)).collect();
-        let mut missing = paths.iter().filter(|p| !p.exists());
-        if let Some(first) = missing.next() {
-            bail!(
-                Io,
-                "{}: no such file; {} of the {} files listed in {INDEX} are missing",
-                first.display(),
-                missing.count().saturating_add(1),
-                paths.len()
-            );
-        }
-        Ok(paths)
+    /// Returns the paths of the files.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|f| self.folder.join(f)).collect()
     }
 
-    /// Checks that the files contain exactly the tensors that the index lists for them.
-    pub(super) fn check(&self, parts: &[Part]) -> Result<()> {
-        let mut remaining: HashMap<&str, usize> = HashMap::new();
-        for (name, file) in &self.tensors {
-            if remaining.insert(name, *file).is_some() {
+    /// Returns the names of the files that do not exist.
+    pub(super) fn missing_files(&self) -> Vec<&str> {
+        let files = self.files.iter().map(String::as_str);
+        files.filter(|f| !self.folder.join(f).exists()).collect()
+    }
+
+    /// Returns the tensors that the index lists in files that do not exist, and the names of these files.
+    pub(super) fn missing_tensors(&self) -> HashMap<&str, &str> {
+        let missing: HashSet<_> = self.missing_files().into_iter().collect();
+        let listed = self.listed();
+        listed.filter(|(_, file)| missing.contains(file)).collect()
+    }
+
+    /// Compares the opened files with the index: tensors count where they are, not where the index lists
+    /// them. Returns the tensors that no file has, and the names of their files, which do not exist.
+    ///
+    /// # Errors
+    /// `Format` if a file lacks a tensor that the index lists in it, or if a bias is in no file: models
+    /// without it are valid, and their results differ.
+    pub(super) fn check(&self, parts: &[Part]) -> Result<HashMap<String, String>> {
+        let mut remaining: HashMap<&str, &str> = HashMap::new();
+        for (name, file) in self.listed() {
+            if remaining.insert(name, file).is_some() {
                 bail!(Format, "{INDEX}: tensor {name} is listed twice");
             }
         }
+        let (mut moved, mut modules) = (Vec::new(), HashSet::new());
         for part in parts {
+            let file = file_name(&part.shard.path);
             for t in &part.header.tensors {
-                let path = part.shard.path.display();
-                match remaining.remove(t.name.as_str()) {
-                    Some(file) if file == t.shard => {}
-                    Some(file) => bail!(
-                        Format,
-                        "{path}: unexpected tensor {}: {INDEX} lists it in {}",
-                        t.name,
-                        self.file(file)
-                    ),
-                    None => bail!(
-                        Format,
-                        "{path}: unexpected tensor {}: not listed in {INDEX}, or also in another file",
-                        t.name
-                    ),
+                modules.extend(t.name.rsplit_once('.').map(|(module, _)| module));
+                if remaining.remove(t.name.as_str()) != Some(file) {
+                    moved.push((t.name.as_str(), file));
                 }
             }
         }
-        let missing = self
-            .tensors
-            .iter()
-            .find(|(name, _)| remaining.contains_key(name.as_str()));
-        if let Some((name, file)) = missing {
-            bail!(
-                Format,
-                "{}: tensor {name} is missing, but {INDEX} lists it in this file",
-                self.folder.join(self.file(*file)).display()
-            );
+        let opened: HashSet<_> = parts.iter().map(|p| file_name(&p.shard.path)).collect();
+        for (name, file) in self.listed().filter(|(t, _)| remaining.contains_key(t)) {
+            let module = name.strip_suffix(".bias");
+            if opened.contains(file) || module.is_some_and(|module| modules.contains(module)) {
+                bail!(
+                    Format,
+                    "{}: tensor {name} is missing, but {INDEX} lists it in this file",
+                    self.folder.join(file).display()
+                );
+            }
         }
-        Ok(())
+        self.warn(parts, &moved);
+        let owned = |(name, file): (&str, &str)| (name.to_owned(), file.to_owned());
+        Ok(remaining.into_iter().map(owned).collect())
+    }
+
+    /// Warns if the index does not describe the opened files. `moved` has the tensors that it lists in
+    /// another file or not at all, and their files.
+    fn warn(&self, parts: &[Part], moved: &[(&str, &str)]) {
+        let index = self.folder.join(INDEX);
+        let index = index.display();
+        let first = parts.first().map_or("", |p| file_name(&p.shard.path));
+        match (self.missing_files().first(), moved.first()) {
+            (Some(file), _) => tracing::warn!(
+                "{index} is outdated: it lists {file}, which does not exist; using the tensors of {first}{}",
+                match parts.len().saturating_sub(1) {
+                    0 => String::new(),
+                    more => format!(" and {more} more files"),
+                }
+            ),
+            (None, Some((tensor, file))) => tracing::warn!(
+                "{index} is outdated: it does not list tensor {tensor} in {file} ({} such tensors); using the \
+                 tensors of the files",
+                moved.len()
+            ),
+            (None, None) => {}
+        }
+    }
+
+    /// Returns the tensors and the names of their files.
+    fn listed(&self) -> impl Iterator<Item = (&str, &str)> {
+        let tensors = self.tensors.iter();
+        tensors.map(|(name, file)| (name.as_str(), self.file(*file)))
     }
 
     fn file(&self, number: usize) -> &str {
         self.files.get(number).map_or("", String::as_str)
     }
+}
+
+/// Returns the name of a file.
+pub(super) fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
 /// Checks that a file name of the index has no path: the index is untrusted.
@@ -152,214 +184,4 @@ fn check_file_name(tensor: &str, file: &str) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The files of a model, and the index that lists them.
-pub(super) struct Files {
-    pub(super) paths: Vec<PathBuf>,
-    pub(super) index: Option<Index>,
-}
-
-impl Files {
-    fn of(index: Index) -> Result<Self> {
-        Ok(Self {
-            paths: index.paths()?,
-            index: Some(index),
-        })
-    }
-}
-
-/// Returns true if a path is a folder that contains safetensors files.
-pub(super) fn is_model(path: &Path) -> bool {
-    path.join(INDEX).exists() || !safetensors_files(path).is_empty()
-}
-
-/// Finds the files of the model in a folder: the files of the index, or `model.safetensors`, or
-/// the only safetensors file.
-pub(super) fn find(folder: &Path) -> Result<Files> {
-    if let Some(index) = Index::of(folder)? {
-        return Files::of(index);
-    }
-    let mut paths = safetensors_files(folder);
-    let single = folder.join(SINGLE);
-    if paths.contains(&single) {
-        paths = vec![single];
-    }
-    if paths.len() > 1 {
-        bail!(
-            Format,
-            "{}: ambiguous model: {} safetensors files, but no {SINGLE} and no {INDEX}",
-            folder.display(),
-            paths.len()
-        );
-    }
-    Ok(Files { paths, index: None })
-}
-
-/// Finds the files of the model that contains `path`, if an index in the same folder lists it.
-pub(super) fn find_set(path: &Path) -> Result<Option<Files>> {
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let index = Index::of(folder)?.filter(|index| index.lists(path));
-    index.map(Files::of).transpose()
-}
-
-/// Returns the safetensors files of a folder, sorted by name; empty if the folder is unreadable.
-fn safetensors_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = folder.read_dir().into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .map(|e| e.path())
-        .filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
-        .collect();
-    paths.sort();
-    paths
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::safetensors::tests::floats;
-    use super::super::tests::Folder;
-    use super::super::{Directory, Kind, detect, open};
-    use super::*;
-    use tabla_core::error::ErrorKind;
-
-    /// Creates a folder with these files.
-    fn folder(name: &str, files: &[(&str, Vec<u8>)]) -> Folder {
-        let folder = Folder::new(name);
-        for (name, bytes) in files {
-            folder.write(name, bytes);
-        }
-        folder
-    }
-
-    fn index(entries: &[(&str, &str)]) -> Vec<u8> {
-        let lines: Vec<_> = entries
-            .iter()
-            .map(|(k, v)| format!("{k:?}:{v:?}"))
-            .collect();
-        let map = lines.join(",");
-        format!(r#"{{"metadata":{{"total_size":1}},"weight_map":{{{map}}}}}"#).into_bytes()
-    }
-
-    const A: &str = "model-00001-of-00002.safetensors";
-    const B: &str = "model-00002-of-00002.safetensors";
-
-    #[test]
-    fn opens_a_model_from_its_folder_or_any_file() {
-        let map = index(&[("y", A), ("x", A), ("z", B)]);
-        let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
-        let folder = folder(
-            "shards",
-            &[
-                (INDEX, map),
-                (A, a.clone()),
-                (B, b),
-                ("other.safetensors", a),
-            ],
-        );
-        assert_eq!(detect(&folder.0).unwrap(), Kind::Safetensors);
-        for path in [folder.0.clone(), folder.0.join(A), folder.0.join(B)] {
-            let opened = open(&path).unwrap();
-            assert_eq!(
-                opened.paths().collect::<Vec<_>>(),
-                [folder.0.join(A), folder.0.join(B)]
-            );
-            assert_eq!(opened.tensor("z").map(|t| t.shard), Some(1));
-        }
-        let alone = open(&folder.0.join("other.safetensors")).unwrap();
-        assert_eq!(alone.paths().count(), 1);
-    }
-
-    #[test]
-    fn opens_a_folder_without_an_index_if_unambiguous() {
-        let (a, b) = (floats(&["x"]), floats(&["y"]));
-        let names = |opened: Directory| {
-            opened
-                .tensors
-                .into_iter()
-                .map(|t| t.name)
-                .collect::<Vec<_>>()
-        };
-        let one = folder("one", &[("weights.safetensors", a.clone())]);
-        assert_eq!(names(open(&one.0).unwrap()), ["x"]);
-        let named = folder(
-            "named",
-            &[("adapter.safetensors", a.clone()), (SINGLE, b.clone())],
-        );
-        assert_eq!(names(open(&named.0).unwrap()), ["y"]);
-        let two = folder("two", &[("a.safetensors", a), ("b.safetensors", b)]);
-        let e = open(&two.0).unwrap_err();
-        assert!(e.message().contains("2 safetensors files"), "{e}");
-        let torch = folder("torch", &[("pytorch_model.bin", b"PK".to_vec())]);
-        let e = open(&torch.0).unwrap_err();
-        assert!(
-            e.message()
-                .contains("PyTorch checkpoints are not supported"),
-            "{e}"
-        );
-        let none = folder("none", &[("readme.txt", b"a model".to_vec())]);
-        for e in [open(&none.0).unwrap_err(), detect(&none.0).unwrap_err()] {
-            assert!(e.message().contains("a directory without a model"), "{e}");
-        }
-    }
-
-    #[test]
-    fn rejects_files_that_differ_from_the_index() {
-        let check = |name: &str, entries: &[(&str, &str)], kind: ErrorKind, part: &str| {
-            let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
-            let folder = folder(name, &[(INDEX, index(entries)), (A, a), (B, b)]);
-            let e = open(&folder.0).expect_err(part);
-            assert!(e.message().contains(part), "{part:?} is not in: {e}");
-            assert_eq!(e.kind(), kind, "{e}");
-            let path = folder.0.display().to_string();
-            assert!(e.message().starts_with(&path), "{e}");
-        };
-        let format = ErrorKind::Format;
-        let whole = [("x", A), ("y", A), ("z", B)];
-        check("extra", &whole[1..], format, "unexpected tensor x");
-        let gone = [("x", A), ("y", A), ("z", B), ("w", B)];
-        check("gone", &gone, format, "tensor w is missing");
-        let moved = [("x", B), ("y", A), ("z", B)];
-        check("moved", &moved, format, "unexpected tensor x");
-        let twice = [("x", A), ("y", A), ("z", B), ("x", A)];
-        check("twice", &twice, format, "tensor x is listed twice");
-        check("empty", &[], format, "lists 0 files");
-        let shard = [("x", A), ("y", "model-00003-of-00003.safetensors")];
-        check(
-            "shard",
-            &shard,
-            ErrorKind::Io,
-            "model-00003-of-00003.safetensors: no such file; 1 of the 2",
-        );
-        for outside in [
-            "../m.safetensors",
-            "/m.safetensors",
-            "a/m.safetensors",
-            "..\\m.safetensors",
-            "c:m.safetensors",
-            "config.json",
-            "",
-            ".safetensors",
-        ] {
-            check("outside", &[("x", outside)], format, "invalid file name");
-        }
-    }
-
-    #[test]
-    fn rejects_a_malformed_index() {
-        for text in [
-            "",
-            "[]",
-            "{}",
-            r#"{"weight_map":3}"#,
-            r#"{"weight_map":{"x":3}}"#,
-        ] {
-            let folder = folder("index", &[(INDEX, text.into()), (A, floats(&["x"]))]);
-            let e = open(&folder.0).unwrap_err();
-            assert!(
-                e.message()
-                    .contains("index.json: the index is invalid JSON"),
-                "{e}"
-            );
-        }
-    }
 }

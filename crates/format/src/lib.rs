@@ -15,6 +15,7 @@
 
 mod detect;
 mod directory;
+mod folder;
 mod ggml;
 mod gguf;
 mod imatrix;

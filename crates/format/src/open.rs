@@ -1,6 +1,7 @@
 //! Opens models from one file, a set of files, or bytes in memory.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,13 +9,14 @@ use super::directory::{self, Directory, assemble};
 use super::map::{self, Bytes};
 use super::part::{Kind, Part, Shard};
 use super::set::{self, Set};
-use super::{detect, ggml, gguf, index, safetensors};
+use super::{detect, folder, ggml, gguf, safetensors};
 use tabla_core::error::{Context, Result, bail};
 
 /// Opens a model: maps the file, or all files of its set, and reads the headers.
 ///
 /// A set is named `name-00001-of-00003.gguf`, or listed in the `model.safetensors.index.json` of
-/// its folder; any part opens the whole set. For safetensors, `path` can also be the folder.
+/// its folder; any part opens the whole set. For safetensors, `path` can also be the folder. An index
+/// that does not describe the files is a warning.
 ///
 /// The files must not change while the directory exists. If another program truncates a file,
 /// reading the missing part ends the process with `SIGBUS`; replacing a file by renaming is safe.
@@ -23,15 +25,15 @@ use tabla_core::error::{Context, Result, bail};
 /// `Io` if a file is missing, `Format` if a file is invalid, `Unsupported` for a valid file of an
 /// unsupported type or version. The message starts with the path and names the byte or the tensor.
 pub fn open(path: &Path) -> Result<Directory> {
-    if index::is_model(path) {
-        let files = index::find(path)?;
+    if folder::is_model(path) {
+        let files = folder::find(path)?;
         return open_files(&files);
     }
     let part = open_part(path, 0)?;
     match part.kind {
         Kind::Gguf => open_set(path, part),
         Kind::Ggml => assemble(vec![part]),
-        Kind::Safetensors => match index::find_set(path)? {
+        Kind::Safetensors => match folder::find_set(path)? {
             Some(files) => open_files(&files),
             None => assemble(vec![part]),
         },
@@ -69,15 +71,18 @@ fn open_set(path: &Path, part: Part) -> Result<Directory> {
 }
 
 /// Opens the safetensors files of a folder.
-fn open_files(files: &index::Files) -> Result<Directory> {
+fn open_files(files: &folder::Files) -> Result<Directory> {
     let parts = files.paths.iter().enumerate();
     let parts = parts
         .map(|(shard, path)| open_part(path, shard))
         .collect::<Result<Vec<_>>>()?;
-    if let Some(index) = &files.index {
-        index.check(&parts).context(index.folder.display())?;
-    }
-    assemble(parts)
+    let absent = match &files.index {
+        Some(index) => index.check(&parts).context(index.folder.display())?,
+        None => HashMap::new(),
+    };
+    let mut directory = assemble(parts)?;
+    directory.absent = absent;
+    Ok(directory)
 }
 
 /// Adds the tensors of another safetensors file of the model to its directory, with `prefix` before
@@ -110,10 +115,10 @@ pub fn append(to: &mut Directory, from: Directory, prefix: &str) -> Result<usize
     directory::append(to, from, prefix)
 }
 
-/// Reads a text file of at most `max` bytes; `None` if the file does not exist.
+/// Reads a text file of at most `max` bytes, without a byte order mark; `None` if the file does not exist.
 ///
 /// # Errors
-/// `Format` if the file is larger or not UTF-8, `Io` if it cannot be read. The message starts with
+/// `Format` if the file is larger or not UTF-8 (the message names UTF-16), `Io` if it cannot be read. The message starts with
 /// the path.
 pub fn read_text(path: &Path, max: u64) -> Result<Option<String>> {
     map::text_file(path, max)

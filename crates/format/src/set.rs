@@ -1,4 +1,4 @@
-//! GGUF models in several files: file names and validation of the parts.
+//! Models in several numbered files: file names, and validation of the parts of GGUF models.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,14 @@ use tabla_core::error::{Result, bail};
 /// Maximum number of files of a set; llama.cpp uses a 16-bit count, real sets have a few dozen.
 const SHARDS_MAX: u32 = 4096;
 
+/// Extensions of numbered files.
+const EXTENSIONS: [&str; 2] = [".gguf", ".safetensors"];
+
 /// A set of files named `prefix-00001-of-00003.gguf`.
+#[derive(PartialEq)]
 pub(super) struct Set {
     prefix: PathBuf,
+    extension: &'static str,
     /// Number of parts according to the file name.
     pub(super) count: u32,
 }
@@ -18,7 +23,9 @@ pub(super) struct Set {
 impl Set {
     /// Parses the set from the path of one of its parts.
     pub(super) fn of(path: &Path) -> Option<Self> {
-        let stem = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let name = path.file_name()?.to_str()?;
+        let mut endings = EXTENSIONS.iter();
+        let (stem, extension) = endings.find_map(|end| Some((name.strip_suffix(end)?, *end)))?;
         let (stem, count) = stem.rsplit_once("-of-")?;
         let (prefix, no) = stem.rsplit_once('-')?;
         let number = |digits: &str| {
@@ -29,27 +36,32 @@ impl Set {
         let valid = (1..=count).contains(&no) && count <= SHARDS_MAX;
         valid.then(|| Self {
             prefix: path.with_file_name(prefix),
+            extension,
             count,
         })
+    }
+
+    /// Returns the paths of all parts.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        (0..self.count).map(|no| self.path(no)).collect()
     }
 
     /// Returns the path of part `no`, counted from 0.
     pub(super) fn path(&self, no: u32) -> PathBuf {
         let mut name = self.prefix.file_name().unwrap_or_default().to_owned();
         name.push(format!(
-            "-{:05}-of-{:05}.gguf",
+            "-{:05}-of-{:05}{}",
             no.saturating_add(1),
-            self.count
+            self.count,
+            self.extension
         ));
         self.prefix.with_file_name(name)
     }
 
     /// Checks that all parts exist; the error has the first missing path and the number missing.
     pub(super) fn check_complete(&self) -> Result<()> {
-        let missing: Vec<_> = (0..self.count)
-            .map(|no| self.path(no))
-            .filter(|p| !p.exists())
-            .collect();
+        let paths = self.paths();
+        let missing: Vec<_> = paths.iter().filter(|p| !p.exists()).collect();
         match missing.first() {
             None => Ok(()),
             Some(path) => bail!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::write::Writer;
-use super::{Directory, TensorType, Value, detect, open, open_bytes};
+use super::{Directory, TensorType, Value, detect, open, open_bytes, read_text};
 use tabla_core::dtype::DType;
 use tabla_core::error::{ErrorKind, Result};
 
@@ -538,4 +538,34 @@ fn maps_files_and_detects_changes() {
         open(std::path::Path::new("/dev/null")).is_err(),
         "not a regular file"
     );
+}
+
+#[test]
+fn text_files_may_have_a_byte_order_mark() {
+    let folder = Folder::new("text");
+    let text = "{\"\u{e9}\": 1}";
+    let units = || text.encode_utf16();
+    let little: Vec<u8> = units().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = units().flat_map(u16::to_be_bytes).collect();
+    let read = |bytes: &[u8]| read_text(&folder.write("config.json", bytes), 100);
+    let marked = ["\u{feff}", text].concat();
+    assert_eq!(read(marked.as_bytes()).unwrap().as_deref(), Some(text));
+    assert_eq!(read(text.as_bytes()).unwrap().as_deref(), Some(text));
+    assert_eq!(read("\u{feff}".as_bytes()).unwrap().as_deref(), Some(""));
+    let with = |mark: &[u8], text: &[u8]| [mark, text].concat();
+    for bytes in [
+        with(b"\xff\xfe", &little),
+        with(b"\xfe\xff", &big),
+        little,
+        big,
+    ] {
+        let e = read(&bytes).unwrap_err();
+        assert!(
+            e.message()
+                .ends_with("config.json: the text is UTF-16, expected UTF-8"),
+            "{e}"
+        );
+    }
+    let e = read(b"{\xe9}").unwrap_err();
+    assert!(e.message().ends_with("the text is not UTF-8"), "{e}");
 }

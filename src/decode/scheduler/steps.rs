@@ -10,7 +10,7 @@ use crate::decode::request::Request;
 use crate::decode::rows::Submission;
 use crate::decode::sampling_request::{LogprobsMode, SamplingRequest};
 use crate::error::Result;
-use crate::exec::state::{FULL, RUNNING, STOPPED};
+use crate::exec::state::{FULL, NOT_FINITE, RUNNING, STOPPED};
 use crate::op::table::SamplingStage;
 use std::time::Instant;
 
@@ -109,8 +109,10 @@ impl Scheduler {
         let accepted = drafter.accepted(sampled.iter().map(|(token, _)| *token));
         let mut done = RUNNING;
         for (token, row) in &sampled[..=accepted] {
-            request.sequence.push_sampled(*token);
             done = *row;
+            if done != NOT_FINITE {
+                request.sequence.push_sampled(*token);
+            }
             if done != RUNNING {
                 break;
             }
@@ -406,6 +408,13 @@ impl Scheduler {
     /// Ends a request after its last token.
     fn end_if_done(&mut self, index: usize, done: u32) {
         let request = &self.requests[index];
+        if done == NOT_FINITE {
+            let position = request.sequence.len();
+            let what = format_args!("no logit of the token at position {position} is finite");
+            let error = self.engine.linked.not_finite(what);
+            self.end(index, Err(error));
+            return;
+        }
         let finish = match done {
             STOPPED => Some(Finish::Stop),
             RUNNING | FULL if request.remaining() == 0 => Some(Finish::Length),

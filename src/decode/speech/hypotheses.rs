@@ -3,6 +3,7 @@
 use super::options::TranscribeOptions;
 use super::passes::Passes;
 use crate::error::Result;
+use crate::exec::state::NO_TOKEN;
 use crate::model::{BEAMS_MAX, LinkedTables};
 use crate::op::table::SamplingStage;
 use crate::speech::{BeamSearch, Candidate, NEW_TOKENS_MAX, best_hypothesis};
@@ -130,6 +131,7 @@ impl Hypotheses {
         let mut at = 0;
         while let Some(&beam) = self.live.get(at) {
             let result = passes.logprobs[beam];
+            check_token(result.token, linked)?;
             self.sums[beam] += result.logprob;
             let done = result.token == self.eot;
             if !done {
@@ -164,6 +166,7 @@ impl Hypotheses {
         let width = search.candidates();
         self.candidates.clear();
         for result in &passes.logprobs[..search.live()] {
+            check_token(result.token, linked)?;
             let found = (result.count as usize).min(width);
             let pairs = result.tokens.iter().zip(&result.logprobs).take(found);
             let candidates = pairs.map(|(&token, &logprob)| Candidate { token, logprob });
@@ -195,4 +198,12 @@ impl Hypotheses {
             sum_logprob: f64::from(best.sum_logprob),
         }))
     }
+}
+
+/// Checks that a token was sampled.
+fn check_token(token: u32, linked: &LinkedTables) -> Result<()> {
+    if token == NO_TOKEN {
+        return Err(linked.not_finite("no logit of a window is finite"));
+    }
+    Ok(())
 }

@@ -195,10 +195,7 @@ impl WindowDecoder {
             sum_logprob,
         } = decoded;
         if !sum_logprob.is_finite() || !current.no_speech_prob.is_finite() {
-            bail!(
-                Format,
-                "the logits of the model are not finite: its weights are damaged"
-            );
+            return Err(linked.not_finite("the logits of a window are not finite"));
         }
         let text = text_of(&linked.tokenizer, &self.special, tokens)?;
         Ok(Attempt {

@@ -19,16 +19,26 @@ const TOKENIZER: &str = "tokenizer_config.json";
 /// Maximum size in bytes of [`MODULES`].
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Pooling modes: flag of older files, name of newer files, GGUF number. 5 is Tabla's own number.
-const POOLINGS: &[(&str, &str, u32)] = &[
-    ("pooling_mode_mean_tokens", "mean", 1),
+/// Pooling modes, in the order of their vectors: flag of older files, name of newer files, GGUF number. The
+/// numbers from 5 on are Tabla's own.
+const POOLINGS: [(&str, &str, u32); 6] = [
     ("pooling_mode_cls_token", "cls", 2),
+    ("pooling_mode_max_tokens", "max", 5),
+    ("pooling_mode_mean_tokens", "mean", MEAN),
+    (
+        "pooling_mode_mean_sqrt_len_tokens",
+        "mean_sqrt_len_tokens",
+        7,
+    ),
+    ("pooling_mode_weightedmean_tokens", "weightedmean", 6),
     ("pooling_mode_lasttoken", "lasttoken", 3),
-    ("pooling_mode_max_tokens", "max", MAX),
 ];
 
-/// Number of max pooling.
-const MAX: u32 = 5;
+/// Number of mean pooling, the default.
+const MEAN: u32 = 1;
+
+/// Numbers of the modes that are weighted means of rows. A linear module can be computed before them.
+const MEANS: [u32; 4] = [MEAN, 2, 3, 6];
 
 /// Prefix of the flags.
 const FLAG: &str = "pooling_mode_";
@@ -36,8 +46,8 @@ const FLAG: &str = "pooling_mode_";
 impl Folder {
     /// Writes `pooling_type` and Tabla's own keys for normalization and maximum length.
     pub(super) fn write_embedding(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let path = self.path(MODULES);
-        if let Some(text) = self.text(MODULES, BYTES_MAX)? {
+        let path = self.root.join(MODULES);
+        if let Some(text) = format::read_text(&path, BYTES_MAX)? {
             self.write_modules(&text, arch, w).context(path.display())?;
         }
         if let Some(length) = self.max_length(arch)? {
@@ -71,30 +81,39 @@ impl Folder {
     }
 
     fn write_modules(&self, text: &str, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let Ok(Value::Array(modules)) = serde_json::from_str(text) else {
-            bail!(Format, "expected a JSON list of modules");
-        };
-        let (mut normalize, mut is_linear) = (false, false);
-        let mut dense = DenseModules(DENSE_MODULES.iter());
-        for module in &modules {
-            let field = |name: &str| module.get(name).and_then(Value::as_str);
-            let class = field("type").and_then(|class| class.rsplit('.').next());
+        let (mut poolings, mut normalize) = (Vec::new(), false);
+        let mut dense = DenseModules::new();
+        for module in &modules(text)? {
+            let (class, path) = class_and_path(module);
             match class {
-                Some("Transformer") => {}
-                Some("Pooling") => {
-                    let (path, config) = self.module(field("path").unwrap_or_default())?;
-                    let number = pooling(&config).context(path.display())?;
-                    w.set(&format!("{arch}.pooling_type"), number);
-                    is_linear = number != MAX;
+                Some("Transformer") if poolings.is_empty() => {}
+                Some("Pooling") if poolings.is_empty() => {
+                    let (path, config) = self.module(path.unwrap_or_default())?;
+                    poolings = self::poolings(&config).context(path.display())?;
                 }
-                // A linear module can be computed before pooling.
-                Some("Dense") if is_linear && dense.next_path() == field("path") => {
-                    let (path, config) = self.module(field("path").unwrap_or_default())?;
+                Some("Dense")
+                    if !poolings.is_empty() && !normalize && dense.next_path() == path =>
+                {
+                    let (path, config) = self.module(path.unwrap_or_default())?;
                     dense.write(&config, arch, w).context(path.display())?;
                 }
-                Some("Normalize") => normalize = true,
+                Some("Normalize") if !poolings.is_empty() => normalize = true,
                 _ => bail!(Unsupported, "unsupported module {}", shown(module)),
             }
+        }
+        let key = format!("{arch}.pooling_type");
+        match poolings[..] {
+            [] => {}
+            [number] => {
+                w.set(&key, number);
+            }
+            _ => {
+                w.list(&key, &poolings);
+            }
+        }
+        let is_mean = poolings.len() == 1 && MEANS.contains(&poolings[0]);
+        if dense.count > 0 && (dense.is_nonlinear || !is_mean) {
+            w.set(&format!("{arch}.dense_after_pooling"), true);
         }
         w.set(&format!("{arch}.embedding_normalize"), normalize);
         Ok(())
@@ -102,16 +121,8 @@ impl Folder {
 
     /// Reads the configuration of a module; returns its path too.
     fn module(&self, path: &str) -> Result<(PathBuf, HfConfig)> {
-        let path = Path::new(path);
-        let inside = path.components().all(|c| matches!(c, Component::Normal(_)));
-        if !inside {
-            bail!(
-                Format,
-                "{} is not a path inside the model folder",
-                path.display()
-            );
-        }
-        let path = self.path("").join(path).join(CONFIG);
+        check_inside(Path::new(path))?;
+        let path = self.root.join(path).join(CONFIG);
         match read(&path)? {
             Some(config) => Ok((path, config)),
             None => bail!(Io, "{}: no such file", path.display()),
@@ -126,7 +137,7 @@ impl Folder {
                 break;
             }
             let path = module_path(module);
-            let weights = self.path(path).join("model.safetensors");
+            let weights = self.root.join(path).join("model.safetensors");
             format::add_file(file, &weights, &format!("{path}."))?;
         }
         Ok(())
@@ -138,7 +149,7 @@ impl Folder {
     ///
     /// `Format` for a prompt that is not a string.
     pub(in crate::load) fn prompts(&self) -> Result<Vec<(String, String)>> {
-        let Some(config) = read(&self.path(PROMPTS))? else {
+        let Some(config) = read(&self.root.join(PROMPTS))? else {
             return Ok(Vec::new());
         };
         let list = |prompts: &Value| {
@@ -148,7 +159,7 @@ impl Folder {
             pairs.map(text).collect()
         };
         let prompts = config.typed("prompts", "an object of strings", list);
-        let prompts = prompts.context(self.path(PROMPTS).display())?;
+        let prompts = prompts.context(self.root.join(PROMPTS).display())?;
         Ok(prompts.unwrap_or_default())
     }
 
@@ -158,23 +169,95 @@ impl Folder {
     ///
     /// `Format` for a name that is not a string.
     pub(in crate::load) fn default_prompt(&self) -> Result<Option<String>> {
-        let Some(config) = read(&self.path(PROMPTS))? else {
+        let Some(config) = read(&self.root.join(PROMPTS))? else {
             return Ok(None);
         };
         let name = config.text("default_prompt_name");
         Ok(name
-            .context(self.path(PROMPTS).display())?
+            .context(self.root.join(PROMPTS).display())?
             .map(str::to_string))
     }
 }
 
+/// Returns the folder of the transformer of a sentence-transformers folder, if it is not the folder itself.
+///
+/// # Errors
+///
+/// `Format` for an invalid `modules.json`, `Unsupported` if its first module is not a transformer.
+pub(in crate::load) fn transformer_folder(root: &Path) -> Result<Option<PathBuf>> {
+    let path = root.join(MODULES);
+    let Some(text) = format::read_text(&path, BYTES_MAX)? else {
+        return Ok(None);
+    };
+    let read = || {
+        let modules = modules(&text)?;
+        let Some(first) = modules.first() else {
+            return Ok(None);
+        };
+        match class_and_path(first) {
+            (Some("Transformer"), None | Some("")) => Ok(None),
+            (Some("Transformer"), Some(path)) => {
+                check_inside(Path::new(path))?;
+                Ok(Some(root.join(path)))
+            }
+            _ => bail!(
+                Unsupported,
+                "unsupported module {}: the first module must be a transformer",
+                shown(first)
+            ),
+        }
+    };
+    read().context(path.display())
+}
+
+/// Parses the list of modules.
+fn modules(text: &str) -> Result<Vec<Value>> {
+    match serde_json::from_str(text) {
+        Ok(Value::Array(modules)) => Ok(modules),
+        _ => bail!(Format, "expected a JSON list of modules"),
+    }
+}
+
+/// Returns the name of the class of a module and the path of its folder.
+fn class_and_path(module: &Value) -> (Option<&str>, Option<&str>) {
+    let field = |name: &str| module.get(name).and_then(Value::as_str);
+    let class = field("type").and_then(|class| class.rsplit('.').next());
+    (class, field("path"))
+}
+
+/// Checks that a path is inside the folder: the list of modules is untrusted.
+fn check_inside(path: &Path) -> Result<()> {
+    let inside = path.components().all(|c| matches!(c, Component::Normal(_)));
+    if !inside {
+        bail!(
+            Format,
+            "{} is not a path inside the model folder",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// The Dense modules that can follow.
-struct DenseModules(slice::Iter<'static, (&'static str, &'static str)>);
+struct DenseModules {
+    rest: slice::Iter<'static, (&'static str, &'static str)>,
+    count: u32,
+    /// Whether a module has an activation function.
+    is_nonlinear: bool,
+}
 
 impl DenseModules {
+    fn new() -> Self {
+        Self {
+            rest: DENSE_MODULES.iter(),
+            count: 0,
+            is_nonlinear: false,
+        }
+    }
+
     /// Returns the path that the next module must have.
     fn next_path(&self) -> Option<&'static str> {
-        let (module, _) = self.0.as_slice().first()?;
+        let (module, _) = self.rest.as_slice().first()?;
         Some(module_path(module))
     }
 
@@ -182,17 +265,34 @@ impl DenseModules {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for an activation function: the result would depend on the order of the module and
-    /// of pooling.
+    /// `Unsupported` for another activation function than `Tanh`, for a residual connection, and for a
+    /// module that does not read the pooled vector.
     fn write(&mut self, config: &HfConfig, arch: &str, w: &mut Writer<'_>) -> Result<()> {
-        let key = "activation_function";
-        let activation = config.text(key)?.unwrap_or("Tanh");
-        if !activation.ends_with("Identity") {
-            bail!(Unsupported, "unsupported {key}: {activation:?}");
-        }
-        let Some((_, name)) = self.0.next() else {
+        let Some((_, name)) = self.rest.next() else {
             bail!(Unsupported, "too many Dense modules");
         };
+        let key = "activation_function";
+        let activation = config.text(key)?.unwrap_or("Tanh");
+        match activation.rsplit('.').next() {
+            Some("Identity") => {}
+            Some("Tanh") => {
+                self.is_nonlinear = true;
+                w.set(&format!("{arch}.{name}_activation"), "tanh");
+            }
+            _ => bail!(Unsupported, "unsupported {key}: {activation:?}"),
+        }
+        if config.boolean("use_residual")? == Some(true) {
+            bail!(Unsupported, "unsupported use_residual: true");
+        }
+        for key in ["module_input_name", "module_output_name"] {
+            let vector = config.text(key)?.unwrap_or(POOLED);
+            if vector != POOLED {
+                bail!(
+                    Unsupported,
+                    "unsupported {key}: {vector:?}, expected {POOLED:?}"
+                );
+            }
+        }
         for side in ["in", "out"] {
             let key = format!("{side}_features");
             let Some(features) = config.integer(&key)? else {
@@ -200,9 +300,13 @@ impl DenseModules {
             };
             w.set(&feature_key(arch, name, side), features);
         }
+        self.count += 1;
         Ok(())
     }
 }
+
+/// Name of the pooled vector in the configuration of modules.
+const POOLED: &str = "sentence_embedding";
 
 /// Returns the path of a Dense module in its folder: `2_Dense.linear` gives `2_Dense`.
 fn module_path(module: &'static str) -> &'static str {
@@ -214,42 +318,41 @@ fn feature_key(arch: &str, name: &str, side: &str) -> String {
     format!("{arch}.{name}_feat_{side}")
 }
 
-/// Returns the GGUF number of the pooling mode.
-fn pooling(config: &HfConfig) -> Result<u32> {
+/// Returns the GGUF numbers of the pooling modes, in the order of their vectors.
+fn poolings(config: &HfConfig) -> Result<Vec<u32>> {
     if config.boolean("include_prompt")? == Some(false) {
         bail!(
             Unsupported,
             "include_prompt: excluding the prompt from pooling is not supported"
         );
     }
-    let mode = config.find("pooling_mode");
-    // A list with one element is that element.
-    let mode = mode.map(|mode| match mode.as_array().map(Vec::as_slice) {
-        Some([one]) => one,
-        _ => mode,
-    });
-    let poolings = match mode {
-        Some(mode) => POOLINGS.iter().filter(|p| mode == p.1).collect::<Vec<_>>(),
-        None => {
-            let flags = config.flags(FLAG);
-            let mut poolings = Vec::new();
-            for flag in &flags {
-                match POOLINGS.iter().find(|p| p.0 == *flag) {
-                    Some(pooling) => poolings.push(pooling),
-                    None => bail!(Unsupported, "unsupported pooling mode {flag}"),
-                }
-            }
-            poolings
-        }
+    let named = |mode: &Value| {
+        let mut all = POOLINGS.iter();
+        let Some((_, _, number)) = all.find(|(_, name, _)| mode == name) else {
+            bail!(
+                Unsupported,
+                "pooling_mode: expected {}; got {}",
+                POOLINGS.map(|(_, name, _)| name).join(", "),
+                shown(mode)
+            );
+        };
+        Ok(*number)
     };
-    match poolings[..] {
-        [(_, _, number)] => Ok(*number),
-        _ => bail!(
-            Unsupported,
-            "pooling_mode: expected one of mean, cls, lasttoken, max; got {}",
-            mode.map_or_else(|| format!("{} flags", poolings.len()), shown)
-        ),
+    if let Some(mode) = config.find("pooling_mode") {
+        let modes = mode.as_array().map_or(slice::from_ref(mode), Vec::as_slice);
+        if modes.is_empty() {
+            bail!(Format, "pooling_mode is an empty list");
+        }
+        return modes.iter().map(named).collect();
     }
+    let flags = config.flags(FLAG);
+    let is_known = |flag: &&str| POOLINGS.iter().any(|(known, _, _)| known == flag);
+    if let Some(flag) = flags.iter().find(|flag| !is_known(flag)) {
+        bail!(Unsupported, "unsupported pooling mode {flag}");
+    }
+    let set = POOLINGS.iter().filter(|(flag, _, _)| flags.contains(flag));
+    let set: Vec<_> = set.map(|(_, _, number)| *number).collect();
+    Ok(if set.is_empty() { vec![MEAN] } else { set })
 }
 
 #[cfg(test)]
@@ -269,6 +372,7 @@ mod tests {
         }
         let folder = Folder {
             path: path.clone(),
+            root: path.clone(),
             config: HfConfig::parse(r#"{"model_type": "bert"}"#).unwrap(),
             generation: None,
         };
@@ -298,27 +402,44 @@ mod tests {
             let meta = meta?;
             assert_eq!(meta.u32("bert.embedding_context_length")?, Some(80));
             let normalize = meta.bool("bert.embedding_normalize")?;
-            Ok::<_, Error>((meta.u32("bert.pooling_type")?, normalize))
+            let one = meta.u32("bert.pooling_type").ok().flatten();
+            let numbers = match one {
+                Some(number) => vec![number],
+                None => meta.u32s("bert.pooling_type")?.unwrap_or_default(),
+            };
+            Ok::<_, Error>((numbers, normalize))
         };
         let flags = json!({ "pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true });
         let actual = read(modules(old, "Normalize"), flags).unwrap();
-        assert_eq!(actual, (Some(1), Some(true)));
-        for (mode, number) in [("mean", 1), ("cls", 2), ("lasttoken", 3), ("max", 5)] {
+        assert_eq!(actual, (vec![1], Some(true)));
+        assert_eq!(read(modules(old, "Normalize"), json!({})).unwrap().0, [1]);
+        let all = json!({ "pooling_mode_lasttoken": true, "pooling_mode_max_tokens": true,
+            "pooling_mode_cls_token": true, "pooling_mode_mean_sqrt_len_tokens": true });
+        let all = read(modules(old, "Normalize"), all).unwrap();
+        assert_eq!(all.0, [2, 5, 7, 3]);
+        for (mode, numbers) in [
+            (json!("mean"), &[1][..]),
+            (json!("cls"), &[2]),
+            (json!(["lasttoken"]), &[3]),
+            (json!(["max", "weightedmean"]), &[5, 6]),
+            (json!("mean_sqrt_len_tokens"), &[7]),
+        ] {
             let actual = read(modules(new, "Normalize"), json!({ "pooling_mode": mode }));
-            assert_eq!(actual.unwrap().0, Some(number));
+            assert_eq!(actual.unwrap().0, numbers);
         }
         let cls = json!({ "pooling_mode": ["cls"] });
         for (modules, pooling, part) in [
             (modules(old, "Dense"), cls.clone(), "models.Dense"),
+            (modules(old, "Pooling"), cls.clone(), "models.Pooling"),
             (
                 modules(old, "Normalize"),
-                json!({ "pooling_mode": "weightedmean" }),
-                "weightedmean",
+                json!({ "pooling_mode": ["cls", "best"] }),
+                "got \"best\"",
             ),
             (
                 modules(old, "Normalize"),
-                json!({ "pooling_mode": ["cls", "max"] }),
-                "[\"cls\",\"max\"]",
+                json!({ "pooling_mode_best_token": true }),
+                "pooling_mode_best_token",
             ),
             (
                 modules(old, "Normalize"),
@@ -359,22 +480,29 @@ mod tests {
             std::fs::remove_dir_all(path).unwrap();
             let meta = meta?;
             let key = |side: &str| meta.u32(&format!("bert.dense_2_feat_{side}"));
-            Ok::<_, Error>([key("in")?, key("out")?])
+            assert_eq!([key("in")?, key("out")?], [Some(4), Some(9)]);
+            let activation = meta.str("bert.dense_2_activation")?;
+            let after = meta.bool("bert.dense_after_pooling")?;
+            Ok::<_, Error>((activation == Some("tanh"), after == Some(true)))
         };
         let identity = "linear.Identity";
-        assert_eq!(
-            read("mean", "2_Dense", identity).unwrap(),
-            [Some(4), Some(9)]
-        );
+        for (pooling, activation, expected) in [
+            ("mean", identity, (false, false)),
+            ("weightedmean", identity, (false, false)),
+            ("max", identity, (false, true)),
+            ("cls", "activation.Tanh", (true, true)),
+        ] {
+            let found = read(pooling, "2_Dense", activation).unwrap();
+            assert_eq!(found, expected, "{pooling} {activation}");
+        }
         for (pooling, path, activation, part) in [
             (
                 "mean",
                 "2_Dense",
-                "activation.Tanh",
+                "activation.ReLU",
                 "unsupported activation_function",
             ),
             ("mean", "3_Dense", identity, "unsupported module"),
-            ("max", "2_Dense", identity, "unsupported module"),
         ] {
             let e = read(pooling, path, activation).unwrap_err();
             assert!(e.message().contains(part), "expected {part:?} in: {e}");

@@ -35,11 +35,13 @@ use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
+pub(super) use embedding::transformer_folder;
 pub(crate) use names::to_hf;
 pub(super) use names::{to_gguf, to_hf_among};
 use quantization::{Quantization, TernaryForm};
 pub(super) use speech::{GENERATION_KEYS, SpeechFacts, speech_config};
 pub(super) use speech_files::{generation_config, preprocessor_config, speech_tokenizer_config};
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use weights::Adjustments;
 pub(super) use write::{TensorFacts, check_exportable, config};
@@ -51,10 +53,15 @@ pub(super) const GENERATION: &str = "generation_config.json";
 /// 1 MB.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
+/// Maximum number of files in a folder inside that of a model, such as that of chat templates.
+const INNER_FILES_MAX: usize = 256;
+
 /// Folder of a safetensors model.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// The folder with the files of sentence-transformers, which may have the model in a folder of its own.
+    root: PathBuf,
     config: HfConfig,
     generation: Option<HfConfig>,
 }
@@ -66,6 +73,12 @@ impl Folder {
     ///
     /// `Io` if there is no `config.json`, `Format` if it is invalid.
     pub(super) fn of(file: &Directory) -> Result<Self> {
+        let first = file.paths().next().and_then(Path::parent);
+        Self::within(first.unwrap_or(Path::new("")), file)
+    }
+
+    /// As [`of`](Self::of), for a model of the sentence-transformers folder `root`.
+    pub(super) fn within(root: &Path, file: &Directory) -> Result<Self> {
         let first = file.paths().next().and_then(Path::parent);
         let path = first.unwrap_or(Path::new("")).to_path_buf();
         let Some(mut config) = read(&path.join(CONFIG))? else {
@@ -81,6 +94,7 @@ impl Folder {
         config.predictors = u32::from(has_predictor);
         Ok(Self {
             generation: read(&path.join(GENERATION))?,
+            root: root.to_path_buf(),
             path,
             config,
         })
@@ -163,6 +177,37 @@ impl Folder {
     /// Reads a text file of the folder; `None` if there is no such file.
     pub(super) fn text(&self, name: &str, bytes_max: u64) -> Result<Option<String>> {
         format::read_text(&self.path(name), bytes_max)
+    }
+
+    /// Returns the names of the files in a folder inside, sorted; empty if there is no such folder.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be read, `Format` if it has over [`INNER_FILES_MAX`] files.
+    pub(super) fn files(&self, inner: &str) -> Result<Vec<String>> {
+        let path = self.path(inner);
+        if !path.is_dir() {
+            return Ok(Vec::new());
+        }
+        let entries = path.read_dir().and_then(Iterator::collect);
+        let entries: Vec<DirEntry> = match entries {
+            Ok(entries) => entries,
+            Err(e) => bail!(Io, "{}: reading the directory failed: {e}", path.display()),
+        };
+        if entries.len() > INNER_FILES_MAX {
+            bail!(
+                Format,
+                "{}: {} files are over the limit of {INNER_FILES_MAX}",
+                path.display(),
+                entries.len()
+            );
+        }
+        let names = entries
+            .iter()
+            .filter_map(|e| e.file_name().into_string().ok());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        Ok(names)
     }
 
     /// Returns the folder name. In the Hugging Face cache, whose folders are

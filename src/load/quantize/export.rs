@@ -17,6 +17,7 @@ use crate::load::tensor_scales::TensorScales;
 use crate::load::weight::{Weight, floats};
 use crate::load::{chat, hf, speech_names, tokenizer};
 use crate::output::OutputFolder;
+use crate::text::ChatTemplates;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -25,11 +26,9 @@ use std::path::{Path, PathBuf};
 const SHARD_BYTES_MAX: u64 = 5_000_000_000;
 
 /// Files copied when the source is a Hugging Face folder.
-const COPIED_FILES: [&str; 6] = [
+const COPIED_FILES: [&str; 4] = [
     TOKENIZER,
     TOKENIZER_CONFIG,
-    TEMPLATE,
-    "chat_template.json",
     "generation_config.json",
     "special_tokens_map.json",
 ];
@@ -271,6 +270,7 @@ fn write_side_files(
     let meta = &model.file.metadata;
     let text = serde_json::to_string_pretty(&config(model, plans)?);
     folder.text("config.json", &text.unwrap_or_default())?;
+    write_templates(model, folder, notes)?;
     if let Some(from) = &model.folder {
         for name in COPIED_FILES {
             if let Some(text) = keys::text(from, name)? {
@@ -299,9 +299,20 @@ fn write_side_files(
         "unk_token": spelling(vocab.unk),
         "clean_up_tokenization_spaces": false,
     });
-    folder.text(TOKENIZER_CONFIG, &config.to_string())?;
-    if let Some(template) = meta.str(chat::KEY)? {
-        folder.text(TEMPLATE, template)?;
+    folder.text(TOKENIZER_CONFIG, &config.to_string())
+}
+
+/// Writes the chat templates, each in a file of its own.
+fn write_templates(model: &Opened, folder: &OutputFolder, notes: &mut Vec<String>) -> Result<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ['_', '-'].contains(&c);
+    for (name, template) in chat::read(model)?.iter() {
+        match name {
+            ChatTemplates::DEFAULT => folder.text(TEMPLATE, template)?,
+            name if !name.is_empty() && name.chars().all(plain) => {
+                folder.text(&format!("{}/{name}.jinja", chat::NAMED), template)?;
+            }
+            name => notes.push(format!("no chat template {name:?}: not a file name")),
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::fixture::{Fixture, active_rows, assert_close, floats, random, shape, wide};
 use tabla::exec::gpu::Device;
-use tabla::exec::state::{FULL, ROWS_OFFSET, SAMPLER_OFF, STOPPED};
+use tabla::exec::state::{FULL, NOT_FINITE, ROWS_OFFSET, SAMPLER_OFF, STOPPED};
 use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
@@ -271,12 +271,11 @@ pub(super) fn argmax(device: &Device) -> f64 {
     let mut ties = vec![0.5; 4099];
     (ties[700], ties[300], ties[4098]) = (2.0, 2.0, 2.0);
     let nan = [f32::NAN, -3.0, f32::NAN, -2.0, -2.0];
-    let picks: [(&[f32], u32); 5] = [
+    let picks: [(&[f32], u32); 4] = [
         (&[-1.0], 0),
         (&ties, 300),
         (&nan, 3),
-        (&[inf, inf], 0),
-        (&[f32::NAN, inf, f32::NAN], 1),
+        (&[inf, -9.0, inf], 1),
     ];
     for (x, expected) in picks {
         let mut fixture = greedy(device, x);
@@ -287,6 +286,23 @@ pub(super) fn argmax(device: &Device) -> f64 {
         assert_eq!((state.active_rows, state.step, row.done), (1, 1, 0));
         let history: Vec<u32> = bytemuck::pod_collect_to_vec(&fixture.bytes("history"));
         assert_eq!(history[7], expected);
+    }
+    for x in [
+        [inf; 3],
+        [f32::NAN; 3],
+        [f32::INFINITY; 3],
+        [f32::NAN, inf, f32::INFINITY],
+    ] {
+        let mut fixture = greedy(device, &x);
+        fixture.state(active_rows(1), &[(9, 6)]);
+        fixture.run();
+        let (state, row) = fixture.state_now();
+        assert_eq!(
+            (row.token, row.position, row.done),
+            (9, 6, NOT_FINITE),
+            "{x:?}"
+        );
+        assert_eq!((state.active_rows, state.step), (0, 1));
     }
     let mut fixture = greedy(device, &ties);
     let mut sampler = SAMPLER_OFF;

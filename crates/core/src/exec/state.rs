@@ -10,6 +10,12 @@ pub const STOPPED: u32 = 1;
 /// [`Row::done`]: the next position is outside the context.
 pub const FULL: u32 = 2;
 
+/// [`Row::done`]: no logit was finite, so no token was sampled; token and position are unchanged.
+pub const NOT_FINITE: u32 = 3;
+
+/// Id that `argmax` writes for a row without a finite maximum.
+pub const NO_TOKEN: u32 = u32::MAX;
+
 /// Byte offset of the rows in the state.
 pub const ROWS_OFFSET: usize = size_of::<State>();
 

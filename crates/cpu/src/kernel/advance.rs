@@ -1,10 +1,10 @@
 //! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; finished rows
-//! move after the active ones
+//! move after the active ones, and a row without a token is unchanged
 
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::exec::state::{FULL, ROWS_OFFSET, STOPPED};
+use tabla_core::exec::state::{FULL, NO_TOKEN, NOT_FINITE, ROWS_OFFSET, STOPPED};
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
 use tabla_core::op::params::{Row, Sampler, State};
@@ -35,6 +35,10 @@ pub fn advance(
     history: &mut [u32],
 ) {
     for (row, token) in rows.iter_mut().zip(ids) {
+        if *token == NO_TOKEN {
+            row.done = NOT_FINITE;
+            continue;
+        }
         row.token = *token;
         row.position = row.position.wrapping_add(1);
         if row.position < state.context {

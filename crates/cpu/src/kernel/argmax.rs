@@ -3,6 +3,7 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::exec::state::NO_TOKEN;
 use tabla_core::op::operands::argmax::AT;
 use tabla_core::op::params::argmax::Params;
 
@@ -22,6 +23,7 @@ impl Kernel for Argmax {
 }
 
 /// Returns the index of the largest number, the lowest index on ties; NaN is never the largest.
+/// [`NO_TOKEN`] if the largest number is infinite or all are NaN.
 #[inline(always)]
 pub fn argmax(x: &[f32]) -> u32 {
     /// Elements per chunk; only the chunk with the maximum is searched for its position.
@@ -33,6 +35,9 @@ pub fn argmax(x: &[f32]) -> u32 {
         if max > best {
             (best, chunk) = (max, i);
         }
+    }
+    if !best.is_finite() {
+        return NO_TOKEN;
     }
     let start = chunk * CHUNK;
     let offset = x[start..].iter().position(|x| *x == best);

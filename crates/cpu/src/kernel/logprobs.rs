@@ -36,13 +36,13 @@ impl Kernel for LogprobsKernel {
     }
 }
 
-/// Log-probabilities of a row; NaN if the largest logit is infinite.
+/// Log-probabilities of a row; NaN if the largest logit is infinite or `id` is not in the row.
 #[inline(always)]
 pub fn logprobs(x: &[f32], id: u32, scratch: &mut [f32]) -> Logprobs {
     let all = Softmax::of(x).map_or(f32::NAN, Softmax::log_sum);
     let mut result = Logprobs {
         token: id,
-        logprob: x[id as usize] - all,
+        logprob: x.get(id as usize).map_or(f32::NAN, |x| x - all),
         ..Logprobs::default()
     };
     let capacity = result.tokens.len();

@@ -26,8 +26,9 @@ impl Kernel for MirostatMu {
             if sampler.mirostat_tau <= 0.0 {
                 continue;
             }
-            if let Some(softmax) = Softmax::of(x) {
-                let surprise = (softmax.log_sum() - x[*id as usize]) / LN_2;
+            // A row without a finite maximum has no token.
+            if let (Some(softmax), Some(x)) = (Softmax::of(x), x.get(*id as usize)) {
+                let surprise = (softmax.log_sum() - x) / LN_2;
                 let error = surprise - sampler.mirostat_tau;
                 sampler.mirostat_mu -= sampler.mirostat_eta * error;
             }

@@ -1,6 +1,6 @@
 //! Functions inside kernels, on inputs computed by hand.
 
-use tabla_core::exec::state::{FULL, SAMPLER_OFF, STOPPED};
+use tabla_core::exec::state::{FULL, NO_TOKEN, NOT_FINITE, SAMPLER_OFF, STOPPED};
 use tabla_core::op::params::{Logprobs, Row, Sampler, State};
 use tabla_cpu::internals::{
     BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, logprobs,
@@ -60,6 +60,39 @@ fn finished_rows_move_to_the_end() {
 }
 
 #[test]
+fn rows_without_a_token_end_unchanged() {
+    let row = |sequence, token| Row {
+        sequence,
+        token,
+        position: 1,
+        ..Row::default()
+    };
+    let mut rows = [row(0, 7), row(1, 8)];
+    let mut state = State {
+        active_rows: 2,
+        context: 4,
+        ..State::default()
+    };
+    let mut history = [5; 8];
+    advance(
+        &[NO_TOKEN, 3],
+        &[SAMPLER_OFF; 2],
+        (&mut state, &mut rows),
+        &mut history,
+    );
+    assert_eq!(
+        (state.active_rows, rows[0].token, rows[0].position),
+        (1, 3, 2)
+    );
+    let ended = Row {
+        done: NOT_FINITE,
+        ..row(0, 7)
+    };
+    assert_eq!(rows[1], ended);
+    assert_eq!(history, [5, 5, 5, 5, 5, 5, 3, 5]);
+}
+
+#[test]
 fn stop_token_at_last_position_stops() {
     let mut rows = [Row {
         position: 3,
@@ -82,8 +115,11 @@ fn stop_token_at_last_position_stops() {
 fn argmax_returns_lowest_index_and_ignores_nan() {
     assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
     assert_eq!(argmax(&[f32::NAN, -1.0, f32::NAN]), 1);
-    assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), 0);
-    assert_eq!(argmax(&[f32::NAN; 3]), 0);
+    assert_eq!(argmax(&[f32::NEG_INFINITY, -1.0, f32::NEG_INFINITY]), 1);
+    for not_finite in [f32::NEG_INFINITY, f32::NAN, f32::INFINITY] {
+        assert_eq!(argmax(&[not_finite; 3]), NO_TOKEN);
+    }
+    assert_eq!(argmax(&[1.0, f32::INFINITY, f32::NAN]), NO_TOKEN);
     let mut x = vec![0.0; 3000];
     (x[1023], x[2999]) = (5.0, 5.0);
     assert_eq!(argmax(&x), 1023);

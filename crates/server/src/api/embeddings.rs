@@ -54,7 +54,7 @@ pub(crate) async fn embed(
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
-            if pooling.or(session.embedding().pooling).is_none() {
+            if pooling.is_none() && session.embedding().pooling.is_empty() {
                 let message =
                     "the files of the model specify no pooling: start the server with --pooling";
                 return Err(ApiError::unsupported(message));

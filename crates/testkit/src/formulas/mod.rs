@@ -30,6 +30,7 @@ use recurrent::{conv_tail, delta_gates, delta_net, rms_gate, ssm_gates, ssm_scan
 use samplers::{bias, dry, dynamic_temper, filter, mask, penalize, temper};
 use speech::speech_filter;
 use streams::{add_to_streams, gaussian_top_k, match_rms, mix_streams};
+use tabla_core::exec::state::NO_TOKEN;
 use tabla_core::op::list::Op;
 use tabla_core::op::params;
 
@@ -345,8 +346,8 @@ fn argmax(o: &Outcome, live: usize) -> Vec<f32> {
     let vocab = o.slots["x"].cols as usize;
     for (id, x) in ids.iter_mut().zip(x.chunks(vocab)).take(live) {
         let largest = x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
-        let first = x.iter().position(|x| *x == largest);
-        *id = first.expect("the largest value is in the row") as f32;
+        let first = x.iter().position(|x| *x == largest && x.is_finite());
+        *id = first.map_or(NO_TOKEN as f32, |first| first as f32);
     }
     ids
 }
