@@ -211,7 +211,10 @@ fn check_passes(what: &str, s: &mut Session, golden: &Golden, embeddings: &[f32]
         let mut passes = 0;
         s.embed_tokens(&texts, &options, &mut found, &mut |_, _| passes += 1)
             .expect("embedding succeeds");
-        assert!(found == embeddings.repeat(copies), "{what}: {passes} passes");
+        assert!(
+            found == embeddings.repeat(copies),
+            "{what}: {passes} passes"
+        );
         if passes >= 3 {
             return;
         }

@@ -2,10 +2,10 @@
 
 use crate::common::{devices, golden, session, story};
 use serde_json::Value;
-use tabla::{ErrorKind, Session};
 use tabla::device::Precision;
 use tabla::embed::RerankOptions;
 use tabla::load::LoadOptions;
+use tabla::{ErrorKind, Session};
 
 fn reference() -> Value {
     let path = golden("reranker/golden.json");
@@ -80,7 +80,9 @@ fn rejects_models_without_reranking() {
 #[test]
 fn several_documents_score_as_each_alone() {
     let path = golden("reranker/model.gguf");
-    let texts: Vec<String> = [1, 9, 30, 17].map(|n| "The river ran on. ".repeat(n)).into();
+    let texts: Vec<String> = [1, 9, 30, 17]
+        .map(|n| "The river ran on. ".repeat(n))
+        .into();
     let options = RerankOptions::default().query("Where does the river run?");
     for (device, with) in devices(Precision::Exact) {
         let mut s = session(&path, &with.chunk_tokens(32));

@@ -110,7 +110,10 @@ pub unsafe extern "C" fn tabla_model_info(
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let size = unsafe { size_of_struct(info, "info") }?;
-        if TablaModelInfo::TEXTS.iter().any(|text| text.contains(&size)) {
+        if TablaModelInfo::TEXTS
+            .iter()
+            .any(|text| text.contains(&size))
+        {
             bail!(
                 Argument,
                 "invalid struct_size {size}: set it to the sizeof of the struct"

@@ -8,11 +8,12 @@ const BOM: char = '\u{feff}';
 ///
 /// # Errors
 ///
-/// `Format` with the offset of the first invalid byte, or if the byte order mark is that of UTF-16 or UTF-32.
+/// `Format` with the offset of the first invalid byte, or if the text is UTF-16 or UTF-32.
 pub fn decode(bytes: Vec<u8>) -> Result<String> {
     let encoding = match bytes[..] {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some("UTF-32"),
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        // Without a byte order mark, ASCII has a zero among the first two bytes.
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => Some("UTF-16"),
         _ => None,
     };
     if let Some(encoding) = encoding {
@@ -59,6 +60,8 @@ mod tests {
         for (bytes, part) in [
             (&b"\xff\xfea\0"[..], "UTF-16"),
             (b"\xfe\xff\0a", "UTF-16"),
+            (b"a\0b\0", "UTF-16"),
+            (b"\0a\0b", "UTF-16"),
             (b"\xff\xfe\0\0a\0\0\0", "UTF-32"),
             (b"\0\0\xfe\xff\0\0\0a", "UTF-32"),
             (b"ab\xff", "byte 2"),

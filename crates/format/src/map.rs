@@ -14,6 +14,7 @@ use memmap2::Mmap;
 use memmap2::UncheckedAdvice;
 
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+use tabla_core::utf8;
 
 /// Bytes with a stable address for the lifetime of this value.
 pub(super) enum Bytes {
@@ -140,30 +141,12 @@ pub(super) fn text_file(path: &Path, max: u64) -> Result<Option<String>> {
         let mut bytes = Vec::new();
         let read = file.take(max).read_to_end(&mut bytes);
         read.map_err(|e| io("read failed", e))?;
-        text(bytes)
+        utf8::decode(bytes)
     };
     match path.symlink_metadata() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         _ => read().map(Some).context(path.display()),
     }
-}
-
-/// Decodes UTF-8 with or without a byte order mark.
-fn text(mut bytes: Vec<u8>) -> Result<String> {
-    // The first character of JSON is ASCII, so UTF-16 has a zero among the first two bytes.
-    let is_utf16 = match bytes.as_slice() {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
-        [first, second, ..] => *first == 0 || *second == 0,
-        _ => false,
-    };
-    if is_utf16 {
-        bail!(Format, "the text is UTF-16, expected UTF-8");
-    }
-    if bytes.starts_with("\u{feff}".as_bytes()) {
-        bytes.drain(..'\u{feff}'.len_utf8());
-    }
-    String::from_utf8(bytes)
-        .map_err(|e| Error::new(ErrorKind::Format, "the text is not UTF-8").caused_by(e))
 }
 
 /// Opens a regular file for reading; fails for directories and special files.

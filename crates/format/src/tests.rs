@@ -562,10 +562,14 @@ fn text_files_may_have_a_byte_order_mark() {
         let e = read(&bytes).unwrap_err();
         assert!(
             e.message()
-                .ends_with("config.json: the text is UTF-16, expected UTF-8"),
+                .ends_with("config.json: the text is UTF-16: save it as UTF-8"),
             "{e}"
         );
     }
     let e = read(b"{\xe9}").unwrap_err();
-    assert!(e.message().ends_with("the text is not UTF-8"), "{e}");
+    assert!(
+        e.message()
+            .ends_with("the text is not UTF-8: byte 1 is invalid"),
+        "{e}"
+    );
 }
