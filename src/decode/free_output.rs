@@ -208,8 +208,8 @@ impl FreeOutput {
         }
     }
 
-    /// Closes reasoning that has used its budget, and returns the text that closes it. A character is
-    /// completed first.
+    /// Closes reasoning that has used its budget, before the next token, and returns the text that closes
+    /// it. A character is completed first.
     pub(super) fn close_exhausted(&mut self) -> Option<String> {
         let is_exhausted = self.phase == Phase::Reasoning && self.budget == Some(0);
         if !is_exhausted || ends_within_character(&self.text) {

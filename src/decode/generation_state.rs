@@ -67,11 +67,7 @@ impl GenerationState {
         session.check_sequence()?;
         options.speculate.assign_roles(&session.model)?;
         state.started = Instant::now();
-        let closing = state.free.as_mut().and_then(|free| free.close_exhausted());
-        match closing {
-            Some(text) => state.resume_after(session, &text)?,
-            None => state.hand_over(session)?,
-        }
+        state.hand_over(session)?;
         Ok(state)
     }
 
@@ -164,8 +160,8 @@ impl GenerationState {
     /// `Device` and `DeviceLost`. The generation has ended then.
     pub(super) fn next(&mut self, session: &mut Session) -> Result<bool> {
         while !self.check_ended(session)? {
-            let has_piece = match self.handle_queued(session)? {
-                Some(has_piece) => has_piece,
+            let has_piece = match self.next_held() {
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
                     let event = session.next_event(None);
                     self.handle_event(session, event)?
@@ -185,8 +181,8 @@ impl GenerationState {
     /// See [`GenerationState::next`].
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
         while !self.check_ended(session)? {
-            let has_piece = match self.handle_queued(session)? {
-                Some(has_piece) => has_piece,
+            let has_piece = match self.next_held() {
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
                     let Some(event) = session.try_next_event() else {
                         return Poll::Pending;
@@ -199,22 +195,6 @@ impl GenerationState {
             }
         }
         Poll::Ready(Ok(self.flush(session)))
-    }
-
-    /// Handles tokens that need no further event. Returns `None` if there are none, otherwise whether
-    /// there is a new piece.
-    fn handle_queued(&mut self, session: &mut Session) -> Result<Option<bool>> {
-        if let Some((token, logprobs)) = self.next_held() {
-            let piece = self.deliver(session, token, logprobs.as_ref(), 0);
-            return piece.map(Some);
-        }
-        let closing = self.free.as_mut().and_then(|free| free.close_exhausted());
-        let Some(text) = closing else {
-            return Ok(None);
-        };
-        self.interrupt(session)?;
-        self.resume_after(session, &text)?;
-        Ok(Some(false))
     }
 
     /// Returns whether the generation has ended. A cancellation ends it even if tokens are queued.
@@ -284,6 +264,9 @@ impl GenerationState {
         let Some(free) = &mut self.free else {
             return self.deliver(session, token, logprobs.as_ref(), usize::MAX);
         };
+        if let Some(text) = free.close_exhausted() {
+            return self.close_reasoning(session, &text);
+        }
         let mut kind = match self.stops.contains(&token) {
             true => free.push_stop_token(),
             false => free.push(session.tokenizer().token_bytes_with_special(token)),
@@ -355,12 +338,15 @@ impl GenerationState {
         Ok(false)
     }
 
-    /// Continues after a text that closes the reasoning.
-    fn resume_after(&mut self, session: &mut Session, text: &str) -> Result<()> {
+    /// Replaces the tokens that were not returned by a text that closes the reasoning. Returns that there
+    /// is no new piece.
+    fn close_reasoning(&mut self, session: &mut Session, text: &str) -> Result<bool> {
+        self.interrupt(session)?;
         self.append(session, text)?;
         let is_before_grammar = self.free.as_ref().is_some_and(|f| f.is_before_grammar());
         let grammar_state = self.grammar_after(session, &[]);
-        self.resume(session, grammar_state.filter(|_| is_before_grammar))
+        self.resume(session, grammar_state.filter(|_| is_before_grammar))?;
+        Ok(false)
     }
 
     /// Ends the running request, and removes the tokens that were not returned.
