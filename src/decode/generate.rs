@@ -3,6 +3,7 @@
 use super::grammar_start::GrammarStart;
 use super::logit_biases::{LogitBiases, breaker_bits, merged};
 use super::model::Model;
+use super::reasoning::ReasoningMarkers;
 use super::sampling::Sampling;
 use super::speculate::SpeculateOptions;
 use super::text_limits::{BYTES_MAX, COUNT_MAX, check_texts};
@@ -31,9 +32,9 @@ tabla_core::options! {
         /// Additional stop tokens. Together with the model's own, at most
         /// [`GenerateOptions::STOPS_MAX`].
         pub stop_token_ids: Vec<u32>,
-        /// Stop strings: text that ends the generation and is not part of the output. At most
-        /// [`GenerateOptions::STOP_STRINGS_MAX`] strings of [`GenerateOptions::STOP_STRING_BYTES_MAX`]
-        /// bytes.
+        /// Stop strings: text that ends the generation and is not part of the output. They do not
+        /// apply to `reasoning`. At most [`GenerateOptions::STOP_STRINGS_MAX`] strings of
+        /// [`GenerateOptions::STOP_STRING_BYTES_MAX`] bytes.
         pub stop: Vec<String>,
         /// Behavior when the context is full.
         pub overflow: Overflow,
@@ -44,8 +45,15 @@ tabla_core::options! {
         /// allows no further token. Tokens that the grammar forces are appended without sampling,
         /// unless `logprobs` is set.
         pub grammar: Option<Arc<CompiledGrammar>>,
-        /// Where the grammar begins to apply. Default: the first token.
+        /// Where the grammar begins to apply. Default: the first token, or the first one after
+        /// `reasoning`.
         pub grammar_start: GrammarStart,
+        /// Markers of reasoning, which the output may begin with. Reasoning is free: neither the
+        /// grammar nor stop strings apply to it and to white space after it. If a grammar must apply, a
+        /// stop token within reasoning closes the reasoning instead of ending the output.
+        pub reasoning: Option<ReasoningMarkers>,
+        /// Maximum number of tokens of `reasoning`; then it is closed. `None`: no maximum.
+        pub reasoning_budget: Option<u32>,
         /// Values added to the logits of tokens before all samplers; -inf bans a token. At most
         /// [`GenerateOptions::BIASES_MAX`] tokens. Several biases of one token are added.
         pub logit_bias: Vec<(u32, f32)>,
@@ -128,6 +136,9 @@ impl GenerateOptions {
             );
         }
         self.grammar_start.check()?;
+        self.reasoning
+            .as_ref()
+            .map_or(Ok(()), ReasoningMarkers::check)?;
         merged(vocab, &self.logit_bias).map(drop)
     }
 

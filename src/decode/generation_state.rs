@@ -17,6 +17,7 @@ use super::session::Session;
 use crate::error::Result;
 use crate::op::params::{Logprobs, Sampler};
 use crate::text::{StopStrings, Utf8Stream};
+use std::collections::VecDeque;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub(super) struct GenerationState {
     grammar_state: Option<Box<GrammarState>>,
     /// State of the output before the grammar applies.
     free: Option<Box<FreeOutput>>,
+    /// Tokens of the sequence that were appended instead of sampled ones and are not returned yet.
+    appended: VecDeque<u32>,
 }
 
 impl GenerationState {
@@ -72,7 +75,10 @@ impl GenerationState {
         options.check(&session.model)?;
         let vocab = session.facts().vocab;
         let grammar = options.grammar.as_ref();
-        let free = grammar.and_then(|_| FreeOutput::new(&options.grammar_start));
+        let mut free = FreeOutput::new(options);
+        if let Some(free) = &mut free {
+            free.set_tokens(|marker| session.tokenizer().special_id(marker).is_some());
+        }
         let grammar = grammar.filter(|_| free.is_none());
         Ok(Self {
             grammar_state: grammar.map(|g| GrammarState::new(g, vocab)),
@@ -98,14 +104,16 @@ impl GenerationState {
             took: Duration::ZERO,
             submitting: Duration::ZERO,
             draft: DraftStats::default(),
+            appended: VecDeque::new(),
         })
     }
 
     /// Sends the sequence to the model's thread.
     fn hand_over(&mut self, session: &mut Session) -> Result<()> {
         let max_burst = session.profile().burst_tokens.min(BURST_MAX);
-        self.returned = session.tokens().len();
-        let counts = (self.returned, self.sampled);
+        let appended = self.appended.len();
+        self.returned = session.tokens().len() - appended;
+        let counts = (session.tokens().len(), self.sampled + appended);
         let sampler = Sampler {
             masked: u32::from(self.is_constrained()),
             ..self
@@ -116,7 +124,7 @@ impl GenerationState {
             stage: sampling_stage(&sampler),
             sampler,
             logit_biases: self.logit_biases.clone(),
-            limit: self.limit.saturating_sub(self.sampled),
+            limit: self.limit.saturating_sub(counts.1),
             burst: Burst::new(self.options.burst, max_burst),
             drafter: self.drafter(session),
             grammar_state: self.grammar_state.take(),
@@ -153,7 +161,7 @@ impl GenerationState {
     pub(super) fn next(&mut self, session: &mut Session) -> Result<bool> {
         while !self.check_ended(session)? {
             let has_piece = match self.next_held() {
-                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref())?,
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
                     let event = session.next_event(None);
                     self.handle_event(session, event)?
@@ -174,7 +182,7 @@ impl GenerationState {
     pub(super) fn poll(&mut self, session: &mut Session) -> Poll<Result<bool>> {
         while !self.check_ended(session)? {
             let has_piece = match self.next_held() {
-                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref())?,
+                Some((token, logprobs)) => self.deliver(session, token, logprobs.as_ref(), 0)?,
                 None => {
                     let Some(event) = session.try_next_event() else {
                         return Poll::Pending;
@@ -209,16 +217,20 @@ impl GenerationState {
             OutputEvent::Token(token, logprobs) if self.free.is_some() => {
                 self.handle_free(session, token, logprobs)
             }
-            OutputEvent::Token(token, logprobs) => self.deliver(session, token, logprobs.as_ref()),
+            OutputEvent::Token(token, logprobs) => {
+                self.deliver(session, token, logprobs.as_ref(), usize::MAX)
+            }
         }
     }
 
-    /// Adds a token to the output. Returns whether there is a new piece.
+    /// Adds a token to the output. Stop strings apply to its last `content` bytes. Returns whether there
+    /// is a new piece.
     fn deliver(
         &mut self,
         session: &mut Session,
         token: u32,
         logprobs: Option<&Logprobs>,
+        content: usize,
     ) -> Result<bool> {
         self.sampled += 1;
         self.returned += 1;
@@ -226,7 +238,14 @@ impl GenerationState {
             return Ok(false);
         }
         let bytes = session.tokenizer().token_bytes(token);
-        self.stop_strings.push(self.stream.push(bytes));
+        match bytes.len().saturating_sub(content) {
+            0 => self.stop_strings.push(self.stream.push(bytes)),
+            skipped => {
+                let (skipped, content) = bytes.split_at(skipped);
+                self.stop_strings.skip(self.stream.push(skipped));
+                self.stop_strings.append(self.stream.push(content));
+            }
+        }
         if self.stop_strings.is_stopped() {
             self.end_early(session, Finish::Stop)?;
         }
@@ -243,17 +262,23 @@ impl GenerationState {
         logprobs: Option<Logprobs>,
     ) -> Result<bool> {
         let Some(free) = &mut self.free else {
-            return self.deliver(session, token, logprobs.as_ref());
+            return self.deliver(session, token, logprobs.as_ref(), usize::MAX);
         };
+        if let Some(text) = free.close_exhausted() {
+            return self.close_reasoning(session, &text);
+        }
         let mut kind = match self.stops.contains(&token) {
             true => free.push_stop_token(),
             false => free.push(session.tokenizer().token_bytes_with_special(token)),
         };
+        let content = free.content_bytes();
+        self.free.take_if(|free| free.is_finished());
         while let FreeToken::Trigger(rest) = kind {
             if let Some(grammar_state) = self.grammar_after(session, &rest) {
-                let has_piece = self.deliver(session, token, logprobs.as_ref())?;
+                let has_piece = self.deliver(session, token, logprobs.as_ref(), content)?;
                 if !self.has_ended() {
-                    self.apply_grammar(session, grammar_state, &[])?;
+                    self.interrupt(session)?;
+                    self.resume(session, Some(grammar_state))?;
                 }
                 return Ok(has_piece);
             }
@@ -269,22 +294,19 @@ impl GenerationState {
                 }
                 Ok(false)
             }
-            FreeToken::Rejected => {
-                if let Some(grammar_state) = self.grammar_after(session, &[]) {
-                    self.apply_grammar(session, grammar_state, &[])?;
-                }
-                Ok(false)
-            }
+            FreeToken::Rejected => self.replace(session, ""),
+            FreeToken::Replaced(text) => self.replace(session, &text),
             FreeToken::Close(kept) => self.replace_close(session, token, kept),
             FreeToken::Output | FreeToken::Trigger(_) => {
-                self.deliver(session, token, logprobs.as_ref())
+                self.deliver(session, token, logprobs.as_ref(), content)
             }
         }
     }
 
-    /// Returns the next token that was held back and is output.
+    /// Returns the next token that was held back or appended.
     fn next_held(&mut self) -> Option<(u32, Option<Logprobs>)> {
-        self.free.as_mut()?.next_held()
+        let held = self.free.as_mut().and_then(|free| free.next_held());
+        held.or_else(|| Some((self.appended.pop_front()?, None)))
     }
 
     /// Returns the state of the grammar after a text; `None` if the grammar does not allow it.
@@ -300,56 +322,75 @@ impl GenerationState {
     /// piece.
     fn replace_close(&mut self, session: &mut Session, token: u32, kept: usize) -> Result<bool> {
         let bytes = &session.tokenizer().token_bytes_with_special(token)[..kept];
-        let tokens = str::from_utf8(bytes).ok();
-        let tokens = tokens.and_then(|text| session.tokenizer().encode_continuation(text).ok());
-        let room = (session.facts().context as usize).saturating_sub(self.returned);
-        let tokens = tokens.filter(|tokens| !tokens.is_empty() && tokens.len() <= room);
-        let (Some(tokens), Some(grammar_state)) = (tokens, self.grammar_after(session, &[])) else {
-            return self.deliver(session, token, None);
-        };
-        self.apply_grammar(session, grammar_state, &tokens)?;
-        let bytes = &session.tokenizer().token_bytes_with_special(token)[..kept];
-        self.stop_strings.push(self.stream.push(bytes));
-        if self.stop_strings.is_stopped() {
-            self.end_early(session, Finish::Stop)?;
+        match str::from_utf8(bytes).map(str::to_string) {
+            Ok(text) => self.replace(session, &text),
+            Err(_) => self.deliver(session, token, None, 0),
         }
-        self.token = tokens.last().copied().unwrap_or(token);
-        self.set_logprobs(None);
-        Ok(true)
     }
 
-    /// Ends the running request, and starts another one with the grammar after the tokens returned
-    /// so far and these `tokens`.
-    fn apply_grammar(
-        &mut self,
-        session: &mut Session,
-        grammar_state: Box<GrammarState>,
-        tokens: &[u32],
-    ) -> Result<()> {
+    /// Replaces the tokens that were not returned by a text, after which the grammar applies. Returns that
+    /// there is no new piece.
+    fn replace(&mut self, session: &mut Session, text: &str) -> Result<bool> {
+        self.interrupt(session)?;
+        self.append(session, text)?;
+        let grammar_state = self.grammar_after(session, &[]);
+        self.resume(session, grammar_state)?;
+        Ok(false)
+    }
+
+    /// Replaces the tokens that were not returned by a text that closes the reasoning. Returns that there
+    /// is no new piece.
+    fn close_reasoning(&mut self, session: &mut Session, text: &str) -> Result<bool> {
+        self.interrupt(session)?;
+        self.append(session, text)?;
+        let is_before_grammar = self.free.as_ref().is_some_and(|f| f.is_before_grammar());
+        let grammar_state = self.grammar_after(session, &[]);
+        self.resume(session, grammar_state.filter(|_| is_before_grammar))?;
+        Ok(false)
+    }
+
+    /// Ends the running request, and removes the tokens that were not returned.
+    fn interrupt(&mut self, session: &mut Session) -> Result<()> {
         session.request_stop();
         loop {
             if let OutputEvent::End(end) = session.next_event(None) {
                 self.take_back(session, end)?;
-                break;
+                session.truncate(self.returned);
+                return Ok(());
             }
         }
-        self.start_grammar(session, grammar_state, tokens)
     }
 
-    /// Starts a request with the grammar; see [`GenerationState::apply_grammar`].
-    fn start_grammar(
-        &mut self,
-        session: &mut Session,
-        grammar_state: Box<GrammarState>,
-        tokens: &[u32],
-    ) -> Result<()> {
-        session.truncate(self.returned);
-        for token in tokens {
+    /// Appends the tokens of a text to the sequence and to the output, as far as the limits allow.
+    fn append(&mut self, session: &mut Session, text: &str) -> Result<()> {
+        let encoded = session.tokenizer().encode_markers(text);
+        let mut tokens = encoded.inspect_err(|_| self.fail())?;
+        tokens.truncate(self.limit - self.sampled);
+        let context = session.facts().context as usize;
+        if let Overflow::Shift { n_keep } = self.options.overflow
+            && session.tokens().len() + tokens.len() > context
+        {
+            session.shift_context(n_keep);
+        }
+        // A token at the end of the context is output, but is not computed.
+        tokens.truncate((context + 1).saturating_sub(session.tokens().len()));
+        for token in &tokens {
             session.sequence.push_sampled(*token);
         }
-        self.sampled += tokens.len();
-        self.free = None;
-        self.grammar_state = Some(grammar_state);
+        self.appended.extend(tokens);
+        Ok(())
+    }
+
+    /// Starts a request after the sequence, with the grammar from its first token if there is a state.
+    fn resume(
+        &mut self,
+        session: &mut Session,
+        grammar_state: Option<Box<GrammarState>>,
+    ) -> Result<()> {
+        if grammar_state.is_some() {
+            self.free = None;
+        }
+        self.grammar_state = grammar_state;
         self.hand_over(session).inspect_err(|_| self.fail())
     }
 
@@ -395,7 +436,8 @@ impl GenerationState {
         if is_undecided && finish != Finish::Cancelled {
             // Held tokens are not output.
             if let Some(grammar_state) = self.grammar_after(session, &[]) {
-                return self.start_grammar(session, grammar_state, &[]);
+                session.truncate(self.returned);
+                return self.resume(session, Some(grammar_state));
             }
         }
         if let (Finish::Context, Overflow::Shift { n_keep }) = (finish, self.options.overflow)

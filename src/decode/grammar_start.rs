@@ -2,78 +2,57 @@
 
 use super::text_limits::check_texts;
 use crate::error::{Result, bail};
+use crate::text::ChatFormat;
 
 tabla_core::options! {
     /// Where [`GenerateOptions::grammar`](crate::GenerateOptions::grammar) begins to apply. The
-    /// default is the first token. Tokens before it are free: they are sampled as without a
-    /// grammar, with speculation.
+    /// default is the first token, or the first one after
+    /// [`GenerateOptions::reasoning`](crate::GenerateOptions::reasoning). Tokens before it are free:
+    /// they are sampled as without a grammar, with speculation.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct GrammarStart {
-        /// Markers of reasoning, which the output may begin with. Reasoning is free, and triggers
-        /// within it do not count. White space after the closing marker is free, too.
-        pub reasoning: Option<ReasoningMarkers>,
         /// Triggers: the grammar applies to the text after the first of these strings that the
-        /// output contains ("lazy grammar" in llama.cpp). The output is free until then, so it may
-        /// end without the grammar. Without triggers, the grammar applies from the first token
-        /// after reasoning. The limits are those of stop strings.
+        /// output contains outside reasoning ("lazy grammar" in llama.cpp). The output is free until
+        /// then. The limits are those of stop strings.
         ///
         /// If a token contains a trigger and text after it that the grammar does not allow, the
         /// output remains free until the next trigger.
         pub triggers: Vec<String>,
-    }
-}
-
-tabla_core::options! {
-    /// Markers around reasoning at the start of an output, for example `<think>` and `</think>`.
-    /// Control tokens count with their text.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct ReasoningMarkers {
-        /// Marker that opens reasoning. White space around it is ignored.
-        pub open: String,
-        /// Marker that closes reasoning. White space around it is ignored.
-        pub close: String,
-        /// Whether the prompt ends within reasoning. Default false: the output has reasoning if it
-        /// begins with the opening marker.
-        pub is_open: bool,
-    }
-}
-
-impl ReasoningMarkers {
-    /// Creates the markers of reasoning that the prompt does not open.
-    pub fn new(open: impl Into<String>, close: impl Into<String>) -> Self {
-        Self {
-            open: open.into(),
-            close: close.into(),
-            is_open: false,
-        }
+        /// Text that replaces a stop token before a trigger; the grammar applies after it. `None`: the
+        /// output may end without the grammar.
+        pub opening: Option<String>,
     }
 }
 
 impl GrammarStart {
-    /// Checks the triggers and markers.
+    /// Returns where a grammar of content applies in an answer in the format of a chat template: after
+    /// the marker before content, or immediately if the format has none.
+    pub fn of_content(format: &ChatFormat) -> Self {
+        let markers = format.content_markers().iter();
+        Self {
+            triggers: markers.map(ToString::to_string).collect(),
+            opening: format.content_opening(),
+        }
+    }
+
+    /// Checks the triggers and the opening.
     ///
     /// # Errors
     ///
     /// `Argument`.
     pub(super) fn check(&self) -> Result<()> {
         check_texts("trigger", &self.triggers)?;
-        let Some(ReasoningMarkers { open, close, .. }) = &self.reasoning else {
-            return Ok(());
-        };
-        let markers = [open, close].map(|marker| marker.trim().to_string());
-        check_texts("reasoning marker", &markers)?;
-        let [open, close] = markers;
-        if open.contains(&close) {
+        if self.opening.is_some() && self.triggers.is_empty() {
             bail!(
                 Argument,
-                "the opening marker of reasoning {open:?} contains the closing marker {close:?}"
+                "an opening requires triggers: the grammar applies immediately"
             );
         }
-        Ok(())
+        check_texts("opening", self.opening.as_slice())
     }
 
-    /// Returns whether the grammar applies from the first token.
+    /// Returns whether the grammar applies from the first token, apart from reasoning.
     pub(super) fn is_immediate(&self) -> bool {
-        self.reasoning.is_none() && self.triggers.is_empty()
+        self.triggers.is_empty()
     }
 }

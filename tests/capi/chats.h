@@ -155,4 +155,49 @@ static void forced_calls(TablaModel *model) {
     CHECK(tabla_grammar_free(grammar) == TABLA_OK);
 }
 
+/* A stop token within the reasoning closes it, and the grammar applies to the answer. */
+static void closed_reasoning(TablaModel *model) {
+    static const char TEMPLATE[] = "{{ messages[0].content }}<think>\n{# </think> #}";
+    TablaLogitBias bias = {0, 100};
+    uint32_t stops[8];
+    TablaGenerateOptions options = greedy(0);
+    TablaChatOptions chat = chat_options(TEMPLATE);
+    TablaGrammar *grammar = tabla_grammar_new(model, TABLA_GRAMMAR_REGEX, "[xy]z");
+    TablaBatch *batch = tabla_batch_new(model);
+    TablaPiece piece = {0};
+    struct output one = {"", 0}, two = {"", 0};
+    uint32_t tokens[64];
+    size_t count = 0, request = 0;
+    piece.struct_size = sizeof piece;
+    CHECK(tabla_model_stop_token_ids(model, stops, 8, &count) == TABLA_OK);
+    bias.token = stops[0];
+    options.ignore_eos = 0;
+    options.grammar = grammar;
+    options.logit_bias = &bias;
+    options.logit_bias_count = 1;
+    options.min_tokens = 2;
+    CHECK(tabla_session_chat(tabla_model_session(model), HELLO, &chat, &options, append, &one, NULL) == TABLA_OK);
+    CHECK(strstr(one.text, "\n</think>\n\n") > one.text && one.text[one.bytes - 1] == 'z');
+
+    /* The same in a batch, whose prompt is tokens. */
+    options.chat = &chat;
+    CHECK(tabla_model_tokenize_chat(model, HELLO, &chat, tokens, 64, &count) == TABLA_OK);
+    CHECK(tabla_batch_add(batch, tokens, count, &options, &request) == TABLA_OK);
+    while (tabla_batch_next(batch, &piece) == TABLA_OK && piece.finish == TABLA_FINISH_NONE) {
+        append(piece.token, piece.text, piece.text_bytes, &two);
+    }
+    CHECK(piece.finish == TABLA_FINISH_STOP && strcmp(one.text, two.text) == 0);
+
+    /* A budget closes it, too. */
+    options.logit_bias_count = 0;
+    options.reasoning_budget = 0;
+    two.bytes = 0;
+    CHECK(tabla_session_chat(tabla_model_session(model), HELLO, NULL, &options, append, &two, NULL) != TABLA_OK);
+    CHECK(tabla_session_chat(tabla_model_session(model), HELLO, &chat, &options, append, &two, NULL) == TABLA_OK);
+    CHECK(strncmp(two.text, "\n</think>\n\n", 11) == 0 && two.text[two.bytes - 1] == 'z');
+    CHECK(tabla_batch_free(batch) == TABLA_OK);
+    CHECK(tabla_grammar_free(grammar) == TABLA_OK);
+    CHECK(reset(model) == TABLA_OK);
+}
+
 #endif

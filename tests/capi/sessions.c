@@ -506,6 +506,7 @@ int main(int argc, char **argv) {
     conversations(model);
     parsers(model);
     forced_calls(model);
+    closed_reasoning(model);
     embeddings();
     classification(argv[2]);
     sessions(model, argv[1]);

@@ -82,8 +82,8 @@ fn triggers(texts: &[&str]) -> GrammarStart {
     GrammarStart::default().triggers(texts.iter().map(ToString::to_string).collect())
 }
 
-fn reasoning(open: &str, close: &str) -> GrammarStart {
-    GrammarStart::default().reasoning(ReasoningMarkers::new(open, close))
+fn markers(open: &str, close: &str) -> ReasoningMarkers {
+    ReasoningMarkers::new(open, close)
 }
 
 /// Splits a text after the first occurrence of a marker.
@@ -150,8 +150,8 @@ fn grammar_applies_after_reasoning() {
     let plain = plain(60);
     let options = with_regex(greedy(60), "(red|blue) (fish|bird)!");
     let first = up_to(&plain, " there");
-    let check = |start: GrammarStart, free: &str| {
-        let output = generate(&options.clone().grammar_start(start));
+    let check = |markers: ReasoningMarkers, free: &str| {
+        let output = generate(&options.clone().reasoning(markers));
         let rest = output.text.strip_prefix(free);
         let rest = rest
             .unwrap_or_else(|| panic!("{:?}", output.text))
@@ -165,21 +165,17 @@ fn grammar_applies_after_reasoning() {
         assert_eq!(output.stats.finish, Some(Finish::Stop));
     };
     // One token, several tokens, and the prompt opens reasoning.
-    check(reasoning(&first[..1], "young"), up_to(&plain, "young"));
-    check(reasoning(first, "young"), up_to(&plain, "young"));
-    let markers = ReasoningMarkers::new("?", "young").is_open(true);
-    check(
-        GrammarStart::default().reasoning(markers),
-        up_to(&plain, "young"),
-    );
+    check(markers(&first[..1], "young"), up_to(&plain, "young"));
+    check(markers(first, "young"), up_to(&plain, "young"));
+    check(markers("?", "young").is_open(true), up_to(&plain, "young"));
     // The closing marker ends within a token.
-    check(reasoning(first, "you"), up_to(&plain, "you"));
+    check(markers(first, "you"), up_to(&plain, "you"));
     // The output does not begin with reasoning, or only with a part of its marker.
-    check(reasoning("<think>", "</think>"), "");
+    check(markers("<think>", "</think>"), "");
     let part = format!("{first}X");
-    check(reasoning(&part, "young"), "");
+    check(markers(&part, "young"), "");
     let immediate = generate(&options);
-    let absent = options.clone().grammar_start(reasoning(&part, "young"));
+    let absent = options.clone().reasoning(markers(&part, "young"));
     assert_eq!(generate(&absent).tokens, immediate.tokens);
     // All tokens are used while the marker is undecided.
     let absent = absent.max_tokens(1);
@@ -191,15 +187,14 @@ fn triggers_within_reasoning_do_not_count() {
     let plain = plain(60);
     let options = with_regex(greedy(60), "( red| blue)( fish| bird)!");
     let first = &plain[..1];
-    let start = reasoning(first, "young").triggers(vec![" was".into()]);
-    let output = generate(&options.clone().grammar_start(start));
+    let options = options.grammar_start(triggers(&[" was"]));
+    let output = generate(&options.clone().reasoning(markers(first, "young")));
     let after = up_to(&plain, "young").len();
     let free = after + up_to(&plain[after..], " was").len();
     assert_eq!(output.text[..free], plain[..free]);
     assert!(output.text.ends_with('!'));
     // Without reasoning, triggers count from the first token.
-    let start = reasoning("<think>", "</think>").triggers(vec![" was".into()]);
-    let output = generate(&options.grammar_start(start));
+    let output = generate(&options.reasoning(markers("<think>", "</think>")));
     let free = up_to(&plain, " was");
     assert!(
         ["red", "blue"]
@@ -269,13 +264,16 @@ fn context_shifts_while_the_output_is_free() {
 #[test]
 fn cancelled_and_stopped_generations_keep_returned_tokens() {
     let options = with_regex(greedy(100), r"[^.]*");
-    for start in [triggers(&["young"]), reasoning("<think>", "</think>")] {
+    let open = markers("?", "</think>").is_open(true);
+    for options in [
+        options.clone().grammar_start(triggers(&["young"])),
+        options.clone().reasoning(markers("<think>", "</think>")),
+        options.reasoning(open).reasoning_budget(2),
+    ] {
         for count in 0..10 {
             let mut session = session();
             let (cancel, before) = (session.canceller(), session.tokens().len());
-            let mut generation = session
-                .generate(&options.clone().grammar_start(start.clone()))
-                .expect("generation starts");
+            let mut generation = session.generate(&options).expect("generation starts");
             for _ in 0..count {
                 generation.next_piece().expect("no error").expect("a piece");
             }
@@ -301,21 +299,25 @@ fn cancelled_and_stopped_generations_keep_returned_tokens() {
 fn batches_generate_the_same_text() {
     let options = with_regex(greedy(60), "( red| blue)( fish| bird)!");
     let text = up_to(&plain(60), ", there").to_string();
-    let starts = [
-        GrammarStart::default(),
-        triggers(&["young"]),
-        reasoning(&text, "young"),
-        reasoning("<think>", "</think>"),
+    let stop = options.clone().stop_token_ids(vec![token_of("young")]);
+    let all = [
+        options.clone(),
+        options.clone().grammar_start(triggers(&["young"])),
+        options.clone().reasoning(markers(&text, "young")),
+        options.clone().reasoning(markers("<think>", "</think>")),
+        stop.clone()
+            .reasoning(markers("?", "</think>").is_open(true)),
+        stop.reasoning(markers("?", "</think>").is_open(true))
+            .reasoning_budget(3),
     ];
     let prompt = model()
         .tokenizer()
         .encode("Once upon a time", EncodeOptions::PROMPT)
         .expect("text");
     let mut batch = Batch::new(model().clone());
-    let mut texts = vec![String::new(); starts.len()];
-    for (at, start) in starts.iter().enumerate() {
-        let options = options.clone().grammar_start(start.clone());
-        let (index, _) = batch.add(&prompt, &options).expect("the prompt fits");
+    let mut texts = vec![String::new(); all.len()];
+    for (at, options) in all.iter().enumerate() {
+        let (index, _) = batch.add(&prompt, options).expect("the prompt fits");
         assert_eq!(index, at);
     }
     while let Some(piece) = batch.next() {
@@ -323,9 +325,8 @@ fn batches_generate_the_same_text() {
             texts[piece.request].push_str(part.text);
         }
     }
-    for (start, text) in starts.iter().zip(texts) {
-        let alone = generate(&options.clone().grammar_start(start.clone()));
-        assert_eq!(text, alone.text, "{start:?}");
+    for (options, text) in all.iter().zip(texts) {
+        assert_eq!(text, generate(options).text, "{options:?}");
     }
 }
 
@@ -346,12 +347,190 @@ fn rejects_invalid_grammar_starts() {
     let options = greedy(1).grammar(grammar);
     let with = |start: GrammarStart| options.clone().grammar_start(start);
     check(with(triggers(&[""])), "trigger 0 has 0 bytes");
+    let opening = GrammarStart::default().opening("a".to_string());
+    check(with(opening), "an opening requires triggers");
     check(
-        with(reasoning("<think>", " ")),
+        options.clone().reasoning(markers("<think>", " ")),
         "reasoning marker 1 has 0 bytes",
     );
     check(
-        with(reasoning("a</b>", "</b>")),
+        options.clone().reasoning(markers("a</b>", "</b>")),
         "contains the closing marker",
     );
+}
+
+/// Returns the token of a word that the built-in model generates after the prompt.
+fn token_of(word: &str) -> u32 {
+    let output = generate(&greedy(60));
+    let mut pieces = output.pieces.iter();
+    let piece = pieces.find(|piece| piece.text.contains(word));
+    piece.expect("the word is in the text").token
+}
+
+/// A stop token within reasoning is replaced by the closing marker, and the grammar applies after it.
+#[test]
+fn stop_tokens_close_reasoning() {
+    let plain = plain(60);
+    let options = with_regex(greedy(60), "(red|blue) (fish|bird)!");
+    let open = markers("?", "\n</think>\n").is_open(true);
+    let options = options.reasoning(open);
+    for word in ["young", " there"] {
+        let options = options.clone().stop_token_ids(vec![token_of(word)]);
+        let output = generate(&options);
+        let reasoning = &plain[..plain.find(word).expect("the word")].trim_end_matches(' ');
+        let rest = output.text.strip_prefix(reasoning).expect("the reasoning");
+        let answer = rest.trim_start().strip_prefix("</think>\n");
+        let answer = answer.unwrap_or_else(|| panic!("{:?}", output.text));
+        assert!(answer.starts_with("red ") || answer.starts_with("blue "));
+        assert!(answer.ends_with("fish!") || answer.ends_with("bird!"));
+        assert_eq!(output.stats.finish, Some(Finish::Stop));
+        // The same tokens with speculation, in single steps, and with log-probabilities.
+        let tokens = |options: &GenerateOptions| generate_in(&mut session(), options).tokens;
+        let speculative = options.clone().speculate(SpeculateOptions::Lookup);
+        for same in [
+            speculative,
+            options.clone().burst(1),
+            options.clone().logprobs(1),
+        ] {
+            assert_eq!(tokens(&same), output.tokens);
+        }
+        // The limit ends the output anywhere.
+        for max_tokens in 1..u32::try_from(output.tokens.len()).expect("few") {
+            let cut = generate(&options.clone().max_tokens(max_tokens));
+            assert_eq!(cut.tokens, output.tokens[..max_tokens as usize]);
+            assert_eq!(cut.stats.finish, Some(Finish::Length));
+        }
+    }
+}
+
+/// A stop token ends an output that needs no grammar.
+#[test]
+fn stop_tokens_end_free_output() {
+    let plain = plain(60);
+    let stop = greedy(60).stop_token_ids(vec![token_of("young")]);
+    let open = markers("?", "</think>").is_open(true);
+    let lazy = with_regex(stop.clone(), "a").grammar_start(triggers(&["absent"]));
+    let expected = &plain[..plain.find("young").expect("the word")].trim_end_matches(' ');
+    for options in [stop.clone(), lazy.clone()] {
+        let output = generate(&options.reasoning(open.clone()));
+        assert_eq!(&output.text.trim_end_matches(' '), expected);
+        assert_eq!(output.stats.finish, Some(Finish::Stop));
+    }
+    // The grammar must apply: the opening replaces the stop token.
+    let start = lazy.grammar_start.clone().opening("absent".to_string());
+    let opened = lazy.clone().grammar_start(start);
+    for options in [opened.clone(), opened.reasoning(open)] {
+        let output = generate(&options);
+        assert!(output.text.ends_with("absenta"), "{:?}", output.text);
+        assert_eq!(output.stats.finish, Some(Finish::Stop));
+    }
+}
+
+/// Reasoning has at most as many tokens as its budget, with and without a grammar.
+#[test]
+fn budgets_limit_reasoning() {
+    let plain = generate(&greedy(40));
+    let open = markers("?", "</think>").is_open(true);
+    for budget in [0, 1, 5] {
+        let options = greedy(40).reasoning(open.clone()).reasoning_budget(budget);
+        let free = generate(&options);
+        assert_eq!(
+            free.tokens[..budget as usize],
+            plain.tokens[..budget as usize]
+        );
+        let text: String = plain.pieces[..budget as usize]
+            .iter()
+            .map(|p| &*p.text)
+            .collect();
+        assert!(
+            free.text.starts_with(&(text.clone() + "</think>")),
+            "{:?}",
+            free.text
+        );
+        assert_eq!(free.stats.finish, Some(Finish::Length));
+        let grammar = with_regex(options, "(red|blue) (fish|bird)!");
+        let answer = generate(&grammar);
+        let rest = answer.text.strip_prefix(&(text + "</think>"));
+        let rest = rest.unwrap_or_else(|| panic!("{:?}", answer.text));
+        assert!(
+            rest.starts_with("red ") || rest.starts_with("blue "),
+            "{rest:?}"
+        );
+        assert_eq!(answer.stats.finish, Some(Finish::Stop));
+        let speculative = grammar.clone().speculate(SpeculateOptions::Lookup);
+        assert_eq!(generate(&speculative).tokens, answer.tokens);
+        let triggered = grammar.grammar_start(triggers(&[" was"]));
+        let triggered = generate(&triggered);
+        assert_eq!(triggered.text.matches("</think>").count(), 1);
+    }
+    // Reasoning that the model closes earlier is unchanged.
+    let early = markers("?", "young").is_open(true);
+    let options = greedy(40).reasoning(early).reasoning_budget(30);
+    assert_eq!(generate(&options).tokens, plain.tokens);
+}
+
+/// Stop strings apply to the content only.
+#[test]
+fn stop_strings_do_not_end_reasoning() {
+    let plain = plain(60);
+    let stop = |options: GenerateOptions| generate(&options.stop(vec![" was".into()]));
+    let first = up_to(&plain, " was").len() - " was".len();
+    assert_eq!(stop(greedy(60)).text, plain[..first]);
+    // The first occurrence is within reasoning.
+    let after = up_to(&plain, "young");
+    let second = after.len() + plain[after.len()..].find(" was").expect("another one");
+    for options in [
+        greedy(60).reasoning(markers(&plain[..1], "young")),
+        greedy(60).reasoning(markers("?", "young").is_open(true)),
+        with_regex(greedy(60), "X")
+            .grammar_start(triggers(&["absent"]))
+            .reasoning(markers("?", "young").is_open(true)),
+    ] {
+        let output = stop(options);
+        assert_eq!(output.text, plain[..second]);
+        assert_eq!(output.stats.finish, Some(Finish::Stop));
+    }
+    // A model without reasoning.
+    let absent = greedy(60).reasoning(markers("<think>", "</think>"));
+    assert_eq!(stop(absent).text, plain[..first]);
+    // Stop strings apply to an answer with a grammar.
+    let options = with_regex(greedy(60), "(red|blue) (fish|bird)!");
+    let options = options.reasoning(markers("?", "young").is_open(true));
+    let output = generate(&options.stop(vec![" ".into()]));
+    let answer = &output.text[after.len()..];
+    assert!(["red", "blue"].contains(&answer.trim()), "{answer:?}");
+}
+
+/// The context may end while reasoning is closed.
+#[test]
+fn reasoning_closes_at_the_end_of_the_context() {
+    let load = LoadOptions::default().max_context(24);
+    let mut session = story(load);
+    let grammar = Grammar::Regex("(red|blue) (fish|bird)!".into());
+    let grammar = session.model().compile_grammar(&grammar);
+    let options = greedy(60).grammar(grammar.expect("a grammar"));
+    let options = options.reasoning(markers("?", "</think>").is_open(true));
+    for overflow in [Overflow::Stop, Overflow::Shift { n_keep: 4 }] {
+        for budget in 10..22 {
+            session.reset();
+            let prompt = session
+                .tokenizer()
+                .encode("Once upon", EncodeOptions::PROMPT);
+            session.prefill(&prompt.expect("text")).expect("it fits");
+            let options = options.clone().overflow(overflow).reasoning_budget(budget);
+            let output = generate_in(&mut session, &options);
+            let expected = match overflow {
+                Overflow::Stop => Finish::Context,
+                _ => Finish::Stop,
+            };
+            let is_whole = output.text.ends_with('!');
+            let finish = if is_whole {
+                Finish::Stop
+            } else {
+                Finish::Context
+            };
+            assert_eq!(output.stats.finish, Some(finish), "{budget}");
+            assert!(is_whole || expected == Finish::Context, "{:?}", output.text);
+        }
+    }
 }

@@ -108,6 +108,7 @@ INTEGERS = {
     "uint32_t": (0, 2**32 - 1),
     "uint64_t": (0, 2**64 - 1),
     "int32_t": (-(2**31), 2**31 - 1),
+    "int64_t": (-(2**63), 2**63 - 1),
 }
 """Ranges of the integer types of fields."""
 

@@ -31,6 +31,8 @@ class ChatRequest(ChatOptions, GenerateOptions, Ignored, total=False):
     n: int | None
     """Number of choices, sampled with `seed`, `seed + 1` and so on. Default 1. The result has the first seed
     as `seed`."""
+    reasoning_budget: int | None
+    """Maximum number of tokens of the reasoning; then it is closed. Default -1: no maximum."""
     response_format: Mapping[str, Any] | None
     """Format that constrains the answer: `{"type": "json_object"}`, or `"json_schema"` with the schema."""
     stream_options: Mapping[str, Any] | None
@@ -62,6 +64,7 @@ class ChatReply(Reply[ChatCompletion, ChatCompletionChunk]):
             raise ArgumentError("only one of tool_choice, response_format and grammar can be set")
         if given:
             arguments["grammar"] = given[0]
+        arguments["chat"] = options
         count = arguments.get("n", 1)
         prompt = render(model, messages, options)
         super().__init__(model, [encode(model, messages, options)], arguments)

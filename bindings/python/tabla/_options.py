@@ -96,7 +96,8 @@ class GenerateOptions(TypedDict, total=False):
     mirostat_eta: float | None
     """Learning rate of Mirostat. Default 0.1."""
     stop: str | Sequence[str] | None
-    """Stop strings, which end the answer and are not part of its text."""
+    """Stop strings, which end the answer and are not part of its text. In `Model.chat`, they do not apply to the
+    reasoning."""
     stop_token_ids: Sequence[int] | None
     """Additional tokens that end the answer."""
     ignore_eos: bool | None
@@ -197,6 +198,10 @@ def _put_handle(options: Struct, name: str, value: Any) -> None:
     options.point(name, value._pointer)
 
 
+def _put_struct(options: Struct, name: str, value: Struct) -> None:
+    options.point(name, value.c)
+
+
 def _put_prompt_lookup(options: Struct, name: str, value: bool) -> None:
     if value:
         _speculate(options, lib.TABLA_SPECULATE_LOOKUP)
@@ -231,6 +236,7 @@ PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
     "stop_token_ids": _put_tokens,
     "logit_bias": _put_biases,
     "grammar": _put_handle,
+    "chat": _put_struct,
     "prompt_lookup": _put_prompt_lookup,
     "drafting_head": _put_drafting_head,
     "draft_model": _put_draft_model,

@@ -243,3 +243,19 @@ def test_prompts_are_completed(model: tabla.Model) -> None:
     validate("completion", {**chunks[-1], "usage": answer["usage"]})
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == texts[0]
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_stop_token_closes_the_reasoning(model: tabla.Model) -> None:
+    template = HERMES + "<think>\n{# </think> #}"
+    stop: dict[str, Any] = {"logit_bias": {model.facts.eos_token: 100}, "min_tokens": 3}
+    schema = {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}
+    for limit in (stop, {"reasoning_budget": 3}):
+        request: dict[str, Any] = {"chat_template": template, "max_tokens": 80, "seed": 0, **limit}
+        choice = model.chat(MESSAGES, **request, response_format=schema)["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        assert choice["message"]["content"] in ("true", "false")
+        assert choice["message"]["reasoning_content"]
+        choice = model.chat(MESSAGES, **request, tools=TOOLS, tool_choice="required")["choices"][0]
+        assert choice["finish_reason"] == "tool_calls"
+        arguments = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
+        assert arguments["city"] in ("Paris", "Rome")

@@ -21,7 +21,7 @@ INTERNAL = {"struct_size", "reserved", "progress", "user_data"}
 
 def test_every_c_option_has_an_argument() -> None:
     for ctype, arguments in (
-        ("TablaGenerateOptions", _options.GenerateOptions),
+        ("TablaGenerateOptions", _chat.ChatRequest),
         ("TablaLoadOptions", tabla.LoadOptions),
         ("TablaEmbedOptions", tabla.EmbedOptions),
         ("TablaTranscribeOptions", tabla.TranscribeOptions),
@@ -30,8 +30,9 @@ def test_every_c_option_has_an_argument() -> None:
         fields = {field for field, _ in ffi.typeof(ctype).fields} - INTERNAL
         fields -= {f"{field}_count" for field in fields}
         # `prompt_lookup`, `drafting_head` and `draft_model` select the method of speculative decoding.
-        # The number of channels is that of the array, or an argument of `Model.transcription`.
-        assert fields - names <= {"speculate", "channels"}, ctype
+        # The number of channels is that of the array, or an argument of `Model.transcription`. `Model.chat`
+        # sets the options of its conversation.
+        assert fields - names <= {"speculate", "channels", "chat"}, ctype
 
 
 def test_options_keep_referenced_memory_alive() -> None:

@@ -41,6 +41,10 @@ pub(crate) struct ServeArgs {
     /// the model files]
     #[arg(help_heading = "Models", long, value_name = "NAME|FILE")]
     chat_template: Option<String>,
+    /// Maximum number of tokens of the reasoning of a chat, unless the request sets another one; -1: no
+    /// maximum
+    #[arg(help_heading = "Models", long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    reasoning_budget: i64,
     /// Load all models at the start instead of on demand
     #[arg(help_heading = "Models", long)]
     preload: bool,
@@ -196,6 +200,7 @@ impl ServeArgs {
             }),
             limits: Limits {
                 queue: self.queue,
+                reasoning_budget: u32::try_from(self.reasoning_budget).ok(),
                 request_time: Duration::from_secs(self.timeout),
                 drain_time: Duration::from_secs(self.drain_timeout),
                 ..Limits::default()

@@ -359,3 +359,27 @@ fn edit_starts_with_the_removed_message() {
         (2, "Once upon a time")
     );
 }
+
+/// The answer of a model that ends within its reasoning has the format, and standard output only the answer.
+#[test]
+fn a_format_applies_after_reasoning() {
+    let template = "{% for m in messages %}{{ m.content }} {% endfor %}<think>\n{# </think> #}";
+    let tokenizer = ::tabla::tools::load_tokenizer(&::tabla::Source::BuiltIn).expect("a tokenizer");
+    let bias = format!("{}+100", tokenizer.stops()[0]);
+    let chat = |more: &[&str]| {
+        let mut args = vec!["chat", "--device", "cpu", "--temp", "0", "-q", "-p", "Once"];
+        args.extend(["--chat-template", template, "-n", "60"]);
+        args.extend(more);
+        let ran = tabla(&args);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.text().to_string()
+    };
+    let schema = r#"{"type":"boolean"}"#;
+    for more in [["-l", &bias], ["--reasoning-budget", "5"]] {
+        let text = chat(&[&["-j", schema][..], &more].concat());
+        assert!(["true\n", "false\n"].contains(&&*text), "{text:?}");
+    }
+    let text = chat(&["--reasoning-budget", "5"]);
+    let (reasoning, _) = text.split_once("\n</think>\n\n").expect("a marker");
+    assert!(!reasoning.is_empty() && reasoning.len() < 60, "{text:?}");
+}

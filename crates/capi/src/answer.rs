@@ -5,7 +5,7 @@ use super::answer_piece::{
     PieceBuffer, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
 };
 use super::chat_options::Chat;
-use super::generate::{TablaGenerateOptions, options_of};
+use super::generate::{AnswerOptions, TablaGenerateOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::pointers::{size_of_struct, text_of, write_sized};
@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use tabla::error::bail;
 use tabla::text::{EncodeOptions, SpecialTokens};
-use tabla::{AsSession, GenerateOptions, Generation, Piece, Result, Session, StartError};
+use tabla::{AsSession, Generation, Piece, Result, Session, StartError};
 
 /// The caller's token callback.
 pub(super) struct Caller {
@@ -64,6 +64,14 @@ pub(super) enum Prompt<'a> {
 }
 
 impl Prompt<'_> {
+    /// Returns the options of the conversation.
+    fn chat(&self) -> Option<&Chat> {
+        match self {
+            Self::Text(_) => None,
+            Self::Chat(chat, _) => Some(chat),
+        }
+    }
+
     /// Encodes the prompt and runs the model on the tokens that the sequence does not have yet.
     /// Returns the number of prompt tokens and the duration.
     fn prefill(&self, session: &mut Session) -> Result<(usize, Duration)> {
@@ -93,16 +101,17 @@ impl Prompt<'_> {
 type Started<S> = Result<((usize, Duration), Generation<S>), Box<StartError<S>>>;
 
 /// Starts an answer to a prompt. On failure, removes the text of the prompt from the sequence.
-fn begin<S: AsSession>(
-    mut session: S,
-    prompt: &Prompt<'_>,
-    options: &GenerateOptions,
-) -> Started<S> {
+fn begin<S: AsSession>(mut session: S, prompt: &Prompt<'_>, options: &AnswerOptions) -> Started<S> {
     let sequence = session.borrow_mut();
     let before = sequence.tokens().len();
-    let checked = options.check(sequence.model());
-    let started = match checked.and_then(|()| prompt.prefill(sequence)) {
-        Ok(prompt) => Generation::new(session, options).map(|answer| (prompt, answer)),
+    let checked = options.independent().check(sequence.model());
+    let prefilled = checked.and_then(|()| {
+        let prefilled = prompt.prefill(sequence)?;
+        let options = options.after(sequence.tokens(), prompt.chat(), sequence.model())?;
+        Ok((prefilled, options))
+    });
+    let started = match prefilled {
+        Ok((prompt, options)) => Generation::new(session, &options).map(|answer| (prompt, answer)),
         Err(error) => Err(Box::new(StartError { error, session })),
     };
     started.map_err(|mut failed| {
@@ -126,7 +135,7 @@ pub(super) unsafe fn generate(
     // SAFETY: guaranteed by the caller.
     let options = unsafe { options_of(options) }?;
     // SAFETY: guaranteed by the caller.
-    let options = unsafe { options.generate() }?;
+    let options = unsafe { options.answer() }?;
     let size = match stats.is_null() {
         true => 0,
         // SAFETY: guaranteed by the caller.
@@ -236,7 +245,7 @@ pub(super) unsafe fn begin_pieces(
     // SAFETY: guaranteed by the caller.
     let options = unsafe { options_of(options) }?;
     // SAFETY: guaranteed by the caller.
-    let options = unsafe { options.generate() }?;
+    let options = unsafe { options.answer() }?;
     enter_idle(session, |inner| {
         inner.buffer.prompt = inner.start(|session| begin(session, prompt, &options))?;
         inner.buffer.stats = None;

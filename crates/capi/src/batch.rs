@@ -85,11 +85,12 @@ pub unsafe extern "C" fn tabla_batch_add(
         // SAFETY: guaranteed by the caller.
         let options = unsafe { options_of(options) }?;
         // SAFETY: guaranteed by the caller.
-        let options = unsafe { options.generate() }?;
+        let options = unsafe { options.answer() }?;
         // SAFETY: guaranteed by the caller.
         let request = unsafe { out_of(request, "request") }?;
         let handle = resolve(batch)?;
         *request = handle.state.enter(TablaBatch::NAME, |inner| {
+            let options = options.after(tokens, None, inner.batch.model())?;
             let (request, cancel) = inner.batch.add(tokens, &options)?;
             inner.prompts.insert(request, tokens.len());
             handle.cancels.lock().insert(request, cancel);

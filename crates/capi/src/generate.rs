@@ -1,7 +1,8 @@
 //! Generation options of the C API.
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
-use super::grammar::TablaGrammar;
+use super::chat_options::{Chat, TablaChatOptions};
+use super::grammar::{ConstrainedPart, TablaGrammar};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
 use super::pointers::{init_options, read_sized, slice_of, texts_of};
@@ -9,7 +10,11 @@ use super::sequence::TablaModel;
 use std::ffi::c_char;
 use tabla::error::{Context, bail};
 use tabla::op::sampling::for_each_sampling_parameter;
-use tabla::{GenerateOptions, Overflow, Result, Sampling, SpeculateOptions};
+use tabla::text::ChatFormat;
+use tabla::{
+    GenerateOptions, GrammarStart, Model, Overflow, ReasoningMarkers, Result, Sampling,
+    SpeculateOptions,
+};
 
 /// No speculative decoding: `TablaGenerateOptions.speculate`.
 pub const TABLA_SPECULATE_OFF: i32 = 0;
@@ -111,10 +116,12 @@ pub struct TablaGenerateOptions {
     pub reserved: u32,
     /// Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL.
     pub draft_model: *const TablaModel,
-    /// Grammar that constrains the answer, or NULL.
+    /// Grammar that constrains the answer, or NULL. With `chat`, the reasoning before it is free, and
+    /// a stop token within the reasoning closes the reasoning.
     pub grammar: *const TablaGrammar,
     /// Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
-    /// not part of the returned text; its tokens stay in the sequence.
+    /// not part of the returned text; its tokens stay in the sequence. With `chat`, they do not apply
+    /// to the reasoning.
     pub stop: *const *const c_char,
     /// Number of stop strings.
     pub stop_count: usize,
@@ -130,6 +137,50 @@ pub struct TablaGenerateOptions {
     pub dry_sequence_breakers: *const *const c_char,
     /// Number of DRY breakers.
     pub dry_sequence_breakers_count: usize,
+    /// Options that the prompt was encoded with by `tabla_model_tokenize_chat`: the answer may have
+    /// reasoning in the format of their chat template. NULL: the prompt is no conversation.
+    /// `tabla_session_chat` and `tabla_session_begin_chat` use their own.
+    pub chat: *const TablaChatOptions,
+    /// Maximum number of tokens of the reasoning, with `chat`; then it is closed. Less than 0: no
+    /// maximum. Default -1.
+    pub reasoning_budget: i64,
+}
+
+/// Options of an answer whose prompt is not known yet.
+pub(super) struct AnswerOptions {
+    options: GenerateOptions,
+    part: ConstrainedPart,
+    chat: Option<Chat>,
+}
+
+impl AnswerOptions {
+    /// Returns the options without those that depend on the prompt.
+    pub(super) fn independent(&self) -> &GenerateOptions {
+        &self.options
+    }
+
+    /// Returns the options of the answer to a prompt. `chat` are the options of its conversation, if
+    /// the call has them.
+    pub(super) fn after(
+        &self,
+        prompt: &[u32],
+        chat: Option<&Chat>,
+        model: &Model,
+    ) -> Result<GenerateOptions> {
+        let options = self.options.clone();
+        let Some(chat) = chat.or(self.chat.as_ref()) else {
+            return Ok(options);
+        };
+        let format = chat.format(model)?;
+        let end = ChatFormat::prompt_end(model.tokenizer(), prompt);
+        let options = options.reasoning(ReasoningMarkers::of_format(&format, &end));
+        Ok(match (self.part, &options.grammar) {
+            (ConstrainedPart::Content, Some(_)) => {
+                options.grammar_start(GrammarStart::of_content(&format))
+            }
+            _ => options,
+        })
+    }
 }
 
 macro_rules! sampling_options {
@@ -167,6 +218,8 @@ macro_rules! sampling_options {
                     logit_bias_count: 0,
                     dry_sequence_breakers: std::ptr::null(),
                     dry_sequence_breakers_count: 0,
+                    chat: std::ptr::null(),
+                    reasoning_budget: -1,
                 }
             }
         }
@@ -183,7 +236,33 @@ impl TablaGenerateOptions {
     /// # Safety
     ///
     /// The pointers are NULL, handles, or point to as many values as the counts.
-    pub(super) unsafe fn generate(&self) -> Result<GenerateOptions> {
+    pub(super) unsafe fn answer(&self) -> Result<AnswerOptions> {
+        let grammar = match self.grammar.is_null() {
+            true => None,
+            false => Some(resolve(self.grammar).context("grammar")?),
+        };
+        // SAFETY: guaranteed by the caller.
+        let options = unsafe { self.generate() }?;
+        let budget = u32::try_from(self.reasoning_budget.min(u32::MAX.into()));
+        Ok(AnswerOptions {
+            options: options
+                .grammar(grammar.as_ref().map(|grammar| grammar.compiled()))
+                .reasoning_budget(budget.ok()),
+            part: grammar.map_or(ConstrainedPart::Content, |grammar| grammar.part()),
+            chat: match self.chat.is_null() {
+                true => None,
+                // SAFETY: guaranteed by the caller.
+                false => Some(unsafe { Chat::read(self.chat) }.context("chat")?),
+            },
+        })
+    }
+
+    /// Converts the options that need no handle of a grammar.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::answer`].
+    unsafe fn generate(&self) -> Result<GenerateOptions> {
         if self.reserved != 0 {
             bail!(Argument, "expected reserved to be 0, got {}", self.reserved);
         }
@@ -220,10 +299,6 @@ impl TablaGenerateOptions {
                 },
             })
             .speculate(self.speculate()?)
-            .grammar(match self.grammar.is_null() {
-                true => None,
-                false => Some(resolve(self.grammar).context("grammar")?.compiled()),
-            })
             .logit_bias(logit_bias.iter().map(|b| (b.token, b.bias)).collect())
             .min_tokens(self.min_tokens)
             .dry_sequence_breakers(match self.dry_sequence_breakers.is_null() {

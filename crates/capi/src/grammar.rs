@@ -24,11 +24,25 @@ pub const TABLA_GRAMMAR_LARK: i32 = 3;
 pub const TABLA_GRAMMAR_GBNF: i32 = 4;
 
 /// A compiled grammar. Opaque.
-pub struct TablaGrammar(Arc<CompiledGrammar>);
+pub struct TablaGrammar {
+    compiled: Arc<CompiledGrammar>,
+    part: ConstrainedPart,
+}
+
+/// The part of an answer that a grammar constrains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConstrainedPart {
+    Content,
+    ToolCalls,
+}
 
 impl TablaGrammar {
     pub(super) fn compiled(&self) -> Arc<CompiledGrammar> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.compiled)
+    }
+
+    pub(super) fn part(&self) -> ConstrainedPart {
+        self.part
     }
 }
 
@@ -55,7 +69,10 @@ pub unsafe extern "C" fn tabla_grammar_new(
         // SAFETY: guaranteed by the caller.
         let grammar = grammar_of(kind, unsafe { text_of(text, "text") }?)?;
         let compiled = resolve(model)?.model().compile_grammar(&grammar)?;
-        handles::insert(TablaGrammar(compiled))
+        handles::insert(TablaGrammar {
+            compiled,
+            part: ConstrainedPart::Content,
+        })
     })
     .unwrap_or(std::ptr::null_mut())
 }
@@ -92,7 +109,10 @@ pub unsafe extern "C" fn tabla_grammar_new_tool_call(
                 "the chat template does not support tools, or there are no tools"
             );
         };
-        handles::insert(TablaGrammar(model.compile_grammar(&grammar)?))
+        handles::insert(TablaGrammar {
+            compiled: model.compile_grammar(&grammar)?,
+            part: ConstrainedPart::ToolCalls,
+        })
     })
     .unwrap_or(std::ptr::null_mut())
 }

@@ -37,6 +37,9 @@ pub struct Limits {
     pub inputs: usize,
     /// Maximum number of tools of a request.
     pub tools: usize,
+    /// Maximum number of tokens of the reasoning of a chat, unless the request has another one; `None`: no
+    /// maximum.
+    pub reasoning_budget: Option<u32>,
     /// Maximum duration of a request from its start to its last token.
     pub request_time: Duration,
     /// Duration after which a client that reads nothing is disconnected.
@@ -63,6 +66,7 @@ impl Default for Limits {
             choices: 16,
             inputs: 2048,
             tools: 256,
+            reasoning_budget: None,
             request_time: Duration::from_secs(600),
             stall_time: Duration::from_secs(30),
             header_time: Duration::from_secs(10),

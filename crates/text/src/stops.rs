@@ -28,6 +28,22 @@ impl StopStrings {
     /// Processes the next text.
     pub fn push(&mut self, text: &str) {
         self.out.clear();
+        self.append(text);
+    }
+
+    /// Processes a text in which stop strings do not count, and releases it and the text that was held
+    /// back.
+    pub fn skip(&mut self, text: &str) {
+        self.out.clear();
+        if !self.is_stopped() {
+            self.out.push_str(&self.pending);
+            self.out.push_str(text);
+        }
+        self.pending.clear();
+    }
+
+    /// Processes the next text, and adds the released text to that of the last push or skip.
+    pub fn append(&mut self, text: &str) {
         if self.is_stopped() {
             return;
         }
@@ -129,6 +145,22 @@ mod tests {
         assert_eq!(run(&["aab"], &["aa", "a", "b"]), ("a".to_string(), true));
         assert_eq!(run(&[], &["a", "b"]), ("ab".to_string(), false));
         assert_eq!(run(&["", "x"], &["abx"]), ("ab".to_string(), true));
+    }
+
+    #[test]
+    fn skipped_text_is_not_searched() {
+        let mut strings = StopStrings::new(&["END".to_string()]);
+        strings.push("an E");
+        assert_eq!(strings.text(), "an ");
+        strings.skip("ND END");
+        assert_eq!((strings.text(), strings.is_stopped()), ("END END", false));
+        strings.skip("END ");
+        strings.append("x EN");
+        assert_eq!(strings.text(), "END x ");
+        strings.push("D");
+        assert_eq!((strings.text(), strings.is_stopped()), ("", true));
+        strings.skip("y");
+        assert_eq!(strings.text(), "");
     }
 
     #[test]

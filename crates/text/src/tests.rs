@@ -434,3 +434,20 @@ fn encodes_on_several_threads() {
         }
     });
 }
+
+/// Markers continue a text, so nothing is prepended, and control tokens in them are tokens.
+#[test]
+fn markers_continue_a_text() {
+    let tokenizer = llama(|_| {}).expect("a vocabulary");
+    let id = |text: &str| tokenizer.special_id(text).expect("a special token");
+    let start = tokenizer.encode("a</s>", EncodeOptions::default());
+    let plain = tokenizer.encode_continuation("a").expect("a text");
+    assert_ne!(start.expect("a text")[0], plain[0]);
+    let markers = tokenizer.encode_markers("a</s>").expect("a text");
+    assert_eq!(markers, [&plain[..], &[id("</s>")]].concat());
+    let text = tokenizer.encode_continuation("a</s>").expect("a text");
+    assert!(!text.contains(&id("</s>")));
+    let tokenizer = gpt2(|_| {}).expect("a vocabulary");
+    let markers = tokenizer.encode_markers("<think>he<|im_end|>");
+    assert_eq!(markers.expect("a text"), [262, 256, 261]);
+}

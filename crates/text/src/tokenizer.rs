@@ -253,10 +253,23 @@ impl Tokenizer {
     /// # Errors
     /// See [`Tokenizer::encode`].
     pub fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_after(text, |id| !self.token_type(id).is_control())
+    }
+
+    /// Same as [`encode_continuation`](Self::encode_continuation), but parses control tokens: for the
+    /// markers of a chat template.
+    ///
+    /// # Errors
+    /// See [`Tokenizer::encode`].
+    pub fn encode_markers(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_after(text, |_| true)
+    }
+
+    /// Encodes a text that continues another one, with the special tokens that are accepted.
+    fn encode_after(&self, text: &str, accepts: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len() / 4 + 8);
         let (deadline, mut scratch) = (Deadline::start(text.len()), Scratch::default());
-        let user_defined = |id: u32| !self.token_type(id).is_control();
-        for fragment in self.specials.split(text, user_defined) {
+        for fragment in self.specials.split(text, accepts) {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => steps::pre_tokenize(

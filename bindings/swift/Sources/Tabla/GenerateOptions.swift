@@ -86,6 +86,9 @@ public struct GenerateOptions: @unchecked Sendable {
     public var nKeep: UInt32 { get { c.n_keep } set { c.n_keep = newValue } }
     /// Number of tokens in one submission to the device; 0: adaptive.
     public var burst: UInt32 { get { c.burst } set { c.burst = newValue } }
+    /// Maximum number of tokens of the reasoning of a conversation; then it is closed. Less than 0: no
+    /// maximum.
+    public var reasoningBudget: Int64 { get { c.reasoning_budget } set { c.reasoning_budget = newValue } }
     /// Speculative decoding. It changes the speed and not the tokens.
     public var speculation = Speculation.off
     /// Grammar that constrains the answer.

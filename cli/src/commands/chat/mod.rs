@@ -19,11 +19,11 @@ use clap::Args;
 use commands::Command;
 use lines::Lines;
 use messages::Messages;
-use reply::Reply;
+use reply::{Reply, ReplyForm};
 use serde_json::{Map, Value};
 use std::path::Path;
 use tabla::text::{BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice};
-use tabla::{Finish, GenerateOptions, Overflow, Session};
+use tabla::{Finish, GenerateOptions, GrammarStart, Overflow, ReasoningMarkers, Session};
 
 #[derive(Args, Debug)]
 pub(crate) struct ChatArgs {
@@ -45,6 +45,10 @@ pub(crate) struct ChatArgs {
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     n_predict: i64,
+    /// Maximum number of tokens of the reasoning; then it is closed. -1: no maximum
+    #[arg(long, value_name = "N", default_value_t = -1)]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    reasoning_budget: i64,
     #[command(flatten)]
     context: ContextArg,
     #[command(flatten)]
@@ -89,8 +93,13 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let grammar = args.structure.grammar(session.model())?;
     let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
+    let format = ChatFormat::detect(&template, &[]);
+    let grammar_start = match grammar {
+        Some(_) => GrammarStart::of_content(&format),
+        None => GrammarStart::default(),
+    };
     let mut chat = Chat {
-        format: ChatFormat::detect(&template, &[]),
+        format,
         template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
@@ -100,6 +109,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
             .max_tokens(u32::try_from(args.n_predict).unwrap_or(0))
             .overflow(args.overflow.overflow())
             .grammar(grammar)
+            .grammar_start(grammar_start)
+            .reasoning_budget(u32::try_from(args.reasoning_budget).ok())
             .speculate(speculate),
         messages: Messages::default(),
         report_line,
@@ -269,7 +280,12 @@ impl Chat<'_> {
         self.session.truncate(common);
         prefill(&mut self.session, &ids[common..])?;
 
-        let mut reply = Reply::new(&self.format, model.tokenizer(), &prompt);
+        self.generate.reasoning = ReasoningMarkers::of_format(&self.format, &prompt);
+        let form = match self.generate.grammar {
+            Some(_) => ReplyForm::Content,
+            None => ReplyForm::of_terminal(),
+        };
+        let mut reply = Reply::new(form, model.tokenizer(), self.format.parser(&prompt));
         let stats = self
             .session
             .generate_with(&self.generate, |piece| reply.push(piece));

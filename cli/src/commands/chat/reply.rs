@@ -4,18 +4,39 @@ use crate::output::Failure;
 use crate::output::answer::{AnswerWriter, Form};
 use crate::output::terminal::{self, DIM, PLAIN};
 use std::ops::ControlFlow;
-use tabla::text::{AssistantMessage, ChatFormat, ChatParser, MessageDelta, Tokenizer};
+use tabla::text::{AssistantMessage, ChatParser, MessageDelta, Tokenizer};
 use tabla::{Piece, Stats};
 
 /// Escape sequence and blank line between dim reasoning and content.
 const REASONING_END: &str = "\x1b[0m\n\n";
 
-/// A response while it is generated. Reasoning is dim on a terminal with colors; any other output is
-/// the text that the model generated.
+/// The parts of a response that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplyForm {
+    /// All text that the model generates, including the markers of reasoning.
+    Raw,
+    /// Reasoning, dim, and content.
+    Styled,
+    /// Content, if a grammar constrains it: programs parse it.
+    Content,
+}
+
+impl ReplyForm {
+    /// Returns the form for standard output.
+    pub(super) fn of_terminal() -> Self {
+        match terminal::stdout_has_colors() {
+            true => Self::Styled,
+            false => Self::Raw,
+        }
+    }
+}
+
+/// A response while it is generated.
 pub(super) struct Reply<'a> {
     tokenizer: &'a Tokenizer,
     stream: ChatParser,
     writer: AnswerWriter,
+    form: ReplyForm,
     style: Style,
     answer: AssistantMessage,
 }
@@ -23,8 +44,6 @@ pub(super) struct Reply<'a> {
 /// Style of the text that was written last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Unmodified model output, including the markers of reasoning.
-    Raw,
     /// Content.
     Content,
     /// Reasoning, dim.
@@ -32,17 +51,14 @@ enum Style {
 }
 
 impl<'a> Reply<'a> {
-    /// Creates an empty response to a prompt.
-    pub(super) fn new(format: &ChatFormat, tokenizer: &'a Tokenizer, prompt: &str) -> Self {
+    /// Creates an empty response.
+    pub(super) fn new(form: ReplyForm, tokenizer: &'a Tokenizer, stream: ChatParser) -> Self {
         Self {
             tokenizer,
-            stream: format.parser(prompt),
+            stream,
             writer: AnswerWriter::new(Form::Text),
-            style: if terminal::stdout_has_colors() {
-                Style::Content
-            } else {
-                Style::Raw
-            },
+            form,
+            style: Style::Content,
             answer: AssistantMessage::default(),
         }
     }
@@ -52,7 +68,7 @@ impl<'a> Reply<'a> {
         let format = self.stream.format();
         let text = format.token_text(self.tokenizer, piece.token, piece.text);
         let parts = self.stream.push(&text);
-        if self.style == Style::Raw {
+        if self.form == ReplyForm::Raw {
             self.collect(parts);
             return self.writer.write_text(&text);
         }
@@ -63,6 +79,7 @@ impl<'a> Reply<'a> {
         for part in &parts {
             let (text, style) = match part {
                 MessageDelta::Content(text) => (text, Style::Content),
+                MessageDelta::Reasoning(_) if self.form == ReplyForm::Content => continue,
                 MessageDelta::Reasoning(text) => (text, Style::Reasoning),
                 // Without tools there are no tool calls.
                 MessageDelta::ToolCall(_)
@@ -100,7 +117,7 @@ impl<'a> Reply<'a> {
     ) -> Result<(AssistantMessage, Stats), Failure> {
         let parts = self.stream.finish();
         // `finish` of the writer returns a failure of these writes.
-        if self.style == Style::Raw {
+        if self.form == ReplyForm::Raw {
             self.collect(parts);
         } else {
             let _ = self.write_parts(parts);

@@ -35,6 +35,12 @@ where
     let lease = lease(app, context, model).await?;
     let ticket = lease.admit()?;
     let model = lease.model();
+    let budget = app.limits.reasoning_budget;
+    let build = move |model: &Loaded| {
+        let (chat, options) = build(model)?;
+        let budget = options.reasoning_budget.or(budget);
+        Ok((chat, options.reasoning_budget(budget)))
+    };
     let prepared = prepared(Arc::clone(&model), build).await?;
     let PreparedChat {
         prompt,

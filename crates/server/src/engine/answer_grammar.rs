@@ -8,10 +8,10 @@ use crate::models::Loaded;
 use serde_json::Value;
 use std::sync::Arc;
 use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar};
-use tabla::{GenerateOptions, GrammarStart, ReasoningMarkers};
+use tabla::{GenerateOptions, GrammarStart};
 
-/// A grammar and its triggers.
-type Triggered = (Arc<CompiledGrammar>, Vec<String>);
+/// A grammar and where it begins to apply.
+type Started = (Arc<CompiledGrammar>, GrammarStart);
 
 /// Selects the grammar of an answer.
 pub(super) struct AnswerGrammar<'a> {
@@ -24,28 +24,16 @@ pub(super) struct AnswerGrammar<'a> {
 
 impl AnswerGrammar<'_> {
     /// Sets the grammar and where it begins to apply.
-    pub(super) fn apply(
-        mut self,
-        mut options: GenerateOptions,
-        prompt_end: &str,
-    ) -> ApiResult<GenerateOptions> {
-        let markers = self.format.reasoning_markers();
-        let reasoning = markers.map(|(open, close)| {
-            let is_open = self.format.starts_in_reasoning(prompt_end);
-            ReasoningMarkers::new(open, close).is_open(is_open)
-        });
-        let Some((grammar, triggers)) = self.select()? else {
-            return Ok(options);
-        };
-        options.grammar = Some(grammar);
-        options.grammar_start = GrammarStart::default()
-            .reasoning(reasoning)
-            .triggers(triggers);
+    pub(super) fn apply(mut self, mut options: GenerateOptions) -> ApiResult<GenerateOptions> {
+        if let Some((grammar, start)) = self.select()? {
+            options.grammar = Some(grammar);
+            options.grammar_start = start;
+        }
         Ok(options)
     }
 
-    /// Returns the grammar and its triggers.
-    fn select(&mut self) -> ApiResult<Option<Triggered>> {
+    /// Returns the grammar and where it begins to apply.
+    fn select(&mut self) -> ApiResult<Option<Started>> {
         let names = match &self.chat.tool_choice {
             ToolChoice::Named(name) => vec![name.as_str()],
             _ => Vec::new(),
@@ -63,7 +51,7 @@ impl AnswerGrammar<'_> {
                 let compiled = self.model.model.compile_grammar(&forced);
                 Ok(Some((
                     compiled.map_err(|error| ApiError::in_field("tools", error))?,
-                    Vec::new(),
+                    GrammarStart::default(),
                 )))
             }
             ToolChoice::Auto if has_tools => match &self.chat.response {
@@ -101,7 +89,7 @@ impl AnswerGrammar<'_> {
     }
 
     /// Returns the grammar of tool calls that the model begins. If there is none, they are not enforced.
-    fn lazy(&mut self, allowed: AllowedToolCalls<'_>) -> Option<Triggered> {
+    fn lazy(&mut self, allowed: AllowedToolCalls<'_>) -> Option<Started> {
         let tokenizer = self.model.model.tokenizer();
         let grammar = self.format.tool_call_grammar(allowed, tokenizer);
         let compiled = grammar.and_then(|grammar| {
@@ -109,7 +97,7 @@ impl AnswerGrammar<'_> {
                 return Ok(None);
             };
             let compiled = self.model.model.compile_grammar(&grammar)?;
-            Ok(Some((compiled, triggers)))
+            Ok(Some((compiled, GrammarStart::default().triggers(triggers))))
         });
         compiled.unwrap_or_else(|error| {
             let message = format!("tools: the schemas are not enforced: {error}");
@@ -119,7 +107,7 @@ impl AnswerGrammar<'_> {
     }
 
     /// Returns the grammar of a tool call or an answer in the response format.
-    fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Triggered>> {
+    fn either(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Started>> {
         let (field, schema) = match &self.chat.response {
             ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)) => (field, schema.clone()),
             ResponseFormat::RelaxedSchema(field, schema) => {
@@ -143,18 +131,17 @@ impl AnswerGrammar<'_> {
         let text = format!("start: tool_calls | answer\nanswer: {start} %json {schema}\n{calls}");
         let compiled = self.model.model.compile_grammar(&Grammar::Lark(text));
         let compiled = compiled.map_err(|error| ApiError::in_field(field, error))?;
-        Ok(Some((compiled, Vec::new())))
+        Ok(Some((compiled, GrammarStart::default())))
     }
 
     /// Returns the grammar of the response format.
-    fn response(&mut self) -> ApiResult<Option<Triggered>> {
+    fn response(&mut self) -> ApiResult<Option<Started>> {
         let compiled = compile(self.model, &self.chat.response, self.warnings)?;
-        let markers = match self.chat.continues_answer() {
-            true => &[],
-            false => self.format.content_markers(),
+        let start = match self.chat.continues_answer() {
+            true => GrammarStart::default(),
+            false => GrammarStart::of_content(self.format),
         };
-        let triggers = markers.iter().map(ToString::to_string).collect();
-        Ok(compiled.map(|grammar| (grammar, triggers)))
+        Ok(compiled.map(|grammar| (grammar, start)))
     }
 }
 

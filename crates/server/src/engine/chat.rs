@@ -8,13 +8,8 @@ use super::tools::{Tool, ToolChoice};
 use crate::http::error::ApiResult;
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
-use tabla::GenerateOptions;
-use tabla::text::{
-    ChatFormat, ChatTemplate, Conversation, DecodeOptions, EncodeOptions, SpecialTokens,
-};
-
-/// Number of tokens at the end of a prompt that may open the reasoning.
-const PROMPT_END_TOKENS: usize = 16;
+use tabla::text::{ChatFormat, ChatTemplate, Conversation};
+use tabla::{GenerateOptions, ReasoningMarkers};
 
 /// A prepared chat.
 pub(crate) struct PreparedChat {
@@ -59,21 +54,23 @@ pub(crate) fn prepare(
         false => model.model.grammar_engine()?.relax_tools(&tools)?,
     };
     let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
-    let prompt_end = prompt_end(model, &prompt)?;
+    let prompt_end = ChatFormat::prompt_end(model.model.tokenizer(), &prompt);
     let answer = AnswerGrammar {
         model,
         chat: &chat,
         format: &format,
         warnings: &mut warnings,
     };
-    let mut options = answer.apply(options, &prompt_end)?;
+    let reasoning = ReasoningMarkers::of_format(&format, &prompt_end);
+    let mut options = answer.apply(options.reasoning(reasoning))?;
     let content = match chat.tool_choice {
         ToolChoice::Required | ToolChoice::Named(_) => Content::Forbidden,
         ToolChoice::Auto | ToolChoice::None => Content::Allowed,
     };
     if content == Content::Forbidden {
-        // A stop string would end the call within its arguments.
+        // They would end the call within its arguments.
         options.stop.clear();
+        options.stop_token_ids.clear();
     }
     let calls_max = match chat.permits_several_calls() {
         true => u32::MAX,
@@ -120,19 +117,11 @@ fn encode(
         .as_ref()
         .and_then(|message| message["content"].as_str());
     if let Some(text) = text {
-        let prefix = format.content_prefix(&prompt_end(model, &prompt)?);
-        let options = EncodeOptions::default().specials(SpecialTokens::Tokens);
-        prompt.extend(tokenizer.encode(&prefix, options)?);
+        let prefix = format.content_prefix(&ChatFormat::prompt_end(tokenizer, &prompt));
+        prompt.extend(tokenizer.encode_markers(&prefix)?);
         prompt.extend(tokenizer.encode_continuation(text)?);
     }
     Ok(prompt)
-}
-
-/// Returns the text of the last tokens of a prompt.
-fn prompt_end(model: &Loaded, prompt: &[u32]) -> ApiResult<String> {
-    let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
-    let decode = DecodeOptions::default().specials(SpecialTokens::Tokens);
-    Ok(model.model.tokenizer().decode_lossy(end, decode)?)
 }
 
 /// Returns the variables of the chat template.

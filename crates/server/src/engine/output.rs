@@ -70,8 +70,10 @@ impl ChoiceOutput {
             self.tokens += 1;
         }
         self.text_bytes += piece.text.len() as u64;
-        if let Some(logprob) = piece.logprob {
+        if !piece.is_flush {
             self.token_bytes += tokenizer.token_bytes(piece.token).len() as u64;
+        }
+        if let Some(logprob) = piece.logprob {
             let entry = TokenLogprob {
                 token: piece.token,
                 logprob,

@@ -134,6 +134,12 @@ pub(crate) struct SamplingFields {
     pub(crate) min_tokens: Option<Int>,
     /// Whether stop tokens are ignored.
     pub(crate) ignore_eos: Option<bool>,
+    /// Maximum number of tokens of the reasoning of a chat; then it is closed. -1: no maximum.
+    #[schema(value_type = Option<i64>)]
+    pub(crate) thinking_token_budget: Option<Int>,
+    /// Same as `thinking_token_budget`, which has precedence.
+    #[schema(value_type = Option<i64>)]
+    pub(crate) thinking_budget_tokens: Option<Int>,
     /// Values added to logits: an object from token ids to numbers, or a list of pairs.
     #[schema(value_type = Option<Object>)]
     pub(crate) logit_bias: Option<Value>,
@@ -155,6 +161,7 @@ impl SamplingFields {
                 None => 0,
             })
             .ignore_eos(self.ignore_eos.unwrap_or(false))
+            .reasoning_budget(self.reasoning_budget()?)
             .dry_sequence_breakers(self.dry_sequence_breakers.clone());
         // The model has stop tokens of its own, which count.
         let check = |options: &GenerateOptions, name| {
@@ -168,6 +175,21 @@ impl SamplingFields {
         });
         check(&options, "logit_bias")?;
         Ok(options)
+    }
+
+    /// Returns the maximum number of tokens of the reasoning.
+    fn reasoning_budget(&self) -> ApiResult<Option<u32>> {
+        let named = [
+            ("thinking_token_budget", self.thinking_token_budget),
+            ("thinking_budget_tokens", self.thinking_budget_tokens),
+        ];
+        let mut named = named.into_iter();
+        let first = named.find_map(|(name, tokens)| Some((name, tokens?)));
+        let Some((name, tokens)) = first else {
+            return Ok(None);
+        };
+        let tokens = tokens.in_range(name, -1, u32::MAX.into())?;
+        Ok(Some(u32::try_from(tokens).unwrap_or(u32::MAX)))
     }
 
     /// Returns the stop strings without empty ones.

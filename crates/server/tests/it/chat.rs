@@ -318,6 +318,15 @@ fn answers_follow_headers() {
     };
     // The limit may cut it.
     assert!(text.starts_with('{') && text.contains("\"n\""), "{answer}");
+    // The model ends before a header.
+    let boolean =
+        json!({ "type": "json_schema", "json_schema": { "schema": { "type": "boolean" } } });
+    let ended = with(
+        stops_early(),
+        &json!({ "response_format": boolean, "min_tokens": 0 }),
+    );
+    let content = post(ended)["choices"][0]["message"]["content"].clone();
+    assert!(content == "true" || content == "false", "{content}");
     // The answer continues a text of the assistant, after its header.
     let messages = json!([
         { "role": "user", "content": "Tell me a story" },
@@ -364,6 +373,210 @@ fn an_answer_follows_reasoning() {
     assert_eq!(
         answer["usage"]["completion_tokens_details"]["reasoning_tokens"],
         16
+    );
+}
+
+/// Template of a model that always reasons, with the tool calls of Qwen 3.
+const THINKS: &str = "{%- if tools %}{{ tools | tojson }} <tool_call></tool_call>\n{% endif -%}\
+    {%- for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor -%}assistant: <think>\n{# </think> #}";
+
+/// Returns fields that make the model write three tokens and then its stop token.
+fn stops_early() -> Value {
+    let tokenizer = tabla::tools::load_tokenizer(&tabla::Source::BuiltIn).expect("a tokenizer");
+    let stop = tokenizer.stops()[0].to_string();
+    json!({ "max_tokens": 120, "min_tokens": 3, "logit_bias": { stop: 100 } })
+}
+
+/// Returns a request with more fields.
+fn with(mut request: Value, more: &Value) -> Value {
+    for (name, value) in more.as_object().expect("an object") {
+        request[name] = value.clone();
+    }
+    request
+}
+
+/// In every API, an answer that must have a format or a call has it, although the model ends within its
+/// reasoning.
+#[test]
+fn a_stop_token_within_reasoning_closes_it() {
+    let mut config = config();
+    config.models[0].chat_template = Some(THINKS.to_string());
+    let server = TestServer::with(config);
+    let boolean = json!({ "type": "boolean" });
+    let parameters = json!({ "type": "object", "properties": { "n": boolean }, "required": ["n"] });
+    let function = json!({ "name": "set", "parameters": parameters });
+    let tools = json!([{ "type": "function", "function": function }]);
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": boolean } });
+    let is_boolean = |text: &Value| text == "true" || text == "false";
+    let is_call = |text: &str| {
+        matches!(
+            text.replace(' ', "").as_str(),
+            "{\"n\":true}" | "{\"n\":false}"
+        )
+    };
+
+    // Chat completions.
+    let post = |extra: Value| {
+        let answer = server.post(
+            "/v1/chat/completions",
+            &request(with(stops_early(), &extra)),
+        );
+        answer.json()["choices"][0].clone()
+    };
+    let choice = post(json!({ "response_format": format }));
+    assert!(is_boolean(&choice["message"]["content"]), "{choice}");
+    assert_eq!(choice["finish_reason"], "stop");
+    let reasoning = choice["message"]["reasoning_content"]
+        .as_str()
+        .expect("reasoning");
+    assert!(
+        !reasoning.is_empty() && !reasoning.contains('<'),
+        "{reasoning:?}"
+    );
+    let forced = json!({ "tools": tools, "tool_choice": "required", "parallel_tool_calls": false });
+    let choice = post(forced.clone());
+    assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+    let calls = choice["message"]["tool_calls"].as_array().expect("calls");
+    assert_eq!(calls.len(), 1);
+    assert!(
+        is_call(calls[0]["function"]["arguments"].as_str().expect("text")),
+        "{choice}"
+    );
+    // Stop tokens of the request do not end a call, either.
+    let quote = server.post("/tokenize", &json!({ "content": "\"" })).json();
+    let stop = json!({ "stop_token_ids": quote["tokens"] });
+    assert_eq!(post(with(forced, &stop))["finish_reason"], "tool_calls");
+    // The limit within the reasoning.
+    let choice = post(json!({ "response_format": format, "max_tokens": 2 }));
+    assert_eq!(choice["finish_reason"], "length");
+    assert_eq!(choice["message"]["content"], "");
+    // Without a format, the answer ends.
+    let choice = post(json!({}));
+    assert_eq!(
+        (&choice["finish_reason"], &choice["message"]["content"]),
+        (&"stop".into(), &"".into())
+    );
+
+    // Responses.
+    let base = json!({ "input": "Tell a story", "seed": 1, "max_output_tokens": 120 });
+    let post = |extra: Value| {
+        let request = with(with(base.clone(), &stops_early()), &extra);
+        server.post("/v1/responses", &request).json()
+    };
+    let text = json!({ "format": { "type": "json_schema", "name": "a", "schema": boolean } });
+    let answer = post(json!({ "text": text }));
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert!(
+        is_boolean(&answer["output"][1]["content"][0]["text"]),
+        "{answer}"
+    );
+    let tool = json!({ "type": "function", "name": "set", "parameters": parameters });
+    let answer =
+        post(json!({ "tools": [tool], "tool_choice": "required", "parallel_tool_calls": false }));
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert!(
+        is_call(
+            answer["output"][1]["arguments"]
+                .as_str()
+                .expect("arguments")
+        ),
+        "{answer}"
+    );
+
+    // Messages.
+    let post = |extra: Value| {
+        let thinking = json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } });
+        let request = with(request(with(stops_early(), &thinking)), &extra);
+        server.post("/v1/messages", &request).json()
+    };
+    let answer = post(
+        json!({ "output_config": { "format": { "type": "json_schema", "schema": boolean } } }),
+    );
+    assert_eq!(answer["stop_reason"], "end_turn", "{answer}");
+    assert!(is_boolean(&answer["content"][1]["text"]), "{answer}");
+    let tool = json!({ "name": "set", "input_schema": parameters });
+    let choice = json!({ "type": "any", "disable_parallel_tool_use": true });
+    let answer = post(json!({ "tools": [tool], "tool_choice": choice }));
+    assert_eq!(answer["stop_reason"], "tool_use", "{answer}");
+    assert!(answer["content"][1]["input"]["n"].is_boolean(), "{answer}");
+}
+
+/// The server and requests limit the reasoning; stop strings do not end it.
+#[test]
+fn budgets_and_stop_strings_of_reasoning() {
+    let mut config = config();
+    config.models[0].chat_template = Some(THINKS.to_string());
+    config.limits.reasoning_budget = Some(4);
+    let server = TestServer::with(config);
+    let post = |extra: Value| {
+        let answer = server.post("/v1/chat/completions", &request(extra)).json();
+        answer["choices"][0]["message"].clone()
+    };
+    let reasoning = |message: &Value| {
+        message["reasoning_content"]
+            .as_str()
+            .unwrap_or("")
+            .trim()
+            .to_string()
+    };
+    let long = reasoning(&post(
+        json!({ "thinking_token_budget": -1, "max_tokens": 40 }),
+    ));
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "schema": { "type": "boolean" } } });
+    let mut last = 0;
+    for budget in [
+        json!({ "thinking_token_budget": 1 }),
+        json!({}),
+        json!({ "thinking_budget_tokens": 9 }),
+    ] {
+        let message = post(with(
+            json!({ "response_format": format, "max_tokens": 60 }),
+            &budget,
+        ));
+        let short = reasoning(&message);
+        assert!(
+            long.starts_with(&short) && short.len() > last,
+            "{short:?}, {long:?}"
+        );
+        last = short.len();
+        assert!(
+            ["true", "false"]
+                .map(Value::from)
+                .contains(&message["content"]),
+            "{message}"
+        );
+    }
+    let none = post(json!({ "response_format": format, "thinking_token_budget": 0 }));
+    assert_eq!(reasoning(&none), "");
+    assert!(
+        ["true", "false"]
+            .map(Value::from)
+            .contains(&none["content"]),
+        "{none}"
+    );
+    let anthropic = json!({ "thinking": { "type": "enabled", "budget_tokens": 1 }, "output_format": { "type": "json_schema", "schema": { "type": "boolean" } } });
+    let answer = server.post("/v1/messages", &request(anthropic)).json();
+    assert_eq!(answer["content"][1]["type"], "text", "{answer}");
+    let error = server.post(
+        "/v1/chat/completions",
+        &request(json!({ "thinking_token_budget": -2 })),
+    );
+    assert_eq!(
+        (error.status, &error.json()["error"]["param"]),
+        (400, &"thinking_token_budget".into())
+    );
+
+    // The word is in the reasoning.
+    let word = long.split(' ').find(|word| word.len() > 2).expect("a word");
+    let message = post(json!({ "stop": [word], "thinking_token_budget": 20, "max_tokens": 60 }));
+    assert!(reasoning(&message).contains(word), "{message}");
+    assert!(
+        message["content"]
+            .as_str()
+            .is_some_and(|text| !text.contains(word)),
+        "{message}"
     );
 }
 

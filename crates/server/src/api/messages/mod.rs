@@ -34,7 +34,10 @@ pub(crate) async fn create(
     let parsed: MessagesFields = fields(&request)?;
     let mut chat = parsed.chat(app.limits.tools)?;
     chat.response = FormatFields::combined(&request, chat.response)?;
-    let build = move |model: &_| Ok((chat, MessagesFields::options(&request, model)?));
+    let build = {
+        let parsed = parsed.clone();
+        move |model: &_| Ok((chat, parsed.options(&request, model)?))
+    };
     let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await?;
     let Started {
         model,

@@ -3,7 +3,7 @@
 use super::conversation::{messages, system};
 use crate::api::format::response_format;
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::parameters::{LimitFields, SamplingFields};
+use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult};
@@ -61,6 +61,9 @@ pub(crate) struct ThinkingFields {
     kind: Option<String>,
     /// `omitted`: the answer has no text of the reasoning, only the signature.
     display: Option<String>,
+    /// Maximum number of tokens of the reasoning; then it is closed.
+    #[schema(value_type = Option<i64>)]
+    budget_tokens: Option<Int>,
 }
 
 /// Effort and format of the answer.
@@ -98,10 +101,15 @@ impl MessagesFields {
     }
 
     /// Returns the options of the generation.
-    pub(crate) fn options(request: &Value, model: &Loaded) -> ApiResult<GenerateOptions> {
+    pub(crate) fn options(&self, request: &Value, model: &Loaded) -> ApiResult<GenerateOptions> {
         let sampling: SamplingFields = fields(request)?;
         let limit: LimitFields = fields(request)?;
-        Ok(sampling.options(&model.model)?.max_tokens(limit.tokens()?))
+        let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
+        let thinking = self.thinking.as_ref();
+        let budget = thinking.and_then(|thinking| thinking.budget_tokens);
+        let budget = budget.map(|tokens| tokens.u32_in("thinking.budget_tokens", 0, u32::MAX));
+        let budget = budget.transpose()?.or(options.reasoning_budget);
+        Ok(options.reasoning_budget(budget))
     }
 
     /// Whether the answer omits the text of the reasoning.

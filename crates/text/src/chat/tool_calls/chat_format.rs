@@ -18,6 +18,9 @@ pub struct ChatFormat {
     supports_tools: bool,
 }
 
+/// Number of tokens at the end of a prompt that may open the reasoning.
+const PROMPT_END_TOKENS: usize = 16;
+
 /// Variable of chat templates that describe tools.
 const TOOLS: &str = "tools";
 
@@ -77,6 +80,23 @@ impl ChatFormat {
             Layout::Parts => &[],
             Layout::Messages => harmony::CONTENT,
         }
+    }
+
+    /// Returns the text that opens content after another part of the output. `None` if content needs no
+    /// marker.
+    pub fn content_opening(&self) -> Option<String> {
+        let marker = self.content_markers().first()?;
+        Some([harmony::NEXT, marker].concat())
+    }
+
+    /// Returns the text of the last tokens of a prompt, which has the marker that opens reasoning if the
+    /// output starts within it.
+    pub fn prompt_end(tokenizer: &Tokenizer, prompt: &[u32]) -> String {
+        let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+        let bytes = end
+            .iter()
+            .flat_map(|token| tokenizer.token_bytes_with_special(*token));
+        String::from_utf8_lossy(&bytes.copied().collect::<Vec<u8>>()).into_owned()
     }
 
     /// Returns the text between a prompt and content that an application wrote, so that the model continues
