@@ -97,7 +97,10 @@ pub(crate) async fn create(
         options,
         run: generation,
         ..
-    } = generation::start(&app, &context, (name, count), build).await?;
+    } = {
+        let started = generation::start(&app, &context, (name, count), build).await;
+        started.map_err(|error| error.prompt_field("messages"))?
+    };
     let head = Head {
         id: ids::new_id("chatcmpl-"),
         created: unix_seconds(),

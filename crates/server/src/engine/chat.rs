@@ -5,7 +5,7 @@ use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
 use super::tools::{Tool, ToolChoice};
-use crate::http::error::ApiResult;
+use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
@@ -56,7 +56,10 @@ pub(crate) fn prepare(
     let tools = template_tools(&chat);
     let (relaxed, mut warnings) = match tools.is_empty() {
         true => (Vec::new(), Vec::new()),
-        false => model.model.grammar_engine()?.relax_tools(&tools)?,
+        false => {
+            let relaxed = model.model.grammar_engine()?.relax_tools(&tools);
+            relaxed.map_err(|error| ApiError::in_field("tools", error))?
+        }
     };
     let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
     let prompt_end = prompt_end(model, &prompt)?;
