@@ -203,6 +203,8 @@ pub struct Embedding {
     pub prompts: Vec<(String, String)>,
     /// Name of the default prompt.
     pub default_prompt: Option<String>,
+    /// Whether the files identify the model as a reranker, by `pooling_type` 4 or a README.
+    pub is_reranker: bool,
 }
 
 /// Activation function of a classification head: converts the logits of a text to scores.

@@ -1,5 +1,6 @@
 //! Embedding options of a model's files: pooling, maximum length, prompts.
 
+use super::hf::RANK;
 use super::source::Opened;
 use crate::arch::{self, CLASSIFIER};
 use crate::error::{Result, bail};
@@ -12,7 +13,8 @@ pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Em
     let arch = meta.str("general.architecture")?.unwrap_or_default();
     let key = format!("{arch}.pooling_type");
     let pooling = pooling(meta, &key)?;
-    if meta.u32(&key)? == Some(RANK) && arch::find(arch)?.encoder && classifier.is_none() {
+    let is_reranker = meta.u32(&key)? == Some(RANK);
+    if is_reranker && arch::find(arch)?.encoder && classifier.is_none() {
         bail!(
             Format,
             "{key} is {RANK} (reranking), but the file has no classification head: tensor \
@@ -29,11 +31,9 @@ pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Em
         length: meta.u32(&format!("{arch}.embedding_context_length"))?,
         prompts,
         default_prompt,
+        is_reranker,
     })
 }
-
-/// `pooling_type` of rerankers. Encoders have a classification head; decoders rank by the logits of two tokens.
-const RANK: u32 = 4;
 
 /// Reads llama.cpp's `pooling_type`. 5 is Tabla's own number, for max pooling of safetensors.
 fn pooling(meta: &Metadata, key: &str) -> Result<Option<Pooling>> {

@@ -35,6 +35,7 @@ use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
+pub(super) use embedding::RANK;
 pub(crate) use names::to_hf;
 pub(super) use names::{to_gguf, to_hf_among};
 use quantization::{Quantization, TernaryForm};

@@ -5,7 +5,7 @@ use super::common::{Blocking, InputField, json_response, logprob, open, open_que
 use super::completions::{prompts, token_ids};
 use crate::app::App;
 use crate::engine::blocking::blocking;
-use crate::engine::chat::prompt_tokens;
+use crate::engine::chat::prompt;
 use crate::engine::parameters::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
@@ -125,7 +125,7 @@ pub(crate) async fn detokenize(
     Ok(json_response(&json!({ "content": text, "prompt": text })))
 }
 
-/// Returns the text of the prompt of a conversation.
+/// Returns the rendered chat template of a conversation.
 pub(crate) async fn apply_template(
     app: Arc<App>,
     context: RequestContext,
@@ -138,10 +138,8 @@ pub(crate) async fn apply_template(
     let tools_max = app.limits.tools;
     blocking(move || {
         let chat = parsed.chat(tools_max)?;
-        let tokens = prompt_tokens(&lease, &chat)?;
-        let options = DecodeOptions::default().specials(SpecialTokens::Tokens);
-        let text = lease.model.tokenizer().decode_lossy(&tokens, options)?;
-        Ok(json_response(&json!({ "prompt": text })))
+        let prompt = prompt(&lease, &chat).map_err(|error| error.prompt_field("messages"))?;
+        Ok(json_response(&json!({ "prompt": prompt.text })))
     })
     .await
 }
@@ -191,8 +189,7 @@ pub(crate) async fn score(
             let path = field.path(at);
             let tokens = match (input, text) {
                 (Value::String(input), Some(text)) => {
-                    let tokens =
-                        lease.tokenize(&format!("{text}{input}"), EncodeOptions::PROMPT);
+                    let tokens = lease.tokenize(&format!("{text}{input}"), EncodeOptions::PROMPT);
                     tokens.map_err(|error| field.prompt_error(at, error))?
                 }
                 (Value::String(input), None) => {
@@ -200,9 +197,7 @@ pub(crate) async fn score(
                     let tokens = tokens.map_err(|error| ApiError::in_field(&path, error))?;
                     [prompt.clone(), tokens].concat()
                 }
-                (Value::Array(ids), _) => {
-                    [prompt.clone(), token_ids(lease, &path, ids)?].concat()
-                }
+                (Value::Array(ids), _) => [prompt.clone(), token_ids(lease, &path, ids)?].concat(),
                 _ => return Err(ApiError::field(path, "expected a text or token ids")),
             };
             // The last token of the prompt may be longer with its continuation.
