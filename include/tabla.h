@@ -1049,7 +1049,10 @@ typedef struct TablaChatOptions {
      * identify.
      */
     const char *chat_template;
-    /** JSON array of tools, or NULL. */
+    /**
+     * JSON array of tools, or NULL. If the chat template does not describe tools, a system message
+     * does, and a log message says so.
+     */
     const char *tools;
     /** JSON array of documents, or NULL. */
     const char *documents;
@@ -1058,6 +1061,19 @@ typedef struct TablaChatOptions {
      * NULL.
      */
     const char *chat_template_kwargs;
+    /**
+     * Effort of the reasoning, or NULL: `none` disables it, other values such as `low` and `high`
+     * enable it. Sets the template variables `enable_thinking` and `reasoning_effort` that
+     * `chat_template_kwargs` does not set. A log message reports a template that reads neither.
+     */
+    const char *reasoning_effort;
+    /**
+     * Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
+     * grammars allow one, and a parser ends with it.
+     */
+    uint32_t no_parallel_tool_calls;
+    /** Must be 0. */
+    uint32_t reserved;
 } TablaChatOptions;
 
 /**
@@ -1125,8 +1141,8 @@ TablaStatus tabla_session_begin_chat(struct TablaSession *session,
 /**
  * Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
  * format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
- * `function` is the name of the tool, NULL for any. A template without a known tool-call format is
- * `TABLA_ERROR_UNSUPPORTED`.
+ * `function` is the name of the tool, which is called once; NULL: any tools, one or several times
+ * unless `TablaChatOptions.no_parallel_tool_calls` is set. No tools are `TABLA_ERROR_ARGUMENT`.
  *
  * `chat` points to a struct with `struct_size` set, whose pointers are NULL or C strings;
  * `function` is NULL or a C string.
@@ -1153,7 +1169,8 @@ struct TablaParser *tabla_parser_new(const struct TablaModel *model,
  * Sets `parts` to the completed parts, a JSON array that is often empty, of `{"content": "..."}`,
  * `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`. `id`
  * is null if the model wrote none; `arguments` is JSON in a string. A tool call is returned when
- * it is complete. `parts` is valid until the next call on the parser.
+ * it is complete. With `TablaChatOptions.no_parallel_tool_calls`, nothing follows the first one:
+ * end the answer then. `parts` is valid until the next call on the parser.
  *
  * `text` points to `text_bytes` bytes; `parts` points to a pointer.
  */
@@ -1254,8 +1271,9 @@ TablaStatus tabla_session_embed(struct TablaSession *session,
  * one label, gives the sigmoid of its logit, or the logit if its files set the identity as activation
  * function; `tabla_session_classify` with pairs returns logits of any cross-encoder, and truncates
  * documents. Generative rerankers, which answer "yes" or "no", give a score from 0 to 1. `instruction`
- * describes the relevance criterion to them; NULL: the default. The sequence of the session does not
- * change. If `out` is NULL, only `count` is written.
+ * describes the relevance criterion to them; NULL: the default. Other models are
+ * `TABLA_ERROR_UNSUPPORTED`. The sequence of the session does not change. If `out` is NULL, only
+ * `count` is written.
  *
  * `query` is a C string, `instruction` NULL or one; `documents` points to `documents_count` C
  * strings; `out` is NULL or points to space for `capacity` floats; `count` points to a `size_t`.

@@ -77,7 +77,9 @@ pub mod error {
 /// Embeddings, reranking and classification: [`Session::embed`], [`Session::rerank`] and
 /// [`Session::classify`].
 pub mod embed {
-    pub use crate::decode::{ClassifyInput, ClassifyOptions, EmbedOptions, RerankOptions};
+    pub use crate::decode::{
+        ClassifyInput, ClassifyOptions, EmbedOptions, FailedInput, RerankOptions,
+    };
     pub use crate::model::{Classifier, Embedding, Pooling, ScoreActivation};
 }
 

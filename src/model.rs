@@ -210,6 +210,8 @@ pub struct Embedding {
     pub prompts: Vec<(String, String)>,
     /// Name of the default prompt.
     pub default_prompt: Option<String>,
+    /// Whether the files identify the model as a reranker, by `pooling_type` 4 or a README.
+    pub is_reranker: bool,
     /// Dense modules that are computed after pooling.
     pub(crate) dense: Vec<DenseModule>,
 }

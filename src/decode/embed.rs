@@ -3,11 +3,12 @@
 use super::pooling::Pooler;
 use super::rows::zeroed;
 use super::session::Session;
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::model::{Embedding, Pooling, TableId};
 use crate::op::params::Row;
 use crate::op::table::Table;
 use crate::text::EncodeOptions;
+use std::fmt;
 use std::slice::ChunksExactMut;
 
 tabla_core::options! {
@@ -29,6 +30,36 @@ tabla_core::options! {
         pub truncate: bool,
     }
 }
+
+/// Input of a list that an error is about: the cause of errors of [`Session::embed`],
+/// [`Session::classify`] and [`Session::rerank`], so that an application can name it in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedInput {
+    /// Index in the list.
+    pub index: usize,
+    /// What is wrong with it, such as `has 812 tokens, expected at most 512`.
+    pub reason: String,
+}
+
+impl FailedInput {
+    /// Returns the error of the input `name` `index`.
+    pub(super) fn error(
+        kind: ErrorKind,
+        (name, index): (&str, usize),
+        reason: impl fmt::Display,
+    ) -> Error {
+        let reason = reason.to_string();
+        Error::new(kind, format_args!("{name} {index} {reason}")).caused_by(Self { index, reason })
+    }
+}
+
+impl fmt::Display for FailedInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for FailedInput {}
 
 impl Session {
     /// Returns the embedding settings of the model files.
@@ -274,21 +305,23 @@ impl Session {
         );
         for (at, text) in texts.iter().enumerate() {
             let text = text.as_ref();
+            let fail = |kind, reason: fmt::Arguments<'_>| {
+                Err(FailedInput::error(kind, (name, at), reason))
+            };
             if text.is_empty() {
-                bail!(Argument, "{name} {at} is empty");
+                return fail(ErrorKind::Argument, format_args!("is empty"));
             }
             if text.len() > limit {
-                bail!(
-                    TooLarge,
-                    "{name} {at} has {} tokens, expected at most {limit}: shorten it or enable truncation",
+                let reason = format_args!(
+                    "has {} tokens, expected at most {limit}: shorten it or enable truncation",
                     text.len()
                 );
+                return fail(ErrorKind::TooLarge, reason);
             }
             if let Some(bad) = text.iter().find(|token| **token >= vocab) {
-                bail!(
-                    Argument,
-                    "{name} {at}: token {bad} is outside the vocabulary of {vocab}"
-                );
+                let reason =
+                    format_args!("has token {bad}, which is outside the vocabulary of {vocab}");
+                return fail(ErrorKind::Argument, reason);
             }
         }
         Ok(())

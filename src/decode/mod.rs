@@ -49,7 +49,7 @@ mod text_limits;
 pub use batch::{Batch, BatchEvent, BatchPiece};
 pub use captured::Captured;
 pub use classify::{ClassifyInput, ClassifyOptions};
-pub use embed::EmbedOptions;
+pub use embed::{EmbedOptions, FailedInput};
 pub use generate::{GenerateOptions, Overflow};
 pub use generation::{AsSession, Generation, StartError};
 pub use grammar_start::GrammarStart;

@@ -3,12 +3,13 @@
 //! score comes from the logits of "yes" and "no".
 
 use super::classify::{ClassifyInput, ClassifyOptions, InputNames};
+use super::embed::FailedInput;
 use super::output_request::OutputRequest;
 use super::rows::zeroed;
 use super::session::Session;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::model::ScoreActivation;
-use crate::text::{ChatTemplate, Conversation, EncodeOptions, TemplateTokens};
+use crate::text::{ChatTemplate, ChatTemplates, Conversation, EncodeOptions, TemplateTokens};
 use serde_json::{Map, Value};
 
 /// Name of the rerank prompt in model files.
@@ -20,6 +21,12 @@ const DEFAULT_PROMPT: &str = "<|im_start|>system\nJudge whether the Document mee
     <|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages \
     that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
     <|im_start|>assistant\n<think>\n\n</think>\n\n";
+
+/// Sentence of [`DEFAULT_PROMPT`], which identifies chat templates of rerankers that are trained with it.
+const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query";
+
+/// Name of the models that are trained with [`DEFAULT_PROMPT`], in lower case and without separators.
+const MODEL_NAME: &str = "qwen3reranker";
 
 /// Special tokens that [`DEFAULT_PROMPT`] requires. A vocabulary without them belongs to another model
 /// family.
@@ -66,14 +73,16 @@ impl Session {
     /// as text. `progress` receives the number of scored documents and the total.
     ///
     /// A cross-encoder, an encoder with a classification head of one label, gives the sigmoid of its
-    /// logit, or the logit if its files set the identity as activation function. Other models give the
-    /// probability of "yes" against "no" after a prompt with query and document: the `rerank` prompt of
-    /// the model files, otherwise that of Qwen3-Reranker.
+    /// logit, or the logit if its files set the identity as activation function. Generative rerankers give
+    /// the probability of "yes" against "no" after a prompt with query and document: the `rerank` prompt of
+    /// the model files, otherwise that of Qwen3-Reranker if the files identify the model as a reranker: by
+    /// `pooling_type` 4, its name, its README or its chat template.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the vocabulary lacks the tokens of the prompt or of the labels, and for a
-    /// classification head with several labels; `Argument` for an instruction or truncation that the
+    /// `Unsupported` for other models, whose scores would be meaningless, if the vocabulary lacks the
+    /// tokens of the prompt or of the labels, and for a classification head with several labels; `Argument`
+    /// for an instruction or truncation that the
     /// model does not support; `TooLarge` for a document that exceeds the limit; `State` for an encoder
     /// without a classification head. `Cancelled` after [`Cancel::cancel`](crate::Cancel::cancel).
     pub fn rerank<T: AsRef<str>>(
@@ -85,6 +94,7 @@ impl Session {
         if self.model.is_encoder() {
             return self.rerank_pairs(options, documents, progress);
         }
+        let template = self.rerank_template(options)?;
         if options.truncate {
             bail!(
                 Argument,
@@ -92,28 +102,14 @@ impl Session {
             );
         }
         let labels = [self.label_token("yes")?, self.label_token("no")?];
-        let template = self.rerank_template(options)?;
+        let prompts = self.rerank_prompts(&template, options, documents)?;
         let (total, vocab) = (documents.len(), self.facts().vocab as usize);
         let mut scores = zeroed(total)?;
-        for (at, document) in documents.iter().enumerate() {
+        for (at, prompt) in prompts.iter().enumerate() {
             if self.cancelled() {
                 bail!(Cancelled, "cancelled after {at} of {total} documents");
             }
-            let variables: Map<String, Value> = [
-                (
-                    "instruction",
-                    options.instruction.unwrap_or(RerankOptions::INSTRUCTION),
-                ),
-                ("query", options.query),
-                ("document", document.as_ref()),
-            ]
-            .map(|(name, text)| (name.to_string(), text.into()))
-            .into_iter()
-            .collect();
-            let conversation = Conversation::new(&[]).variables(&variables);
-            let tokens = template.encode(&conversation, self.tokenizer());
-            let context = format_args!("document {at}");
-            let mut session = self.detached(&tokens.context(context)?).context(context)?;
+            let mut session = self.detached(prompt)?;
             let logits = session.compute(OutputRequest::Logits(zeroed(vocab)?), &mut |_, _| {})?;
             self.computed += session.computed;
             let [yes, no] = labels.map(|label| logits[label as usize]);
@@ -125,6 +121,40 @@ impl Session {
             ScoreActivation::Sigmoid.apply(&mut scores);
         }
         Ok(scores)
+    }
+
+    /// Returns the tokens of the prompt of each document.
+    fn rerank_prompts<T: AsRef<str>>(
+        &self,
+        template: &ChatTemplate,
+        options: &RerankOptions<'_>,
+        documents: &[T],
+    ) -> Result<Vec<Vec<u32>>> {
+        let instruction = options.instruction.unwrap_or(RerankOptions::INSTRUCTION);
+        let context = self.facts().context as usize;
+        let prompt = |(at, document): (usize, &T)| {
+            let variables: Map<String, Value> = [
+                ("instruction", instruction),
+                ("query", options.query),
+                ("document", document.as_ref()),
+            ]
+            .map(|(name, text)| (name.to_string(), text.into()))
+            .into_iter()
+            .collect();
+            let conversation = Conversation::new(&[]).variables(&variables);
+            let tokens = template.encode(&conversation, self.tokenizer());
+            let tokens = tokens.context(format_args!("{} {at}", DOCUMENTS.each))?;
+            if tokens.len() > context {
+                let reason = format_args!(
+                    "has {} tokens with the prompt, expected at most {context}: shorten it",
+                    tokens.len()
+                );
+                let name = (DOCUMENTS.each, at);
+                return Err(FailedInput::error(ErrorKind::TooLarge, name, reason));
+            }
+            Ok(tokens)
+        };
+        documents.iter().enumerate().map(prompt).collect()
     }
 
     /// Scores query and documents with a cross-encoder.
@@ -173,9 +203,26 @@ impl Session {
         }
     }
 
+    /// Returns whether the files identify a model that is trained with [`DEFAULT_PROMPT`]. Any chat model
+    /// would answer it with a meaningless score.
+    fn is_reranker(&self) -> bool {
+        let name = self.facts().name.to_lowercase();
+        let name: String = name.chars().filter(|c| c.is_alphanumeric()).collect();
+        let template = self.chat_templates().get(ChatTemplates::DEFAULT);
+        self.model.embedding().is_reranker
+            || name.contains(MODEL_NAME)
+            || template.is_some_and(|template| template.contains(JUDGE))
+    }
+
     /// Creates a chat template from the prompt.
     fn rerank_template(&self, options: &RerankOptions<'_>) -> Result<ChatTemplate> {
         let own = self.chat_templates().get(PROMPT_NAME);
+        if own.is_none() && !self.is_reranker() {
+            bail!(
+                Unsupported,
+                "the model is no reranker: it has no classification head, and its files define no chat template {PROMPT_NAME:?} and name no known reranker; use a reranker such as bge-reranker-v2-m3 or Qwen3-Reranker, or compare embeddings"
+            );
+        }
         let is_known = |token: &&str| self.tokenizer().special_id(token).is_some();
         if own.is_none() && !DEFAULT_PROMPT_TOKENS.iter().all(is_known) {
             bail!(

@@ -1,6 +1,7 @@
 //! Embedding options of a model's files: pooling, Dense modules, maximum length, prompts.
 
 use super::catalog::Catalog;
+use super::hf::RANK;
 use crate::arch::{CLASSIFIER, Config, DENSE_MODULES};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
@@ -18,7 +19,8 @@ pub(super) fn read(
     let name = &config.architecture;
     let key = format!("{name}.pooling_type");
     let types = pooling_types(meta, &key)?;
-    if types == [RANK] && arch.encoder && classifier.is_none() {
+    let is_reranker = types == [RANK];
+    if is_reranker && arch.encoder && classifier.is_none() {
         bail!(
             Format,
             "{key} is {RANK} (reranking), but the file has no classification head: tensor \
@@ -37,11 +39,9 @@ pub(super) fn read(
         length: meta.u32(&format!("{name}.embedding_context_length"))?,
         prompts,
         default_prompt,
+        is_reranker,
     })
 }
-
-/// `pooling_type` of rerankers. Encoders have a classification head; decoders rank by the logits of two tokens.
-const RANK: u32 = 4;
 
 /// Reads `pooling_type`, a number or a list of numbers; empty if it is missing.
 fn pooling_types(meta: &Metadata, key: &str) -> Result<Vec<u32>> {

@@ -6,6 +6,7 @@
 
 #include "prompt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char HELLO[] = "[{\"role\": \"user\", \"content\": \"Tell me of a cat.\"}]";
@@ -16,6 +17,15 @@ static const char TOOLS[] =
 /* Reasoning and tool calls in the format of Qwen 3, which is detected from the text of the template. */
 static const char THINKS[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                              "{% endfor %}<|im_start|>assistant\n{# <think> </think> <tool_call> #}";
+
+static const char TWO_CALLS[] = "<tool_call>{\"name\": \"f\", \"arguments\": {\"c\": 1}}</tool_call>\n"
+                                "<tool_call>{\"name\": \"f\", \"arguments\": {\"c\": 1}}</tool_call> a";
+
+/* A log callback. */
+static void keep_message(int32_t level, const char *message, void *user_data) {
+    (void)level;
+    snprintf(user_data, 256, "%s", message);
+}
 
 struct output {
     char text[512];
@@ -90,6 +100,44 @@ static int parses(TablaParser *parser, const char *text, const char *expected) {
     return status == TABLA_OK && strcmp(parts, expected) == 0;
 }
 
+/* Renders HELLO. */
+static const char *rendered(TablaModel *model, const TablaChatOptions *chat) {
+    static char text[2048];
+    size_t bytes = 0;
+    CHECK(tabla_model_apply_chat_template(model, HELLO, chat, text, sizeof text - 1, &bytes) == TABLA_OK);
+    text[bytes] = '\0';
+    return text;
+}
+
+/* Templates without tools get a system message, and those without efforts a log message. */
+static void what_templates_lack(TablaModel *model) {
+    TablaChatOptions chat = chat_options("vicuna");
+    char log[256] = "";
+
+    chat.tools = TOOLS;
+    CHECK(strstr(rendered(model, &chat), "# Tools") != NULL);
+    CHECK(strstr(rendered(model, &chat), "\"name\":\"f\"") != NULL);
+    chat.tools = NULL;
+    CHECK(strstr(rendered(model, &chat), "# Tools") == NULL);
+    chat.chat_template = "{{ enable_thinking }} {{ reasoning_effort }}";
+    chat.reasoning_effort = "high";
+    CHECK(strcmp(rendered(model, &chat), "True high") == 0);
+    chat.reasoning_effort = "none";
+    CHECK(strcmp(rendered(model, &chat), "False ") == 0);
+    chat.chat_template = "vicuna";
+    chat.reasoning_effort = "high";
+    CHECK(tabla_log_set_callback(TABLA_LOG_WARN, keep_message, log) == TABLA_OK);
+    {
+        size_t count = 0;
+        CHECK(tabla_model_tokenize_chat(model, HELLO, &chat, NULL, 0, &count) == TABLA_OK);
+    }
+    CHECK(tabla_log_set_callback(TABLA_LOG_OFF, NULL, NULL) == TABLA_OK);
+    CHECK(strstr(log, "reasoning_effort") != NULL);
+    chat.reserved = 1;
+    CHECK(tabla_parser_new(model, &chat, NULL) == NULL);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
+}
+
 static void parsers(TablaModel *model) {
     TablaChatOptions chat = chat_options(THINKS);
     TablaParser *parser;
@@ -116,6 +164,16 @@ static void parsers(TablaModel *model) {
     FAILS(tabla_parser_free(parser), TABLA_ERROR_HANDLE);
     FAILS(tabla_parser_push(parser, 5, "a", 1, &parts), TABLA_ERROR_HANDLE);
 
+    /* An answer with at most one tool call ends with it. */
+    chat.no_parallel_tool_calls = 1;
+    parser = tabla_parser_new(model, &chat, NULL);
+    CHECK(parser != NULL);
+    CHECK(tabla_parser_push(parser, TABLA_NO_TOKEN, TWO_CALLS, strlen(TWO_CALLS), &parts) == TABLA_OK);
+    CHECK(strstr(parts, "\"index\":0") != NULL && strstr(parts, "\"index\":1") == NULL);
+    CHECK(tabla_parser_finish(parser, &parts) == TABLA_OK && strcmp(parts, "[]") == 0);
+    CHECK(tabla_parser_free(parser) == TABLA_OK);
+    chat.no_parallel_tool_calls = 0;
+
     /* A prompt that ends inside the reasoning. */
     parser = tabla_parser_new(model, &chat, "<|im_start|>assistant\n<think>\n");
     CHECK(parses(parser, "Hm.", "[{\"reasoning_content\":\"Hm.\"}]"));
@@ -137,7 +195,7 @@ static void forced_calls(TablaModel *model) {
     const char *parts = NULL;
 
     CHECK(tabla_grammar_new_tool_call(model, &chat, NULL) == NULL);
-    CHECK(tabla_last_error_code() == TABLA_ERROR_UNSUPPORTED);
+    CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);
     chat.tools = TOOLS;
     CHECK(tabla_grammar_new_tool_call(model, &chat, "clock") == NULL);
     CHECK(tabla_last_error_code() == TABLA_ERROR_ARGUMENT);

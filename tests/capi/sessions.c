@@ -505,6 +505,7 @@ int main(int argc, char **argv) {
     model = load();
     conversations(model);
     parsers(model);
+    what_templates_lack(model);
     forced_calls(model);
     closed_reasoning(model);
     embeddings();

@@ -44,8 +44,10 @@ static void layout(void) {
     CHECK(offsetof(TablaStats, prompt_ms) == 8);
     CHECK(offsetof(TablaStats, finish) == 28);
     CHECK(offsetof(TablaStats, accepted_tokens) == 36);
-    CHECK(sizeof(TablaChatOptions) == 40);
+    CHECK(sizeof(TablaChatOptions) == 56);
     CHECK(offsetof(TablaChatOptions, chat_template_kwargs) == 32);
+    CHECK(offsetof(TablaChatOptions, reasoning_effort) == 40);
+    CHECK(offsetof(TablaChatOptions, no_parallel_tool_calls) == 48);
     CHECK(sizeof(TablaEmbedOptions) == 32);
     CHECK(offsetof(TablaEmbedOptions, prompt_name) == 24);
     CHECK(sizeof(TablaModelInfo) == 232);

@@ -99,3 +99,52 @@ fn several_documents_score_as_each_alone() {
         assert!(together[1] != together[2], "{device}: {together:?}");
     }
 }
+
+/// The files of a reranker are those of a chat model, except for what names it.
+#[test]
+fn rerankers_are_identified() {
+    let root = std::env::temp_dir().join(format!("tabla-rerank-{}", std::process::id()));
+    let judge = "{# Judge whether the Document meets the requirements based on the Query #}";
+    for (folder, extra, expected) in [
+        ("chat", None, Err(ErrorKind::Unsupported)),
+        (
+            "chat-1",
+            Some(("README.md", "# Chat\n")),
+            Err(ErrorKind::Unsupported),
+        ),
+        (
+            "chat-2",
+            Some(("chat_template.jinja", "{{ messages }}")),
+            Err(ErrorKind::Unsupported),
+        ),
+        ("org_qwen3-Reranker-tiny", None, Ok(1)),
+        (
+            "chat-3",
+            Some(("README.md", "---\n\n# Qwen3-Reranker-0.6B\n")),
+            Ok(1),
+        ),
+        ("chat-4", Some(("chat_template.jinja", judge)), Ok(1)),
+    ] {
+        let path = root.join(folder);
+        std::fs::create_dir_all(&path).expect("a folder");
+        for file in [
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ] {
+            std::fs::copy(golden("reranker/hf").join(file), path.join(file)).expect("a copy");
+        }
+        if let Some((file, text)) = extra {
+            std::fs::write(path.join(file), text).expect("a file");
+        }
+        let options = LoadOptions::default().device(tabla::load::DeviceChoice::Cpu);
+        let mut s = session(&path, &options);
+        let scores = s.rerank(&RerankOptions::default(), &["a"], &mut |_, _| {});
+        let found = scores
+            .map(|scores| scores.len())
+            .map_err(|error| error.kind());
+        assert_eq!(found, expected, "{folder}");
+    }
+    std::fs::remove_dir_all(&root).expect("removed");
+}

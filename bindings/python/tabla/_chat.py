@@ -54,6 +54,7 @@ class ChatReply(Reply[ChatCompletion, ChatCompletionChunk]):
         if tool_choice == "none":
             chat.pop("tools", None)
         options = chat_options(chat)
+        self._is_parallel = chat.get("parallel_tool_calls", True)
         grammars = [
             forced_call(model, tool_choice, options),
             response_grammar(model, arguments.pop("response_format", {"type": "text"})),
@@ -76,13 +77,19 @@ class ChatReply(Reply[ChatCompletion, ChatCompletionChunk]):
 
     def take(self, piece: Piece) -> list[Object]:
         choice = self._choices[piece.index]
+        if choice.is_complete and piece.finish_reason is None:
+            return []
         deltas = [delta(piece.index, part) for part in choice.take(piece)]
         if piece.token is not None and self.has_logprobs:
             choice.logprobs.append(self._logprob(piece))
             deltas = deltas or [delta(piece.index, {})]
             deltas[0]["logprobs"] = {"content": choice.logprobs[-1:], "refusal": None}
+        if choice.tool_calls and not self._is_parallel:
+            choice.is_complete = True
+            if piece.finish_reason is None:
+                self.batch.cancel(piece.index)
         if piece.finish_reason is not None:
-            reason = self.end(piece)
+            reason = self.end(piece, choice.is_complete)
             choice.finish_reason = "tool_calls" if choice.tool_calls and reason == "stop" else reason
             deltas.append(delta(piece.index, {}, choice.finish_reason))
         return deltas
@@ -116,6 +123,8 @@ class Choice:
         self._parser = parser
         self._texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}
         self.tool_calls: list[Object] = []
+        # Whether the only allowed tool call is complete.
+        self.is_complete = False
         self.logprobs: list[Object] = []
         self.finish_reason: str | None = None
 

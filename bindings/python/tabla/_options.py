@@ -25,12 +25,10 @@ class Ignored(TypedDict, total=False):
     metadata: Any
     modalities: Any
     moderation: Any
-    parallel_tool_calls: Any
     prediction: Any
     prompt_cache_key: Any
     prompt_cache_options: Any
     prompt_cache_retention: Any
-    reasoning_effort: Any
     safety_identifier: Any
     service_tier: Any
     store: Any
@@ -250,7 +248,8 @@ class ChatOptions(TypedDict, total=False):
     """Options of rendering a conversation. `None` is the default of each."""
 
     tools: Sequence[Mapping[str, Any]] | None
-    """Tools that the model can call, in the format of the OpenAI API."""
+    """Tools that the model can call, in the format of the OpenAI API. If the template does not describe them, a
+    system message does, and a log message says so."""
     documents: Sequence[Mapping[str, Any]] | None
     """Documents for templates that support retrieval."""
     chat_template: str | None
@@ -258,13 +257,22 @@ class ChatOptions(TypedDict, total=False):
     its special tokens identify."""
     chat_template_kwargs: Mapping[str, Any] | None
     """Additional template variables, for example `{"enable_thinking": False}`."""
+    reasoning_effort: str | None
+    """Effort of the reasoning: `"none"` disables it, other values such as `"low"` and `"high"` enable it. Sets
+    the template variables `enable_thinking` and `reasoning_effort`; a log message reports a template that reads
+    neither."""
+    parallel_tool_calls: bool | None
+    """Whether an answer may have several tool calls. Default `True`."""
 
 
 def chat_options(arguments: Mapping[str, Any], add_generation_prompt: bool = True) -> Struct:
     """Converts checked arguments to `TablaChatOptions`."""
     options = Struct("TablaChatOptions")
     options.put("no_generation_prompt", not add_generation_prompt)
+    options.put("no_parallel_tool_calls", not arguments.get("parallel_tool_calls", True))
     for name, value in arguments.items():
-        write = text if name == "chat_template" else json_text
+        if name == "parallel_tool_calls":
+            continue
+        write = text if name in ("chat_template", "reasoning_effort") else json_text
         options.point(name, write(value, name))
     return options

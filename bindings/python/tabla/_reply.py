@@ -96,15 +96,16 @@ class Reply(ABC, Generic[Whole, Chunk]):
         """Returns the chunk with the usage, if `include_usage` is set."""
         return [self._chunk([], {"usage": self.usage})] if self._chunk_usage else []
 
-    def end(self, piece: Piece) -> str:
-        """Returns the finish reason of an answer and counts its tokens. Raises if it failed or was cancelled."""
+    def end(self, piece: Piece, is_complete: bool = False) -> str:
+        """Returns the finish reason of an answer and counts its tokens. Raises if it failed, or was cancelled
+        before it was complete."""
         if piece.error is not None:
             raise piece.error
-        if piece.finish_reason not in FINISH_REASONS:
+        if piece.finish_reason not in FINISH_REASONS and not is_complete:
             raise CancelledError("the answer was cancelled")
         assert piece.stats is not None
         self._add_usage("completion_tokens", piece.stats.tokens)
-        return FINISH_REASONS[piece.finish_reason]
+        return "stop" if is_complete else FINISH_REASONS[str(piece.finish_reason)]
 
     def _add_usage(self, kind: str, tokens: int) -> None:
         self.usage[kind] += tokens

@@ -199,7 +199,7 @@ class Session(Handle):
         A cross-encoder gives the sigmoid of its logit, or the logit if its files set the identity as
         activation function; `classify` returns logits of any cross-encoder and truncates documents. A
         generative reranker, which answers "yes" or "no", gives a score from 0 to 1; `instruction`
-        describes the relevance criterion to it."""
+        describes the relevance criterion to it. Other models raise `UnsupportedError`."""
         given = c_texts(documents, "documents")
         c_instruction = ffi.NULL if instruction is None else text(instruction, "instruction")
         arguments = (text(query, "query"), c_instruction, ffi.new("const char *[]", given), len(given))

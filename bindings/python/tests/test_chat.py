@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -118,7 +119,13 @@ def test_closing_chunks_ends_the_answer(model: tabla.Model) -> None:
 
 def test_required_tool_is_called(model: tabla.Model) -> None:
     answer = model.chat(
-        MESSAGES, chat_template=HERMES, tools=TOOLS, tool_choice="required", max_tokens=60, seed=0
+        MESSAGES,
+        chat_template=HERMES,
+        tools=TOOLS,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=60,
+        seed=0,
     )
     validate("chat", answer)
     message = answer["choices"][0]["message"]
@@ -149,6 +156,60 @@ def test_named_tool_is_called_in_chunks(model: tabla.Model) -> None:
     assert (call["index"], call["type"], call["function"]["name"]) == (0, "function", "time")
     assert json.loads(call["function"]["arguments"])["city"] in ("Paris", "Rome")
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+TWO_CALLS = "\n".join(
+    f'<tool_call>{{"name": "{name}", "arguments": {{"city": "Rome"}}}}</tool_call>' for name in ("weather", "time")
+)
+
+
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_parallel_tool_calls(model: tabla.Model, parallel: bool | None) -> None:
+    request: dict[str, Any] = {"chat_template": HERMES, "tools": TOOLS, "parallel_tool_calls": parallel}
+    names = ["weather"] if parallel is False else ["weather", "time"]
+    with tabla.Grammar.regex(model, re.escape(TWO_CALLS)) as grammar:
+        answer = model.chat(MESSAGES, grammar=grammar, **request)
+        chunks = list(model.chat(MESSAGES, grammar=grammar, stream=True, **request))
+    validate("chat", answer)
+    (choice,) = answer["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == names
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert [call["function"]["name"] for call in calls] == names
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_what_templates_lack_is_reported(model: tabla.Model, caplog: pytest.LogCaptureFixture) -> None:
+    tabla.set_log("warning")
+    try:
+        prompt = model.apply_chat_template(MESSAGES, **CHATML, tools=TOOLS)
+        assert "# Tools" in prompt and '"name":"weather"' in prompt
+        assert model.chat(MESSAGES, **CHATML, tools=TOOLS, max_tokens=1)
+        assert "tools: the chat template does not describe tools" in caplog.text
+        assert model.chat(MESSAGES, **CHATML, reasoning_effort="high", max_tokens=1)
+        assert 'reasoning_effort: "high" has no effect' in caplog.text
+    finally:
+        tabla.set_log(None)
+    history = [
+        *MESSAGES,
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "b'}}]},
+        {"role": "tool", "content": "done"},
+    ]
+    rendered = model.apply_chat_template(history, **CHATML)
+    assert '<tool_call>\n{"name": "f", "arguments": {"a": "b}\n</tool_call>' in rendered
+    assert "<tool_response>\ndone\n</tool_response>" in rendered
+    template = "{{ enable_thinking }} {{ reasoning_effort }}"
+    assert model.apply_chat_template(MESSAGES, chat_template=template, reasoning_effort="none") == "False "
+    assert model.apply_chat_template(MESSAGES, chat_template=template, reasoning_effort="low") == "True low"
+
+
+def test_tools_are_called_without_a_template_for_them(model: tabla.Model) -> None:
+    answer = model.chat(
+        MESSAGES, **CHATML, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_tokens=60, seed=0
+    )
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] in ("weather", "time")
 
 
 def test_tool_choice_is_validated(model: tabla.Model) -> None:

@@ -93,7 +93,7 @@ fn cross_encoder_ranks_documents() {
 }
 
 #[test]
-fn rejects_models_without_rerank_prompt() {
+fn rejects_models_that_are_no_rerankers() {
     let story = tabla(&["rerank", "--device", "cpu", "-q", "who", "a document"]);
-    check_failure(&story, "define no rerank prompt");
+    check_failure(&story, "the model is no reranker");
 }

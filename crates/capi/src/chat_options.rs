@@ -19,13 +19,23 @@ pub struct TablaChatOptions {
     /// Name or source of a chat template. NULL: the model's own, or one that its special tokens
     /// identify.
     pub chat_template: *const c_char,
-    /// JSON array of tools, or NULL.
+    /// JSON array of tools, or NULL. If the chat template does not describe tools, a system message
+    /// does, and a log message says so.
     pub tools: *const c_char,
     /// JSON array of documents, or NULL.
     pub documents: *const c_char,
     /// JSON object of additional template variables, for example `{"enable_thinking": false}`, or
     /// NULL.
     pub chat_template_kwargs: *const c_char,
+    /// Effort of the reasoning, or NULL: `none` disables it, other values such as `low` and `high`
+    /// enable it. Sets the template variables `enable_thinking` and `reasoning_effort` that
+    /// `chat_template_kwargs` does not set. A log message reports a template that reads neither.
+    pub reasoning_effort: *const c_char,
+    /// Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
+    /// grammars allow one, and a parser ends with it.
+    pub no_parallel_tool_calls: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 impl TablaChatOptions {
@@ -37,6 +47,9 @@ impl TablaChatOptions {
         tools: std::ptr::null(),
         documents: std::ptr::null(),
         chat_template_kwargs: std::ptr::null(),
+        reasoning_effort: std::ptr::null(),
+        no_parallel_tool_calls: 0,
+        reserved: 0,
     };
 }
 
@@ -46,7 +59,10 @@ pub(super) struct Chat {
     documents: Vec<Json>,
     variables: Option<Map<String, Json>>,
     template: Option<String>,
+    effort: Option<String>,
     add_generation_prompt: bool,
+    /// Whether an answer may have several tool calls.
+    pub(super) is_parallel: bool,
 }
 
 impl Chat {
@@ -65,12 +81,24 @@ impl Chat {
         let variables = unsafe { text_of(options.chat_template_kwargs, "chat_template_kwargs") }?;
         // SAFETY: guaranteed by the caller.
         let template = unsafe { text_of(options.chat_template, "chat_template") }?;
+        // SAFETY: guaranteed by the caller.
+        let effort = unsafe { text_of(options.reasoning_effort, "reasoning_effort") }?;
+        if options.reserved != 0 {
+            bail!(
+                Argument,
+                "expected reserved to be 0, got {}",
+                options.reserved
+            );
+        }
+        let given = |text: &str| Some(text.to_string()).filter(|text| !text.is_empty());
         Ok(Self {
             tools: list(tools, "tools")?,
             documents: list(documents, "documents")?,
             variables: map(variables, "chat_template_kwargs")?,
-            template: Some(template.to_string()).filter(|template| !template.is_empty()),
+            template: given(template),
+            effort: given(effort),
             add_generation_prompt: options.no_generation_prompt == 0,
+            is_parallel: options.no_parallel_tool_calls == 0,
         })
     }
 
@@ -91,13 +119,18 @@ impl Chat {
     }
 
     pub(super) fn render(&self, messages: &[Json], model: &Model) -> Result<String> {
-        self.template(model)?.render(&self.conversation(messages))
+        let template = self.template(model)?;
+        let adapted = template.adapt(&self.conversation(messages), self.effort.as_deref());
+        template.render(&adapted.conversation())
     }
 
     pub(super) fn encode(&self, messages: &[Json], model: &Model) -> Result<Vec<u32>> {
-        let conversation = self.conversation(messages);
-        self.template(model)?
-            .encode(&conversation, model.tokenizer())
+        let template = self.template(model)?;
+        let adapted = template.adapt(&self.conversation(messages), self.effort.as_deref());
+        for warning in &adapted.warnings {
+            tracing::warn!("{warning}");
+        }
+        template.encode(&adapted.conversation(), model.tokenizer())
     }
 
     /// The format of answers.

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn tabla_grammar_new(
 
 /// Compiles a grammar that forces a call of one of `TablaChatOptions.tools`, in the tool-call
 /// format of the model's chat template. Returns NULL on failure; `tabla_last_error` has the reason.
-/// `function` is the name of the tool, NULL for any. A template without a known tool-call format is
-/// `TABLA_ERROR_UNSUPPORTED`.
+/// `function` is the name of the tool, which is called once; NULL: any tools, one or several times
+/// unless `TablaChatOptions.no_parallel_tool_calls` is set. No tools are `TABLA_ERROR_ARGUMENT`.
 ///
 /// # Safety
 ///
@@ -99,15 +99,14 @@ pub unsafe extern "C" fn tabla_grammar_new_tool_call(
         let function = unsafe { text_of(function, "function") }?;
         let names = [function];
         let names = if function.is_empty() { &[][..] } else { &names };
-        let calls = AllowedToolCalls::default().names(names);
+        let calls = AllowedToolCalls::default()
+            .names(names)
+            .parallel(chat.is_parallel && function.is_empty());
         let model = resolve(model)?;
         let model = model.model();
         let format = chat.format(model)?;
         let Some(grammar) = format.forced_tool_calls(calls, model.tokenizer())? else {
-            bail!(
-                Unsupported,
-                "the chat template does not support tools, or there are no tools"
-            );
+            bail!(Argument, "there are no tools to call");
         };
         handles::insert(TablaGrammar {
             compiled: model.compile_grammar(&grammar)?,

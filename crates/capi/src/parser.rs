@@ -25,6 +25,8 @@ pub struct TablaParser {
 struct ParserState {
     stream: ChatParser,
     calls: usize,
+    /// Number of tool calls after which nothing more is returned.
+    calls_max: usize,
     has_ended: bool,
     /// Result of the last call.
     parts: CString,
@@ -57,11 +59,13 @@ pub unsafe extern "C" fn tabla_parser_new(
         let model = resolve(model)?;
         let model = model.model();
         let stream = chat.format(model)?.parser(prompt);
+        let calls_max = if chat.is_parallel { usize::MAX } else { 1 };
         handles::insert(TablaParser {
             model: model.clone(),
             state: Exclusive::new(ParserState {
                 stream,
                 calls: 0,
+                calls_max,
                 has_ended: false,
                 parts: CString::default(),
             }),
@@ -74,7 +78,8 @@ pub unsafe extern "C" fn tabla_parser_new(
 /// Sets `parts` to the completed parts, a JSON array that is often empty, of `{"content": "..."}`,
 /// `{"reasoning_content": "..."}` and `{"tool_call": {"index", "id", "name", "arguments"}}`. `id`
 /// is null if the model wrote none; `arguments` is JSON in a string. A tool call is returned when
-/// it is complete. `parts` is valid until the next call on the parser.
+/// it is complete. With `TablaChatOptions.no_parallel_tool_calls`, nothing follows the first one:
+/// end the answer then. `parts` is valid until the next call on the parser.
 ///
 /// # Safety
 ///
@@ -157,9 +162,13 @@ impl TablaParser {
                     "the answer has ended: create a parser for each answer"
                 );
             }
-            let parts = read(inner);
-            let parts = parts.into_iter().map(|part| inner.json(part));
-            let parts = parts.collect::<Json>().to_string();
+            let mut written = Vec::new();
+            for part in read(inner) {
+                if inner.calls < inner.calls_max {
+                    written.push(inner.json(part));
+                }
+            }
+            let parts = Json::from(written).to_string();
             // JSON writes a NUL as an escape.
             inner.parts = CString::new(parts).unwrap_or_default();
             Ok(inner.parts.as_ptr())

@@ -52,8 +52,9 @@ pub unsafe extern "C" fn tabla_session_score(
 /// one label, gives the sigmoid of its logit, or the logit if its files set the identity as activation
 /// function; `tabla_session_classify` with pairs returns logits of any cross-encoder, and truncates
 /// documents. Generative rerankers, which answer "yes" or "no", give a score from 0 to 1. `instruction`
-/// describes the relevance criterion to them; NULL: the default. The sequence of the session does not
-/// change. If `out` is NULL, only `count` is written.
+/// describes the relevance criterion to them; NULL: the default. Other models are
+/// `TABLA_ERROR_UNSUPPORTED`. The sequence of the session does not change. If `out` is NULL, only
+/// `count` is written.
 ///
 /// # Safety
 ///

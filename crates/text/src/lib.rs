@@ -35,8 +35,9 @@ mod wordpiece;
 mod tests;
 
 pub use chat::{
-    AllowedToolCalls, AssistantMessage, BUILTIN_TEMPLATES, ChatFormat, ChatParser, ChatTemplate,
-    ChatTemplates, Conversation, MessageDelta, TemplateChoice, TemplateTokens, ToolCall,
+    AdaptedConversation, AllowedToolCalls, AssistantMessage, BUILTIN_TEMPLATES, ChatFormat,
+    ChatParser, ChatTemplate, ChatTemplates, Conversation, MessageDelta, TemplateChoice,
+    TemplateTokens, TextArguments, ToolCall,
 };
 pub use grammar::{
     CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, check_schema_types,

@@ -239,6 +239,14 @@ impl Tokenizer {
         }
     }
 
+    /// Same as [`truncate`](Self::truncate), but removes ids from the start of the text and keeps the ids
+    /// that `add_special` adds before it.
+    pub fn truncate_start(&self, ids: &mut Vec<u32>, limit: usize) {
+        let removed = ids.len().saturating_sub(limit);
+        let start = self.before.len().min(ids.len() - removed);
+        ids.drain(start..start + removed);
+    }
+
     /// Encodes an escaped text: parses special tokens, then unescapes the text between them. The
     /// unescaped text never becomes a control token, but may become a user-defined one.
     pub(super) fn encode_escaped(&self, text: &str, unescape: Unescape<'_>) -> Result<Vec<u32>> {

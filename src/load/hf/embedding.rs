@@ -40,6 +40,13 @@ const MEAN: u32 = 1;
 /// Numbers of the modes that are weighted means of rows. A linear module can be computed before them.
 const MEANS: [u32; 4] = [MEAN, 2, 3, 6];
 
+/// `pooling_type` of rerankers. Encoders have a classification head; decoders rank by the logits of two tokens.
+pub(in super::super) const RANK: u32 = 4;
+
+/// File that describes a model, and the title of the one of generative rerankers.
+const README: &str = "README.md";
+const RERANKER_TITLE: &str = "# Qwen3-Reranker";
+
 /// Prefix of the flags.
 const FLAG: &str = "pooling_mode_";
 
@@ -49,11 +56,21 @@ impl Folder {
         let path = self.root.join(MODULES);
         if let Some(text) = format::read_text(&path, BYTES_MAX)? {
             self.write_modules(&text, arch, w).context(path.display())?;
+        } else if self.is_reranker(arch) {
+            w.set(&format!("{arch}.pooling_type"), RANK);
         }
         if let Some(length) = self.max_length(arch)? {
             w.set(&format!("{arch}.embedding_context_length"), length);
         }
         Ok(())
+    }
+
+    /// Returns whether the README names a generative reranker, as for the converter of llama.cpp. The other
+    /// files are those of a chat model.
+    fn is_reranker(&self, arch: &str) -> bool {
+        let readme = self.text(README, BYTES_MAX).ok().flatten();
+        let is_named = readme.is_some_and(|text| text.contains(RERANKER_TITLE));
+        is_named && arch::find(arch).is_ok_and(|arch| !arch.encoder)
     }
 
     /// Returns the maximum length of a text in tokens: that of sentence-transformers, otherwise that of

@@ -35,7 +35,7 @@ use crate::error::{Context, Result, bail};
 use crate::format::write::Writer;
 use crate::format::{self, Directory, Metadata};
 use config::HfConfig;
-pub(super) use embedding::transformer_folder;
+pub(super) use embedding::{RANK, transformer_folder};
 pub(crate) use names::to_hf;
 pub(super) use names::{to_gguf, to_hf_among};
 use quantization::{Quantization, TernaryForm};

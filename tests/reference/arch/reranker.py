@@ -1,6 +1,6 @@
 """Qwen3-Reranker: a Qwen 3 that answers "yes" or "no" to a prompt with query and document, as in the code of its authors.
 
-Writes `../../golden/reranker/`. The GGUF has `pooling_type` 4 and the prompt as template `rerank`; the folder has no ranking metadata.
+Writes `../../golden/reranker/`. The GGUF has `pooling_type` 4 and the prompt as template `rerank`; of the folder only the README names a reranker.
 
     golden.json    query, documents, and for two instructions the tokens and scores of each pair
 """
@@ -99,10 +99,9 @@ t.save_pretrained(folder)
 (folder / "chat_template.jinja").unlink(missing_ok=True)
 
 model = load(folder)
-# The converter detects a reranker by this file.
+# The converter and Tabla detect a reranker by this file.
 (folder / "README.md").write_text("# Qwen3-Reranker\n")
 converted(folder, OUT / "model.gguf", vocabulary, vocab)
-(folder / "README.md").unlink()
 record = {"query": QUERY, "documents": DOCUMENTS, "ranked": [ranked(model, t, DEFAULT), ranked(model, t, OTHER)],
           "reference": "transformers Qwen3ForCausalLM, float32, eager attention", "versions": versions()}
 for row in record["ranked"]:

@@ -13,6 +13,10 @@ public struct ChatOptions: Sendable {
     public var documents: String?
     /// JSON object of additional template variables, for example `{"enable_thinking": false}`.
     public var chatTemplateKwargs: String?
+    /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it.
+    public var reasoningEffort: String?
+    /// Whether an answer may have several tool calls.
+    public var parallelToolCalls = true
     /// Append the start of the assistant's answer.
     public var generationPrompt = true
 
@@ -23,11 +27,13 @@ public struct ChatOptions: Sendable {
         var c = TablaChatOptions()
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
         c.no_generation_prompt = generationPrompt ? 0 : 1
-        return try withCStrings([chatTemplate, tools, documents, chatTemplateKwargs]) { texts in
+        c.no_parallel_tool_calls = parallelToolCalls ? 0 : 1
+        return try withCStrings([chatTemplate, tools, documents, chatTemplateKwargs, reasoningEffort]) { texts in
             c.chat_template = texts[0]
             c.tools = texts[1]
             c.documents = texts[2]
             c.chat_template_kwargs = texts[3]
+            c.reasoning_effort = texts[4]
             return try body(&c)
         }
     }

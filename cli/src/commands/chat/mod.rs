@@ -22,7 +22,9 @@ use messages::Messages;
 use reply::{Reply, ReplyForm};
 use serde_json::{Map, Value};
 use std::path::Path;
-use tabla::text::{BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice};
+use tabla::text::{
+    AdaptedConversation, BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, Conversation, TemplateChoice,
+};
 use tabla::{Finish, GenerateOptions, GrammarStart, Overflow, ReasoningMarkers, Session};
 
 #[derive(Args, Debug)]
@@ -41,6 +43,10 @@ pub(crate) struct ChatArgs {
     /// Additional variables of the template, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// Effort of the reasoning: none disables it, other values such as low and high enable it [default:
+    /// from the template]
+    #[arg(long, value_name = "EFFORT")]
+    reasoning_effort: Option<String>,
     /// Maximum number of tokens per response; -1 or 0: until the model stops or the context is full
     #[arg(short, long, visible_alias = "max-tokens", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
@@ -93,6 +99,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let grammar = args.structure.grammar(session.model())?;
     let speculate = open::speculate(&args.speculation, &options)?;
     let template = template(args.chat_template.as_deref(), &session)?;
+    let effort = args.reasoning_effort.as_deref();
+    for warning in template.adapt(&Conversation::new(&[]), effort).warnings {
+        report_line(&warning);
+    }
     let format = ChatFormat::detect(&template, &[]);
     let grammar_start = match grammar {
         Some(_) => GrammarStart::of_content(&format),
@@ -103,6 +113,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         template,
         session,
         variables: args.chat_template_kwargs.as_ref(),
+        effort,
         generate: args
             .sampling
             .generate()
@@ -162,6 +173,7 @@ struct Chat<'a> {
     /// Format of the responses to the template.
     format: ChatFormat,
     variables: Option<&'a Map<String, Value>>,
+    effort: Option<&'a str>,
     generate: GenerateOptions,
     messages: Messages,
     report_line: fn(&str),
@@ -232,7 +244,8 @@ impl Chat<'_> {
                 self.messages = Messages::load(&path)?;
                 if self.messages.has_turns() {
                     // Messages that the template rejects are an error now, not with the next message.
-                    let conversation = self.conversation().add_generation_prompt(false);
+                    let adapted = self.adapted();
+                    let conversation = adapted.conversation().add_generation_prompt(false);
                     self.template.render(&conversation)?;
                 }
                 self.report_file("loaded", &path);
@@ -252,8 +265,9 @@ impl Chat<'_> {
     }
 
     /// Returns the input of the template.
-    fn conversation(&self) -> Conversation<'_> {
-        Conversation::new(self.messages.all()).variables(self.variables)
+    fn adapted(&self) -> AdaptedConversation<'_> {
+        let conversation = Conversation::new(self.messages.all()).variables(self.variables);
+        self.template.adapt(&conversation, self.effort)
     }
 
     /// Generates a response to the last message. Tokens that the session has already computed for a
@@ -263,9 +277,9 @@ impl Chat<'_> {
         self.session.clear_cancel();
         terminal::catch_interrupt(self.session.canceller())?;
         let model = self.session.model().clone();
-        let conversation = self.conversation();
-        let prompt = self.template.render(&conversation)?;
-        let mut ids = self.template.encode(&conversation, model.tokenizer())?;
+        let adapted = self.adapted();
+        let conversation = adapted.conversation();
+        let (prompt, mut ids) = self.template.prompt(&conversation, model.tokenizer())?;
         let context = model.facts().context;
         if let Overflow::Shift { n_keep } = self.generate.overflow {
             // As in a context shift, a BOS token is kept.

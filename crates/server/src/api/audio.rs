@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::audio::AudioReader;
 use tabla::speech::{Format, Header, Language, Segment, Task, Transcript, WordTimes};
-use tabla::{Cancel, TranscribeOptions, Transcription};
+use tabla::{Cancel, ErrorKind, TranscribeOptions, Transcription};
 use tokio::sync::mpsc;
 
 /// Number of samples that are decoded at once: 10 seconds.
@@ -221,7 +221,15 @@ fn begin(
     options: &TranscribeOptions,
     language: Option<&'static Language>,
 ) -> ApiResult<Begun> {
-    let transcription = Transcription::new(&model.model, options)?;
+    let transcription = Transcription::new(&model.model, options).map_err(|error| {
+        let field = match error.kind() {
+            ErrorKind::Unsupported if options.task == Task::Transcribe => "language",
+            ErrorKind::Unsupported | ErrorKind::State => "model",
+            ErrorKind::Argument => "temperature",
+            _ => "prompt",
+        };
+        ApiError::in_field(field, error)
+    })?;
     // A model of one language transcribes every language as this one.
     if let (Some(given), Some(actual)) = (language, transcription.language())
         && given.code != actual.code

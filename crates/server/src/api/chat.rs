@@ -10,7 +10,7 @@ use crate::app::{App, unix_seconds};
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output};
-use crate::engine::messages::normalize;
+use crate::engine::messages::{normalize, text_arguments};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body::{self, fields};
@@ -97,7 +97,10 @@ pub(crate) async fn create(
         options,
         run: generation,
         ..
-    } = generation::start(&app, &context, (name, count), build).await?;
+    } = {
+        let started = generation::start(&app, &context, (name, count), build).await;
+        started.map_err(|error| error.prompt_field("messages"))?
+    };
     let head = Head {
         id: ids::new_id("chatcmpl-"),
         created: unix_seconds(),
@@ -142,8 +145,10 @@ impl ChatFields {
         let Some(messages) = &self.messages else {
             return Err(ApiError::field("messages", "expected a list of messages"));
         };
+        let messages = normalize(messages)?;
         Ok(Chat {
-            messages: normalize(messages)?,
+            text_arguments: text_arguments(&messages),
+            messages,
             tools,
             tool_choice,
             parallel_calls: self.parallel_tool_calls.unwrap_or(true),

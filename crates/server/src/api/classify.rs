@@ -1,6 +1,6 @@
 //! `POST /v1/classify` in the format of vLLM, and `/predict` in that of text-embeddings-inference.
 
-use super::common::{Blocking, json_response, open};
+use super::common::{Blocking, InputField, json_response, open};
 use super::completions::token_ids;
 use crate::app::{App, unix_seconds};
 use crate::http::error::{ApiError, ApiResult};
@@ -88,26 +88,27 @@ pub(crate) async fn classify(
     })
     .await?;
     lease.check_classifier()?;
-    let inputs = match &parsed.input {
-        Some(Value::Array(items)) if !items.iter().all(Value::is_number) || items.is_empty() => {
-            batch("input", items, app.limits.inputs, |value| {
-                text_or_tokens(&lease, value)
+    let field = InputField::of("input", parsed.input.as_ref());
+    let inputs = match (&parsed.input, field) {
+        (Some(Value::Array(items)), InputField::List(_)) => {
+            batch(field, items, app.limits.inputs, |path, value| {
+                text_or_tokens(&lease, path, value)
             })?
         }
-        input => vec![text_or_tokens(
-            &lease,
-            input.as_ref().unwrap_or(&Value::Null),
-        )?],
+        (input, _) => {
+            let input = input.as_ref().unwrap_or(&Value::Null);
+            vec![text_or_tokens(&lease, "input", input)?]
+        }
     };
     let options = ClassifyOptions::default()
         .logits(parsed.use_activation == Some(false))
         .truncate(parsed.truncate.unwrap_or(false));
-    check_bytes(&lease, &inputs, "input", &options)?;
+    check_bytes(&lease, &inputs, field, &options)?;
     let slot = lease.admit()?.slot().await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let scores = scores(session, &inputs, &options)?;
+            let scores = scores(session, (field, &inputs), &options)?;
             drop(slot);
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).enumerate();
@@ -149,25 +150,27 @@ pub(crate) async fn predict(
     })
     .await?;
     lease.check_classifier()?;
-    let (inputs, is_batch) = match &parsed.inputs {
-        Some(Value::Array(items)) if items.iter().any(Value::is_array) => (
-            batch("inputs", items, app.limits.inputs, text_or_pair)?,
-            true,
-        ),
-        input => (
-            vec![text_or_pair(input.as_ref().unwrap_or(&Value::Null))?],
-            false,
-        ),
+    let (inputs, field) = match &parsed.inputs {
+        Some(Value::Array(items)) if items.iter().any(Value::is_array) => {
+            let field = InputField::List("inputs");
+            let inputs = batch(field, items, app.limits.inputs, text_or_pair)?;
+            (inputs, field)
+        }
+        input => {
+            let input = input.as_ref().unwrap_or(&Value::Null);
+            let inputs = vec![text_or_pair("inputs", input)?];
+            (inputs, InputField::One("inputs"))
+        }
     };
     let options = ClassifyOptions::default()
         .logits(parsed.raw_scores.unwrap_or(false))
         .truncate(parsed.truncate.unwrap_or(false));
-    check_bytes(&lease, &inputs, "inputs", &options)?;
+    check_bytes(&lease, &inputs, field, &options)?;
     let slot = lease.admit()?.slot().await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |_, session| {
-            let scores = scores(session, &inputs, &options)?;
+            let scores = scores(session, (field, &inputs), &options)?;
             drop(slot);
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).map(|row| {
@@ -177,9 +180,9 @@ pub(crate) async fn predict(
                 order.into_iter().map(one).collect::<Value>()
             });
             let mut rows: Vec<Value> = rows.collect();
-            Ok(json_response(&match is_batch {
-                true => rows.into(),
-                false => rows.swap_remove(0),
+            Ok(json_response(&match field {
+                InputField::List(_) => rows.into(),
+                InputField::One(_) => rows.swap_remove(0),
             }))
         })
         .await
@@ -188,11 +191,12 @@ pub(crate) async fn predict(
 /// Computes the scores of inputs.
 fn scores(
     session: &mut tabla::Session,
-    inputs: &[Input],
+    (field, inputs): (InputField, &[Input]),
     options: &ClassifyOptions,
 ) -> ApiResult<Scores> {
     let borrowed: Vec<_> = inputs.iter().map(Input::borrowed).collect();
-    let values = session.classify(&borrowed, options, &mut |_, _| {})?;
+    let values = session.classify(&borrowed, options, &mut |_, _| {});
+    let values = values.map_err(|error| field.error(error))?;
     Ok(Scores {
         labels: session.classifier()?.labels.clone(),
         values,
@@ -204,43 +208,43 @@ fn scores(
 fn check_bytes(
     model: &Loaded,
     inputs: &[Input],
-    param: &str,
+    field: InputField,
     options: &ClassifyOptions,
 ) -> ApiResult<()> {
     if options.truncate {
         return Ok(());
     }
-    let bytes = inputs.iter().map(Input::bytes).max().unwrap_or(0);
-    let checked = model.check_bytes(bytes);
-    checked.map_err(|error| error.prompt_field(param))
+    let mut inputs = inputs.iter().enumerate();
+    inputs.try_for_each(|(at, input)| field.check_bytes(model, at, input.bytes()))
 }
 
 /// Returns the inputs of a list of at most `max`.
 fn batch(
-    param: &str,
+    field: InputField,
     items: &[Value],
     max: usize,
-    one: impl Fn(&Value) -> ApiResult<Input>,
+    one: impl Fn(&str, &Value) -> ApiResult<Input>,
 ) -> ApiResult<Vec<Input>> {
     if items.is_empty() || items.len() > max {
         let message = format!("expected 1 to {max} inputs, got {}", items.len());
-        return Err(ApiError::field(param, message));
+        return Err(ApiError::field(field.name(), message));
     }
-    items.iter().map(one).collect()
+    let items = items.iter().enumerate();
+    items.map(|(at, item)| one(&field.path(at), item)).collect()
 }
 
-fn text_or_tokens(model: &Loaded, value: &Value) -> ApiResult<Input> {
+fn text_or_tokens(model: &Loaded, path: &str, value: &Value) -> ApiResult<Input> {
     match value {
         Value::String(text) if !text.is_empty() => Ok(Input::Text(text.clone())),
-        Value::Array(ids) if !ids.is_empty() => Ok(Input::Tokens(token_ids(model, "input", ids)?)),
+        Value::Array(ids) if !ids.is_empty() => Ok(Input::Tokens(token_ids(model, path, ids)?)),
         _ => Err(ApiError::field(
-            "input",
+            path,
             "expected a text, token ids, or a list of them",
         )),
     }
 }
 
-fn text_or_pair(value: &Value) -> ApiResult<Input> {
+fn text_or_pair(path: &str, value: &Value) -> ApiResult<Input> {
     let texts = match value {
         Value::Array(texts) => texts.iter().map(Value::as_str).collect(),
         other => other.as_str().map(|text| vec![text]),
@@ -249,7 +253,7 @@ fn text_or_pair(value: &Value) -> ApiResult<Input> {
         Some([text]) if !text.is_empty() => Ok(Input::Text((*text).to_string())),
         Some([first, second]) => Ok(Input::Pair((*first).to_string(), (*second).to_string())),
         _ => Err(ApiError::field(
-            "inputs",
+            path,
             "expected a text, a pair of texts, or a list of lists of one or two texts",
         )),
     }

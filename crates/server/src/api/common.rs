@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tabla::embed::FailedInput;
 use tabla::text::Tokenizer;
 use tabla::{GenerateOptions, Session};
 use utoipa::ToSchema;
@@ -221,6 +222,74 @@ impl Blocking {
         let result = blocking(move || work(&model, &mut session)).await;
         drop(cancel);
         result
+    }
+}
+
+/// A field that has one input or a list of inputs, for errors that name an input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InputField {
+    /// The field is the input.
+    One(&'static str),
+    /// The field is a list of inputs.
+    List(&'static str),
+}
+
+impl InputField {
+    /// Returns the field `name` with this value. A list of numbers is one input: token ids.
+    pub(crate) fn of(name: &'static str, value: Option<&Value>) -> Self {
+        match value {
+            Some(Value::Array(items))
+                if items.is_empty() || !items.iter().all(Value::is_number) =>
+            {
+                Self::List(name)
+            }
+            _ => Self::One(name),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One(name) | Self::List(name) => name,
+        }
+    }
+
+    /// Returns the path of an input.
+    pub(crate) fn path(self, index: usize) -> String {
+        match self {
+            Self::One(name) => name.to_string(),
+            Self::List(name) => format!("{name}[{index}]"),
+        }
+    }
+
+    /// Creates the error of inputs that the library rejects.
+    pub(crate) fn error(self, error: tabla::Error) -> ApiError {
+        let source = std::error::Error::source(&error);
+        let failed = source.and_then(|source| source.downcast_ref::<FailedInput>());
+        match failed {
+            Some(failed) => ApiError::field(self.path(failed.index), &failed.reason),
+            None => ApiError::in_field(self.name(), error),
+        }
+    }
+
+    /// Names an input that does not fit the context or that the library rejects.
+    pub(crate) fn prompt_error(self, index: usize, error: ApiError) -> ApiError {
+        match self {
+            Self::List(_) if error.code == Some(ApiError::CONTEXT_LENGTH) => {
+                error.in_path(&self.path(index))
+            }
+            _ => error.prompt_field(&self.path(index)),
+        }
+    }
+
+    /// Checks the length of an input in bytes before it is tokenized.
+    pub(crate) fn check_bytes(self, model: &Loaded, index: usize, bytes: usize) -> ApiResult<()> {
+        model.check_bytes(bytes).map_err(|_| {
+            let max = model.model.embedding_max_tokens();
+            let message = format!(
+                "has {bytes} bytes, more than {max} tokens can have: shorten it or enable truncation"
+            );
+            ApiError::field(self.path(index), message)
+        })
     }
 }
 

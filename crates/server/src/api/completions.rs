@@ -1,8 +1,8 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open, timings, usage,
-    with_seed,
+    InputField, StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open,
+    timings, usage, with_seed,
 };
 use super::format::FormatFields;
 use crate::app::{App, unix_seconds};
@@ -200,15 +200,16 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiRes
     let format = FormatFields::combined(request, ResponseFormat::Text)?;
     let mut warnings = Vec::new();
     options.grammar = answer_grammar::compile(model, &format, &mut warnings)?;
+    let field = InputField::of("prompt", parsed.prompt.as_ref());
     let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
     if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         for prompt in &mut prompts {
-            *prompt = infill(model, prompt, suffix)?;
+            *prompt = infill(model, prompt, ("suffix", suffix))?;
         }
     }
-    for prompt in &prompts {
+    for (at, prompt) in prompts.iter().enumerate() {
         let checked = model.check_length(prompt.len());
-        checked.map_err(|error| error.prompt_field("prompt"))?;
+        checked.map_err(|error| field.prompt_error(at, error))?;
     }
     Ok(Prepared {
         prompts,
@@ -221,10 +222,10 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiRes
 /// vocabulary specifies; nothing is added to ids.
 pub(crate) fn prompts(
     model: &Loaded,
-    (name, prompt): (&str, Option<&Value>),
+    (name, prompt): (&'static str, Option<&Value>),
 ) -> ApiResult<Vec<Vec<u32>>> {
-    let invalid = |message: &str| ApiError::field(name, message);
-    let one = |prompt: &Value| match prompt {
+    let field = InputField::of(name, prompt);
+    let one = |(at, prompt): (usize, &Value)| match prompt {
         Value::String(text) => {
             let tokenizer = model.model.tokenizer();
             // Rendered chat templates have special tokens, and may begin with BOS.
@@ -237,22 +238,31 @@ pub(crate) fn prompts(
                 .add_special(!has_bos)
                 .specials(SpecialTokens::Tokens);
             let tokens = model.tokenize(text, options);
-            let tokens = tokens.map_err(|error| error.prompt_field(name))?;
+            let tokens = tokens.map_err(|error| field.prompt_error(at, error))?;
             match (tokens.is_empty(), model.model.tokenizer().bos()) {
                 (false, _) => Ok(tokens),
                 (true, Some(bos)) => Ok(vec![bos]),
-                (true, None) => Err(invalid("is empty, and the vocabulary has no BOS token")),
+                (true, None) => {
+                    let message = "is empty, and the vocabulary has no BOS token";
+                    Err(ApiError::field(field.path(at), message))
+                }
             }
         }
-        Value::Array(ids) if !ids.is_empty() => token_ids(model, name, ids),
-        _ => Err(invalid("expected a text, token ids, or a list of them")),
+        Value::Array(ids) if !ids.is_empty() => token_ids(model, &field.path(at), ids),
+        _ => {
+            let message = "expected a text, token ids, or a list of them";
+            Err(ApiError::field(field.path(at), message))
+        }
     };
     match prompt {
-        None | Some(Value::Null) => Err(invalid("is missing")),
-        Some(Value::Array(items)) if !items.iter().all(Value::is_number) => {
-            items.iter().map(one).collect()
+        None | Some(Value::Null) => Err(ApiError::field(name, "is missing")),
+        Some(Value::Array(items)) if matches!(field, InputField::List(_)) => {
+            if items.is_empty() {
+                return Err(ApiError::field(name, "expected at least one prompt"));
+            }
+            items.iter().enumerate().map(one).collect()
         }
-        Some(prompt) => Ok(vec![one(prompt)?]),
+        Some(prompt) => Ok(vec![one((0, prompt))?]),
     }
 }
 
@@ -278,17 +288,19 @@ const INFILL_TOKENS: [[&str; 3]; 4] = [
 ];
 
 /// Returns the prompt for infilling between a prefix and a suffix.
-pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<Vec<u32>> {
+pub(crate) fn infill(
+    model: &Loaded,
+    prefix: &[u32],
+    (name, suffix): (&str, &str),
+) -> ApiResult<Vec<u32>> {
     let tokenizer = model.model.tokenizer();
     let ids = |row: &[&str; 3]| {
         let ids = row.map(|text| tokenizer.special_id(text));
         Some([ids[0]?, ids[1]?, ids[2]?])
     };
     let Some([before, between, after]) = INFILL_TOKENS.iter().find_map(ids) else {
-        return Err(ApiError::field(
-            "suffix",
-            "the model has no tokens for infilling",
-        ));
+        let message = format!("the model {} has no tokens for infilling", model.name);
+        return Err(ApiError::unsupported(message));
     };
     // BOS stays at the start.
     let bos = prefix
@@ -300,8 +312,9 @@ pub(crate) fn infill(model: &Loaded, prefix: &[u32], suffix: &str) -> ApiResult<
     prompt.extend_from_slice(&prefix[begin..]);
     prompt.push(between);
     let checked = model.check_bytes(suffix.len());
-    checked.map_err(|error| error.prompt_field("suffix"))?;
-    prompt.extend(tokenizer.encode_continuation(suffix)?);
+    checked.map_err(|error| error.prompt_field(name))?;
+    let suffix = tokenizer.encode_continuation(suffix);
+    prompt.extend(suffix.map_err(|error| ApiError::in_field(name, error))?);
     prompt.push(after);
     Ok(prompt)
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings` and `/v1/rerank`.
 
-use super::common::{Blocking, Encoding, json_response, open};
+use super::common::{Blocking, Encoding, InputField, json_response, open};
 use super::completions::token_ids;
 use crate::app::App;
 use crate::engine::parameters::Int;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::embed::{EmbedOptions, RerankOptions};
 use tabla::text::EncodeOptions;
-use tabla::{Session, TableId};
+use tabla::{ErrorKind, Session, TableId};
 use utoipa::ToSchema;
 
 /// Request of embeddings. Unknown fields are ignored.
@@ -34,6 +34,46 @@ pub(crate) struct EmbeddingFields {
     /// Name of the prompt that the model files define for a task, such as `query`.
     #[serde(alias = "task")]
     prompt_name: Option<String>,
+    /// Whether to remove the end of texts that are too long. Default false: they are an error.
+    truncate: Option<bool>,
+    /// Number of tokens to keep, at the end of a text and with the special tokens around it, as in vLLM; -1:
+    /// the maximum of the model.
+    #[schema(value_type = Option<i64>)]
+    truncate_prompt_tokens: Option<Int>,
+}
+
+/// How inputs that are too long are shortened.
+#[derive(Clone, Copy)]
+enum Truncation {
+    /// They are an error.
+    None,
+    /// Their end is removed.
+    End,
+    /// Their start is removed, to this number of tokens.
+    Start(usize),
+}
+
+impl EmbeddingFields {
+    /// Returns the field of the inputs. A list of numbers is one input.
+    fn field(&self) -> InputField {
+        InputField::of("input", self.input.as_ref())
+    }
+
+    /// Returns how inputs over the limit are shortened.
+    fn truncation(&self, limit: u32) -> ApiResult<Truncation> {
+        let truncates = self.truncate.unwrap_or(false);
+        let name = "truncate_prompt_tokens";
+        match self.truncate_prompt_tokens {
+            None if truncates => Ok(Truncation::End),
+            None => Ok(Truncation::None),
+            Some(_) if truncates => {
+                let message = "cannot be combined with truncate: send one of them";
+                Err(ApiError::field(name, message))
+            }
+            Some(Int(-1)) => Ok(Truncation::Start(limit as usize)),
+            Some(count) => Ok(Truncation::Start(count.u32_in(name, 1, limit)? as usize)),
+        }
+    }
 }
 
 /// Computes embeddings.
@@ -68,7 +108,8 @@ pub(crate) async fn embed(
                 .prompt_name(parsed.prompt_name.as_deref());
             let width = session.embedding_dim(&options)?;
             let mut values = vec![0.0; width * inputs.len()];
-            session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| {})?;
+            let embedded = session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| {});
+            embedded.map_err(|error| parsed.field().error(error))?;
             drop(slot);
             let data = values.chunks(width).enumerate().map(|(index, row)| {
                 let embedding = encoding.data(row.to_vec());
@@ -107,8 +148,9 @@ fn inputs(
     parsed: &EmbeddingFields,
     max: usize,
 ) -> ApiResult<Vec<Vec<u32>>> {
-    const NAME: &str = "input";
-    let limit = session.embedding_max_tokens() as usize;
+    let field = parsed.field();
+    let limit = session.embedding_max_tokens();
+    let truncation = parsed.truncation(limit)?;
     let settings = session.embedding();
     let name = parsed
         .prompt_name
@@ -124,46 +166,40 @@ fn inputs(
             found.ok_or_else(|| ApiError::field("prompt_name", message))?
         }
     };
-    let one = |input: &Value| {
-        let ids = match input {
-            Value::String(text) if text.is_empty() => {
-                return Err(ApiError::field(NAME, "a text is empty"));
-            }
+    let tokenizer = model.model.tokenizer();
+    let one = |(at, input): (usize, &Value)| {
+        let invalid = |message| ApiError::field(field.path(at), message);
+        let mut ids = match input {
+            Value::String(text) if text.is_empty() => return Err(invalid("is empty")),
             Value::String(text) => {
                 let text = format!("{prompt}{text}");
-                let checked = model.check_bytes(text.len());
-                checked.map_err(|error| error.prompt_field(NAME))?;
-                let tokenizer = model.model.tokenizer();
-                tokenizer.encode(&text, EncodeOptions::PROMPT)?
+                if matches!(truncation, Truncation::None) {
+                    field.check_bytes(model, at, text.len())?;
+                }
+                let ids = tokenizer.encode(&text, EncodeOptions::PROMPT);
+                ids.map_err(|error| ApiError::in_field(&field.path(at), error))?
             }
-            Value::Array(ids) if !ids.is_empty() => token_ids(model, NAME, ids)?,
-            _ => {
-                return Err(ApiError::field(
-                    NAME,
-                    "expected a text, token ids, or a list of them",
-                ));
-            }
+            Value::Array(ids) if !ids.is_empty() => token_ids(model, &field.path(at), ids)?,
+            _ => return Err(invalid("expected a text, token ids, or a list of them")),
         };
-        match ids.len() <= limit {
-            true => Ok(ids),
-            false => Err(ApiError::field(
-                NAME,
-                format!("{} tokens exceed the maximum of {limit}", ids.len()),
-            )),
+        match truncation {
+            Truncation::None => {}
+            Truncation::End => tokenizer.truncate(&mut ids, limit as usize),
+            Truncation::Start(count) => tokenizer.truncate_start(&mut ids, count),
         }
+        Ok(ids)
     };
-    let inputs: Vec<Vec<u32>> = match &parsed.input {
-        None | Some(Value::Null) => return Err(ApiError::field(NAME, "is missing")),
-        Some(Value::Array(items)) if !items.iter().all(Value::is_number) || items.is_empty() => {
+    match &parsed.input {
+        None | Some(Value::Null) => Err(ApiError::field("input", "is missing")),
+        Some(Value::Array(items)) if matches!(field, InputField::List(_)) => {
             if items.is_empty() || items.len() > max {
                 let message = format!("expected 1 to {max} inputs, got {}", items.len());
-                return Err(ApiError::field(NAME, message));
+                return Err(ApiError::field("input", message));
             }
-            items.iter().map(one).collect::<ApiResult<_>>()?
+            items.iter().enumerate().map(one).collect()
         }
-        Some(input) => vec![one(input)?],
-    };
-    Ok(inputs)
+        Some(input) => Ok(vec![one((0, input))?]),
+    }
 }
 
 /// Request of a ranking, in the formats of Jina and Cohere. Unknown fields are ignored.
@@ -215,9 +251,9 @@ pub(crate) async fn rerank(
     }
     let truncate = parsed.truncate.unwrap_or(false);
     if !truncate {
-        let bytes = documents.iter().map(String::len).max().unwrap_or(0);
-        let checked = lease.check_bytes(query.len() + bytes);
-        checked.map_err(|error| error.prompt_field("documents"))?;
+        for (at, document) in documents.iter().enumerate() {
+            DOCUMENTS.check_bytes(&lease, at, query.len() + document.len())?;
+        }
     }
     let slot = lease.admit()?.slot().await;
     let has_documents = parsed.return_documents.unwrap_or(false);
@@ -228,7 +264,8 @@ pub(crate) async fn rerank(
                 .instruction(parsed.instruction.as_deref())
                 .logits(parsed.use_activation == Some(false))
                 .truncate(truncate);
-            let scores = session.rerank(&options, &documents, &mut |_, _| {})?;
+            let scores = session.rerank(&options, &documents, &mut |_, _| {});
+            let scores = scores.map_err(|error| rerank_error(error, &options))?;
             drop(slot);
             let mut order: Vec<usize> = (0..documents.len()).collect();
             order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -250,6 +287,20 @@ pub(crate) async fn rerank(
             })))
         })
         .await
+}
+
+/// Field of the documents.
+const DOCUMENTS: InputField = InputField::List("documents");
+
+/// Returns the error of a ranking with the field that has caused it.
+fn rerank_error(error: tabla::Error, options: &RerankOptions<'_>) -> ApiError {
+    match (error.kind(), std::error::Error::source(&error)) {
+        (_, Some(_)) => DOCUMENTS.error(error),
+        (ErrorKind::Unsupported | ErrorKind::State, _) => ApiError::from(error).param("model"),
+        (ErrorKind::TooLarge, _) => ApiError::in_field("query", error),
+        (_, None) if options.instruction.is_some() => ApiError::in_field("instruction", error),
+        (_, None) => ApiError::in_field("truncate", error),
+    }
 }
 
 /// Returns the texts of the documents.

@@ -3,7 +3,7 @@
 use super::common::lease;
 use crate::app::App;
 use crate::engine::blocking::blocking;
-use crate::engine::chat::{PreparedChat, prepare, prompt_tokens};
+use crate::engine::chat::{PreparedChat, prepare, prompt};
 use crate::engine::conversation::Chat;
 use crate::engine::request::Generate;
 use crate::engine::run::{self, Run};
@@ -83,7 +83,7 @@ where
     let model = lease.model();
     blocking(move || {
         let (chat, _) = build(&model)?;
-        Ok(prompt_tokens(&model, &chat)?.len())
+        Ok(prompt(&model, &chat)?.tokens.len())
     })
     .await
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tabla::device::DeviceKind;
 use tabla::exec::CommandTiming;
 use tabla::op::table::{BufferId, DispatchCmd, Table};
-use tabla::{CapturePositions, Captured, ErrorKind, HookSpec, Sampling, Session};
+use tabla::{CapturePositions, Captured, HookSpec, Sampling, Session};
 use utoipa::ToSchema;
 
 /// Number of tokens of the prompt and of the steps that a measurement runs.
@@ -218,18 +218,14 @@ fn capture<'s>(
     tokens: &[u32],
     spec: &HookSpec,
 ) -> ApiResult<&'s Captured> {
-    let hooks = session
-        .model()
-        .hooks(spec)
-        .map_err(|error| match error.kind() {
-            ErrorKind::Argument => ApiError::field("points", error),
-            _ => error.into(),
-        })?;
+    let hooks = session.model().hooks(spec);
+    let hooks = hooks.map_err(|error| ApiError::in_field("points", error))?;
     let width: usize = hooks.points().iter().map(|point| point.cols as usize).sum();
     if width.saturating_mul(tokens.len()) > VALUES_MAX {
         let message = format!("the values exceed the limit of {VALUES_MAX} numbers");
         return Err(ApiError::field("points", message));
     }
     session.set_hooks(Some(&hooks))?;
-    Ok(session.capture(tokens)?)
+    let captured = session.capture(tokens);
+    captured.map_err(|error| ApiError::in_field("input", error))
 }

@@ -1,8 +1,8 @@
 //! `GET /v1/models` and `/health`.
 
-use super::common::{json_response, percent_decoded};
+use super::common::{json_response, percent_decoded, query};
 use crate::app::App;
-use crate::http::error::{ApiError, ApiResult};
+use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::models::{Entry, Kind, Status};
 use axum::body::Body;
@@ -10,9 +10,19 @@ use axum::http::{Response, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Lists the models, for clients of OpenAI, Anthropic, llama.cpp and vLLM.
-pub(crate) async fn list(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<Response<Body>> {
+/// Maximum and default number of models of a page of Anthropic's API.
+const PAGE: (usize, usize) = (1000, 20);
+
+/// Lists the models, for clients of OpenAI, llama.cpp and vLLM, or of Anthropic.
+pub(crate) async fn list(
+    app: Arc<App>,
+    context: RequestContext,
+    uri: Uri,
+) -> ApiResult<Response<Body>> {
     let entries = app.registry.entries();
+    if context.dialect == Dialect::Anthropic {
+        return Ok(json_response(&page(&uri, entries, app.started)?));
+    }
     let data: Vec<Value> = entries
         .iter()
         .map(|entry| describe(entry, app.started))
@@ -20,24 +30,79 @@ pub(crate) async fn list(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResult<
     Ok(json_response(&json!({
         "object": "list",
         "data": data,
-        "has_more": false,
-        "first_id": entries.first().map(|entry| &entry.config.name),
-        "last_id": entries.last().map(|entry| &entry.config.name),
         "models": [],
     })))
+}
+
+/// Returns a page of models in Anthropic's API. Its cursors are names of models.
+fn page(uri: &Uri, entries: &[Arc<Entry>], created: u64) -> ApiResult<Value> {
+    let (max, default) = PAGE;
+    let limit = match query(uri, "limit").map(str::parse) {
+        None => default,
+        Some(Ok(limit)) if (1..=max).contains(&limit) => limit,
+        Some(_) => {
+            let message = format!("expected an integer from 1 to {max}");
+            return Err(ApiError::field("limit", message));
+        }
+    };
+    let cursor = |name: &str| {
+        let id = query(uri, name).map(percent_decoded);
+        let at = id.map(|id| {
+            let at = entries.iter().position(|entry| entry.config.name == id);
+            at.ok_or_else(|| ApiError::field(name, format!("the model {id:?} does not exist")))
+        });
+        at.transpose()
+    };
+    let (after, before) = (cursor("after_id")?, cursor("before_id")?);
+    let begin = after.map_or(0, |at| at + 1);
+    let listed = &entries[begin..before.unwrap_or(entries.len()).max(begin)];
+    // A page before a model ends there.
+    let rest = listed.len().saturating_sub(limit);
+    let shown = match before {
+        Some(_) => &listed[rest..],
+        None => &listed[..listed.len() - rest],
+    };
+    let data = shown.iter().map(|entry| describe_anthropic(entry, created));
+    Ok(json!({
+        "data": data.collect::<Vec<_>>(),
+        "has_more": rest > 0,
+        "first_id": shown.first().map(|entry| &entry.config.name),
+        "last_id": shown.last().map(|entry| &entry.config.name),
+    }))
 }
 
 /// Returns one model.
 pub(crate) async fn retrieve(
     app: Arc<App>,
-    _: RequestContext,
+    context: RequestContext,
     uri: Uri,
 ) -> ApiResult<Response<Body>> {
     let path = uri.path();
     let name = path.split_once("/models/").map_or("", |(_, name)| name);
     let name = percent_decoded(name);
     let entry = app.registry.entry(Some(&name))?;
-    Ok(json_response(&describe(entry, app.started)))
+    Ok(json_response(&match context.dialect {
+        Dialect::OpenAi => describe(entry, app.started),
+        Dialect::Anthropic => describe_anthropic(entry, app.started),
+    }))
+}
+
+/// Returns the description of a model in Anthropic's API.
+fn describe_anthropic(entry: &Entry, created: u64) -> Value {
+    let context = entry.loaded().map(|loaded| loaded.model.facts().context);
+    json!({
+        "type": "model",
+        "id": entry.config.name,
+        "display_name": entry.config.name,
+        "created_at": iso_time(created),
+        "lifecycle": "active",
+        "deprecated_at": null,
+        "retires_at": null,
+        "line": null,
+        "capabilities": null,
+        "max_input_tokens": context,
+        "max_tokens": context,
+    })
 }
 
 /// Returns the description of a model.

@@ -1,11 +1,11 @@
 //! Endpoints of llama.cpp and vLLM for tokens, templates and scores.
 
 use super::chat::ChatFields;
-use super::common::{Blocking, json_response, logprob, open, open_query, token_text};
+use super::common::{Blocking, InputField, json_response, logprob, open, open_query, token_text};
 use super::completions::{prompts, token_ids};
 use crate::app::App;
 use crate::engine::blocking::blocking;
-use crate::engine::chat::prompt_tokens;
+use crate::engine::chat::prompt;
 use crate::engine::parameters::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
@@ -55,7 +55,8 @@ pub(crate) async fn tokenize(
         });
     blocking(move || {
         let tokenizer = lease.model.tokenizer();
-        let ids = tokenizer.encode(&text, options)?;
+        let ids = tokenizer.encode(&text, options);
+        let ids = ids.map_err(|error| ApiError::in_field("content", error))?;
         let piece = |id: &u32| {
             let bytes = tokenizer.token_bytes_with_special(*id);
             let piece = str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
@@ -124,7 +125,7 @@ pub(crate) async fn detokenize(
     Ok(json_response(&json!({ "content": text, "prompt": text })))
 }
 
-/// Returns the text of the prompt of a conversation.
+/// Returns the rendered chat template of a conversation.
 pub(crate) async fn apply_template(
     app: Arc<App>,
     context: RequestContext,
@@ -137,10 +138,8 @@ pub(crate) async fn apply_template(
     let tools_max = app.limits.tools;
     blocking(move || {
         let chat = parsed.chat(tools_max)?;
-        let tokens = prompt_tokens(&lease, &chat)?;
-        let options = DecodeOptions::default().specials(SpecialTokens::Tokens);
-        let text = lease.model.tokenizer().decode_lossy(&tokens, options)?;
-        Ok(json_response(&json!({ "prompt": text })))
+        let prompt = prompt(&lease, &chat).map_err(|error| error.prompt_field("messages"))?;
+        Ok(json_response(&json!({ "prompt": prompt.text })))
     })
     .await
 }
@@ -185,35 +184,32 @@ pub(crate) async fn score(
             ));
         };
         let text = parsed.prompt.as_ref().and_then(Value::as_str);
-        let results = inputs.iter().map(|input| {
+        let results = inputs.iter().enumerate().map(|(at, input)| {
+            let field = InputField::List("continuations");
+            let path = field.path(at);
             let tokens = match (input, text) {
                 (Value::String(input), Some(text)) => {
-                    lease.tokenize(&format!("{text}{input}"), EncodeOptions::PROMPT)?
+                    let tokens = lease.tokenize(&format!("{text}{input}"), EncodeOptions::PROMPT);
+                    tokens.map_err(|error| field.prompt_error(at, error))?
                 }
-                (Value::String(input), None) => [
-                    prompt.clone(),
-                    lease.model.tokenizer().encode_continuation(input)?,
-                ]
-                .concat(),
-                (Value::Array(ids), _) => {
-                    [prompt.clone(), token_ids(lease, "continuations", ids)?].concat()
+                (Value::String(input), None) => {
+                    let tokens = lease.model.tokenizer().encode_continuation(input);
+                    let tokens = tokens.map_err(|error| ApiError::in_field(&path, error))?;
+                    [prompt.clone(), tokens].concat()
                 }
-                _ => {
-                    return Err(ApiError::field(
-                        "continuations",
-                        "expected texts or token ids",
-                    ));
-                }
+                (Value::Array(ids), _) => [prompt.clone(), token_ids(lease, &path, ids)?].concat(),
+                _ => return Err(ApiError::field(path, "expected a text or token ids")),
             };
             // The last token of the prompt may be longer with its continuation.
             let from = prompt.len().min(tokens.len().saturating_sub(1)).max(1);
             if tokens.len() <= from {
-                return Err(ApiError::field("continuations", "a continuation is empty"));
+                return Err(ApiError::field(path, "is empty"));
             }
             let ids = &tokens[from..];
             let checked = lease.check_length(tokens.len());
-            checked.map_err(|error| error.prompt_field("continuations"))?;
-            let logprobs = session.score(&tokens, from, &mut |_, _| {})?;
+            checked.map_err(|error| field.prompt_error(at, error))?;
+            let logprobs = session.score(&tokens, from, &mut |_, _| {});
+            let logprobs = logprobs.map_err(|error| ApiError::in_field(&path, error))?;
             let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
             let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();
             Ok(json!({ "tokens": ids, "logprobs": values, "sum": sum }))

@@ -5,11 +5,20 @@ use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
 use super::tools::{Tool, ToolChoice};
-use crate::http::error::ApiResult;
+use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
-use serde_json::{Map, Value, json};
-use tabla::text::{ChatFormat, ChatTemplate, Conversation};
+use serde_json::Value;
+use tabla::text::{ChatFormat, Conversation, TextArguments};
 use tabla::{GenerateOptions, ReasoningMarkers};
+
+/// The prompt of a conversation.
+pub(crate) struct Prompt {
+    /// The rendered chat template.
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+    /// What the chat template does not support.
+    warnings: Vec<String>,
+}
 
 /// A prepared chat.
 pub(crate) struct PreparedChat {
@@ -20,8 +29,8 @@ pub(crate) struct PreparedChat {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Returns the token ids of the prompt of a conversation.
-pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> {
+/// Renders and tokenizes a conversation. A text of the assistant at the end is continued.
+pub(crate) fn prompt(model: &Loaded, chat: &Chat) -> ApiResult<Prompt> {
     model.check_text()?;
     let bytes = chat
         .messages
@@ -29,7 +38,31 @@ pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> 
         .map(|message| message.to_string().len());
     model.check_bytes(bytes.sum())?;
     let tools = template_tools(chat);
-    encode(model, model.template(&tools)?, chat, &tools)
+    let template = model.template(&tools)?;
+    let mut messages = arrange_system(chat.messages.clone(), model.late_system());
+    let continued = messages.pop_if(|_| chat.continues_answer());
+    let conversation = Conversation::new(&messages)
+        .tools(&tools)
+        .variables(&chat.variables);
+    let adapted = template.adapt(&conversation, chat.reasoning_effort.as_deref());
+    let tokenizer = model.model.tokenizer();
+    let rendered = template.prompt(&adapted.conversation(), tokenizer);
+    let (mut text, mut tokens) = rendered.map_err(|error| template_error(error, chat))?;
+    let continued = continued
+        .as_ref()
+        .and_then(|message| message["content"].as_str());
+    if let Some(answer) = continued {
+        let prompt_end = ChatFormat::prompt_end(tokenizer, &tokens);
+        let prefix = ChatFormat::detect(template, &tools).content_prefix(&prompt_end);
+        tokens.extend(tokenizer.encode_markers(&prefix)?);
+        tokens.extend(tokenizer.encode_continuation(answer)?);
+        text.extend([prefix.as_str(), answer]);
+    }
+    Ok(Prompt {
+        text,
+        tokens,
+        warnings: adapted.warnings,
+    })
 }
 
 /// Returns the tools in the format of chat templates.
@@ -46,15 +79,19 @@ pub(crate) fn prepare(
     chat: Chat,
     options: GenerateOptions,
 ) -> ApiResult<PreparedChat> {
-    let prompt = prompt_tokens(model, &chat)?;
-    model.check_length(prompt.len())?;
+    let prompt = prompt(model, &chat)?;
+    model.check_length(prompt.tokens.len())?;
     let tools = template_tools(&chat);
-    let (relaxed, mut warnings) = match tools.is_empty() {
+    let (relaxed, relaxations) = match tools.is_empty() {
         true => (Vec::new(), Vec::new()),
-        false => model.model.grammar_engine()?.relax_tools(&tools)?,
+        false => {
+            let relaxed = model.model.grammar_engine()?.relax_tools(&tools);
+            relaxed.map_err(|error| ApiError::in_field("tools", error))?
+        }
     };
-    let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
-    let prompt_end = ChatFormat::prompt_end(model.model.tokenizer(), &prompt);
+    let mut warnings = [prompt.warnings, relaxations].concat();
+    let format = ChatFormat::detect(model.template(&tools)?, &relaxed);
+    let prompt_end = ChatFormat::prompt_end(model.model.tokenizer(), &prompt.tokens);
     let answer = AnswerGrammar {
         model,
         chat: &chat,
@@ -77,7 +114,7 @@ pub(crate) fn prepare(
         false => 1,
     };
     Ok(PreparedChat {
-        prompt,
+        prompt: prompt.tokens,
         options,
         format: OutputFormat::Chat(ChatOutput {
             format,
@@ -89,53 +126,12 @@ pub(crate) fn prepare(
     })
 }
 
-/// Renders and tokenizes the conversation. A text of the assistant at the end is continued.
-fn encode(
-    model: &Loaded,
-    template: &ChatTemplate,
-    chat: &Chat,
-    tools: &[Value],
-) -> ApiResult<Vec<u32>> {
-    let mut messages = chat.messages.clone();
-    let mut tools = tools;
-    let format = ChatFormat::detect_or_fallback(template, tools);
-    if !tools.is_empty() && !format.supports_tools() {
-        // The template ignores tools, so the system message describes them.
-        let prompt = ChatFormat::fallback_tool_prompt(tools);
-        messages.insert(0, json!({ "role": "system", "content": prompt }));
-        tools = &[];
+/// Returns the error of the chat template, with the field of arguments that it cannot render.
+fn template_error(error: tabla::Error, chat: &Chat) -> ApiError {
+    let source = std::error::Error::source(&error);
+    let is_of_call = source.is_some_and(|source| source.is::<TextArguments>());
+    match &chat.text_arguments {
+        Some(field) if is_of_call => ApiError::in_field(field, error),
+        _ => error.into(),
     }
-    let mut messages = arrange_system(messages, model.late_system());
-    let continued = messages.pop_if(|_| chat.continues_answer());
-    let variables = variables(chat);
-    let conversation = Conversation::new(&messages)
-        .tools(tools)
-        .variables(&variables);
-    let tokenizer = model.model.tokenizer();
-    let mut prompt = template.encode(&conversation, tokenizer)?;
-    let text = continued
-        .as_ref()
-        .and_then(|message| message["content"].as_str());
-    if let Some(text) = text {
-        let prefix = format.content_prefix(&ChatFormat::prompt_end(tokenizer, &prompt));
-        prompt.extend(tokenizer.encode_markers(&prefix)?);
-        prompt.extend(tokenizer.encode_continuation(text)?);
-    }
-    Ok(prompt)
-}
-
-/// Returns the variables of the chat template.
-fn variables(chat: &Chat) -> Map<String, Value> {
-    let mut variables = chat.variables.clone();
-    match chat.reasoning_effort.as_deref() {
-        None => {}
-        Some("none") => {
-            variables.insert("enable_thinking".to_string(), false.into());
-        }
-        Some(effort) => {
-            variables.insert("enable_thinking".to_string(), true.into());
-            variables.insert("reasoning_effort".to_string(), effort.into());
-        }
-    }
-    variables
 }

@@ -9,6 +9,9 @@ use tabla::text::Grammar;
 pub(crate) struct Chat {
     /// Normalized messages.
     pub(crate) messages: Vec<Value>,
+    /// Field of the first tool call whose arguments are no JSON object, which some chat templates cannot
+    /// render: the answer with the call was cut.
+    pub(crate) text_arguments: Option<String>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) tool_choice: ToolChoice,
     /// Whether the request permits several tool calls; see [`Chat::permits_several_calls`].

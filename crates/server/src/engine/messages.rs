@@ -190,6 +190,22 @@ fn tool_calls(fields: &Map<String, Value>, path: &str) -> ApiResult<Vec<Value>> 
     normalized.collect()
 }
 
+/// Returns the field of the first tool call whose arguments are no JSON object.
+pub(crate) fn text_arguments(messages: &[Value]) -> Option<String> {
+    let mut calls = messages.iter().enumerate().flat_map(|(message, fields)| {
+        let calls = fields.get("tool_calls").and_then(Value::as_array);
+        let calls = calls.into_iter().flatten().enumerate();
+        calls.map(move |(at, call)| (message, at, &call["function"]["arguments"]))
+    });
+    let cut = calls.find(|(.., arguments)| arguments.as_str().is_some_and(|text| !is_object(text)));
+    cut.map(|(message, at, _)| format!("messages[{message}].tool_calls[{at}].function.arguments"))
+}
+
+/// Whether a text is a JSON object.
+pub(crate) fn is_object(text: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(text).is_ok()
+}
+
 /// Returns a tool call in the format of chat templates.
 pub(crate) fn tool_call(id: &str, name: &str, arguments: &str) -> Value {
     json!({

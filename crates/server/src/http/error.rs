@@ -1,7 +1,7 @@
 //! Errors of requests, in the formats of OpenAI and Anthropic.
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tabla::{Error, ErrorKind};
 
@@ -10,15 +10,19 @@ use tabla::{Error, ErrorKind};
 pub(crate) enum Dialect {
     /// OpenAI, and everything else.
     OpenAi,
-    /// Anthropic's `/v1/messages`.
+    /// Anthropic's `/v1/messages`, and `/v1/models` for its clients.
     Anthropic,
 }
 
 impl Dialect {
-    /// Returns the API of a cleaned path.
-    pub(crate) fn of_path(path: &str) -> Self {
+    /// Returns the API of a request with a cleaned path. Clients of Anthropic send its version.
+    pub(crate) fn of_request(path: &str, headers: &HeaderMap) -> Self {
         let path = path.strip_prefix("/v1").unwrap_or(path);
-        match path == "/messages" || path.starts_with("/messages/") {
+        let is_in = |folder: &str| {
+            let rest = path.strip_prefix(folder);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match is_in("/messages") || is_in("/models") && headers.contains_key("anthropic-version") {
             true => Self::Anthropic,
             false => Self::OpenAi,
         }
@@ -46,7 +50,7 @@ pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     /// Code of a prompt that exceeds the context.
-    const CONTEXT_LENGTH: &'static str = "context_length_exceeded";
+    pub(crate) const CONTEXT_LENGTH: &'static str = "context_length_exceeded";
 
     /// Code of a model that cannot be loaded.
     pub(crate) const LOAD_FAILED: &'static str = "model_load_failed";
@@ -79,12 +83,13 @@ impl ApiError {
         }
     }
 
-    /// Creates the error of a field whose value the library rejects.
+    /// Creates the error of a field whose value the library rejects. Errors that the value has not caused
+    /// name no field.
     pub(crate) fn in_field(param: &str, error: Error) -> Self {
         let error = Self::from(error);
-        Self {
-            message: format!("{param}: {}", error.message),
-            ..error.param(param)
+        match error.status {
+            StatusCode::BAD_REQUEST => error.in_path(param),
+            _ => error,
         }
     }
 
@@ -106,11 +111,22 @@ impl ApiError {
         }
     }
 
-    /// Sets the field if the error is that of a prompt that exceeds the context.
+    /// Sets the field of a prompt that exceeds the context, or that the library rejects without a field.
     pub(crate) fn prompt_field(self, param: &str) -> Self {
-        match self.code {
-            Some(Self::CONTEXT_LENGTH) => self.param(param),
-            _ => self,
+        if self.code == Some(Self::CONTEXT_LENGTH) {
+            return self.param(param);
+        }
+        match self.status == StatusCode::BAD_REQUEST && self.param.is_none() {
+            true => self.in_path(param),
+            false => self,
+        }
+    }
+
+    /// Sets the field, also in the message.
+    pub(crate) fn in_path(self, param: &str) -> Self {
+        Self {
+            message: format!("{param}: {}", self.message),
+            ..self.param(param)
         }
     }
 
@@ -120,9 +136,10 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1)
     }
 
-    /// Creates the error of a request that the model cannot answer.
+    /// Creates the error of a request that the model cannot answer. Not 501: the clients of OpenAI and
+    /// Anthropic send a request again after any status from 500.
     pub(crate) fn unsupported(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, message)
+        Self::invalid(message).param("model")
     }
 
     pub(crate) fn code(mut self, code: &'static str) -> Self {
@@ -140,10 +157,9 @@ impl ApiError {
         self
     }
 
-    /// Returns the status in the given API: Anthropic's has no 501.
+    /// Returns the status in the given API.
     fn status_in(&self, dialect: Dialect) -> StatusCode {
         match (dialect, self.status) {
-            (Dialect::Anthropic, StatusCode::NOT_IMPLEMENTED) => StatusCode::BAD_REQUEST,
             (Dialect::Anthropic, StatusCode::SERVICE_UNAVAILABLE) => {
                 StatusCode::from_u16(529).unwrap_or(self.status)
             }
@@ -159,7 +175,6 @@ impl ApiError {
             404 => "not_found_error",
             429 => "rate_limit_error",
             500 => "server_error",
-            501 => "not_supported_error",
             503 => "unavailable_error",
             _ => "invalid_request_error",
         }
@@ -235,8 +250,8 @@ impl From<Error> for ApiError {
             | ErrorKind::Tokenizer
             | ErrorKind::Grammar
             | ErrorKind::State
-            | ErrorKind::Format => StatusCode::BAD_REQUEST,
-            ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            | ErrorKind::Format
+            | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
             ErrorKind::Busy
             | ErrorKind::Memory
             | ErrorKind::Device

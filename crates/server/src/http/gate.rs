@@ -43,7 +43,7 @@ pub(crate) async fn pass(
     let serving = parts.extensions.remove::<Serving>();
     let context = RequestContext {
         id: ids::new_id("req_"),
-        dialect: Dialect::of_path(parts.uri.path()),
+        dialect: Dialect::of_request(parts.uri.path(), &parts.headers),
         record: Arc::new(Record::new(&parts, Arc::clone(&app.events))),
     };
     context.record.set_id(&context.id);

@@ -103,7 +103,7 @@ impl Loaded {
                     false => NO_TEMPLATE.to_string(),
                 };
                 let message = format!("the model {} cannot chat: {reason}", self.name);
-                ApiError::invalid(message).code("no_chat_template")
+                ApiError::unsupported(message).code("no_chat_template")
             })
         });
         template.as_ref().map_err(Clone::clone)

@@ -391,6 +391,15 @@ def test_message_errors(ant):
         create(ant, messages=[{"role": "user", "content": "word " * 200_000}])
 
 
+def test_models(ant):
+    page = ant.models.list(limit=1)
+    models = list(page)
+    assert models and page.first_id == models[0].id
+    assert ant.models.retrieve(models[0].id).created_at == models[0].created_at
+    with pytest.raises(anthropic.NotFoundError):
+        ant.models.retrieve("missing")
+
+
 # What Claude Code sends
 
 CLAUDE_CODE = {

@@ -291,6 +291,79 @@ fn a_template_without_tools_can_call_them() {
     assert_eq!(call["name"], "set", "{answer}");
 }
 
+#[test]
+fn what_a_template_lacks_is_reported() {
+    let mut config = config();
+    config.models[0].chat_template = Some("zephyr".to_string());
+    let server = TestServer::with(config);
+    let messages = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "a" },
+        { "role": "assistant", "tool_calls": [{ "id": "x", "function": { "name": "set", "arguments": "{}" } }] },
+        { "role": "tool", "tool_call_id": "x", "content": "done" },
+    ]);
+    let tools = json!([{ "type": "function", "function": { "name": "set" } }]);
+    let chat = json!({ "messages": messages, "tools": tools, "reasoning_effort": "high", "max_tokens": 1 });
+    let prompt = server.post("/apply-template", &chat).json()["prompt"].clone();
+    let prompt = prompt.as_str().expect("a prompt");
+    for part in [
+        "# Tools",
+        "\"name\":\"set\"",
+        "Be brief.",
+        "<tool_call>\n{\"name\": \"set\", \"arguments\": {}}\n</tool_call>",
+        "<|user|>\n<tool_response>\ndone\n</tool_response>",
+    ] {
+        assert!(prompt.contains(part), "{part}: {prompt}");
+    }
+    assert_eq!(prompt.matches("<|system|>").count(), 1, "{prompt}");
+    let answer = server.post("/v1/chat/completions", &chat);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let events = server.events.lock().expect("no panic");
+    for field in ["tools: ", "reasoning_effort: "] {
+        let is_warning = |event: &ServerEvent| matches!(event, ServerEvent::Warning(text) if text.starts_with(field));
+        assert!(events.iter().any(is_warning), "{field}: {events:?}");
+    }
+}
+
+/// The text of a prompt has its tokens: with a SentencePiece and with a byte-level vocabulary.
+#[test]
+fn rendered_prompts_have_the_tokens_of_chats() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    let template = "{{ bos_token }}{% for m in messages %} {{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    for (source, template) in [
+        (tabla::Source::BuiltIn, Some(template)),
+        (tabla::Source::from(&golden.join("reranker/hf")), None),
+        (
+            tabla::Source::from(&golden.join("arch/gemma3/hf")),
+            Some(template),
+        ),
+    ] {
+        let mut config = config();
+        config.models[0].source = source;
+        config.models[0].chat_template = template.map(str::to_string);
+        let server = TestServer::with(config);
+        let messages = json!([{ "role": "user", "content": " Hi,  there\n\nyou \u{6771}" }]);
+        let chat =
+            json!({ "messages": messages, "max_tokens": 6, "n_predict": 6, "temperature": 0 });
+        let prompt = server.post("/apply-template", &chat).json()["prompt"].clone();
+        let text = prompt.as_str().expect("a prompt");
+        let expected = " user:  Hi,  there\n\nyou \u{6771}\nassistant:";
+        let is_exact = text.ends_with(expected) && text.starts_with('<');
+        assert!(template.is_none() || is_exact, "{text:?}");
+        let answer = server.post("/v1/chat/completions", &chat).json();
+        let request = json!({ "prompt": text, "n_predict": 6, "temperature": 0 });
+        let completed = server.post("/completion", &request).json();
+        assert_eq!(
+            completed["tokens_evaluated"], answer["usage"]["prompt_tokens"],
+            "{text}"
+        );
+        assert_eq!(
+            completed["content"], answer["choices"][0]["message"]["content"],
+            "{text}"
+        );
+    }
+}
+
 /// In Harmony, a header is before a call and before an answer.
 #[test]
 fn answers_follow_headers() {

@@ -85,7 +85,9 @@ fn labels_are_predicted() {
     assert_eq!(batch.as_array().map(Vec::len), Some(2));
 
     let answer = server.post("/rerank", &json!({ "query": "a", "documents": ["b"] }));
-    assert_eq!(answer.status, 501, "{}", answer.body);
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    let error = &answer.json()["error"];
+    assert_eq!(error["param"], "model", "{error}");
     assert!(answer.body.contains("3 labels"), "{}", answer.body);
 }
 
@@ -112,6 +114,16 @@ fn cross_encoder_ranks_documents() {
     let mut request = json!({ "query": long["query"], "documents": [long["document"]] });
     let answer = server.post("/v1/rerank", &request);
     assert_eq!(answer.status, 400, "{}", answer.body);
+    let error = &answer.json()["error"];
+    assert_eq!(error["param"], "documents[0]");
+    // The reference has truncated the pair.
+    let limit = long["tokens"].as_array().map_or(0, Vec::len);
+    let message = error["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("documents[0]: has ")
+            && message.contains(&format!(" tokens, expected at most {limit}: ")),
+        "{message}"
+    );
     request["truncate"] = true.into();
     request["use_activation"] = false.into();
     let answer = server.post("/v1/rerank", &request).json();
@@ -131,18 +143,24 @@ fn other_requests_of_a_classifier_are_refused() {
         ),
     ] {
         let answer = server.post(path, &request);
-        assert_eq!(answer.status, 501, "{path}: {}", answer.body);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert_eq!(answer.json()["error"]["param"], "model", "{path}");
         assert!(answer.body.contains(part), "{path}: {}", answer.body);
     }
     for (path, request, param) in [
         ("/classify", json!({}), "input"),
         ("/classify", json!({ "input": [] }), "input"),
         ("/classify", json!({ "input": "" }), "input"),
-        ("/classify", json!({ "input": [[4000]] }), "input"),
+        ("/classify", json!({ "input": [[4000]] }), "input[0]"),
+        ("/classify", json!({ "input": ["a", ""] }), "input[1]"),
         ("/predict", json!({}), "inputs"),
         ("/predict", json!({ "inputs": ["a", "b", "c"] }), "inputs"),
-        ("/predict", json!({ "inputs": [["a"], "b", 3] }), "inputs"),
-        ("/predict", json!({ "inputs": [[]] }), "inputs"),
+        (
+            "/predict",
+            json!({ "inputs": [["a"], "b", 3] }),
+            "inputs[2]",
+        ),
+        ("/predict", json!({ "inputs": [[]] }), "inputs[0]"),
     ] {
         let answer = server.post(path, &request);
         assert_eq!(answer.status, 400, "{path} {request}: {}", answer.body);
@@ -159,7 +177,8 @@ fn other_models_have_no_labels() {
         ("/predict", json!({ "inputs": "a" })),
     ] {
         let answer = server.post(path, &request);
-        assert_eq!(answer.status, 501, "{path}: {}", answer.body);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert_eq!(answer.json()["error"]["param"], "model", "{path}");
         assert!(answer.body.contains("no classification head"), "{path}");
     }
 }

@@ -5,6 +5,7 @@ mod chat;
 mod classify;
 mod client;
 mod completions;
+mod embeddings;
 mod errors;
 mod limits;
 mod models;

@@ -44,6 +44,77 @@ fn models_are_found_by_name_and_alias() {
 }
 
 #[test]
+fn clients_of_anthropic_get_its_shape() {
+    let mut config = config();
+    for name in ["second", "third"] {
+        let mut model = config.models[0].clone();
+        model.name = name.to_string();
+        model.aliases.clear();
+        config.models.push(model);
+    }
+    let server = TestServer::with(config);
+    let headers = [("anthropic-version", "2023-06-01")];
+    let get = |path: &str| server.send("GET", path, &headers, b"");
+    let one = get("/v1/models/org%2Falias%3Aq8").json();
+    let mut fields: Vec<&String> = one.as_object().expect("an object").keys().collect();
+    fields.sort();
+    // The fields of `ModelInfo` in version 2.14 of Anthropic's client.
+    let expected = [
+        "capabilities",
+        "created_at",
+        "deprecated_at",
+        "display_name",
+        "id",
+        "lifecycle",
+        "line",
+        "max_input_tokens",
+        "max_tokens",
+        "retires_at",
+        "type",
+    ];
+    assert_eq!(fields, expected);
+    assert_eq!(
+        (&one["type"], &one["id"]),
+        (&json!("model"), &json!("story"))
+    );
+    assert_eq!(
+        one["created_at"].as_str().map(str::len),
+        Some("2026-11-28T05:30:00Z".len())
+    );
+    for (query, ids, has_more) in [
+        ("", &["story", "second", "third"][..], false),
+        ("?limit=2", &["story", "second"], true),
+        ("?limit=2&after_id=second", &["third"], false),
+        ("?limit=1&before_id=third", &["second"], true),
+        ("?before_id=story", &[], false),
+    ] {
+        let page = get(&format!("/v1/models{query}")).json();
+        let data = page["data"].as_array().expect("models").iter();
+        let found: Vec<&str> = data.filter_map(|model| model["id"].as_str()).collect();
+        assert_eq!(found, ids, "{query}");
+        assert_eq!(page["has_more"], has_more, "{query}");
+        assert_eq!(page["first_id"].as_str(), ids.first().copied(), "{query}");
+        assert_eq!(page["last_id"].as_str(), ids.last().copied(), "{query}");
+        assert_eq!(page.get("object"), None);
+    }
+    for (path, status, kind) in [
+        ("/v1/models/none", 404, "not_found_error"),
+        ("/v1/models?limit=0", 400, "invalid_request_error"),
+        ("/v1/models?after_id=none", 400, "invalid_request_error"),
+    ] {
+        let answer = get(path);
+        let error = answer.json();
+        assert_eq!(
+            (answer.status, &error["error"]["type"]),
+            (status, &json!(kind)),
+            "{path}"
+        );
+        assert_eq!(error["type"], "error");
+    }
+    assert_eq!(server.get("/v1/models").json()["object"], "list");
+}
+
+#[test]
 fn models_are_loaded_on_demand_and_unloaded() {
     let mut config = config();
     let mut second = config.models[0].clone();

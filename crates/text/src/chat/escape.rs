@@ -27,6 +27,19 @@ impl ChatTemplate {
         conversation: &Conversation<'_>,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>> {
+        Ok(self.prompt(conversation, tokenizer)?.1)
+    }
+
+    /// Returns a conversation as text, as [`render`](Self::render) does, and as token ids, as
+    /// [`encode`](Self::encode) does.
+    ///
+    /// # Errors
+    /// See [`encode`](Self::encode).
+    pub fn prompt(
+        &self,
+        conversation: &Conversation<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Result<(String, Vec<u32>)> {
         encode(self, conversation, tokenizer)
     }
 }
@@ -35,7 +48,7 @@ fn encode(
     template: &ChatTemplate,
     conversation: &Conversation<'_>,
     tokenizer: &Tokenizer,
-) -> Result<Vec<u32>> {
+) -> Result<(String, Vec<u32>)> {
     let special_tokens = SpecialTokenTexts::new(tokenizer);
     let needs_escape = Cell::new(false);
     let plain = template.render_with(conversation, &|text| {
@@ -48,7 +61,8 @@ fn encode(
         specials: SpecialTokens::Tokens,
     };
     if !needs_escape.get() {
-        return tokenizer.encode(&plain, encode);
+        let ids = tokenizer.encode(&plain, encode)?;
+        return Ok((plain, ids));
     }
     let escaper = Escaper::new(&special_tokens.delimiters, &plain)?;
     let escaped = template
@@ -56,7 +70,7 @@ fn encode(
         .context("with escaped special tokens")?;
     let ids = tokenizer.encode_escaped(&escaped, &|text| escaper.unescape(text))?;
     if escaper.unescape(&escaped) == plain {
-        return Ok(ids);
+        return Ok((plain, ids));
     }
     // The template searches messages for escaped characters, for example for </think>. So escape
     // only complete special tokens, and check that the result has no additional ones.
@@ -74,7 +88,7 @@ fn encode(
             "chat template: a message and the template form a special token together"
         );
     }
-    Ok(checked)
+    Ok((plain, checked))
 }
 
 /// The texts of a vocabulary's special tokens.

@@ -3,6 +3,7 @@
 //! A template is a Jinja program from a model file. minijinja renders it with the semantics of
 //! `transformers`. Templates are untrusted, so time and memory are limited.
 
+mod adapt;
 mod budget;
 mod builtin;
 mod engine;
@@ -19,9 +20,10 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use adapt::AdaptedConversation;
 pub use builtin::BUILTIN_TEMPLATES;
 pub use library::{ChatTemplates, TemplateChoice};
-pub use template::{ChatTemplate, Conversation, TemplateTokens};
+pub use template::{ChatTemplate, Conversation, TemplateTokens, TextArguments};
 pub use tool_calls::{
     AllowedToolCalls, AssistantMessage, ChatFormat, ChatParser, MessageDelta, ToolCall,
 };

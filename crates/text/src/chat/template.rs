@@ -6,7 +6,7 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::time::SystemTime;
-use tabla_core::error::{Context, Result, bail};
+use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
 /// Maximum template length in bytes. The longest known template has a fifth of it.
 pub(super) const TEMPLATE_BYTES_MAX: usize = 128 << 10;
@@ -121,7 +121,23 @@ impl ChatTemplate {
     ) -> Result<String> {
         let mut converter = ValueConverter::new(text);
         let root = self.root(conversation, &mut converter)?;
-        engine::render(&self.source, root, converter.size(), conversation.now)
+        let rendered = engine::render(&self.source, root, converter.size(), conversation.now);
+        rendered.map_err(|error| self.explain(error, conversation))
+    }
+
+    /// Returns the error of a rendering, or that of the arguments of a tool call if those have caused it.
+    fn explain(&self, error: Error, conversation: &Conversation<'_>) -> Error {
+        let mut messages = conversation.messages.to_vec();
+        let Some(name) = replace_text_arguments(&mut messages) else {
+            return error;
+        };
+        if self.render(&conversation.messages(&messages)).is_err() {
+            return error;
+        }
+        let message = format_args!(
+            "the chat template requires a JSON object as the arguments of the call of {name:?}, got other text: {error}"
+        );
+        Error::new(ErrorKind::Argument, message).caused_by(TextArguments)
     }
 
     /// Builds the template variables.
@@ -162,6 +178,46 @@ impl ChatTemplate {
         }
         Ok(Value::from_pairs(root))
     }
+}
+
+/// The arguments of a tool call in a message are text that is no JSON object, for example because the answer
+/// with the call was cut, and the template requires an object: the cause of an error of
+/// [`ChatTemplate::render`].
+#[derive(Clone, Copy, Debug)]
+pub struct TextArguments;
+
+impl std::fmt::Display for TextArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("requires a JSON object as the arguments")
+    }
+}
+
+impl std::error::Error for TextArguments {}
+
+/// Replaces arguments that are text and no JSON object by an empty object. Returns the name of the first
+/// called tool.
+fn replace_text_arguments(messages: &mut [Json]) -> Option<String> {
+    let mut first = None;
+    let calls = messages
+        .iter_mut()
+        .filter_map(|message| message.get_mut("tool_calls")?.as_array_mut());
+    for call in calls.flatten() {
+        let name = call.pointer("/function/name").and_then(Json::as_str);
+        let name = name.unwrap_or_default().to_string();
+        if let Some(arguments @ Json::String(_)) = call.pointer_mut("/function/arguments")
+            && parsed(arguments).is_none()
+        {
+            *arguments = Json::Object(Map::new());
+            first.get_or_insert(name);
+        }
+    }
+    first
+}
+
+/// Parses arguments that are the text of a JSON object.
+fn parsed(arguments: &Json) -> Option<Json> {
+    let parsed: Json = serde_json::from_str(arguments.as_str()?).ok()?;
+    parsed.is_object().then_some(parsed)
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -209,10 +265,7 @@ fn normalize<'m>(message: &'m Json, template: &str) -> Result<Cow<'m, Json>> {
         .flatten()
         .filter_map(|call| call.pointer_mut("/function/arguments"))
     {
-        let parsed = arguments
-            .as_str()
-            .and_then(|text| serde_json::from_str(text).ok());
-        if let Some(object @ Json::Object(_)) = parsed {
+        if let Some(object) = parsed(arguments) {
             *arguments = object;
         }
     }

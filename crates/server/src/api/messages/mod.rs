@@ -38,13 +38,13 @@ pub(crate) async fn create(
         let parsed = parsed.clone();
         move |model: &_| Ok((chat, parsed.options(&request, model)?))
     };
-    let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await?;
+    let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await;
     let Started {
         model,
         options,
         prompt_tokens,
         run,
-    } = started;
+    } = started.map_err(|error| error.prompt_field("messages"))?;
     let display = match parsed.omits_thinking() {
         true => ThinkingDisplay::Omitted,
         false => ThinkingDisplay::Full,
@@ -69,6 +69,7 @@ pub(crate) async fn count(
     // The format is not part of the prompt.
     chat.response = ResponseFormat::Text;
     let build = move |_: &_| Ok((chat, Default::default()));
-    let tokens = generation::count(&app, &context, parsed.model.as_deref(), build).await?;
+    let tokens = generation::count(&app, &context, parsed.model.as_deref(), build).await;
+    let tokens = tokens.map_err(|error| error.prompt_field("messages"))?;
     Ok(json_response(&json!({ "input_tokens": tokens })))
 }

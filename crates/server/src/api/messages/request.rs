@@ -91,6 +91,7 @@ impl MessagesFields {
         let is_single = choice.and_then(|choice| choice.disable_parallel_tool_use);
         Ok(Chat {
             messages: messages(system(self.system.as_ref())?, list)?,
+            text_arguments: None,
             tools,
             tool_choice,
             parallel_calls: !is_single.unwrap_or(false),

@@ -2,7 +2,7 @@
 
 use super::tools::{ToolTable, custom_arguments};
 use crate::api::opaque;
-use crate::engine::messages::{Media, text_of, tool_call};
+use crate::engine::messages::{Media, is_object, text_of, tool_call};
 use crate::http::error::{ApiError, ApiResult};
 use crate::response_store::ResponseStore;
 use axum::http::StatusCode;
@@ -44,16 +44,18 @@ pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<V
     resolved.collect()
 }
 
-/// Returns the messages of a conversation. `own` is the number of items before those of the request, which
+/// Returns the messages of a conversation, and the field of the first call whose arguments are no JSON
+/// object. `own` is the number of items before those of the request, which
 /// errors name.
 pub(crate) fn messages(
     instructions: Option<&str>,
     items: &[Value],
     own: usize,
     tools: &ToolTable,
-) -> ApiResult<Vec<Value>> {
+) -> ApiResult<(Vec<Value>, Option<String>)> {
     let mut conversation = Conversation {
         messages: Vec::new(),
+        text_arguments: None,
         reasoning: String::new(),
         tools,
     };
@@ -71,7 +73,7 @@ pub(crate) fn messages(
         // Some clients send an empty input to load the model; templates expect a message of the user.
         conversation.push("user", String::new());
     }
-    Ok(conversation.messages)
+    Ok((conversation.messages, conversation.text_arguments))
 }
 
 fn is_system(message: &Value) -> bool {
@@ -81,6 +83,7 @@ fn is_system(message: &Value) -> bool {
 /// A conversation that is being converted.
 struct Conversation<'a> {
     messages: Vec<Value>,
+    text_arguments: Option<String>,
     /// Reasoning of the assistant message that follows.
     reasoning: String,
     tools: &'a ToolTable,
@@ -92,6 +95,10 @@ impl Conversation<'_> {
             None | Some("message") => self.message(item, path),
             Some("function_call") => {
                 let arguments = text(item, "arguments", path)?;
+                if !arguments.trim().is_empty() && !is_object(arguments) {
+                    let field = || format!("{path}.arguments");
+                    self.text_arguments.get_or_insert_with(field);
+                }
                 self.call(item, arguments.to_string(), path)
             }
             Some("custom_tool_call") => {

@@ -117,8 +117,11 @@ impl ResponsesFields {
         let before = parsed.previous(store)?;
         let conversation = [before.as_slice(), &own].concat();
         let instructions = parsed.instructions.as_deref();
+        let (messages, text_arguments) =
+            messages(instructions, &conversation, before.len(), &tools)?;
         let chat = Chat {
-            messages: messages(instructions, &conversation, before.len(), &tools)?,
+            messages,
+            text_arguments,
             tools: tools.tools.clone(),
             tool_choice,
             parallel_calls: parsed.parallel_tool_calls.unwrap_or(true),

@@ -242,7 +242,8 @@ fn items_become_messages() {
     ]);
     let tools = ToolTable::default();
     let list = items(Some(&list), &ResponseStore::new(1)).expect("valid items");
-    let messages = messages(Some("i"), &list, 0, &tools).expect("valid items");
+    let (messages, text_arguments) = messages(Some("i"), &list, 0, &tools).expect("valid items");
+    assert_eq!(text_arguments, None);
     let call = |id: &str, name: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
     assert_eq!(
         Value::from(messages),

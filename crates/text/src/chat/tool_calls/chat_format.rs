@@ -1,6 +1,5 @@
 //! The output format of a chat template.
 
-use super::fallback;
 use super::formats::{self, Layout, ReasoningFormat, ToolCallFormat};
 use super::harmony;
 use crate::Tokenizer;
@@ -25,39 +24,27 @@ const PROMPT_END_TOKENS: usize = 16;
 const TOOLS: &str = "tools";
 
 impl ChatFormat {
-    /// Detects the format from the template source. Without `tools`, tool calls are not parsed.
+    /// Detects the format from the template source. If the template does not support tools, tool calls
+    /// have the format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
+    /// [`ChatTemplate::adapt`] describes to the model. Without `tools`, tool calls are not parsed.
     pub fn detect(template: &ChatTemplate, tools: &[Json]) -> Self {
-        let tool_calls = formats::tool_calls(template.source());
+        let known = formats::tool_calls(template.source());
+        let supports_tools = known.is_some() && template.source().contains(TOOLS);
+        let tool_calls = known
+            .filter(|_| supports_tools)
+            .unwrap_or(&formats::FALLBACK);
         Self {
-            tool_calls: tool_calls.filter(|_| !tools.is_empty()),
+            tool_calls: (!tools.is_empty()).then_some(tool_calls),
             reasoning: formats::reasoning(template.source()),
             tools: tools.to_vec(),
-            supports_tools: tool_calls.is_some() && template.source().contains(TOOLS),
+            supports_tools,
         }
-    }
-
-    /// Same as [`detect`](Self::detect). If the template does not support tools, tool calls have the
-    /// format `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, which
-    /// [`fallback_tool_prompt`](Self::fallback_tool_prompt) describes to the model.
-    pub fn detect_or_fallback(template: &ChatTemplate, tools: &[Json]) -> Self {
-        let mut format = Self::detect(template, tools);
-        if !format.supports_tools && !tools.is_empty() {
-            format.tool_calls = Some(&formats::FALLBACK);
-        }
-        format
     }
 
     /// Returns whether the chat template describes tools to the model, in a known tool-call format. The
     /// templates of DeepSeek V3 and V3.1 format tool calls and describe no tools.
     pub fn supports_tools(&self) -> bool {
         self.supports_tools
-    }
-
-    /// Returns the text for the system message that describes `tools` to a model whose chat template
-    /// does not support tools, for [`detect_or_fallback`](Self::detect_or_fallback). Such a template
-    /// must be rendered without tools.
-    pub fn fallback_tool_prompt(tools: &[Json]) -> String {
-        fallback::prompt(tools)
     }
 
     /// Returns the markers that open and close reasoning, for example `<think>` and `</think>`.

@@ -362,7 +362,7 @@ fn templates_support_tools() {
     let detect = |source: &str| {
         let source = format!("{{# {source} #}}");
         let template = ChatTemplate::new(&source, TemplateTokens::default()).expect("a template");
-        ChatFormat::detect_or_fallback(&template, &[json!({ "name": "f" })])
+        ChatFormat::detect(&template, &[json!({ "name": "f" })])
     };
     for template in [
         "tools <|tool_list_start|>[",

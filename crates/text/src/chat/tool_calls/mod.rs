@@ -2,7 +2,7 @@
 
 mod bodies;
 mod chat_format;
-mod fallback;
+pub(super) mod fallback;
 mod formats;
 mod grammars;
 mod harmony;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// Returns the format of a template with this text.
 pub(super) fn format_with(template: &str, tools: &[serde_json::Value]) -> ChatFormat {
-    let template = format!("{{# {template} #}}");
+    let template = format!("{{# tools {template} #}}");
     let template = ChatTemplate::new(&template, TemplateTokens::default()).expect("a template");
     ChatFormat::detect(&template, tools)
 }
@@ -376,16 +376,12 @@ fn templates_without_tools_have_a_fallback() {
     let template = template.expect("a template");
     let tools = [json!({ "name": "f" })];
     let format = ChatFormat::detect(&template, &tools);
-    assert!(!format.supports_tools() && format.markers().count() == 2);
-    let format = ChatFormat::detect_or_fallback(&template, &tools);
     assert!(!format.supports_tools());
     let output = "Well.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>";
     let message = format.parse("", output);
     assert_eq!((&*message.content, message.tool_calls.len()), ("Well.", 1));
-    let format = ChatFormat::detect_or_fallback(&template, &[]);
+    let format = ChatFormat::detect(&template, &[]);
     assert_eq!(format.parse("", output).content, output);
-    let prompt = ChatFormat::fallback_tool_prompt(&tools);
-    assert!(prompt.contains("<tools>\n{\"name\":\"f\"}\n</tools>"));
 }
 
 #[test]
