@@ -8,6 +8,7 @@ mod completions;
 mod errors;
 mod limits;
 mod models;
+mod reasoning;
 mod security;
 #[expect(dead_code, reason = "the tests of the program use more of it")]
 #[path = "../../../../cli/tests/cli/speech_model.rs"]

@@ -153,7 +153,10 @@ fn messages_without_tools_have_no_calls() {
     );
     // It follows the end of another message.
     let opening = format.content_opening().expect("Harmony has headers");
-    let parsed = format.parse("", &format!("<|channel|>analysis<|message|>Hm<|end|>{opening}{{}}"));
+    let parsed = format.parse(
+        "",
+        &format!("<|channel|>analysis<|message|>Hm<|end|>{opening}{{}}"),
+    );
     assert_eq!((&*parsed.reasoning, &*parsed.content), ("Hm", "{}"));
     let output = "<|channel|>analysis to=python code<|message|>1 + 1<|end|><|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}";
     let message = format.parse("", output);
