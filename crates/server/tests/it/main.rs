@@ -10,6 +10,7 @@ mod errors;
 mod limits;
 mod models;
 mod not_finite;
+mod reasoning;
 mod security;
 #[expect(dead_code, reason = "the tests of the program use more of it")]
 #[path = "../../../../cli/tests/cli/speech_model.rs"]
