@@ -69,7 +69,7 @@ fn texts_over_the_limit_are_named_or_truncated() {
     let (first, last) = (&ids[..1], &ids[ids.len() - 1..]);
     for (count, length) in [(-1, max), (7, 7), (2, 2)] {
         let text = &ids[ids.len() + 1 - length..ids.len() - 1];
-        let expected = embedding(json!({ "input": [[first, text, last].concat()] }));
+        let expected = embedding(json!({ "input": vec![[first, text, last].concat()] }));
         let request = json!({ "input": long, "truncate_prompt_tokens": count });
         assert_eq!(embedding(request), expected, "{count}");
     }
