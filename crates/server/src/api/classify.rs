@@ -3,6 +3,7 @@
 use super::common::{Blocking, json_response, open};
 use super::completions::token_ids;
 use crate::app::{App, unix_seconds};
+use crate::engine::admission::PassSlot;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -83,7 +84,7 @@ pub(crate) async fn classify(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ClassifyFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ClassifyFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -103,12 +104,11 @@ pub(crate) async fn classify(
         .logits(parsed.use_activation == Some(false))
         .truncate(parsed.truncate.unwrap_or(false));
     check_bytes(&lease, &inputs, "input", &options)?;
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let scores = scores(session, &inputs, &options)?;
-            drop(slot);
+            let scores = scores(session, &inputs, &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).enumerate();
             let data = rows.map(|(index, row)| {
@@ -144,7 +144,7 @@ pub(crate) async fn predict(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &PredictFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &PredictFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -163,12 +163,11 @@ pub(crate) async fn predict(
         .logits(parsed.raw_scores.unwrap_or(false))
         .truncate(parsed.truncate.unwrap_or(false));
     check_bytes(&lease, &inputs, "inputs", &options)?;
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |_, session| {
-            let scores = scores(session, &inputs, &options)?;
-            drop(slot);
+            let scores = scores(session, &inputs, &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).map(|row| {
                 let mut order: Vec<usize> = (0..row.len()).collect();
@@ -190,9 +189,10 @@ fn scores(
     session: &mut tabla::Session,
     inputs: &[Input],
     options: &ClassifyOptions,
+    slot: &mut PassSlot,
 ) -> ApiResult<Scores> {
     let borrowed: Vec<_> = inputs.iter().map(Input::borrowed).collect();
-    let values = session.classify(&borrowed, options, &mut |_, _| {})?;
+    let values = session.classify(&borrowed, options, &mut |_, _| slot.next())?;
     Ok(Scores {
         labels: session.classifier()?.labels.clone(),
         values,

@@ -11,10 +11,10 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 use utoipa::ToSchema;
 
 /// Request of `/tokenize`.
@@ -33,13 +33,54 @@ pub(crate) struct TokenizeFields {
     with_pieces: Option<bool>,
 }
 
+/// Answer with the tokens of a text.
+#[derive(Serialize)]
+struct Tokenized<'a> {
+    tokens: Tokens<'a>,
+    count: usize,
+    max_model_len: u32,
+}
+
+/// Token ids, or objects with the text of each, which is written without a value for each token.
+struct Tokens<'a> {
+    ids: Vec<u32>,
+    pieces_of: Option<&'a Tokenizer>,
+}
+
+#[derive(Serialize)]
+struct Token<'a> {
+    id: u32,
+    piece: Piece<'a>,
+}
+
+/// Text of a token, or its bytes if they are not valid UTF-8.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Piece<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl Serialize for Tokens<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(tokenizer) = self.pieces_of else {
+            return serializer.collect_seq(&self.ids);
+        };
+        serializer.collect_seq(self.ids.iter().map(|id| {
+            let bytes = tokenizer.token_bytes_with_special(*id);
+            let piece = str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text);
+            Token { id: *id, piece }
+        }))
+    }
+}
+
 /// Converts text to token ids.
 pub(crate) async fn tokenize(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &TokenizeFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &TokenizeFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -56,22 +97,12 @@ pub(crate) async fn tokenize(
     blocking(move || {
         let tokenizer = lease.model.tokenizer();
         let ids = tokenizer.encode(&text, options)?;
-        let piece = |id: &u32| {
-            let bytes = tokenizer.token_bytes_with_special(*id);
-            let piece = str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
-            json!({ "id": id, "piece": piece })
-        };
-        let count = ids.len();
-        let tokens: Value = match parsed.with_pieces.unwrap_or(false) {
-            true => ids.iter().map(piece).collect::<Vec<_>>().into(),
-            false => ids.into(),
-        };
-        let context = lease.model.facts().context;
-        Ok(json_response(&json!({
-            "tokens": tokens,
-            "count": count,
-            "max_model_len": context,
-        })))
+        let pieces_of = parsed.with_pieces.unwrap_or(false).then_some(tokenizer);
+        Ok(json_response(&Tokenized {
+            count: ids.len(),
+            tokens: Tokens { ids, pieces_of },
+            max_model_len: lease.model.facts().context,
+        }))
     })
     .await
 }
@@ -109,7 +140,7 @@ pub(crate) async fn detokenize(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &DetokenizeFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &DetokenizeFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -130,7 +161,7 @@ pub(crate) async fn apply_template(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ChatFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ChatFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -157,13 +188,27 @@ pub(crate) struct ScoreFields {
     continuations: Option<Vec<Value>>,
 }
 
+/// Answer with log-probabilities.
+#[derive(Serialize)]
+struct Scores<'a> {
+    model: &'a str,
+    scores: Vec<Score>,
+}
+
+#[derive(Serialize)]
+struct Score {
+    tokens: Vec<u32>,
+    logprobs: Vec<f64>,
+    sum: f64,
+}
+
 /// Returns the log-probabilities of given texts.
 pub(crate) async fn score(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ScoreFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ScoreFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -174,7 +219,7 @@ pub(crate) async fn score(
         let message = format!("expected 1 to {max} texts, got {}", inputs.len());
         return Err(ApiError::field("continuations", message));
     }
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let work = Blocking::new(&lease);
     work.run(move |lease, session| {
         let prompt = prompts(lease, ("prompt", parsed.prompt.as_ref()))?;
@@ -210,19 +255,19 @@ pub(crate) async fn score(
             if tokens.len() <= from {
                 return Err(ApiError::field("continuations", "a continuation is empty"));
             }
-            let ids = &tokens[from..];
             let checked = lease.check_length(tokens.len());
             checked.map_err(|error| error.prompt_field("continuations"))?;
             let logprobs = session.score(&tokens, from, &mut |_, _| {})?;
-            let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
-            let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();
-            Ok(json!({ "tokens": ids, "logprobs": values, "sum": sum }))
+            slot.next();
+            Ok(Score {
+                tokens: tokens[from..].to_vec(),
+                sum: logprobs.iter().map(|value| f64::from(*value)).sum(),
+                logprobs: logprobs.into_iter().map(|x| logprob(x).into()).collect(),
+            })
         });
-        let results = results.collect::<ApiResult<Vec<_>>>()?;
-        drop(slot);
-        Ok(json_response(
-            &json!({ "model": lease.name, "scores": results }),
-        ))
+        let scores = results.collect::<ApiResult<_>>()?;
+        let model = &lease.name;
+        Ok(json_response(&Scores { model, scores }))
     })
     .await
 }

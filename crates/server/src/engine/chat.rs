@@ -4,8 +4,9 @@ use super::answer_grammar::AnswerGrammar;
 use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
-use super::tools::{Tool, ToolChoice};
+use super::tools::{self, Tool, ToolChoice};
 use crate::http::error::ApiResult;
+use crate::http::memory::value_bytes;
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
@@ -33,6 +34,8 @@ pub(crate) fn prompt_tokens(model: &Loaded, chat: &Chat) -> ApiResult<Vec<u32>> 
         .iter()
         .map(|message| message.to_string().len());
     model.check_bytes(bytes.sum())?;
+    let variables = chat.variables.values().map(value_bytes);
+    tools::check_schema_bytes("chat_template_kwargs", variables.sum())?;
     let tools = template_tools(chat);
     encode(model, model.template(&tools)?, chat, &tools)
 }
