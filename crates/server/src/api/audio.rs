@@ -10,7 +10,7 @@ use crate::http::gate::RequestContext;
 use crate::http::sse::{self, EventSource, EventWriter};
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Multipart};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -75,6 +75,8 @@ impl Form {
     async fn parse(headers: HeaderMap, body: Bytes) -> ApiResult<Self> {
         let mut request = Request::new(Body::from(body));
         *request.headers_mut() = headers;
+        // The body was read and its length checked.
+        DefaultBodyLimit::disable().apply(&mut request);
         let invalid = |error: &dyn std::fmt::Display| {
             ApiError::invalid(format!("expected multipart/form-data: {error}"))
         };

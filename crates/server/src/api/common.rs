@@ -13,6 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::stream;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -22,6 +23,22 @@ use std::time::Duration;
 use tabla::text::Tokenizer;
 use tabla::{GenerateOptions, Session};
 use utoipa::ToSchema;
+
+/// Returns a response with a JSON body of these parts, which are created while they are sent.
+pub(crate) fn json_stream(parts: impl Iterator<Item = String> + Send + 'static) -> Response<Body> {
+    let mut parts = parts;
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = parts.next()?;
+        while let Some(part) = (chunk.len() < CHUNK_BYTES).then(|| parts.next()).flatten() {
+            chunk.push_str(&part);
+        }
+        Some(Ok::<_, std::convert::Infallible>(chunk))
+    });
+    json_body(Body::from_stream(stream::iter(chunks)))
+}
+
+/// Number of bytes of a streamed JSON body that are sent at once.
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// Returns a response with an object that has the fields of `head` and these choices. With log-probabilities, the
 /// values of a choice take many times the memory of their text, so they are created one by one.
@@ -39,7 +56,7 @@ pub(crate) fn choices_response(
         let _ = write!(text, "{comma}{choice}");
     }
     text.push_str("]}");
-    json_text_response(text)
+    json_body(text.into())
 }
 
 /// Maximum number of bytes of a body that is parsed on a thread that serves connections: a larger one would delay
@@ -52,11 +69,11 @@ const LOGPROB_MIN: f32 = -9999.0;
 /// Returns a response with a JSON body.
 pub(crate) fn json_response(value: &impl Serialize) -> Response<Body> {
     // Only maps with keys that are not strings cannot be serialized.
-    json_text_response(serde_json::to_string(value).unwrap_or_default())
+    json_body(serde_json::to_string(value).unwrap_or_default().into())
 }
 
-fn json_text_response(text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+fn json_body(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response

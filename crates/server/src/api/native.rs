@@ -1,7 +1,7 @@
 //! Endpoints of llama.cpp and vLLM for tokens, templates and scores.
 
 use super::chat::ChatFields;
-use super::common::{Blocking, json_response, logprob, open, open_query, token_text};
+use super::common::{Blocking, json_response, json_stream, logprob, open, open_query, token_text};
 use super::completions::{prompts, token_ids};
 use crate::app::App;
 use crate::engine::blocking::blocking;
@@ -11,8 +11,9 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::iter::once;
 use std::sync::Arc;
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 use utoipa::ToSchema;
@@ -33,45 +34,10 @@ pub(crate) struct TokenizeFields {
     with_pieces: Option<bool>,
 }
 
-/// Answer with the tokens of a text.
-#[derive(Serialize)]
-struct Tokenized<'a> {
-    tokens: Tokens<'a>,
-    count: usize,
-    max_model_len: u32,
-}
-
-/// Token ids, or objects with the text of each, which is written without a value for each token.
-struct Tokens<'a> {
-    ids: Vec<u32>,
-    pieces_of: Option<&'a Tokenizer>,
-}
-
-#[derive(Serialize)]
-struct Token<'a> {
-    id: u32,
-    piece: Piece<'a>,
-}
-
-/// Text of a token, or its bytes if they are not valid UTF-8.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Piece<'a> {
-    Text(&'a str),
-    Bytes(&'a [u8]),
-}
-
-impl Serialize for Tokens<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Some(tokenizer) = self.pieces_of else {
-            return serializer.collect_seq(&self.ids);
-        };
-        serializer.collect_seq(self.ids.iter().map(|id| {
-            let bytes = tokenizer.token_bytes_with_special(*id);
-            let piece = str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text);
-            Token { id: *id, piece }
-        }))
-    }
+/// Returns the text of a token in JSON, or its bytes if they are not valid UTF-8.
+fn piece(tokenizer: &Tokenizer, id: u32) -> Value {
+    let bytes = tokenizer.token_bytes_with_special(id);
+    str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))
 }
 
 /// Converts text to token ids.
@@ -94,15 +60,24 @@ pub(crate) async fn tokenize(
             true => SpecialTokens::Tokens,
             false => SpecialTokens::Text,
         });
+    let with_pieces = parsed.with_pieces.unwrap_or(false);
     blocking(move || {
-        let tokenizer = lease.model.tokenizer();
-        let ids = tokenizer.encode(&text, options)?;
-        let pieces_of = parsed.with_pieces.unwrap_or(false).then_some(tokenizer);
-        Ok(json_response(&Tokenized {
-            count: ids.len(),
-            tokens: Tokens { ids, pieces_of },
-            max_model_len: lease.model.facts().context,
-        }))
+        let ids = lease.model.tokenizer().encode(&text, options)?;
+        drop(text);
+        let (count, context) = (ids.len(), lease.model.facts().context);
+        let end = format!("],\"count\":{count},\"max_model_len\":{context}}}");
+        let tokens = ids.into_iter().enumerate().map(move |(at, id)| {
+            let comma = if at > 0 { "," } else { "" };
+            match with_pieces {
+                true => {
+                    let piece = piece(lease.model.tokenizer(), id);
+                    format!("{comma}{{\"id\":{id},\"piece\":{piece}}}")
+                }
+                false => format!("{comma}{id}"),
+            }
+        });
+        let begin = "{\"tokens\":[".to_string();
+        Ok(json_stream(once(begin).chain(tokens).chain(once(end))))
     })
     .await
 }
@@ -151,8 +126,11 @@ pub(crate) async fn detokenize(
     let ids = tokens.iter().map(|id| id.u32_in("tokens", 0, max));
     let ids: Vec<u32> = ids.collect::<ApiResult<_>>()?;
     let options = DecodeOptions::default().specials(SpecialTokens::Tokens);
-    let text = lease.model.tokenizer().decode_lossy(&ids, options)?;
-    Ok(json_response(&json!({ "content": text, "prompt": text })))
+    blocking(move || {
+        let text = lease.model.tokenizer().decode_lossy(&ids, options)?;
+        Ok(json_response(&json!({ "content": text, "prompt": text })))
+    })
+    .await
 }
 
 /// Returns the text of the prompt of a conversation.

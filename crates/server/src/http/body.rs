@@ -3,9 +3,10 @@
 use super::error::{ApiError, ApiResult};
 use axum::body::Bytes;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
+use std::fmt;
 
 /// Maximum length of a string in a message, in bytes. Longer strings may be text of a prompt, which the
 /// log does not have.
@@ -21,7 +22,7 @@ impl Json {
         if str::from_utf8(&bytes).is_err() {
             return Err(ApiError::invalid("the body is not valid UTF-8"));
         }
-        serde_json::from_slice::<IgnoredAny>(&bytes)
+        serde_json::from_slice::<Discarded>(&bytes)
             .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))?;
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(ApiError::invalid("the body must be a JSON object"));
@@ -32,6 +33,57 @@ impl Json {
     /// Returns the whole body, for an error.
     fn value(&self) -> Value {
         serde_json::from_slice(&self.0).unwrap_or_default()
+    }
+}
+
+/// A value that is checked and takes no memory. serde's `IgnoredAny` checks neither escapes nor the range of numbers.
+struct Discarded;
+
+impl<'de> Deserialize<'de> for Discarded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Discarded {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
     }
 }
 

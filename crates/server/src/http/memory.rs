@@ -4,7 +4,7 @@ use super::error::{ApiError, ApiResult};
 use axum::http::StatusCode;
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Maximum number of bytes of the JSON values of one body.
 pub(crate) const JSON_BYTES_MAX: usize = 40 << 20;
@@ -30,6 +30,8 @@ const DEPTH_MAX: usize = 127;
 pub(crate) struct BodyBudget {
     used: AtomicUsize,
     bytes: usize,
+    /// Whether a large body was freed.
+    has_freed: AtomicBool,
 }
 
 /// Memory of one body. Dropping it returns it to the budget.
@@ -44,7 +46,13 @@ impl BodyBudget {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             bytes,
+            has_freed: AtomicBool::new(false),
         })
+    }
+
+    /// Returns whether a large body was freed since the last call.
+    pub(crate) fn take_freed(&self) -> bool {
+        self.has_freed.swap(false, Ordering::Relaxed)
     }
 
     /// Returns the memory of a body without bytes.
@@ -86,6 +94,9 @@ impl BodyMemory {
     pub(crate) fn release(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > SMALL_BYTES {
+            self.budget.has_freed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
