@@ -1,7 +1,7 @@
 //! `/v1/audio/transcriptions`.
 
 use crate::client::{self, Answer, TestServer};
-use crate::speech_model::{ENGLISH, MULTILINGUAL, ggml_model_with_context, wav};
+use crate::speech_model::{ENGLISH, MULTILINGUAL, ggml_model, wav};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tabla_server::Config;
 
@@ -23,13 +23,13 @@ pub(crate) fn transcribe(server: &TestServer, seconds: usize, fields: &[(&str, &
     server.send("POST", "/v1/audio/transcriptions", &headers, &body)
 }
 
-/// Returns the configuration of a speech model of this number of tokens, whose windows have 3 seconds.
+/// Returns the configuration of a speech model of this number of tokens.
 pub(crate) fn config(vocab: usize) -> Config {
     // Tests run at the same time: each server reads a file of its own.
     static FILES: AtomicU32 = AtomicU32::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
     let path = format!("{}/speech-{number}.bin", env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(&path, ggml_model_with_context(vocab, 150)).expect("written");
+    std::fs::write(&path, ggml_model(vocab)).expect("written");
     let mut config = client::config();
     config.models[0].source = tabla::Source::Path(path.into());
     config.models[0].chat_template = None;
