@@ -37,6 +37,7 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
             "crates/gpu/src/pipeline_cache.rs",
             "crates/gpu/src/recorded/",
             "crates/format/src/map.rs",
+            "crates/server/src/heap.rs",
             "tests/alloc.rs",
         ],
         "unsafe code is not allowed in this file",

@@ -1,6 +1,7 @@
 //! The state that all requests share.
 
 use crate::config::{Config, EventSink, Limits, MetricsCompat, ServerEvent};
+use crate::http::memory::BodyBudget;
 use crate::http::origin::OriginRules;
 use crate::models::Registry;
 use crate::response_store::ResponseStore;
@@ -11,10 +12,12 @@ use tabla::embed::Pooling;
 
 /// State that all requests share.
 pub(crate) struct App {
-    pub(crate) registry: Registry,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) origins: OriginRules,
     pub(crate) api_keys: Vec<String>,
     pub(crate) limits: Limits,
+    /// Memory of the bodies of all requests.
+    pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) events: EventSink,
     pub(crate) metrics_compat: Option<MetricsCompat>,
     /// Pooling of embeddings; `None`: that of the model files.
@@ -35,7 +38,7 @@ impl App {
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let hosts = config.allowed_hosts.iter();
         Ok(Self {
-            registry: Registry::new(config)?,
+            registry: Arc::new(Registry::new(config)?),
             origins: OriginRules {
                 hosts: hosts.map(|host| host.to_ascii_lowercase()).collect(),
                 origins: config.cors_origins.clone(),
@@ -43,6 +46,7 @@ impl App {
             },
             api_keys: config.api_keys.clone(),
             limits: config.limits,
+            bodies: BodyBudget::new(config.limits.bodies_bytes),
             events: Arc::clone(&config.events),
             metrics_compat: config.metrics_compat,
             pooling: config.pooling,

@@ -27,6 +27,9 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Maximum number of bytes of an uploaded audio file.
     pub audio_bytes: usize,
+    /// Maximum memory of the bodies of all requests and of the values in them, in bytes. Further requests are
+    /// answered with status 503.
+    pub bodies_bytes: usize,
     /// Maximum number of queued requests of a model. Further requests are answered with status 429.
     pub queue: usize,
     /// Maximum number of open connections.
@@ -40,7 +43,7 @@ pub struct Limits {
     /// Maximum number of tokens of the reasoning of a chat, unless the request has another one; `None`: no
     /// maximum.
     pub reasoning_budget: Option<u32>,
-    /// Maximum duration of a request from its start to its last token.
+    /// Maximum duration of a request, from the last byte of its body to its last token or result.
     pub request_time: Duration,
     /// Duration after which a client that reads nothing is disconnected.
     pub stall_time: Duration,
@@ -61,6 +64,7 @@ impl Default for Limits {
         Self {
             body_bytes: 8 << 20,
             audio_bytes: 100 << 20,
+            bodies_bytes: 512 << 20,
             queue: 128,
             connections: 16_384,
             choices: 16,

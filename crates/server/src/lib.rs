@@ -7,6 +7,7 @@ mod app;
 mod bandwidth;
 mod config;
 mod engine;
+mod heap;
 mod http;
 #[cfg(feature = "fuzzing")]
 mod in_process;

@@ -1,11 +1,12 @@
 //! Stored responses, in memory. The number, the bytes and the age of entries are limited.
 
+use crate::http::memory::{JSON_BYTES_MAX, value_bytes};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes of all entries, as JSON text.
+/// Maximum memory of all entries in bytes.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Duration after which an entry that no request has used is removed.
@@ -67,8 +68,8 @@ impl ResponseStore {
         let Some(id) = stored.response["id"].as_str().map(str::to_string) else {
             return;
         };
-        let items = stored.items.iter().map(|item| item.to_string().len());
-        let mut bytes = stored.response.to_string().len() + items.sum::<usize>();
+        let items = stored.items.iter().map(value_bytes);
+        let mut bytes = value_bytes(&stored.response) + items.sum::<usize>();
         let mut state = self.state();
         state.remove(&id);
         let mut history = Vec::new();
@@ -80,6 +81,10 @@ impl ResponseStore {
             history.clone_from(&previous.history);
             history.push(Arc::clone(&previous.items));
             bytes += previous.bytes;
+        }
+        // A request that continues the conversation could not have its messages.
+        if bytes > JSON_BYTES_MAX {
+            return;
         }
         for item in &stored.items {
             if let Some(item) = item["id"].as_str() {
@@ -108,17 +113,15 @@ impl ResponseStore {
         Some(Arc::clone(&state.entries.get(id)?.response))
     }
 
-    /// Returns all items of the conversation that ends with a response; `None` if it is not stored.
-    pub(crate) fn conversation(&self, id: &str) -> Option<Vec<Value>> {
-        let parts = {
-            let mut state = self.state();
-            state.evict(self.entries_max);
-            state.touch(id);
-            let entry = state.entries.get(id)?;
-            [entry.history.as_slice(), &[Arc::clone(&entry.items)]].concat()
-        };
-        let items = parts.iter().flat_map(|part| part.iter().cloned());
-        Some(items.collect())
+    /// Returns all items of the conversation that ends with a response, and their bytes; `None` if it is not
+    /// stored.
+    pub(crate) fn conversation(&self, id: &str) -> Option<(Vec<Arc<Vec<Value>>>, usize)> {
+        let mut state = self.state();
+        state.evict(self.entries_max);
+        state.touch(id);
+        let entry = state.entries.get(id)?;
+        let parts = [entry.history.as_slice(), &[Arc::clone(&entry.items)]].concat();
+        Some((parts, entry.bytes))
     }
 
     /// Returns an item of a request or an answer.

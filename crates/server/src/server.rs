@@ -3,6 +3,7 @@
 use crate::api;
 use crate::app::App;
 use crate::config::{Config, ServerEvent};
+use crate::heap;
 use crate::http::connections;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ const SERVING_THREADS: usize = 2;
 
 /// Time in which the events of cancelled requests are written.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
+
+/// Period in which the memory of large bodies is returned to the system.
+const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum number of threads for generations and preparations.
 const BLOCKING_THREADS: usize = 1024;
@@ -79,13 +83,14 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Serves until the shutdown.
+    /// Serves until the shutdown. With glibc, it limits the heaps of the process.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for an invalid configuration; `Other` if the first model cannot be loaded; errors of the
     /// system.
     pub fn run(self) -> std::io::Result<()> {
+        heap::limit();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
             .max_blocking_threads(BLOCKING_THREADS)
@@ -130,6 +135,15 @@ impl Server {
             let app = Arc::clone(&app);
             tasks.spawn(async move { app.registry.unload_idle(idle).await });
         }
+        let bodies = Arc::clone(&app.bodies);
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(TRIM_PERIOD).await;
+                if bodies.take_freed() {
+                    let _ = tokio::task::spawn_blocking(heap::trim).await;
+                }
+            }
+        });
         let router = api::router(&app);
         let begin = async {
             shutdown.0.requested.notified().await;

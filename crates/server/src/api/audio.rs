@@ -2,13 +2,15 @@
 
 use super::common::lease;
 use crate::app::App;
+use crate::engine::admission::{PassSlot, Ticket};
 use crate::engine::blocking::{CancelOnDrop, blocking};
+use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::sse::{self, EventSource, EventWriter};
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Multipart};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -73,6 +75,8 @@ impl Form {
     async fn parse(headers: HeaderMap, body: Bytes) -> ApiResult<Self> {
         let mut request = Request::new(Body::from(body));
         *request.headers_mut() = headers;
+        // The body was read and its length checked.
+        DefaultBodyLimit::disable().apply(&mut request);
         let invalid = |error: &dyn std::fmt::Display| {
             ApiError::invalid(format!("expected multipart/form-data: {error}"))
         };
@@ -187,20 +191,21 @@ async fn answer(
         // Errors of the file and of the options are found before the answer begins.
         blocking(move || begin(&model, file, &options, language)).await?
     };
+    let deadline = context.deadline.clone();
     tokio::spawn(async move {
-        let slot = ticket.slot().await;
-        let work = blocking(move || {
-            let result = begun.run(&sender);
-            if let Err(error) = result {
-                let _ = sender.blocking_send(Err(error));
-            }
-            Ok(())
-        });
-        let _ = work.await;
-        drop((slot, lease));
+        let work = transcribe_in_turn(begun, ticket, deadline, &sender);
+        tokio::select! {
+            result = work => if let Err(error) = result {
+                let _ = sender.send(Err(error)).await;
+            },
+            // Dropping the source cancels the transcription, whose thread then ends.
+            () = sender.closed() => {}
+        }
+        drop(lease);
     });
     let source = Source {
         receiver,
+        context,
         _guard: guard,
     };
     if form.is_stream {
@@ -249,6 +254,21 @@ fn begin(
     })
 }
 
+/// Measures and transcribes a recording, in turn with other requests.
+async fn transcribe_in_turn(
+    begun: Begun,
+    ticket: Ticket,
+    deadline: Deadline,
+    sender: &SegmentSender,
+) -> ApiResult<()> {
+    let begun = blocking(move || begun.measure()).await?;
+    let mut slot = ticket.pass_slot(deadline).await;
+    let sender = sender.clone();
+    blocking(move || begun.run(&sender, &mut slot)).await
+}
+
+type SegmentSender = mpsc::Sender<ApiResult<SpeechEvent>>;
+
 struct Begun {
     transcription: Transcription,
     reader: AudioReader,
@@ -263,21 +283,28 @@ enum SpeechEvent {
 }
 
 impl Begun {
-    fn run(self, sender: &mpsc::Sender<ApiResult<SpeechEvent>>) -> ApiResult<()> {
+    /// Decodes the whole recording once, without the model: its loudest frame scales the spectrogram.
+    fn measure(mut self) -> ApiResult<Self> {
+        let invalid = |error: tabla::Error| ApiError::field("file", error);
+        let mut measured = AudioReader::from_bytes(self.file.clone()).map_err(invalid)?;
+        self.transcription.measure(&mut measured).map_err(invalid)?;
+        Ok(self)
+    }
+
+    fn run(self, sender: &SegmentSender, slot: &mut PassSlot) -> ApiResult<()> {
         let Self {
             mut transcription,
             mut reader,
-            file,
+            ..
         } = self;
         let invalid = |error: tabla::Error| ApiError::field("file", error);
-        // The loudest frame of the whole recording scales the spectrogram.
-        let mut measured = AudioReader::from_bytes(file).map_err(invalid)?;
-        transcription.measure(&mut measured).map_err(invalid)?;
         let mut samples = Vec::new();
         while reader.read(SAMPLES, &mut samples).map_err(invalid)? > 0 {
             transcription.push(&samples)?;
             samples.clear();
             send_segments(&mut transcription, sender)?;
+            // The window of another recording is next.
+            slot.next();
         }
         transcription.finish();
         send_segments(&mut transcription, sender)?;
@@ -287,10 +314,7 @@ impl Begun {
     }
 }
 
-fn send_segments(
-    transcription: &mut Transcription,
-    sender: &mpsc::Sender<ApiResult<SpeechEvent>>,
-) -> ApiResult<()> {
+fn send_segments(transcription: &mut Transcription, sender: &SegmentSender) -> ApiResult<()> {
     while let Some(segment) = transcription.next_segment()? {
         // If the client is gone, the transcription is cancelled.
         let _ = sender.blocking_send(Ok(SpeechEvent::Segment(segment)));
@@ -301,6 +325,7 @@ fn send_segments(
 /// The segments of a transcription. Dropping it cancels the transcription.
 struct Source {
     receiver: mpsc::Receiver<ApiResult<SpeechEvent>>,
+    context: RequestContext,
     _guard: CancelOnDrop,
 }
 
@@ -308,7 +333,11 @@ impl EventSource for Source {
     type Event = SpeechEvent;
 
     async fn next(&mut self) -> Option<ApiResult<SpeechEvent>> {
-        self.receiver.recv().await
+        tokio::select! {
+            biased;
+            () = self.context.deadline.passed() => Some(Err(self.context.deadline.error())),
+            event = self.receiver.recv() => event,
+        }
     }
 
     fn try_next(&mut self) -> Option<ApiResult<SpeechEvent>> {

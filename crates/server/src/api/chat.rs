@@ -1,8 +1,8 @@
 //! `POST /v1/chat/completions`.
 
 use super::common::{
-    StreamOptions, chat_logprob, choices, end_stream, fingerprint, json_response, timings,
-    top_logprobs, usage, with_seed,
+    StreamOptions, chat_logprob, choices, choices_response, end_stream, fingerprint, parse,
+    timings, top_logprobs, usage, with_seed,
 };
 use super::format::FormatFields;
 use super::generation::{self, Started};
@@ -13,7 +13,7 @@ use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output};
 use crate::engine::messages::{normalize, text_arguments};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
-use crate::http::body::{self, fields};
+use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -73,11 +73,13 @@ pub(crate) async fn create(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: ChatFields = fields(&request)?;
+    let (request, parsed): (_, ChatFields) = parse(bytes).await?;
     let count = choices(parsed.n, app.limits.choices)?;
+    let name = parsed.model.clone();
+    let is_stream = parsed.stream.unwrap_or(false);
+    let stream_options = parsed.stream_options.unwrap_or_default();
     let build = {
-        let (parsed, tools_max) = (parsed.clone(), app.limits.tools);
+        let tools_max = app.limits.tools;
         move |model: &Loaded| {
             let sampling: SamplingFields = fields(&request)?;
             let limit: LimitFields = fields(&request)?;
@@ -91,25 +93,24 @@ pub(crate) async fn create(
             Ok((chat, options.logprobs(logprobs)))
         }
     };
-    let name = parsed.model.as_deref();
     let Started {
         model,
         options,
         run: generation,
         ..
     } = {
-        let started = generation::start(&app, &context, (name, count), build).await;
+        let started = generation::start(&app, &context, (name.as_deref(), count), build).await;
         started.map_err(|error| error.prompt_field("messages"))?
     };
+    context.memory.release();
     let head = Head {
         id: ids::new_id("chatcmpl-"),
         created: unix_seconds(),
         model,
         logprobs: options.logprobs.is_some(),
     };
-    let response = match parsed.stream.unwrap_or(false) {
+    let response = match is_stream {
         true => {
-            let stream_options = parsed.stream_options.unwrap_or_default();
             let writer = Writer {
                 head,
                 has_usage: stream_options.include_usage.unwrap_or(false),
@@ -118,7 +119,7 @@ pub(crate) async fn create(
             };
             sse::response(generation, writer)
         }
-        false => json_response(&head.whole(&collect(generation, count).await?)),
+        false => head.whole(&collect(generation, count).await?),
     };
     Ok(with_seed(response, &options))
 }
@@ -248,17 +249,13 @@ impl Head {
     }
 
     /// Returns a whole answer.
-    fn whole(&self, answer: &Answer) -> Value {
+    fn whole(&self, answer: &Answer) -> Response<Body> {
         let mut value = self.object("chat.completion");
         value["service_tier"] = "default".into();
-        let choices = answer.choices.iter().enumerate();
-        let choices: Vec<Value> = choices
-            .map(|(at, choice)| self.choice(at, choice))
-            .collect();
-        value["choices"] = choices.into();
         value["usage"] = usage(&answer.usage);
         value["timings"] = timings(&answer.usage);
-        value
+        let choices = answer.choices.iter().enumerate();
+        choices_response(&value, choices.map(|(at, choice)| self.choice(at, choice)))
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> Value {

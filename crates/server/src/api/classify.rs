@@ -3,6 +3,7 @@
 use super::common::{Blocking, InputField, json_response, open};
 use super::completions::token_ids;
 use crate::app::{App, unix_seconds};
+use crate::engine::admission::PassSlot;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -83,7 +84,7 @@ pub(crate) async fn classify(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ClassifyFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ClassifyFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -104,12 +105,11 @@ pub(crate) async fn classify(
         .logits(parsed.use_activation == Some(false))
         .truncate(parsed.truncate.unwrap_or(false));
     check_bytes(&lease, &inputs, field, &options)?;
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let scores = scores(session, (field, &inputs), &options)?;
-            drop(slot);
+            let scores = scores(session, (field, &inputs), &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).enumerate();
             let data = rows.map(|(index, row)| {
@@ -145,7 +145,7 @@ pub(crate) async fn predict(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &PredictFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &PredictFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -166,12 +166,11 @@ pub(crate) async fn predict(
         .logits(parsed.raw_scores.unwrap_or(false))
         .truncate(parsed.truncate.unwrap_or(false));
     check_bytes(&lease, &inputs, field, &options)?;
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |_, session| {
-            let scores = scores(session, (field, &inputs), &options)?;
-            drop(slot);
+            let scores = scores(session, (field, &inputs), &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).map(|row| {
                 let mut order: Vec<usize> = (0..row.len()).collect();
@@ -193,9 +192,10 @@ fn scores(
     session: &mut tabla::Session,
     (field, inputs): (InputField, &[Input]),
     options: &ClassifyOptions,
+    slot: &mut PassSlot,
 ) -> ApiResult<Scores> {
     let borrowed: Vec<_> = inputs.iter().map(Input::borrowed).collect();
-    let values = session.classify(&borrowed, options, &mut |_, _| {});
+    let values = session.classify(&borrowed, options, &mut |_, _| slot.next());
     let values = values.map_err(|error| field.error(error))?;
     Ok(Scores {
         labels: session.classifier()?.labels.clone(),

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::engine::blocking::{CancelOnDrop, blocking};
 use crate::engine::events::{TokenLogprob, Usage};
 use crate::engine::parameters::Int;
-use crate::http::body::{self, fields};
+use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::sse;
@@ -13,9 +13,11 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use futures_util::stream;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use tabla::embed::FailedInput;
@@ -23,27 +25,93 @@ use tabla::text::Tokenizer;
 use tabla::{GenerateOptions, Session};
 use utoipa::ToSchema;
 
+/// Returns a response with a JSON body of these parts, which are created while they are sent.
+pub(crate) fn json_stream(parts: impl Iterator<Item = String> + Send + 'static) -> Response<Body> {
+    let mut parts = parts;
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = parts.next()?;
+        while let Some(part) = (chunk.len() < CHUNK_BYTES).then(|| parts.next()).flatten() {
+            chunk.push_str(&part);
+        }
+        Some(Ok::<_, std::convert::Infallible>(chunk))
+    });
+    json_body(Body::from_stream(stream::iter(chunks)))
+}
+
+/// Number of bytes of a streamed JSON body that are sent at once.
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// Returns a response with an object that has the fields of `head` and these choices. With log-probabilities, the
+/// values of a choice take many times the memory of their text, so they are created one by one.
+pub(crate) fn choices_response(
+    head: &Value,
+    choices: impl Iterator<Item = Value>,
+) -> Response<Body> {
+    let mut text = head.to_string();
+    // The brace at the end.
+    text.pop();
+    text.push_str(",\"choices\":[");
+    for (at, choice) in choices.enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{comma}{choice}");
+    }
+    text.push_str("]}");
+    json_body(text.into())
+}
+
+/// Maximum number of bytes of a body that is parsed on a thread that serves connections: a larger one would delay
+/// streams.
+const ASYNC_BYTES_MAX: usize = 64 << 10;
+
 /// Value that stands for minus infinity, which JSON lacks.
 const LOGPROB_MIN: f32 = -9999.0;
 
 /// Returns a response with a JSON body.
-pub(crate) fn json_response(value: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(value.to_string()));
+pub(crate) fn json_response(value: &impl Serialize) -> Response<Body> {
+    // Only maps with keys that are not strings cannot be serialized.
+    json_body(serde_json::to_string(value).unwrap_or_default().into())
+}
+
+fn json_body(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
 }
 
+/// Parses the body of a request and a group of its fields.
+pub(crate) async fn parse<T>(bytes: Bytes) -> ApiResult<(Json, T)>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    parse_with(bytes, |request| {
+        let parsed = fields(&request)?;
+        Ok((request, parsed))
+    })
+    .await
+}
+
+/// Parses the body of a request by `work`.
+pub(crate) async fn parse_with<T: Send + 'static>(
+    bytes: Bytes,
+    work: impl FnOnce(Json) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    match bytes.len() <= ASYNC_BYTES_MAX {
+        true => work(Json::new(bytes)?),
+        false => blocking(move || work(Json::new(bytes)?)).await,
+    }
+}
+
 /// Parses the body of a request, and returns it with its fields and its model, loaded if needed.
 /// `model` returns the name of the model.
-pub(crate) async fn open<T: DeserializeOwned>(
+pub(crate) async fn open<T: DeserializeOwned + Send + 'static>(
     app: &App,
     context: &RequestContext,
-    bytes: &Bytes,
+    bytes: Bytes,
     model: fn(&T) -> Option<&str>,
-) -> ApiResult<(Value, T, Lease)> {
-    let request: Value = body::parse(bytes)?;
-    let parsed = fields(&request)?;
+) -> ApiResult<(Json, T, Lease)> {
+    let (request, parsed) = parse(bytes).await?;
     let lease = lease(app, context, model(&parsed)).await?;
     Ok((request, parsed, lease))
 }
@@ -315,12 +383,28 @@ impl Encoding {
         }
     }
 
-    pub(crate) fn data(self, values: Vec<f32>) -> Value {
-        match self {
-            Self::Float => values.into(),
-            Self::Base64 => {
-                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-                STANDARD.encode(bytes).into()
+    /// Returns numbers in this encoding.
+    pub(crate) fn numbers(self, values: &[f32]) -> Numbers<'_> {
+        Numbers {
+            encoding: self,
+            values,
+        }
+    }
+}
+
+/// Numbers in an answer. They are written without a value for each, which takes 20 times their memory.
+pub(crate) struct Numbers<'v> {
+    encoding: Encoding,
+    values: &'v [f32],
+}
+
+impl Serialize for Numbers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.encoding {
+            Encoding::Float => serializer.collect_seq(self.values.iter().map(|x| f64::from(*x))),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = self.values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                serializer.serialize_str(&STANDARD.encode(bytes))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `POST /v1/completions`.
 
 use super::common::{
-    InputField, StreamOptions, choices, end_stream, fingerprint, json_response, logprob, open,
+    InputField, StreamOptions, choices, choices_response, end_stream, fingerprint, logprob, open,
     timings, usage, with_seed,
 };
 use super::format::FormatFields;
@@ -14,7 +14,7 @@ use crate::engine::events::{Delta, Event, TokenLogprob};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::request::{Echo, Generate, OutputFormat};
 use crate::engine::run;
-use crate::http::body::fields;
+use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
 use crate::http::ids;
@@ -35,7 +35,7 @@ use utoipa::ToSchema;
 const TOKENS_DEFAULT: u32 = 16;
 
 /// Request of a completion. Unknown fields are ignored.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CompletionFields {
     /// Name of the model; the default model if it is missing.
     model: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) async fn create(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (request, parsed, lease) = open(&app, &context, &bytes, |fields: &CompletionFields| {
+    let (request, mut parsed, lease) = open(&app, &context, bytes, |fields: &CompletionFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -85,10 +85,16 @@ pub(crate) async fn create(
     let ticket = lease.admit()?;
     let model = lease.model();
     let counts = Counts::new(&parsed, app.limits.choices)?;
-    let prepared = {
-        let (parsed, model) = (parsed.clone(), Arc::clone(&model));
-        blocking(move || prepare(&model, &parsed, &request)).await?
+    let (prepared, parsed) = {
+        let model = Arc::clone(&model);
+        let prepare = move || {
+            let prepared = prepare(&model, &parsed, &request)?;
+            parsed.prompt = None;
+            Ok((prepared, parsed))
+        };
+        blocking(prepare).await?
     };
+    context.memory.release();
     let Prepared {
         prompts,
         options,
@@ -123,7 +129,7 @@ pub(crate) async fn create(
         choices: counts.run,
         echo,
         format: OutputFormat::Text,
-        time: app.limits.request_time,
+        deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),
     });
     let response = match parsed.stream.unwrap_or(false) {
@@ -141,7 +147,7 @@ pub(crate) async fn create(
         }
         false => {
             let answer = collect(generation, prompt_count * counts.run.max(1)).await?;
-            json_response(&head.whole(answer, counts))
+            head.whole(answer, counts)
         }
     };
     Ok(with_seed(response, &options))
@@ -180,7 +186,7 @@ impl Counts {
     }
 }
 
-fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Value) -> ApiResult<Prepared> {
+fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResult<Prepared> {
     let sampling: SamplingFields = fields(request)?;
     let mut options = sampling.options(&model.model)?;
     options.max_tokens = match parsed.max_tokens {
@@ -328,14 +334,13 @@ struct Head {
 }
 
 impl Head {
-    fn object(&self, choices: Value) -> Value {
+    fn object(&self) -> Value {
         json!({
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
             "model": self.model.name,
             "system_fingerprint": fingerprint(&self.model),
-            "choices": choices,
         })
     }
 
@@ -344,13 +349,13 @@ impl Head {
     }
 
     /// Returns a whole answer.
-    fn whole(&self, answer: Answer, counts: Counts) -> Value {
+    fn whole(&self, answer: Answer, counts: Counts) -> Response<Body> {
         let mut prompts: HashMap<u32, Echoed> = HashMap::new();
         for prompt in answer.prompts {
             let echoed = Echoed::new(self.tokenizer(), &prompt.tokens, prompt.logprobs);
             prompts.insert(prompt.choice, echoed);
         }
-        let mut values = Vec::new();
+        let mut returned = Vec::new();
         let run = counts.run.max(1);
         for (at, choices) in (0..).zip(answer.choices.chunks(run as usize)) {
             let prompt = prompts.get(&(at * run));
@@ -359,14 +364,15 @@ impl Head {
                 best.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
                 best.truncate(counts.returned as usize);
             }
-            for choice in best {
-                values.push(self.choice((values.len(), choice), prompt, counts));
-            }
+            returned.extend(best.into_iter().map(|choice| (prompt, choice)));
         }
-        let mut value = self.object(values.into());
+        let mut value = self.object();
         value["usage"] = usage(&answer.usage);
         value["timings"] = timings(&answer.usage);
-        value
+        let choices = returned.into_iter().enumerate();
+        let choices =
+            choices.map(|(at, (prompt, choice))| self.choice((at, choice), prompt, counts));
+        choices_response(&value, choices)
     }
 
     fn choice(
@@ -520,7 +526,8 @@ struct Writer {
 
 impl Writer {
     fn chunk(&self, choice: Value, out: &mut String) {
-        let mut value = self.head.object(json!([choice]));
+        let mut value = self.head.object();
+        value["choices"] = json!([choice]);
         if self.has_usage {
             value["usage"] = Value::Null;
         }
@@ -576,7 +583,7 @@ impl EventWriter for Writer {
                 self.chunk(choice, out);
             }
             Event::Done(done) => {
-                let chunk = self.has_usage.then(|| self.head.object(json!([])));
+                let chunk = self.has_usage.then(|| self.head.object());
                 end_stream(chunk, &done, out);
                 return true;
             }

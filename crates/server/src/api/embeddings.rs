@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings` and `/v1/rerank`.
 
-use super::common::{Blocking, Encoding, InputField, json_response, open};
+use super::common::{Blocking, Encoding, InputField, Numbers, json_response, open};
 use super::completions::token_ids;
 use crate::app::App;
 use crate::engine::parameters::Int;
@@ -10,7 +10,7 @@ use crate::http::ids;
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::embed::{EmbedOptions, RerankOptions};
@@ -76,13 +76,30 @@ impl EmbeddingFields {
     }
 }
 
+/// Answer with embeddings.
+#[derive(Serialize)]
+struct Embeddings<'a> {
+    object: &'static str,
+    data: Vec<Embedded<'a>>,
+    model: &'a str,
+    usage: Value,
+}
+
+/// An embedding.
+#[derive(Serialize)]
+struct Embedded<'a> {
+    object: &'static str,
+    index: usize,
+    embedding: Numbers<'a>,
+}
+
 /// Computes embeddings.
 pub(crate) async fn embed(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &EmbeddingFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &EmbeddingFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -90,7 +107,7 @@ pub(crate) async fn embed(
     let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
     let max = app.limits.inputs;
     let pooling = app.pooling;
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
@@ -108,21 +125,23 @@ pub(crate) async fn embed(
                 .prompt_name(parsed.prompt_name.as_deref());
             let width = session.embedding_dim(&options)?;
             let mut values = vec![0.0; width * inputs.len()];
-            let embedded = session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| {});
+            let embedded =
+                session.embed_tokens(&inputs, &options, &mut values, &mut |_, _| slot.next());
             embedded.map_err(|error| parsed.field().error(error))?;
-            drop(slot);
-            let data = values.chunks(width).enumerate().map(|(index, row)| {
-                let embedding = encoding.data(row.to_vec());
-                json!({ "object": "embedding", "index": index, "embedding": embedding })
+            let data = values.chunks(width).enumerate();
+            let data = data.map(|(index, row)| Embedded {
+                object: "embedding",
+                index,
+                embedding: encoding.numbers(row),
             });
             let tokens: usize = inputs.iter().map(Vec::len).sum();
             record.update(|record| record.prompt_tokens = tokens as u64);
-            Ok(json_response(&json!({
-                "object": "list",
-                "data": data.collect::<Vec<_>>(),
-                "model": model.name,
-                "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-            })))
+            Ok(json_response(&Embeddings {
+                object: "list",
+                data: data.collect(),
+                model: &model.name,
+                usage: json!({ "prompt_tokens": tokens, "total_tokens": tokens }),
+            }))
         })
         .await
 }
@@ -232,7 +251,7 @@ pub(crate) async fn rerank(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &RerankFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &RerankFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -255,7 +274,7 @@ pub(crate) async fn rerank(
             DOCUMENTS.check_bytes(&lease, at, query.len() + document.len())?;
         }
     }
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let has_documents = parsed.return_documents.unwrap_or(false);
     Blocking::new(&lease)
         .run(move |model, session| {
@@ -264,9 +283,8 @@ pub(crate) async fn rerank(
                 .instruction(parsed.instruction.as_deref())
                 .logits(parsed.use_activation == Some(false))
                 .truncate(truncate);
-            let scores = session.rerank(&options, &documents, &mut |_, _| {});
+            let scores = session.rerank(&options, &documents, &mut |_, _| slot.next());
             let scores = scores.map_err(|error| rerank_error(error, &options))?;
-            drop(slot);
             let mut order: Vec<usize> = (0..documents.len()).collect();
             order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
             let results = order.into_iter().take(top).map(|index| {

@@ -1,8 +1,10 @@
 //! Constraints of the answer: `response_format`, and the fields of llama.cpp and vLLM.
 
 use crate::engine::conversation::ResponseFormat;
-use crate::http::body::fields;
+use crate::engine::tools::check_schema_bytes;
+use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::memory::value_bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use tabla::text::{Grammar, check_schema_types, close_objects};
@@ -52,7 +54,7 @@ pub(crate) struct StructuredFields {
 
 impl FormatFields {
     /// Returns the format of the answer to a request. `own` is the format in the fields of its API.
-    pub(crate) fn combined(request: &Value, own: ResponseFormat) -> ApiResult<ResponseFormat> {
+    pub(crate) fn combined(request: &Json, own: ResponseFormat) -> ApiResult<ResponseFormat> {
         let parsed: Self = fields(request)?;
         let structured = parsed.structured_outputs.unwrap_or_default();
         if structured.structural_tag.is_some() {
@@ -178,6 +180,7 @@ fn checked_schema(field: &str, schema: &Value) -> ApiResult<Value> {
     if !schema.is_object() {
         return Err(ApiError::field(field, "the schema must be an object"));
     }
+    check_schema_bytes(field, value_bytes(schema))?;
     check_schema_types(schema).map_err(|error| ApiError::field(field, error.message()))?;
     let mut schema = schema.clone();
     close_objects(&mut schema);

@@ -58,7 +58,7 @@ where
         choices,
         echo: None,
         format,
-        time: app.limits.request_time,
+        deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),
     });
     Ok(Started {

@@ -1,6 +1,6 @@
 //! `/table` and `/activations`: what a model computes.
 
-use super::common::{Blocking, Encoding, json_response, open, open_query, query};
+use super::common::{Blocking, Encoding, Numbers, json_response, open, open_query, query};
 use super::completions::prompts;
 use crate::app::App;
 use crate::bandwidth;
@@ -9,7 +9,7 @@ use crate::http::gate::RequestContext;
 use crate::models::{Kind, Loaded};
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use utoipa::ToSchema;
 /// Number of tokens of the prompt and of the steps that a measurement runs.
 const MEASURED_TOKENS: usize = 16;
 
-/// Maximum number of captured values of a request.
+/// Maximum number of captured values of a request. As JSON numbers they take several times the bytes.
 const VALUES_MAX: usize = 16 << 20;
+const NUMBERS_MAX: usize = 4 << 20;
 
 /// Returns the tables of a model; with `time=1`, the time of each command of a decoding step.
 pub(crate) async fn table(
@@ -42,7 +43,7 @@ pub(crate) async fn table(
             "only models that generate text are measured",
         ));
     }
-    let slot = lease.admit()?.slot().await;
+    let slot = lease.admit()?.pass_slot(context.deadline).await;
     Blocking::new(&lease)
         .run(move |model, session| {
             let timings = measure(session)?;
@@ -153,13 +154,45 @@ pub(crate) struct ActivationFields {
     encoding_format: Option<String>,
 }
 
+/// Answer with values of the forward pass.
+#[derive(Serialize)]
+struct Activations<'a> {
+    model: &'a str,
+    tokens: &'a [u32],
+    positions: &'a [u32],
+    points: Points<'a>,
+}
+
+/// Name, shape and values of points.
+struct Points<'a> {
+    encoding: Encoding,
+    values: Vec<(&'a str, [usize; 2], Vec<f32>)>,
+}
+
+/// Shape and values of a point.
+#[derive(Serialize)]
+struct Point<'a> {
+    shape: [usize; 2],
+    data: Numbers<'a>,
+}
+
+impl Serialize for Points<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let points = self.values.iter().map(|(name, shape, values)| {
+            let (shape, data) = (*shape, self.encoding.numbers(values));
+            (name, Point { shape, data })
+        });
+        serializer.collect_map(points)
+    }
+}
+
 /// Returns values of the forward pass.
 pub(crate) async fn activations(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ActivationFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ActivationFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -175,8 +208,12 @@ pub(crate) async fn activations(
         Some(_) => return Err(ApiError::field("positions", "expected all or last")),
     };
     let encoding = Encoding::find(parsed.encoding_format.as_deref())?;
+    let values_max = match encoding {
+        Encoding::Float => NUMBERS_MAX,
+        Encoding::Base64 => VALUES_MAX,
+    };
     lease.check_text()?;
-    let slot = lease.admit()?.slot().await;
+    let slot = lease.admit()?.pass_slot(context.deadline).await;
     Blocking::new(&lease)
         .run(move |model, session| {
             let tokens = prompts(model, ("input", parsed.input.as_ref()))?;
@@ -192,22 +229,21 @@ pub(crate) async fn activations(
                 .capture(points)
                 .positions(positions)
                 .attention_positions(u32::try_from(tokens.len()).unwrap_or(u32::MAX));
-            let captured = capture(session, tokens, &spec)?;
+            let captured = capture(session, tokens, &spec, values_max)?;
+            drop(slot);
             let values = captured.points().iter().map(|point| {
                 let rows = captured.rows(&point.name)?;
                 let rows: Vec<f32> = rows.flatten().copied().collect();
                 let shape = [captured.positions().len(), point.cols as usize];
-                let data = encoding.data(rows);
-                Ok((point.name.clone(), json!({ "shape": shape, "data": data })))
+                Ok((&*point.name, shape, rows))
             });
-            let values = values.collect::<ApiResult<serde_json::Map<_, _>>>()?;
-            drop(slot);
-            Ok(json_response(&json!({
-                "model": model.name,
-                "tokens": tokens,
-                "positions": captured.positions(),
-                "points": values,
-            })))
+            let values = values.collect::<ApiResult<Vec<_>>>()?;
+            Ok(json_response(&Activations {
+                model: &model.name,
+                tokens,
+                positions: captured.positions(),
+                points: Points { encoding, values },
+            }))
         })
         .await
 }
@@ -217,12 +253,16 @@ fn capture<'s>(
     session: &'s mut Session,
     tokens: &[u32],
     spec: &HookSpec,
+    values_max: usize,
 ) -> ApiResult<&'s Captured> {
     let hooks = session.model().hooks(spec);
     let hooks = hooks.map_err(|error| ApiError::in_field("points", error))?;
     let width: usize = hooks.points().iter().map(|point| point.cols as usize).sum();
-    if width.saturating_mul(tokens.len()) > VALUES_MAX {
-        let message = format!("the values exceed the limit of {VALUES_MAX} numbers");
+    let values = width.saturating_mul(tokens.len());
+    if values > values_max {
+        let message = format!(
+            "{values} values exceed the limit of {NUMBERS_MAX}, or {VALUES_MAX} with the encoding_format base64"
+        );
         return Err(ApiError::field("points", message));
     }
     session.set_hooks(Some(&hooks))?;

@@ -127,7 +127,7 @@ async fn answer(
     field: &'static str,
     prompt: impl FnOnce(&Loaded, &LlamaCppFields) -> ApiResult<Vec<u32>> + Send + 'static,
 ) -> ApiResult<Response<Body>> {
-    let (request, parsed, lease) = open(&app, &context, &bytes, |fields: &LlamaCppFields| {
+    let (request, parsed, lease) = open(&app, &context, bytes, |fields: &LlamaCppFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -159,6 +159,7 @@ async fn answer(
         })
     };
     let (tokens, options, warnings) = prepared.await?;
+    context.memory.release();
     warnings.into_iter().for_each(|warning| app.warn(warning));
     let choices = if is_warm_up { 0 } else { 1 };
     let generation = run::start(Generate {
@@ -169,7 +170,7 @@ async fn answer(
         choices,
         echo: None,
         format: OutputFormat::Text,
-        time: app.limits.request_time,
+        deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),
     });
     let response = match is_stream {

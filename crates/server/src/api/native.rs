@@ -1,7 +1,9 @@
 //! Endpoints of llama.cpp and vLLM for tokens, templates and scores.
 
 use super::chat::ChatFields;
-use super::common::{Blocking, InputField, json_response, logprob, open, open_query, token_text};
+use super::common::{
+    Blocking, InputField, json_response, json_stream, logprob, open, open_query, token_text,
+};
 use super::completions::{prompts, token_ids};
 use crate::app::App;
 use crate::engine::blocking::blocking;
@@ -11,10 +13,11 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::iter::once;
 use std::sync::Arc;
-use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens};
+use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer};
 use utoipa::ToSchema;
 
 /// Request of `/tokenize`.
@@ -33,13 +36,19 @@ pub(crate) struct TokenizeFields {
     with_pieces: Option<bool>,
 }
 
+/// Returns the text of a token in JSON, or its bytes if they are not valid UTF-8.
+fn piece(tokenizer: &Tokenizer, id: u32) -> Value {
+    let bytes = tokenizer.token_bytes_with_special(id);
+    str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))
+}
+
 /// Converts text to token ids.
 pub(crate) async fn tokenize(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &TokenizeFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &TokenizeFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -53,26 +62,25 @@ pub(crate) async fn tokenize(
             true => SpecialTokens::Tokens,
             false => SpecialTokens::Text,
         });
+    let with_pieces = parsed.with_pieces.unwrap_or(false);
     blocking(move || {
-        let tokenizer = lease.model.tokenizer();
-        let ids = tokenizer.encode(&text, options);
+        let ids = lease.model.tokenizer().encode(&text, options);
         let ids = ids.map_err(|error| ApiError::in_field("content", error))?;
-        let piece = |id: &u32| {
-            let bytes = tokenizer.token_bytes_with_special(*id);
-            let piece = str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
-            json!({ "id": id, "piece": piece })
-        };
-        let count = ids.len();
-        let tokens: Value = match parsed.with_pieces.unwrap_or(false) {
-            true => ids.iter().map(piece).collect::<Vec<_>>().into(),
-            false => ids.into(),
-        };
-        let context = lease.model.facts().context;
-        Ok(json_response(&json!({
-            "tokens": tokens,
-            "count": count,
-            "max_model_len": context,
-        })))
+        drop(text);
+        let (count, context) = (ids.len(), lease.model.facts().context);
+        let end = format!("],\"count\":{count},\"max_model_len\":{context}}}");
+        let tokens = ids.into_iter().enumerate().map(move |(at, id)| {
+            let comma = if at > 0 { "," } else { "" };
+            match with_pieces {
+                true => {
+                    let piece = piece(lease.model.tokenizer(), id);
+                    format!("{comma}{{\"id\":{id},\"piece\":{piece}}}")
+                }
+                false => format!("{comma}{id}"),
+            }
+        });
+        let begin = "{\"tokens\":[".to_string();
+        Ok(json_stream(once(begin).chain(tokens).chain(once(end))))
     })
     .await
 }
@@ -110,7 +118,7 @@ pub(crate) async fn detokenize(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &DetokenizeFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &DetokenizeFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -121,8 +129,11 @@ pub(crate) async fn detokenize(
     let ids = tokens.iter().map(|id| id.u32_in("tokens", 0, max));
     let ids: Vec<u32> = ids.collect::<ApiResult<_>>()?;
     let options = DecodeOptions::default().specials(SpecialTokens::Tokens);
-    let text = lease.model.tokenizer().decode_lossy(&ids, options)?;
-    Ok(json_response(&json!({ "content": text, "prompt": text })))
+    blocking(move || {
+        let text = lease.model.tokenizer().decode_lossy(&ids, options)?;
+        Ok(json_response(&json!({ "content": text, "prompt": text })))
+    })
+    .await
 }
 
 /// Returns the rendered chat template of a conversation.
@@ -131,7 +142,7 @@ pub(crate) async fn apply_template(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ChatFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ChatFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -156,13 +167,27 @@ pub(crate) struct ScoreFields {
     continuations: Option<Vec<Value>>,
 }
 
+/// Answer with log-probabilities.
+#[derive(Serialize)]
+struct Scores<'a> {
+    model: &'a str,
+    scores: Vec<Score>,
+}
+
+#[derive(Serialize)]
+struct Score {
+    tokens: Vec<u32>,
+    logprobs: Vec<f64>,
+    sum: f64,
+}
+
 /// Returns the log-probabilities of given texts.
 pub(crate) async fn score(
     app: Arc<App>,
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let (_, parsed, lease) = open(&app, &context, &bytes, |fields: &ScoreFields| {
+    let (_, parsed, lease) = open(&app, &context, bytes, |fields: &ScoreFields| {
         fields.model.as_deref()
     })
     .await?;
@@ -173,7 +198,7 @@ pub(crate) async fn score(
         let message = format!("expected 1 to {max} texts, got {}", inputs.len());
         return Err(ApiError::field("continuations", message));
     }
-    let slot = lease.admit()?.slot().await;
+    let mut slot = lease.admit()?.pass_slot(context.deadline).await;
     let work = Blocking::new(&lease);
     work.run(move |lease, session| {
         let prompt = prompts(lease, ("prompt", parsed.prompt.as_ref()))?;
@@ -205,20 +230,20 @@ pub(crate) async fn score(
             if tokens.len() <= from {
                 return Err(ApiError::field(path, "is empty"));
             }
-            let ids = &tokens[from..];
             let checked = lease.check_length(tokens.len());
             checked.map_err(|error| field.prompt_error(at, error))?;
             let logprobs = session.score(&tokens, from, &mut |_, _| {});
             let logprobs = logprobs.map_err(|error| ApiError::in_field(&path, error))?;
-            let sum: f64 = logprobs.iter().map(|value| f64::from(*value)).sum();
-            let values: Vec<f32> = logprobs.into_iter().map(logprob).collect();
-            Ok(json!({ "tokens": ids, "logprobs": values, "sum": sum }))
+            slot.next();
+            Ok(Score {
+                tokens: tokens[from..].to_vec(),
+                sum: logprobs.iter().map(|value| f64::from(*value)).sum(),
+                logprobs: logprobs.into_iter().map(|x| logprob(x).into()).collect(),
+            })
         });
-        let results = results.collect::<ApiResult<Vec<_>>>()?;
-        drop(slot);
-        Ok(json_response(
-            &json!({ "model": lease.name, "scores": results }),
-        ))
+        let scores = results.collect::<ApiResult<_>>()?;
+        let model = &lease.name;
+        Ok(json_response(&Scores { model, scores }))
     })
     .await
 }

@@ -17,11 +17,11 @@ use axum::{Router, middleware};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 
-/// Returns the router of all endpoints. Each is also there without `/v1`.
-pub(crate) fn router(app: &Arc<App>) -> Router {
+/// Returns the endpoints. Each is also there without `/v1`.
+fn endpoints() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     const GET: MethodFilter = MethodFilter::GET;
     const DELETE: MethodFilter = MethodFilter::DELETE;
-    let endpoints: Vec<(&str, MethodRouter<Arc<App>>)> = vec![
+    vec![
         ("/health", on(GET, models::health)),
         ("/models", on(GET, models::list)),
         ("/models/{*id}", on(GET, models::retrieve)),
@@ -56,9 +56,13 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         ("/metrics", on(GET, status::metrics)),
         ("/props", on(GET, status::props)),
         ("/slots", on(GET, status::slots)),
-    ];
+    ]
+}
+
+/// Returns the router of all endpoints.
+pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
-    for (path, methods) in endpoints {
+    for (path, methods) in endpoints() {
         router = router
             .route(&format!("/v1{path}"), methods.clone())
             .route(path, methods);
@@ -76,7 +80,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
-/// A handler of the body of a request.
+/// A handler of the body of a request, with the deadline of requests.
 fn post<F, R>(handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, Bytes) -> R + Clone + Send + Sync + 'static,
@@ -85,7 +89,7 @@ where
     upload(move |app, context, _, body| handler(app, context, body))
 }
 
-/// A handler of the headers and the body of a request.
+/// A handler of the headers and the body of a request, with the deadline of requests.
 fn upload<F, R>(handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, HeaderMap, Bytes) -> R + Clone + Send + Sync + 'static,
@@ -96,13 +100,13 @@ where
                     Extension(context): Extension<RequestContext>,
                     headers: HeaderMap,
                     body: Bytes| {
-            let result = handler(app, context.clone(), headers, body).await;
-            context.respond(result)
+            let work = handler(app, context.clone(), headers, body);
+            context.respond(context.deadline.limit(work).await)
         },
     )
 }
 
-/// A handler of the URI of a request without a body.
+/// A handler of the URI of a request without a body, with the deadline of requests.
 fn on<F, R>(method: MethodFilter, handler: F) -> MethodRouter<Arc<App>>
 where
     F: Fn(Arc<App>, RequestContext, Uri) -> R + Clone + Send + Sync + 'static,
@@ -113,8 +117,8 @@ where
         async move |State(app): State<Arc<App>>,
                     Extension(context): Extension<RequestContext>,
                     uri: Uri| {
-            let result = handler(app, context.clone(), uri).await;
-            context.respond(result)
+            let work = handler(app, context.clone(), uri);
+            context.respond(context.deadline.limit(work).await)
         },
     )
 }
@@ -140,4 +144,59 @@ async fn method_not_allowed(
 fn panicked(_: Box<dyn std::any::Any + Send>) -> Response<Body> {
     let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
     error.response(crate::http::error::Dialect::OpenAi, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, ModelConfig};
+    use axum::http::{Request, header};
+    use http_body_util::BodyExt;
+    use std::time::Duration;
+    use tower::ServiceExt;
+
+    /// Returns the status and the body of an answer to a request without time.
+    async fn late(method: &Method, path: &str) -> (u16, serde_json::Value) {
+        let mut config = Config::new(vec![ModelConfig {
+            name: "story".to_string(),
+            aliases: Vec::new(),
+            source: tabla::Source::BuiltIn,
+            chat_template: None,
+        }]);
+        config.limits.request_time = Duration::ZERO;
+        let app = Arc::new(App::new(&config).expect("a valid configuration"));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .body(Body::from("{}"))
+            .expect("a valid request");
+        let response = router(&app).oneshot(request).await.expect("an answer");
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.expect("a body");
+        let body = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        (status, body)
+    }
+
+    #[tokio::test]
+    async fn every_endpoint_has_the_deadline() {
+        let mut posts = 0;
+        for (path, _) in endpoints() {
+            let path = path.replace("{*id}", "x").replace("{id}", "x");
+            for path in [format!("/v1{path}"), path] {
+                let (status, body) = match late(&Method::POST, &path).await {
+                    (405, _) => late(&Method::GET, &path).await,
+                    answer => {
+                        posts += 1;
+                        answer
+                    }
+                };
+                assert_eq!(status, 504, "{path}: {body}");
+                assert_eq!(body["error"]["type"], "timeout_error", "{path}: {body}");
+                let is_anthropic = path.contains("/messages");
+                assert_eq!(body["type"] == "error", is_anthropic, "{path}: {body}");
+            }
+        }
+        assert!(posts > 40, "{posts}");
+    }
 }

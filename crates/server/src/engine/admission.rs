@@ -1,9 +1,15 @@
 //! Bounded queue of requests for the sequences of a model.
+//!
+//! A generation has a slot until it ends. Other work, such as embeddings, consists of passes over texts; it has a
+//! slot for one pass at a time, and cannot take all slots of a model that generates text. So neither kind of work
+//! keeps the other waiting for long.
 
+use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult};
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Sequences of a model, and requests that wait for one.
@@ -11,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) struct Admission {
     slots: Arc<Semaphore>,
     slot_count: usize,
+    /// Slots that work other than generations may have.
+    pass_slots: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
 }
@@ -25,10 +33,22 @@ pub(crate) struct Slot {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Slot of work that consists of passes. Dropping it frees the slot.
+#[derive(Debug)]
+pub(crate) struct PassSlot {
+    admission: Arc<Admission>,
+    /// `None` while others have their turn.
+    held: Option<(OwnedSemaphorePermit, Slot)>,
+    deadline: Deadline,
+    runtime: Handle,
+}
+
 impl Admission {
-    pub(crate) fn new(slot_count: usize, waiting_max: usize) -> Arc<Self> {
+    /// Creates the queue of a model. Of the slots, `pass_slots` are for work other than generations.
+    pub(crate) fn new((slot_count, pass_slots): (usize, usize), waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(slot_count)),
+            pass_slots: Arc::new(Semaphore::new(pass_slots)),
             slot_count,
             waiting: AtomicUsize::new(0),
             waiting_max,
@@ -60,6 +80,13 @@ impl Admission {
         }
     }
 
+    /// Waits for a slot for a pass.
+    async fn pass_slot(&self) -> (OwnedSemaphorePermit, Slot) {
+        let permit = Arc::clone(&self.pass_slots).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        (permit, self.slot().await)
+    }
+
     /// Number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slot_count
@@ -80,6 +107,31 @@ impl Ticket {
     /// Waits for a slot, in the order of arrival.
     pub(crate) async fn slot(self) -> Slot {
         self.0.slot().await
+    }
+
+    /// Waits for a slot for work that consists of passes, in the order of arrival.
+    pub(crate) async fn pass_slot(self, deadline: Deadline) -> PassSlot {
+        PassSlot {
+            held: Some(self.0.pass_slot().await),
+            admission: Arc::clone(&self.0),
+            deadline,
+            runtime: Handle::current(),
+        }
+    }
+}
+
+impl PassSlot {
+    /// Gives the slot to a request that waits, and waits for the next one. Blocks. After the deadline, at which
+    /// the work is cancelled, there is no further slot.
+    pub(crate) fn next(&mut self) {
+        drop(self.held.take());
+        self.held = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                held = self.admission.pass_slot() => Some(held),
+                () = self.deadline.passed() => None,
+            }
+        });
     }
 }
 

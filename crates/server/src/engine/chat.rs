@@ -4,8 +4,9 @@ use super::answer_grammar::AnswerGrammar;
 use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
-use super::tools::{Tool, ToolChoice};
+use super::tools::{self, Tool, ToolChoice};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::memory::value_bytes;
 use crate::models::Loaded;
 use serde_json::Value;
 use tabla::text::{ChatFormat, Conversation, TextArguments};
@@ -37,6 +38,8 @@ pub(crate) fn prompt(model: &Loaded, chat: &Chat) -> ApiResult<Prompt> {
         .iter()
         .map(|message| message.to_string().len());
     model.check_bytes(bytes.sum())?;
+    let variables = chat.variables.values().map(value_bytes);
+    tools::check_schema_bytes("chat_template_kwargs", variables.sum())?;
     let tools = template_tools(chat);
     let template = model.template(&tools)?;
     let mut messages = arrange_system(chat.messages.clone(), model.late_system());

@@ -1,10 +1,10 @@
 //! A generation, independent of the API that requested it.
 
 use super::admission::Ticket;
+use crate::http::deadline::Deadline;
 use crate::http::record::Record;
 use crate::models::Lease;
 use std::sync::Arc;
-use std::time::Duration;
 use tabla::GenerateOptions;
 use tabla::text::ChatFormat;
 
@@ -24,8 +24,7 @@ pub(crate) struct Generate {
     pub(crate) echo: Option<Echo>,
     /// Format of the output.
     pub(crate) format: OutputFormat,
-    /// Maximum duration.
-    pub(crate) time: Duration,
+    pub(crate) deadline: Deadline,
     pub(crate) record: Arc<Record>,
 }
 

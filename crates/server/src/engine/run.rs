@@ -8,12 +8,12 @@ use super::blocking::{blocking, panicked};
 use super::events::{Event, Finished, PromptOutput, PromptUsage, TokenLogprob, Usage};
 use super::output::{ChoiceOutput, pairs};
 use super::request::{Echo, Generate, OutputFormat};
+use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::record::Record;
 use crate::http::sse::EventSource;
 use crate::models::Loaded;
-use axum::http::StatusCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tabla::{Cancel, GenerateOptions, Session, Stats};
@@ -98,6 +98,7 @@ pub(crate) fn start(request: Generate) -> Run {
     let cancel = CancelGroup::default();
     let guard = CancelGroupOnDrop(cancel.clone());
     let cancelled = request.lease.cancelled.clone();
+    request.deadline.observe();
     tokio::spawn(run(request, sender, cancel));
     Run {
         events,
@@ -116,17 +117,15 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         choices,
         echo,
         format,
-        time,
+        deadline,
         record,
     } = request;
     let model = lease.model();
     let slot = tokio::select! {
         slot = ticket.slot() => slot,
         () = sender.closed() => return,
-        () = tokio::time::sleep(time) => {
-            let message = "the request waited too long in the queue";
-            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_after(1);
-            let _ = sender.send(Err(error)).await;
+        () = deadline.passed() => {
+            let _ = sender.send(Err(deadline.error())).await;
             return;
         }
     };
@@ -137,11 +136,12 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
             sender: sender.clone(),
             runtime: Handle::current(),
             admission: Arc::clone(&model.admission),
-            deadline: queued + time,
+            deadline,
         },
         cancel,
         format,
         record: Arc::clone(&record),
+        without_token: Arc::new(AtomicUsize::new(prompts.len() * choices.max(1) as usize)),
     };
     let template = Prompt {
         tokens: Vec::new(),
@@ -150,7 +150,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         echo,
     };
     let work = run_prompts(&job, (template, prompts), slot, options);
-    let ended = end_late_prompt(&job, time, work).await;
+    let ended = end_late(&job, work).await;
     match ended {
         Ok(usage) => {
             model.metrics.request_time.observe(record.elapsed());
@@ -166,22 +166,18 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
     }
 }
 
-/// Waits for the end of the work. If no token was sampled until the deadline of the request, reports an error and
-/// cancels the work; answers end with their next token then.
-async fn end_late_prompt(
-    job: &Job,
-    time: Duration,
-    work: impl Future<Output = Ended<Usage>>,
-) -> Ended<Usage> {
+/// Waits for the end of the work. If a choice has no token at the deadline of the request, reports an error and
+/// cancels the work; otherwise all choices end with their next token.
+async fn end_late(job: &Job, work: impl Future<Output = Ended<Usage>>) -> Ended<Usage> {
     tokio::pin!(work);
     tokio::select! {
+        biased;
         ended = &mut work => return ended,
-        () = tokio::time::sleep_until(job.sink.deadline.into()) => {}
+        () = job.sink.deadline.passed() => {}
     }
-    if !job.record.has_token() {
+    if job.without_token.load(Ordering::Relaxed) > 0 {
         job.cancel.cancel();
-        let message = format!("the prompt took longer than {} seconds", time.as_secs_f32());
-        let error = ApiError::new(StatusCode::GATEWAY_TIMEOUT, message);
+        let error = job.sink.deadline.error();
         let _ = job.sink.sender.send(Err(error)).await;
     }
     work.await
@@ -199,7 +195,7 @@ async fn run_prompts(
     for (at, tokens) in (0..).zip(prompts) {
         let slot = match slot.take() {
             Some(slot) => slot,
-            None => job.model.admission.slot().await,
+            None => job.slot().await?,
         };
         if job.cancel.is_cancelled() {
             return Err(None);
@@ -369,9 +365,20 @@ struct Job {
     cancel: CancelGroup,
     format: OutputFormat,
     record: Arc<Record>,
+    /// Number of choices without a token.
+    without_token: Arc<AtomicUsize>,
 }
 
 impl Job {
+    /// Waits for a slot for a further prompt or choice. Fails if the client is gone, and at the deadline.
+    async fn slot(&self) -> Ended<Slot> {
+        tokio::select! {
+            slot = self.model.admission.slot() => Ok(slot),
+            () = self.sink.sender.closed() => Err(None),
+            () = self.sink.deadline.passed() => Err(Some(self.sink.deadline.error())),
+        }
+    }
+
     /// Records a computed prompt in the metrics and in the log.
     fn record_prompt(&self, prompt: PromptUsage, time: Duration) {
         self.model.metrics.prompt(prompt, time);
@@ -409,7 +416,7 @@ async fn run_choices(
     for (at, session) in (0..).zip(sessions) {
         let slot = match slot.take() {
             Some(slot) => slot,
-            None => job.model.admission.slot().await,
+            None => job.slot().await?,
         };
         let job = job.clone();
         let sampling = options.sampling;
@@ -453,15 +460,19 @@ fn run_choice(
         }
         let events = output.push(piece, tokenizer);
         if let Some(begun) = begun.take() {
+            job.without_token.fetch_sub(1, Ordering::Relaxed);
             begun(generation.stats());
         }
         for event in events {
             job.sink.send(Event::Output(event), &mut slot)?;
         }
-        if output.is_complete() || job.sink.is_late() {
+        if output.is_complete() || job.sink.deadline.has_passed() {
             generation.stop().map_err(failed)?;
             break;
         }
+    }
+    if begun.is_some() {
+        job.without_token.fetch_sub(1, Ordering::Relaxed);
     }
     let stats = generation.stats();
     if let Some(begun) = begun.filter(|_| stats.tokens > 0 || !job.cancel.is_cancelled()) {
@@ -498,7 +509,7 @@ struct Sink {
     sender: mpsc::Sender<ApiResult<Event>>,
     runtime: Handle,
     admission: Arc<Admission>,
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 impl Sink {
@@ -516,13 +527,10 @@ impl Sink {
             tokio::select! {
                 free = self.admission.slot() => *slot = Some(free),
                 () = self.sender.closed() => return Err(None),
+                // The answer ends.
+                () = self.deadline.passed() => {}
             }
             Ok(())
         })
-    }
-
-    /// Whether the request exceeds its maximum duration.
-    fn is_late(&self) -> bool {
-        Instant::now() > self.deadline
     }
 }

@@ -1,10 +1,14 @@
 //! Tools of a request, independent of the API.
 
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::memory::value_bytes;
 use serde_json::{Value, json};
 
 /// Maximum length of a tool name in bytes.
 const NAME_BYTES_MAX: usize = 256;
+
+/// Maximum memory of the schemas of a request in bytes. Template and grammar have copies of them.
+const SCHEMA_BYTES_MAX: usize = 8 << 20;
 
 /// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +81,8 @@ pub(crate) fn check(tools: &[Tool], choice: (&str, &ToolChoice), max: usize) -> 
         let message = format!("expected at most {max} tools, got {}", tools.len());
         return Err(ApiError::field("tools", message));
     }
+    let bytes = tools.iter().map(|tool| value_bytes(&tool.parameters));
+    check_schema_bytes("tools", bytes.sum())?;
     let (field, choice) = choice;
     match choice {
         ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
@@ -88,4 +94,14 @@ pub(crate) fn check(tools: &[Tool], choice: (&str, &ToolChoice), max: usize) -> 
         }
         _ => Ok(()),
     }
+}
+
+/// Checks the memory of schemas or variables in a field.
+pub(crate) fn check_schema_bytes(field: &str, bytes: usize) -> ApiResult<()> {
+    if bytes > SCHEMA_BYTES_MAX {
+        let max = SCHEMA_BYTES_MAX >> 20;
+        let message = format!("has too many values: they exceed {max} MiB of memory");
+        return Err(ApiError::field(field, message));
+    }
+    Ok(())
 }

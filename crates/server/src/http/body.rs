@@ -1,83 +1,119 @@
-//! Bodies of requests: read under one deadline, and parsed with errors that name the field.
+//! JSON bodies of requests: parsed with errors that name the field.
 
 use super::error::{ApiError, ApiResult};
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use axum::body::Bytes;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
-use std::time::Duration;
-
-/// Assumed minimum speed of a client in bytes per second.
-const BYTES_PER_SECOND: u64 = 64 << 10;
-
-/// Reads a body of at most `limit` bytes. The deadline is `time`, and one second for each 64 KiB.
-pub(crate) async fn read(
-    headers: &HeaderMap,
-    body: Body,
-    limit: usize,
-    time: Duration,
-) -> ApiResult<Bytes> {
-    let too_large = || {
-        let message = format!("the body exceeds the limit of {limit} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-    };
-    let encoding = headers.get(header::CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| encoding != "identity") {
-        let message = "a compressed body is not supported";
-        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    }
-    let length = headers.get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > limit as u64) {
-        return Err(too_large());
-    }
-    let seconds = length.unwrap_or(limit as u64) / BYTES_PER_SECOND;
-    let deadline = time + Duration::from_secs(seconds);
-    let read = Limited::new(body, limit).collect();
-    match tokio::time::timeout(deadline, read).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => Err(too_large()),
-        Ok(Err(_)) => Err(ApiError::invalid("the body is incomplete")),
-        Err(_) => Err(ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive in time",
-        )),
-    }
-}
+use std::fmt;
 
 /// Maximum length of a string in a message, in bytes. Longer strings may be text of a prompt, which the
 /// log does not have.
 const STRING_BYTES_MAX: usize = 20;
 
-/// Parses a JSON body.
-pub(crate) fn parse(body: &[u8]) -> ApiResult<Value> {
-    if str::from_utf8(body).is_err() {
-        return Err(ApiError::invalid("the body is not valid UTF-8"));
+/// A JSON object, of which requests parse the fields that they have. Others take no memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Json(Bytes);
+
+impl Json {
+    /// Checks the syntax of a body.
+    pub(crate) fn new(bytes: Bytes) -> ApiResult<Self> {
+        if str::from_utf8(&bytes).is_err() {
+            return Err(ApiError::invalid("the body is not valid UTF-8"));
+        }
+        serde_json::from_slice::<Discarded>(&bytes)
+            .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))?;
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(ApiError::invalid("the body must be a JSON object"));
+        }
+        Ok(Self(bytes))
     }
-    serde_json::from_slice(body)
-        .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))
+
+    /// Returns the whole body, for an error.
+    fn value(&self) -> Value {
+        serde_json::from_slice(&self.0).unwrap_or_default()
+    }
+}
+
+/// A value that is checked and takes no memory. serde's `IgnoredAny` checks neither escapes nor the range of numbers.
+struct Discarded;
+
+impl<'de> Deserialize<'de> for Discarded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Discarded {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+impl From<&Value> for Json {
+    fn from(value: &Value) -> Self {
+        Self::new(value.to_string().into()).expect("an object")
+    }
 }
 
 /// Parses a group of fields of a request. Other fields are ignored.
-pub(crate) fn fields<'v, T: Deserialize<'v>>(request: &'v Value) -> ApiResult<T> {
-    if !request.is_object() {
-        return Err(ApiError::invalid("the body must be a JSON object"));
-    }
-    serde_path_to_error::deserialize(request).map_err(|error| {
+pub(crate) fn fields<'v, T: Deserialize<'v>>(request: &'v Json) -> ApiResult<T> {
+    let mut text = serde_json::Deserializer::from_slice(&request.0);
+    serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let path = error.path().clone();
         let cause = error.into_inner().to_string();
+        // The path is the position.
+        let cause = cause
+            .rsplit_once(" at line ")
+            .map_or(&*cause, |(cause, _)| cause);
         if let Some(name) = cause.strip_prefix("duplicate field `") {
             let name = name.trim_end_matches('`');
-            return ApiError::field(name, "is given twice, under two names: send one of them");
+            return ApiError::field(name, "is given twice: send it once, under one name");
         }
         let message = match cause.rsplit_once("expected ") {
             Some((_, expected)) => {
-                let value = excerpt(value_at(request, &path));
+                let value = excerpt(value_at(&request.value(), &path));
                 format!("expected {}, got {value}", json_type(expected))
             }
-            None => cause,
+            None => cause.to_string(),
         };
         ApiError::field(path.to_string(), message)
     })

@@ -1,37 +1,63 @@
-//! Deadlines of a connection: for the headers of a request, and for a client that reads nothing.
+//! Deadlines of a connection: for the headers of a request, for a client that reads nothing, and for the rest of
+//! a body that is not wanted.
 //!
 //! The read timeout of hyper begins when a connection becomes idle, so it must be long enough for pools of
 //! connections. The deadline here begins with the connection and with the first byte of later requests.
 //! hyper has no timeout for writes.
+//!
+//! If a connection is closed while the client sends, the system discards the answer that the client has not read.
+//! So after an early answer, the rest of the body is read first.
 
 use crate::config::Limits;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Number of requests of a connection that have begun and ended, together: odd while one is answered.
+/// Maximum duration of reading the rest of a body that is not wanted.
+const LINGER_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of bytes of the rest of a body that is not wanted.
+const LINGER_BYTES: usize = 256 << 20;
+
+/// State of a connection that its requests share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Serving(Arc<AtomicU64>);
+pub(crate) struct Serving(Arc<ServingState>);
+
+#[derive(Debug, Default)]
+struct ServingState {
+    /// Number of requests that have begun and ended, together: odd while one is answered.
+    count: AtomicU64,
+    /// Whether a request was answered before its body was read.
+    has_unread: AtomicBool,
+}
 
 impl Serving {
     /// The headers of a request are complete.
     pub(super) fn begin(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The answer was written.
     pub(super) fn end(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// The request is answered before its body was read.
+    pub(super) fn leave_unread(&self) {
+        self.0.has_unread.store(true, Ordering::Relaxed);
+    }
+
+    fn has_unread(&self) -> bool {
+        self.0.has_unread.load(Ordering::Relaxed)
     }
 }
 
@@ -47,6 +73,14 @@ pub(super) struct Deadlines<S> {
     stall_time: Duration,
     /// Timer of a write that waits for the client.
     stall_timer: Option<Pin<Box<Sleep>>>,
+    /// The rest of a body, once the answer is complete.
+    rest: Option<Rest>,
+}
+
+/// The rest of a body that is not wanted.
+struct Rest {
+    timer: Pin<Box<Sleep>>,
+    bytes: usize,
 }
 
 impl<S> Deadlines<S> {
@@ -60,6 +94,7 @@ impl<S> Deadlines<S> {
             timer: Some(Box::pin(sleep(limits.header_time))),
             stall_time: limits.stall_time,
             stall_timer: None,
+            rest: None,
         };
         (deadlines, serving)
     }
@@ -96,6 +131,27 @@ impl<S> Deadlines<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Deadlines<S> {
+    /// Reads the rest of a body until its end, its deadline or its limit.
+    fn discard_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let rest = self.rest.get_or_insert_with(|| Rest {
+            timer: Box::pin(sleep(LINGER_TIME)),
+            bytes: 0,
+        });
+        let mut buffer = [0; 16 << 10];
+        while rest.bytes < LINGER_BYTES && rest.timer.as_mut().poll(context).is_pending() {
+            let mut buffer = ReadBuf::new(&mut buffer);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            let count = buffer.filled().len();
+            if read.is_err() || count == 0 {
+                break;
+            }
+            rest.bytes += count;
+        }
+        Poll::Ready(())
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Deadlines<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -115,7 +171,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Deadlines<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Deadlines<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Deadlines<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -130,7 +186,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Deadlines<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        // Repeated calls have no effect.
+        let ended = ready!(Pin::new(&mut self.stream).poll_shutdown(context));
+        if ended.is_ok() && self.serving.has_unread() {
+            ready!(self.discard_rest(context));
+        }
+        Poll::Ready(ended)
     }
 
     fn poll_write_vectored(

@@ -176,6 +176,7 @@ impl ApiError {
             429 => "rate_limit_error",
             500 => "server_error",
             503 => "unavailable_error",
+            504 => "timeout_error",
             _ => "invalid_request_error",
         }
     }
@@ -189,6 +190,7 @@ impl ApiError {
             429 => "rate_limit_error",
             500 => "api_error",
             503 => "overloaded_error",
+            504 => "timeout_error",
             _ => "invalid_request_error",
         }
     }
@@ -230,11 +232,6 @@ impl ApiError {
         if self.code == Some(Self::LOAD_FAILED) {
             // The clients of OpenAI and Anthropic would try again.
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        }
-        // The body of the request may not have been read.
-        if matches!(self.status.as_u16(), 408 | 413) {
-            let close = HeaderValue::from_static("close");
-            headers.insert(header::CONNECTION, close);
         }
         response
     }

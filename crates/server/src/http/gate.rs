@@ -1,13 +1,19 @@
 //! Checks that every request passes before it is routed: path, host, origin, key and body.
+//!
+//! A request that is refused before its body was read is answered at once. The connection is closed then, and the
+//! rest of the body discarded, so that clients that send the whole body first read the answer.
 
 use super::connections::HEADER_BYTES;
+use super::deadline::Deadline;
 use super::deadlines::Serving;
 use super::error::{ApiError, ApiResult, Dialect};
+use super::ids;
+use super::memory::BodyMemory;
 use super::origin::OriginRules;
+use super::read::{Content, read};
 use super::record::{Record, Recorded, Unanswered};
-use super::{body, ids};
 use crate::app::App;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -15,12 +21,16 @@ use axum::middleware::Next;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// Identifier and API of a request.
+/// Identifier, API and limits of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) id: String,
     pub(crate) dialect: Dialect,
     pub(crate) record: Arc<Record>,
+    /// Deadline of the answer; reading the body has its own.
+    pub(crate) deadline: Deadline,
+    /// Memory of the body.
+    pub(crate) memory: Arc<BodyMemory>,
 }
 
 impl RequestContext {
@@ -40,21 +50,44 @@ pub(crate) async fn pass(
     next: Next,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
+    let has_body = !body.is_end_stream();
     let serving = parts.extensions.remove::<Serving>();
     let context = RequestContext {
         id: ids::new_id("req_"),
         dialect: Dialect::of_request(parts.uri.path(), &parts.headers),
         record: Arc::new(Record::new(&parts, Arc::clone(&app.events))),
+        deadline: Deadline::new(app.limits.request_time),
+        memory: app.bodies.body(),
     };
     context.record.set_id(&context.id);
     let unanswered = Unanswered::new(&context.record);
     let origin = app.origins.check(&parts.method, &parts.uri, &parts.headers);
     let origin = origin.map(|origin| origin.cloned());
-    let result = match &origin {
-        Ok(origin) => answer(&app, &context, (parts, body), origin.as_ref(), next).await,
+    let received = match &origin {
+        Ok(origin) => receive(&app, &context, (&parts, body), origin.as_ref()).await,
         Err(error) => Err(error.clone()),
     };
-    let mut response = context.respond(result);
+    let mut response = match received {
+        Ok(Received::Request(bytes)) => {
+            let context = RequestContext {
+                deadline: Deadline::new(app.limits.request_time),
+                ..context.clone()
+            };
+            parts.extensions.insert(context);
+            next.run(Request::from_parts(parts, Body::from(bytes)))
+                .await
+        }
+        Ok(Received::Preflight) => preflight(),
+        Err(error) => {
+            let mut response = context.respond(Err(error));
+            if has_body {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+                serving.iter().for_each(Serving::leave_unread);
+            }
+            response
+        }
+    };
     let headers = response.headers_mut();
     if let Ok(Some(origin)) = &origin {
         OriginRules::allow(origin, headers);
@@ -70,34 +103,42 @@ pub(crate) async fn pass(
     response.map(|body| Body::new(Recorded::new(body, context.record, status, serving)))
 }
 
-async fn answer(
+/// A request that passed the checks.
+enum Received {
+    /// With its body.
+    Request(Bytes),
+    /// A browser asks whether a page may send the request.
+    Preflight,
+}
+
+async fn receive(
     app: &App,
     context: &RequestContext,
-    (mut parts, body): (Parts, Body),
+    (parts, body): (&Parts, Body),
     origin: Option<&HeaderValue>,
-    next: Next,
-) -> ApiResult<Response<Body>> {
+) -> ApiResult<Received> {
     check_headers(&parts.headers)?;
     if parts.method == Method::OPTIONS {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        OriginRules::allow_preflight(response.headers_mut());
-        return Ok(response);
+        return Ok(Received::Preflight);
     }
     if !app.is_public(parts.uri.path()) {
         check_key(&app.api_keys, &parts.headers)?;
     }
-    let bytes = read_body(app, &parts, body, origin).await?;
-    parts.extensions.insert(context.clone());
-    Ok(next
-        .run(Request::from_parts(parts, Body::from(bytes)))
-        .await)
+    let bytes = read_body(app, context, (parts, body), origin).await?;
+    Ok(Received::Request(bytes))
+}
+
+fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    OriginRules::allow_preflight(response.headers_mut());
+    response
 }
 
 async fn read_body(
     app: &App,
-    parts: &Parts,
-    body: Body,
+    context: &RequestContext,
+    (parts, body): (&Parts, Body),
     origin: Option<&HeaderValue>,
 ) -> ApiResult<Bytes> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE) {
@@ -113,11 +154,19 @@ async fn read_body(
         let message = "web pages must send Content-Type: application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let limit = match is_audio {
-        true => app.limits.audio_bytes,
-        false => app.limits.body_bytes,
+    let (content, limit) = match is_audio {
+        true => (Content::Form, app.limits.audio_bytes),
+        false => (Content::Json, app.limits.body_bytes),
     };
-    body::read(&parts.headers, body, limit, app.limits.body_time).await
+    let content = (content, limit);
+    read(
+        &parts.headers,
+        body,
+        content,
+        app.limits.body_time,
+        &context.memory,
+    )
+    .await
 }
 
 /// Checks the length of the headers: the buffer of hyper is larger than its limit.

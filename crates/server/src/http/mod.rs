@@ -2,11 +2,14 @@
 
 pub(crate) mod body;
 pub(crate) mod connections;
+pub(crate) mod deadline;
 pub(crate) mod deadlines;
 pub(crate) mod error;
 pub(crate) mod gate;
 pub(crate) mod ids;
+pub(crate) mod memory;
 pub(crate) mod origin;
 pub(crate) mod path;
+pub(crate) mod read;
 pub(crate) mod record;
 pub(crate) mod sse;

@@ -54,17 +54,25 @@ impl OriginRules {
         }
     }
 
+    /// Checks the hosts in the `Host` header and in an absolute target (`GET http://HOST/PATH`).
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> ApiResult<()> {
-        let values = headers.get_all(header::HOST);
-        let mut hosts = values.iter().filter_map(|value| value.to_str().ok());
-        let host = hosts.next().or_else(|| uri.authority().map(|a| a.as_str()));
-        let host = host.and_then(host_name).unwrap_or_default();
-        let is_one = hosts.next().is_none() && values.iter().count() <= 1;
-        if host.is_empty() || !is_one {
-            return Err(ApiError::invalid("the Host header is missing or invalid"));
+        let invalid = || ApiError::invalid("the Host header is missing or invalid");
+        let mut hosts = Vec::new();
+        for value in headers.get_all(header::HOST) {
+            let host = value.to_str().ok().and_then(host_name);
+            hosts.push(host.ok_or_else(invalid)?);
+        }
+        if hosts.len() > 1 {
+            return Err(invalid());
+        }
+        if let Some(authority) = uri.authority() {
+            hosts.push(host_name(authority.as_str()).ok_or_else(invalid)?);
+        }
+        if hosts.is_empty() {
+            return Err(invalid());
         }
         // A site cannot send a key that it does not have.
-        if self.has_keys || self.allows_host(&host) {
+        if self.has_keys || hosts.iter().all(|host| self.allows_host(host)) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -145,6 +153,10 @@ mod tests {
     use super::*;
 
     fn status(host: Option<&str>, origin: Option<&str>) -> u16 {
+        status_at("/v1/chat/completions", host, origin)
+    }
+
+    fn status_at(target: &str, host: Option<&str>, origin: Option<&str>) -> u16 {
         let rules = OriginRules {
             hosts: vec!["tabla.lan".to_string()],
             origins: vec!["https://app.example".to_string()],
@@ -156,7 +168,7 @@ mod tests {
                 headers.insert(name, HeaderValue::from_str(value).expect("valid value"));
             }
         }
-        let uri = Uri::from_static("/v1/chat/completions");
+        let uri = Uri::try_from(target).expect("a valid target");
         match rules.check(&Method::POST, &uri, &headers) {
             Ok(_) => 200,
             Err(error) => error.status.as_u16(),
@@ -196,6 +208,20 @@ mod tests {
             assert_eq!(status(Some(host), None), 400, "{host}");
         }
         assert_eq!(status(None, None), 400);
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_is_checked_too() {
+        for (target, host, expected) in [
+            ("http://localhost:8080/health", Some("localhost"), 200),
+            ("http://127.0.0.1/health", None, 200),
+            ("http://evil.example/health", Some("localhost"), 403),
+            ("http://localhost/health", Some("evil.example"), 403),
+            ("http://a@localhost/health", Some("localhost"), 400),
+            ("evil.example:80", Some("localhost"), 403),
+        ] {
+            assert_eq!(status_at(target, host, None), expected, "{target} {host:?}");
+        }
     }
 
     #[test]

@@ -82,12 +82,6 @@ impl Record {
     }
 
     /// Returns the time since the request arrived.
-    pub(crate) fn has_token(&self) -> bool {
-        let mut has_token = false;
-        self.update(|record| has_token = record.first_token.is_some());
-        has_token
-    }
-
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }

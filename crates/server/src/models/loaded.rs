@@ -54,11 +54,15 @@ impl Loaded {
             (None, false) => Kind::Text,
         };
         let slots = model.facts().sequences.max(1) as usize;
+        let pass_slots = match kind {
+            Kind::Text => slots.saturating_sub(1).max(1),
+            Kind::Encoder | Kind::Speech => slots,
+        };
         Self {
             name: config.name.clone(),
             kind,
             bytes,
-            admission: Admission::new(slots, queue),
+            admission: Admission::new((slots, pass_slots), queue),
             metrics: Arc::clone(metrics),
             template_choice: config.chat_template.clone(),
             templates: Default::default(),

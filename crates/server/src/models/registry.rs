@@ -70,10 +70,32 @@ impl Status {
 /// A model in use: it is not unloaded before the lease is dropped.
 pub(crate) struct Lease {
     loaded: Arc<Loaded>,
-    entry: Arc<Entry>,
-    started: Instant,
+    in_use: InUse,
     /// Becomes true when the request is cancelled by the shutdown.
     pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+/// Use of a model by a request, which may still wait until it is loaded.
+struct InUse {
+    entry: Arc<Entry>,
+    started: Instant,
+}
+
+impl InUse {
+    fn begin(entry: &Arc<Entry>, started: Instant) -> Self {
+        entry.active.fetch_add(1, Ordering::Relaxed);
+        Self {
+            entry: Arc::clone(entry),
+            started,
+        }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.entry.touch(self.started);
+        self.entry.active.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Lease {
@@ -84,7 +106,7 @@ impl Lease {
 
     /// Unloads a model whose thread or device has failed, so that the next request loads it again.
     pub(crate) fn discard(&self) {
-        let mut state = self.entry.state();
+        let mut state = self.in_use.entry.state();
         let is_same = matches!(&*state, State::Loaded(loaded) if Arc::ptr_eq(loaded, &self.loaded));
         if is_same {
             *state = State::Unloaded;
@@ -97,13 +119,6 @@ impl Deref for Lease {
 
     fn deref(&self) -> &Loaded {
         &self.loaded
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.entry.touch(self.started);
-        self.entry.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,26 +234,24 @@ impl Registry {
     /// # Errors
     ///
     /// Status 404 for an unknown name, 503 if the model cannot be loaded.
-    pub(crate) async fn lease(&self, name: Option<&str>) -> ApiResult<Lease> {
+    pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> ApiResult<Lease> {
         let entry = self.entry(name)?;
-        // Counted before it is loaded, so that it is not unloaded in between.
-        entry.active.fetch_add(1, Ordering::Relaxed);
-        let lease = |loaded| Lease {
-            loaded,
-            entry: Arc::clone(entry),
-            started: self.started,
-            cancelled: self.cancelled.subscribe(),
-        };
-        if let Some(loaded) = entry.loaded() {
-            return Ok(lease(loaded));
-        }
-        match self.load(entry).await {
-            Ok(loaded) => Ok(lease(loaded)),
-            Err(error) => {
-                entry.active.fetch_sub(1, Ordering::Relaxed);
-                Err(error)
+        // Before it is loaded, so that it is not unloaded in between.
+        let in_use = InUse::begin(entry, self.started);
+        let loaded = match entry.loaded() {
+            Some(loaded) => loaded,
+            None => {
+                // A task of its own: the model is loaded even if the request ends before.
+                let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
+                let loading = tokio::spawn(async move { registry.load(&entry).await });
+                joined(loading.await)?
             }
-        }
+        };
+        Ok(Lease {
+            loaded,
+            in_use,
+            cancelled: self.cancelled.subscribe(),
+        })
     }
 
     /// Loads a model, or waits until another request has loaded it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tabla::Source;
 use tabla::device::Precision;
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/golden/cross_encoder")
         .join(name)

@@ -16,11 +16,11 @@ fn metric<T: FromStr>(server: &TestServer, name: &str) -> T {
     value.unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
-fn running(server: &TestServer) -> usize {
+pub(crate) fn running(server: &TestServer) -> usize {
     metric(server, "tabla_requests_running")
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");

@@ -1,10 +1,12 @@
 //! Tests of the server over TCP, with the built-in story model.
 
 mod audio;
+mod bodies;
 mod chat;
 mod classify;
 mod client;
 mod completions;
+mod deadlines;
 mod embeddings;
 mod errors;
 mod limits;

@@ -42,6 +42,25 @@ fn hosts_and_origins_are_checked() {
     assert_eq!(link.status, 200);
     let missing = server.raw(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert!(missing.starts_with("HTTP/1.1 400"), "{missing}");
+    for (target, host, status) in [
+        ("http://localhost/health", "localhost", 200),
+        ("http://evil.example/health", "localhost", 403),
+        ("http://localhost/health", "evil.example", 403),
+        ("evil.example:80", "localhost", 403),
+    ] {
+        let method = if target.starts_with("http") {
+            "GET"
+        } else {
+            "CONNECT"
+        };
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert_eq!(
+            parse(&server.raw(request.as_bytes())).status,
+            status,
+            "{target} {host}"
+        );
+    }
 }
 
 #[test]

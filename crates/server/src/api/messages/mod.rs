@@ -7,20 +7,20 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use super::common::{json_response, with_seed};
+use super::common::{json_response, parse_with, with_seed};
 use super::format::FormatFields;
 use super::generation::{self, Started};
 use crate::app::App;
 use crate::engine::collect::fold;
 use crate::engine::conversation::ResponseFormat;
-use crate::http::body::{self, fields};
+use crate::http::body::fields;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
 use crate::http::sse;
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 pub(super) use request::MessagesFields;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use stream::{ThinkingDisplay, Writer};
 
@@ -30,27 +30,30 @@ pub(crate) async fn create(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: MessagesFields = fields(&request)?;
-    let mut chat = parsed.chat(app.limits.tools)?;
-    chat.response = FormatFields::combined(&request, chat.response)?;
-    let build = {
-        let parsed = parsed.clone();
-        move |model: &_| Ok((chat, parsed.options(&request, model)?))
+    let tools_max = app.limits.tools;
+    let (request, chat, parsed) = parse_with(bytes, move |request| {
+        let parsed: MessagesFields = fields(&request)?;
+        let mut chat = parsed.chat(tools_max)?;
+        chat.response = FormatFields::combined(&request, chat.response)?;
+        Ok((request, chat, parsed))
+    })
+    .await?;
+    let (name, is_stream) = (parsed.model.clone(), parsed.stream.unwrap_or(false));
+    let display = match parsed.omits_thinking() {
+        true => ThinkingDisplay::Omitted,
+        false => ThinkingDisplay::Full,
     };
-    let started = generation::start(&app, &context, (parsed.model.as_deref(), 1), build).await;
+    let build = move |model: &_| Ok((chat, parsed.options(&request, model)?));
+    let started = generation::start(&app, &context, (name.as_deref(), 1), build).await;
+    context.memory.release();
     let Started {
         model,
         options,
         prompt_tokens,
         run,
     } = started.map_err(|error| error.prompt_field("messages"))?;
-    let display = match parsed.omits_thinking() {
-        true => ThinkingDisplay::Omitted,
-        false => ThinkingDisplay::Full,
-    };
     let writer = Writer::new(context, display, (&model.name, prompt_tokens));
-    let response = match parsed.stream.unwrap_or(false) {
+    let response = match is_stream {
         true => sse::response(run, writer),
         false => json_response(&fold(run, writer).await?.message),
     };
@@ -63,13 +66,17 @@ pub(crate) async fn count(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed: MessagesFields = fields(&request)?;
-    let mut chat = parsed.chat(app.limits.tools)?;
-    // The format is not part of the prompt.
-    chat.response = ResponseFormat::Text;
+    let tools_max = app.limits.tools;
+    let (chat, name) = parse_with(bytes, move |request| {
+        let parsed: MessagesFields = fields(&request)?;
+        let mut chat = parsed.chat(tools_max)?;
+        // The format is not part of the prompt.
+        chat.response = ResponseFormat::Text;
+        Ok((chat, parsed.model))
+    })
+    .await?;
     let build = move |_: &_| Ok((chat, Default::default()));
-    let tokens = generation::count(&app, &context, parsed.model.as_deref(), build).await;
+    let tokens = generation::count(&app, &context, name.as_deref(), build).await;
     let tokens = tokens.map_err(|error| error.prompt_field("messages"))?;
     Ok(json_response(&json!({ "input_tokens": tokens })))
 }

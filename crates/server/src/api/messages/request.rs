@@ -5,7 +5,7 @@ use crate::api::format::response_format;
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::parameters::{Int, LimitFields, SamplingFields};
 use crate::engine::tools::{self, Tool, ToolChoice};
-use crate::http::body::fields;
+use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use serde::Deserialize;
@@ -102,7 +102,7 @@ impl MessagesFields {
     }
 
     /// Returns the options of the generation.
-    pub(crate) fn options(&self, request: &Value, model: &Loaded) -> ApiResult<GenerateOptions> {
+    pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
         let sampling: SamplingFields = fields(request)?;
         let limit: LimitFields = fields(request)?;
         let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);

@@ -7,17 +7,22 @@ use crate::api::testing::{self, ended, output, record};
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::events::{CalledTool, Delta, Event, FinishReason};
 use crate::engine::tools::ToolChoice;
-use crate::http::body::fields;
+use crate::http::body::{Json, fields};
+use crate::http::deadline::Deadline;
 use crate::http::error::{ApiError, ApiResult, Dialect};
 use crate::http::gate::RequestContext;
+use crate::http::memory::BodyBudget;
 use crate::http::sse::EventWriter;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn writer(display: ThinkingDisplay) -> Writer {
     let context = RequestContext {
         id: "req_a".to_string(),
         dialect: Dialect::Anthropic,
         record: record(),
+        deadline: Deadline::new(Duration::from_secs(1)),
+        memory: BodyBudget::new(0).body(),
     };
     Writer::new(context, display, ("m", 10))
 }
@@ -32,7 +37,7 @@ fn written(writer: &mut Writer, events: Vec<Event>) -> Vec<Value> {
 }
 
 fn chat(request: Value) -> ApiResult<Chat> {
-    let parsed: MessagesFields = fields(&request)?;
+    let parsed: MessagesFields = fields(&Json::from(&request))?;
     parsed.chat(16)
 }
 

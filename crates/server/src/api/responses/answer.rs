@@ -8,9 +8,6 @@ use crate::http::ids;
 use serde_json::{Value, json};
 use tabla::Sampling;
 
-/// Fields of the request that the answer repeats if they are strings.
-const REPEATED: [&str; 3] = ["prompt_cache_key", "safety_identifier", "user"];
-
 /// Names in items and events of a kind of text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TextKind {
@@ -106,7 +103,6 @@ impl Ending {
 
 /// Returns the response object before the first token. It has all keys: clients require them.
 pub(crate) fn response(
-    request: &Value,
     fields: &ResponsesFields,
     sampling: &Sampling,
     (model, created): (&str, u64),
@@ -125,7 +121,7 @@ pub(crate) fn response(
         "incomplete_details": null,
         "instructions": fields.instructions,
         "max_output_tokens": fields.max_output_tokens.map(|limit| limit.0),
-        "max_tool_calls": request["max_tool_calls"].as_i64(),
+        "max_tool_calls": fields.max_tool_calls.as_ref().and_then(Value::as_i64),
         "model": model,
         "output": [],
         "parallel_tool_calls": fields.parallel_tool_calls.unwrap_or(true),
@@ -148,8 +144,12 @@ pub(crate) fn response(
     if let Some(verbosity) = text.verbosity {
         response["text"]["verbosity"] = verbosity.into();
     }
-    for name in REPEATED {
-        response[name] = request[name].as_str().into();
+    for (name, value) in [
+        ("prompt_cache_key", &fields.prompt_cache_key),
+        ("safety_identifier", &fields.safety_identifier),
+        ("user", &fields.user),
+    ] {
+        response[name] = value.as_ref().and_then(Value::as_str).into();
     }
     response
 }

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 /// Returns the items of `input`: a string is one message of the user. References are replaced by the items.
-pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<Vec<Value>> {
+pub(crate) fn items(input: Option<Value>, store: &ResponseStore) -> ApiResult<Vec<Value>> {
     let items = match input {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::String(text)) => {
@@ -23,7 +23,7 @@ pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<V
             return Err(ApiError::field("input", message));
         }
     };
-    let resolved = items.iter().enumerate().map(|(at, item)| {
+    let resolved = items.into_iter().enumerate().map(|(at, item)| {
         if !item.is_object() {
             return Err(ApiError::field(
                 format!("input[{at}]"),
@@ -38,7 +38,7 @@ pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<V
                     ApiError::new(StatusCode::NOT_FOUND, format!("{path}: {message}")).param(path)
                 })
             }
-            _ => Ok(item.clone()),
+            _ => Ok(item),
         }
     });
     resolved.collect()
@@ -49,7 +49,7 @@ pub(crate) fn items(input: Option<&Value>, store: &ResponseStore) -> ApiResult<V
 /// errors name.
 pub(crate) fn messages(
     instructions: Option<&str>,
-    items: &[Value],
+    items: &[&Value],
     own: usize,
     tools: &ToolTable,
 ) -> ApiResult<(Vec<Value>, Option<String>)> {

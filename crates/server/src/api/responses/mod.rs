@@ -9,12 +9,11 @@ mod tools;
 #[cfg(test)]
 mod tests;
 
-use super::common::{json_response, with_seed};
+use super::common::{json_response, parse_with, with_seed};
 use super::generation::{self, Started};
 use crate::app::{App, unix_seconds};
 use crate::engine::collect::fold;
 use crate::engine::conversation::ResponseFormat;
-use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::sse;
@@ -22,9 +21,9 @@ use axum::body::{Body, Bytes};
 use axum::http::{Response, StatusCode, Uri};
 use request::ParsedRequest;
 pub(super) use request::ResponsesFields;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
-use stream::{Extras, Writer};
+use stream::{Extras, Storage, Writer};
 
 pub(super) use items::called_name;
 
@@ -34,16 +33,24 @@ pub(crate) async fn create(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let request = Arc::new(request);
+    let parse = {
+        let (app, memory) = (Arc::clone(&app), Arc::clone(&context.memory));
+        move |request| {
+            let store = &app.responses;
+            let parsed = ResponsesFields::parse(&request, store, &memory, app.limits.tools)?;
+            Ok((request, parsed))
+        }
+    };
+    let (request, parsed) = parse_with(bytes, parse).await?;
     let ParsedRequest {
         fields,
         chat,
         tools,
         items,
-    } = ResponsesFields::parse(&request, &app.responses, app.limits.tools)?;
+    } = parsed;
+    let fields = Arc::new(fields);
     let build = {
-        let (request, fields) = (Arc::clone(&request), fields.clone());
+        let fields = Arc::clone(&fields);
         move |model: &_| Ok((chat, fields.options(&request, model)?))
     };
     let name = fields.model.as_deref();
@@ -55,14 +62,18 @@ pub(crate) async fn create(
         ..
     } = started.map_err(|error| error.prompt_field("input"))?;
     let head = (model.name.as_str(), unix_seconds());
-    let response = answer::response(&request, &fields, &options.sampling, head);
+    let response = answer::response(&fields, &options.sampling, head);
     let mut writer = Writer::new(response, tools, Arc::clone(&context.record));
     writer.extras = Extras {
         logprobs: options.logprobs.map(|_| model),
         has_encrypted_reasoning: fields.includes("reasoning.encrypted_content"),
     };
     if fields.store.unwrap_or(true) {
-        writer.storage = Some((Arc::clone(&app.responses), items));
+        writer.storage = Some(Storage {
+            store: Arc::clone(&app.responses),
+            items,
+            _memory: context.memory,
+        });
     }
     let response = match fields.stream.unwrap_or(false) {
         true => sse::response(run, writer),
@@ -77,8 +88,14 @@ pub(crate) async fn count(
     context: RequestContext,
     bytes: Bytes,
 ) -> ApiResult<Response<Body>> {
-    let request: Value = body::parse(&bytes)?;
-    let parsed = ResponsesFields::parse(&request, &app.responses, app.limits.tools)?;
+    let parse = {
+        let (app, memory) = (Arc::clone(&app), Arc::clone(&context.memory));
+        move |request| {
+            let store = &app.responses;
+            ResponsesFields::parse(&request, store, &memory, app.limits.tools)
+        }
+    };
+    let parsed = parse_with(bytes, parse).await?;
     let mut chat = parsed.chat;
     // The format is not part of the prompt.
     chat.response = ResponseFormat::Text;
@@ -99,7 +116,7 @@ pub(crate) async fn retrieve(
 ) -> ApiResult<Response<Body>> {
     let id = id(&uri);
     match app.responses.response(id) {
-        Some(response) => Ok(json_response(&response)),
+        Some(response) => Ok(json_response(&*response)),
         None => Err(not_stored(id)),
     }
 }

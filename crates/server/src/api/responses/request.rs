@@ -7,12 +7,15 @@ use crate::api::format::{FormatFields, response_format};
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::parameters::{Int, SamplingFields};
 use crate::engine::tools;
-use crate::http::body::fields;
+use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::memory::BodyMemory;
 use crate::models::Loaded;
 use crate::response_store::ResponseStore;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use tabla::GenerateOptions;
 use utoipa::ToSchema;
 
@@ -58,6 +61,24 @@ pub(crate) struct ResponsesFields {
     /// Variables of the chat template.
     #[schema(value_type = Option<Object>)]
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+    /// Repeated in the answer if it is an integer.
+    #[schema(ignore)]
+    pub(crate) max_tool_calls: Option<Value>,
+    /// Repeated in the answer if it is a string.
+    #[schema(ignore)]
+    pub(crate) prompt_cache_key: Option<Value>,
+    /// Repeated in the answer if it is a string.
+    #[schema(ignore)]
+    pub(crate) safety_identifier: Option<Value>,
+    /// Repeated in the answer if it is a string.
+    #[schema(ignore)]
+    pub(crate) user: Option<Value>,
+    /// Not supported.
+    #[schema(ignore)]
+    conversation: Option<IgnoredAny>,
+    /// Not supported.
+    #[schema(ignore)]
+    prompt: Option<IgnoredAny>,
 }
 
 /// Format of the text.
@@ -92,19 +113,22 @@ pub(crate) struct ParsedRequest {
 impl ResponsesFields {
     /// Parses a request.
     pub(crate) fn parse(
-        request: &Value,
+        request: &Json,
         store: &ResponseStore,
+        memory: &BodyMemory,
         tools_max: usize,
     ) -> ApiResult<ParsedRequest> {
-        let parsed: Self = fields(request)?;
+        let mut parsed: Self = fields(request)?;
         if parsed.background.unwrap_or(false) {
             return Err(ApiError::field("background", "must be false"));
         }
         // They name what OpenAI stores and this server does not have.
-        for name in ["conversation", "prompt"] {
-            if request.get(name).is_some_and(|value| !value.is_null()) {
-                return Err(ApiError::field(name, "is not supported"));
-            }
+        let unsupported = [
+            ("conversation", parsed.conversation),
+            ("prompt", parsed.prompt),
+        ];
+        if let Some((name, _)) = unsupported.iter().find(|(_, value)| value.is_some()) {
+            return Err(ApiError::field(*name, "is not supported"));
         }
         if parsed.input.is_none() && parsed.previous_response_id.is_none() {
             let message = "is missing: expected a string or a list of items";
@@ -113,12 +137,14 @@ impl ResponsesFields {
         let mut tools = ToolTable::new(parsed.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools.choose(parsed.tool_choice.as_ref())?;
         tools::check(&tools.tools, ("tool_choice", &tool_choice), tools_max)?;
-        let own = items(parsed.input.as_ref(), store)?;
-        let before = parsed.previous(store)?;
-        let conversation = [before.as_slice(), &own].concat();
+        let own = items(parsed.input.take(), store)?;
+        let before = parsed.previous(store, memory)?;
+        let before = before.iter().flat_map(|part| part.iter());
+        let mut conversation: Vec<&Value> = before.collect();
+        let before = conversation.len();
+        conversation.extend(&own);
         let instructions = parsed.instructions.as_deref();
-        let (messages, text_arguments) =
-            messages(instructions, &conversation, before.len(), &tools)?;
+        let (messages, text_arguments) = messages(instructions, &conversation, before, &tools)?;
         let chat = Chat {
             messages,
             text_arguments,
@@ -138,14 +164,22 @@ impl ResponsesFields {
     }
 
     /// Returns the items of the conversation that the request continues.
-    fn previous(&self, store: &ResponseStore) -> ApiResult<Vec<Value>> {
+    fn previous(
+        &self,
+        store: &ResponseStore,
+        memory: &BodyMemory,
+    ) -> ApiResult<Vec<Arc<Vec<Value>>>> {
         let Some(id) = &self.previous_response_id else {
             return Ok(Vec::new());
         };
-        store.conversation(id).ok_or_else(|| {
+        let Some((items, bytes)) = store.conversation(id) else {
             let message = format!("the response {id:?} is not stored");
-            ApiError::field("previous_response_id", message).code("previous_response_not_found")
-        })
+            let error = ApiError::field("previous_response_id", message);
+            return Err(error.code("previous_response_not_found"));
+        };
+        // The messages have the texts of the items.
+        memory.grow(bytes)?;
+        Ok(items)
     }
 
     fn format(&self) -> ApiResult<ResponseFormat> {
@@ -162,7 +196,7 @@ impl ResponsesFields {
     }
 
     /// Returns the options of the generation.
-    pub(crate) fn options(&self, request: &Value, model: &Loaded) -> ApiResult<GenerateOptions> {
+    pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
         let sampling: SamplingFields = fields(request)?;
         let limit = match self.max_output_tokens {
             Some(limit) => limit.u32_in("max_output_tokens", 1, u32::MAX)?,

@@ -10,6 +10,7 @@ use crate::app::unix_seconds;
 use crate::engine::events::{CalledTool, Delta, Event, TokenLogprob, Usage};
 use crate::http::error::ApiError;
 use crate::http::ids;
+use crate::http::memory::BodyMemory;
 use crate::http::record::Record;
 use crate::http::sse::{self, EventWriter};
 use crate::models::Loaded;
@@ -23,10 +24,18 @@ pub(crate) struct Writer {
     pub(super) response: Value,
     pub(super) tools: ToolTable,
     pub(super) extras: Extras,
-    /// Store of the response, and the items of the request.
-    pub(super) storage: Option<(Arc<ResponseStore>, Vec<Value>)>,
+    pub(super) storage: Option<Storage>,
     pub(super) record: Arc<Record>,
     progress: Progress,
+}
+
+/// Where the response is stored.
+pub(crate) struct Storage {
+    pub(super) store: Arc<ResponseStore>,
+    /// Items of the request.
+    pub(super) items: Vec<Value>,
+    /// Memory of the items.
+    pub(super) _memory: Arc<BodyMemory>,
 }
 
 /// Additional output that the request includes.
@@ -262,9 +271,10 @@ impl Writer {
     }
 
     fn store(&mut self) {
-        let Some((store, mut items)) = self.storage.take() else {
+        let Some(storage) = self.storage.take() else {
             return;
         };
+        let mut items = storage.items;
         items.extend(
             self.response["output"]
                 .as_array()
@@ -273,7 +283,7 @@ impl Writer {
                 .cloned(),
         );
         let previous = self.response["previous_response_id"].as_str();
-        store.insert(StoredResponse {
+        storage.store.insert(StoredResponse {
             previous: previous.map(str::to_string),
             response: self.response.clone(),
             items,

@@ -3,12 +3,14 @@
 use super::answer;
 use super::items::{items, messages};
 use super::request::{ParsedRequest, ResponsesFields};
-use super::stream::Writer;
+use super::stream::{Storage, Writer};
 use super::tools::{ToolKind, ToolTable};
 use crate::api::testing::{self, ended, output, record};
 use crate::engine::events::{CalledTool, Delta, Event, FinishReason};
 use crate::engine::tools::ToolChoice;
+use crate::http::body::Json;
 use crate::http::error::ApiError;
+use crate::http::memory::{BodyBudget, JSON_BYTES_MAX};
 use crate::http::sse::EventWriter;
 use crate::response_store::{ResponseStore, StoredResponse};
 use serde_json::{Value, json};
@@ -19,12 +21,13 @@ use tabla::Sampling;
 fn writer(request: &Value) -> Writer {
     let parsed = parse(request).expect("a valid request");
     let sampling = Sampling::default().temperature(0.8);
-    let response = answer::response(request, &parsed.fields, &sampling, ("m", 7));
+    let response = answer::response(&parsed.fields, &sampling, ("m", 7));
     Writer::new(response, parsed.tools, record())
 }
 
 fn parse(request: &Value) -> Result<ParsedRequest, ApiError> {
-    ResponsesFields::parse(request, &ResponseStore::new(8), 16)
+    let memory = BodyBudget::new(usize::MAX).body();
+    ResponsesFields::parse(&request.into(), &ResponseStore::new(8), &memory, 16)
 }
 
 /// Writes events and returns them as JSON, with identifiers replaced by numbers.
@@ -241,7 +244,8 @@ fn items_become_messages() {
         { "type": "message", "role": "assistant", "content": "f" },
     ]);
     let tools = ToolTable::default();
-    let list = items(Some(&list), &ResponseStore::new(1)).expect("valid items");
+    let list = items(Some(list), &ResponseStore::new(1)).expect("valid items");
+    let list: Vec<&Value> = list.iter().collect();
     let (messages, text_arguments) = messages(Some("i"), &list, 0, &tools).expect("valid items");
     assert_eq!(text_arguments, None);
     let call = |id: &str, name: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
@@ -384,8 +388,12 @@ fn tools_are_translated() {
 fn a_stored_response_is_continued() {
     let store = Arc::new(ResponseStore::new(2));
     let mut writer = writer(&json!({ "input": "hi" }));
-    let own = items(Some(&json!("hi")), &store).expect("valid items");
-    writer.storage = Some((Arc::clone(&store), own));
+    let memory = BodyBudget::new(1 << 20).body();
+    writer.storage = Some(Storage {
+        store: Arc::clone(&store),
+        items: items(Some(json!("hi")), &store).expect("valid items"),
+        _memory: Arc::clone(&memory),
+    });
     let mut events = vec![output(Delta::Text("yo".to_string()))];
     events.extend(ended(FinishReason::Stop, None));
     written(&mut writer, events);
@@ -393,7 +401,8 @@ fn a_stored_response_is_continued() {
     let stored = store.response(&id).expect("a stored response");
     assert_eq!(*stored, writer.response);
     let request = json!({ "input": "more", "instructions": "i", "previous_response_id": id });
-    let parsed = ResponsesFields::parse(&request, &store, 1).expect("a valid request");
+    let request = Json::from(&request);
+    let parsed = ResponsesFields::parse(&request, &store, &memory, 1).expect("a valid request");
     assert_eq!(
         Value::from(parsed.chat.messages),
         json!([
@@ -405,11 +414,11 @@ fn a_stored_response_is_continued() {
     );
     let item = writer.response["output"][0]["id"].as_str().expect("an id");
     let reference = json!([{ "type": "item_reference", "id": item }]);
-    let resolved = items(Some(&reference), &store).expect("a stored item");
+    let resolved = items(Some(reference.clone()), &store).expect("a stored item");
     assert_eq!(resolved[0]["content"][0]["text"], "yo");
     assert!(store.remove(&id));
     assert!(!store.remove(&id));
-    items(Some(&reference), &store).expect_err("the item was removed");
+    items(Some(reference), &store).expect_err("the item was removed");
 }
 
 #[test]
@@ -425,7 +434,13 @@ fn the_store_is_bounded() {
     insert("a", None);
     insert("b", Some("a"));
     // A conversation keeps its older parts when their responses are removed.
-    let items = || store.conversation("b").expect("a stored conversation");
+    let items = || {
+        let (parts, _) = store.conversation("b").expect("a stored conversation");
+        parts
+            .iter()
+            .flat_map(|part| part.to_vec())
+            .collect::<Vec<_>>()
+    };
     let expected = [json!({ "id": "item_a" }), json!({ "id": "item_b" })];
     assert_eq!(items(), expected);
     insert("c", None);
@@ -441,4 +456,11 @@ fn the_store_is_bounded() {
         previous: None,
     });
     assert!(empty.response("a").is_none());
+    // A request could not continue it.
+    store.insert(StoredResponse {
+        response: json!({ "id": "d" }),
+        items: vec![json!("a".repeat(JSON_BYTES_MAX))],
+        previous: None,
+    });
+    assert!(store.response("d").is_none());
 }
