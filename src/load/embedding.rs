@@ -2,11 +2,11 @@
 
 use super::source::Opened;
 use crate::arch::{self, CLASSIFIER};
-use crate::error::{Result, bail};
+use crate::error::{Error, Result, bail};
 use crate::format::Metadata;
 use crate::model::{Classifier, Embedding, Pooling};
 
-/// Reads the embedding options from the metadata and from the files of a safetensors folder.
+/// Reads the embedding options from the metadata.
 pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Embedding> {
     let meta = &model.file.metadata;
     let arch = meta.str("general.architecture")?.unwrap_or_default();
@@ -19,16 +19,27 @@ pub(super) fn read(model: &Opened, classifier: Option<&Classifier>) -> Result<Em
              {CLASSIFIER}.weight is missing"
         );
     }
-    let (prompts, default_prompt) = match &model.folder {
-        Some(folder) => (folder.prompts()?, folder.default_prompt()?),
-        None => Default::default(),
+    let strings = |name: &str| {
+        let list = meta.strs(&format!("{arch}.{name}"))?.unwrap_or_default();
+        Ok::<Vec<String>, Error>(list.into_iter().map(str::to_string).collect())
     };
+    let names = strings("embedding_prompt_names")?;
+    let texts = strings("embedding_prompt_texts")?;
+    if names.len() != texts.len() {
+        bail!(
+            Format,
+            "{arch}.embedding_prompt_texts: expected {} texts, got {}",
+            names.len(),
+            texts.len()
+        );
+    }
+    let default_prompt = meta.str(&format!("{arch}.embedding_default_prompt"))?;
     Ok(Embedding {
         pooling,
         normalize: meta.bool(&format!("{arch}.embedding_normalize"))?,
         length: meta.u32(&format!("{arch}.embedding_context_length"))?,
-        prompts,
-        default_prompt,
+        prompts: names.into_iter().zip(texts).collect(),
+        default_prompt: default_prompt.map(str::to_string),
     })
 }
 
