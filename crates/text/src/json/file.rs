@@ -87,6 +87,8 @@ pub(crate) struct Config<'a> {
     pad_token: Option<TokenRef<'a>>,
     #[serde(default, borrow)]
     mask_token: Option<TokenRef<'a>>,
+    #[serde(default, borrow)]
+    unk_token: Option<TokenRef<'a>>,
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
     #[serde(default, borrow)]
@@ -135,9 +137,9 @@ fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a str) -> Result<T> {
 }
 
 impl Config<'_> {
-    /// Returns the ids of the padding and the mask token, which only other programs read.
-    pub(super) fn unused_ids(&self, spec: &TokenizerSpec<'_>) -> [Option<u32>; 2] {
-        [&self.pad_token, &self.mask_token].map(|token| {
+    /// Returns the ids of the padding, the mask and the unknown token. Byte-level vocabularies do not use the last.
+    pub(super) fn unused_ids(&self, spec: &TokenizerSpec<'_>) -> [Option<u32>; 3] {
+        [&self.pad_token, &self.mask_token, &self.unk_token].map(|token| {
             let text = token.as_ref()?.text();
             let at = spec.tokens.iter().position(|token| token == text)?;
             u32::try_from(at).ok()

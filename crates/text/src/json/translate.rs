@@ -60,9 +60,12 @@ impl Vocab<'_> {
         let spec = file.spec(&config)?;
         let merges = joined(&spec);
         let mut candidates = candidates(&file, &spec, &merges)?;
-        let [pad, mask] = config.unused_ids(&spec);
+        let [pad, mask, unk] = config.unused_ids(&spec);
         for vocab in &mut candidates {
             (vocab.pad, vocab.mask) = (pad, mask);
+            if spec.kind == VocabKind::Gpt2 {
+                vocab.unk = vocab.unk.or(unk);
+            }
             write_inputs(&spec, inputs, vocab);
         }
         let settings = settings::text_of(tokenizer, &spec)?;
