@@ -11,6 +11,7 @@ use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
 use crate::special::AddedTokenOptions;
 use crate::spm;
 use serde::Deserialize;
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
@@ -83,12 +84,9 @@ pub(crate) struct Config<'a> {
     bos_token: Option<TokenRef<'a>>,
     #[serde(default, borrow)]
     eos_token: Option<TokenRef<'a>>,
-    #[serde(default, borrow)]
-    pad_token: Option<TokenRef<'a>>,
-    #[serde(default, borrow)]
-    mask_token: Option<TokenRef<'a>>,
-    #[serde(default, borrow)]
-    unk_token: Option<TokenRef<'a>>,
+    pad_token: Option<Value>,
+    mask_token: Option<Value>,
+    unk_token: Option<Value>,
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
     #[serde(default, borrow)]
@@ -140,7 +138,9 @@ impl Config<'_> {
     /// Returns the ids of the padding, the mask and the unknown token. Byte-level vocabularies do not use the last.
     pub(super) fn unused_ids(&self, spec: &TokenizerSpec<'_>) -> [Option<u32>; 3] {
         [&self.pad_token, &self.mask_token, &self.unk_token].map(|token| {
-            let text = token.as_ref()?.text();
+            // A string or an added token; the tokenizer does not need them.
+            let token = token.as_ref()?;
+            let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
             let at = spec.tokens.iter().position(|token| token == text)?;
             u32::try_from(at).ok()
         })
