@@ -259,7 +259,7 @@ impl Config {
     }
 
     /// Returns the factor of the output of a projection.
-    pub(super) fn projection_scale(&self, name: &str) -> f32 {
+    pub(crate) fn projection_scale(&self, name: &str) -> f32 {
         let mut scales = self.projection_scales.iter();
         scales
             .find(|(known, _)| *known == name)

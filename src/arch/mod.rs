@@ -510,6 +510,14 @@ pub(crate) fn with_layers(name: &'static str, kinds: &[LayerKind], experts: u32)
     }
 }
 
+/// Returns the architecture name of a model with this activation function. GGUF files of BitNet have two names.
+pub(crate) fn with_activation(name: &'static str, activation: Option<&str>) -> &'static str {
+    match (name, activation) {
+        ("bitnet-b1.58", Some("silu")) => "bitnet",
+        _ => name,
+    }
+}
+
 /// Returns the architecture with this name.
 ///
 /// # Errors

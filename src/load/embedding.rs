@@ -3,19 +3,19 @@
 use super::catalog::Catalog;
 use super::hf::RANK;
 use crate::arch::{CLASSIFIER, Config, DENSE_MODULES};
-use crate::error::{Result, bail};
+use crate::error::{Error, Result, bail};
 use crate::format::Metadata;
 use crate::model::{Classifier, DenseModule, Embedding, Pooling};
 use crate::op::builder::Weights;
 use crate::quant::{self, Matrix};
 
-/// Reads the embedding options from the metadata and from the files of a safetensors folder.
+/// Reads the embedding options from the metadata.
 pub(super) fn read(
     catalog: &Catalog,
     config: &Config,
     classifier: Option<&Classifier>,
 ) -> Result<Embedding> {
-    let (model, meta, arch) = (catalog.model(), &catalog.file().metadata, catalog.arch());
+    let (meta, arch) = (&catalog.file().metadata, catalog.arch());
     let name = &config.architecture;
     let key = format!("{name}.pooling_type");
     let types = pooling_types(meta, &key)?;
@@ -27,18 +27,29 @@ pub(super) fn read(
              {CLASSIFIER}.weight is missing"
         );
     }
-    let (prompts, default_prompt) = match &model.folder {
-        Some(folder) => (folder.prompts()?, folder.default_prompt()?),
-        None => Default::default(),
+    let strings = |key: &str| {
+        let list = meta.strs(&format!("{name}.{key}"))?.unwrap_or_default();
+        Ok::<Vec<String>, Error>(list.into_iter().map(str::to_string).collect())
     };
     let pooling = pooling(&types, &key)?;
+    let names = strings("embedding_prompt_names")?;
+    let texts = strings("embedding_prompt_texts")?;
+    if names.len() != texts.len() {
+        bail!(
+            Format,
+            "{name}.embedding_prompt_texts: expected {} texts, got {}",
+            names.len(),
+            texts.len()
+        );
+    }
+    let default_prompt = meta.str(&format!("{name}.embedding_default_prompt"))?;
     Ok(Embedding {
         dense: dense(catalog, config, pooling.len())?,
         pooling,
         normalize: meta.bool(&format!("{name}.embedding_normalize"))?,
         length: meta.u32(&format!("{name}.embedding_context_length"))?,
-        prompts,
-        default_prompt,
+        prompts: names.into_iter().zip(texts).collect(),
+        default_prompt: default_prompt.map(str::to_string),
         is_reranker,
     })
 }

@@ -66,6 +66,9 @@ pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 /// Key of the type of a vocabulary.
 pub(super) const MODEL: &str = "tokenizer.ggml.model";
 
+/// Key of the settings of a `tokenizer.json` that the keys of llama.cpp cannot express. Only Tabla reads it.
+pub(super) const SETTINGS: &str = "tokenizer.tabla.json";
+
 /// Reads the tokenizer of a model.
 fn read(model: &Opened) -> Result<Tokenizer> {
     match &model.folder {
@@ -130,6 +133,9 @@ pub(super) fn vocab(meta: &Metadata) -> Result<Vocab<'_>> {
         precompiled_charsmap: bytes(meta, &key("precompiled_charsmap"))?,
         lowercase: meta.bool(&key("normalizer.lowercase"))?,
         strip_accents: meta.bool(&key("normalizer.strip_accents"))?,
+        settings: meta.str(SETTINGS)?,
+        // Only written, for other programs.
+        ..Vocab::default()
     })
 }
 

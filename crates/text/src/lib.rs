@@ -43,6 +43,7 @@ pub use grammar::{
     CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, check_schema_types,
     close_objects,
 };
+pub use json::{ConvertedVocab, ModelInputs};
 pub use kind::VocabKind;
 pub use pair::EncodedPair;
 pub use pattern::FullMatch;

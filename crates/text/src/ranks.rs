@@ -98,6 +98,7 @@ pub(super) fn spec<'a>(tokens: &[&[u8]], specials: &'a [String]) -> Result<Token
         token_types,
         added_token_options: HashMap::new(),
         steps: row.steps()?,
+        normalizer_steps: 0,
         model: ModelSpec::Bpe {
             alphabet: Alphabet::Bytes,
             order: MergeOrder::Scores(ranks.collect()),

@@ -35,6 +35,8 @@ pub(super) struct TokenizerSpec<'a> {
     /// Non-default options of special tokens, by id.
     pub(super) added_token_options: HashMap<u32, AddedTokenOptions>,
     pub(super) steps: Vec<Step>,
+    /// Number of the first steps that are the normalizer.
+    pub(super) normalizer_steps: usize,
     pub(super) model: ModelSpec<'a>,
     /// The unknown token.
     pub(super) unk: Option<u32>,

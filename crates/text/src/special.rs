@@ -1,6 +1,7 @@
 //! Special tokens: lookup by text, and splitting of texts at them.
 
 use std::collections::HashMap;
+use tabla_core::error::Result;
 
 /// A fragment of a text: a special token, or the text between two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(super) struct AddedTokenOptions {
     pub(super) rstrip: bool,
     /// Whether it matches only if no letter, digit or underscore is adjacent.
     pub(super) single_word: bool,
+    /// Whether it is matched in normalized text.
+    pub(super) normalized: bool,
 }
 
 /// The special tokens of a vocabulary.
@@ -68,7 +71,37 @@ impl SpecialTokenIndex {
         self.ids.get(text).copied()
     }
 
-    /// Splits a text at the leftmost longest special tokens that `accepts` accepts.
+    /// Returns the texts of the special tokens, in the order of ids.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let mut all: Vec<_> = self.ids.iter().collect();
+        all.sort_unstable_by_key(|(_, id)| **id);
+        all.into_iter().map(|(text, _)| &**text).collect()
+    }
+
+    /// Returns the table of the tokens that are matched in normalized text, whose texts `normalize` normalizes;
+    /// `None` if there are none.
+    ///
+    /// # Errors
+    /// Those of `normalize`.
+    pub(super) fn of_normalized(
+        &self,
+        normalize: impl Fn(&str) -> Result<String>,
+    ) -> Result<Option<Self>> {
+        let is_normalized = |id: &u32| self.options.get(id).is_some_and(|o| o.normalized);
+        let all = self.ids.iter().filter(|(_, id)| is_normalized(id));
+        let tokens = all.map(|(text, id)| Ok((*id, normalize(text)?)));
+        let mut tokens = tokens.collect::<Result<Vec<_>>>()?;
+        tokens.sort_unstable();
+        let mut options = self.options.clone();
+        for options in options.values_mut() {
+            options.normalized = false;
+        }
+        let texts = tokens.iter().map(|(id, text)| (*id, &**text));
+        Ok((!tokens.is_empty()).then(|| Self::new(texts, options)))
+    }
+
+    /// Splits a text at the leftmost longest special tokens that `accepts` accepts, except those that are matched
+    /// in normalized text.
     pub(super) fn split<'t>(
         &self,
         text: &'t str,
@@ -79,7 +112,8 @@ impl SpecialTokenIndex {
         while let Some(&first) = text.as_bytes().get(at) {
             let token = self.lengths[usize::from(first)].iter().find_map(|&length| {
                 let id = *self.ids.get(text.get(at..at + length)?)?;
-                accepts(id).then_some((id, at + length))
+                let is_normalized = self.options.get(&id).is_some_and(|o| o.normalized);
+                (!is_normalized && accepts(id)).then_some((id, at + length))
             });
             let Some((id, end)) = token else {
                 at += 1;

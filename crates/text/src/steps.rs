@@ -161,6 +161,20 @@ pub(super) fn pre_tokenize(
         .try_for_each(|word| on_word(&text[word.clone()]))
 }
 
+/// Applies the steps of a normalizer, which do not split, to a text.
+///
+/// # Errors
+/// As [`pre_tokenize`].
+pub(super) fn normalize(steps: &[Step], text: &str, position: Position) -> Result<String> {
+    let mut normalized = String::with_capacity(text.len());
+    let deadline = Deadline::start(text.len());
+    pre_tokenize(steps, text, position, deadline, |word| {
+        normalized.push_str(word);
+        Ok(())
+    })?;
+    Ok(normalized)
+}
+
 impl Words<'_> {
     fn split(&mut self, split: &Split, deadline: Deadline) -> Result<()> {
         let mut words = Vec::with_capacity(self.words.len() * 2);

@@ -96,7 +96,11 @@ pub struct Tokenizer {
     piece_bytes_max: usize,
     token_types: Vec<TokenType>,
     specials: SpecialTokenIndex,
+    /// Special tokens that are matched in normalized text.
+    normalized_specials: Option<SpecialTokenIndex>,
     steps: Vec<Step>,
+    /// Number of the first steps that are the normalizer.
+    normalizer_steps: usize,
     model: Model,
     /// Ids that `add_special` adds before and after a text.
     before: Vec<u32>,
@@ -148,7 +152,12 @@ impl Tokenizer {
         let pieces = pieces?;
         let piece_bytes_max = pieces.iter().map(<[u8]>::len).max();
         let stops = eog_tokens(&spec, &specials);
+        let normalizer = &spec.steps[..spec.normalizer_steps];
+        let normalized_specials =
+            specials.of_normalized(|text| steps::normalize(normalizer, text, Position::Start))?;
         Ok(Self {
+            normalized_specials,
+            normalizer_steps: spec.normalizer_steps,
             kind: spec.kind,
             pre: spec.pre,
             piece_bytes_max: piece_bytes_max.unwrap_or(0),
@@ -280,12 +289,11 @@ impl Tokenizer {
         for fragment in self.specials.split(text, accepts) {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => steps::pre_tokenize(
-                    &self.steps,
+                Fragment::Text(text) => self.encode_fragment(
                     text,
                     Position::Continuation,
                     deadline,
-                    |word| self.model.encode(word, &mut scratch, &mut ids),
+                    (&mut scratch, &mut ids),
                 )?,
             }
         }
@@ -314,9 +322,7 @@ impl Tokenizer {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(text) => {
-                    steps::pre_tokenize(&self.steps, text, position, deadline, |word| {
-                        self.model.encode(word, &mut scratch, ids)
-                    })?;
+                    self.encode_fragment(text, position, deadline, (&mut scratch, &mut *ids))?;
                 }
             }
             position = Position::Later;
@@ -331,6 +337,37 @@ impl Tokenizer {
                     fragments.try_for_each(&mut encode_fragment)?;
                 }
                 (fragment, _) => encode_fragment(fragment)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes a text between special tokens, which may have those that are matched in normalized text.
+    fn encode_fragment(
+        &self,
+        text: &str,
+        mut position: Position,
+        deadline: Deadline,
+        (scratch, ids): (&mut Scratch, &mut Vec<u32>),
+    ) -> Result<()> {
+        let Some(specials) = &self.normalized_specials else {
+            return steps::pre_tokenize(&self.steps, text, position, deadline, |word| {
+                self.model.encode(word, scratch, ids)
+            });
+        };
+        let (normalizer, splits) = self.steps.split_at(self.normalizer_steps);
+        let text = steps::normalize(normalizer, text, position)?;
+        for fragment in specials.split(&text, |_| true) {
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(text) => {
+                    steps::pre_tokenize(splits, text, position, deadline, |word| {
+                        self.model.encode(word, scratch, ids)
+                    })?;
+                }
+            }
+            if position == Position::Start {
+                position = Position::Later;
             }
         }
         Ok(())
@@ -387,6 +424,11 @@ impl Tokenizer {
     /// Returns the bytes of a token, including control tokens; empty for ids out of range.
     pub fn token_bytes_with_special(&self, id: u32) -> &[u8] {
         self.pieces.get(id as usize)
+    }
+
+    /// Returns the texts of the special tokens, in the order of ids.
+    pub(super) fn added_tokens(&self) -> Vec<&str> {
+        self.specials.texts()
     }
 
     /// Returns the id of a special token by its text.

@@ -2,6 +2,7 @@
 
 use super::bpe::{Alphabet, IgnoreMerges};
 use super::charsmap::Charsmap;
+use super::json::Settings;
 use super::kind::VocabKind;
 use super::merges::split_merge;
 use super::pair::PairFormat;
@@ -47,12 +48,18 @@ pub struct Vocab<'a> {
     pub cls: Option<u32>,
     /// Token at the end of a text, for `bert`.
     pub sep: Option<u32>,
+    /// Token that fills sequences to one length. Only other programs read it.
+    pub pad: Option<u32>,
+    /// Token of masked words in training. Only other programs read it.
+    pub mask: Option<u32>,
     /// Number of token types (segments) of the model.
     pub token_type_count: Option<u32>,
     /// Whether BOS is added before a text.
     pub add_bos: Option<bool>,
     /// Whether EOS is added after a text.
     pub add_eos: Option<bool>,
+    /// Whether a separator follows EOS between two texts. Only other programs read it.
+    pub add_sep: Option<bool>,
     /// Whether a space is prepended to text, for `llama` and `t5`. Default true.
     pub add_space_prefix: Option<bool>,
     /// Whether consecutive spaces are collapsed, for `t5`. Default false.
@@ -63,6 +70,9 @@ pub struct Vocab<'a> {
     pub lowercase: Option<bool>,
     /// Whether combining marks are removed, for `bert`. Defaults to `lowercase`.
     pub strip_accents: Option<bool>,
+    /// Settings of a `tokenizer.json` that the other keys cannot express. Tabla's own key
+    /// `tokenizer.tabla.json`.
+    pub settings: Option<&'a str>,
 }
 
 /// Vocabulary types by their names in files.
@@ -140,10 +150,11 @@ impl<'a> Vocab<'a> {
             VocabKind::Bert => true,
             _ => self.add_eos.unwrap_or(kind == VocabKind::T5),
         };
-        Ok(TokenizerSpec {
+        self.with_settings(TokenizerSpec {
             kind,
             pre: row.map(|(name, _)| name),
             steps: self.steps(kind, row.map(|(_, row)| row), &token_types)?,
+            normalizer_steps: 0,
             model: self.model_spec(kind, row.map(|(_, row)| row))?,
             added_token_options: self.added_token_options(kind, &token_types),
             tokens: self
@@ -160,6 +171,23 @@ impl<'a> Vocab<'a> {
             eos,
             stops: [id(self.eot), id(self.eom)].into_iter().flatten().collect(),
             add_space_prefix: kind == VocabKind::Bert || self.adds_space_prefix(kind),
+        })
+    }
+
+    /// Replaces what [`Vocab::settings`] describe.
+    fn with_settings(&self, mut spec: TokenizerSpec<'a>) -> Result<TokenizerSpec<'a>> {
+        let Some(text) = self.settings else {
+            return Ok(spec);
+        };
+        let settings = Settings::read(text, self.tokens.len(), &mut spec.model);
+        let settings = settings.context("tokenizer.tabla.json")?;
+        Ok(TokenizerSpec {
+            steps: settings.steps,
+            normalizer_steps: settings.normalizer_steps,
+            added_token_options: settings.added_token_options,
+            add_space_prefix: spec.kind == VocabKind::Bert || settings.add_space_prefix,
+            pair: settings.pair,
+            ..spec
         })
     }
 

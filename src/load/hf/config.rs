@@ -171,6 +171,7 @@ impl HfConfig {
         if self.is_drafter()? {
             return Ok(Some(arch::EAGLE3));
         }
+        let arch = arch::with_activation(arch, self.text("hidden_act")?);
         let kinds = self.layer_kinds()?.unwrap_or_default();
         Ok(Some(arch::with_layers(arch, &kinds, self.expert_count()?)))
     }

@@ -51,7 +51,7 @@ const RERANKER_TITLE: &str = "# Qwen3-Reranker";
 const FLAG: &str = "pooling_mode_";
 
 impl Folder {
-    /// Writes `pooling_type` and Tabla's own keys for normalization and maximum length.
+    /// Writes `pooling_type` and Tabla's own keys for normalization, maximum length and prompts.
     pub(super) fn write_embedding(&self, arch: &str, w: &mut Writer<'_>) -> Result<()> {
         let path = self.root.join(MODULES);
         if let Some(text) = format::read_text(&path, BYTES_MAX)? {
@@ -61,6 +61,14 @@ impl Folder {
         }
         if let Some(length) = self.max_length(arch)? {
             w.set(&format!("{arch}.embedding_context_length"), length);
+        }
+        let (names, texts): (Vec<String>, Vec<String>) = self.prompts()?.into_iter().unzip();
+        if !names.is_empty() {
+            w.list(&format!("{arch}.embedding_prompt_names"), &names);
+            w.list(&format!("{arch}.embedding_prompt_texts"), &texts);
+        }
+        if let Some(name) = self.default_prompt()? {
+            w.set(&format!("{arch}.embedding_default_prompt"), &*name);
         }
         Ok(())
     }
@@ -165,7 +173,7 @@ impl Folder {
     /// # Errors
     ///
     /// `Format` for a prompt that is not a string.
-    pub(in crate::load) fn prompts(&self) -> Result<Vec<(String, String)>> {
+    fn prompts(&self) -> Result<Vec<(String, String)>> {
         let Some(config) = read(&self.root.join(PROMPTS))? else {
             return Ok(Vec::new());
         };
@@ -185,7 +193,7 @@ impl Folder {
     /// # Errors
     ///
     /// `Format` for a name that is not a string.
-    pub(in crate::load) fn default_prompt(&self) -> Result<Option<String>> {
+    fn default_prompt(&self) -> Result<Option<String>> {
         let Some(config) = read(&self.root.join(PROMPTS))? else {
             return Ok(None);
         };

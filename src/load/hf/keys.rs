@@ -155,6 +155,9 @@ const FIXED: &[FixedOption] = &[
     ("altup_correct_scale", |v| v == true),
     ("rope_interleave", |v| v == true),
     ("moe_layer_freq", |v| v == 1),
+    // BitNet: ternary weights and int8 activations.
+    ("weight_bits", |v| v == 1),
+    ("input_bits", |v| v == 8),
 ];
 
 impl HfConfig {

@@ -4,7 +4,7 @@ use super::mix::{self, ModelTraits, QuantMix};
 use super::rows::{self, EncodedChunk, Rows, Target, threads};
 use super::source_tensor::{self, ComputedTensor, SourceTensor};
 use super::tensor_plan::TensorPlan;
-use super::{exact, ggml, keys, lora, speech_tensors};
+use super::{exact, ggml, keys, lora, multipliers, speech_tensors};
 use crate::arch;
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
@@ -27,7 +27,7 @@ tabla_core::options! {
     pub struct QuantizeOptions<'a> {
         /// Quantization mix, which sets the type of each tensor. `None` keeps the types that GGUF
         /// supports and converts others to the smallest type that has all of their values, ternary weights of
-        /// Hugging Face checkpoints to F16.
+        /// Hugging Face checkpoints to `I2_S`.
         pub mix: Option<&'static QuantMix>,
         /// Type of the output projection; overrides the mix.
         pub output: Option<DType>,
@@ -159,6 +159,7 @@ pub fn quantize(
     let mut notes = Vec::new();
     if options.mix.is_none() {
         notes.extend(note_of_larger(&plans));
+        notes.extend(note_of_ternary(&plans));
     }
     let mut body = if ggml::is_ggml(path) {
         let header = ggml::header(&model, &plans)?;
@@ -308,11 +309,8 @@ fn tensors<'a>(
         }
     }
     let config = arch::Config::read(&file.metadata)?.validate(arch)?;
-    if !config.projection_scales.is_empty() {
-        bail!(
-            Unsupported,
-            "cannot convert the folder to GGUF: its multipliers of projections are part of the weights in GGUF files"
-        );
+    if multipliers::are_present(&config) {
+        multipliers::fold(&mut tensors, &config, model, weights)?;
     }
     let mut fused = weights
         .iter()
@@ -388,15 +386,24 @@ fn plan<'a>(
 }
 
 /// Selects the type of a tensor without a requested type: its own, or the smallest that has all of its values.
-/// Merged adapters change the values, and ternary weights have a rounded scale: they become F16.
+/// Merged adapters change the values: quantized types become F16, as do ternary weights that do not fit the blocks of
+/// `I2_S`.
 fn unchanged<'a>(plan: TensorPlan<'a>, options: &QuantizeOptions<'_>) -> Result<TensorPlan<'a>> {
     let tensor = plan.tensor;
     let to = match tensor.dtype.known() {
-        // Vectors are small, and llama.cpp reads them as f32.
-        Some(DType::F16 | DType::Bf16) if tensor.dims.len() == 1 => DType::F32,
+        // They are small, and llama.cpp reads them as f32.
+        Some(DType::F16 | DType::Bf16) if is_vector(tensor) => DType::F32,
         // The scales are tensors of GGUF files, too.
         Some(DType::Nvfp4) => return Ok(plan),
+        // The only type of files with a scale in f32; activations stay in int8.
+        Some(DType::Ternary) if tensor.is_unchanged() => {
+            let rows = tensor.dims.iter().skip(1).product();
+            mix::fitting(DType::I2S, rows, tensor.dims[0])
+        }
         Some(DType::Ternary) => DType::F16,
+        Some(_) if !tensor.row_factors.is_empty() => {
+            exact::smallest_type(tensor, &[], threads(options.threads))?
+        }
         Some(_) if tensor.matrix.scales.is_some() && tensor.merges.is_empty() => {
             let blocks = match mix::is_quantized(&tensor.name, &tensor.dims) {
                 true => &quant::EXACT_TYPES[..],
@@ -411,6 +418,18 @@ fn unchanged<'a>(plan: TensorPlan<'a>, options: &QuantizeOptions<'_>) -> Result<
         to: to.into(),
         ..plan
     })
+}
+
+/// Matrices whose rows or columns are used like vectors.
+const VECTORS: [&str; 4] = [
+    "position_embd.weight",
+    "token_types.weight",
+    ".ssm_conv1d.weight",
+    ".shortconv.conv.weight",
+];
+
+fn is_vector(tensor: &SourceTensor<'_>) -> bool {
+    tensor.dims.len() == 1 || VECTORS.iter().any(|name| tensor.name.ends_with(name))
 }
 
 /// Returns a note about tensors that were written as F32 because no smaller type has their values.
@@ -428,6 +447,21 @@ fn note_of_larger(plans: &[TensorPlan<'_>]) -> Option<String> {
     ))
 }
 
+/// Returns a note about ternary matrices that were written as F16, whose products do not have int8 activations.
+fn note_of_ternary(plans: &[TensorPlan<'_>]) -> Option<String> {
+    let is_rounded = |plan: &&TensorPlan<'_>| {
+        plan.tensor.dtype == DType::Ternary.into() && plan.to == DType::F16.into()
+    };
+    let mut rounded = plans.iter().filter(is_rounded);
+    let first = rounded.next()?;
+    let count = 1 + rounded.count();
+    Some(format!(
+        "ternary matrices that became f16, because i2_s requires rows of a multiple of 32 elements and no merged \
+         adapters: {count}, such as {}; results differ, because activations are not rounded to int8",
+        first.tensor.name
+    ))
+}
+
 /// Prepares the GGUF header: the metadata and the tensor list.
 fn header(
     model: &Opened,
@@ -438,11 +472,14 @@ fn header(
     let factors = plans
         .iter()
         .any(|p| p.tensor.name == source_tensor::ROPE_FACTORS);
+    let folded = plans.iter().any(|p| !p.tensor.row_factors.is_empty());
     let is_replaced = |key: &str| {
+        let of_arch = key.split_once('.').map_or(key, |(_, key)| key);
         let as_factors = factors && key.contains(".rope.scaling.");
         let as_tensor = LISTS.iter().any(|list| key.ends_with(list))
             || CHECKPOINT_KEYS.iter().any(|own| key.ends_with(own));
-        REPLACED.contains(&key) || (as_factors || as_tensor) && model.folder.is_some()
+        let as_weights = folded && multipliers::is_folded(of_arch);
+        REPLACED.contains(&key) || as_weights || (as_factors || as_tensor) && model.folder.is_some()
     };
     for (key, value) in model.file.metadata.iter() {
         if !is_replaced(key) {
@@ -518,7 +555,7 @@ impl TensorWriter<'_> {
             advance(chunk.elements)
         };
         match to {
-            to if to == tensor.dtype && tensor.merges.is_empty() => {
+            to if to == tensor.dtype && tensor.is_unchanged() => {
                 rows::copy(tensor, &mut write_chunk)?;
             }
             TensorType::Known(dtype) => {

@@ -8,6 +8,7 @@ mod gguf;
 mod keys;
 mod lora;
 mod mix;
+mod multipliers;
 mod rows;
 mod source_tensor;
 mod speech_export;

@@ -21,6 +21,7 @@ pub(super) struct Rows<'a> {
     order: RowOrder,
     column_order: RowOrder,
     merges: &'a [Merge<'a>],
+    row_factors: &'a [f32],
 }
 
 /// Target of an encoding.
@@ -56,6 +57,7 @@ impl<'a> Rows<'a> {
             order: tensor.order,
             column_order: tensor.column_order,
             merges: &tensor.merges,
+            row_factors: &tensor.row_factors,
             ..Self::plain(&tensor.name, dtype, tensor.matrix)
         })
     }
@@ -69,6 +71,7 @@ impl<'a> Rows<'a> {
             order: RowOrder::Same,
             column_order: RowOrder::Same,
             merges: &[],
+            row_factors: &[],
         }
     }
 
@@ -77,7 +80,7 @@ impl<'a> Rows<'a> {
         Self { merges, ..self }
     }
 
-    /// Decodes a row and adds the adapter modules.
+    /// Decodes a row, adds the adapter modules and multiplies the row by its factor.
     ///
     /// # Errors
     ///
@@ -87,6 +90,9 @@ impl<'a> Rows<'a> {
         quant::decode_row_of(self.dtype, &self.matrix, source, x);
         for merge in self.merges {
             merge.add_to_row(source, x);
+        }
+        if let Some(factor) = self.row_factors.get(source) {
+            x.iter_mut().for_each(|x| *x *= factor);
         }
         if self.column_order != RowOrder::Same {
             let stored = x.to_vec();
@@ -139,7 +145,8 @@ impl<'a> Rows<'a> {
     /// Encodes a row whose scales are in separate tensors with the same values, and appends its bytes. Returns
     /// false if type `to` does not have them.
     fn encode_exact(&self, row: usize, to: DType, bytes: &mut Vec<u8>) -> bool {
-        let as_stored = self.merges.is_empty() && self.column_order == RowOrder::Same;
+        let is_unchanged = self.merges.is_empty() && self.row_factors.is_empty();
+        let as_stored = is_unchanged && self.column_order == RowOrder::Same;
         let source = self.order.source(row);
         as_stored && quant::encode_exact(self.dtype, &self.matrix, source, to, bytes)
     }

@@ -25,6 +25,8 @@ pub(super) struct SourceTensor<'a> {
     pub(super) column_order: RowOrder,
     /// Adapter modules that are added to its rows.
     pub(super) merges: Vec<Merge<'a>>,
+    /// Factor of each row, after adapters were added; empty if all are 1.
+    pub(super) row_factors: Vec<f32>,
 }
 
 /// A tensor that the files of the source contain in another form, or not at all.
@@ -62,6 +64,7 @@ impl<'a> SourceTensor<'a> {
             order: RowOrder::Same,
             column_order: RowOrder::Same,
             merges: Vec::new(),
+            row_factors: Vec::new(),
         })
     }
 
@@ -110,6 +113,7 @@ impl<'a> SourceTensor<'a> {
             order: RowOrder::Same,
             column_order: RowOrder::Same,
             merges: Vec::new(),
+            row_factors: Vec::new(),
         })
     }
 
@@ -131,6 +135,7 @@ impl<'a> SourceTensor<'a> {
             order: RowOrder::Same,
             column_order: RowOrder::Same,
             merges: Vec::new(),
+            row_factors: Vec::new(),
         }
     }
 
@@ -144,6 +149,11 @@ impl<'a> SourceTensor<'a> {
         let scales = self.matrix.scales;
         let scale_bytes = scales.map_or(0, |s| s.bytes.len() + s.biases.len());
         (self.matrix.bytes.len() + scale_bytes) as u64
+    }
+
+    /// Returns whether the values to write are those of the source.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.merges.is_empty() && self.row_factors.is_empty()
     }
 
     /// Permutes the value heads of recurrent layers to the order of GGUF files.

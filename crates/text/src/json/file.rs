@@ -11,8 +11,9 @@ use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec, Unknown};
 use crate::special::AddedTokenOptions;
 use crate::spm;
 use serde::Deserialize;
+use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
 
 /// Maximum file size in bytes. Gemma 3 has 33 MB.
@@ -34,7 +35,7 @@ pub(crate) struct File<'a> {
     model: Model<'a>,
 }
 
-/// An added token, which is matched before normalization.
+/// An added token.
 #[derive(Debug, Deserialize)]
 struct AddedToken<'a> {
     /// Absent in `tokenizer_config.json`, where the id is the key.
@@ -48,6 +49,8 @@ struct AddedToken<'a> {
     lstrip: Option<bool>,
     #[serde(default)]
     rstrip: Option<bool>,
+    #[serde(default)]
+    normalized: Option<bool>,
     #[serde(default)]
     special: Option<bool>,
 }
@@ -81,6 +84,9 @@ pub(crate) struct Config<'a> {
     bos_token: Option<TokenRef<'a>>,
     #[serde(default, borrow)]
     eos_token: Option<TokenRef<'a>>,
+    pad_token: Option<Value>,
+    mask_token: Option<Value>,
+    unk_token: Option<Value>,
     add_bos_token: Option<bool>,
     add_eos_token: Option<bool>,
     #[serde(default, borrow)]
@@ -128,6 +134,19 @@ fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a str) -> Result<T> {
     })
 }
 
+impl Config<'_> {
+    /// Returns the ids of the padding, the mask and the unknown token. Byte-level vocabularies do not use the last.
+    pub(super) fn unused_ids(&self, spec: &TokenizerSpec<'_>) -> [Option<u32>; 3] {
+        [&self.pad_token, &self.mask_token, &self.unk_token].map(|token| {
+            // A string or an added token; the tokenizer does not need them.
+            let token = token.as_ref()?;
+            let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
+            let at = spec.tokens.iter().position(|token| token == text)?;
+            u32::try_from(at).ok()
+        })
+    }
+}
+
 impl<'a> File<'a> {
     /// Converts the files to a tokenizer specification.
     ///
@@ -151,25 +170,8 @@ impl<'a> File<'a> {
             .or(self.model.unk_id)
             .filter(|&id| (id as usize) < tokens.len());
 
-        let pipeline = Pipeline::new(self.normalizer.as_ref(), self.pre_tokenizer.as_ref())
-            .context("tokenizer.json")?;
-        let (mut before, mut after) = match &self.post_processor {
-            Some(post) => post.added_ids()?,
-            None => Default::default(),
-        };
-        let pair = match &self.post_processor {
-            Some(post) => post.pair()?,
-            None => None,
-        };
-        let pair_ids = pair.iter().flat_map(PairFormat::ids);
-        let all = before.iter().chain(&after).chain(pair_ids);
-        let invalid = all.into_iter().find(|&&id| id as usize >= tokens.len());
-        if let Some(id) = invalid {
-            bail!(
-                Format,
-                "tokenizer.json: post_processor: id {id} is not in the vocabulary"
-            );
-        }
+        let pipeline = self.pipeline()?;
+        let (mut before, mut after, pair) = self.added_ids(tokens.len())?;
         apply_setting(&mut before, bos, config.add_bos_token, 0);
         let end = after.len();
         apply_setting(&mut after, eos, config.add_eos_token, end);
@@ -183,16 +185,14 @@ impl<'a> File<'a> {
         if kind == VocabKind::Bert {
             to_gguf_form(&mut tokens, &token_types, prefix.map_or("##", |p| &p.0));
         }
-        let options = added.iter().map(|(id, token)| (*id, token.options()));
         Ok(TokenizerSpec {
             kind,
             pre: None,
             tokens,
             token_types,
-            added_token_options: options
-                .filter(|(_, options)| *options != AddedTokenOptions::default())
-                .collect(),
+            added_token_options: non_default(added.into_iter()),
             add_space_prefix: kind == VocabKind::Bert || pipeline.adds_space_prefix(),
+            normalizer_steps: pipeline.normalizer_steps,
             steps: pipeline.steps,
             model,
             unk,
@@ -204,6 +204,46 @@ impl<'a> File<'a> {
             pair,
             stops: Vec::new(),
         })
+    }
+
+    /// Returns the steps of the normalizer and the pre-tokenizer.
+    pub(super) fn pipeline(&self) -> Result<Pipeline> {
+        Pipeline::new(self.normalizer.as_ref(), self.pre_tokenizer.as_ref())
+            .context("tokenizer.json")
+    }
+
+    /// Returns the ids that the post-processor adds before and after a text, and how it joins two texts, for a
+    /// vocabulary of `tokens` tokens.
+    pub(super) fn added_ids(&self, tokens: usize) -> Result<AddedIds> {
+        let Some(post) = &self.post_processor else {
+            return Ok(AddedIds::default());
+        };
+        let ((before, after), pair) = (post.added_ids()?, post.pair()?);
+        let pair_ids = pair.iter().flat_map(PairFormat::ids);
+        let all = before.iter().chain(&after).chain(pair_ids);
+        if let Some(id) = all.into_iter().find(|&&id| id as usize >= tokens) {
+            bail!(
+                Format,
+                "tokenizer.json: post_processor: id {id} is not in the vocabulary"
+            );
+        }
+        Ok((before, after, pair))
+    }
+
+    /// Returns the options of added tokens that differ from the default.
+    pub(super) fn added_token_options(&self) -> HashMap<u32, AddedTokenOptions> {
+        non_default(self.added_tokens.0.iter().map(|a| (a.id, a)))
+    }
+
+    /// Returns the maximum length of a word of `WordPiece`.
+    pub(super) fn word_chars_max(&self) -> Option<usize> {
+        self.model.max_input_chars_per_word
+    }
+
+    /// Returns the bytes of the normalizer's character map; empty without one.
+    pub(super) fn charsmap(&self) -> Result<Vec<u8>> {
+        let map = self.normalizer.as_ref().map(Normalizer::charsmap);
+        Ok(map.transpose()?.flatten().unwrap_or_default())
     }
 
     /// Returns the token texts and types in the order of ids.
@@ -340,6 +380,19 @@ impl<'a> File<'a> {
     }
 }
 
+/// Ids that are added before and after a text, and the format of a pair of texts.
+pub(super) type AddedIds = (Vec<u32>, Vec<u32>, Option<PairFormat>);
+
+/// Returns the options that differ from the default.
+fn non_default<'a>(
+    tokens: impl Iterator<Item = (u32, &'a AddedToken<'a>)>,
+) -> HashMap<u32, AddedTokenOptions> {
+    let options = tokens.map(|(id, token)| (id, token.options()));
+    options
+        .filter(|(_, options)| *options != AddedTokenOptions::default())
+        .collect()
+}
+
 /// Inserts or removes a token as the configuration specifies.
 fn apply_setting(ids: &mut Vec<u32>, id: Option<u32>, add: Option<bool>, at: usize) {
     let (Some(id), Some(add)) = (id, add) else {
@@ -376,6 +429,9 @@ impl AddedToken<'_> {
             lstrip: self.lstrip.unwrap_or(false),
             rstrip: self.rstrip.unwrap_or(false),
             single_word: self.single_word.unwrap_or(false),
+            // Special tokens of chats are matched in the text itself, whatever the file says: a normalizer that
+            // prepends a space would hide them after a word.
+            normalized: self.normalized == Some(true) && self.special != Some(true),
         }
     }
 }

@@ -4,9 +4,13 @@
 mod file;
 mod parse;
 mod pipeline;
+mod probes;
 mod ranked;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod translate;
 
 pub(super) use file::{read, read_config};
+pub(super) use settings::Settings;
+pub use translate::{ConvertedVocab, ModelInputs};

@@ -178,6 +178,8 @@ pub(super) struct SpecialTokenIds {
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub(super) steps: Vec<Step>,
+    /// Number of the first steps that are the normalizer.
+    pub(super) normalizer_steps: usize,
     pub(super) alphabet: Alphabet,
 }
 
@@ -193,10 +195,12 @@ impl Pipeline {
     ) -> Result<Self> {
         let mut pipeline = Self {
             steps: Vec::new(),
+            normalizer_steps: 0,
             alphabet: Alphabet::Characters,
         };
         if let Some(normalizer) = normalizer {
             pipeline.normalize(normalizer).context("normalizer")?;
+            pipeline.normalizer_steps = pipeline.steps.len();
         }
         if let Some(pre_tokenizer) = pre_tokenizer {
             pipeline
@@ -412,6 +416,25 @@ impl Pipeline {
             }))?;
         }
         Ok(())
+    }
+}
+
+impl Normalizer {
+    /// Returns the bytes of the first character map.
+    ///
+    /// # Errors
+    /// `Format` if they are not base64.
+    pub(super) fn charsmap(&self) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Sequence { normalizers } => {
+                let mut maps = normalizers.0.iter().map(Self::charsmap);
+                maps.find_map(Result::transpose).transpose()
+            }
+            Self::Precompiled {
+                precompiled_charsmap: Some(text),
+            } => base64(text).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Conversion of a vocabulary of tiktoken to a `tokenizer.json`.
 
-use super::translate::{byte_level, compare};
+use super::probes::check;
+use super::translate::byte_level;
 use crate::bytelevel;
 use crate::pieces::TokenType;
 use crate::ranks::{self, RankedVocab};
@@ -27,7 +28,7 @@ impl RankedVocab<'_> {
         let text = byte_level(&spec, &merges)?.to_string();
         let converted = Tokenizer::from_json(&text, None)?;
         let original = Tokenizer::build(spec).context("vocabulary")?;
-        compare(&converted, &original).context("converting the vocabulary to tokenizer.json")?;
+        check(&converted, &original).context("converting the vocabulary to tokenizer.json")?;
         Ok(text)
     }
 }

@@ -94,6 +94,31 @@ fn special_tokens_are_text_by_default() {
 }
 
 #[test]
+fn normalized_tokens_are_matched_in_normalized_text() {
+    // Expected ids are those of the `tokenizers` library.
+    let t = open(|f| {
+        f["normalizer"] = json!({ "type": "Lowercase" });
+        let token = json!({ "id": 264, "content": "NewTok", "special": false, "normalized": true, "rstrip": true });
+        f["added_tokens"].as_array_mut().unwrap().push(token);
+    })
+    .unwrap();
+    let parse = EncodeOptions {
+        add_special: false,
+        specials: SpecialTokens::Tokens,
+    };
+    for (text, expected) in [
+        ("ab NEWTOK  ab", &[5, 39, 264, 5][..]),
+        ("NewTok", &[264]),
+        (
+            "AB<|END|><|end|>newtokB",
+            &[5, 67, 131, 108, 117, 107, 131, 69, 263, 264, 4],
+        ),
+    ] {
+        assert_eq!(t.encode(text, parse).unwrap(), expected, "{text:?}");
+    }
+}
+
+#[test]
 fn reads_tokens_and_settings_from_config() {
     let open = |config: Value| Tokenizer::from_json(&file(|_| {}), Some(&config.to_string()));
     let t = open(json!({ "bos_token": "<s>", "eos_token": { "content": "<|end|>" } })).unwrap();

@@ -3,51 +3,95 @@
 //! Neither format can express everything that the other can. So a converted tokenizer is compared
 //! with the original on a text that covers all scripts and pre-tokenizers.
 
-use super::file::{read, read_config};
+use super::file::{File, read, read_config};
+use super::probes::{AddedTokens, Comparison, EDGES, PROSE, check, compare, have_same_pairs};
+use super::settings;
 use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
 use crate::pattern::Deadline;
 use crate::pieces::TokenType;
 use crate::spec::{MergeOrder, ModelSpec, TokenizerSpec};
 use crate::steps::{self, Normalization, Position, Step};
-use crate::tokenizer::{EncodeOptions, SpecialTokens, Tokenizer};
+use crate::tokenizer::Tokenizer;
 use crate::vocab::Vocab;
 use crate::{pre, spm};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+use tabla_core::error::{Context, Result, bail};
 
-/// Letters, digits, marks, white space and newlines in combinations that distinguish pre-tokenizers.
-const PROBE: &str = "Hello, world! It's WE'LL they'Re I'd 1234567 12.5% x=3;y_z \
-    HTTPServer camelCase iPhone\n\n\n  \tindented\r\n  two   spaces    end \
-    caf\u{e9} na\u{ef}ve x\u{301} \u{dc}ber \u{393}\u{3b5}\u{3b9}\u{3ac} \
-    \u{41f}\u{440}\u{438}\u{432}\u{435}\u{442} \u{645}\u{631}\u{62d}\u{628}\u{627} \
-    \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{e2a}\u{e27}\u{e31}\u{e2a} \
-    \u{65e5}\u{672c}\u{8a9e}\u{306e}\u{30c6}\u{30ad}\u{30b9}\u{30c8}\u{3002}\u{4e2d}\u{6587}123 \
-    \u{d55c}\u{ad6d}\u{c5b4} \u{1f642}\u{1f468}\u{200d}\u{1f469} <a href='b'>//c</a> \
-    $9.99 (a)[b]{c} #!/bin ... ??!\n\u{661}\u{662}\u{663} \u{b2}\u{bd} don\u{2019}t\u{3000}.";
+/// What the keys of a tokenizer say about its model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelInputs {
+    /// Number of token types (segments) of the model.
+    pub token_type_count: Option<u32>,
+    /// Whether the model is an encoder, which may read pairs of texts.
+    pub is_encoder: bool,
+}
+
+/// Keys that a `tokenizer.json` was converted to.
+#[derive(Debug)]
+pub struct ConvertedVocab<'a> {
+    /// The keys.
+    pub vocab: Vocab<'a>,
+    /// What programs without [`Vocab::settings`] do differently; `None` if the keys have all settings.
+    pub note: Option<String>,
+}
 
 impl Vocab<'_> {
     /// Converts a `tokenizer.json` and an optional `tokenizer_config.json` to keys, and passes them to
     /// `use_keys`.
+    ///
+    /// The converted tokenizer gives the same tokens. Settings that the keys of llama.cpp cannot express, such as
+    /// `rstrip` of an added token, are written as [`Vocab::settings`] if ordinary text has the same tokens without
+    /// them.
     ///
     /// # Errors
     /// As [`Tokenizer::from_json`]; `Unsupported` for a tokenizer that keys cannot describe.
     pub fn from_json<R>(
         tokenizer: &str,
         config: Option<&str>,
-        use_keys: impl FnOnce(&Vocab<'_>) -> Result<R>,
+        inputs: ModelInputs,
+        use_keys: impl FnOnce(&ConvertedVocab<'_>) -> Result<R>,
     ) -> Result<R> {
         let original = Tokenizer::from_json(tokenizer, config)?;
         let file = read(tokenizer)?;
         let config = config.map(read_config).transpose()?.unwrap_or_default();
         let spec = file.spec(&config)?;
         let merges = joined(&spec);
-        let vocab = vocab(&spec, &merges)?;
+        let mut candidates = candidates(&file, &spec, &merges)?;
+        let [pad, mask, unk] = config.unused_ids(&spec);
+        for vocab in &mut candidates {
+            (vocab.pad, vocab.mask) = (pad, mask);
+            if spec.kind == VocabKind::Gpt2 {
+                vocab.unk = vocab.unk.or(unk);
+            }
+            write_inputs(&spec, inputs, vocab);
+        }
+        let settings = settings::text_of(tokenizer, &spec)?;
+        let (mut vocab, comparison) = nearest(candidates, &original, inputs)?;
+        let (example, added) = match comparison {
+            Comparison::Same => return use_keys(&ConvertedVocab { vocab, note: None }),
+            Comparison::Edges(example, added) => (example, added),
+            Comparison::Prose(example) => bail!(
+                Unsupported,
+                "tokenizer.json: GGUF keys cannot express its settings: {}; other programs would give other tokens \
+                 for ordinary text, such as {example:?}; use the folder itself",
+                settings::named(tokenizer, &spec, AddedTokens::Also)
+            ),
+        };
+        vocab.settings = Some(&settings);
         let converted = Tokenizer::new(&vocab)?;
-        compare(&converted, &original).context("converting tokenizer.json to GGUF keys")?;
-        use_keys(&vocab)
+        check(&converted, &original).context("converting tokenizer.json to GGUF keys")?;
+        let note = format!(
+            "only Tabla reads these settings of tokenizer.json from the file: {}; other programs, such as llama.cpp, \
+             give other tokens, for example for {example:?}",
+            settings::named(tokenizer, &spec, added)
+        );
+        use_keys(&ConvertedVocab {
+            vocab,
+            note: Some(note),
+        })
     }
 
     /// Converts these keys to the text of a `tokenizer.json`.
@@ -57,7 +101,7 @@ impl Vocab<'_> {
     pub fn to_json(&self) -> Result<String> {
         let original = Tokenizer::new(self)?;
         let spec = self.spec()?;
-        let text = match spec.kind {
+        let mut file = match spec.kind {
             VocabKind::Gpt2 => byte_level(&spec, &self.merges)?,
             VocabKind::Llama => self.sentencepiece(&spec),
             other => bail!(
@@ -65,9 +109,12 @@ impl Vocab<'_> {
                 "tokenizer.ggml.model: cannot convert {other:?} to tokenizer.json"
             ),
         };
-        let text = text.to_string();
+        if let Some(text) = self.settings {
+            settings::replace_pipeline(&mut file, text);
+        }
+        let text = file.to_string();
         let converted = Tokenizer::from_json(&text, None)?;
-        compare(&converted, &original).context("converting GGUF keys to tokenizer.json")?;
+        check(&converted, &original).context("converting GGUF keys to tokenizer.json")?;
         Ok(text)
     }
 
@@ -153,23 +200,20 @@ fn joined(spec: &TokenizerSpec<'_>) -> Vec<String> {
     }
 }
 
-/// Converts the specification of a `tokenizer.json` to keys.
-fn vocab<'a>(spec: &'a TokenizerSpec<'_>, merges: &'a [String]) -> Result<Vocab<'a>> {
-    let ModelSpec::Bpe {
-        alphabet,
-        order: MergeOrder::Merges(list),
-        ignore_merges,
-        ..
-    } = &spec.model
-    else {
-        bail!(
-            Unsupported,
-            "tokenizer.json: cannot convert {:?} to GGUF keys",
-            spec.kind
-        );
-    };
+/// Converts the specification of a `tokenizer.json` to keys: all that may give the same tokens, the most likely ones
+/// first.
+fn candidates<'a>(
+    file: &File<'_>,
+    spec: &'a TokenizerSpec<'_>,
+    merges: &'a [String],
+) -> Result<Vec<Vocab<'a>>> {
     let has = |id: Option<u32>, ids: &[u32]| id.is_some_and(|id| ids.contains(&id));
-    let mut vocab = Vocab {
+    // The single token after a text is EOS in GGUF files; another end token ends a turn.
+    let end = match *spec.after {
+        [end] => Some(end),
+        _ => spec.eos,
+    };
+    let common = Vocab {
         tokens: spec.tokens.iter().map(|token| &**token).collect(),
         types: spec
             .token_types
@@ -177,58 +221,164 @@ fn vocab<'a>(spec: &'a TokenizerSpec<'_>, merges: &'a [String]) -> Result<Vocab<
             .map(|token_type| token_type.to_ggml())
             .collect(),
         bos: spec.bos,
-        eos: spec.eos,
+        eos: end,
+        eot: spec.eos.filter(|eos| Some(*eos) != end),
         unk: spec.unk,
         add_bos: Some(has(spec.bos, &spec.before)),
-        add_eos: Some(has(spec.eos, &spec.after)),
+        add_eos: Some(has(end, &spec.after)),
         ..Vocab::default()
     };
-    match alphabet {
-        Alphabet::Bytes => {
-            vocab.model = "gpt2";
-            vocab.pre = Some(matching_pre_tokenizer(&spec.steps, *ignore_merges)?);
-            vocab.merges = merges.iter().map(String::as_str).collect();
-        }
-        Alphabet::Characters => {
-            vocab.model = "llama";
-            vocab.add_space_prefix = Some(spec.add_space_prefix);
-            vocab.scores = scores(&vocab.tokens, list);
-        }
-    }
-    Ok(vocab)
+    Ok(match &spec.model {
+        ModelSpec::Bpe {
+            alphabet: Alphabet::Bytes,
+            ignore_merges,
+            ..
+        } => vec![Vocab {
+            model: "gpt2",
+            pre: Some(matching_pre_tokenizer(&spec.steps, *ignore_merges)?),
+            merges: merges.iter().map(String::as_str).collect(),
+            ..common
+        }],
+        ModelSpec::Bpe {
+            order: MergeOrder::Merges(list),
+            ..
+        } => vec![Vocab {
+            model: "llama",
+            add_space_prefix: Some(spec.add_space_prefix),
+            scores: scores(&common.tokens, list),
+            ..common
+        }],
+        ModelSpec::WordPiece { .. } => word_piece(&common),
+        ModelSpec::Unigram { scores, .. } => unigram(&common, file.charsmap()?, scores),
+        ModelSpec::Bpe { .. } => bail!(
+            Unsupported,
+            "tokenizer.json: cannot convert {:?} to GGUF keys",
+            spec.kind
+        ),
+    })
 }
 
-/// Returns the name of the byte-level pre-tokenizer that splits the probe as `steps` do, preferably one with
-/// the same normalization.
-fn matching_pre_tokenizer(steps: &[Step], ignore_merges: IgnoreMerges) -> Result<&'static str> {
-    let words = |steps: &[Step]| {
-        let mut words = Vec::new();
-        let deadline = Deadline::start(PROBE.len());
-        steps::pre_tokenize(steps, PROBE, Position::Start, deadline, |word| {
-            words.push(word.to_string());
-            Ok(())
-        })?;
-        Ok::<_, Error>(words)
-    };
-    let expected = words(steps)?;
-    let mut found = Vec::new();
-    for (name, pre) in pre::all() {
-        if pre.ignore_merges == ignore_merges && words(&pre.steps()?)? == expected {
-            found.push((name, pre.form));
+/// Returns the first keys with the same tokens; otherwise the first with the same tokens of ordinary text, otherwise
+/// the first.
+fn nearest<'a>(
+    candidates: Vec<Vocab<'a>>,
+    original: &Tokenizer,
+    inputs: ModelInputs,
+) -> Result<(Vocab<'a>, Comparison)> {
+    let mut best: Option<(Vocab<'a>, Comparison)> = None;
+    for vocab in candidates {
+        let converted = Tokenizer::new(&vocab)?;
+        let mut comparison = compare(&converted, original);
+        let pairs = !inputs.is_encoder || have_same_pairs(&converted, original)?;
+        if comparison == Comparison::Same && !pairs {
+            let example = "a pair of texts".to_string();
+            comparison = Comparison::Edges(example, AddedTokens::Also);
+        }
+        if comparison == Comparison::Same {
+            return Ok((vocab, comparison));
+        }
+        let is_near = |comparison: &Comparison| matches!(comparison, Comparison::Edges(..));
+        if best
+            .as_ref()
+            .is_none_or(|(_, other)| is_near(&comparison) && !is_near(other))
+        {
+            best = Some((vocab, comparison));
         }
     }
+    Ok(best.expect("there are candidates for every model"))
+}
+
+/// All settings of two flags, those of most files first.
+const FLAGS: [[bool; 2]; 4] = [[true, true], [false, false], [true, false], [false, true]];
+
+/// Returns the keys of `WordPiece`, whose normalizer has two flags.
+fn word_piece<'a>(common: &Vocab<'a>) -> Vec<Vocab<'a>> {
+    // llama.cpp's converter writes the unknown token as a control token.
+    let unknown = TokenType::Unknown.to_ggml();
+    let types = common.types.iter().map(|number| match *number {
+        number if number == unknown => TokenType::Control.to_ggml(),
+        number => number,
+    });
+    let common = Vocab {
+        model: "bert",
+        types: types.collect(),
+        ..common.clone()
+    };
+    let candidate = |[lowercase, strip_accents]: [bool; 2]| Vocab {
+        lowercase: Some(lowercase),
+        strip_accents: Some(strip_accents),
+        ..common.clone()
+    };
+    FLAGS.map(candidate).into()
+}
+
+/// Returns the keys of Unigram, which treats white space in several ways.
+fn unigram<'a>(common: &Vocab<'a>, charsmap: Vec<u8>, scores: &[f64]) -> Vec<Vocab<'a>> {
+    #[expect(clippy::cast_possible_truncation, reason = "SentencePiece stores f32")]
+    let scores = scores.iter().map(|score| *score as f32).collect();
+    let common = Vocab {
+        model: "t5",
+        pre: Some("default"),
+        scores,
+        precompiled_charsmap: charsmap,
+        ..common.clone()
+    };
+    let candidate = |[prefix, remove_extra]: [bool; 2]| Vocab {
+        add_space_prefix: Some(prefix),
+        remove_extra_whitespaces: Some(remove_extra),
+        ..common.clone()
+    };
+    FLAGS.map(candidate).into()
+}
+
+/// Writes the keys of pairs of texts.
+fn write_inputs(spec: &TokenizerSpec<'_>, inputs: ModelInputs, vocab: &mut Vocab<'_>) {
+    vocab.token_type_count = inputs.token_type_count;
+    if let (Some(pair), true) = (&spec.pair, inputs.is_encoder) {
+        vocab.sep = pair.between.first().copied();
+        vocab.add_sep = Some(pair.between.len() > 1);
+    }
+}
+
+/// Returns the name of the byte-level pre-tokenizer that splits all texts as `steps` do, or else ordinary text,
+/// preferably one with the same normalization.
+fn matching_pre_tokenizer(steps: &[Step], ignore_merges: IgnoreMerges) -> Result<&'static str> {
     let form = steps.iter().find_map(|step| match step {
         Step::Normalize(Normalization::Form(form)) => Some(*form),
         _ => None,
     });
-    let same = found.iter().find(|(_, other)| *other == form);
-    let Some((name, _)) = same.or(found.first()) else {
-        bail!(
+    let (prose, edges) = (words(steps, &[PROSE])?, words(steps, &EDGES)?);
+    let mut best = None;
+    for (name, pre) in pre::all() {
+        let other = pre.steps()?;
+        if pre.ignore_merges != ignore_merges || words(&other, &[PROSE])? != prose {
+            continue;
+        }
+        let likeness = (words(&other, &EDGES)? == edges, pre.form == form);
+        if best.is_none_or(|(most, _)| likeness > most) {
+            best = Some((likeness, name));
+        }
+    }
+    match best {
+        Some((_, name)) => Ok(name),
+        None => bail!(
             Unsupported,
             "tokenizer.json: no tokenizer.ggml.pre value matches its pre_tokenizer"
-        );
-    };
-    Ok(name)
+        ),
+    }
+}
+
+/// Returns the words of texts.
+fn words(steps: &[Step], texts: &[&str]) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    for text in texts {
+        let deadline = Deadline::start(text.len());
+        steps::pre_tokenize(steps, text, Position::Start, deadline, |word| {
+            words.push(word.to_string());
+            Ok(())
+        })?;
+    }
+    Ok(words)
 }
 
 /// Converts merges to scores: earlier merges have higher scores, tokens without a merge the lowest.
@@ -262,9 +412,12 @@ fn file(
         token_type.is_control() || **token_type == TokenType::UserDefined
     });
     let added = added.map(|(id, (token, token_type))| {
+        let options = u32::try_from(id).ok().and_then(|id| spec.added_token_options.get(&id));
+        let options = options.copied().unwrap_or_default();
         json!({
-            "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
-            "normalized": false, "special": token_type.is_control(),
+            "id": id, "content": token, "single_word": options.single_word, "lstrip": options.lstrip,
+            "rstrip": options.rstrip,
+            "normalized": options.normalized, "special": token_type.is_control(),
         })
     });
     json!({
@@ -307,164 +460,5 @@ fn post_processor(spec: &TokenizerSpec<'_>) -> Value {
     })
 }
 
-/// Checks that the converted tokenizer encodes the probe as the original does.
-pub(super) fn compare(converted: &Tokenizer, original: &Tokenizer) -> Result<()> {
-    let options = |specials| EncodeOptions {
-        add_special: true,
-        specials,
-    };
-    // The first few special tokens within text.
-    let special = (0..u32::try_from(original.vocab_size()).unwrap_or(u32::MAX))
-        .filter(|id| original.is_control(*id))
-        .take(8)
-        .map(|id| {
-            format!(
-                "{}x",
-                String::from_utf8_lossy(original.token_bytes_with_special(id))
-            )
-        });
-    let special: String = std::iter::once(PROBE.to_string()).chain(special).collect();
-    for (text, specials) in [
-        (PROBE, SpecialTokens::Text),
-        (&*special, SpecialTokens::Tokens),
-    ] {
-        let ids = original.encode(text, options(specials))?;
-        if converted.encode(text, options(specials))? != ids {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the converted tokenizer would produce different tokens",
-            ));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A trained tokenizer with changes.
-    fn golden(name: &str, edit: fn(&mut Value)) -> String {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/tokenizers");
-        let text = std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap();
-        let mut file = serde_json::from_str(&text).unwrap();
-        edit(&mut file);
-        file.to_string()
-    }
-
-    /// Sets the pre-tokenizer of GPT-2, which has a name.
-    fn as_gpt_2(file: &mut Value) {
-        file["pre_tokenizer"] =
-            json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
-        file["model"]["ignore_merges"] = json!(false);
-    }
-
-    #[test]
-    fn round_trips_through_gguf_keys() {
-        for (json, model) in [
-            (golden("byte_level", as_gpt_2), "gpt2"),
-            (golden("spm_bpe", |_| ()), "llama"),
-        ] {
-            let converted = Vocab::from_json(&json, None, |vocab| {
-                assert_eq!(vocab.model, model);
-                assert_eq!(vocab.types.len(), vocab.tokens.len());
-                vocab.to_json()
-            });
-            // Each conversion compares its input and output; this compares the ends.
-            let [first, last] =
-                [&json, &converted.unwrap()].map(|json| Tokenizer::from_json(json, None).unwrap());
-            compare(&first, &last).unwrap();
-        }
-    }
-
-    #[test]
-    fn keys_keep_the_normalization() {
-        // The file is in NFC.
-        let json = golden("byte_level", as_gpt_2);
-        let converted = Vocab::from_json(&json, None, |vocab| {
-            assert_eq!(vocab.pre, Some("olmo"));
-            vocab.to_json()
-        });
-        let converted = Tokenizer::from_json(&converted.unwrap(), None).unwrap();
-        let ids = |text: &str| converted.encode(text, EncodeOptions::default()).unwrap();
-        assert_eq!(ids("e\u{301}"), ids("\u{e9}"));
-        let json = golden("byte_level", |file| {
-            as_gpt_2(file);
-            file["normalizer"] = Value::Null;
-        });
-        let pre = Vocab::from_json(&json, None, |vocab| Ok(vocab.pre == Some("gpt-2")));
-        assert!(pre.unwrap());
-    }
-
-    /// The pre-tokenizers of files: splits, digits and bytes in a sequence.
-    #[test]
-    fn pre_tokenizers_are_detected() {
-        for (name, ignore_merges) in [
-            ("deepseek-llm", false),
-            ("deepseek-coder", false),
-            ("deepseek-v3", false),
-            ("dbrx", false),
-            ("smollm", false),
-            ("llama-bpe", true),
-            ("tekken", true),
-        ] {
-            let (_, pre) = pre::find(Some(name), 1).unwrap();
-            let step = |regex: &&str| match *regex {
-                r"\p{N}" => json!({ "type": "Digits", "individual_digits": true }),
-                _ => json!({
-                    "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false,
-                }),
-            };
-            let mut steps: Vec<Value> = pre.regexes.iter().map(step).collect();
-            steps.push(
-                json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }),
-            );
-            let json = golden("byte_level", |_| ());
-            let mut file: Value = serde_json::from_str(&json).unwrap();
-            file["normalizer"] = Value::Null;
-            file["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": steps });
-            file["model"]["ignore_merges"] = json!(ignore_merges);
-            let detected = Vocab::from_json(&file.to_string(), None, |vocab| {
-                Ok(vocab.pre.map(str::to_string))
-            });
-            assert_eq!(detected.unwrap().as_deref(), Some(name));
-        }
-    }
-
-    #[test]
-    fn rejects_tokenizers_that_keys_cannot_express() {
-        let message = |name: &str, edit: fn(&mut Value)| {
-            let error = Vocab::from_json(&golden(name, edit), None, |_| Ok(())).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            error.message().to_string()
-        };
-        let kind = message("unigram", |_| ());
-        assert!(kind.contains("cannot convert"), "{kind}");
-        // Its regex matches no known pre-tokenizer.
-        let pre = message("byte_level", |_| ());
-        assert!(pre.contains("no tokenizer.ggml.pre value"), "{pre}");
-        let normalizer = message("spm_bpe", |file| {
-            file["normalizer"] = json!({ "type": "Sequence", "normalizers": [
-                file["normalizer"], { "type": "Lowercase" },
-            ] });
-        });
-        assert!(normalizer.contains("different tokens"), "{normalizer}");
-    }
-
-    #[test]
-    fn converts_scores_to_merges() {
-        let vocab = Vocab {
-            tokens: vec!["a", "b", "c", "ab", "bc", "abc"],
-            scores: vec![0.0, 0.0, 0.0, -2.0, -1.0, -3.0],
-            model: "llama",
-            ..Vocab::default()
-        };
-        let merges = vocab.merges_by_score(&vocab.spec().unwrap());
-        assert_eq!(merges[..2], [["b", "c"], ["a", "b"]], "the best first");
-        assert_eq!(
-            merges[2..],
-            [["a", "bc"], ["ab", "c"]],
-            "then of earlier tokens"
-        );
-    }
-}
+mod tests;
