@@ -27,6 +27,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Maximum number of bytes of an uploaded audio file.
     pub audio_bytes: usize,
+    /// Maximum duration of an uploaded audio file.
+    pub audio_time: Duration,
     /// Maximum number of queued requests of a model. Further requests are answered with status 429.
     pub queue: usize,
     /// Maximum number of open connections.
@@ -58,6 +60,7 @@ impl Default for Limits {
         Self {
             body_bytes: 8 << 20,
             audio_bytes: 100 << 20,
+            audio_time: Duration::from_secs(4 * 3600),
             queue: 128,
             connections: 16_384,
             choices: 16,
