@@ -422,7 +422,10 @@ fn no_time_is_after_the_end_of_the_recording() {
                     assert!(0.0 <= start && start <= end, "{start} {end}: {segment:?}");
                     assert!(end <= duration, "{end} of {duration} s: {segment:?}");
                 }
-                let times = segment.tokens.iter().filter_map(|t| t.checked_sub(TIMESTAMPS));
+                let times = segment
+                    .tokens
+                    .iter()
+                    .filter_map(|t| t.checked_sub(TIMESTAMPS));
                 late += times.filter(|t| f64::from(*t) * 0.02 > duration).count();
             }
         }

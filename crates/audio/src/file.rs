@@ -1,14 +1,14 @@
 //! A file that is opened in several ways, one after the other, until one of them results in audio.
 
-use crate::metadata::{Plain, plain, plain_flac};
+use crate::metadata::{EBML, Plain, matroska_end, plain, plain_flac};
 use crate::mp4;
 use crate::wav::Wave;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use symphonia::core::io::{MediaSource, ReadOnlySource};
 
-/// Start of a Matroska or `WebM` file.
-const EBML: [u8; 4] = [0x1a, 0x45, 0xdf, 0xa3];
+/// Number of bytes from which on the size of a WAV file means that it is unknown.
+const MAX_WAVE: u64 = 0x7f00_0000;
 
 /// A way to read a file.
 #[derive(Debug)]
@@ -68,6 +68,20 @@ impl AudioFile {
             views.extend([View::Plain(plain.clone()), View::PlainStream(plain)]);
         }
         Ok(views)
+    }
+
+    /// Returns whether the file is shorter than its header states. Programs that write to a pipe state
+    /// large sizes in WAV files.
+    pub(crate) fn is_truncated(&mut self, views: &[View]) -> bool {
+        let stated = match views.first() {
+            Some(View::Wave(wave)) => {
+                let stated = wave.stated.filter(|stated| *stated < MAX_WAVE);
+                stated.map(|stated| wave.start + stated)
+            }
+            Some(View::Truncated(end)) => Some(*end),
+            _ => matroska_end(self),
+        };
+        stated.is_some_and(|stated| stated > self.end)
     }
 
     /// Opens the file for a decoder.

@@ -3,6 +3,9 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
+/// Start of a Matroska or `WebM` file.
+pub(crate) const EBML: [u8; 4] = [0x1a, 0x45, 0xdf, 0xa3];
+
 /// Bytes that are read instead of those of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Patch {
@@ -38,7 +41,7 @@ const MAX_PARTS: usize = 1000;
 const FLAC_FACTS: u64 = 42;
 /// Largest size of a FLAC block.
 const MAX_FLAC_BLOCK: u64 = 0xff_ffff;
-/// Header of an ID3v2 tag.
+/// Header of an `ID3v2` tag.
 const ID3_HEADER: u64 = 10;
 /// Elements of Matroska that are metadata: tags, attachments, chapters, cues, and the list of places.
 const MATROSKA_METADATA: [u32; 5] = [
@@ -91,11 +94,22 @@ pub(crate) fn plain(source: &mut (impl Read + Seek)) -> Option<Plain> {
     let (start, patches) = match &magic {
         [b'I', b'D', b'3', _] => (parts.id3_end()?, Vec::new()),
         b"OggS" => (0, parts.ogg_comments()),
-        [0x1a, 0x45, 0xdf, 0xa3] => (0, parts.matroska_metadata().unwrap_or_default()),
+        magic if *magic == EBML => (0, parts.matroska_metadata().unwrap_or_default()),
         _ => (0, parts.mp4_metadata(0, u64::MAX, 0)),
     };
     let plain = Plain { start, patches };
     (plain != Plain::default()).then_some(plain)
+}
+
+/// Returns the end of a Matroska file according to the size in its header.
+pub(crate) fn matroska_end(source: &mut (impl Read + Seek)) -> Option<u64> {
+    let mut parts = Parts { source };
+    if parts.bytes(0)? != EBML {
+        return None;
+    }
+    let (_, body, size) = parts.element(0)?;
+    let (_, body, size) = parts.element(body.checked_add(size?)?)?;
+    body.checked_add(size?)
 }
 
 struct Parts<'a, R> {
@@ -117,7 +131,7 @@ impl<R: Read + Seek> Parts<'_, R> {
         None
     }
 
-    /// Returns the end of an ID3v2 tag at the start, or that of its header if its size is wrong.
+    /// Returns the end of an `ID3v2` tag at the start, or that of its header if its size is wrong.
     fn id3_end(&mut self) -> Option<u64> {
         let size: [u8; 4] = self.bytes(6)?;
         let size = size
@@ -173,7 +187,7 @@ impl<R: Read + Seek> Parts<'_, R> {
     fn matroska_metadata(&mut self) -> Option<Vec<Patch>> {
         let mut patches = Vec::new();
         let (_, body, size) = self.element(0)?;
-        let (segment, mut at, _) = self.element(body + size?)?;
+        let (segment, mut at, _) = self.element(body.checked_add(size?)?)?;
         if segment != MATROSKA_SEGMENT {
             return None;
         }

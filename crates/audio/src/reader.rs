@@ -85,7 +85,7 @@ impl AudioReader {
         let mut first = None;
         for container in attempts {
             match container.and_then(Self::new) {
-                Ok(reader) if reader.converter.is_some() => return Ok(reader),
+                Ok(reader) if reader.decoder.has_audio() => return Ok(reader),
                 other => first = first.or(Some(other)),
             }
         }
@@ -103,8 +103,8 @@ impl AudioReader {
             taken: 0,
             state: State::Decoding,
         };
-        // The header of some formats does not state the rate.
-        while reader.converter.is_none() && matches!(reader.state, State::Decoding) {
+        // The header of some formats does not state the rate, and the audio may be damaged.
+        while !reader.decoder.has_audio() && matches!(reader.state, State::Decoding) {
             reader.advance()?;
         }
         Ok(reader)

@@ -47,6 +47,8 @@ const FORMATS: &str = "WAV, MP3, FLAC, Ogg (Vorbis, Opus, FLAC), MP4 and M4A (AA
 pub(crate) struct Container {
     pub(crate) format: Box<dyn FormatReader>,
     pub(crate) edits: Vec<Edit>,
+    /// Whether the file is shorter than its header states.
+    pub(crate) is_truncated: bool,
 }
 
 /// Ways to read a source, the best first.
@@ -66,9 +68,14 @@ pub(crate) fn open_file(file: impl MediaSource + 'static) -> Result<Attempts> {
     let mut file = AudioFile::new(file).map_err(failed)?;
     let edits = edits(&mut file);
     let views = file.views().map_err(failed)?;
+    let is_truncated = file.is_truncated(&views);
     Ok(Box::new(views.into_iter().map(move |view| {
         let source = file.view(&view).map_err(failed)?;
-        open(source, edits.clone())
+        let container = open(source, edits.clone())?;
+        Ok(Container {
+            is_truncated,
+            ..container
+        })
     })))
 }
 
@@ -133,7 +140,11 @@ fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
     let tags = MetadataOptions::default().limit_visual_bytes(Limit::Maximum(0));
     let format = guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), tags));
     match format {
-        Ok(format) => Ok(Container { format, edits }),
+        Ok(format) => Ok(Container {
+            format,
+            edits,
+            is_truncated: false,
+        }),
         Err(DecodeError::Unsupported(NO_FORMAT)) => bail!(
             Unsupported,
             "not an audio file: no decoder recognizes its content; supported formats: {FORMATS}"

@@ -5,6 +5,7 @@ use crate::convert::MAX_CHANNELS;
 use crate::mp4::Edit;
 use crate::opus::{OPUS_RATE, OpusPackets};
 use crate::source::{Container, failure, guard};
+use std::io;
 use symphonia::core::codecs::CodecParameters;
 use symphonia::core::codecs::audio::{
     AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known as codec,
@@ -49,7 +50,7 @@ pub(crate) struct TrackDecoder {
     track: Selected,
     /// Damaged packets in a row.
     damaged: u32,
-    /// Whether a packet was decoded.
+    /// Whether there was a sample.
     decoded: bool,
     warning: Option<String>,
 }
@@ -86,14 +87,19 @@ struct Trim {
 
 impl TrackDecoder {
     pub(crate) fn new(container: Container) -> Result<Self> {
-        let Container { mut format, edits } = container;
+        let Container {
+            mut format,
+            edits,
+            is_truncated,
+        } = container;
+        let truncated = || "the file is truncated: it ends before the end of its audio".to_owned();
         Ok(Self {
             track: select(&mut *format, &edits)?,
             format,
             edits,
             damaged: 0,
             decoded: false,
-            warning: None,
+            warning: is_truncated.then(truncated),
         })
     }
 
@@ -105,6 +111,11 @@ impl TrackDecoder {
     /// Length in seconds, if the header states it.
     pub(crate) fn duration(&self) -> Option<f64> {
         self.track.duration
+    }
+
+    /// Whether a sample was decoded.
+    pub(crate) fn has_audio(&self) -> bool {
+        self.decoded
     }
 
     /// What was damaged so far.
@@ -129,12 +140,15 @@ impl TrackDecoder {
                 Ok(Some(packet)) => match self.track.decode(&packet, samples) {
                     Ok(spec) => {
                         self.damaged = 0;
-                        self.decoded = true;
+                        self.decoded |= !samples.is_empty();
                         return Ok(Some(spec));
                     }
                     Err(e) => e,
                 },
                 Ok(None) => return self.end(),
+                Err(DecodeError::IoError(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    return self.end();
+                }
                 // The next of several concatenated streams.
                 Err(DecodeError::ResetRequired) => match select(&mut *self.format, &self.edits) {
                     Ok(track) => {
@@ -161,7 +175,8 @@ impl TrackDecoder {
 
     fn end(&self) -> Result<Option<Spec>> {
         // Recorders write WAV files without samples.
-        if self.decoded || self.format.format_info().format == FORMAT_ID_WAVE {
+        let is_wave = self.format.format_info().format == FORMAT_ID_WAVE;
+        if self.decoded || (is_wave && self.warning.is_none()) {
             return Ok(None);
         }
         if self.damaged > 0 {
@@ -173,7 +188,7 @@ impl TrackDecoder {
         }
         bail!(
             Format,
-            "the audio file has a header and no audio: it is empty or truncated"
+            "the audio file has a header and no audio that can be decoded: it is empty or truncated"
         );
     }
 

@@ -9,7 +9,7 @@ const SEARCHED: u64 = 1 << 20;
 /// Bytes before the first chunk.
 const FIRST_CHUNK: u64 = 12;
 /// Bytes of the name and the size of a chunk.
-const CHUNK_HEADER: u64 = 8;
+const CHUNK_HEADER: usize = 8;
 /// Bytes of the common part of a format.
 const FORMAT_BYTES: usize = 16;
 /// Code of a format whose actual code is the start of a GUID.
@@ -83,6 +83,14 @@ impl Wave {
         parts.concat()
     }
 
+    /// Returns the number of bytes of padding after the stated samples: 1 if theirs is odd. Where they
+    /// end within a frame, the number is wrong.
+    fn padding(&self) -> usize {
+        let frame = u64::from(u16::from_le_bytes([self.format[12], self.format[13]]));
+        let is_odd = |stated: u64| stated % 2 == 1 && stated.is_multiple_of(frame.max(1));
+        usize::from(self.stated.is_some_and(is_odd))
+    }
+
     /// Returns the range of the samples of a file of `end` bytes: as stated if the file ends there or
     /// other chunks follow, otherwise up to its end.
     pub(crate) fn samples(&self, source: &mut (impl Read + Seek), end: u64) -> Range<u64> {
@@ -90,30 +98,30 @@ impl Wave {
         let stated_end = self.start.saturating_add(stated).min(end);
         let mut next = Vec::new();
         let found = source.seek(SeekFrom::Start(stated_end));
-        let found = found.and_then(|_| source.take(TRAILER_BYTES).read_to_end(&mut next));
+        let found = found.and_then(|_| source.take(TRAILER_BYTES as u64).read_to_end(&mut next));
         let rest = end - stated_end;
-        let stated_ends = found.is_err() || is_trailer(&next, stated % 2 == 1, rest);
+        let stated_ends = found.is_err() || is_trailer(&next, self.padding(), rest);
         self.start..if stated_ends { stated_end } else { end }
     }
 }
 
 /// Bytes that [`is_trailer`] examines: padding, and the name and size of a chunk.
-const TRAILER_BYTES: u64 = 1 + CHUNK_HEADER;
+const TRAILER_BYTES: usize = 1 + CHUNK_HEADER;
 
 /// Returns whether bytes are no samples, but the end of the file, a chunk or a tag; `next` are the first
-/// of the `rest` bytes after the stated end of samples. A byte of padding follows an odd size.
-fn is_trailer(next: &[u8], is_odd: bool, rest: u64) -> bool {
+/// of the `rest` bytes after the stated end of samples and begin with `padding` bytes.
+fn is_trailer(next: &[u8], padding: usize, rest: u64) -> bool {
     let is_chunk = |at: usize| {
         let bytes = next.get(at..).unwrap_or_default();
         bytes.first_chunk().is_some_and(|header| {
             let chunk = Chunk::new(*header, at as u64);
             chunk.is_known() || (chunk.is_named() && chunk.end() <= rest)
         }) || TAGS.iter().any(|tag| {
-            let examined = tag.len().min(TRAILER_BYTES as usize - 1);
+            let examined = tag.len().min(CHUNK_HEADER);
             bytes.starts_with(&tag[..examined])
         })
     };
-    next.len() <= usize::from(is_odd) || is_chunk(0) || (is_odd && is_chunk(1))
+    next.len() <= padding || is_chunk(0) || is_chunk(padding)
 }
 
 /// Samples of a stream: up to its end, unless chunks follow the stated end of samples.
@@ -121,7 +129,7 @@ pub(crate) struct WaveStream<R> {
     source: R,
     /// Bytes up to the stated end.
     left: u64,
-    is_odd: bool,
+    padding: usize,
     /// Bytes after the stated end that were read.
     next: Cursor<Vec<u8>>,
     state: StreamState,
@@ -137,11 +145,10 @@ enum StreamState {
 impl<R: Read> WaveStream<R> {
     /// `source` begins with the samples.
     pub(crate) fn new(source: R, wave: &Wave) -> Self {
-        let left = wave.stated.unwrap_or(u64::MAX);
         Self {
             source,
-            left,
-            is_odd: left % 2 == 1,
+            left: wave.stated.unwrap_or(u64::MAX),
+            padding: wave.padding(),
             next: Cursor::default(),
             state: StreamState::Stated,
         }
@@ -157,8 +164,9 @@ impl<R: Read> Read for WaveStream<R> {
                 return Ok(read);
             }
             let next = self.next.get_mut();
-            (&mut self.source).take(TRAILER_BYTES).read_to_end(next)?;
-            self.state = match is_trailer(next, self.is_odd, SEARCHED) {
+            let most = TRAILER_BYTES as u64;
+            (&mut self.source).take(most).read_to_end(next)?;
+            self.state = match is_trailer(next, self.padding, SEARCHED) {
                 true => StreamState::Ended,
                 false => StreamState::AfterStated,
             };
@@ -185,7 +193,7 @@ impl Chunk {
         let [a, b, c, d, size @ ..] = header;
         Self {
             name: [a, b, c, d],
-            body: at.saturating_add(CHUNK_HEADER),
+            body: at.saturating_add(CHUNK_HEADER as u64),
             size: u32::from_le_bytes(size),
         }
     }
@@ -221,7 +229,8 @@ impl<R: Read + Seek> Chunks<'_, R> {
         loop {
             let chunk = match next {
                 Some(chunk) => chunk,
-                None => self.search(last, format.is_none())?,
+                None if format.is_none() => self.search(last, &[b"fmt ", b"data"])?,
+                None => self.search(last, &[b"data"])?,
             };
             match &chunk.name {
                 b"fmt " => format = format.or_else(|| self.format(chunk)),
@@ -240,7 +249,7 @@ impl<R: Read + Seek> Chunks<'_, R> {
                     stated,
                 });
             }
-            if self.available < self.end && chunk.end() + CHUNK_HEADER >= self.available {
+            if self.available < self.end && chunk.end() + CHUNK_HEADER as u64 >= self.available {
                 return None;
             }
             last = chunk.body;
@@ -252,31 +261,41 @@ impl<R: Read + Seek> Chunks<'_, R> {
     fn chunk_after(&mut self, chunk: Chunk) -> Option<Chunk> {
         let end = chunk.end();
         let padded = self.chunk_at(end + end % 2);
-        if end % 2 == 0 || padded.is_some_and(|next| next.is_known()) {
+        if end.is_multiple_of(2) || padded.is_some_and(|next| next.is_known()) {
             return padded;
         }
         self.chunk_at(end).or(padded)
     }
 
-    /// Returns the chunk at a position if it can be one.
+    /// Returns the chunk at a position if it can be one: it fits into the file, and another one follows if
+    /// its name is not known.
     fn chunk_at(&mut self, at: u64) -> Option<Chunk> {
         let chunk = Chunk::new(self.bytes(at)?, at);
-        let fits = chunk.name == *b"data" || chunk.end() <= self.end;
-        (chunk.is_named() && fits).then_some(chunk)
+        if chunk.name == *b"data" {
+            return Some(chunk);
+        }
+        let end = chunk.end();
+        let is_followed = |chunks: &mut Self, at: u64| {
+            let next = chunks.bytes(at).map(|header| Chunk::new(header, at));
+            next.map_or(at >= chunks.available, |next| next.is_named())
+        };
+        let is_chunk = chunk.is_known()
+            || (chunk.is_named()
+                && (is_followed(self, end) || (end % 2 == 1 && is_followed(self, end + 1))));
+        (is_chunk && end <= self.end).then_some(chunk)
     }
 
-    /// Searches the samples, or also the format, from a position on. A size that fits is preferred,
-    /// because texts may contain the name.
-    fn search(&mut self, from: u64, with_format: bool) -> Option<Chunk> {
+    /// Searches the first chunk of a name from a position on. A size that fits is preferred, because texts
+    /// may contain the name.
+    fn search(&mut self, from: u64, names: &[&[u8; 4]]) -> Option<Chunk> {
         self.source.seek(SeekFrom::Start(from)).ok()?;
         let mut bytes = Vec::new();
         let read = (&mut *self.source).take(SEARCHED).read_to_end(&mut bytes);
         read.ok()?;
-        let places = (from..).zip(bytes.windows(CHUNK_HEADER as usize));
+        let places = (from..).zip(bytes.windows(CHUNK_HEADER));
         let chunks = places.filter_map(|(at, header)| {
             let chunk = Chunk::new(*header.first_chunk()?, at);
-            let is_wanted = chunk.name == *b"data" || (with_format && chunk.name == *b"fmt ");
-            is_wanted.then_some(chunk)
+            names.contains(&&chunk.name).then_some(chunk)
         });
         let fits = |chunk: &Chunk| chunk.size == u32::MAX || chunk.end() <= self.end;
         let (fitting, others): (Vec<_>, Vec<_>) = chunks.partition(fits);

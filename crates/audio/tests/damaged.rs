@@ -1,5 +1,10 @@
 //! Files with wrong sizes, damaged metadata or a missing end: what is there is decoded.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "sizes are small, and samples are rounded to the format of the file"
+)]
+
 use std::io::Cursor;
 use std::path::Path;
 use tabla_audio::AudioReader;
@@ -50,7 +55,7 @@ fn whole(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
 }
 
 /// Format of samples at 16 kHz: code, channels and bits.
-fn format(code: u16, channels: u16, bits: u16) -> Vec<u8> {
+fn pcm_format(code: u16, channels: u16, bits: u16) -> Vec<u8> {
     let frame = channels * bits / 8;
     let mut out = [code.to_le_bytes(), channels.to_le_bytes()].concat();
     out.extend(16_000u32.to_le_bytes());
@@ -61,7 +66,7 @@ fn format(code: u16, channels: u16, bits: u16) -> Vec<u8> {
 
 /// An extensible format with a mask of channels.
 fn extensible(code: u16, channels: u16, bits: u16, valid: u16) -> Vec<u8> {
-    let mut out = format(0xfffe, channels, bits);
+    let mut out = pcm_format(0xfffe, channels, bits);
     out.extend([22u16.to_le_bytes(), valid.to_le_bytes()].concat());
     out.extend(4u32.to_le_bytes());
     out.extend(code.to_le_bytes());
@@ -70,7 +75,7 @@ fn extensible(code: u16, channels: u16, bits: u16, valid: u16) -> Vec<u8> {
 }
 
 fn pcm() -> Vec<u8> {
-    whole(b"fmt ", &format(1, 1, 16))
+    whole(b"fmt ", &pcm_format(1, 1, 16))
 }
 
 fn riff(magic: &[u8; 4], size: u32, chunks: &[Vec<u8>]) -> Vec<u8> {
@@ -126,6 +131,17 @@ fn sizes_of_wav_files_may_be_wrong() {
         let file = riff(b"RIFF", size + 36, &[pcm(), data(wrong)]);
         check(&format!("data of {wrong}"), file);
     }
+}
+
+#[test]
+fn sizes_of_lists_in_wav_files_may_be_wrong() {
+    let samples = samples();
+    let size = samples.len() as u32;
+    let data = |size: u32| chunk(b"data", size, &samples);
+    let expected = values(&samples);
+    let check = |name: &str, file: Vec<u8>| {
+        assert!(decode(name, &file) == expected, "{name}");
+    };
     let info = info();
     let right = info.len() as u32;
     for wrong in [
@@ -162,7 +178,7 @@ fn sizes_of_wav_files_may_be_wrong() {
         let file = riff(
             b"RIFF",
             0,
-            &[chunk(b"fmt ", wrong, &format(1, 1, 16)), data(size)],
+            &[chunk(b"fmt ", wrong, &pcm_format(1, 1, 16)), data(size)],
         );
         check(&format!("fmt of {wrong}"), file);
     }
@@ -204,7 +220,7 @@ fn other_chunks_are_skipped() {
     }
     // Padding of an odd number of samples of a byte.
     let bytes: Vec<u8> = (0..1001).map(|i| (i % 200) as u8).collect();
-    let chunks = [whole(b"fmt ", &format(1, 1, 8)), whole(b"data", &bytes)];
+    let chunks = [whole(b"fmt ", &pcm_format(1, 1, 8)), whole(b"data", &bytes)];
     let expected: Vec<f32> = bytes
         .iter()
         .map(|x| (f32::from(*x) - 128.0) / 128.0)
@@ -262,17 +278,17 @@ fn extensible_formats_are_those_in_their_guid() {
         ),
         (
             "f32 with a size",
-            [self::format(3, 1, 32), vec![0, 0]].concat(),
+            [pcm_format(3, 1, 32), vec![0, 0]].concat(),
             &floats,
         ),
         (
             "f32 with data",
-            [self::format(3, 1, 32), vec![2, 0, 9, 9]].concat(),
+            [pcm_format(3, 1, 32), vec![2, 0, 9, 9]].concat(),
             &floats,
         ),
         (
             "16 bits with data",
-            [self::format(1, 1, 16), vec![4, 0, 9, 9, 9, 9]].concat(),
+            [pcm_format(1, 1, 16), vec![4, 0, 9, 9, 9, 9]].concat(),
             &samples,
         ),
     ] {
@@ -350,7 +366,10 @@ fn truncated_files_have_the_audio_before() {
                     assert!(!differs, "{name} at {percent} %");
                 }
                 (Err(e), Ok(_)) => panic!("{name} at {percent} % as a file: {e}"),
-                (Err(e), Err(_)) => assert_eq!(e.kind(), ErrorKind::Format, "{name}: {e}"),
+                (Err(e), Err(_)) => {
+                    let kinds = [ErrorKind::Format, ErrorKind::Unsupported];
+                    assert!(kinds.contains(&e.kind()), "{name}: {e}");
+                }
             }
         }
     }
@@ -364,7 +383,7 @@ fn most_of_a_truncated_file_is_decoded() {
         ("chirp_hybrid.opus", 90, 0.75),
         ("chirp_alac.m4a", 90, 0.8),
         ("chirp_fragmented.m4a", 90, 0.7),
-        ("chirp.aac", 90, 0.8),
+        ("chirp.aac", 90, 0.75),
         ("chirp.webm", 95, 0.9),
         ("chirp_vorbis.webm", 95, 0.7),
         ("chirp_adpcm.wav", 90, 0.6),
@@ -377,6 +396,16 @@ fn most_of_a_truncated_file_is_decoded() {
             AudioReader::from_bytes(file[..file.len() * percent / 100].to_vec()).expect(name);
         let mut found = Vec::new();
         while reader.read(5000, &mut found).expect(name) > 0 {}
+        let is_stated = [
+            "chirp_alac.m4a",
+            "chirp.webm",
+            "chirp_vorbis.webm",
+            "chirp_adpcm.wav",
+        ];
+        if is_stated.contains(&name) {
+            let warning = reader.warning().unwrap_or_default();
+            assert!(warning.contains("truncated"), "{name}: {warning}");
+        }
         let part = found.len() as f64 / all as f64;
         assert!(part >= least, "{name}: {part} at {percent} %");
     }
