@@ -85,15 +85,15 @@ pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Resu
     let mut wave = None;
     let mut size = HEAD;
     while size <= MAX_HEAD {
-        let rest = (&mut stream).take(size - head.len() as u64);
-        let read = { rest }.read_to_end(&mut head);
+        let missing = size - head.len() as u64;
+        let read = (&mut stream).take(missing).read_to_end(&mut head);
         read.map_err(failed)?;
         let has_ended = (head.len() as u64) < size;
         wave = match has_ended {
             true => Wave::read(&mut Cursor::new(&head), head.len() as u64),
             false => Wave::read_stream(&head),
         };
-        if wave.is_some() || has_ended || !head.starts_with(b"RIFF") {
+        if wave.is_some() || has_ended || head.get(8..12) != Some(b"WAVE") {
             break;
         }
         size *= 2;
