@@ -392,6 +392,81 @@ fn cancellation_of_a_recording_leaves_the_others() {
     );
 }
 
+/// First timestamp of the vocabulary of the larger small model.
+const TIMESTAMPS: u32 = 50_365;
+
+/// A model that answers at random states times of the whole window for recordings of less than a second.
+#[test]
+fn no_time_is_after_the_end_of_the_recording() {
+    let folder = Folder::new("speech-end");
+    let model = load(&write(&SHAPES[1], &folder), &cpu().max_context(60));
+    let options = greedy().temperature_increment(None).silence_level(None);
+    let mut late = 0;
+    for (at, options) in [
+        options.clone(),
+        options.clone().word_timestamps(true),
+        options.clone().temperature(0.7).word_timestamps(true),
+        options.timestamps(false).word_timestamps(true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (seed, samples) in [(1, 4_000), (2, 4_799), (3, 15_999)] {
+            let sound = numbers(&format!("sound {at}"), samples);
+            let duration = samples as f64 / 16_000.0;
+            let found = transcribe(&model, &sound, &options.clone().seed(seed), 1600);
+            assert!(!found.is_empty(), "{at}: {samples} samples");
+            for segment in &found {
+                let words = segment.words.iter().map(|word| [word.start, word.end]);
+                for [start, end] in words.chain([[segment.start, segment.end]]) {
+                    assert!(0.0 <= start && start <= end, "{start} {end}: {segment:?}");
+                    assert!(end <= duration, "{end} of {duration} s: {segment:?}");
+                }
+                let times = segment
+                    .tokens
+                    .iter()
+                    .filter_map(|t| t.checked_sub(TIMESTAMPS));
+                late += times.filter(|t| f64::from(*t) * 0.02 > duration).count();
+            }
+        }
+    }
+    assert!(late > 2, "the model states {late} late times");
+}
+
+#[test]
+fn recordings_over_the_limit_are_refused() {
+    let model = small();
+    let options = greedy().max_duration(Some(2.0));
+    let mut t = Transcription::new(&model, &options).expect("a speech model");
+    t.push(&[0.0; 32_000]).expect("2 seconds");
+    let error = t.push(&[0.0]).expect_err("one sample more");
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("longer than 2 seconds"), "{error}");
+    // Bytes at the lowest rate.
+    let file = |seconds: usize| {
+        let mut file = b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
+        file.extend(1000u32.to_le_bytes());
+        file.extend(1000u32.to_le_bytes());
+        file.extend(b"\x01\0\x08\0data\xff\xff\xff\xff");
+        file.resize(file.len() + 1000 * seconds, 128);
+        AudioReader::from_bytes(file).expect("a WAV file")
+    };
+    let mut t = Transcription::new(&model, &options).expect("a speech model");
+    t.measure(&mut file(2)).expect("2 seconds");
+    let mut long = file(60);
+    let error = t.measure(&mut long).expect_err("60 seconds");
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let mut rest = Vec::new();
+    long.read(16_000, &mut rest).expect("the rest is not read");
+    assert_eq!(rest.len(), 16_000);
+    let cancel = Cancel::new();
+    let options = greedy().cancel(Some(cancel.clone()));
+    let mut t = Transcription::new(&model, &options).expect("a speech model");
+    cancel.cancel();
+    let error = t.measure(&mut file(60)).expect_err("cancelled");
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+}
+
 /// A small model, whose text has no meaning.
 fn small() -> Model {
     let folder = Folder::new("speech-small");

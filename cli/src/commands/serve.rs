@@ -97,6 +97,9 @@ pub(crate) struct ServeArgs {
     /// Maximum duration of a request in seconds
     #[arg(help_heading = "Server", long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
+    /// Maximum duration of an audio file in seconds
+    #[arg(help_heading = "Server", long, value_name = "SECONDS", default_value_t = 14_400, value_parser = clap::value_parser!(u64).range(1..))]
+    max_audio: u64,
     /// Time that running requests get to finish at the shutdown, in seconds
     #[arg(
         help_heading = "Server",
@@ -202,6 +205,7 @@ impl ServeArgs {
                 queue: self.queue,
                 reasoning_budget: u32::try_from(self.reasoning_budget).ok(),
                 request_time: Duration::from_secs(self.timeout),
+                audio_time: Duration::from_secs(self.max_audio),
                 drain_time: Duration::from_secs(self.drain_timeout),
                 ..Limits::default()
             },

@@ -2,7 +2,9 @@
 //! of speech, and spectrograms of samples.
 
 mod convert;
+mod file;
 mod mel;
+mod metadata;
 mod mp4;
 mod opus;
 mod reader;

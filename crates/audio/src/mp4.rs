@@ -48,6 +48,25 @@ pub(crate) fn edits(source: &mut (impl Read + Seek)) -> Vec<Edit> {
     }
 }
 
+/// Returns where the boxes of a file end according to their sizes, which is after its end if it is
+/// truncated. `None` if this is no MP4 file.
+pub(crate) fn stated_end(source: &mut (impl Read + Seek)) -> Option<u64> {
+    let end = source.seek(SeekFrom::End(0)).ok()?;
+    let mut reader = BoxReader { source, boxes: 0 };
+    let mut body = reader.read_box(0, u64::MAX)?;
+    if body.kind != *b"ftyp" {
+        return None;
+    }
+    // A size of 0 means the end of the file.
+    while body.end < end {
+        match reader.read_box(body.end, u64::MAX) {
+            Some(next) if next.end < u64::MAX => body = next,
+            _ => return Some(end),
+        }
+    }
+    Some(body.end)
+}
+
 /// Content of a box: its first byte and its end.
 #[derive(Clone, Copy)]
 struct Body {

@@ -1,7 +1,7 @@
 //! Reading of audio files as mono samples at 16 kHz.
 
 use crate::convert::PcmConverter;
-use crate::source::{Container, open_file, open_path, open_stream};
+use crate::source::{Attempts, Container, open_file, open_path, open_stream};
 use crate::track::{Spec, TrackDecoder};
 use std::fmt;
 use std::io::{Cursor, Read};
@@ -14,7 +14,8 @@ use tabla_core::error::{Context, Error, ErrorKind, Result};
 /// The format is detected from the content: WAV, MP3, FLAC, Ogg (Vorbis, Opus, FLAC), MP4 and M4A (AAC,
 /// ALAC, MP3, Opus), `WebM` and Matroska, AAC. Of several tracks the default audio track is decoded.
 /// Samples that an encoder adds at the start and at the end are removed, where the file states their
-/// number. Damaged packets are skipped, and a truncated file ends where its data ends.
+/// number. Metadata is not needed: sizes of WAV chunks may be wrong, and tags may be damaged. Damaged
+/// packets are skipped, and a truncated file ends where its data ends; [`warning`](Self::warning) says so.
 ///
 /// The memory in use does not depend on the length of the audio.
 pub struct AudioReader {
@@ -53,19 +54,22 @@ impl AudioReader {
     /// # Errors
     ///
     /// * `Io` if the file cannot be read.
-    /// * `Format` if the file is empty, or its header is damaged or truncated.
+    /// * `Format` if the file is empty, if its header is damaged or truncated, or if no packet can be
+    ///   decoded.
     /// * `Unsupported` if the format is unknown, if there is no audio track or no decoder for its
     ///   codec, or if the track has more than 32 channels or a rate out of 1000 to 768000 Hz.
     /// * `TooLarge` if a size in the header exceeds a limit.
     pub fn open(path: &Path) -> Result<Self> {
-        open_path(path).and_then(Self::new).context(path.display())
+        open_path(path)
+            .and_then(Self::first_with_audio)
+            .context(path.display())
     }
 
     /// Opens a file in memory. See [`open`](Self::open) for errors.
     ///
     /// Readers of the same bytes can share them as an `Arc<[u8]>`.
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
-        Self::new(open_file(Cursor::new(bytes))?)
+        Self::first_with_audio(open_file(Cursor::new(bytes))?)
     }
 
     /// Opens a stream that cannot seek. See [`open`](Self::open) for errors.
@@ -73,7 +77,19 @@ impl AudioReader {
     /// Streams of MP4 files need their header before the audio. The duration is unknown for some
     /// formats, and the samples that an encoder adds at the end may not be removed.
     pub fn from_reader(stream: impl Read + Send + Sync + 'static) -> Result<Self> {
-        Self::new(open_stream(stream)?)
+        Self::first_with_audio(open_stream(stream)?)
+    }
+
+    /// Returns the first reader with audio, otherwise the result of the first attempt.
+    fn first_with_audio(attempts: Attempts) -> Result<Self> {
+        let mut first = None;
+        for container in attempts {
+            match container.and_then(Self::new) {
+                Ok(reader) if reader.decoder.has_audio() => return Ok(reader),
+                other => first = first.or(Some(other)),
+            }
+        }
+        first.expect("at least one attempt")
     }
 
     fn new(container: Container) -> Result<Self> {
@@ -87,8 +103,8 @@ impl AudioReader {
             taken: 0,
             state: State::Decoding,
         };
-        // The header of some formats does not state the rate.
-        while reader.converter.is_none() && matches!(reader.state, State::Decoding) {
+        // The header of some formats does not state the rate, and the audio may be damaged.
+        while !reader.decoder.has_audio() && matches!(reader.state, State::Decoding) {
             reader.advance()?;
         }
         Ok(reader)
@@ -111,6 +127,11 @@ impl AudioReader {
         self.decoder.duration()
     }
 
+    /// Returns what was damaged in the part that was read so far: the audio of the rest is returned.
+    pub fn warning(&self) -> Option<&str> {
+        self.decoder.warning()
+    }
+
     /// Appends at most `samples` samples to `out`, mono at 16 kHz, and returns how many. Returns fewer
     /// only at the end or before an error, and 0 after the end. The samples do not depend on the sizes
     /// of the reads.
@@ -118,8 +139,7 @@ impl AudioReader {
     /// # Errors
     ///
     /// * `Io` if the file cannot be read.
-    /// * `Format` if more than 64 packets in a row or all packets are damaged, or if a sample is not
-    ///   finite.
+    /// * `Format` if a sample is not finite.
     /// * `Unsupported` if the number of channels or the rate changes to one that is not supported.
     ///
     /// The samples before an error are returned first; after an error there are no more samples.

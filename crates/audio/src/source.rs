@@ -1,7 +1,8 @@
 //! Opening of audio files: detection of the container format.
 
+use crate::file::AudioFile;
 use crate::mp4::{Edit, edits};
-use crate::wav;
+use crate::wav::{Wave, WaveStream};
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,14 +21,23 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Maximum number of bytes before the first frame of a file, apart from its tags.
 const MAX_JUNK: u32 = 16 * 1024;
-/// Bytes in which edit lists of a stream, and lengths of 0, are searched.
+/// Bytes in which edit lists of a stream, and the samples of a WAV stream, are searched first.
 const HEAD: u64 = 64 * 1024;
+/// Maximum number of bytes before the samples of a WAV stream whose chunks have wrong sizes.
+const MAX_HEAD: u64 = 1024 * 1024;
 
 /// Message of a probe that recognizes nothing.
 const NO_FORMAT: &str = "core (probe): no suitable format reader found";
 
 /// Message of a panic in `symphonia`.
 const PANIC: &str = "the file is damaged, the decoder panicked";
+
+/// Types of errors that `symphonia` returns for files, although reading succeeds.
+const IN_FILES: [io::ErrorKind; 3] = [
+    io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::InvalidInput,
+    io::ErrorKind::Other,
+];
 
 /// Supported formats, for error messages.
 const FORMATS: &str = "WAV, MP3, FLAC, Ogg (Vorbis, Opus, FLAC), MP4 and M4A (AAC, ALAC, MP3, Opus), \
@@ -37,10 +47,15 @@ const FORMATS: &str = "WAV, MP3, FLAC, Ogg (Vorbis, Opus, FLAC), MP4 and M4A (AA
 pub(crate) struct Container {
     pub(crate) format: Box<dyn FormatReader>,
     pub(crate) edits: Vec<Edit>,
+    /// Whether the file is shorter than its header states.
+    pub(crate) is_truncated: bool,
 }
 
+/// Ways to read a source, the best first.
+pub(crate) type Attempts = Box<dyn Iterator<Item = Result<Container>>>;
+
 /// Opens a file, a pipe or a device.
-pub(crate) fn open_path(path: &Path) -> Result<Container> {
+pub(crate) fn open_path(path: &Path) -> Result<Attempts> {
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_file() {
         return open_file(file);
@@ -49,31 +64,58 @@ pub(crate) fn open_path(path: &Path) -> Result<Container> {
 }
 
 /// Opens a file, which may be in memory.
-pub(crate) fn open_file(mut file: impl MediaSource + 'static) -> Result<Container> {
+pub(crate) fn open_file(file: impl MediaSource + 'static) -> Result<Attempts> {
+    let mut file = AudioFile::new(file).map_err(failed)?;
     let edits = edits(&mut file);
-    let mut head = head_of(&mut file)?;
-    if wav::open_end(&mut head) {
-        let source = ReadOnlySource::new(Cursor::new(head).chain(file));
-        return open(Box::new(source), edits);
-    }
-    file.rewind().map_err(failed)?;
-    open(Box::new(file), edits)
+    let views = file.views().map_err(failed)?;
+    let is_truncated = file.is_truncated(&views);
+    Ok(Box::new(views.into_iter().map(move |view| {
+        let source = file.view(&view).map_err(failed)?;
+        let container = open(source, edits.clone())?;
+        Ok(Container {
+            is_truncated,
+            ..container
+        })
+    })))
 }
 
 /// Opens a stream that cannot seek.
-pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Result<Container> {
-    let mut head = head_of(&mut stream)?;
-    wav::open_end(&mut head);
-    let mut head = Cursor::new(head);
-    let edits = edits(&mut head);
-    open(Box::new(ReadOnlySource::new(head.chain(stream))), edits)
-}
-
-fn head_of(source: &mut impl Read) -> Result<Vec<u8>> {
+pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Result<Attempts> {
     let mut head = Vec::new();
-    let read = source.take(HEAD).read_to_end(&mut head);
-    read.map_err(failed)?;
-    Ok(head)
+    let mut wave = None;
+    let mut size = HEAD;
+    while size <= MAX_HEAD {
+        let missing = size - head.len() as u64;
+        let read = (&mut stream).take(missing).read_to_end(&mut head);
+        read.map_err(failed)?;
+        let has_ended = (head.len() as u64) < size;
+        wave = match has_ended {
+            true => Wave::read(&mut Cursor::new(&head), head.len() as u64),
+            false => Wave::read_stream(&head),
+        };
+        if wave.is_some() || has_ended || head.get(8..12) != Some(b"WAVE") {
+            break;
+        }
+        size *= 2;
+    }
+    let container = match wave {
+        Some(wave) => {
+            let header = Cursor::new(wave.header(None));
+            let start = usize::try_from(wave.start).unwrap_or(usize::MAX);
+            let samples = Cursor::new(head.split_off(start.min(head.len()))).chain(stream);
+            let samples = WaveStream::new(samples, &wave);
+            open(
+                Box::new(ReadOnlySource::new(header.chain(samples))),
+                Vec::new(),
+            )
+        }
+        None => {
+            let mut head = Cursor::new(head);
+            let edits = edits(&mut head);
+            open(Box::new(ReadOnlySource::new(head.chain(stream))), edits)
+        }
+    };
+    Ok(Box::new(std::iter::once(container)))
 }
 
 fn failed(e: io::Error) -> Error {
@@ -98,7 +140,11 @@ fn open(source: Box<dyn MediaSource>, edits: Vec<Edit>) -> Result<Container> {
     let tags = MetadataOptions::default().limit_visual_bytes(Limit::Maximum(0));
     let format = guard(|| probe.probe(&Hint::new(), stream, FormatOptions::default(), tags));
     match format {
-        Ok(format) => Ok(Container { format, edits }),
+        Ok(format) => Ok(Container {
+            format,
+            edits,
+            is_truncated: false,
+        }),
         Err(DecodeError::Unsupported(NO_FORMAT)) => bail!(
             Unsupported,
             "not an audio file: no decoder recognizes its content; supported formats: {FORMATS}"
@@ -135,6 +181,10 @@ pub(crate) fn failure(clause: &str, error: DecodeError) -> Error {
         return Error::new(kind, format_args!("{clause}: {message}")).caused_by(error);
     }
     let kind = match &error {
+        // Decoders return errors of these types for damaged files.
+        DecodeError::IoError(e) if e.raw_os_error().is_none() && IN_FILES.contains(&e.kind()) => {
+            ErrorKind::Format
+        }
         DecodeError::IoError(_) => ErrorKind::Io,
         DecodeError::Unsupported(_) => ErrorKind::Unsupported,
         DecodeError::LimitError(_) => ErrorKind::TooLarge,

@@ -11,14 +11,15 @@ use symphonia::core::codecs::audio::{
     AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known as codec,
 };
 use symphonia::core::errors::Error as DecodeError;
+use symphonia::core::formats::well_known::FORMAT_ID_WAVE;
 use symphonia::core::formats::{FormatReader, Track, TrackType};
 use symphonia::core::meta::RawValue;
 use symphonia::core::packet::Packet;
 use symphonia::default::get_codecs;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
-/// Maximum number of damaged packets in a row.
-const MAX_DAMAGED: u32 = 64;
+/// Maximum number of damaged packets in a row, after which the file ends.
+const MAX_DAMAGED: u32 = 1000;
 /// Maximum number of frames of a packet.
 const MAX_PACKET_FRAMES: u64 = 1 << 20;
 
@@ -49,6 +50,9 @@ pub(crate) struct TrackDecoder {
     track: Selected,
     /// Damaged packets in a row.
     damaged: u32,
+    /// Whether there was a sample.
+    decoded: bool,
+    warning: Option<String>,
 }
 
 /// Rate and number of channels of decoded frames.
@@ -65,8 +69,6 @@ struct Selected {
     spec: Spec,
     trim: Trim,
     duration: Option<f64>,
-    /// Whether a packet was decoded.
-    decoded: bool,
 }
 
 enum Decoder {
@@ -85,12 +87,19 @@ struct Trim {
 
 impl TrackDecoder {
     pub(crate) fn new(container: Container) -> Result<Self> {
-        let Container { mut format, edits } = container;
+        let Container {
+            mut format,
+            edits,
+            is_truncated,
+        } = container;
+        let truncated = || "the file is truncated: it ends before the end of its audio".to_owned();
         Ok(Self {
             track: select(&mut *format, &edits)?,
             format,
             edits,
             damaged: 0,
+            decoded: false,
+            warning: is_truncated.then(truncated),
         })
     }
 
@@ -104,7 +113,18 @@ impl TrackDecoder {
         self.track.duration
     }
 
-    /// Decodes the next packet to interleaved samples, possibly none. Returns `None` at the end.
+    /// Whether a sample was decoded.
+    pub(crate) fn has_audio(&self) -> bool {
+        self.decoded
+    }
+
+    /// What was damaged so far.
+    pub(crate) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    /// Decodes the next packet to interleaved samples, possibly none. Returns `None` at the end, which is
+    /// also where a file is damaged whose audio before was decoded.
     pub(crate) fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Spec>> {
         samples.clear();
         loop {
@@ -120,6 +140,7 @@ impl TrackDecoder {
                 Ok(Some(packet)) => match self.track.decode(&packet, samples) {
                     Ok(spec) => {
                         self.damaged = 0;
+                        self.decoded |= !samples.is_empty();
                         return Ok(Some(spec));
                     }
                     Err(e) => e,
@@ -129,30 +150,60 @@ impl TrackDecoder {
                     return self.end();
                 }
                 // The next of several concatenated streams.
-                Err(DecodeError::ResetRequired) => {
-                    self.track = select(&mut *self.format, &self.edits)?;
-                    continue;
-                }
+                Err(DecodeError::ResetRequired) => match select(&mut *self.format, &self.edits) {
+                    Ok(track) => {
+                        self.track = track;
+                        continue;
+                    }
+                    Err(e) => return self.break_off(e),
+                },
                 Err(e @ DecodeError::DecodeError(_)) => e,
-                Err(e) => return Err(failure("audio file", e)),
+                Err(e) => return self.break_off(failure("audio file", e)),
             };
             self.damaged += 1;
             if self.damaged > MAX_DAMAGED {
                 let clause = format!("{} damaged packets in a row", self.damaged);
-                return Err(failure(&clause, failed));
+                return self.break_off(failure(&clause, failed));
             }
+            self.warn(|| {
+                failure("damaged packets are skipped", failed)
+                    .message()
+                    .to_owned()
+            });
         }
     }
 
     fn end(&self) -> Result<Option<Spec>> {
-        if self.damaged > 0 && !self.track.decoded {
+        // Recorders write WAV files without samples.
+        let is_wave = self.format.format_info().format == FORMAT_ID_WAVE;
+        if self.decoded || (is_wave && self.warning.is_none()) {
+            return Ok(None);
+        }
+        if self.damaged > 0 {
             bail!(
                 Format,
                 "all {} packets of the audio file are damaged",
                 self.damaged
             );
         }
+        bail!(
+            Format,
+            "the audio file has a header and no audio that can be decoded: it is empty or truncated"
+        );
+    }
+
+    /// Ends the audio at an error in the file. An error of the device that it is on is returned.
+    fn break_off(&mut self, error: Error) -> Result<Option<Spec>> {
+        if !self.decoded || error.kind() == ErrorKind::Io {
+            return Err(error);
+        }
+        self.warn(|| error.message().to_owned());
         Ok(None)
+    }
+
+    /// Sets the warning unless there is one.
+    fn warn(&mut self, message: impl FnOnce() -> String) {
+        self.warning.get_or_insert_with(message);
     }
 }
 
@@ -179,7 +230,6 @@ impl Selected {
                 }
             }
         };
-        self.decoded = true;
         self.trim.apply(spec.channels, samples);
         Ok(spec)
     }
@@ -276,7 +326,6 @@ impl Selected {
             },
             trim: Trim::default(),
             duration: None,
-            decoded: false,
         })
     }
 

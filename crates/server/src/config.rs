@@ -30,6 +30,8 @@ pub struct Limits {
     /// Maximum memory of the bodies of all requests and of the values in them, in bytes. Further requests are
     /// answered with status 503.
     pub bodies_bytes: usize,
+    /// Maximum duration of an uploaded audio file.
+    pub audio_time: Duration,
     /// Maximum number of queued requests of a model. Further requests are answered with status 429.
     pub queue: usize,
     /// Maximum number of open connections.
@@ -65,6 +67,7 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             audio_bytes: 100 << 20,
             bodies_bytes: 512 << 20,
+            audio_time: Duration::from_secs(4 * 3600),
             queue: 128,
             connections: 16_384,
             choices: 16,

@@ -49,6 +49,16 @@ impl Segment {
             self.words.clear();
         }
     }
+
+    /// Limits all times to those before `end`, in seconds, such as the end of the recording: what would
+    /// begin after it begins and ends there.
+    pub fn clamp(&mut self, end: f64) {
+        let times = self.words.iter_mut().map(|w| (&mut w.start, &mut w.end));
+        for (from, to) in times.chain([(&mut self.start, &mut self.end)]) {
+            *from = from.min(end);
+            *to = to.min(end).max(*from);
+        }
+    }
 }
 
 /// End of the last word of segments, or of the last segment if there are no words.
@@ -83,6 +93,33 @@ mod tests {
             s.clear_if_empty();
             assert_eq!(s.tokens.is_empty(), is_empty, "{text:?}");
             assert_eq!(s.text.is_empty(), is_empty, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_limited() {
+        // Start and end, and those of 10 seconds of audio.
+        for (times, limited) in [
+            ([2.0, 4.5], [2.0, 4.5]),
+            ([8.0, 10.0], [8.0, 10.0]),
+            ([8.0, 11.38], [8.0, 10.0]),
+            ([10.5, 29.98], [10.0, 10.0]),
+            // Rounding may exchange start and end.
+            ([3.0, 2.5], [3.0, 3.0]),
+        ] {
+            let mut s = segment(times[0], times[1], " a");
+            s.words = vec![Word {
+                text: " a".to_string(),
+                start: times[0],
+                end: times[1],
+                probability: 0.5,
+            }];
+            let before = s.clone();
+            s.clamp(10.0);
+            assert_eq!([s.start, s.end], limited, "{times:?}");
+            assert_eq!([s.words[0].start, s.words[0].end], limited, "{times:?}");
+            assert_eq!((&s.text, &s.tokens), (&before.text, &before.tokens));
+            assert_eq!(s.words[0].text, before.words[0].text);
         }
     }
 

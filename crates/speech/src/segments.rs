@@ -25,6 +25,11 @@ impl Window {
         f64::from(self.seek) / f64::from(FRAMES_PER_SECOND)
     }
 
+    /// End in seconds.
+    pub fn end(&self) -> f64 {
+        f64::from(self.seek.saturating_add(self.frames)) / f64::from(FRAMES_PER_SECOND)
+    }
+
     /// Duration in seconds.
     pub fn duration(&self) -> f64 {
         f64::from(self.frames) / f64::from(FRAMES_PER_SECOND)

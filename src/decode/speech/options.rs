@@ -49,6 +49,9 @@ tabla_core::options! {
         /// Silero's model of voices, which finds silence instead of `silence_level`: audio without
         /// speech is skipped like silence.
         pub voice_model: Option<Arc<VoiceModel>>,
+        /// Maximum duration of the recording in seconds, which is checked while it is read; `None`: no
+        /// limit.
+        pub max_duration: Option<f64>,
         /// Seed of samples. Default 0.
         pub seed: u64,
         /// Cancels the transcription within a layer of the encoder or a token.
@@ -75,6 +78,7 @@ impl Default for TranscribeOptions {
             max_initial_timestamp: 1.0,
             silence_level: Some(-60.0),
             voice_model: None,
+            max_duration: None,
             seed: 0,
             cancel: None,
         }

@@ -127,12 +127,26 @@ impl Transcription {
     ///
     /// # Errors
     ///
-    /// `Argument` for a sample that is not finite, `State` after [`Self::finish`].
+    /// `Argument` for a sample that is not finite, `TooLarge` if the recording becomes longer than
+    /// [`TranscribeOptions::max_duration`], `State` after [`Self::finish`].
     pub fn push(&mut self, samples: &[f32]) -> Result<()> {
         if self.spectrogram.has_ended() {
             bail!(State, "the recording has ended");
         }
+        self.check_duration(&self.spectrogram, samples.len())?;
         self.spectrogram.push(samples)
+    }
+
+    /// Checks the duration of a recording with `more` samples.
+    fn check_duration(&self, recording: &Spectrogram, more: usize) -> Result<()> {
+        let seconds = (recording.sample_count() + more) as f64 / f64::from(SAMPLE_RATE);
+        match self.options.max_duration {
+            Some(most) if seconds > most => bail!(
+                TooLarge,
+                "the recording is longer than {most} seconds, the limit: split it"
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Reads a whole recording to find its loudest frame, without transcribing it. Windows are then
@@ -148,6 +162,7 @@ impl Transcription {
         let mut samples = Vec::new();
         while reader.read(MEASURED_SAMPLES, &mut samples)? > 0 {
             self.check_cancelled()?;
+            self.check_duration(&all, samples.len())?;
             all.push(&samples)?;
             all.forget(all.len());
             samples.clear();
@@ -310,6 +325,8 @@ impl Transcription {
             if segment.text.is_empty() {
                 continue;
             }
+            // Models state times in the silence after the audio.
+            segment.clamp(window.end());
             segment.id = self.next_id;
             self.next_id += 1;
             self.history.push(&segment.tokens);

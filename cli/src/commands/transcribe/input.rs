@@ -184,6 +184,14 @@ impl Audio {
         }
     }
 
+    /// What was damaged in the part that was read.
+    pub(super) fn warning(&self) -> Option<&str> {
+        match self {
+            Self::Container(reader) => reader.warning(),
+            Self::Raw(_) | Self::Stream(_) => None,
+        }
+    }
+
     /// Appends samples at 16 kHz, at most [`BLOCK`] of a file with a header. Returns 0 at the end, which
     /// is Ctrl-C for standard input.
     pub(super) fn read(&mut self, out: &mut Vec<f32>) -> Result<usize, Failure> {

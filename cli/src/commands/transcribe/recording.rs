@@ -3,7 +3,7 @@
 use super::input::{Audio, Input, RawArgs};
 use super::output::Output;
 use crate::output::Failure;
-use crate::output::terminal::Progress;
+use crate::output::terminal::{self, Progress};
 use tabla::Transcription;
 
 /// Recordings up to this duration have one window, which needs no measurement of the whole recording.
@@ -53,6 +53,9 @@ impl<'a> Recording<'a> {
         }
         self.transcription.finish();
         self.write_segments(output)?;
+        if let Some(warning) = audio.warning() {
+            terminal::note(&format!("warning: {}: {warning}", self.file));
+        }
         let duration = self.transcription.duration();
         self.bar.set(duration, duration);
         output.finish(self.transcription.language(), duration)

@@ -183,6 +183,7 @@ async fn answer(
         .initial_prompt(form.prompt)
         .temperature(form.temperature.unwrap_or(0.0))
         .word_timestamps(words == WordTimes::On)
+        .max_duration(Some(app.limits.audio_time.as_secs_f64()))
         .cancel(Some(cancel));
     let ticket = lease.admit()?;
     let (sender, receiver) = mpsc::channel(CHANNEL_SEGMENTS);

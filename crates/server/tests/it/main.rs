@@ -17,3 +17,4 @@ mod security;
 #[expect(dead_code, reason = "the tests of the program use more of it")]
 #[path = "../../../../cli/tests/cli/speech_model.rs"]
 mod speech_model;
+mod uploads;
