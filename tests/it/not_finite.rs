@@ -63,15 +63,8 @@ fn generate(session: &mut Session, options: &GenerateOptions) -> tabla::Result<V
 
 #[test]
 fn generation_names_the_tensor() {
-    let warm = Sampling {
-        temperature: 0.8,
-        ..Sampling::GREEDY
-    };
-    let mirostat = Sampling {
-        temperature: 0.8,
-        mirostat_tau: 4.0,
-        ..Sampling::GREEDY
-    };
+    let warm = Sampling::GREEDY.temperature(0.8);
+    let mirostat = warm.mirostat_tau(4.0);
     let stages = [
         ("greedy", greedy(3)),
         ("sampled", greedy(3).sampling(warm)),
