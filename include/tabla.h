@@ -640,11 +640,15 @@ typedef struct TablaGenerateOptions {
     uint32_t reserved;
     /** Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL. */
     const struct TablaModel *draft_model;
-    /** Grammar that constrains the answer, or NULL. */
+    /**
+     * Grammar that constrains the answer, or NULL. With `chat`, the reasoning before it is free, and
+     * a stop token within the reasoning closes the reasoning.
+     */
     const struct TablaGrammar *grammar;
     /**
      * Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
-     * not part of the returned text; its tokens stay in the sequence.
+     * not part of the returned text; its tokens stay in the sequence. With `chat`, they do not apply
+     * to the reasoning.
      */
     const char *const *stop;
     /** Number of stop strings. */
@@ -661,6 +665,17 @@ typedef struct TablaGenerateOptions {
     const char *const *dry_sequence_breakers;
     /** Number of DRY breakers. */
     size_t dry_sequence_breakers_count;
+    /**
+     * Options that the prompt was encoded with by `tabla_model_tokenize_chat`: the answer may have
+     * reasoning in the format of their chat template. NULL: the prompt is no conversation.
+     * `tabla_session_chat` and `tabla_session_begin_chat` use their own.
+     */
+    const struct TablaChatOptions *chat;
+    /**
+     * Maximum number of tokens of the reasoning, with `chat`; then it is closed. Less than 0: no
+     * maximum. Default -1.
+     */
+    int64_t reasoning_budget;
 } TablaGenerateOptions;
 
 /**
