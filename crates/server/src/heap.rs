@@ -18,10 +18,14 @@ const MAPPED_BYTES: libc::c_int = 256 << 10;
 /// Limits the heaps of the process.
 pub(crate) fn limit() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: any thread may change these settings at any time.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+    for (setting, value) in [
+        (libc::M_ARENA_MAX, HEAPS_MAX),
+        (libc::M_MMAP_THRESHOLD, MAPPED_BYTES),
+    ] {
+        // SAFETY: any thread may change these settings at any time.
+        unsafe {
+            libc::mallopt(setting, value);
+        }
     }
 }
 

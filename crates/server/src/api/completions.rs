@@ -63,6 +63,17 @@ pub(crate) struct CompletionFields {
     max_tokens: Option<Int>,
 }
 
+impl CompletionFields {
+    /// Returns how the prompt is part of the output.
+    fn output_of_prompt(&self, options: &GenerateOptions) -> Option<Echo> {
+        let output = match options.logprobs {
+            Some(top) if self.logprobs.is_some() => Echo::Logprobs(top),
+            _ => Echo::Text,
+        };
+        self.echo.unwrap_or(false).then_some(output)
+    }
+}
+
 /// A request after parsing.
 struct Prepared {
     prompts: Vec<Vec<u32>>,
@@ -113,13 +124,6 @@ pub(crate) async fn create(
         model,
         logprobs: parsed.logprobs.is_some(),
     };
-    let echo = parsed
-        .echo
-        .unwrap_or(false)
-        .then_some(match options.logprobs {
-            Some(top) if parsed.logprobs.is_some() => Echo::Logprobs(top),
-            _ => Echo::Text,
-        });
     let prompt_count = u32::try_from(prompts.len()).unwrap_or(u32::MAX);
     let generation = run::start(Generate {
         lease,
@@ -127,7 +131,7 @@ pub(crate) async fn create(
         prompts,
         options: options.clone(),
         choices: counts.run,
-        echo,
+        echo: parsed.output_of_prompt(&options),
         format: OutputFormat::Text,
         deadline: context.deadline.clone(),
         record: Arc::clone(&context.record),

@@ -140,8 +140,17 @@ pub(crate) struct JsonScan {
     bytes: usize,
     /// The lists and objects around the next byte.
     open: Vec<Open>,
-    is_in_string: bool,
-    is_escaped: bool,
+    text: Text,
+}
+
+/// Whether the next byte is in a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Text {
+    #[default]
+    Outside,
+    Inside,
+    /// After a backslash.
+    Escaped,
 }
 
 #[derive(Debug)]
@@ -160,9 +169,12 @@ impl JsonScan {
     pub(crate) fn push(&mut self, text: &[u8]) -> ApiResult<usize> {
         let before = self.bytes;
         for byte in text {
-            if self.is_in_string {
-                self.is_in_string = *byte != b'"' || self.is_escaped;
-                self.is_escaped = *byte == b'\\' && !self.is_escaped;
+            if self.text != Text::Outside {
+                self.text = match (self.text, byte) {
+                    (Text::Inside, b'"') => Text::Outside,
+                    (Text::Inside, b'\\') => Text::Escaped,
+                    _ => Text::Inside,
+                };
                 continue;
             }
             match byte {
@@ -173,7 +185,7 @@ impl JsonScan {
                 b'"' => {
                     self.first_item();
                     self.bytes += STRING_BYTES;
-                    self.is_in_string = true;
+                    self.text = Text::Inside;
                 }
                 b' ' | b'\n' | b'\r' | b'\t' => {}
                 _ => self.first_item(),

@@ -92,7 +92,8 @@ fn work_of_encoders_ends_at_the_deadline() {
 #[test]
 fn transcriptions_end_at_the_deadline() {
     let mut config = audio::config(ENGLISH);
-    config.limits.request_time = Duration::from_millis(100);
+    // Long enough for the stream to begin, and too short for ten windows.
+    config.limits.request_time = Duration::from_secs(1);
     let server = TestServer::with(config);
     let answer = audio::transcribe(&server, 300, &[]);
     check_late(&server, &answer, "transcription");
