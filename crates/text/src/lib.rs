@@ -40,7 +40,7 @@ pub use chat::{
 };
 pub use grammar::{
     CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, check_schema_types,
-    close_objects,
+    prepare_schema,
 };
 pub use kind::VocabKind;
 pub use pair::EncodedPair;

@@ -56,7 +56,11 @@ pub(crate) fn prepare(
     let tools = template_tools(&chat);
     let (relaxed, mut warnings) = match tools.is_empty() {
         true => (Vec::new(), Vec::new()),
-        false => model.model.grammar_engine()?.relax_tools(&tools)?,
+        false => {
+            let tools: Vec<Value> = chat.tools.iter().map(Tool::to_grammar).collect();
+            let relaxed = model.model.grammar_engine()?.relax_tools(&tools);
+            relaxed.map_err(|error| ApiError::in_field("tools", error))?
+        }
     };
     let format = ChatFormat::detect_or_fallback(model.template(&tools)?, &relaxed);
     let prompt_end = prompt_end(model, &prompt)?;
