@@ -1,7 +1,7 @@
 //! Strings of a schema as plain text: Lark expressions of terminals.
 
 use super::lark;
-use crate::grammar::schema::strings::whole_text;
+use crate::grammar::schema::strings::{lark_regex, whole_text};
 use crate::grammar::schema::types::{Types, target};
 use serde_json::{Map, Value as Json, json};
 
@@ -95,7 +95,7 @@ fn own(fields: &Map<String, Json>) -> Option<Texts> {
 fn regex(regex: &str) -> Option<Texts> {
     let matches_empty = fancy_regex::Regex::new(&format!("^(?:{regex})$")).ok()?;
     Some(Texts::Matching {
-        text: format!("/{}/", llguidance::regex_to_lark(regex, "dw")),
+        text: lark_regex(regex),
         may_be_empty: matches_empty.is_match("").ok()?,
     })
 }

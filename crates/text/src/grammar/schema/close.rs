@@ -5,8 +5,8 @@
 //! valid for the schema. If several parts (`allOf`, references, alternatives) describe an object, the parts
 //! stay open and the object that combines them is closed.
 
+use super::fields::list;
 use super::keywords::{FURTHER, REFERENCES};
-use super::list;
 use super::references::{References, Scope};
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;

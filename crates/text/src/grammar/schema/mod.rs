@@ -6,6 +6,7 @@
 //! references. Referenced definitions are in `$defs`, under names that need no escapes in a JSON pointer.
 
 mod close;
+mod fields;
 pub(super) mod keywords;
 mod normalize;
 mod numbers;
@@ -17,8 +18,9 @@ mod tests;
 pub(crate) mod types;
 mod uri;
 
+pub(crate) use fields::Position;
 use normalize::{Normalizer, Unsupported};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tabla_core::error::{Result, bail};
 
 /// Maximum length of a schema as text in bytes.
@@ -29,15 +31,6 @@ const DEPTH_MAX: usize = 127;
 /// White space between tokens in the output: nothing, a space, or a line break and an indentation. It is
 /// limited because small models may otherwise generate white space without end.
 const WHITE_SPACE: &str = r"\x20|\n(\x20{0,20}|\t{0,10})";
-
-/// Position of a schema in a grammar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// The schema is the root of a grammar, so `#` refers to it.
-    Root,
-    /// The schema becomes a part of another one. Its definitions move to the root of that one.
-    Part,
-}
 
 /// Returns the form of a JSON schema that a grammar applies, for `%json` in a Lark grammar: references are
 /// resolved, and an object that declares properties and says nothing of others has no others.
@@ -116,10 +109,4 @@ pub(super) fn check_depth(schema: &Json) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns a list of the schemas for the same value: `allOf` and other keywords with lists.
-fn list<'a>(fields: &'a Map<String, Json>, key: &str) -> &'a [Json] {
-    let list = fields.get(key).and_then(Json::as_array);
-    list.map_or(&[], Vec::as_slice)
 }

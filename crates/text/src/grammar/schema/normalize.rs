@@ -1,7 +1,7 @@
 //! Normalization of schemas: every keyword is converted to what llguidance enforces, or refused.
 
-use super::Position;
 use super::close::{self, Closing, Part, Plan};
+use super::fields::{Position, add, allow_null, conjoin, names_pattern};
 use super::keywords::{COUNTS, TYPES, UNSUPPORTED};
 use super::numbers;
 use super::references::{References, Scope, child};
@@ -101,7 +101,9 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     /// Normalizes the schema and its definitions.
     pub(super) fn root(&mut self) -> Result<Json> {
         let mut root = self.definition("", self.root_scope.clone(), false)?;
-        let is_object = self.references.schema("").is_object();
+        // A prepared schema has options.
+        let is_silent = |schema: &Json| schema.is_object() && schema.get("x-guidance").is_none();
+        let is_silent = is_silent(self.references.schema(""));
         if root == true {
             root = json!({});
         }
@@ -111,7 +113,7 @@ impl<'a, 'w> Normalizer<'a, 'w> {
             definitions.insert(name, definition);
         }
         if let Json::Object(fields) = &mut root {
-            if fields.is_empty() && is_object && self.position == Position::Root {
+            if fields.is_empty() && is_silent && self.position == Position::Root {
                 // As in llama.cpp, a schema that restricts nothing is for objects.
                 fields.insert("type".into(), "object".into());
             }
@@ -585,67 +587,5 @@ impl<'a, 'w> Normalizer<'a, 'w> {
             return self.unsupported(&path, format_args!("{min}: {reason}"));
         }
         Ok(())
-    }
-}
-
-/// Adds a keyword, which a schema may have already: then the other value is a schema in `allOf`.
-pub(super) fn add(out: &mut Map<String, Json>, key: &str, value: Json) {
-    match out.contains_key(key) {
-        true => conjoin(out, json!({ key: value })),
-        false => drop(out.insert(key.into(), value)),
-    }
-}
-
-/// Adds a schema to `allOf`.
-fn conjoin(out: &mut Map<String, Json>, schema: Json) {
-    let all = out.entry("allOf").or_insert_with(|| json!([]));
-    if let Json::Array(all) = all {
-        all.push(schema);
-    }
-}
-
-/// Returns the pattern of the names of properties, `None` if other keywords restrict them.
-fn names_pattern(names: &Json) -> Option<String> {
-    let fields = names.as_object()?;
-    let mut restrictions = fields.iter().filter(|(key, value)| {
-        !["title", "description", "$schema", "$comment"].contains(&&***key)
-            && (**key != "type" || **value != "string")
-    });
-    let (key, value) = restrictions.next()?;
-    if restrictions.next().is_some() {
-        return None;
-    }
-    let escaped = |name: &Json| {
-        name.as_str()
-            .map(fancy_regex::escape)
-            .map(|name| name.into_owned())
-    };
-    match &**key {
-        "pattern" => strings::pattern(value.as_str()?).ok(),
-        "format" => strings::format_pattern(value.as_str()?),
-        "const" => Some(format!("^{}$", escaped(value)?)),
-        "enum" => {
-            let names: Option<Vec<String>> = value.as_array()?.iter().map(escaped).collect();
-            Some(format!("^(?:{})$", names?.join("|")))
-        }
-        _ => None,
-    }
-}
-
-/// Adds null to the values of a schema, as the keyword `nullable` of OpenAPI does.
-fn allow_null(fields: &mut Map<String, Json>) {
-    if let Some(Json::Array(values)) = fields.get_mut("enum")
-        && !values.contains(&Json::Null)
-    {
-        values.push(Json::Null);
-    }
-    match fields.get_mut("type") {
-        Some(Json::Array(names)) if !names.contains(&"null".into()) => names.push("null".into()),
-        Some(name) if name.is_string() && name != "null" => *name = json!([name, "null"]),
-        Some(_) => {}
-        None => {
-            let schema = std::mem::take(fields);
-            fields.insert("anyOf".into(), json!([schema, { "type": "null" }]));
-        }
     }
 }

@@ -13,7 +13,8 @@ const I64_MAX: i128 = i64::MAX as i128;
 const ONE_SIDED_MAX: i128 = 1_000_000_000_000_000_000;
 
 /// Reason for a constant that a grammar cannot express.
-pub(super) const INEXACT: &str = "integers beyond 2^53 are supported if they are f64 numbers";
+pub(super) const INEXACT: &str =
+    "constants beyond 2^53 are supported if they are f64 numbers above -2^63";
 
 /// A bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,16 +195,9 @@ pub(super) fn constant(value: &Json) -> Option<Json> {
                 return Some(value.clone());
             };
             let float = number.as_f64()?;
-            let is_exact = float as i128 == integer;
             // llguidance negates 64-bit integers.
-            let is_small = integer > i128::from(i64::MIN);
-            is_exact.then(|| {
-                if is_small {
-                    value.clone()
-                } else {
-                    Json::from(float)
-                }
-            })
+            let is_exact = float as i128 == integer && integer > i128::from(i64::MIN);
+            is_exact.then(|| value.clone())
         }
         Json::Array(items) => items.iter().map(constant).collect(),
         Json::Object(fields) => {

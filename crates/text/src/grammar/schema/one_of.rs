@@ -2,8 +2,8 @@
 //! the same then.
 
 use super::close::is_added;
+use super::fields::list;
 use super::keywords::{KeywordValue, value_of};
-use super::list;
 use super::normalize::Normalizer;
 use super::references::child;
 use super::types::{Types, target};
@@ -44,7 +44,7 @@ pub(super) fn check(schema: &mut Json, normalizer: &mut Normalizer<'_, '_>) -> R
             let options = fields.remove("oneOf")?;
             Some((fields, options))
         }) {
-            super::normalize::add(fields, "anyOf", options);
+            super::fields::add(fields, "anyOf", options);
         }
     }
     Ok(())

@@ -196,6 +196,11 @@ pub(crate) fn whole_text(pattern: &str) -> Option<String> {
     Some(format!("(?:{})", branches.join("|")))
 }
 
+/// Returns the Lark expression of a regex.
+pub(crate) fn lark_regex(regex: &str) -> String {
+    format!("/{}/", llguidance::regex_to_lark(regex, "dw"))
+}
+
 /// Returns the alternatives of an anchored group, whose own anchors are redundant.
 fn whole_branches(group: &str) -> Option<String> {
     let branches = alternatives(group).into_iter().map(|branch| {

@@ -5,15 +5,11 @@ use super::*;
 /// Returns a prepared schema without options.
 fn prepared(schema: Json) -> Json {
     let mut prepared = prepare_schema(&schema).unwrap_or_else(|e| panic!("{schema}: {e}"));
-    prepared
-        .as_object_mut()
-        .map(|fields| fields.remove("x-guidance"));
     let again = prepare_schema(&prepared).unwrap_or_else(|e| panic!("{prepared}: {e}"));
-    let mut again = again;
-    again
-        .as_object_mut()
-        .map(|fields| fields.remove("x-guidance"));
     assert_eq!(again, prepared, "preparing twice changes nothing");
+    if let Some(fields) = prepared.as_object_mut() {
+        fields.remove("x-guidance");
+    }
     prepared
 }
 
@@ -467,10 +463,6 @@ fn bounds_are_numbers_that_grammars_have() {
             json!({ "type": "number", "minimum": 1, "exclusiveMinimum": true, "exclusiveMaximum": false }),
             json!({ "type": "number", "exclusiveMinimum": 1.0 }),
         ),
-        (
-            json!({ "const": i64::MIN }),
-            json!({ "const": -9_223_372_036_854_775_808.0 }),
-        ),
     ] {
         check(schema, expected);
     }
@@ -479,12 +471,13 @@ fn bounds_are_numbers_that_grammars_have() {
         json!({ "type": "integer", "maximum": -1e19 }),
         json!({ "type": "number", "minimum": 1e18 }),
         json!({ "type": "number", "maximum": -1e300 }),
+        json!({ "const": i64::MIN }),
         json!({ "const": 9_007_199_254_740_993_i64 }),
         json!({ "enum": [1, { "a": [max] }] }),
     ] {
         let message = refused(&schema);
         assert!(
-            message.contains("out of range") || message.contains("integers beyond 2^53"),
+            message.contains("out of range") || message.contains("constants beyond 2^53"),
             "{message}"
         );
     }
