@@ -5,7 +5,7 @@ use super::conversation::Chat;
 use super::messages::arrange_system;
 use super::request::{ChatOutput, Content, OutputFormat};
 use super::tools::{Tool, ToolChoice};
-use crate::http::error::ApiResult;
+use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use serde_json::{Map, Value, json};
 use tabla::GenerateOptions;
