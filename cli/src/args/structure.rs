@@ -33,15 +33,7 @@ impl StructureArgs {
     pub(crate) fn grammar(&self, model: &Model) -> Result<Option<Arc<CompiledGrammar>>, Failure> {
         let grammar = match (self.gbnf()?, self.schema()?) {
             (Some(text), _) => Grammar::Gbnf(text),
-            (None, Some(text)) => {
-                let schema = serde_json::from_str(&text);
-                let schema =
-                    schema.map_err(|e| Failure::new(format!("invalid JSON schema: {e}")))?;
-                match schema {
-                    serde_json::Value::Object(keys) if keys.is_empty() => Grammar::JsonObject,
-                    schema => Grammar::JsonSchema(schema),
-                }
-            }
+            (None, Some(text)) => Grammar::from_schema_text(&text)?,
             (None, None) => return Ok(None),
         };
         Ok(Some(model.compile_grammar(&grammar)?))

@@ -27,7 +27,7 @@ fn rejects_invalid_grammars() {
     let invalid = tabla(&["-q", "-j", "{"]);
     assert_eq!(invalid.code, Some(1), "{}", invalid.stderr);
     assert!(
-        invalid.stderr.contains("invalid JSON schema: "),
+        invalid.stderr.contains("the schema is not valid JSON"),
         "{}",
         invalid.stderr
     );

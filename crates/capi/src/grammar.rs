@@ -8,9 +8,9 @@ use super::pointers::text_of;
 use super::sequence::TablaModel;
 use std::ffi::c_char;
 use std::sync::Arc;
+use tabla::Result;
 use tabla::error::bail;
 use tabla::text::{AllowedToolCalls, CompiledGrammar, Grammar};
-use tabla::{Error, ErrorKind, Result};
 
 /// Any JSON object: `tabla_grammar_new`.
 pub const TABLA_GRAMMAR_JSON_OBJECT: i32 = 0;
@@ -123,7 +123,7 @@ fn grammar_of(kind: i32, text: &str) -> Result<Grammar> {
     let text = text.to_string();
     Ok(match kind {
         TABLA_GRAMMAR_JSON_OBJECT => Grammar::JsonObject,
-        TABLA_GRAMMAR_JSON_SCHEMA => Grammar::JsonSchema(schema_of(&text)?),
+        TABLA_GRAMMAR_JSON_SCHEMA => Grammar::from_schema_text(&text)?,
         TABLA_GRAMMAR_REGEX => Grammar::Regex(text),
         TABLA_GRAMMAR_LARK => Grammar::Lark(text),
         TABLA_GRAMMAR_GBNF => Grammar::Gbnf(text),
@@ -132,11 +132,6 @@ fn grammar_of(kind: i32, text: &str) -> Result<Grammar> {
             "invalid kind {other}: expected one of 0 (any JSON object), 1 (JSON schema), 2 (regex), 3 (Lark), 4 (GBNF)"
         ),
     })
-}
-
-fn schema_of(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text)
-        .map_err(|e| Error::new(ErrorKind::Grammar, "the schema is not valid JSON").caused_by(e))
 }
 
 /// Frees a grammar. Answers that use it continue.

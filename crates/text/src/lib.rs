@@ -41,7 +41,7 @@ pub use chat::{
 };
 pub use grammar::{
     CompiledGrammar, Grammar, GrammarEngine, Matcher, RelaxedSchema, check_schema_types,
-    close_objects,
+    prepare_schema,
 };
 pub use json::{ConvertedVocab, ModelInputs};
 pub use kind::VocabKind;

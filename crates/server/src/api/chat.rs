@@ -187,12 +187,13 @@ fn parse_functions(functions: &[Value]) -> ApiResult<Vec<Tool>> {
 }
 
 fn parse_function(function: &Value, path: &str) -> ApiResult<Tool> {
-    Tool::new(
+    let tool = Tool::new(
         path,
         function["name"].as_str(),
         function["description"].as_str(),
         function.get("parameters"),
-    )
+    )?;
+    Ok(tool.strict(&function["strict"]))
 }
 
 /// Parses the choice in a field. A choice of allowed tools removes the others.

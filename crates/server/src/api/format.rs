@@ -7,7 +7,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::memory::value_bytes;
 use serde::Deserialize;
 use serde_json::Value;
-use tabla::text::{Grammar, check_schema_types, close_objects};
+use tabla::text::{Grammar, check_schema_types};
 use utoipa::ToSchema;
 
 /// Fields that constrain the answer, of which a request has at most one.
@@ -174,15 +174,12 @@ pub(crate) fn response_format(
     }
 }
 
-/// Checks what would make a schema meaningless, which is an error without `strict`, too. Returns the schema
-/// with closed objects.
+/// Checks what would make a schema meaningless, which is an error without `strict`, too. Returns the schema.
 fn checked_schema(field: &str, schema: &Value) -> ApiResult<Value> {
     if !schema.is_object() {
         return Err(ApiError::field(field, "the schema must be an object"));
     }
     check_schema_bytes(field, value_bytes(schema))?;
     check_schema_types(schema).map_err(|error| ApiError::field(field, error.message()))?;
-    let mut schema = schema.clone();
-    close_objects(&mut schema);
-    Ok(schema)
+    Ok(schema.clone())
 }

@@ -7,7 +7,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::models::Loaded;
 use serde_json::Value;
 use std::sync::Arc;
-use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar};
+use tabla::text::{AllowedToolCalls, ChatFormat, CompiledGrammar, Grammar, prepare_schema};
 use tabla::{GenerateOptions, GrammarStart};
 
 /// A grammar and where it begins to apply.
@@ -55,7 +55,7 @@ impl AnswerGrammar<'_> {
                 )))
             }
             ToolChoice::Auto if has_tools => match &self.chat.response {
-                ResponseFormat::Text => Ok(self.lazy(allowed)),
+                ResponseFormat::Text => self.lazy(allowed),
                 ResponseFormat::Grammar(..) | ResponseFormat::RelaxedSchema(..) => {
                     self.either(allowed)
                 }
@@ -88,8 +88,9 @@ impl AnswerGrammar<'_> {
         })
     }
 
-    /// Returns the grammar of tool calls that the model begins. If there is none, they are not enforced.
-    fn lazy(&mut self, allowed: AllowedToolCalls<'_>) -> Option<Started> {
+    /// Returns the grammar of tool calls that the model begins. If there is none, they are not enforced, which
+    /// is an error for strict tools.
+    fn lazy(&mut self, allowed: AllowedToolCalls<'_>) -> ApiResult<Option<Started>> {
         let tokenizer = self.model.model.tokenizer();
         let grammar = self.format.tool_call_grammar(allowed, tokenizer);
         let compiled = grammar.and_then(|grammar| {
@@ -99,11 +100,16 @@ impl AnswerGrammar<'_> {
             let compiled = self.model.model.compile_grammar(&grammar)?;
             Ok(Some((compiled, GrammarStart::default().triggers(triggers))))
         });
-        compiled.unwrap_or_else(|error| {
-            let message = format!("tools: the schemas are not enforced: {error}");
-            self.warnings.push(message);
-            None
-        })
+        let is_strict = self.chat.tools.iter().any(|tool| tool.is_strict);
+        match compiled {
+            Ok(compiled) => Ok(compiled),
+            Err(error) if is_strict => Err(ApiError::in_field("tools", error)),
+            Err(error) => {
+                let message = format!("tools: the schemas are not enforced: {error}");
+                self.warnings.push(message);
+                Ok(None)
+            }
+        }
     }
 
     /// Returns the grammar of a tool call or an answer in the response format.
@@ -118,6 +124,7 @@ impl AnswerGrammar<'_> {
             }
             ResponseFormat::Grammar(..) | ResponseFormat::Text => return self.response(),
         };
+        let schema = prepare_schema(&schema).map_err(|error| ApiError::in_field(field, error))?;
         let Grammar::Lark(calls) = self.forced(allowed)? else {
             return self.response();
         };

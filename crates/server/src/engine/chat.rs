@@ -88,6 +88,7 @@ pub(crate) fn prepare(
     let (relaxed, relaxations) = match tools.is_empty() {
         true => (Vec::new(), Vec::new()),
         false => {
+            let tools: Vec<Value> = chat.tools.iter().map(Tool::to_grammar).collect();
             let relaxed = model.model.grammar_engine()?.relax_tools(&tools);
             relaxed.map_err(|error| ApiError::in_field("tools", error))?
         }

@@ -17,6 +17,8 @@ pub(crate) struct Tool {
     pub(crate) description: Option<String>,
     /// JSON schema of the arguments.
     pub(crate) parameters: Value,
+    /// Whether a schema that a grammar cannot express is an error.
+    pub(crate) is_strict: bool,
 }
 
 /// Which tools the model must or may call.
@@ -61,7 +63,21 @@ impl Tool {
             name: name.to_string(),
             description: description.map(str::to_string),
             parameters,
+            is_strict: false,
         })
+    }
+
+    /// Sets the field `strict` of a tool.
+    pub(crate) fn strict(mut self, strict: &Value) -> Self {
+        self.is_strict = *strict == true;
+        self
+    }
+
+    /// Returns the tool for grammars: as in chat templates, with the field `strict`.
+    pub(crate) fn to_grammar(&self) -> Value {
+        let mut tool = self.to_template();
+        tool["function"]["strict"] = self.is_strict.into();
+        tool
     }
 
     /// Returns the tool in the format of chat templates.

@@ -3,14 +3,15 @@
 use super::limits::check_length;
 use super::{lark, schema};
 use serde_json::Value as Json;
-use tabla_core::error::Result;
+use tabla_core::error::{Error, ErrorKind, Result};
 
 /// A grammar that the output must match.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grammar {
     /// Any JSON object.
     JsonObject,
-    /// JSON that is valid for a JSON schema.
+    /// JSON that is valid for a JSON schema. Objects that declare properties and say nothing of others have
+    /// no others; a schema without restrictions, such as `{}`, allows any object.
     JsonSchema(Json),
     /// Text that a regex matches completely.
     Regex(String),
@@ -18,6 +19,28 @@ pub enum Grammar {
     Lark(String),
     /// A grammar in llama.cpp's GBNF syntax.
     Gbnf(String),
+}
+
+/// Byte order mark at the start of a text, which editors on Windows write.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+impl Grammar {
+    /// Parses the text of a JSON schema. A byte order mark at its start is ignored.
+    ///
+    /// # Errors
+    /// `Grammar` for text that is not JSON.
+    pub fn from_schema_text(text: &str) -> Result<Self> {
+        let schema = serde_json::from_str(without_mark(text));
+        let schema = schema.map_err(|e| {
+            Error::new(ErrorKind::Grammar, "the schema is not valid JSON").caused_by(e)
+        })?;
+        Ok(Self::JsonSchema(schema))
+    }
+}
+
+/// Returns a text without the byte order mark at its start.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
 /// A grammar within the limits, in a form that the engine compiles.
@@ -31,18 +54,20 @@ pub(super) enum CheckedGrammar {
 impl CheckedGrammar {
     pub(super) fn new(grammar: &Grammar) -> Result<Self> {
         Ok(match grammar {
-            Grammar::JsonObject => {
-                Self::Schema(schema::resolve(&serde_json::json!({"type": "object"}))?)
-            }
-            Grammar::JsonSchema(schema) => Self::Schema(schema::resolve(schema)?),
+            Grammar::JsonObject => Self::Schema(schema::prepare_schema(
+                &serde_json::json!({"type": "object"}),
+            )?),
+            Grammar::JsonSchema(schema) => Self::Schema(schema::prepare_schema(schema)?),
             Grammar::Regex(regex) => Self::Lark(lark::from_regex(regex)?),
             Grammar::Lark(text) => {
+                let text = without_mark(text);
                 lark::check(text)?;
-                Self::Lark(text.clone())
+                Self::Lark(text.to_string())
             }
             Grammar::Gbnf(text) => {
+                let text = without_mark(text);
                 check_length("grammar", text)?;
-                Self::Gbnf(text.clone())
+                Self::Gbnf(text.to_string())
             }
         })
     }

@@ -14,7 +14,7 @@ pub(super) fn check(text: &str) -> Result<()> {
         // llguidance rejects invalid JSON, unless it is in a string or a comment.
         if let Some(Ok(schema)) = Deserializer::from_str(after).into_iter::<Json>().next() {
             let line = text[..at].matches('\n').count() + 1;
-            schema::resolve(&schema).context(format_args!("line {line}"))?;
+            schema::prepare_schema(&schema).context(format_args!("line {line}"))?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! that llguidance does not, and compiles on a separate thread with a stack that suffices for them.
 
 mod bounded;
-mod close;
+mod check_types;
 mod engine;
 mod error;
 mod gbnf;
@@ -14,18 +14,15 @@ mod lark;
 mod limits;
 mod matcher;
 mod relax;
-mod repair;
-mod schema;
-mod types;
+pub(crate) mod schema;
 mod vocabulary;
 
 #[cfg(test)]
 mod tests;
 
 pub use bounded::Grammar;
-pub use close::close_objects;
+pub use check_types::check_schema_types;
 pub use engine::{CompiledGrammar, GrammarEngine};
 pub use matcher::Matcher;
 pub use relax::RelaxedSchema;
-pub(crate) use schema::resolve as resolve_schema;
-pub use types::check_schema_types;
+pub use schema::prepare_schema;

@@ -241,9 +241,9 @@ fn resolves_escaped_references() {
     for (reference, expected) in [
         (
             "http://a/b",
-            "schema: items: $ref: \"http://a/b\" is not within the schema; expected a reference that starts with #/",
+            "schema: #/items/$ref: \"http://a/b\" is not within the schema; expected a reference to a place (#/$defs/name), an $anchor or an $id in the schema",
         ),
-        ("#/a", "schema: items: $ref: \"#/a\" does not exist"),
+        ("#/a", "schema: #/items/$ref: \"#/a\" does not exist"),
     ] {
         let schema = serde_json::json!({ "items": { "$ref": reference } });
         assert_eq!(message(Grammar::JsonSchema(schema)), expected);
@@ -268,13 +268,203 @@ fn recursive_schemas() {
     assert_eq!(message(Grammar::JsonSchema(cycle)), expected);
 }
 
+/// Returns the white space that may follow a text.
+fn white_space_after(compiled: &CompiledGrammar, text: &str) -> String {
+    let mut matcher = compiled.matcher();
+    for token in byte_tokens(text) {
+        matcher
+            .commit(token)
+            .unwrap_or_else(|e| panic!("{text:?}: {e}"));
+    }
+    let mut mask = [0u32; 9];
+    matcher.mask(&mut mask).expect("tokens");
+    let is_allowed = |byte: &char| mask[*byte as usize / 32] & 1 << (*byte as usize % 32) != 0;
+    [' ', '\n', '\t', '\r']
+        .iter()
+        .filter(|byte| is_allowed(byte))
+        .collect()
+}
+
 #[test]
-fn white_space_is_limited() {
-    let grammar = Grammar::JsonObject;
+fn white_space_is_a_space_or_a_line_with_an_indentation() {
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "array" } } });
+    for grammar in [
+        Grammar::JsonObject,
+        Grammar::JsonSchema(json!({})),
+        Grammar::JsonSchema(json!(true)),
+        Grammar::JsonSchema(schema.clone()),
+        Grammar::JsonSchema(json!({ "$ref": "#/$defs/a", "$defs": { "a": schema } })),
+    ] {
+        let compiled = engine().compile(&grammar).expect("a grammar");
+        for (text, expected) in [
+            ("", ""),
+            ("{", " \n"),
+            ("{ ", ""),
+            ("{\n", " \t"),
+            ("{\n ", " "),
+            ("{\n\t", "\t"),
+            ("{\"a\"", " \n"),
+            ("{\"a\":", " \n"),
+            ("{\"a\": [", " \n"),
+            ("{\"a\": []", " \n"),
+            ("{}", ""),
+        ] {
+            assert_eq!(
+                white_space_after(&compiled, text),
+                expected,
+                "{grammar:?} {text:?}"
+            );
+        }
+        let lines = [("\n", ' ', 20), ("\n", '\t', 10)];
+        for (line, indentation, max) in lines {
+            let text = |count| format!("{{{line}{}", String::from(indentation).repeat(count));
+            assert_ne!(white_space_after(&compiled, &text(max - 1)), "");
+            assert_eq!(white_space_after(&compiled, &text(max)), "");
+        }
+    }
     check(
-        &grammar,
-        &["{}", "{ \"a\": 1 }", "{\n  \"a\": [\n\n    1\n  ]\n}"],
-        &["{  }", "{\n\n\n}", " {}", "{} "],
+        &Grammar::JsonObject,
+        &["{}", "{ \"a\": 1 }", "{\n  \"a\": [\n    1\n  ]\n}"],
+        &["{  }", "{\n\n}", " {}", "{} ", "{ \n}"],
+    );
+}
+
+#[test]
+fn objects_are_closed() {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" }, "legs": { "type": "integer" } },
+        "required": ["name"] });
+    check(
+        &Grammar::JsonSchema(schema),
+        &[r#"{"name":"Rex"}"#, r#"{"name": "Rex", "legs": 4}"#],
+        &[
+            r#"{"name":"Rex","tail":true}"#,
+            "{}",
+            r#"{"legs":4,"name":"Rex"}"#,
+        ],
+    );
+    check(
+        &Grammar::JsonSchema(json!({})),
+        &[r#"{"a":1}"#],
+        &["1", "[]"],
+    );
+    check(&Grammar::JsonSchema(json!(true)), &["1", "[]", "{}"], &[]);
+    let parts = json!({
+        "allOf": [{ "$ref": "#/$defs/a" }, { "properties": { "b": { "type": "null" } }, "required": ["b"] }],
+        "$defs": { "a": { "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a"] } },
+    });
+    check(
+        &Grammar::JsonSchema(parts),
+        &[r#"{"a":1,"b":null}"#],
+        &[
+            r#"{"a":1}"#,
+            r#"{"a":1,"b":null,"c":1}"#,
+            r#"{"a":"x","b":null}"#,
+        ],
+    );
+    let alternatives = json!({
+        "type": "object", "properties": { "k": { "type": "integer" } }, "required": ["k"],
+        "oneOf": [{ "properties": { "a": {} }, "required": ["a"] }, { "properties": { "b": {} }, "required": ["b"] }],
+    });
+    check(
+        &Grammar::JsonSchema(alternatives),
+        &[r#"{"k":1,"a":2}"#, r#"{"k":1,"b":"x"}"#],
+        &[r#"{"k":1}"#, r#"{"k":1,"a":2,"b":3}"#, r#"{"k":"x","a":1}"#],
+    );
+}
+
+#[test]
+fn references_by_identifier_are_enforced() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "id": { "$ref": "item.json" },
+            "anchor": { "$ref": "#kind" },
+            "tree": { "$ref": "tree.json" },
+        },
+        "$defs": {
+            "item": { "$id": "item.json", "type": "integer" },
+            "kind": { "$anchor": "kind", "enum": ["a"] },
+            "tree": {
+                "$id": "tree.json", "$dynamicAnchor": "node", "type": "object",
+                "properties": { "next": { "$dynamicRef": "#node" } }, "additionalProperties": false,
+            },
+        },
+    });
+    check(
+        &Grammar::JsonSchema(schema),
+        &[r#"{"id":1,"anchor":"a","tree":{"next":{"next":{}}}}"#],
+        &[
+            r#"{"id":"x"}"#,
+            r#"{"anchor":"b"}"#,
+            r#"{"tree":{"next":1}}"#,
+            r#"{"tree":{"other":1}}"#,
+        ],
+    );
+}
+
+#[test]
+fn integers_at_the_limits_of_their_types() {
+    let integer = |key: &str, bound: serde_json::Value| {
+        Grammar::JsonSchema(json!({ "type": "integer", key: bound }))
+    };
+    let least = "-9223372036854774784";
+    for minimum in [i64::MIN, i64::MIN + 1] {
+        check(
+            &integer("minimum", json!(minimum)),
+            &[
+                least,
+                "-1",
+                "0",
+                "9223372036854775807",
+                "18446744073709551615",
+            ],
+            &["-9223372036854775809", "-10000000000000000000", "-0.5"],
+        );
+    }
+    check(
+        &integer("maximum", json!(i64::MAX)),
+        &["-99999999999999999999", "0", "9223372036854775807"],
+        &["9223372036854775808", "10000000000000000000"],
+    );
+    check(
+        &integer("maximum", json!(u64::MAX)),
+        &["0", "9223372036854775807"],
+        &["18446744073709551616"],
+    );
+    check(
+        &integer("exclusiveMaximum", json!(i64::MIN + 2048)),
+        &["-9223372036854774784"],
+        &["-9223372036854773760", "0"],
+    );
+    check(
+        &integer("minimum", json!(1_000_000_000_000_000_001_i64)),
+        &["1000000000000000128", "9223372036854775807"],
+        &["1000000000000000000", "999999999999999999"],
+    );
+    check(
+        &Grammar::JsonSchema(json!({ "type": "number", "minimum": f64::MIN, "maximum": f64::MAX })),
+        &["0.5", "-99999999999999999.5", "99999999999999999"],
+        &[],
+    );
+}
+
+#[test]
+fn byte_order_marks_are_ignored() {
+    let mark = '\u{feff}';
+    for grammar in [
+        Grammar::Gbnf(format!("{mark}root ::= \"a\"")),
+        Grammar::Lark(format!("{mark}start: \"a\"")),
+    ] {
+        check(&grammar, &["a"], &["\u{feff}a", ""]);
+    }
+    let grammar = Grammar::from_schema_text("\u{feff}{\"const\": 1}").expect("a schema");
+    check(&grammar, &["1"], &["2"]);
+    let error = Grammar::from_schema_text("{").expect_err("no JSON");
+    assert!(
+        error
+            .to_string()
+            .starts_with("the schema is not valid JSON"),
+        "{error}"
     );
 }
 
@@ -359,6 +549,14 @@ fn compiled_grammars_are_cached() {
     assert!(!Arc::ptr_eq(&first, &compile("start: \"a\"")));
 }
 
+/// Returns a schema without the options of llguidance.
+fn without_options(mut schema: serde_json::Value) -> serde_json::Value {
+    schema
+        .as_object_mut()
+        .map(|fields| fields.remove("x-guidance"));
+    schema
+}
+
 /// Schemas as Zod, pydantic and MCP servers write them, and others that do not compile as they are.
 #[test]
 fn relaxed_schemas_compile() {
@@ -374,7 +572,7 @@ fn relaxed_schemas_compile() {
         "kind": { "const": "a", "default": "a", "title": "Kind", "type": "string" },
         "set": { "type": "array", "items": { "type": "string" }, "uniqueItems": true },
     }, "title": "Args", "type": "object" });
-    for (schema, warnings) in [(zod, 2), (pydantic, 1)] {
+    for (schema, warnings) in [(zod, 1), (pydantic, 1)] {
         let relaxed = engine.relax(&schema).expect("a schema");
         assert_eq!(relaxed.warnings.len(), warnings, "{:?}", relaxed.warnings);
         let compiled = engine.compile(&Grammar::JsonSchema(relaxed.schema));
@@ -393,8 +591,8 @@ fn relaxed_schemas_compile() {
         "b": { "$ref": "#/$defs/b" },
         "c": { "type": "integer" },
         "d": {},
-    }, "required": ["a", "b", "d"], "$defs": { "b": {} } });
-    assert_eq!(relaxed.schema, expected);
+    }, "required": ["a", "b", "d"], "additionalProperties": false, "$defs": { "b": {} } });
+    assert_eq!(without_options(relaxed.schema), expected);
     assert_eq!(relaxed.warnings.len(), 3, "{:?}", relaxed.warnings);
     let unsatisfiable =
         json!({ "type": "object", "properties": { "a": false }, "required": ["a"] });
@@ -418,20 +616,33 @@ fn parameters_of_relaxed_tools_are_objects() {
             json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
         let (tools, warnings) = engine().relax_tools(&[tool]).expect("tools");
         assert_eq!(
-            tools[0]["function"]["parameters"],
+            without_options(tools[0]["function"]["parameters"].clone()),
             json!({ "type": "object" })
         );
         assert!(warnings.is_empty(), "{warnings:?}");
     }
     let parameters = json!({ "properties": { "a": { "not": {} } } });
     let (tools, warnings) = engine()
-        .relax_tools(&[json!({ "name": "f", "parameters": parameters })])
+        .relax_tools(&[json!({ "name": "f", "parameters": parameters.clone() })])
         .expect("tools");
-    let expected = json!({ "type": "object", "properties": { "a": {} } });
-    assert_eq!(tools[0]["parameters"], expected);
+    let expected =
+        json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false });
+    assert_eq!(without_options(tools[0]["parameters"].clone()), expected);
     assert_eq!(
         warnings,
-        ["tool \"f\": not is not enforced: properties.a.not"]
+        ["tool \"f\": #/properties/a/not is not enforced: not is not supported"]
+    );
+    let tool = json!({ "name": "f", "strict": true, "parameters": parameters });
+    let error = engine().relax_tools(&[tool]).expect_err("a strict tool");
+    assert_eq!(
+        error.message(),
+        "tool \"f\": schema: #/properties/a/not: not is not supported"
+    );
+    let reference = json!({ "name": "f", "parameters": { "$ref": "#/a" } });
+    let error = engine().relax_tools(&[reference]).expect_err("a reference");
+    assert_eq!(
+        error.message(),
+        "tool \"f\": schema: #/$ref: \"#/a\" does not exist"
     );
 }
 

@@ -169,12 +169,8 @@ impl MessagesFields {
                 return Err(ApiError::field(path, "expected a JSON schema"));
             }
             let text = |name: &str| tool[name].as_str();
-            parsed.push(Tool::new(
-                &path,
-                text("name"),
-                text("description"),
-                Some(schema),
-            )?);
+            let parsed_tool = Tool::new(&path, text("name"), text("description"), Some(schema))?;
+            parsed.push(parsed_tool.strict(&tool["strict"]));
         }
         Ok(parsed)
     }

@@ -90,12 +90,13 @@ impl ToolTable {
             ),
             ToolKind::Custom => custom(tool),
         };
-        self.tools.push(Tool::new(
+        let parsed = Tool::new(
             path,
             Some(&flat),
             description.as_deref(),
             parameters.as_ref(),
-        )?);
+        )?;
+        self.tools.push(parsed.strict(&tool["strict"]));
         self.client.push(ClientTool {
             flat,
             namespace: namespace.map(str::to_string),

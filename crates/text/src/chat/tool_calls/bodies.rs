@@ -2,7 +2,7 @@
 
 use super::harmony;
 use super::parts::ToolCall;
-use super::types::{Types, target};
+use crate::grammar::schema::types::{Types, target};
 use serde_json::{Deserializer, Map, Value as Json};
 
 /// Result of parsing a tool-call body at the start of a text.

@@ -86,8 +86,14 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn new(template: &str, parameters: &Json) -> Self {
+        Self::with_strict(template, parameters, false)
+    }
+
+    pub(super) fn with_strict(template: &str, parameters: &Json, is_strict: bool) -> Self {
         let tools = ["f", "g"].map(|name| {
-            json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
+            json!({ "type": "function", "function": {
+                "name": name, "parameters": parameters, "strict": is_strict,
+            } })
         });
         let tokenizer = tokenizer();
         Self {

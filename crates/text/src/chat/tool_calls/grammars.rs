@@ -7,7 +7,8 @@ use super::harmony;
 use super::lark::{self, Rules, marker};
 use super::{parameters, python, quoted};
 use crate::Tokenizer;
-use crate::grammar::{Grammar, close_objects, resolve_schema};
+use crate::grammar::Grammar;
+use crate::grammar::schema::{Position, prepare};
 use serde_json::{Value as Json, json};
 use tabla_core::error::{Context, Result, bail};
 
@@ -154,6 +155,7 @@ impl ChatFormat {
                 continue;
             }
             found.push(name);
+            rules.is_strict = function.get("strict") == Some(&Json::Bool(true));
             let body = parameter_schema(function.get("parameters"))
                 .and_then(|schema| body(format.notation, name, schema, rules));
             bodies.push(body.context(name)?);
@@ -165,50 +167,11 @@ impl ChatFormat {
     }
 }
 
-/// Returns the resolved schema of a tool's arguments, without undeclared properties and without references
-/// to its root: the root is another one in a grammar.
+/// Returns the prepared schema of a tool's arguments.
 fn parameter_schema(parameters: Option<&Json>) -> Result<Json> {
     let any = json!({ "type": "object" });
     let schema = parameters.filter(|schema| schema.is_object());
-    let mut schema = schema.unwrap_or(&any).clone();
-    close_objects(&mut schema);
-    let schema = &schema;
-    let resolved = resolve_schema(schema)?;
-    if !refers_to_root(&resolved) {
-        return Ok(resolved);
-    }
-    let mut moved = schema.clone();
-    move_references(&mut moved);
-    resolve_schema(&json!({ "$ref": "#/$defs/parameters", "$defs": { "parameters": moved } }))
-}
-
-/// Returns whether a schema has a reference to its root.
-fn refers_to_root(schema: &Json) -> bool {
-    match schema {
-        Json::Array(items) => items.iter().any(refers_to_root),
-        Json::Object(fields) => fields
-            .iter()
-            .any(|(key, value)| key == "$ref" && value == "#" || refers_to_root(value)),
-        _ => false,
-    }
-}
-
-/// Moves all references to below `#/$defs/parameters`.
-fn move_references(schema: &mut Json) {
-    match schema {
-        Json::Array(items) => items.iter_mut().for_each(move_references),
-        Json::Object(fields) => {
-            for (key, value) in fields {
-                match value {
-                    Json::String(reference) if key == "$ref" && reference.starts_with('#') => {
-                        reference.insert_str(1, "/$defs/parameters");
-                    }
-                    _ => move_references(value),
-                }
-            }
-        }
-        _ => {}
-    }
+    prepare(schema.unwrap_or(&any), Position::Part)
 }
 
 /// Returns the Lark expression of a call body for one tool.

@@ -4,6 +4,7 @@ use crate::Tokenizer;
 use serde_json::Value as Json;
 use std::fmt::Write;
 use std::ops::Range;
+use tabla_core::error::{Result, bail};
 
 /// Returns a Lark string literal. JSON escapes are equivalent for the strings used here.
 pub(super) fn string(text: &str) -> String {
@@ -44,7 +45,7 @@ pub(super) fn without(text: &str) -> String {
     format!("/(?s:.*)/ & ~/(?s:.*){escaped}(?s:.*)/")
 }
 
-/// Returns the expression of a JSON value for a schema, which is a part of `root`.
+/// Returns the expression of a JSON value for a schema, which is a part of the prepared schema `root`.
 pub(super) fn json(schema: &Json, root: &Json) -> String {
     let mut fields = schema.as_object().cloned().unwrap_or_default();
     let has_references = schema.to_string().contains("\"$ref\"");
@@ -60,6 +61,8 @@ pub(super) fn json(schema: &Json, root: &Json) -> String {
 #[derive(Debug)]
 pub(super) struct Rules<'t> {
     pub(super) tokenizer: &'t Tokenizer,
+    /// Whether a restriction that the notation cannot express is an error.
+    pub(super) is_strict: bool,
     text: String,
     count: usize,
     terminals: Vec<&'static str>,
@@ -69,6 +72,7 @@ impl<'t> Rules<'t> {
     pub(super) fn new(tokenizer: &'t Tokenizer) -> Self {
         Self {
             tokenizer,
+            is_strict: false,
             text: String::new(),
             count: 0,
             terminals: Vec::new(),
@@ -92,6 +96,45 @@ impl<'t> Rules<'t> {
         let name = self.name();
         self.define(&name, expression);
         name
+    }
+
+    /// Checks a restriction that the notation cannot express.
+    ///
+    /// # Errors
+    /// `Grammar` for a strict tool.
+    pub(super) fn inexpressible(&self, what: &str) -> Result<()> {
+        if self.is_strict {
+            bail!(
+                Grammar,
+                "{what}: the tool-call format of this model cannot express it in a strict tool"
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the expression of the texts that match an expression of terminals and do not contain `tag`,
+    /// and of the marker `end` after them, which contains the tag.
+    pub(super) fn restricted_until(
+        &mut self,
+        text: &str,
+        (end, tag): (&str, &str),
+        may_be_empty: bool,
+    ) -> String {
+        let end = marker(end, self.tokenizer);
+        self.count += 1;
+        let name = format!("T{}", self.count);
+        let text = format!("({text}) & {}", without(tag));
+        match end.contains("<[") {
+            true => {
+                self.define(&name, &format!("{text} & /(?s:.+)/"));
+                let optional = if may_be_empty { "?" } else { "" };
+                format!("{name}{optional} {end}")
+            }
+            false => {
+                self.define(&name, &format!("({text}) {end}"));
+                name
+            }
+        }
     }
 
     /// Defines a terminal or a rule with a fixed name unless it exists. Returns the name.

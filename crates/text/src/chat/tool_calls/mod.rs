@@ -14,7 +14,7 @@ mod python;
 mod quoted;
 mod stream;
 mod tags;
-mod types;
+mod texts;
 
 #[cfg(test)]
 mod format_grammar_tests;
@@ -24,6 +24,8 @@ mod format_tests;
 mod grammar_tests;
 #[cfg(test)]
 mod harmony_tests;
+#[cfg(test)]
+mod strict_tests;
 #[cfg(test)]
 mod tests;
 

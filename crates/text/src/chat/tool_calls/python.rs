@@ -5,7 +5,8 @@ use super::bodies::{self, DEPTH_MAX, ParsedBody};
 use super::lark::{self, Rules};
 use super::parameters::{allows_any, arguments};
 use super::parts::ToolCall;
-use super::types::Types;
+use super::texts::allows;
+use crate::grammar::schema::types::Types;
 use serde_json::{Map, Number, Value as Json};
 use tabla_core::error::Result as GrammarResult;
 
@@ -291,15 +292,16 @@ fn number(word: &str) -> Option<Number> {
 /// `Argument` for a required property whose name the notation cannot express.
 pub(super) fn body(name: &str, schema: &Json, rules: &mut Rules<'_>) -> GrammarResult<String> {
     let mut pairs = Vec::new();
-    for argument in arguments(schema, is_name)? {
+    for argument in arguments(schema, is_name, rules)? {
         let key = lark::string(&format!("{}=", argument.key));
-        let value = value(argument.schema, schema);
+        let value = value(&argument.schema, schema);
         pairs.push((rules.add(&format!("{key} {value}")), argument.is_required));
     }
     let arguments = match allows_any(schema) {
         true => {
-            let any = "/[A-Za-z_][A-Za-z0-9_]*/ \"=\" %json {}";
-            let any = rules.once("any_argument", any);
+            let value = lark::json(&Json::Bool(true), schema);
+            let any = format!("/[A-Za-z_][A-Za-z0-9_]*/ \"=\" {value}");
+            let any = rules.once("any_argument", &any);
             format!("({any} (\", \" {any})*)?")
         }
         false => rules.sequence(&pairs, ", "),
@@ -312,10 +314,13 @@ pub(super) fn body(name: &str, schema: &Json, rules: &mut Rules<'_>) -> GrammarR
 fn value(schema: &Json, root: &Json) -> String {
     let types = Types::of(schema, root);
     let json = lark::json(schema, root);
-    if types == Types::BOOLEAN && schema.get("const").is_none() && schema.get("enum").is_none() {
+    if types == Types::BOOLEAN
+        && allows(schema, root, &Json::Bool(true))
+        && allows(schema, root, &Json::Bool(false))
+    {
         return "(\"True\" | \"False\")".to_string();
     }
-    match types.contains(Types::NULL) {
+    match allows(schema, root, &Json::Null) {
         true => format!("({json} | \"None\")"),
         false => json,
     }

@@ -3,8 +3,9 @@
 
 use super::bodies::QUOTE;
 use super::lark::{self, Rules, marker};
-use super::parameters::{required, root_object};
-use super::types::target;
+use super::parameters::{allows_any, arguments, required};
+use super::texts::{Texts, texts};
+use crate::grammar::schema::types::target;
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
 use tabla_core::error::{Result, bail};
@@ -12,21 +13,47 @@ use tabla_core::error::{Result, bail};
 /// Returns the Lark expression of a call body.
 ///
 /// # Errors
-/// `Argument` for a property whose name the notation cannot express.
+/// `Argument` for a property whose name the notation cannot express; `Grammar` for a restriction of a strict
+/// tool that it cannot express.
 pub(super) fn body(name: &str, schema: &Json, rules: &mut Rules<'_>) -> Result<String> {
+    let all = arguments(schema, |_| true, rules)?;
     let mut translation = Translation {
         root: schema,
         rules,
         names: HashMap::new(),
     };
-    let object = root_object(schema);
-    let arguments = match object.get("properties") {
-        Some(Json::Object(_)) => translation.object(object)?,
-        _ => translation.any_object(),
+    let arguments = match all.is_empty() && allows_any(schema) {
+        true => translation.any_object(),
+        false => {
+            let all = all.iter();
+            translation.members(
+                all.map(|one| (&*one.key, &one.schema, one.is_required))
+                    .collect(),
+            )?
+        }
     };
     let name = lark::string(&format!("call:{name}"));
     Ok(format!("{name} {arguments}"))
 }
+
+/// Keywords that the rules express.
+const EXPRESSED: &[&str] = &[
+    "additionalProperties",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "properties",
+    "required",
+    "type",
+];
 
 /// Translates a schema to rules.
 struct Translation<'a, 't, 'r> {
@@ -43,51 +70,73 @@ impl<'a> Translation<'a, '_, '_> {
             return Ok(self.any());
         };
         if let Some(reference) = fields.get("$ref") {
+            self.check(fields, &["$ref"])?;
             return self.reference(reference);
         }
         if let Some(constant) = fields.get("const") {
-            return Ok(self.literal(constant));
+            self.check(fields, &["const", "type"])?;
+            return self.literal(constant);
         }
         if let Some(Json::Array(values)) = fields.get("enum") {
+            self.check(fields, &["enum", "type"])?;
             let values = values.iter().map(|value| self.literal(value));
-            return Ok(alternatives(values.collect()));
+            return Ok(alternatives(values.collect::<Result<_>>()?));
         }
         for key in ["anyOf", "oneOf"] {
             if let Some(Json::Array(items)) = fields.get(key) {
+                self.check(fields, &[key])?;
                 let items = items.iter().map(|item| self.value(item));
                 return Ok(alternatives(items.collect::<Result<_>>()?));
             }
         }
         match fields.get("type") {
-            Some(Json::String(name)) => self.typed(name, schema),
+            Some(Json::String(name)) => self.typed(name, fields),
             Some(Json::Array(names)) => {
                 let names = names.iter().filter_map(Json::as_str);
-                let types = names.map(|name| self.typed(name, schema));
+                let types = names.map(|name| self.typed(name, fields));
                 Ok(alternatives(types.collect::<Result<_>>()?))
             }
-            None if fields.contains_key("properties") => self.object(schema),
+            None if fields.contains_key("properties") => self.typed("object", fields),
             _ => match fields
                 .get("allOf")
                 .and_then(Json::as_array)
                 .map(Vec::as_slice)
             {
-                Some([item]) => self.value(item),
-                _ => Ok(self.any()),
+                Some([item]) if fields.len() == 1 => self.value(item),
+                _ => {
+                    self.check(fields, &[])?;
+                    Ok(self.any())
+                }
             },
         }
     }
 
+    /// Checks that a schema has only keywords that the rules express.
+    ///
+    /// # Errors
+    /// `Grammar` for a strict tool.
+    fn check(&self, fields: &Map<String, Json>, expressed: &[&str]) -> Result<()> {
+        let mut others = fields.keys().filter(|key| !expressed.contains(&&***key));
+        others.try_for_each(|key| self.rules.inexpressible(key))
+    }
+
     /// Returns the expression of a value of one type.
-    fn typed(&mut self, name: &str, schema: &'a Json) -> Result<String> {
+    fn typed(&mut self, name: &str, fields: &'a Map<String, Json>) -> Result<String> {
+        // Keywords of other types restrict nothing.
+        let mut others = fields.keys().filter(|key| {
+            let is_text = name == "string" && *key == "allOf";
+            !is_text && !EXPRESSED.contains(&&***key)
+        });
+        others.try_for_each(|key| self.rules.inexpressible(key))?;
         Ok(match name {
-            "string" => self.string(),
-            "number" | "integer" => number(name, schema),
+            "string" => self.text(fields)?,
+            "number" | "integer" => number(name, fields, self.root),
             "boolean" => r#"("true" | "false")"#.into(),
             "null" => r#"("null" | "None")"#.into(),
-            "array" => self.array(schema)?,
-            "object" => match schema.get("properties") {
-                Some(Json::Object(properties)) if !properties.is_empty() => self.object(schema)?,
-                _ => self.map(schema)?,
+            "array" => self.array(fields)?,
+            "object" => match fields.get("properties") {
+                Some(Json::Object(properties)) if !properties.is_empty() => self.object(fields)?,
+                _ => self.map(fields)?,
             },
             _ => self.any(),
         })
@@ -111,36 +160,47 @@ impl<'a> Translation<'a, '_, '_> {
         Ok(name)
     }
 
-    /// Returns the expression of an object with the properties of a schema, in the order in which
-    /// chat templates write them: by name, without case.
-    fn object(&mut self, schema: &'a Json) -> Result<String> {
-        let required = required(schema);
-        let properties = schema.get("properties").and_then(Json::as_object);
-        let mut keys: Vec<&str> = properties
-            .into_iter()
-            .flat_map(Map::keys)
-            .map(String::as_str)
+    /// Returns the expression of an object with the properties of a schema.
+    fn object(&mut self, fields: &'a Map<String, Json>) -> Result<String> {
+        static ANY: Json = Json::Bool(true);
+        if fields
+            .get("additionalProperties")
+            .is_some_and(|other| *other != true && *other != false)
+        {
+            self.rules.inexpressible("additionalProperties")?;
+        }
+        let required = required(fields);
+        let properties = fields.get("properties").and_then(Json::as_object);
+        let declared = properties.into_iter().flatten();
+        let mut members: Vec<_> = declared
+            .filter(|(_, schema)| **schema != false)
+            .map(|(key, schema)| (key.as_str(), schema, required.contains(&&**key)))
             .collect();
-        keys.extend(
-            required
-                .iter()
-                .filter(|key| !properties.is_some_and(|properties| properties.contains_key(**key))),
-        );
-        keys.sort_by_cached_key(|key| (key.to_lowercase(), (*key).to_string()));
+        for key in required {
+            if !properties.is_some_and(|properties| properties.contains_key(key)) {
+                members.push((key, &ANY, true));
+            }
+        }
+        self.members(members)
+    }
+
+    /// Returns the expression of an object with these properties, of which some are required, in the order in
+    /// which chat templates write them: by name, without case.
+    fn members(&mut self, mut members: Vec<(&'a str, &'a Json, bool)>) -> Result<String> {
+        members.sort_by_cached_key(|(key, ..)| (key.to_lowercase(), (*key).to_string()));
         let mut pairs = Vec::new();
-        for key in keys {
-            let property = properties.and_then(|properties| properties.get(key));
-            let value = self.value(property.unwrap_or(&Json::Null))?;
+        for (key, schema, is_required) in members {
+            let value = self.value(schema)?;
             let pair = format!("{} \":\" {value}", plain_key(key)?);
-            pairs.push((self.rules.add(&pair), required.contains(&key)));
+            pairs.push((self.rules.add(&pair), is_required));
         }
         let members = self.rules.sequence(&pairs, ",");
         Ok(format!("\"{{\" {members} \"}}\""))
     }
 
     /// Returns the expression of an object without declared properties.
-    fn map(&mut self, schema: &'a Json) -> Result<String> {
-        match schema.get("additionalProperties") {
+    fn map(&mut self, fields: &'a Map<String, Json>) -> Result<String> {
+        match fields.get("additionalProperties") {
             Some(Json::Bool(false)) => Ok(r#""{" "}""#.into()),
             Some(values @ Json::Object(_)) => {
                 let value = self.value(values)?;
@@ -152,13 +212,13 @@ impl<'a> Translation<'a, '_, '_> {
         }
     }
 
-    fn array(&mut self, schema: &'a Json) -> Result<String> {
-        let item = match schema.get("items") {
+    fn array(&mut self, fields: &'a Map<String, Json>) -> Result<String> {
+        let item = match fields.get("items") {
             Some(items) => self.value(items)?,
             None => self.any(),
         };
         let item = self.rules.add(&item);
-        let bound = |key: &str| schema.get(key).and_then(Json::as_u64);
+        let bound = |key: &str| fields.get(key).and_then(Json::as_u64);
         let (min, max) = (bound("minItems").unwrap_or(0), bound("maxItems"));
         if max == Some(0) {
             return Ok(r#""[" "]""#.into());
@@ -175,16 +235,43 @@ impl<'a> Translation<'a, '_, '_> {
     }
 
     /// Returns the expression of one value.
-    fn literal(&mut self, value: &Json) -> String {
+    fn literal(&mut self, value: &Json) -> Result<String> {
         let quote = marker(QUOTE, self.rules.tokenizer);
-        match value {
+        Ok(match value {
             Json::String(text) if !text.contains(QUOTE) => {
                 format!("{quote} {} {quote}", lark::string(text))
             }
-            Json::String(_) => self.string(),
             Json::Null => r#"("null" | "None")"#.into(),
             Json::Bool(_) | Json::Number(_) => lark::string(&value.to_string()),
-            Json::Array(_) | Json::Object(_) => self.any(),
+            Json::String(_) => {
+                self.rules.inexpressible("const")?;
+                self.string()
+            }
+            Json::Array(_) | Json::Object(_) => {
+                self.rules.inexpressible("const")?;
+                self.any()
+            }
+        })
+    }
+
+    /// Returns the expression of a string within the restrictions of a schema.
+    fn text(&mut self, fields: &Map<String, Json>) -> Result<String> {
+        let restrictions = ["pattern", "minLength", "maxLength", "allOf"].iter();
+        let restrictions =
+            restrictions.filter_map(|key| Some((key.to_string(), fields.get(*key)?.clone())));
+        match texts(&Json::Object(restrictions.collect()), self.root) {
+            Some(Texts::Matching { text, may_be_empty }) => {
+                let quote = marker(QUOTE, self.rules.tokenizer);
+                let text = self
+                    .rules
+                    .restricted_until(&text, (QUOTE, QUOTE), may_be_empty);
+                Ok(format!("{quote} {text}"))
+            }
+            Some(_) => Ok(self.string()),
+            None => {
+                self.rules.inexpressible("pattern")?;
+                Ok(self.string())
+            }
         }
     }
 
@@ -214,8 +301,8 @@ impl<'a> Translation<'a, '_, '_> {
     /// Defines the rules of any value.
     fn define_any(&mut self) {
         let (string, key) = (self.string(), self.any_key());
-        let value =
-            r#"%json {"type":"number"} | "true" | "false" | "null" | any_object | any_array"#;
+        let number = number("number", &Map::new(), self.root);
+        let value = format!(r#"{number} | "true" | "false" | "null" | any_object | any_array"#);
         for (name, expression) in [
             ("any_value", &*format!("{string} | {value}")),
             ("any_pair", &*format!("{key} \":\" any_value")),
@@ -228,7 +315,7 @@ impl<'a> Translation<'a, '_, '_> {
 }
 
 /// Returns the expression of a number within the bounds of a schema.
-fn number(name: &str, schema: &Json) -> String {
+fn number(name: &str, schema: &Map<String, Json>, root: &Json) -> String {
     let mut fields = Map::new();
     fields.insert("type".into(), name.into());
     let bounds = [
@@ -243,7 +330,7 @@ fn number(name: &str, schema: &Json) -> String {
             fields.insert(key.into(), bound.clone());
         }
     }
-    format!("%json {}", Json::from(fields))
+    lark::json(&Json::from(fields), root)
 }
 
 /// Returns the expression of a key.

@@ -4,29 +4,33 @@ use serde_json::Value as Json;
 
 /// Set of JSON types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Types(u8);
+pub(crate) struct Types(u8);
 
 /// Maximum number of references and alternatives that are followed to a type.
-const DEPTH_MAX: usize = 16;
+const STEPS_MAX: usize = 256;
 
 impl Types {
-    pub(super) const ALL: Self = Self(0b11_1111);
-    pub(super) const STRING: Self = Self(0b1000);
-    pub(super) const BOOLEAN: Self = Self(0b10);
-    const NONE: Self = Self(0);
-    pub(super) const NULL: Self = Self(0b1);
-    const NUMBER: Self = Self(0b100);
-    const ARRAY: Self = Self(0b1_0000);
-    const OBJECT: Self = Self(0b10_0000);
+    pub(crate) const ALL: Self = Self(0b11_1111);
+    pub(crate) const STRING: Self = Self(0b1000);
+    pub(crate) const BOOLEAN: Self = Self(0b10);
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const NULL: Self = Self(0b1);
+    pub(crate) const NUMBER: Self = Self(0b100);
+    pub(crate) const ARRAY: Self = Self(0b1_0000);
+    pub(crate) const OBJECT: Self = Self(0b10_0000);
 
     /// Returns the types that a schema allows. `root` is the schema that references start at.
-    pub(super) fn of(schema: &Json, root: &Json) -> Self {
-        Self::at_depth(schema, root, 0)
+    pub(crate) fn of(schema: &Json, root: &Json) -> Self {
+        Self::within(schema, root, &mut 0)
     }
 
-    fn at_depth(schema: &Json, root: &Json, depth: usize) -> Self {
-        let Some(fields) = schema.as_object().filter(|_| depth < DEPTH_MAX) else {
-            return Self::ALL;
+    fn within(schema: &Json, root: &Json, steps: &mut usize) -> Self {
+        *steps += 1;
+        let Some(fields) = schema.as_object().filter(|_| *steps <= STEPS_MAX) else {
+            return match schema {
+                Json::Bool(false) => Self::NONE,
+                _ => Self::ALL,
+            };
         };
         let mut types = Self::ALL;
         match fields.get("type") {
@@ -48,20 +52,16 @@ impl Types {
         }
         for key in ["anyOf", "oneOf"] {
             if let Some(Json::Array(items)) = fields.get(key) {
-                let items = items
-                    .iter()
-                    .map(|item| Self::at_depth(item, root, depth + 1));
+                let items = items.iter().map(|item| Self::within(item, root, steps));
                 types = types.and(items.collect());
             }
         }
         if let Some(Json::Array(items)) = fields.get("allOf") {
-            let items = items
-                .iter()
-                .map(|item| Self::at_depth(item, root, depth + 1));
+            let items = items.iter().map(|item| Self::within(item, root, steps));
             types = items.fold(types, Self::and);
         }
         if let Some(target) = fields.get("$ref").and_then(|to| target(to, root)) {
-            types = types.and(Self::at_depth(target, root, depth + 1));
+            types = types.and(Self::within(target, root, steps));
         }
         types
     }
@@ -79,7 +79,7 @@ impl Types {
     }
 
     /// Returns the type of a value.
-    pub(super) fn of_value(value: &Json) -> Self {
+    pub(crate) fn of_value(value: &Json) -> Self {
         match value {
             Json::Null => Self::NULL,
             Json::Bool(_) => Self::BOOLEAN,
@@ -90,12 +90,12 @@ impl Types {
         }
     }
 
-    fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// Returns whether all types of `other` are in the set.
-    pub(super) fn contains(self, other: Self) -> bool {
+    pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
@@ -108,6 +108,6 @@ impl FromIterator<Self> for Types {
 }
 
 /// Returns the schema that a reference within `root` points to.
-pub(super) fn target<'a>(reference: &Json, root: &'a Json) -> Option<&'a Json> {
+pub(crate) fn target<'a>(reference: &Json, root: &'a Json) -> Option<&'a Json> {
     root.pointer(reference.as_str()?.strip_prefix('#')?)
 }

@@ -1,8 +1,8 @@
 //! Checks the types in JSON schemas. An unknown type is a mistake, unlike a keyword that a grammar cannot
 //! express.
 
-use super::relax::TYPES;
-use super::schema::{KEYWORDS, KeywordValue, check_depth};
+use super::schema::check_depth;
+use super::schema::keywords::{KeywordValue, TYPES, value_of};
 use serde_json::Value as Json;
 use tabla_core::error::{Result, bail};
 
@@ -19,10 +19,9 @@ pub fn check_schema_types(schema: &Json) -> Result<()> {
 fn check(schema: &Json, path: &str) -> Result<()> {
     for (key, value) in schema.as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
-        let keyword = KEYWORDS.iter().find(|(name, _)| name == key);
-        match keyword.map(|(_, value)| *value) {
+        match value_of(key) {
             Some(KeywordValue::Schemas) => check_all(value, &path)?,
-            Some(KeywordValue::NamedSchemas | KeywordValue::Definitions) => {
+            Some(KeywordValue::Named) => {
                 for (name, value) in value.as_object().into_iter().flatten() {
                     check_all(value, &format!("{path}.{name}"))?;
                 }
