@@ -62,7 +62,7 @@ pub(super) fn names_pattern(names: &Json) -> Option<String> {
     }
 }
 
-/// Adds null to the values of a schema, as the keyword `nullable` of OpenAPI does.
+/// Adds null to the values of a schema, as the keyword `nullable` of `OpenAPI` does.
 pub(super) fn allow_null(fields: &mut Map<String, Json>) {
     if let Some(Json::Array(values)) = fields.get_mut("enum")
         && !values.contains(&Json::Null)

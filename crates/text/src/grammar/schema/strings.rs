@@ -86,7 +86,7 @@ const FORMATS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Formats of numbers in OpenAPI, which are annotations.
+/// Formats of numbers in `OpenAPI`, which are annotations.
 pub(super) const NUMBER_FORMATS: &[&str] = &[
     "double", "float", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 ];
