@@ -18,6 +18,8 @@ pub(crate) mod schema;
 mod vocabulary;
 
 #[cfg(test)]
+mod schema_tests;
+#[cfg(test)]
 mod tests;
 
 pub use bounded::Grammar;

@@ -114,6 +114,7 @@ impl<'t> Rules<'t> {
 
     /// Returns the expression of the texts that match an expression of terminals and do not contain `tag`,
     /// and of the marker `end` after them, which contains the tag.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the only option")]
     pub(super) fn restricted_until(
         &mut self,
         text: &str,

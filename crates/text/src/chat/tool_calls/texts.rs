@@ -3,6 +3,7 @@
 use super::lark;
 use crate::grammar::schema::strings::{lark_regex, whole_text};
 use crate::grammar::schema::types::{Types, target};
+use crate::pattern::FullMatch;
 use serde_json::{Map, Value as Json, json};
 
 /// Texts that a schema allows as strings.
@@ -93,10 +94,10 @@ fn own(fields: &Map<String, Json>) -> Option<Texts> {
 
 /// Returns the texts that a regex matches completely.
 fn regex(regex: &str) -> Option<Texts> {
-    let matches_empty = fancy_regex::Regex::new(&format!("^(?:{regex})$")).ok()?;
+    let full = FullMatch::new(regex).ok()?;
     Some(Texts::Matching {
         text: lark_regex(regex),
-        may_be_empty: matches_empty.is_match("").ok()?,
+        may_be_empty: full.matches("").ok()?,
     })
 }
 

@@ -41,6 +41,7 @@ pub(super) struct Plan {
 
 /// What the parts of a schema say of an object.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Object {
     names: Names,
     required: Names,

@@ -45,11 +45,11 @@ pub(super) fn names_pattern(names: &Json) -> Option<String> {
     if restrictions.next().is_some() {
         return None;
     }
-    let escaped = |name: &Json| {
-        name.as_str()
-            .map(fancy_regex::escape)
-            .map(|name| name.into_owned())
+    let escape = |c: char| match c.is_ascii_punctuation() && !"<>_".contains(c) {
+        true => format!(r"\{c}"),
+        false => c.to_string(),
     };
+    let escaped = |name: &Json| Some(name.as_str()?.chars().map(escape).collect::<String>());
     match &**key {
         "pattern" => strings::pattern(value.as_str()?).ok(),
         "format" => strings::format_pattern(value.as_str()?),
@@ -62,7 +62,7 @@ pub(super) fn names_pattern(names: &Json) -> Option<String> {
     }
 }
 
-/// Adds null to the values of a schema, as the keyword `nullable` of OpenAPI does.
+/// Adds null to the values of a schema, as the keyword `nullable` of `OpenAPI` does.
 pub(super) fn allow_null(fields: &mut Map<String, Json>) {
     if let Some(Json::Array(values)) = fields.get_mut("enum")
         && !values.contains(&Json::Null)

@@ -124,6 +124,7 @@ impl<'a, 'w> Normalizer<'a, 'w> {
         Ok(root)
     }
 
+    #[expect(clippy::fn_params_excessive_bools, reason = "the only option")]
     fn definition(&mut self, pointer: &str, scope: Scope, is_open: bool) -> Result<Json> {
         let place = Place {
             schema: self.references.schema(pointer),
@@ -447,7 +448,13 @@ impl<'a, 'w> Normalizer<'a, 'w> {
         // `2.0` is an integer.
         let float = value.as_f64().filter(|count| count.fract() == 0.0);
         let float = float.filter(|count| (0.0..1e15).contains(count));
-        let count = value.as_u64().or(float.map(|count| count as u64));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked above"
+        )]
+        let float = float.map(|count| count as u64);
+        let count = value.as_u64().or(float);
         match count {
             Some(count) => drop(out.insert(key.into(), count.into())),
             None => self.unsupported(
@@ -463,7 +470,7 @@ impl<'a, 'w> Normalizer<'a, 'w> {
         match is_valid {
             true => drop(out.insert("multipleOf".into(), value.clone())),
             false => {
-                self.unsupported(path, format_args!("expected a number above 0, got {value}"))?
+                self.unsupported(path, format_args!("expected a number above 0, got {value}"))?;
             }
         }
         Ok(())

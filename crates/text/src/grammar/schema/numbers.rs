@@ -1,6 +1,11 @@
 //! Bounds of numbers. llguidance converts them to f64 and 64-bit integers, so this module moves bounds that
 //! these types do not represent to the nearest number within the range.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "conversions of f64 saturate, and results are compared with the original"
+)]
+
 use serde_json::{Map, Number, Value as Json};
 
 /// Greatest bound of a number that is not an integer: f64 before 10^18.
@@ -30,6 +35,7 @@ struct Bound {
 ///
 /// # Errors
 /// The key and the reason for a bound that a grammar cannot express.
+#[expect(clippy::fn_params_excessive_bools, reason = "the only option")]
 pub(super) fn convert(
     fields: &mut Map<String, Json>,
     is_integer: bool,

@@ -82,7 +82,7 @@ impl<'a> References<'a> {
                         );
                     }
                     (Some(KeywordValue::Schemas), value) => {
-                        open.push((value, pointer, base.clone()))
+                        open.push((value, pointer, base.clone()));
                     }
                     _ => {}
                 }
