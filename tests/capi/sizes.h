@@ -22,7 +22,7 @@ static void layout(void) {
     CHECK(offsetof(TablaLoadOptions, prefix_bytes) == 72);
     CHECK(offsetof(TablaLoadOptions, pipeline_cache_path) == 96);
     CHECK(offsetof(TablaLoadOptions, gpu_baseline) == 120);
-    CHECK(sizeof(TablaGenerateOptions) == 208);
+    CHECK(sizeof(TablaGenerateOptions) == 224);
     CHECK(offsetof(TablaGenerateOptions, seed) == 32);
     CHECK(offsetof(TablaGenerateOptions, min_tokens) == 56);
     CHECK(offsetof(TablaGenerateOptions, dry_multiplier) == 96);
@@ -30,6 +30,8 @@ static void layout(void) {
     CHECK(offsetof(TablaGenerateOptions, draft_model) == 128);
     CHECK(offsetof(TablaGenerateOptions, stop) == 144);
     CHECK(offsetof(TablaGenerateOptions, dry_sequence_breakers_count) == 200);
+    CHECK(offsetof(TablaGenerateOptions, chat) == 208);
+    CHECK(offsetof(TablaGenerateOptions, reasoning_budget) == 216);
     CHECK(sizeof(TablaLogitBias) == 8);
     CHECK(offsetof(TablaLogitBias, bias) == 4);
     CHECK(sizeof(TablaLogprob) == 8);
