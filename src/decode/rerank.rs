@@ -133,6 +133,13 @@ impl Session {
         let instruction = options.instruction.unwrap_or(RerankOptions::INSTRUCTION);
         let context = self.facts().context as usize;
         let prompt = |(at, document): (usize, &T)| {
+            if self.cancelled() {
+                bail!(
+                    Cancelled,
+                    "cancelled after 0 of {} documents",
+                    documents.len()
+                );
+            }
             let variables: Map<String, Value> = [
                 ("instruction", instruction),
                 ("query", options.query),

@@ -420,11 +420,6 @@ fn inputs_of_a_list_are_named() {
             (COMPLETIONS, json!({ "prompt": [[1], [-1]] }), "prompt[1]"),
             (
                 "/score",
-                json!({ "continuations": ["a", ""] }),
-                "continuations[1]",
-            ),
-            (
-                "/score",
                 json!({ "continuations": ["a", long] }),
                 "continuations[1]",
             ),

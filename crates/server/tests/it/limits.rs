@@ -157,8 +157,8 @@ fn sizes_are_limited() {
         ),
         (json!({ "prompt": "a", "n": 17 }), Some("n")),
         (json!({ "prompt": "a", "logprobs": 21 }), Some("logprobs")),
-        (json!({ "prompt": [[]] }), Some("prompt")),
-        (json!({ "prompt": [[true]] }), Some("prompt")),
+        (json!({ "prompt": [[]] }), Some("prompt[0]")),
+        (json!({ "prompt": [[true]] }), Some("prompt[0]")),
     ] {
         let answer = server.post("/v1/completions", &request);
         assert_eq!(answer.status, 400, "{request}");
