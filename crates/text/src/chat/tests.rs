@@ -95,7 +95,6 @@ fn supports_transformers_extensions() {
         "{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f(1) ~ f(x='b') }}",
         "[1][b]",
     );
-    check("{{ '{\"a\": [1]}' | from_json }}", "{'a': [1]}");
     check("{{ 'a\n\nb' | indent(2) }}", "a\n\n  b");
     let messages = [json!({"role": "user", "content": "Hi"})];
     let template =
@@ -160,7 +159,6 @@ fn errors_have_reason_and_line() {
         "{% include 'x' %}",
         "{% extends 'x' %}",
         "{% import 'x' as y %}",
-        "{% block b %}{% endblock %}",
     ] {
         refused(source);
     }
@@ -176,9 +174,8 @@ fn rejects_reserved_variable_names() {
         "messages",
         "bos_token",
         "raise_exception",
-        "<charge>",
-        "~",
-        "_one_",
+        "cycler",
+        "self",
         "",
     ] {
         let variables = Map::from_iter([(name.to_string(), json!([]))]);
