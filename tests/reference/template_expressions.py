@@ -60,7 +60,9 @@ DIFFERENT = {
     r"{{ list|select|tojson }}": "filters return lists, not generators",
     r"{{ list|reverse|length }}": "filters return lists, not generators",
     r"{% autoescape true %}{{ '<' }}{% endautoescape %}": "text is never escaped",
-    r"{{ range(100000)|list|pprint|length }}": "pprint writes one line",
+    r"{{ range(100000)|list|pprint|length }}": "pprint writes one line, without sorting keys",
+    r"{{ {'b': 1, 'a': 2}|pprint }}": "pprint writes one line, without sorting keys",
+    r"{{ -3 ** 2.5 }}": "there are no complex numbers",
 }
 
 

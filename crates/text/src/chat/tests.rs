@@ -242,7 +242,6 @@ fn hostile_templates_fail_within_limits() {
         format!("{{{{ a{} }}}}", ".b".repeat(50_000)),
         format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000)),
         "{% if 1 %}".repeat(5000),
-        format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(5000)),
     ];
     for bomb in bombs {
         let start = Instant::now();

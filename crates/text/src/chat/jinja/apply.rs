@@ -5,7 +5,7 @@ use super::attributes::AttributePath;
 use super::failure::{Outcome, fail};
 use super::filters_list::list_filter;
 use super::ops::iterate;
-use super::predicates::{TESTS, predicate};
+use super::predicates::{is_test, predicate};
 use super::renderer::Renderer;
 use super::syntax::Comparison;
 use super::value::Value;
@@ -35,6 +35,9 @@ impl Renderer<'_> {
 
     /// `map(attribute=path, default=value)` and `map(filter, arguments)`.
     fn map(&mut self, value: &Value, mut arguments: CallArguments) -> Outcome<Value> {
+        if !value.is_true() {
+            return self.heap.items().list();
+        }
         let list = iterate(&self.heap, value)?;
         let mut results = Vec::new();
         if arguments.positional.is_empty() {
@@ -69,7 +72,9 @@ impl Renderer<'_> {
     /// Charges the work of copying arguments.
     fn charge_arguments(&self, arguments: &CallArguments) -> Outcome<()> {
         let count = arguments.positional.len() + arguments.keywords.len();
-        self.heap.budget.work(count.saturating_mul(size_of::<Value>()))
+        self.heap
+            .budget
+            .work(count.saturating_mul(size_of::<Value>()))
     }
 
     /// `select`, `reject`, `selectattr` and `rejectattr`.
@@ -79,6 +84,9 @@ impl Renderer<'_> {
         value: &Value,
         mut arguments: CallArguments,
     ) -> Outcome<Value> {
+        if !value.is_true() {
+            return self.heap.items().list();
+        }
         let mut next = || match arguments.positional.is_empty() {
             true => None,
             false => Some(arguments.positional.remove(0)),
@@ -104,7 +112,9 @@ impl Renderer<'_> {
                     self.charge_arguments(&arguments)?;
                     self.test(test, &tested, arguments.clone())?
                 }
-                Some(_) => return fail(format_args!("{name}: the name of the test is not a string")),
+                Some(_) => {
+                    return fail(format_args!("{name}: the name of the test is not a string"));
+                }
                 None => tested.is_true(),
             };
             if accepted == wanted {
@@ -132,7 +142,7 @@ impl Renderer<'_> {
             "gt" | ">" | "greaterthan" => Comparison::Gt,
             "ge" | ">=" => Comparison::Ge,
             "in" => Comparison::In,
-            _ if TESTS.contains(&name) => return predicate(&self.heap, name, value, arguments),
+            _ if is_test(name) => return predicate(&self.heap, name, value, arguments),
             _ => return fail(format_args!("no test named {name:.40}")),
         };
         let [other] = arguments.bind(name, ["other"])?;

@@ -41,11 +41,7 @@ pub(super) fn item(heap: &Heap, value: &Value, key: &Value) -> Outcome<Value> {
 }
 
 /// An attribute of Python's object.
-pub(super) fn own_attribute(
-    heap: &Heap,
-    value: &Value,
-    name: &Arc<str>,
-) -> Outcome<Option<Value>> {
+pub(super) fn own_attribute(heap: &Heap, value: &Value, name: &Arc<str>) -> Outcome<Option<Value>> {
     if is_denied(value, name) {
         return Ok(Some(Value::Undefined(Some(Arc::clone(name)))));
     }
@@ -115,7 +111,11 @@ fn index_of(heap: &Heap, value: &Value, index: i128) -> Outcome<Option<Value>> {
         _ => return Ok(None),
     };
     let from_end = i128::try_from(length).unwrap_or(i128::MAX);
-    let index = if index < 0 { index.saturating_add(from_end) } else { index };
+    let index = if index < 0 {
+        index.saturating_add(from_end)
+    } else {
+        index
+    };
     let Some(index) = usize::try_from(index).ok().filter(|index| *index < length) else {
         return Ok(None);
     };

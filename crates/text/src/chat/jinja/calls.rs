@@ -2,6 +2,7 @@
 
 use super::arguments::{CallArguments, integer, required, text};
 use super::attributes::{attribute, undefined_error};
+use super::build::Entries;
 use super::failure::{Failure, Outcome, fail, too_large};
 use super::heap::Heap;
 use super::method_names::has_method;
@@ -10,9 +11,7 @@ use super::ops::{RANGE_MAX, iterate};
 use super::renderer::Renderer;
 use super::repr::str_of;
 use super::syntax::{Arguments, Call, Expr, Macro};
-use super::value::{
-    Cycler, Entries, Function, Joiner, ListKind, OBJECT_BYTES, Range, Value, equal,
-};
+use super::value::{Cycler, Function, Joiner, ListKind, OBJECT_BYTES, Range, Value, equal};
 use crate::chat::time::strftime;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -63,7 +62,9 @@ impl Renderer<'_> {
         if let Some(list) = &arguments.list {
             let value = self.eval(list, frame)?;
             let list = iterate(&self.heap, &value)?;
-            self.heap.budget.charge(list.items.len().saturating_mul(size_of::<Value>()))?;
+            self.heap
+                .budget
+                .charge(list.items.len().saturating_mul(size_of::<Value>()))?;
             out.positional.extend(list.items.iter().cloned());
         }
         if let Some(dict) = &arguments.dict {
@@ -109,12 +110,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn method(
-        &mut self,
-        receiver: &Value,
-        name: &str,
-        arguments: CallArguments,
-    ) -> Outcome<Value> {
+    fn method(&mut self, receiver: &Value, name: &str, arguments: CallArguments) -> Outcome<Value> {
         match receiver {
             Value::Loop(number) => self.loop_method(*number, name, arguments),
             receiver => call_method(&self.heap, receiver, name, arguments),
@@ -152,7 +148,9 @@ impl Renderer<'_> {
                 return Ok(Value::Bool(false));
             }
         }
-        self.heap.budget.charge(values.len().saturating_mul(size_of::<Value>()))?;
+        self.heap
+            .budget
+            .charge(values.len().saturating_mul(size_of::<Value>()))?;
         state.changed = Some(values);
         Ok(Value::Bool(true))
     }
@@ -247,7 +245,11 @@ impl Renderer<'_> {
             "revindex" | "revindex0" => {
                 let length = self.loop_length(number)?;
                 let left = length.saturating_sub(self.loops[number].index);
-                count(if name == "revindex" { left } else { left.saturating_sub(1) })
+                count(if name == "revindex" {
+                    left
+                } else {
+                    left.saturating_sub(1)
+                })
             }
             _ => None,
         })
@@ -278,7 +280,9 @@ impl Renderer<'_> {
                 self.set(frame, id, value);
             }
             (None, Some((keyword, _))) => {
-                return fail(format_args!("macro {name:.40} has no parameter {keyword:.40}"));
+                return fail(format_args!(
+                    "macro {name:.40} has no parameter {keyword:.40}"
+                ));
             }
             (None, None) => {}
         }
@@ -291,7 +295,9 @@ impl Renderer<'_> {
             }
             None if !varargs.is_empty() => {
                 let count = definition.parameters.len();
-                return fail(format_args!("macro {name:.40} takes at most {count} arguments"));
+                return fail(format_args!(
+                    "macro {name:.40} takes at most {count} arguments"
+                ));
             }
             None => {}
         }

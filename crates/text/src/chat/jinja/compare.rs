@@ -38,12 +38,9 @@ pub(super) fn compare(heap: &Heap, left: &Value, right: &Value) -> Outcome<Optio
 }
 
 /// Sorts items by a key, like Python's `sorted`.
-pub(super) fn sorted<T>(
-    heap: &Heap,
-    items: Vec<T>,
-    key: fn(&T) -> &Value,
-) -> Outcome<Vec<T>> {
-    heap.budget.charge(size_of::<T>().saturating_mul(2 * items.len()))?;
+pub(super) fn sorted<T>(heap: &Heap, items: Vec<T>, key: fn(&T) -> &Value) -> Outcome<Vec<T>> {
+    heap.budget
+        .charge(size_of::<T>().saturating_mul(2 * items.len()))?;
     merge_sort(heap, items, key)
 }
 

@@ -1,5 +1,7 @@
 //! Evaluation of expressions.
 
+use super::attributes::{item, undefined_error};
+use super::build::Entries;
 use super::compare::compare;
 use super::failure::Outcome;
 use super::ops::{Sign, binary, contains, signed, slice};
@@ -7,8 +9,7 @@ use super::renderer::Renderer;
 use super::repr::write_str;
 use super::sink::Sink;
 use super::syntax::{Comparison, Expr};
-use super::value::{Entries, ListKind, Value, equal};
-use super::attributes::{item, undefined_error};
+use super::value::{ListKind, Value, equal};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -105,7 +106,11 @@ impl Renderer<'_> {
                 let mut text = String::new();
                 for part in parts {
                     let value = self.eval(part, frame)?;
-                    write_str(&self.heap, &value, &mut Sink::new(&self.heap.budget, &mut text))?;
+                    write_str(
+                        &self.heap,
+                        &value,
+                        &mut Sink::new(&self.heap.budget, &mut text),
+                    )?;
                 }
                 Ok(Value::Str(text.into()))
             }

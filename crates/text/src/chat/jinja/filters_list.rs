@@ -2,6 +2,7 @@
 
 use super::arguments::{CallArguments, flag, integer, required, size, text};
 use super::attributes::{AttributePath, own_attribute, undefined_error};
+use super::build::{Entries, tuple};
 use super::compare::{compare, sorted};
 use super::failure::{Outcome, fail};
 use super::filters_text::text_filter;
@@ -11,7 +12,7 @@ use super::numbers::{parse_float, parse_int, round, truncated};
 use super::ops::{binary, iterate};
 use super::repr::{repr, str_of};
 use super::syntax::Binary;
-use super::value::{Entries, ListKind, Value, equal, tuple};
+use super::value::{ListKind, Value, equal};
 use std::cmp::Ordering;
 
 /// Applies a filter; `None` if there is none of this name.
@@ -61,7 +62,10 @@ pub(super) fn list_filter(
         "dictsort" => dict_sort(heap, value, arguments)?,
         "unique" => {
             let [case, attribute] = arguments.bind(name, ["case_sensitive", "attribute"])?;
-            unique(heap, keyed(heap, value, [attribute, None], Case::new(case))?)?
+            unique(
+                heap,
+                keyed(heap, value, [attribute, None], Case::new(case))?,
+            )?
         }
         "min" | "max" => {
             let [case, attribute] = arguments.bind(name, ["case_sensitive", "attribute"])?;
@@ -118,7 +122,10 @@ fn pairs(heap: &Heap, value: &Value) -> Outcome<Value> {
             }
         }
         other => {
-            return fail(format_args!("items requires a dict, got {}", other.type_name()));
+            return fail(format_args!(
+                "items requires a dict, got {}",
+                other.type_name()
+            ));
         }
     }
     items.list()
@@ -177,7 +184,8 @@ fn keyed(
     };
     let default = default.unwrap_or(Value::None);
     let list = iterate(heap, value)?;
-    heap.budget.charge(list.items.len().saturating_mul(size_of::<Keyed>()))?;
+    heap.budget
+        .charge(list.items.len().saturating_mul(size_of::<Keyed>()))?;
     let mut out = Vec::new();
     for item in &list.items {
         let key = match &path {
@@ -201,11 +209,13 @@ fn keyed_multi(
     };
     let mut parsed = Vec::new();
     for path in paths.split(',') {
-        heap.budget.charge(path.len() + size_of::<AttributePath>())?;
+        heap.budget
+            .charge(path.len() + size_of::<AttributePath>())?;
         parsed.push(AttributePath::new(heap, &heap.text(path)?)?);
     }
     let list = iterate(heap, value)?;
-    heap.budget.charge(list.items.len().saturating_mul(size_of::<Keyed>()))?;
+    heap.budget
+        .charge(list.items.len().saturating_mul(size_of::<Keyed>()))?;
     let mut out = Vec::new();
     for item in &list.items {
         let mut keys = heap.items();
@@ -239,14 +249,18 @@ fn in_order(heap: &Heap, mut keyed: Vec<Keyed>, reverse: Option<&Value>) -> Outc
 fn dict_sort(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<Value> {
     let [case, by, reverse] = arguments.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
     let Value::Dict(dict) = value else {
-        return fail(format_args!("dictsort requires a dict, got {}", value.type_name()));
+        return fail(format_args!(
+            "dictsort requires a dict, got {}",
+            value.type_name()
+        ));
     };
     let by_value = match by.as_ref().map(Value::str) {
         None | Some(Some("key")) => false,
         Some(Some("value")) => true,
         _ => return fail("dictsort: by is neither key nor value"),
     };
-    heap.budget.charge(dict.len().saturating_mul(size_of::<Keyed>()))?;
+    heap.budget
+        .charge(dict.len().saturating_mul(size_of::<Keyed>()))?;
     let mut keyed = Vec::new();
     for (key, value) in dict.iter() {
         let sort_key = if by_value { value } else { key };
@@ -413,7 +427,14 @@ fn number_filter(
         }
         "filesizeformat" => {
             let [binary] = arguments.bind(name, ["binary"])?;
-            file_size(value, if flag(binary.as_ref()) { 1024.0 } else { 1000.0 })
+            file_size(
+                value,
+                if flag(binary.as_ref()) {
+                    1024.0
+                } else {
+                    1000.0
+                },
+            )
         }
         _ => {
             arguments.none(name)?;
@@ -448,13 +469,18 @@ fn rounded(value: &Value, precision: i128, method: Option<&str>) -> Outcome<Valu
     let method = method.unwrap_or("common");
     let power = i32::try_from(precision).unwrap_or(i32::MAX);
     let Some(number) = value.float() else {
-        return fail(format_args!("round requires a number, got {}", value.type_name()));
+        return fail(format_args!(
+            "round requires a number, got {}",
+            value.type_name()
+        ));
     };
     let scale = 10f64.powi(power);
     match (method, value.int()) {
         ("common", Some(number)) if precision >= 0 => Ok(Value::Int(number)),
         ("common", Some(number)) => {
-            let Some(scale) = u32::try_from(-precision).ok().and_then(|p| 10i128.checked_pow(p))
+            let Some(scale) = u32::try_from(-precision)
+                .ok()
+                .and_then(|p| 10i128.checked_pow(p))
             else {
                 return Ok(Value::Int(0));
             };
@@ -489,7 +515,11 @@ fn file_size(value: &Value, base: f64) -> Outcome<Value> {
     for prefix in "KMGTPEZY".chars() {
         unit *= base;
         if bytes < unit || prefix == 'Y' {
-            let prefix = if infix.is_empty() && prefix == 'K' { 'k' } else { prefix };
+            let prefix = if infix.is_empty() && prefix == 'K' {
+                'k'
+            } else {
+                prefix
+            };
             let text = format!("{:.1} {prefix}{infix}B", base * bytes / unit);
             return Ok(Value::Str(text.into()));
         }

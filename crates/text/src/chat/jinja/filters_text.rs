@@ -2,18 +2,19 @@
 
 use super::arguments::{CallArguments, flag, integer, optional_text, required, size, text};
 use super::attributes::AttributePath;
+use super::build::{Entries, tuple};
 use super::failure::{Outcome, fail, too_large};
 use super::format::percent;
 use super::heap::Heap;
 use super::json::{Escape, Json, Order};
 use super::methods::{justify, replace};
-use super::ops::iterate;
+use super::ops::{iterate, len};
 use super::repr::{str_of, write_str};
 use super::sink::{Sink, written};
 use super::strings::{
-    capitalize, characters, html_escape, is_space, length, lines, strip, title, without_end, Side,
+    Side, capitalize, characters, html_escape, is_space, length, lines, strip, title, without_end,
 };
-use super::value::{Entries, ListKind, Value, tuple};
+use super::value::{ListKind, Value};
 use super::wrap::wrap;
 
 /// Maximum indentation in columns of `tojson`.
@@ -64,7 +65,11 @@ pub(super) fn text_filter(
             if !arguments.keywords.is_empty() && !arguments.positional.is_empty() {
                 return fail("format: positional and keyword arguments are mixed");
             }
-            percent(heap, &str_of(heap, value)?, &format_values(heap, arguments)?)?
+            percent(
+                heap,
+                &str_of(heap, value)?,
+                &format_values(heap, arguments)?,
+            )?
         }
         "indent" => indent(heap, value, arguments)?,
         "join" => join(heap, value, arguments)?,
@@ -182,7 +187,9 @@ fn strip_tags(heap: &Heap, text: &str) -> Outcome<String> {
         text = written(&heap.budget, |out| {
             let mut rest = &*text;
             while let Some((before, tail)) = rest.split_once(start) {
-                let Some((_, after)) = tail.split_once(end) else { break };
+                let Some((_, after)) = tail.split_once(end) else {
+                    break;
+                };
                 out.push(before)?;
                 rest = after;
             }
@@ -190,7 +197,11 @@ fn strip_tags(heap: &Heap, text: &str) -> Outcome<String> {
         })?;
     }
     let words = written(&heap.budget, |out| {
-        for (at, word) in text.split(is_space).filter(|word| !word.is_empty()).enumerate() {
+        for (at, word) in text
+            .split(is_space)
+            .filter(|word| !word.is_empty())
+            .enumerate()
+        {
             out.push(if at == 0 { "" } else { " " })?;
             out.push(word)?;
         }
@@ -200,9 +211,9 @@ fn strip_tags(heap: &Heap, text: &str) -> Outcome<String> {
         let mut rest = &*words;
         while let Some((before, tail)) = rest.split_once('&') {
             out.push(before)?;
-            let reference = tail.split_once(';').and_then(|(name, after)| {
-                character(name).map(|c| (c, after))
-            });
+            let reference = tail
+                .split_once(';')
+                .and_then(|(name, after)| character(name).map(|c| (c, after)));
             match reference {
                 Some((c, after)) => {
                     out.push_char(c)?;
@@ -240,7 +251,6 @@ fn character(name: &str) -> Option<char> {
 
 fn truncate(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<String> {
     let name = "truncate";
-    let text = text(name, value)?;
     let [limit, kill, end, leeway] =
         arguments.bind(name, ["length", "killwords", "end", "leeway"])?;
     let limit = integer(name, limit.as_ref(), 255)?;
@@ -251,11 +261,14 @@ fn truncate(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<Str
         return fail("truncate: the length and the leeway must be at least 0");
     };
     let Some(kept) = limit.checked_sub(length(&end)) else {
-        return fail(format_args!("truncate: the length {limit} is less than that of the end"));
+        return fail(format_args!(
+            "truncate: the length {limit} is less than that of the end"
+        ));
     };
-    if length(&text) <= limit.saturating_add(leeway) {
-        return Ok(text.to_string());
+    if len(heap, value)? <= limit.saturating_add(leeway) {
+        return str_of(heap, value);
     }
+    let text = text(name, value)?;
     let head = characters(&text, 0, kept);
     let head = match flag(kill.as_ref()) {
         true => head,
@@ -270,7 +283,12 @@ fn truncate(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<Str
 fn word_wrap(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<String> {
     let name = "wordwrap";
     let text = text(name, value)?;
-    let parameters = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
+    let parameters = [
+        "width",
+        "break_long_words",
+        "wrapstring",
+        "break_on_hyphens",
+    ];
     let [width, long, between, hyphens] = arguments.bind(name, parameters)?;
     let width = size(name, width.as_ref(), 79)?;
     if width == 0 {
@@ -372,7 +390,10 @@ fn to_json(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<Stri
             Some(" ".repeat(width.min(INDENT_MAX + 1)))
         }
     };
-    if indent.as_ref().is_some_and(|indent| indent.len() > INDENT_MAX) {
+    if indent
+        .as_ref()
+        .is_some_and(|indent| indent.len() > INDENT_MAX)
+    {
         return too_large(format_args!(
             "tojson: the indent exceeds the limit of {INDENT_MAX} columns"
         ));
@@ -382,7 +403,10 @@ fn to_json(heap: &Heap, value: &Value, arguments: CallArguments) -> Outcome<Stri
     let [item_separator, key_separator] = match separators {
         None | Some(Value::None) => [default.to_string(), ": ".to_string()],
         Some(pair) => match &iterate(heap, &pair)?.items[..] {
-            [item, key] => [text("tojson", item)?.to_string(), text("tojson", key)?.to_string()],
+            [item, key] => [
+                text("tojson", item)?.to_string(),
+                text("tojson", key)?.to_string(),
+            ],
             _ => return fail("tojson: separators is not a pair"),
         },
     };

@@ -55,7 +55,12 @@ pub(super) fn percent(heap: &Heap, text: &str, values: &Value) -> Outcome<String
         out.push(text)
     })?;
     let unused = rest.next().is_some();
-    let may_be_unused = by_name || is_single && matches!(values, Value::List(_) | Value::Dict(_));
+    let may_be_unused = by_name
+        || is_single
+            && matches!(
+                values,
+                Value::List(_) | Value::Dict(_) | Value::Undefined(_)
+            );
     if unused && !may_be_unused {
         return fail("not all arguments converted during string formatting");
     }
@@ -142,7 +147,11 @@ impl<'t> Field<'t> {
                     },
                 };
                 spec.digits = spec.precision.take().unwrap_or(0);
-                spec.kind = Some(if matches!(self.kind, 'i' | 'u') { 'd' } else { self.kind });
+                spec.kind = Some(if matches!(self.kind, 'i' | 'u') {
+                    'd'
+                } else {
+                    self.kind
+                });
                 return format_value(heap, &Value::Int(number), spec, out);
             }
             'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
@@ -157,7 +166,9 @@ impl<'t> Field<'t> {
         };
         // Strings are padded with spaces.
         (spec.fill, spec.sign) = (' ', '-');
-        spec.align = spec.align.map(|align| if align == '=' { '>' } else { align });
+        spec.align = spec
+            .align
+            .map(|align| if align == '=' { '>' } else { align });
         format_value(heap, &heap.text(&text)?, spec, out)
     }
 }
@@ -181,7 +192,9 @@ fn number(text: &mut &str) -> Outcome<Option<usize>> {
         *text = rest;
         return Ok(Some(usize::MAX));
     }
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     *text = rest;
     match digits.parse() {
@@ -193,19 +206,19 @@ fn number(text: &mut &str) -> Outcome<Option<usize>> {
 
 /// `text.format(*positional, **keywords)`.
 pub(super) fn str_format(heap: &Heap, text: &str, values: &CallArguments) -> Outcome<String> {
-    let mut next = 0;
+    let mut next = Some(0);
     written(&heap.budget, |out| {
         write_format(heap, text, values, (&mut next, DEPTH_MAX), out)
     })
 }
 
-/// Writes a format string. `state` is the number of the next automatic field, and the remaining
-/// depth.
+/// Writes a format string. The pair is the number of the next automatic field, `None` after a field
+/// with a number, and the remaining depth.
 fn write_format(
     heap: &Heap,
     text: &str,
     values: &CallArguments,
-    (next, depth): (&mut usize, usize),
+    (next, depth): (&mut Option<usize>, usize),
     out: &mut Sink<'_>,
 ) -> Outcome<()> {
     if depth == 0 {
@@ -294,18 +307,24 @@ fn field_value(
     heap: &Heap,
     name: &str,
     values: &CallArguments,
-    next: &mut usize,
+    next: &mut Option<usize>,
 ) -> Outcome<Value> {
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(end);
-    let automatic = *next;
-    let value = match first.parse::<usize>() {
-        Ok(index) => values.positional.get(index),
-        Err(_) if first.is_empty() => {
-            *next += 1;
-            values.positional.get(automatic)
+    let value = match (first.parse::<usize>(), &next) {
+        (Ok(index), None | Some(0)) => {
+            *next = None;
+            values.positional.get(index)
         }
-        Err(_) => values.keyword(first),
+        (Err(_), Some(index)) if name.is_empty() => {
+            let value = values.positional.get(*index);
+            *next = Some(index + 1);
+            value
+        }
+        (Ok(_), _) | (Err(_), None) if first.is_empty() || next.is_some() => {
+            return fail("format: automatic and manual field numbers are mixed");
+        }
+        _ => values.keyword(first),
     };
     let Some(mut value) = value.cloned() else {
         return fail(format_args!("format: no value for field {{{name:.40}}}"));
@@ -348,4 +367,3 @@ pub(super) fn format_map(heap: &Heap, text: &str, dict: &Value) -> Outcome<Strin
     }
     str_format(heap, text, &values)
 }
-

@@ -2,7 +2,7 @@
 
 use super::failure::{Outcome, fail, too_large};
 use super::heap::Heap;
-use super::repr::{float, python_exponent, str_of};
+use super::repr::{float, python_exponent, write_str};
 use super::sink::Sink;
 use super::strings::{characters, length};
 use super::value::Value;
@@ -87,6 +87,12 @@ impl Spec {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        let numbers = [self.width, self.precision];
+        let chars = [self.align, self.grouping, self.kind];
+        numbers == [None; 2] && chars == [None; 3] && self.sign == '-' && !self.alternate
+    }
+
     /// Writes a text of a sign and digits, with the fill.
     fn pad(&self, sign: &str, text: &str, align: char, out: &mut Sink<'_>) -> Outcome<()> {
         let used = length(sign) + length(text);
@@ -115,29 +121,27 @@ pub(super) fn format_value(
 ) -> Outcome<()> {
     let limit = match value {
         Value::Str(_) => None,
-        _ => spec.precision.filter(|precision| *precision > PRECISION_MAX),
+        _ => spec
+            .precision
+            .filter(|precision| *precision > PRECISION_MAX),
     };
     if limit.is_some() || spec.digits > PRECISION_MAX {
         return too_large(format_args!(
             "format: the precision exceeds the limit of {PRECISION_MAX}"
         ));
     }
+    if spec.is_empty() {
+        return write_str(heap, value, out);
+    }
     match (value, spec.kind) {
-        (Value::Int(number), _) => format_integer(*number, spec, out),
-        (Value::Bool(number), Some(kind)) if kind != 's' => {
-            format_integer(i128::from(*number), spec, out)
-        }
+        (Value::Int(_) | Value::Bool(_), _) => format_integer(value.int().unwrap_or(0), spec, out),
         (Value::Float(number), _) => format_float(*number, spec, out),
-        (Value::Str(_) | Value::Bool(_) | Value::Undefined(_), Some('s') | None) => {
-            let text = str_of(heap, value)?;
-            let end = spec.precision.unwrap_or(usize::MAX).min(length(&text));
+        (Value::Str(text), Some('s') | None) => {
+            let end = spec.precision.unwrap_or(usize::MAX).min(length(text));
             if spec.align == Some('=') {
                 return fail("'=' alignment not allowed in string format specifier");
             }
-            spec.pad("", characters(&text, 0, end), '<', out)
-        }
-        (value, None) if spec.width.is_none() && spec.align.is_none() => {
-            out.push(&str_of(heap, value)?)
+            spec.pad("", characters(text, 0, end), '<', out)
         }
         (value, _) => fail(format_args!(
             "unsupported format string for {}",
@@ -148,6 +152,9 @@ pub(super) fn format_value(
 
 fn format_integer(number: i128, spec: &Spec, out: &mut Sink<'_>) -> Outcome<()> {
     let size = number.unsigned_abs();
+    if spec.precision.is_some() && matches!(spec.kind, None | Some('d' | 'x' | 'X' | 'o' | 'b')) {
+        return fail("precision not allowed in integer format specifier");
+    }
     let (digits, prefix, group) = match spec.kind {
         None | Some('d' | 'n') => (size.to_string(), "", 3),
         Some('x') => (format!("{size:x}"), "0x", 4),
@@ -195,12 +202,17 @@ fn write_number(
     let Some(separator) = spec.grouping else {
         return spec.pad(sign, digits, '>', out);
     };
-    let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+    let end = digits
+        .find(|c: char| !c.is_ascii_hexdigit())
+        .unwrap_or(digits.len());
     let (whole, rest) = digits.split_at(end);
     let mut whole = whole.to_string();
     // Zeros of the fill are grouped, too.
     if spec.fill == '0' && spec.align == Some('=') {
-        let width = spec.width.unwrap_or(0).saturating_sub(length(sign) + rest.len());
+        let width = spec
+            .width
+            .unwrap_or(0)
+            .saturating_sub(length(sign) + rest.len());
         if width > PRECISION_MAX {
             return too_large(format_args!(
                 "format: the width of digits in groups exceeds the limit of {PRECISION_MAX}"
@@ -255,7 +267,9 @@ fn format_float(number: f64, spec: &Spec, out: &mut Sink<'_>) -> Outcome<()> {
 /// The format `g`: fixed or scientific, without trailing zeros.
 fn general(size: f64, precision: usize, spec: &Spec) -> String {
     let scientific = format!("{size:.*e}", precision - 1);
-    let exponent = scientific.split_once('e').and_then(|(_, e)| e.parse::<i32>().ok());
+    let exponent = scientific
+        .split_once('e')
+        .and_then(|(_, e)| e.parse::<i32>().ok());
     let exponent = exponent.unwrap_or(0);
     let digits = i32::try_from(precision).unwrap_or(i32::MAX);
     let trim = |text: &str| match text.contains('.') && !spec.alternate {

@@ -1,8 +1,9 @@
 //! State of a rendering that values refer to: the budget, and namespaces.
 
 use super::budget::Budget;
+use super::build::Items;
 use super::failure::{Failure, Outcome, fail};
-use super::value::{Items, List, OBJECT_BYTES, Value};
+use super::value::{List, OBJECT_BYTES, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -130,7 +131,10 @@ impl Heap {
                 Value::Cycler(cycler) => open.extend(cycler.items.items.iter().cloned()),
                 Value::Method(method) => open.push(method.receiver.clone()),
                 Value::Dict(dict) => {
-                    open.extend(dict.iter().flat_map(|(key, value)| [key.clone(), value.clone()]));
+                    open.extend(
+                        dict.iter()
+                            .flat_map(|(key, value)| [key.clone(), value.clone()]),
+                    );
                 }
                 _ => {}
             }

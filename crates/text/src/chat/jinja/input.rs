@@ -1,9 +1,10 @@
 //! Conversion of JSON values to values of templates, with a function applied to each string.
 
 use super::budget::ConversationSize;
+use super::build::Entries;
 use super::failure::{Outcome, too_large};
 use super::heap::Heap;
-use super::value::{Entries, Value};
+use super::value::Value;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +32,9 @@ impl Input<'_> {
         match self {
             Self::None | Self::Bool(_) | Self::Token(_) => Ok(()),
             Self::Json(json) => measure(json, size, DEPTH_MAX),
-            Self::List(items) => items.iter().try_for_each(|item| measure(item, size, DEPTH_MAX)),
+            Self::List(items) => items
+                .iter()
+                .try_for_each(|item| measure(item, size, DEPTH_MAX)),
         }
     }
 

@@ -5,7 +5,7 @@ use super::failure::{Outcome, fail};
 use super::heap::Heap;
 use super::repr::float;
 use super::sink::{Sink, written};
-use super::value::Value;
+use super::value::{ListKind, Value};
 
 /// Options of `json.dumps`.
 #[derive(Clone, Debug)]
@@ -50,11 +50,10 @@ impl Json {
             Value::Int(number) => out.format(format_args!("{number}")),
             Value::Float(number) => out.push(&json_float(*number)),
             Value::Str(text) => self.string(text, out),
-            Value::List(list) => {
-                self.container(out, depth, ["[", "]"], list.items.iter(), |item, out| {
+            Value::List(list) if list.kind == ListKind::List || list.kind.is_tuple() => self
+                .container(out, depth, ["[", "]"], list.items.iter(), |item, out| {
                     self.level(heap, item, out, depth + 1)
-                })
-            }
+                }),
             Value::Dict(dict) => {
                 let mut entries: Vec<_> = dict.iter().collect();
                 if self.order == Order::Sorted {
@@ -122,9 +121,7 @@ impl Json {
 
     fn string(&self, text: &str, out: &mut Sink<'_>) -> Outcome<()> {
         let ascii = self.escape == Escape::NonAscii;
-        let is_plain = |c: char| {
-            c >= ' ' && c != '"' && c != '\\' && (!ascii || c <= '\x7f')
-        };
+        let is_plain = |c: char| c >= ' ' && c != '"' && c != '\\' && (!ascii || c <= '~');
         out.push("\"")?;
         let mut rest = text;
         while let Some(special) = rest.find(|c| !is_plain(c)) {

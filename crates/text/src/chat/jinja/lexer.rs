@@ -247,8 +247,7 @@ fn sign(text: &str) -> &'static str {
 
 /// Position of the first start of a tag.
 fn find_tag(text: &str) -> Option<usize> {
-    let is_tag = |(at, _): &(usize, &str)| {
-        matches!(text.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#'))
-    };
+    let is_tag =
+        |(at, _): &(usize, &str)| matches!(text.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#'));
     text.match_indices('{').find(is_tag).map(|(at, _)| at)
 }

@@ -33,6 +33,11 @@ pub(super) fn number(text: &str, after_dot: bool) -> Outcome<(Token, usize)> {
         }
     }
     if end == whole {
+        // Zeros at the start are a number of their own, as in Python.
+        let zeros = text.len() - text.trim_start_matches(['0', '_']).len();
+        if bytes[0] == b'0' {
+            end = end.min(zeros);
+        }
         return integer(&text[..end], 10).map(|token| (token, end));
     }
     match text[..end].replace('_', "").parse() {
@@ -44,7 +49,11 @@ pub(super) fn number(text: &str, after_dot: bool) -> Outcome<(Token, usize)> {
 /// End of the digits that begin at `start`, with single underscores between them.
 fn digits(text: &str, start: usize, radix: u32) -> usize {
     let bytes = text.as_bytes();
-    let is_digit = |at: usize| bytes.get(at).is_some_and(|b| char::from(*b).is_digit(radix));
+    let is_digit = |at: usize| {
+        bytes
+            .get(at)
+            .is_some_and(|b| char::from(*b).is_digit(radix))
+    };
     let mut end = start;
     while is_digit(end) || bytes.get(end) == Some(&b'_') && is_digit(end + 1) {
         end += 1;
@@ -101,7 +110,10 @@ fn escape(text: &str) -> Outcome<Option<(Option<char>, usize)>> {
         't' => Some('\t'),
         'v' => Some('\x0b'),
         '0'..='7' => {
-            let octal = text.bytes().take(3).take_while(|b| matches!(b, b'0'..=b'7'));
+            let octal = text
+                .bytes()
+                .take(3)
+                .take_while(|b| matches!(b, b'0'..=b'7'));
             let digits = octal.count();
             let code = u32::from_str_radix(&text[..digits], 8).unwrap_or(0);
             return Ok(Some((char::from_u32(code), digits)));
@@ -129,7 +141,8 @@ fn hexadecimal(text: &str) -> Outcome<(Option<char>, usize)> {
         return fail(format_args!("truncated escape \\{:.10}", text));
     };
     if let (0xd800..0xdc00, Some(rest)) = (first, text[1 + digits..].strip_prefix("\\u"))
-        && let Some(second @ 0xdc00..0xe000) = code(&text[1 + digits + 1..]).filter(|_| !rest.is_empty())
+        && let Some(second @ 0xdc00..0xe000) =
+            code(&text[1 + digits + 1..]).filter(|_| !rest.is_empty())
     {
         let pair = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
         return Ok((char::from_u32(pair), 2 * digits + 3));

@@ -1,6 +1,7 @@
 //! Methods of strings, lists, dicts and numbers, as in Python.
 
 use super::arguments::{CallArguments, flag, integer, optional_text, required, size, text};
+use super::build::{Entries, tuple};
 use super::failure::{Outcome, fail};
 use super::format::{format_map, str_format};
 use super::heap::Heap;
@@ -11,7 +12,7 @@ use super::strings::{
     Side, all, capitalize, characters, has_case, is_space, is_title, length, lines, split, strip,
     swap_case, tab_columns, title, without_end,
 };
-use super::value::{Entries, ListKind, Value, equal, tuple};
+use super::value::{ListKind, Value, equal};
 
 /// Calls a method that the receiver has.
 pub(super) fn call_method(
@@ -85,9 +86,8 @@ fn predicate(receiver: &str, name: &str) -> Option<Value> {
 /// ASCII digits, and digits of common scripts.
 fn is_decimal(c: char) -> bool {
     const ZEROS: [u32; 15] = [
-        0x30,
-        0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xe50,
-        0xff10,
+        0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66,
+        0xe50, 0xff10,
     ];
     let code = u32::from(c);
     ZEROS.iter().any(|zero| (*zero..zero + 10).contains(&code))
@@ -112,6 +112,10 @@ fn str_method(heap: &Heap, receiver: &str, name: &str, arguments: CallArguments)
         "replace" => arguments.bind(name, ["old", "new", "count"])?,
         "splitlines" => arguments.bind(name, ["keepends", "-", "--"])?,
         "expandtabs" => arguments.bind(name, ["tabsize", "-", "--"])?,
+        "upper" | "lower" | "casefold" | "capitalize" | "swapcase" | "title" => {
+            arguments.none(name)?;
+            [None, None, None]
+        }
         _ => arguments.bind(name, ["-", "--", "---"])?,
     };
     let [first, second, third] = bound;
@@ -130,14 +134,19 @@ fn str_method(heap: &Heap, receiver: &str, name: &str, arguments: CallArguments)
                 _ => &[Side::Right],
             };
             if let Some(chars) = &chars {
-                heap.budget.work(receiver.len().saturating_mul(chars.len()) / 8)?;
+                heap.budget
+                    .work(receiver.len().saturating_mul(chars.len()) / 8)?;
             }
             heap.text(strip(receiver, chars.as_deref(), sides))
         }
         "split" | "rsplit" => {
             let separator = optional_text(name, first)?;
             let max = integer(name, second.as_ref(), -1)?;
-            let side = if name == "split" { Side::Left } else { Side::Right };
+            let side = if name == "split" {
+                Side::Left
+            } else {
+                Side::Right
+            };
             let mut items = heap.items();
             let max = usize::try_from(max).unwrap_or(usize::MAX);
             split(receiver, separator.as_deref(), max, side, &mut items)?;
@@ -146,7 +155,11 @@ fn str_method(heap: &Heap, receiver: &str, name: &str, arguments: CallArguments)
         "splitlines" => {
             let mut items = heap.items();
             for line in lines(receiver) {
-                items.push_text(if flag(first.as_ref()) { line } else { without_end(line) })?;
+                items.push_text(if flag(first.as_ref()) {
+                    line
+                } else {
+                    without_end(line)
+                })?;
             }
             items.list()
         }
@@ -175,9 +188,13 @@ fn str_method(heap: &Heap, receiver: &str, name: &str, arguments: CallArguments)
             let size = size(name, first.as_ref(), 8)?;
             owned(expand_tabs(heap, receiver, size)?)
         }
-        "startswith" | "endswith" => {
-            affix(heap, receiver, name, &required(name, first)?, [second, third])
-        }
+        "startswith" | "endswith" => affix(
+            heap,
+            receiver,
+            name,
+            &required(name, first)?,
+            [second, third],
+        ),
         "find" | "rfind" | "index" | "rindex" | "count" => {
             let part = text(name, &required(name, first)?)?;
             find(heap, receiver, name, &part, [second, third])
@@ -290,7 +307,11 @@ fn expand_tabs(heap: &Heap, receiver: &str, size: usize) -> Outcome<String> {
                 }
                 c => {
                     out.push_char(c)?;
-                    column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
+                    column = if matches!(c, '\n' | '\r') {
+                        0
+                    } else {
+                        column + 1
+                    };
                 }
             }
         }
@@ -313,7 +334,11 @@ fn part<'t>(
     let bound = |value: Option<Value>, default: i128| -> Outcome<i128> {
         let value = value.filter(|value| !matches!(value, Value::None));
         let number = integer(name, value.as_ref(), default)?;
-        Ok(if number < 0 { number.saturating_add(total).max(0) } else { number })
+        Ok(if number < 0 {
+            number.saturating_add(total).max(0)
+        } else {
+            number
+        })
     };
     let (start, end) = (bound(start, 0)?, bound(end, total)?.min(total));
     if start > end {
@@ -461,7 +486,11 @@ fn list_method(
     let total = i128::try_from(items.len()).unwrap_or(i128::MAX);
     let bound = |value: Option<&Value>, default: i128| -> Outcome<usize> {
         let number = integer(name, value, default)?;
-        let number = if number < 0 { number.saturating_add(total) } else { number };
+        let number = if number < 0 {
+            number.saturating_add(total)
+        } else {
+            number
+        };
         Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
     };
     let (start, end) = (bound(start.as_ref(), 0)?, bound(end.as_ref(), total)?);

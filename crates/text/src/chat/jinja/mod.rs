@@ -8,8 +8,10 @@ mod apply;
 mod arguments;
 mod attributes;
 mod budget;
+mod build;
 mod calls;
 mod compare;
+mod cursor;
 mod evaluate;
 mod expressions;
 mod failure;
@@ -38,6 +40,8 @@ mod token;
 mod value;
 mod wrap;
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;
 

@@ -32,7 +32,7 @@ pub(super) fn parse_int(text: &str, base: u32) -> Outcome<Option<i128>> {
         (0, prefix) => (prefix, &digits[2..]),
         (base, prefix) if base == prefix => (base, &digits[2..]),
         (2..=36, _) => (base, digits),
-        _ => return fail("int() base must be >= 2 and <= 36, or 0"),
+        _ => return Ok(None),
     };
     let Some(digits) = without_underscores(digits) else {
         return Ok(None);
@@ -61,7 +61,9 @@ fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
     let valid = |(at, _): (usize, &str)| at > 0 && is_digit(at - 1) && is_digit(at + 1);
-    text.match_indices('_').all(valid).then(|| text.replace('_', ""))
+    text.match_indices('_')
+        .all(valid)
+        .then(|| text.replace('_', ""))
 }
 
 /// `round(number, digits)` of a float: half to even, of the exact decimal value.

@@ -8,7 +8,7 @@ use super::numbers::float_div_mod;
 use super::sink::written;
 use super::strings::{characters, length};
 use super::syntax::Binary;
-use super::value::{List, ListKind, Value, equal};
+use super::value::{List, ListKind, Range, Value, equal};
 use std::rc::Rc;
 
 /// Maximum length of a `range`, as in Jinja's sandbox.
@@ -59,7 +59,10 @@ pub(super) fn len(heap: &Heap, value: &Value) -> Outcome<usize> {
         Value::Dict(dict) => dict.len(),
         Value::Range(range) => range.len(),
         other => {
-            return fail(format_args!("object of type {} has no len()", other.type_name()));
+            return fail(format_args!(
+                "object of type {} has no len()",
+                other.type_name()
+            ));
         }
     })
 }
@@ -77,7 +80,7 @@ pub(super) fn contains(heap: &Heap, container: &Value, item: &Value) -> Outcome<
         )),
         (Value::Dict(dict), Value::Str(key)) => Ok(dict.get_str(key).is_some()),
         (Value::Dict(dict), key) => Ok(dict.get(key, &heap.budget)?.is_some()),
-        (Value::Range(range), item) => Ok(item.int().is_some_and(|number| {
+        (Value::Range(range), item) => Ok(item.integral().is_some_and(|number| {
             let offset = number.saturating_sub(range.start);
             let index = offset.checked_div(range.step).map(usize::try_from);
             offset % range.step == 0 && matches!(index, Some(Ok(index)) if index < range.len())
@@ -101,7 +104,12 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
         Value::List(list) if list.kind == ListKind::List || list.kind.is_tuple() => {
             list.items.len()
         }
-        _ => return Ok(Value::Undefined(None)),
+        other => {
+            return fail(format_args!(
+                "{} object cannot be sliced",
+                other.type_name()
+            ));
+        }
     };
     let mut bounds = [None; 3];
     for (bound, part) in bounds.iter_mut().zip(&parts) {
@@ -109,7 +117,7 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
             Value::None => None,
             other => match other.int() {
                 Some(number) => Some(number),
-                None => return Ok(Value::Undefined(None)),
+                None => return fail("slice indices must be integers or none"),
             },
         };
     }
@@ -118,12 +126,25 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
     }
     let indexes = indexes(length, bounds);
     match value {
+        Value::Range(range) => {
+            let (start, count, step) = indexes;
+            let at = |index: i128| range.start.saturating_add(index.saturating_mul(range.step));
+            let first = i128::try_from(start).unwrap_or(0);
+            let last =
+                first.saturating_add(step.saturating_mul(i128::try_from(count).unwrap_or(0)));
+            Ok(Value::Range(Range {
+                start: at(first),
+                stop: at(last),
+                step: range.step.saturating_mul(step),
+            }))
+        }
         Value::Str(text) if bounds[2].unwrap_or(1) == 1 => {
             heap.budget.work(text.len())?;
             heap.text(characters(text, indexes.0, indexes.0 + indexes.1))
         }
         Value::Str(text) => {
-            heap.budget.charge(text.len().saturating_mul(size_of::<char>()))?;
+            heap.budget
+                .charge(text.len().saturating_mul(size_of::<char>()))?;
             let chars: Vec<char> = text.chars().collect();
             let selected = selected(indexes).map(|index| chars[index]);
             let mut selected = selected.peekable();
@@ -151,16 +172,28 @@ pub(super) fn slice(heap: &Heap, value: &Value, parts: [Value; 3]) -> Outcome<Va
 fn indexes(length: usize, [start, stop, step]: [Option<i128>; 3]) -> (usize, usize, i128) {
     let step = step.unwrap_or(1);
     let length = i128::try_from(length).unwrap_or(i128::MAX);
-    let (low, high) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let (low, high) = if step > 0 {
+        (0, length)
+    } else {
+        (-1, length - 1)
+    };
     let clamp = |bound: i128| {
-        let bound = if bound < 0 { bound.saturating_add(length) } else { bound };
+        let bound = if bound < 0 {
+            bound.saturating_add(length)
+        } else {
+            bound
+        };
         bound.clamp(low, high)
     };
     let start = start.map_or(if step > 0 { low } else { high }, clamp);
     let stop = stop.map_or(if step > 0 { high } else { low }, clamp);
     let distance = if step > 0 { stop - start } else { start - stop };
     let size = step.saturating_abs();
-    let count = if distance > 0 { (distance - 1) / size + 1 } else { 0 };
+    let count = if distance > 0 {
+        (distance - 1) / size + 1
+    } else {
+        0
+    };
     let number = |n: i128| usize::try_from(n).unwrap_or(0);
     (number(start), number(count), step)
 }
@@ -191,9 +224,7 @@ pub(super) fn binary(heap: &Heap, op: Binary, left: &Value, right: &Value) -> Ou
             })?;
             return Ok(Value::Str(text.into()));
         }
-        (Binary::Add, Value::List(a), Value::List(b))
-            if a.kind.is_tuple() == b.kind.is_tuple() =>
-        {
+        (Binary::Add, Value::List(a), Value::List(b)) if a.kind.is_tuple() == b.kind.is_tuple() => {
             let mut items = heap.items();
             items.extend(&a.items)?;
             items.extend(&b.items)?;
@@ -254,7 +285,8 @@ fn repeat(heap: &Heap, sequence: &Value, count: &Value) -> Outcome<Value> {
     match sequence {
         Value::List(list) => {
             let total = list.items.len().saturating_mul(count);
-            heap.budget.charge(total.saturating_mul(size_of::<Value>()))?;
+            heap.budget
+                .charge(total.saturating_mul(size_of::<Value>()))?;
             let mut items = heap.items();
             for _ in 0..if list.items.is_empty() { 0 } else { count } {
                 items.extend(&list.items)?;
@@ -277,34 +309,35 @@ fn integers(op: Binary, a: i128, b: i128) -> Outcome<Option<Value>> {
     if division && b == 0 {
         return fail("division by zero");
     }
-    let result = match op {
-        Binary::Add => a.checked_add(b),
-        Binary::Sub => a.checked_sub(b),
-        Binary::Mul => a.checked_mul(b),
-        #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
-        Binary::Div => return Ok(Some(Value::Float(a as f64 / b as f64))),
-        Binary::FloorDiv => {
-            let inexact = a.checked_rem(b).is_some_and(|remainder| remainder != 0);
-            let below = i128::from(inexact && (a < 0) != (b < 0));
-            a.checked_div(b).map(|quotient| quotient - below)
-        }
-        Binary::Rem => a.checked_rem(b).map(|remainder| {
-            match remainder != 0 && (remainder < 0) != (b < 0) {
-                true => remainder + b,
-                false => remainder,
-            }
-        }),
-        Binary::Pow if b < 0 => {
+    let result =
+        match op {
+            Binary::Add => a.checked_add(b),
+            Binary::Sub => a.checked_sub(b),
+            Binary::Mul => a.checked_mul(b),
             #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
-            return floats(op, a as f64, b as f64).map(Some);
-        }
-        Binary::Pow => match (a, u32::try_from(b)) {
-            (0 | 1, _) => Some(if b == 0 { 1 } else { a }),
-            (-1, _) => Some(if b % 2 == 0 { 1 } else { -1 }),
-            (a, Ok(b)) => a.checked_pow(b),
-            (_, Err(_)) => None,
-        },
-    };
+            Binary::Div => return Ok(Some(Value::Float(a as f64 / b as f64))),
+            Binary::FloorDiv => {
+                let inexact = a.checked_rem(b).is_some_and(|remainder| remainder != 0);
+                let below = i128::from(inexact && (a < 0) != (b < 0));
+                a.checked_div(b).map(|quotient| quotient - below)
+            }
+            Binary::Rem => a.checked_rem(b).map(|remainder| {
+                match remainder != 0 && (remainder < 0) != (b < 0) {
+                    true => remainder + b,
+                    false => remainder,
+                }
+            }),
+            Binary::Pow if b < 0 => {
+                #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
+                return floats(op, a as f64, b as f64).map(Some);
+            }
+            Binary::Pow => match (a, u32::try_from(b)) {
+                (0 | 1, _) => Some(if b == 0 { 1 } else { a }),
+                (-1, _) => Some(if b % 2 == 0 { 1 } else { -1 }),
+                (a, Ok(b)) => a.checked_pow(b),
+                (_, Err(_)) => None,
+            },
+        };
     match result {
         Some(number) => Ok(Some(Value::Int(number))),
         None => too_large(format_args!(

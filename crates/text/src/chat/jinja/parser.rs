@@ -1,6 +1,6 @@
 //! Parser of statements, with Jinja's grammar.
 
-use super::expressions::Parser;
+use super::cursor::Parser;
 use super::failure::Outcome;
 use super::lexer::tokenize;
 use super::syntax::{
@@ -82,32 +82,41 @@ impl Parser {
             "generation" => {
                 Statement::Scope(self.function(|parser| parser.inner(&["endgeneration"]))?.0)
             }
-            "print" => Statement::Output(self.tuple()?),
+            "print" => Statement::Output(self.print_statement()?),
             "break" | "continue" if !self.in_loop() => {
                 return self.error(format_args!("{name} outside of a loop"));
             }
             "break" => Statement::Break,
             "continue" => Statement::Continue,
-            "include" | "extends" | "import" | "from" | "autoescape" => {
-                self.skip_to_end();
-                if &*name == "autoescape" {
-                    self.inner(&["endautoescape"])?;
+            "autoescape" => {
+                let enabled = self.expression()?;
+                let (body, _) = self.inner(&["endautoescape"])?;
+                match enabled {
+                    Expr::Bool(false) => Statement::Scope(body),
+                    _ => Statement::Unsupported("autoescape"),
                 }
-                Statement::Unsupported(match &*name {
-                    "include" => "include",
-                    "extends" => "extends",
-                    "autoescape" => "autoescape",
-                    _ => "import",
-                })
+            }
+            "include" | "extends" | "import" | "from" => {
+                self.skip_to_end();
+                Statement::Unsupported("loading of other templates")
             }
             _ => return self.error(format_args!("unknown statement {name:.40}")),
         })
     }
 
+    /// The texts of several values.
+    fn print_statement(&mut self) -> Outcome<Expr> {
+        let mut values = vec![self.expression()?];
+        while self.skip(",") {
+            values.push(self.expression()?);
+        }
+        Ok(Expr::Concat(values))
+    }
+
     fn if_statement(&mut self) -> Outcome<Statement> {
         let mut branches = Vec::new();
         loop {
-            let condition = self.tuple_until(&[], |parser| parser.or())?;
+            let condition = self.tuple_of(Self::or)?;
             let (body, end) = self.inner(&["elif", "else", "endif"])?;
             branches.push((condition, body));
             match &*end {
@@ -122,9 +131,9 @@ impl Parser {
     }
 
     fn for_statement(&mut self) -> Outcome<Statement> {
-        let target = self.target(&["in"])?;
+        let target = self.target()?;
         self.expect_name("in")?;
-        let items = self.tuple_until(&["recursive"], |parser| parser.or())?;
+        let items = self.tuple_of(Self::or)?;
         let condition = match self.skip_name("if") {
             true => Some(self.expression()?),
             false => None,
@@ -146,7 +155,7 @@ impl Parser {
     }
 
     fn set_statement(&mut self) -> Outcome<Statement> {
-        let target = self.target(&[])?;
+        let target = self.target()?;
         if self.skip("=") {
             return Ok(Statement::Set(target, self.tuple()?));
         }
@@ -164,7 +173,7 @@ impl Parser {
             if !assignments.is_empty() {
                 self.expect(",")?;
             }
-            let target = self.target(&[])?;
+            let target = self.target()?;
             self.expect("=")?;
             assignments.push((target, self.expression()?));
         }
@@ -201,6 +210,10 @@ impl Parser {
         let id = self.id(&name);
         let (body, implicit) =
             self.with_implicit(|parser| parser.function(|parser| parser.inner(&[end])))?;
+        let required = parameters.len() - defaults.len();
+        if implicit[0].is_some_and(|caller| parameters[..required].contains(&caller)) {
+            return self.error("a parameter that is named caller requires a default");
+        }
         let implicit = implicit.map(|id| id.filter(|id| !parameters.contains(id)));
         let names = parameters.iter().map(|id| self.name_of(*id));
         Ok(Macro {
@@ -257,11 +270,11 @@ impl Parser {
     }
 
     /// Parses the target of an assignment: a name, an attribute of a name, or a tuple of them.
-    fn target(&mut self, ends: &[&str]) -> Outcome<Target> {
+    fn target(&mut self) -> Outcome<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
         loop {
-            let at_end = self.at_end() || self.at("=") || ends.iter().any(|end| self.at_name(end));
+            let at_end = self.at_end() || self.at("=") || self.at(")");
             if at_end && !targets.is_empty() {
                 break;
             }
@@ -282,12 +295,15 @@ impl Parser {
 
     fn single_target(&mut self) -> Outcome<Target> {
         if self.skip("(") {
-            let target = self.nested(|parser| parser.target(&[]))?;
+            let target = self.nested(|parser| parser.target())?;
             self.expect(")")?;
             return Ok(target);
         }
         let name = self.name()?;
-        if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
+        if matches!(
+            &*name,
+            "true" | "false" | "none" | "True" | "False" | "None"
+        ) {
             return self.error(format_args!("cannot assign to {name}"));
         }
         let id = self.id(&name);

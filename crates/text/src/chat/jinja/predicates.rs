@@ -12,22 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Names of the filters.
-pub(super) const FILTERS: &[&str] = &[
-    "abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e",
-    "escape", "filesizeformat", "first", "float", "forceescape", "format", "groupby", "indent", "int",
-    "items", "join", "last", "length", "list", "lower", "map", "max", "min", "pprint", "reject",
-    "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice", "sort",
-    "string", "striptags", "sum", "title", "tojson", "trim", "truncate", "unique", "upper",
-    "urlencode", "wordcount", "wordwrap", "xmlattr",
-];
+const FILTERS: &str = "abs attr batch capitalize center count d default dictsort e escape filesizeformat first \
+    float forceescape format groupby indent int items join last length list lower map max \
+    min pprint reject rejectattr replace reverse round safe select selectattr slice sort \
+    string striptags sum title tojson trim truncate unique upper urlencode wordcount \
+    wordwrap xmlattr";
 
 /// Names of the tests.
-pub(super) const TESTS: &[&str] = &[
-    "!=", "<", "<=", "==", ">", ">=", "boolean", "callable", "defined", "divisibleby", "eq",
-    "equalto", "escaped", "even", "false", "filter", "float", "ge", "greaterthan", "gt", "in",
-    "integer", "iterable", "le", "lessthan", "lower", "lt", "mapping", "ne", "none", "number", "odd",
-    "sameas", "sequence", "string", "test", "true", "undefined", "upper",
-];
+const TESTS: &str = "!= < <= == > >= boolean callable defined divisibleby eq equalto escaped even false \
+    filter float ge greaterthan gt in integer iterable le lessthan lower lt mapping ne none \
+    number odd sameas sequence string test true undefined upper";
 
 /// Whether a value passes a test that is not a comparison.
 pub(super) fn predicate(
@@ -64,11 +58,18 @@ pub(super) fn predicate(
         "escaped" => false,
         "even" => remainder(&Value::Int(2))?.float() == Some(0.0),
         "odd" => remainder(&Value::Int(2))?.float() == Some(1.0),
-        "filter" => value.str().is_some_and(|name| FILTERS.contains(&name)),
-        "test" => value.str().is_some_and(|name| TESTS.contains(&name)),
+        "filter" | "test" if is_unhashable(value) => {
+            return fail(format_args!("test {name}: expected a name"));
+        }
+        "filter" => value.str().is_some_and(|name| is_listed(FILTERS, name)),
+        "test" => value.str().is_some_and(|name| is_listed(TESTS, name)),
         "lower" | "upper" => {
             let text = Value::Str(str_of(heap, value)?.into());
-            let method = if name == "lower" { "islower" } else { "isupper" };
+            let method = if name == "lower" {
+                "islower"
+            } else {
+                "isupper"
+            };
             call_method(heap, &text, method, CallArguments::default())?.is_true()
         }
         "callable" => matches!(
@@ -88,6 +89,22 @@ pub(super) fn predicate(
         },
         _ => return fail(format_args!("no test named {name:.40}")),
     })
+}
+
+fn is_unhashable(value: &Value) -> bool {
+    match value {
+        Value::List(list) => !list.kind.is_tuple(),
+        other => matches!(other, Value::Dict(_)),
+    }
+}
+
+fn is_listed(names: &str, name: &str) -> bool {
+    names.split(' ').any(|existing| existing == name)
+}
+
+/// Whether there is a test of this name.
+pub(super) fn is_test(name: &str) -> bool {
+    is_listed(TESTS, name)
 }
 
 fn is_container(value: &Value) -> bool {

@@ -206,7 +206,9 @@ impl<'p> Renderer<'p> {
         let state = &mut self.loops[number];
         if !state.kept {
             state.kept = true;
-            self.heap.budget.charge(size_of::<LoopState>() + OBJECT_BYTES)?;
+            self.heap
+                .budget
+                .charge(size_of::<LoopState>() + OBJECT_BYTES)?;
             self.heap.keep_loop(number, &state.items);
         }
         Ok(())

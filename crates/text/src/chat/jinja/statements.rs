@@ -24,12 +24,7 @@ pub(super) enum Flow {
 
 impl Renderer<'_> {
     /// Executes statements in a scope, and appends their output to `out`.
-    pub(super) fn run(
-        &mut self,
-        body: &[Node],
-        frame: usize,
-        out: &mut String,
-    ) -> Outcome<Flow> {
+    pub(super) fn run(&mut self, body: &[Node], frame: usize, out: &mut String) -> Outcome<Flow> {
         for node in body {
             self.enter()?;
             let flow = match &node.statement {
@@ -138,12 +133,7 @@ impl Renderer<'_> {
     }
 
     /// Runs a body, and applies filters to its text.
-    fn filtered(
-        &mut self,
-        filters: &Expr,
-        body: &[Node],
-        frame: usize,
-    ) -> Outcome<(Value, Flow)> {
+    fn filtered(&mut self, filters: &Expr, body: &[Node], frame: usize) -> Outcome<(Value, Flow)> {
         let mut text = String::new();
         let inner = self.push_frame(frame);
         let flow = self.run(body, inner, &mut text)?;
@@ -245,7 +235,10 @@ impl Renderer<'_> {
     pub(super) fn recur(&mut self, number: usize, arguments: CallArguments) -> Outcome<Value> {
         let [items] = arguments.bind("loop", ["iterable"])?;
         let state = &self.loops[number];
-        let (definition, place) = (Arc::clone(&state.definition), (state.frame, state.depth + 1));
+        let (definition, place) = (
+            Arc::clone(&state.definition),
+            (state.frame, state.depth + 1),
+        );
         if !definition.recursive {
             return fail("the loop is not recursive: it has no recursive keyword");
         }
@@ -310,7 +303,10 @@ impl Renderer<'_> {
 
     fn run_block(&mut self, block: &Arc<Block>, frame: usize, out: &mut String) -> Outcome<()> {
         if block.required {
-            return fail(format_args!("required block {:.40} is not defined", block.name));
+            return fail(format_args!(
+                "required block {:.40} is not defined",
+                block.name
+            ));
         }
         let parent = match block.visibility {
             Visibility::Global => Self::GLOBAL,

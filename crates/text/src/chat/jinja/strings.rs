@@ -1,7 +1,8 @@
 //! Python's operations on strings, whose indexes count characters.
 
+use super::build::Items;
 use super::failure::{Outcome, fail};
-use super::value::{Items, Value};
+use super::value::Value;
 
 /// `len(text)`.
 pub(super) fn length(text: &str) -> usize {
@@ -35,7 +36,10 @@ pub(super) fn is_space(c: char) -> bool {
 /// `str.splitlines`: the lines with their line ends.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let is_end = |c: char| {
-        matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -58,7 +62,9 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 pub(super) fn without_end(line: &str) -> &str {
     match line.strip_suffix("\r\n") {
         Some(line) => line,
-        None => line.strip_suffix(|c: char| lines(&format!("{c}x")).count() == 2).unwrap_or(line),
+        None => line
+            .strip_suffix(|c: char| lines(&format!("{c}x")).count() == 2)
+            .unwrap_or(line),
     }
 }
 

@@ -1,12 +1,11 @@
-//! Tests of the template language: thousands of small templates, compared with `transformers`, and
-//! hostile ones.
+//! Tests of the template language: thousands of small templates, compared with `transformers`.
 
 use super::{Input, parse, render};
 use serde_json::{Map, Value as Json};
 use std::time::UNIX_EPOCH;
 
 /// Renders a template with variables; the error is the message.
-fn rendered(source: &str, variables: &Map<String, Json>) -> Result<String, String> {
+pub(super) fn rendered(source: &str, variables: &Map<String, Json>) -> Result<String, String> {
     let inputs: Vec<(&str, Input<'_>)> = variables
         .iter()
         .map(|(name, value)| (&**name, Input::Json(value)))

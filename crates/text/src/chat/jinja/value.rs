@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// Maximum nesting depth of values.
 const DEPTH_MAX: u16 = 200;
 /// Memory of a list item.
-const ITEM_BYTES: usize = size_of::<Value>();
+pub(super) const ITEM_BYTES: usize = size_of::<Value>();
 /// Memory of a container without its items, and of other objects.
 pub(super) const OBJECT_BYTES: usize = 128;
 /// Number of entries from which a dict has a hash table.
-const INDEXED_LENGTH: usize = 9;
+pub(super) const INDEXED_LENGTH: usize = 9;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -113,7 +113,7 @@ impl ListKind {
 
 /// How a value nests.
 #[derive(Clone, Copy, Debug, Default)]
-struct Nesting {
+pub(super) struct Nesting {
     depth: u16,
     /// Whether the value contains a namespace or a loop.
     mutable: bool,
@@ -123,16 +123,16 @@ struct Nesting {
 pub(super) struct List {
     pub(super) kind: ListKind,
     pub(super) items: Vec<Value>,
-    nesting: Nesting,
+    pub(super) nesting: Nesting,
 }
 
 /// A dict in the order of insertion.
 #[derive(Debug)]
 pub(super) struct Dict {
-    entries: Vec<(Value, Value)>,
+    pub(super) entries: Vec<(Value, Value)>,
     /// Numbers of entries; empty for a short dict.
-    index: HashTable<u32>,
-    nesting: Nesting,
+    pub(super) index: HashTable<u32>,
+    pub(super) nesting: Nesting,
 }
 
 impl Value {
@@ -153,6 +153,14 @@ impl Value {
             Self::Bool(value) => Some(i128::from(*value)),
             Self::Int(number) => Some(*number),
             _ => None,
+        }
+    }
+
+    /// A number that is an integer, as one.
+    pub(super) fn integral(&self) -> Option<i128> {
+        match self {
+            Self::Float(number) => integral(*number),
+            other => other.int(),
         }
     }
 
@@ -250,7 +258,7 @@ impl Value {
 }
 
 /// The nesting of a container of `items`.
-fn nesting<'v>(items: impl Iterator<Item = &'v Value>) -> Outcome<Nesting> {
+pub(super) fn nesting<'v>(items: impl Iterator<Item = &'v Value>) -> Outcome<Nesting> {
     let mut all = Nesting::default();
     for item in items {
         let nesting = item.nesting();
@@ -270,133 +278,6 @@ pub(super) fn too_deep<T>() -> Outcome<T> {
     ))
 }
 
-/// Builder of a list, which charges each item.
-pub(super) struct Items<'b> {
-    budget: &'b Budget,
-    items: Vec<Value>,
-}
-
-impl<'b> Items<'b> {
-    pub(super) fn new(budget: &'b Budget) -> Self {
-        Self {
-            budget,
-            items: Vec::new(),
-        }
-    }
-
-    pub(super) fn push(&mut self, item: Value) -> Outcome<()> {
-        self.budget.charge(ITEM_BYTES)?;
-        self.items.push(item);
-        Ok(())
-    }
-
-    pub(super) fn push_text(&mut self, text: &str) -> Outcome<()> {
-        self.push(Value::text(text, self.budget)?)
-    }
-
-    pub(super) fn extend(&mut self, items: &[Value]) -> Outcome<()> {
-        self.budget.charge(ITEM_BYTES.saturating_mul(items.len()))?;
-        self.items.extend_from_slice(items);
-        Ok(())
-    }
-
-    pub(super) fn reverse(&mut self) {
-        self.items.reverse();
-    }
-
-    /// The items.
-    pub(super) fn into_vec(self) -> Vec<Value> {
-        self.items
-    }
-
-    pub(super) fn finish(self, kind: ListKind) -> Outcome<Value> {
-        self.budget.charge(OBJECT_BYTES)?;
-        Ok(Value::List(Rc::new(List {
-            kind,
-            nesting: nesting(self.items.iter())?,
-            items: self.items,
-        })))
-    }
-
-    pub(super) fn list(self) -> Outcome<Value> {
-        self.finish(ListKind::List)
-    }
-}
-
-/// Creates a tuple.
-pub(super) fn tuple(budget: &Budget, items: impl IntoIterator<Item = Value>) -> Outcome<Value> {
-    let mut tuple = Items::new(budget);
-    for item in items {
-        tuple.push(item)?;
-    }
-    tuple.finish(ListKind::Tuple)
-}
-
-/// Builder of a dict, which charges each entry.
-pub(super) struct Entries<'b> {
-    budget: &'b Budget,
-    dict: Dict,
-}
-
-impl<'b> Entries<'b> {
-    pub(super) fn new(budget: &'b Budget) -> Self {
-        Self {
-            budget,
-            dict: Dict {
-                entries: Vec::new(),
-                index: HashTable::new(),
-                nesting: Nesting::default(),
-            },
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.dict.entries.len()
-    }
-
-    /// Adds an entry, or replaces the value of an existing one.
-    pub(super) fn insert(&mut self, key: Value, value: Value) -> Outcome<()> {
-        let hash = hash(&key, self.budget)?;
-        if let Some(at) = self.dict.find(&key, hash, self.budget)? {
-            self.dict.entries[at].1 = value;
-            return Ok(());
-        }
-        self.budget.charge(2 * ITEM_BYTES + size_of::<u64>())?;
-        self.dict.entries.push((key, value));
-        let length = self.dict.entries.len();
-        let first = match length {
-            INDEXED_LENGTH => 0,
-            _ => length - 1,
-        };
-        if length >= INDEXED_LENGTH {
-            for at in first..length {
-                self.add_to_index(at)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn add_to_index(&mut self, at: usize) -> Outcome<()> {
-        let (budget, dict) = (self.budget, &mut self.dict);
-        let hash_of = hash(&dict.entries[at].0, budget)?;
-        let entries = &dict.entries;
-        // Hashes were computed before, within the budget.
-        let rehash = |at: &u32| hash(&entries[*at as usize].0, budget).unwrap_or(0);
-        let Ok(number) = u32::try_from(at) else {
-            return too_large("a dict has too many entries");
-        };
-        dict.index.insert_unique(hash_of, number, rehash);
-        Ok(())
-    }
-
-    pub(super) fn dict(mut self) -> Outcome<Value> {
-        self.budget.charge(OBJECT_BYTES)?;
-        let values = self.dict.entries.iter().flat_map(|(key, value)| [key, value]);
-        self.dict.nesting = nesting(values)?;
-        Ok(Value::Dict(Rc::new(self.dict)))
-    }
-}
-
 impl Dict {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &(Value, Value)> {
         self.entries.iter()
@@ -406,7 +287,7 @@ impl Dict {
         self.entries.len()
     }
 
-    fn find(&self, key: &Value, hash: u64, budget: &Budget) -> Outcome<Option<usize>> {
+    pub(super) fn find(&self, key: &Value, hash: u64, budget: &Budget) -> Outcome<Option<usize>> {
         if self.entries.len() < INDEXED_LENGTH {
             for (at, (existing, _)) in self.entries.iter().enumerate() {
                 if equal(existing, key, budget)? {
@@ -441,9 +322,9 @@ impl Dict {
             let mut entries = self.entries.iter();
             return entries.find(|(k, _)| is_key(k)).map(|(_, value)| value);
         }
-        let found = self.index.find(hash_str(key), |at| {
-            is_key(&self.entries[*at as usize].0)
-        });
+        let found = self
+            .index
+            .find(hash_str(key), |at| is_key(&self.entries[*at as usize].0));
         found.map(|at| &self.entries[*at as usize].1)
     }
 }
@@ -481,7 +362,7 @@ fn hash_str(text: &str) -> u64 {
 }
 
 /// Python's `hash(value)`: equal values have equal hashes.
-fn hash(value: &Value, budget: &Budget) -> Outcome<u64> {
+pub(super) fn hash(value: &Value, budget: &Budget) -> Outcome<u64> {
     if let Value::Str(text) = value {
         budget.work(text.len())?;
         return Ok(hash_str(text));

@@ -13,7 +13,8 @@ pub(super) fn wrap(
     [break_long, break_hyphens]: [bool; 2],
 ) -> Outcome<Vec<String>> {
     let mut chunks = chunks(line, break_hyphens);
-    heap.budget.charge(chunks.len().saturating_mul(4 * size_of::<&str>()))?;
+    heap.budget
+        .charge(chunks.len().saturating_mul(4 * size_of::<&str>()))?;
     chunks.reverse();
     let mut out: Vec<String> = Vec::new();
     while !chunks.is_empty() {
@@ -37,9 +38,9 @@ pub(super) fn wrap(
             let space = width.saturating_sub(used).max(usize::from(used == 0));
             if break_long {
                 let mut end = characters(chunk, 0, space).len();
-                let hyphen = chunk[..end].rfind('-').filter(|at| {
-                    break_hyphens && *at > 0 && chunk[..*at].contains(|c| c != '-')
-                });
+                let hyphen = chunk[..end]
+                    .rfind('-')
+                    .filter(|at| break_hyphens && *at > 0 && chunk[..*at].contains(|c| c != '-'));
                 end = hyphen.map_or(end, |at| at + 1);
                 current.push(&chunk[..end]);
                 *chunk = &chunk[end..];
@@ -81,6 +82,17 @@ fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
 fn split_hyphens<'t>(word: &'t str, chunks: &mut Vec<&'t str>) {
     let mut start = 0;
     for (at, _) in word.match_indices('-') {
+        // A dash between words is a chunk of its own.
+        let dash = word[at..].len() - word[at..].trim_start_matches('-').len();
+        let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        if at < start {
+            continue;
+        }
+        if dash > 1 && at > start && is_word(word[at + dash..].chars().next()) {
+            chunks.extend([&word[start..at], &word[at..at + dash]]);
+            start = at + dash;
+            continue;
+        }
         let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
         let mut before = word[start..at].chars().rev();
         let mut after = word[at + 1..].chars();
