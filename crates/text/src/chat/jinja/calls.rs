@@ -166,7 +166,7 @@ impl Renderer<'_> {
                 };
                 for (name, value) in attributes.iter() {
                     let name = text("namespace", name)?;
-                    self.heap.set_attribute(number, &name, value.clone())?;
+                    self.heap.add_attribute(number, &name, value.clone())?;
                 }
                 Ok(Value::Namespace(number))
             }

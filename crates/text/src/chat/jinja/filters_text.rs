@@ -7,13 +7,13 @@ use super::failure::{Outcome, fail, too_large};
 use super::format::percent;
 use super::heap::Heap;
 use super::json::{Escape, Json, Order};
-use super::methods::{justify, replace};
 use super::ops::{iterate, len};
 use super::repr::{str_of, write_str};
 use super::sink::{Sink, written};
 use super::strings::{
     Side, capitalize, characters, html_escape, is_space, length, lines, strip, title, without_end,
 };
+use super::text_methods::{justify, replace};
 use super::value::{ListKind, Value};
 use super::wrap::wrap;
 

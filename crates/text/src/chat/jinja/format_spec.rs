@@ -6,6 +6,7 @@ use super::repr::{float, python_exponent, write_str};
 use super::sink::Sink;
 use super::strings::{characters, length};
 use super::value::Value;
+use std::cmp::Ordering;
 
 /// Maximum precision of numbers.
 const PRECISION_MAX: usize = 1000;
@@ -178,12 +179,13 @@ fn format_integer(number: i128, spec: &Spec, out: &mut Sink<'_>) -> Outcome<()> 
     };
     let digits = format!("{digits:0>width$}", width = spec.digits.max(1));
     let prefix = if spec.alternate { prefix } else { "" };
-    let sign = format!("{}{prefix}", sign(number < 0, spec));
+    let sign = format!("{}{prefix}", sign(number.cmp(&0), spec));
     write_number(&sign, &digits, group, spec, out)
 }
 
-fn sign(is_negative: bool, spec: &Spec) -> &'static str {
-    match (is_negative, spec.sign) {
+/// The sign of a number that compares with zero as `order`.
+fn sign(order: Ordering, spec: &Spec) -> &'static str {
+    match (order == Ordering::Less, spec.sign) {
         (true, _) => "-",
         (false, '+') => "+",
         (false, ' ') => " ",
@@ -257,11 +259,14 @@ fn format_float(number: f64, spec: &Spec, out: &mut Sink<'_>) -> Outcome<()> {
     if is_upper {
         text = text.to_uppercase();
     }
-    let negative = number.is_sign_negative() && !number.is_nan();
+    let order = match number.is_sign_negative() && !number.is_nan() {
+        true => Ordering::Less,
+        false => Ordering::Equal,
+    };
     if !number.is_finite() {
-        return spec.pad(sign(negative, spec), &text, '>', out);
+        return spec.pad(sign(order, spec), &text, '>', out);
     }
-    write_number(sign(negative, spec), &text, 3, spec, out)
+    write_number(sign(order, spec), &text, 3, spec, out)
 }
 
 /// The format `g`: fixed or scientific, without trailing zeros.

@@ -67,12 +67,22 @@ impl Heap {
         name: &Arc<str>,
         value: Value,
     ) -> Outcome<()> {
+        self.check_cycle(namespace, name, &value)?;
+        self.add_attribute(namespace, name, value)
+    }
+
+    /// Sets an attribute of a new namespace, which no value contains.
+    pub(super) fn add_attribute(
+        &self,
+        namespace: usize,
+        name: &Arc<str>,
+        value: Value,
+    ) -> Outcome<()> {
         if name.starts_with('_') {
             return fail(format_args!(
                 "namespace attribute {name:.40}: names cannot begin with an underscore"
             ));
         }
-        self.check_cycle(namespace, name, &value)?;
         let mut namespaces = self.namespaces.borrow_mut();
         let attributes = &mut namespaces[namespace];
         if let Some((_, existing)) = attributes.iter_mut().find(|(n, _)| n == name) {
@@ -115,7 +125,8 @@ impl Heap {
                     ));
                 }
                 Value::Namespace(number) => {
-                    if !std::mem::replace(visited(&mut seen, number), true) {
+                    let before = std::mem::replace(visited(&mut seen, number), true);
+                    if !before {
                         self.budget.charge(number / 64)?;
                         open.extend(namespaces[number].iter().map(|(_, value)| value.clone()));
                     }

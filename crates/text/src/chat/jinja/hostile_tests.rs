@@ -1,7 +1,7 @@
 //! Tests of templates that would exhaust memory, time or the stack.
 
 use super::tests::rendered;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, json};
 use std::time::{Duration, Instant};
 
 /// Renders a template that must fail. Returns the message.
@@ -95,8 +95,8 @@ fn deep_values_are_refused_before_the_stack_ends() {
     }
     // A chain of namespaces has no depth, but writing it has.
     let chain = "{% set ns.x = namespace(x=ns.x) %}";
-    check(&grown(chain, "ok").replace("99999", "2000"), "ok");
-    let message = refused(&grown(chain, "{{ ns }}").replace("99999", "2000"));
+    check(&grown(chain, "ok").replace("99999", "500"), "ok");
+    let message = refused(&grown(chain, "{{ ns }}").replace("99999", "500"));
     assert!(message.contains("nested deeper than"), "{message}");
     // The same chain, made from its end.
     let reversed =
@@ -106,7 +106,7 @@ fn deep_values_are_refused_before_the_stack_ends() {
          {{% for i in range(9000) %}}{reversed}{{% endfor %}}{{{{ first }}}}"
     );
     refused(&source);
-    let loops = "{% set l = namespace(l=1) %}{% for i in range(9999) %}{% for x in [l.l] %}\
+    let loops = "{% set l = namespace(l=1) %}{% for i in range(400) %}{% for x in [l.l] %}\
                  {% set l.l = loop %}{% endfor %}{% endfor %}ok";
     check(loops, "ok");
     let mut deep = json!(1);
@@ -123,14 +123,7 @@ fn deep_values_are_refused_before_the_stack_ends() {
 
 #[test]
 fn memory_is_limited() {
-    let x = "{% set x = 'a' * 1000000 %}";
-    let grown = |step: &str| {
-        format!(
-            "{{% set ns = namespace(x=[1]) %}}{{% for i in range(99999) %}}{{% set ns.x = {step} %}}{{% endfor %}}"
-        )
-    };
-    let doubled = |step: &str| format!("{{% set x = 'aaaaaaaa' %}}{}{{{{ x }}}}", step.repeat(60));
-    let mut bombs = vec![
+    let bombs = [
         "{{ ('a' * 10000000).split('a')|length }}".to_string(),
         "{{ ('a' * 10000000)|list|length }}".to_string(),
         "{{ ('a ' * 5000000).split()|length }}".to_string(),
@@ -159,6 +152,22 @@ fn memory_is_limited() {
         "{{ 'ab' * 10000000000000 }}".to_string(),
         "{{ range(1000000000)|list }}".to_string(),
         "{% for i in range(99999) %}{{ range(99999)|list|length }}{% endfor %}".to_string(),
+    ];
+    for bomb in bombs {
+        refused(&bomb);
+    }
+}
+
+#[test]
+fn growth_is_limited() {
+    let x = "{% set x = 'a' * 1000000 %}";
+    let grown = |step: &str| {
+        format!(
+            "{{% set ns = namespace(x=[1]) %}}{{% for i in range(99999) %}}{{% set ns.x = {step} %}}{{% endfor %}}"
+        )
+    };
+    let doubled = |step: &str| format!("{{% set x = 'aaaaaaaa' %}}{}{{{{ x }}}}", step.repeat(60));
+    let bombs = [
         format!("{x}{{{{ x|replace('a', x)|length }}}}"),
         format!("{x}{{{{ x.replace('', x)|length }}}}"),
         format!("{x}{{{{ x.join([x] * 100000)|length }}}}"),
@@ -188,9 +197,6 @@ fn memory_is_limited() {
         "{% for i in range(99999) %}{% for j in range(9) %}{% set l = loop %}{{ l }}{% endfor %}{% endfor %}".to_string(),
         "{% set n = namespace() %}{% for i in range(99999) %}{% set x = namespace(a=1, b=2, c=3) %}{% endfor %}".to_string(),
     ];
-    bombs.push(format!("{{% set ns = namespace({}) %}}", "a".repeat(100)));
-    let last = bombs.pop().unwrap_or_default();
-    check(&last.replace("))", ")"), "");
     for bomb in bombs {
         refused(&bomb);
     }
@@ -203,15 +209,7 @@ fn work_of_functions_is_limited() {
         let loops = "{% for i in range(99999) %}{% for j in range(99) %}";
         format!("{x}{loops}{{% set z = {call} %}}{{% endfor %}}{{% endfor %}}")
     };
-    // Lists that share their items: little memory, but 2^60 values.
-    let shared = |visit: &str| {
-        format!(
-            "{{% set ns = namespace(x=(1,), y=(1,)) %}}{{% for i in range(60) %}}\
-             {{% set ns.x = (ns.x, ns.x) %}}{{% set ns.y = (ns.y, ns.y) %}}{{% endfor %}}\
-             {{% set x = ns.x %}}{{% set y = ns.y %}}{visit}"
-        )
-    };
-    let mut bombs: Vec<String> = [
+    let bombs = [
         "x == y",
         "x < y",
         "x in [y]",
@@ -235,42 +233,57 @@ fn work_of_functions_is_limited() {
         "x is lower",
         "x|first",
         "x|trim|length",
-    ]
-    .iter()
-    .map(|call| many(call))
-    .collect();
-    bombs.extend(
-        [
-            "{{ x == y }}",
-            "{{ x < y }}",
-            "{{ x in [y] }}",
-            "{{ {x: 1}|length }}",
-            "{{ x|tojson }}",
-            "{{ x|string|length }}",
-            "{{ [x, y]|sort|length }}",
-            "{{ [x, y]|unique|list|length }}",
-            "{{ [x, y]|min }}",
-            "{{ [y].index(x) }}",
-            "{{ [[x, 1], [y, 2]]|groupby(0) }}",
-            "{{ '%s' % [x] }}",
-            "{{ '{}'.format(x) }}",
-            "{{ x ~ '' }}",
-            "{{ [x]|join }}",
-            "{{ x|upper }}",
-            "{{ [y].count(x) }}",
-            "{% for i in [x, y, x] %}{{ loop.changed(i) }}{% endfor %}",
-            "{{ x is eq y }}",
-            "{{ {1: x} == {1: y} }}",
-            "{{ dict([(x, 1)]) }}",
-            "{{ {x: 1}.get(y) }}",
-            "{{ [x]|urlencode }}",
-            "{{ x|e }}",
-            "{{ raise_exception(x) }}",
-        ]
-        .iter()
-        .map(|visit| shared(visit)),
-    );
-    bombs.extend([
+    ];
+    for call in bombs {
+        refused(&many(call));
+    }
+}
+
+#[test]
+fn shared_items_are_visited_within_limits() {
+    // Lists that share their items: little memory, but 2^60 values.
+    let shared = |visit: &str| {
+        format!(
+            "{{% set ns = namespace(x=(1,), y=(1,)) %}}{{% for i in range(60) %}}\
+             {{% set ns.x = (ns.x, ns.x) %}}{{% set ns.y = (ns.y, ns.y) %}}{{% endfor %}}\
+             {{% set x = ns.x %}}{{% set y = ns.y %}}{visit}"
+        )
+    };
+    let bombs = [
+        "{{ x == y }}",
+        "{{ x < y }}",
+        "{{ x in [y] }}",
+        "{{ {x: 1}|length }}",
+        "{{ x|tojson }}",
+        "{{ x|string|length }}",
+        "{{ [x, y]|sort|length }}",
+        "{{ [x, y]|unique|list|length }}",
+        "{{ [x, y]|min }}",
+        "{{ [y].index(x) }}",
+        "{{ [[x, 1], [y, 2]]|groupby(0) }}",
+        "{{ '%s' % [x] }}",
+        "{{ '{}'.format(x) }}",
+        "{{ x ~ '' }}",
+        "{{ [x]|join }}",
+        "{{ x|upper }}",
+        "{{ [y].count(x) }}",
+        "{% for i in [x, y, x] %}{{ loop.changed(i) }}{% endfor %}",
+        "{{ x is eq y }}",
+        "{{ {1: x} == {1: y} }}",
+        "{{ dict([(x, 1)]) }}",
+        "{{ {x: 1}.get(y) }}",
+        "{{ [x]|urlencode }}",
+        "{{ x|e }}",
+        "{{ raise_exception(x) }}",
+    ];
+    for visit in bombs {
+        refused(&shared(visit));
+    }
+}
+
+#[test]
+fn loops_and_recursion_are_limited() {
+    let bombs = [
         "{% for i in range(9999) %}{% for i in range(9999) %}{% endfor %}{% endfor %}".to_string(),
         "{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}".to_string(),
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}".to_string(),
@@ -279,7 +292,7 @@ fn work_of_functions_is_limited() {
         "{% set f = range %}{% for i in range(99999) if i > 100000 %}{% endfor %}".repeat(100),
         "{{ 2 ** 99999999999 }}{{ 10 ** 38 * 10 ** 38 }}".to_string(),
         "{{ 10.0 ** 400 }}".to_string(),
-    ]);
+    ];
     for bomb in bombs {
         refused(&bomb);
     }
@@ -302,7 +315,7 @@ fn nesting_of_the_source_is_limited() {
         format!("{{{{ {}1{} }}}}", "{1:".repeat(900), "}".repeat(900)),
         format!("{{{{ a{}1{} }}}}", "[a".repeat(900), "]".repeat(900)),
         format!("{{{{ {}1{} }}}}", "f(".repeat(900), ")".repeat(900)),
-        format!("{{{{ 1 is {}1 }}}}", "eq -".repeat(1)).replace('-', &"-".repeat(900)),
+        format!("{{{{ 1 is eq {}1 }}}}", "-".repeat(900)),
         format!("{{% set {}a{} = 1 %}}", "(".repeat(900), ")".repeat(900)),
         "{% if 1 %}".repeat(5000),
         "{% for a in b %}".repeat(5000),
@@ -323,5 +336,4 @@ fn nesting_of_the_source_is_limited() {
     let _: Result<String, String> = rendered(&source, &Map::new());
     let chain = "{% elif 0 %}".repeat(5000);
     check(&format!("{{% if 0 %}}{chain}{{% endif %}}ok"), "ok");
-    let _: Json = Json::Null;
 }

@@ -120,7 +120,7 @@ impl<'s> Lexer<'s> {
         let Some(end) = rest.find("#}") else {
             return self.error("a comment has no end");
         };
-        let sign = match rest[..end].as_bytes().last() {
+        let sign = match rest.as_bytes()[..end].last() {
             Some(b'-') => "-",
             Some(b'+') => "+",
             _ => "",
@@ -207,7 +207,7 @@ impl<'s> Lexer<'s> {
             return self.error("a tag has no end");
         };
         let (token, length) = if first.is_ascii_digit() {
-            number(rest, self.source[..self.at].ends_with('.')).map_err(|e| e.at(self.line))?
+            number(&self.source[..self.at], rest).map_err(|e| e.at(self.line))?
         } else if first.is_alphabetic() || first == '_' {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
             let name = &rest[..end.unwrap_or(rest.len())];

@@ -3,9 +3,9 @@
 use super::failure::{Outcome, fail};
 use super::token::Token;
 
-/// Reads the number at the start of `text`. Returns it and its length. After a dot, as in `list.0.1`,
-/// it is an integer.
-pub(super) fn number(text: &str, after_dot: bool) -> Outcome<(Token, usize)> {
+/// Reads the number at the start of `text`. Returns it and its length. If `before` ends with a dot,
+/// as in `list.0.1`, it is an integer.
+pub(super) fn number(before: &str, text: &str) -> Outcome<(Token, usize)> {
     let bytes = text.as_bytes();
     let lower = |at: usize| bytes.get(at).map(u8::to_ascii_lowercase);
     let radix = match lower(1) {
@@ -22,7 +22,7 @@ pub(super) fn number(text: &str, after_dot: bool) -> Outcome<(Token, usize)> {
     }
     let mut end = digits(text, 0, 10);
     let whole = end;
-    if !after_dot {
+    if !before.ends_with('.') {
         if lower(end) == Some(b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
             end = digits(text, end + 1, 10);
         }

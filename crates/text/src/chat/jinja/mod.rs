@@ -36,6 +36,7 @@ mod sink;
 mod statements;
 mod strings;
 mod syntax;
+mod text_methods;
 mod token;
 mod value;
 mod wrap;

@@ -330,7 +330,6 @@ impl Dict {
 }
 
 impl Range {
-    #[expect(clippy::len_without_is_empty, reason = "only its length is needed")]
     pub(super) fn len(&self) -> usize {
         let distance = match self.step > 0 {
             true => self.stop.saturating_sub(self.start),

@@ -10,9 +10,10 @@ pub(super) fn wrap(
     heap: &Heap,
     line: &str,
     width: usize,
-    [break_long, break_hyphens]: [bool; 2],
+    options: [bool; 2],
 ) -> Outcome<Vec<String>> {
-    let mut chunks = chunks(line, break_hyphens);
+    let [break_long, break_hyphens] = options;
+    let mut chunks = chunks(line, options);
     heap.budget
         .charge(chunks.len().saturating_mul(4 * size_of::<&str>()))?;
     chunks.reverse();
@@ -61,7 +62,7 @@ pub(super) fn wrap(
 }
 
 /// Splits a line into words and the white space between them.
-fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
+fn chunks(line: &str, [_, break_hyphens]: [bool; 2]) -> Vec<&str> {
     let mut chunks = Vec::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
