@@ -112,6 +112,23 @@ fn supports_transformers_extensions() {
 }
 
 #[test]
+fn line_ends_and_byte_order_marks_do_not_reach_the_text() {
+    let unix = "a\n{% if true %}\nb{{ 'c\n' }}\n{% endif %}\n{% raw %}\nd{% endraw %}\n\n";
+    check(unix, "a\nbc\n\n\nd");
+    for end in ["\r\n", "\r"] {
+        let source = format!("\u{feff}{}", unix.replace('\n', end));
+        check(&source, "a\nbc\n\n\nd");
+    }
+    // Line ends of messages are not changed.
+    let messages = [json!({"role": "user", "content": "a\r\nb\u{feff}"})];
+    let text = render("{{ messages[0].content }}\r\n", &messages);
+    assert_eq!(text.expect("valid template"), "a\r\nb\u{feff}");
+    let json = "\u{feff}{\"chat_template\": \"x\"}";
+    let templates = ChatTemplates::from_hf_files(Some(json), None, None).expect("JSON");
+    assert_eq!(templates.get("default"), Some("x"));
+}
+
+#[test]
 fn normalizes_messages() {
     let call = json!({"function": {"name": "f", "arguments": "{\"a\": 1}"}});
     let messages = [json!({"role": "assistant", "thinking": "Hm", "tool_calls": [call.clone()]})];

@@ -15,7 +15,7 @@ const BYTES_PER_BYTE: usize = 256;
 /// Additional bytes for each value of the conversation, for its items and its part of a list.
 const BYTES_PER_VALUE: usize = 512;
 /// Base limit of steps, and additional ones for each value of the conversation.
-const STEPS_BASE: u64 = 1_000_000;
+const STEPS_BASE: u64 = 500_000;
 const STEPS_PER_VALUE: u64 = 5_000;
 /// Bytes or items that a function processes in one step.
 const WORK_PER_STEP: usize = 64;

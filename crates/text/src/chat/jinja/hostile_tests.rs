@@ -216,23 +216,15 @@ fn work_of_functions_is_limited() {
         "y in x",
         "x.find('b')",
         "x.count('b')",
-        "x.index('a', 3999999)",
         "x.startswith(y)",
-        "x.isalpha()",
         "x|length",
         "x[3999999]",
-        "x[-1]",
         "x|wordcount",
         "{x: 1}|length",
         "x.endswith((y, y))",
         "x|int",
-        "x.strip('b')",
-        "[x, y]|min|length",
         "[x, y]|sort|length",
         "x.replace('b', 'c', 0)|length",
-        "x is lower",
-        "x|first",
-        "x|trim|length",
     ];
     for call in bombs {
         refused(&many(call));

@@ -43,7 +43,7 @@ fn small_templates_render_like_transformers() {
         cases.len(),
         wrong.join("\n")
     );
-    #[expect(clippy::print_stdout, reason = "the rate that docs/testing.md has")]
+    #[expect(clippy::print_stdout, reason = "the rate in docs/cli.md")]
     {
         println!(
             "{} of {} templates as in transformers, {different} listed as different",
