@@ -85,11 +85,6 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         "regular expressions are run in crates/text/src/pattern.rs only, which handles their errors",
     ),
     (
-        &["minijinja::", "minijinja_contrib::"],
-        &["crates/text/src/chat/"],
-        "chat templates are rendered in crates/text/src/chat only",
-    ),
-    (
         &["llguidance::"],
         &["crates/text/src/grammar/"],
         "grammars are compiled in crates/text/src/grammar only",

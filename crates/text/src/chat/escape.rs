@@ -9,8 +9,8 @@
 use super::template::{ChatTemplate, Conversation};
 use crate::{EncodeOptions, SpecialTokens, Tokenizer};
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tabla_core::error::{Context, Result, bail};
 
 /// Private-use characters for escapes, except those that occur in the text.
@@ -50,17 +50,17 @@ fn encode(
     tokenizer: &Tokenizer,
 ) -> Result<(String, Vec<u32>)> {
     let special_tokens = SpecialTokenTexts::new(tokenizer);
-    let needs_escape = Cell::new(false);
+    let needs_escape = AtomicBool::new(false);
     let plain = template.render_with(conversation, &|text| {
-        needs_escape
-            .set(needs_escape.get() || text.contains(|c| special_tokens.delimiters.contains(&c)));
+        let found = text.contains(|c| special_tokens.delimiters.contains(&c));
+        needs_escape.fetch_or(found, Ordering::Relaxed);
         text.to_string()
     })?;
     let encode = EncodeOptions {
         add_special: false,
         specials: SpecialTokens::Tokens,
     };
-    if !needs_escape.get() {
+    if !needs_escape.into_inner() {
         let ids = tokenizer.encode(&plain, encode)?;
         return Ok((plain, ids));
     }

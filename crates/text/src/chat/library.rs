@@ -43,7 +43,7 @@ impl ChatTemplates {
 
     /// Reads the templates of a Hugging Face model directory from the text of its
     /// `tokenizer_config.json`, `chat_template.json` and `chat_template.jinja`. Later files override
-    /// earlier ones.
+    /// earlier ones. A byte order mark is ignored.
     ///
     /// # Errors
     /// `Format` for invalid JSON or an invalid `chat_template` value.
@@ -58,6 +58,7 @@ impl ChatTemplates {
             ("chat_template.json", chat_template_json),
         ] {
             let Some(text) = text else { continue };
+            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
             let json: Json = match serde_json::from_str(text) {
                 Ok(json) => json,
                 Err(e) => bail!(Format, "{file}: {e}"),

@@ -1,21 +1,16 @@
 //! Chat templates: render a conversation to the prompt text or token ids that a model expects.
 //!
-//! A template is a Jinja program from a model file. minijinja renders it with the semantics of
-//! `transformers`. Templates are untrusted, so time and memory are limited.
+//! A template is a Jinja program from a model file, rendered as in `transformers`. Templates are
+//! untrusted, so time and memory are limited.
 
 mod adapt;
-mod budget;
 mod builtin;
-mod engine;
 mod escape;
-mod filters;
+mod jinja;
 mod library;
-mod python;
-mod source;
 mod template;
 mod time;
 mod tool_calls;
-mod values;
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,11 @@
 //! A chat template and its rendering with the variables of a conversation.
 
-use super::values::ValueConverter;
-use super::{engine, source};
-use minijinja::Value;
+use super::jinja::{self, Input, TextFunction};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::SystemTime;
-use tabla_core::error::{Context, Error, ErrorKind, Result, bail};
+use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Maximum template length in bytes. The longest known template has a fifth of it.
 pub(super) const TEMPLATE_BYTES_MAX: usize = 128 << 10;
@@ -24,7 +23,9 @@ const RESERVED: &[&str] = &[
     "namespace",
     "range",
     "dict",
-    source::ONE,
+    "cycler",
+    "joiner",
+    "self",
 ];
 
 tabla_core::options! {
@@ -73,6 +74,7 @@ pub struct TemplateTokens<'a> {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     source: String,
+    program: Arc<jinja::Program>,
     bos: Option<String>,
     eos: Option<String>,
 }
@@ -90,9 +92,9 @@ impl ChatTemplate {
                 source.len()
             );
         }
-        engine::check(source)?;
         Ok(Self {
             source: source.to_string(),
+            program: Arc::new(jinja::parse(source)?),
             bos: tokens.bos.map(str::to_string),
             eos: tokens.eos.map(str::to_string),
         })
@@ -117,11 +119,10 @@ impl ChatTemplate {
     pub(super) fn render_with(
         &self,
         conversation: &Conversation<'_>,
-        text: &dyn Fn(&str) -> String,
+        text: TextFunction<'_>,
     ) -> Result<String> {
-        let mut converter = ValueConverter::new(text);
-        let root = self.root(conversation, &mut converter)?;
-        let rendered = engine::render(&self.source, root, converter.size(), conversation.now);
+        let variables = self.variables(conversation)?;
+        let rendered = jinja::render(&self.program, &variables, text, conversation.now);
         rendered.map_err(|error| self.explain(error, conversation))
     }
 
@@ -140,13 +141,12 @@ impl ChatTemplate {
         Error::new(ErrorKind::Argument, message).caused_by(TextArguments)
     }
 
-    /// Builds the template variables.
-    fn root(
-        &self,
-        conversation: &Conversation<'_>,
-        converter: &mut ValueConverter<'_>,
-    ) -> Result<Value> {
-        let mut root: Vec<(String, Value)> = Vec::new();
+    /// The template variables.
+    fn variables<'v>(
+        &'v self,
+        conversation: &Conversation<'v>,
+    ) -> Result<Vec<(&'v str, Input<'v>)>> {
+        let mut variables: Vec<(&str, Input<'_>)> = Vec::new();
         for (name, value) in conversation.variables.into_iter().flatten() {
             if RESERVED.contains(&name.as_str()) || !is_identifier(name) {
                 bail!(
@@ -154,29 +154,33 @@ impl ChatTemplate {
                     "invalid variable name {name:?}: reserved or not an identifier"
                 );
             }
-            root.push((name.clone(), converter.convert(value).context(name)?));
+            variables.push((name, Input::Json(value)));
         }
         let messages = conversation.messages.iter();
         let messages = messages.map(|message| normalize(message, &self.source));
-        let messages: Result<Vec<_>> = messages.map(|m| converter.convert(m?.as_ref())).collect();
-        root.push(("messages".into(), messages.context("messages")?.into()));
+        let messages: Result<Vec<_>> = messages.collect();
+        variables.push(("messages", Input::List(messages?)));
         for (name, list) in [
             ("tools", conversation.tools),
             ("documents", conversation.documents),
         ] {
-            let list: Result<Vec<_>> = list.iter().map(|item| converter.convert(item)).collect();
             // `transformers` passes None for an empty list.
-            let list = Some(list.context(name)?).filter(|list| !list.is_empty());
-            root.push((name.into(), list.into()));
+            variables.push((
+                name,
+                match list.is_empty() {
+                    true => Input::None,
+                    false => Input::List(list.iter().map(Cow::Borrowed).collect()),
+                },
+            ));
         }
         let prompt = conversation.add_generation_prompt;
-        root.push(("add_generation_prompt".into(), prompt.into()));
+        variables.push(("add_generation_prompt", Input::Bool(prompt)));
         for (name, token) in [("bos_token", &self.bos), ("eos_token", &self.eos)] {
             if let Some(token) = token {
-                root.push((name.into(), token.into()));
+                variables.push((name, Input::Token(token)));
             }
         }
-        Ok(Value::from_pairs(root))
+        Ok(variables)
     }
 }
 
