@@ -68,9 +68,10 @@ pub use model::{Facts, TableId, Tuned};
 pub use tabla_core::error::{Error, ErrorKind, Result};
 pub use tabla_core::op::hooks::{CapturePositions, CapturedPoint, Edit, EditAction, HookSpec};
 
-/// Creation of errors: a macro that returns an [`Error`], and a trait that adds context to one.
+/// Creation of errors: a macro that returns an [`Error`], a trait that adds context to one, and functions that
+/// shorten texts of files and users in messages.
 pub mod error {
-    pub use tabla_core::error::{Context, bail};
+    pub use tabla_core::error::{Context, bail, excerpt, shorten};
     pub(crate) use tabla_core::error::{Error, ErrorKind, Result};
 }
 

@@ -1,6 +1,6 @@
 //! `.npy` files: arrays of NumPy, format 1 and 2.
 
-use crate::error::{Error, ErrorKind, Result, bail};
+use crate::error::{Error, ErrorKind, Result, bail, excerpt};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -46,7 +46,11 @@ impl Array {
             bail!(Format, "expected an .npy file of version 1 or 2");
         };
         if !text.contains("'fortran_order': False") {
-            bail!(Unsupported, "expected an array in C order, got {text}");
+            bail!(
+                Unsupported,
+                "expected an array in C order, got {}",
+                excerpt(&text)
+            );
         }
         let shape = text.split_once("'shape': (").and_then(|(_, rest)| {
             let (dims, _) = rest.split_once(')')?;
@@ -55,7 +59,7 @@ impl Array {
                 .collect::<Option<Vec<usize>>>()
         });
         let Some(shape) = shape else {
-            bail!(Format, "the header has no shape: {text}");
+            bail!(Format, "the header has no shape: {}", excerpt(&text));
         };
         #[expect(clippy::cast_possible_truncation, reason = "rounds to f32")]
         let values: Vec<f32> = match element(&text) {

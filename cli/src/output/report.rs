@@ -4,6 +4,7 @@ use super::failure::{EXIT_INTERRUPTED, Failure};
 use super::terminal;
 use std::error::Error;
 use std::process::ExitCode;
+use tabla::error::shorten;
 
 /// Prints an error on standard error and returns the exit code.
 pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
@@ -24,14 +25,14 @@ pub(crate) fn print_failure(failure: &Failure) -> ExitCode {
 
 /// Prints `error: message`, then each cause that the message does not contain.
 fn print(message: &str, mut cause: Option<&dyn Error>) {
-    let mut printed = terminal::one_line(message);
+    let mut printed = terminal::one_line(&shorten(message));
     terminal::note(&format!(
         "{}error:{} {printed}",
         terminal::RED,
         terminal::PLAIN
     ));
     while let Some(error) = cause {
-        let text = error.to_string();
+        let text = shorten(&error.to_string()).into_owned();
         for (at, line) in text.lines().enumerate() {
             let line = terminal::one_line(line);
             if !printed.contains(&line) {

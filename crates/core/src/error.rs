@@ -1,6 +1,13 @@
 //! The error type of all crates: a kind for the caller to act on, a message and an optional cause.
 
+use std::borrow::Cow;
 use std::fmt;
+
+/// Maximum number of characters of a quoted text or a word in a message.
+const QUOTED_CHARS_MAX: usize = 200;
+
+/// Maximum number of characters of a message.
+const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// Kind of an error. The numbers are part of the C ABI: never change or reuse one.
 #[repr(i32)]
@@ -52,7 +59,7 @@ pub enum ErrorKind {
 /// An error: kind, message and optional cause.
 ///
 /// Messages go from the general to the specific, start in lower case and have no full stop:
-/// `stage 5 config: llama.block_count: 5000000 is over the limit of 4096`.
+/// `stage 5 config: llama.block_count: 5000000 is over the limit of 4096`. They are [shortened](shorten).
 pub struct Error {
     kind: ErrorKind,
     message: Box<str>,
@@ -67,7 +74,7 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         Self {
             kind,
-            message: message.to_string().into(),
+            message: shorten(&message.to_string()).into(),
             source: None,
         }
     }
@@ -99,10 +106,75 @@ pub trait Context<T> {
 impl<T> Context<T> for Result<T> {
     fn context(self, clause: impl fmt::Display) -> Self {
         self.map_err(|e| Error {
-            message: format!("{clause}: {}", e.message).into(),
+            message: format!("{}: {}", shorten(&clause.to_string()), e.message).into(),
             ..e
         })
     }
+}
+
+/// Shortens each quoted text and each word of a message to 200 characters, and the message to 1000: they may be of
+/// a file or a user, and have any length.
+pub fn shorten(message: &str) -> Cow<'_, str> {
+    if message.len() <= QUOTED_CHARS_MAX {
+        return message.into();
+    }
+    let mut short = String::new();
+    let mut rest = message;
+    // Until a quote without an end, which is part of a word: so that each byte is searched a few times at most.
+    let mut has_quotes = true;
+    while let Some(first) = rest.chars().next() {
+        let is_quote = has_quotes && is_quote(first);
+        let quoted = is_quote.then(|| quoted_len(rest)).flatten();
+        has_quotes &= !is_quote || quoted.is_some();
+        let len = match quoted {
+            Some(len) => len,
+            None if first.is_whitespace() => first.len_utf8(),
+            None => first.len_utf8() + word_len(&rest[first.len_utf8()..]),
+        };
+        let (part, after) = rest.split_at(len);
+        // A quoted text keeps its quotes.
+        let quotes = usize::from(quoted.is_some());
+        short.push_str(&part[..quotes]);
+        short.push_str(&excerpt(&part[quotes..part.len() - quotes]));
+        short.push_str(&part[part.len() - quotes..]);
+        rest = after;
+    }
+    start(&short, MESSAGE_CHARS_MAX).into_owned().into()
+}
+
+/// Returns the first 200 characters of a text of a file or a user, for a message.
+pub fn excerpt(text: &str) -> Cow<'_, str> {
+    start(text, QUOTED_CHARS_MAX)
+}
+
+/// Returns the first `max` characters of a text, and an ellipsis if it has more.
+fn start(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => format!("{}…", &text[..at]).into(),
+        None => text.into(),
+    }
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '`')
+}
+
+/// Returns the number of bytes of the quoted text at the start of a message; `None` if it has no end.
+fn quoted_len(message: &str) -> Option<usize> {
+    let quote = message.chars().next();
+    let mut is_escaped = false;
+    let end = message.char_indices().skip(1).find(|(_, c)| {
+        let is_end = Some(*c) == quote && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        is_end
+    });
+    end.map(|(at, c)| at + c.len_utf8())
+}
+
+/// Returns the number of bytes before the next word or quoted text of a message.
+fn word_len(message: &str) -> usize {
+    let is_end = |c: char| c.is_whitespace() || is_quote(c);
+    message.find(is_end).unwrap_or(message.len())
 }
 
 /// Returns early with an error: `bail!(Format, "header ends at byte {n}")`.
@@ -131,5 +203,47 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|s| s as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_in_messages_is_short() {
+        let long = "é\"".repeat(5000);
+        let kept = "x".repeat(200);
+        for (message, expected) in [
+            (
+                format!("no tensor {:?}: stop", "x".repeat(999)),
+                format!("no tensor \"{kept}…\": stop"),
+            ),
+            (
+                format!("a `{}` b", "x".repeat(999)),
+                format!("a `{kept}…` b"),
+            ),
+            (format!("a {} b", "x".repeat(999)), format!("a {kept}… b")),
+            (format!("a {kept:?} {kept}"), format!("a {kept:?} {kept}")),
+        ] {
+            assert_eq!(shorten(&message), expected);
+        }
+        for message in [
+            format!("a {long:?} b"),
+            format!("a {long} b"),
+            "\"".repeat(9999),
+            "a ".repeat(9999),
+            format!("`{}", "a ".repeat(9999)),
+        ] {
+            let count = shorten(&message).chars().count();
+            assert!(count <= MESSAGE_CHARS_MAX + 1, "{count}");
+        }
+        let quoted = Error::new(ErrorKind::Argument, format_args!("a {long:?} b"));
+        assert!(quoted.message().chars().count() <= 210, "{quoted}");
+        let clause: Result<()> = Err(Error::new(ErrorKind::Argument, "b"));
+        let error = clause
+            .context(&long.replace('"', ""))
+            .expect_err("an error");
+        assert!(error.message().chars().count() <= 210, "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
+use tabla::error::shorten;
 use tabla::{Error, ErrorKind};
 
 /// API whose formats an answer has.
@@ -33,7 +34,7 @@ impl Dialect {
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
-    /// Message for the client.
+    /// Message for the client. Quoted texts and words have at most 200 characters.
     pub(crate) message: String,
     /// Field of the request.
     pub(crate) param: Option<String>,
@@ -59,9 +60,10 @@ impl ApiError {
     pub(crate) const MODEL_LOST: &'static str = "model_lost";
 
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        let message: String = message.into();
         Self {
             status,
-            message: message.into(),
+            message: shorten(&message).into_owned(),
             param: None,
             code: None,
             retry_after: None,

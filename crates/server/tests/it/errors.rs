@@ -623,3 +623,53 @@ fn constraints_and_tools_cannot_be_combined() {
         ],
     );
 }
+
+#[test]
+fn errors_quote_little_of_a_request() {
+    let server = TestServer::new();
+    let long = "x\" \u{e9}".repeat(5000);
+    let word = "x".repeat(20_000);
+    for text in [&long, &word] {
+        let tool = json!({ "type": "function", "function": { "name": text } });
+        for (path, extra) in [
+            (COMPLETIONS, json!({ "model": text })),
+            (MESSAGES, json!({ "model": text })),
+            (CHAT, json!({ "tool_choice": text })),
+            (
+                CHAT,
+                json!({ "tool_choice": { "function": { "name": text } } }),
+            ),
+            (CHAT, json!({ "tools": [tool] })),
+            (CHAT, json!({ "messages": [{ "role": text }] })),
+            (CHAT, json!({ "response_format": { "type": text } })),
+            (CHAT, json!({ "json_schema": { "type": text } })),
+            (CHAT, json!({ "guided_regex": format!("({text}") })),
+            (COMPLETION, json!({ "grammar": format!("root ::= {text}") })),
+            (COMPLETIONS, json!({ "temperature": text })),
+            (COMPLETIONS, json!({ "prompt": [[text]] })),
+            (
+                COMPLETIONS,
+                json!({ "logit_bias": { text.as_str(): text } }),
+            ),
+            (RESPONSES, json!({ "previous_response_id": text })),
+            (
+                RESPONSES,
+                json!({ "input": [{ "type": "item_reference", "id": text }] }),
+            ),
+            ("/v1/embeddings", json!({ "encoding_format": text })),
+            ("/activations", json!({ "points": [text] })),
+        ] {
+            let answer = server.post(path, &with(path, &extra));
+            assert!(
+                (400..500).contains(&answer.status) || answer.status == 501,
+                "{path}: {}",
+                answer.status
+            );
+            let message = answer.json()["error"]["message"].clone();
+            let count = message.as_str().map_or(0, |text| text.chars().count());
+            assert!((1..=1100).contains(&count), "{path}: {count} characters");
+        }
+        let answer = server.get(&format!("/{word}"));
+        assert!(answer.body.len() < 500, "{}", answer.body.len());
+    }
+}

@@ -16,7 +16,7 @@ use crate::chat::time::strftime;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use tabla_core::error::ErrorKind;
+use tabla_core::error::{ErrorKind, excerpt};
 
 /// Maximum length of a `strftime_now` format in bytes.
 const FORMAT_BYTES_MAX: usize = 256;
@@ -186,7 +186,7 @@ impl Renderer<'_> {
             Function::RaiseException => {
                 let [message] = arguments.bind("raise_exception", ["message"])?;
                 let message = str_of(&self.heap, &required("raise_exception", message)?)?;
-                Err(Failure::new(ErrorKind::Argument, message))
+                Err(Failure::new(ErrorKind::Argument, excerpt(&message)))
             }
             Function::StrftimeNow => {
                 let [format] = arguments.bind("strftime_now", ["format"])?;
