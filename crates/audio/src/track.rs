@@ -92,7 +92,10 @@ impl TrackDecoder {
             edits,
             is_truncated,
         } = container;
-        let truncated = || "the file is truncated: it ends before the end of its audio".to_owned();
+        let truncated = || {
+            "the file is shorter than its header states: it is truncated, or a size is wrong"
+                .to_owned()
+        };
         Ok(Self {
             track: select(&mut *format, &edits)?,
             format,
