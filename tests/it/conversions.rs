@@ -99,10 +99,9 @@ fn check_tokens(name: &str, folder: &Path, file: &Path) {
     }
     for text in TEXTS.iter().copied().chain([&*spaced]) {
         for specials in [SpecialTokens::Text, SpecialTokens::Tokens] {
-            let options = EncodeOptions {
-                add_special: true,
-                specials,
-            };
+            let options = EncodeOptions::default()
+                .add_special(true)
+                .specials(specials);
             let [a, b] = [&a, &b].map(|t| t.encode(text, options).ok());
             assert_eq!(a, b, "{name}: {text:?}");
         }
