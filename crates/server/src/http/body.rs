@@ -7,6 +7,7 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 use std::fmt;
+use tabla::utf8::without_bom;
 
 /// Maximum length of a string in a message, in bytes. Longer strings may be text of a prompt, which the
 /// log does not have.
@@ -17,11 +18,12 @@ const STRING_BYTES_MAX: usize = 20;
 pub(crate) struct Json(Bytes);
 
 impl Json {
-    /// Checks the syntax of a body.
+    /// Checks the syntax of a body. A byte order mark is ignored.
     pub(crate) fn new(bytes: Bytes) -> ApiResult<Self> {
-        if str::from_utf8(&bytes).is_err() {
+        let Ok(text) = str::from_utf8(&bytes) else {
             return Err(ApiError::invalid("the body is not valid UTF-8"));
-        }
+        };
+        let bytes = bytes.slice(text.len() - without_bom(text).len()..);
         serde_json::from_slice::<Discarded>(&bytes)
             .map_err(|cause| ApiError::invalid(format!("invalid JSON: {cause}")))?;
         if bytes.trim_ascii_start().first() != Some(&b'{') {

@@ -49,6 +49,9 @@ fn unknown_fields_are_skipped() {
         json!({ "prompt": "a", "max_tokens": 1, "seed": 1, "temperature": 0, "x": unknown });
     let answer = server.post("/v1/completions", &request);
     assert_eq!(answer.status, 200, "{}", answer.body);
+    let marked = "\u{feff}{\"prompt\":\"a\",\"max_tokens\":1}";
+    let answer = server.send("POST", "/v1/completions", &[], marked.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.body);
     let twice = br#"{"prompt":"a","max_tokens":1,"max_tokens":2}"#;
     let answer = server.send("POST", "/v1/completions", &[], twice);
     assert_eq!(answer.status, 400, "{}", answer.body);

@@ -245,7 +245,6 @@ fn tools_whose_schemas_cannot_be_expressed_are_no_error() {
         "type": "object",
         "properties": {
             "mail": { "type": "string", "pattern": "^(?!\\.)(?=.*@)\\S+$", "format": "idn-email" },
-            "other": { "$ref": "https://example.com/schema" },
             "kind": { "enum": [] },
         },
         "propertyNames": { "pattern": "^[a-z]" },
@@ -271,6 +270,17 @@ fn tools_whose_schemas_cannot_be_expressed_are_no_error() {
     assert!(
         is_cut || choice["message"]["tool_calls"][0]["function"]["name"].is_string(),
         "{answer}"
+    );
+    // What is outside the schema cannot be known.
+    let outside = json!({ "properties": { "a": { "$ref": "https://example.com/schema" } } });
+    let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": outside } });
+    let answer = server.post("/v1/chat/completions", &request(json!({ "tools": [tool] })));
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    assert_eq!(answer.json()["error"]["param"], "tools");
+    assert!(
+        answer.body.contains("https://example.com/schema"),
+        "{}",
+        answer.body
     );
 }
 

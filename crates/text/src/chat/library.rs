@@ -5,6 +5,7 @@ use super::template::{ChatTemplate, TemplateTokens};
 use crate::Tokenizer;
 use serde_json::Value as Json;
 use tabla_core::error::{Context, Result, bail};
+use tabla_core::utf8::without_bom;
 
 /// Name of the template for chats with tools.
 const TOOL_USE: &str = "tool_use";
@@ -58,7 +59,7 @@ impl ChatTemplates {
             ("chat_template.json", chat_template_json),
         ] {
             let Some(text) = text else { continue };
-            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+            let text = without_bom(text);
             let json: Json = match serde_json::from_str(text) {
                 Ok(json) => json,
                 Err(e) => bail!(Format, "{file}: {e}"),

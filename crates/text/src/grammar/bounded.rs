@@ -4,6 +4,7 @@ use super::limits::check_length;
 use super::{lark, schema};
 use serde_json::Value as Json;
 use tabla_core::error::{Error, ErrorKind, Result};
+use tabla_core::utf8::without_bom;
 
 /// A grammar that the output must match.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,26 +22,18 @@ pub enum Grammar {
     Gbnf(String),
 }
 
-/// Byte order mark at the start of a text, which editors on Windows write.
-const BYTE_ORDER_MARK: char = '\u{feff}';
-
 impl Grammar {
     /// Parses the text of a JSON schema. A byte order mark at its start is ignored.
     ///
     /// # Errors
     /// `Grammar` for text that is not JSON.
     pub fn from_schema_text(text: &str) -> Result<Self> {
-        let schema = serde_json::from_str(without_mark(text));
+        let schema = serde_json::from_str(without_bom(text));
         let schema = schema.map_err(|e| {
             Error::new(ErrorKind::Grammar, "the schema is not valid JSON").caused_by(e)
         })?;
         Ok(Self::JsonSchema(schema))
     }
-}
-
-/// Returns a text without the byte order mark at its start.
-fn without_mark(text: &str) -> &str {
-    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
 /// A grammar within the limits, in a form that the engine compiles.
@@ -60,12 +53,12 @@ impl CheckedGrammar {
             Grammar::JsonSchema(schema) => Self::Schema(schema::prepare_schema(schema)?),
             Grammar::Regex(regex) => Self::Lark(lark::from_regex(regex)?),
             Grammar::Lark(text) => {
-                let text = without_mark(text);
+                let text = without_bom(text);
                 lark::check(text)?;
                 Self::Lark(text.to_string())
             }
             Grammar::Gbnf(text) => {
-                let text = without_mark(text);
+                let text = without_bom(text);
                 check_length("grammar", text)?;
                 Self::Gbnf(text.to_string())
             }

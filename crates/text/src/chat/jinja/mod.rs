@@ -54,13 +54,14 @@ use failure::Outcome;
 use renderer::Renderer;
 use std::time::SystemTime;
 use tabla_core::error::{Result, bail};
+use tabla_core::utf8::without_bom;
 
 /// Stack of the threads that parse and render.
 const STACK_BYTES: usize = 64 << 20;
 
 /// Parses a template. Line ends become `\n`, and a byte order mark is ignored.
 pub(super) fn parse(source: &str) -> Result<Program> {
-    let source = source.strip_prefix('\u{feff}').unwrap_or(source);
+    let source = without_bom(source);
     if source.contains('\r') {
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         return run_on_thread(|| parser::parse(&source));
