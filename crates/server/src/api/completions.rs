@@ -571,19 +571,15 @@ impl EventWriter for Writer {
                 }
             }
             Event::Output(output) => {
-                let tokenizer = self.head.model.model.tokenizer();
-                self.texts[output.choice as usize].push(tokenizer, &output.logprobs);
+                let text = &mut self.texts[output.choice as usize];
+                text.push(self.head.model.model.tokenizer(), &output.logprobs);
                 if let Delta::Text(text) = output.delta {
                     self.text(output.choice, &text, out);
                 }
             }
             Event::Finished(finished) => {
-                let choice = json!({
-                    "text": "",
-                    "index": finished.choice,
-                    "logprobs": null,
-                    "finish_reason": finished.reason.openai(),
-                });
+                let (index, reason) = (finished.choice, finished.reason.openai());
+                let choice = json!({ "text": "", "index": index, "logprobs": null, "finish_reason": reason });
                 self.chunk(choice, out);
             }
             Event::Done(done) => {

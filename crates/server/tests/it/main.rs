@@ -6,6 +6,7 @@ mod chat;
 mod classify;
 mod client;
 mod completions;
+mod constraints;
 mod deadlines;
 mod embeddings;
 mod errors;
