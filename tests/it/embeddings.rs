@@ -422,7 +422,7 @@ fn rejects_invalid_arguments() {
         (
             refused(&[vec![1, 4000]], &mean, dim),
             ErrorKind::Argument,
-            "text 0: token 4000",
+            "text 0 has token 4000",
         ),
         (
             refused(&one, &mean.dimensions(49), dim),

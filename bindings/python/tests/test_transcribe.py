@@ -44,14 +44,15 @@ def test_files_bytes_and_arrays_are_transcribed(speech: tabla.Model, tmp_path: P
         assert (transcript.language, transcript.duration) == ("en", 3)
         assert [segment.id for segment in transcript.segments] == list(range(SEGMENTS))
         first, second = transcript.segments[:2]
-        assert (first.start, first.end, second.start, first.text) == (0, 10, 10, TEXT)
+        # Times are within the recording.
+        assert (first.start, first.end, second.start, first.text) == (0, 3, 3, TEXT)
         assert first.tokens[1] == 300 and first.words == () and first.seek == 0
         assert first.temperature == 0 and first.avg_logprob < 0
     assert speech.transcribe(samples, sample_rate=8000, **GREEDY).duration == 6
 
 
 def test_transcripts_have_formats(speech: tabla.Model) -> None:
-    transcript = speech.transcribe(tone(1), **GREEDY)
+    transcript = speech.transcribe(tone(30), **GREEDY)
     assert transcript.to_srt().startswith("1\n00:00:00,000 --> 00:00:10,000\nw300\n\n2\n")
     assert transcript.to_vtt().startswith("WEBVTT\n\n00:00.000 --> 00:10.000\nw300\n")
     assert transcript.write("text") == "w300\n" * SEGMENTS
@@ -65,7 +66,7 @@ def test_segments_are_streamed(speech: tabla.Model, tmp_path: Path) -> None:
     path = write_wav(tmp_path / "tone.wav", 31)
     with speech.transcribe(path, stream=True, **GREEDY) as stream:
         starts = [segment.start for segment in stream]
-        assert starts == [10 * at for at in range(2 * SEGMENTS)]
+        assert starts == [min(10 * at, 31) for at in range(2 * SEGMENTS)]
         assert stream.duration == 31 and stream.position >= 31 and stream.language == "en"
         assert stream.write("srt").count("-->") == 2 * SEGMENTS
     with pytest.raises(tabla.HandleError, match="this Transcription is closed"):

@@ -379,7 +379,7 @@ fn a_format_applies_after_reasoning() {
         let text = chat(&[&["-j", schema][..], &more].concat());
         assert!(["true\n", "false\n"].contains(&&*text), "{text:?}");
     }
-    let text = chat(&["--reasoning-budget", "5"]);
+    let text = chat(&["--reasoning-budget", "3"]);
     let (reasoning, _) = text.split_once("\n</think>\n\n").expect("a marker");
     assert!(!reasoning.is_empty() && reasoning.len() < 60, "{text:?}");
 }

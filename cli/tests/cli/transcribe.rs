@@ -39,7 +39,7 @@ impl SmallModel {
 #[test]
 fn writes_every_format() {
     let model = SmallModel::new(ENGLISH, "formats");
-    let audio = Scratch::with_bytes("formats.wav", &wav(3, None));
+    let audio = Scratch::with_bytes("formats.wav", &wav(30, None));
     let run = |format| model.run(&[audio.path(), "--format", format]);
     let text = run("text");
     assert_eq!(text.text(), format!("{}\n", TEXT.trim()).repeat(SEGMENTS));
@@ -59,12 +59,12 @@ fn writes_every_format() {
     assert!(lrc.text().starts_with(lines), "{}", lrc.text());
     let json = run("json").json();
     assert_eq!(json["text"], TEXT.repeat(SEGMENTS).trim());
-    assert_eq!(json["usage"]["seconds"], 3);
+    assert_eq!(json["usage"]["seconds"], 30);
 
     let verbose = run("verbose_json").json();
     assert_eq!(verbose["task"], "transcribe");
     assert_eq!(verbose["language"], "english");
-    assert_eq!(verbose["duration"], 3.0);
+    assert_eq!(verbose["duration"], 30.0);
     let segments = verbose["segments"].as_array().expect("segments");
     assert_eq!(segments.len(), SEGMENTS);
     for (id, segment) in segments.iter().enumerate() {
