@@ -395,8 +395,7 @@ impl LinkedTables {
     /// Returns the error for a result that is not finite, such as the logits of a pass. Names the first
     /// weights that are not finite; the first call reads all weights.
     pub(crate) fn not_finite(&self, what: impl fmt::Display) -> Error {
-        let search = || self.hook_compiler.first_not_finite();
-        let message = match self.culprit.get_or_init(search) {
+        let message = match self.culprit() {
             Some(culprit) => format!("{what}: {culprit}"),
             None => format!(
                 "{what}, although all weights are finite: the computation exceeds the range of a float, or the \
@@ -404,6 +403,16 @@ impl LinkedTables {
             ),
         };
         Error::new(ErrorKind::Internal, message)
+    }
+
+    /// Returns whether all weights are finite; the first call reads them.
+    pub(crate) fn weights_are_finite(&self) -> bool {
+        self.culprit().is_none()
+    }
+
+    fn culprit(&self) -> Option<&str> {
+        let search = || self.hook_compiler.first_not_finite();
+        self.culprit.get_or_init(search).as_deref()
     }
 
     /// Returns whether step tables and chunk tables write different bits to the KV cache for the same

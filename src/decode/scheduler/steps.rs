@@ -9,7 +9,7 @@ use crate::decode::outputs::Finish;
 use crate::decode::request::Request;
 use crate::decode::rows::Submission;
 use crate::decode::sampling_request::{LogprobsMode, SamplingRequest};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::state::{FULL, NOT_FINITE, RUNNING, STOPPED};
 use crate::op::table::SamplingStage;
 use std::time::Instant;
@@ -405,13 +405,27 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Returns the error for a request without a finite logit. A grammar may allow only tokens that the logit
+    /// biases exclude.
+    fn without_token(&self, request: &Request) -> Error {
+        let position = request.sequence.len();
+        let sampling = request.sampling.as_ref();
+        let has_grammar = sampling.is_some_and(|sampling| sampling.grammar_state.is_some());
+        if has_grammar && self.engine.linked.weights_are_finite() {
+            let message = format_args!(
+                "no token at position {position} is allowed by both the grammar and the logit biases"
+            );
+            return Error::new(ErrorKind::Grammar, message);
+        }
+        let what = format_args!("no logit of the token at position {position} is finite");
+        self.engine.linked.not_finite(what)
+    }
+
     /// Ends a request after its last token.
     fn end_if_done(&mut self, index: usize, done: u32) {
         let request = &self.requests[index];
         if done == NOT_FINITE {
-            let position = request.sequence.len();
-            let what = format_args!("no logit of the token at position {position} is finite");
-            let error = self.engine.linked.not_finite(what);
+            let error = self.without_token(request);
             self.end(index, Err(error));
             return;
         }
