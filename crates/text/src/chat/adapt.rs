@@ -124,7 +124,7 @@ fn prepend(messages: &mut Vec<Json>, role: &str, text: &str) {
     };
     match &mut first["content"] {
         Json::Array(parts) => {
-            parts.insert(0, json!({ "type": "text", "text": format!("{text}\n\n") }))
+            parts.insert(0, json!({ "type": "text", "text": format!("{text}\n\n") }));
         }
         content => {
             let before = content.as_str().unwrap_or_default();

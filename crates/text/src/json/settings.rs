@@ -12,8 +12,10 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
 
+type IsSet = fn(&AddedTokenOptions) -> bool;
+
 /// Options of added tokens, with their names in `tokenizer.json`.
-const OPTIONS: [(&str, fn(&AddedTokenOptions) -> bool); 4] = [
+const OPTIONS: [(&str, IsSet); 4] = [
     ("lstrip", |options| options.lstrip),
     ("rstrip", |options| options.rstrip),
     ("single_word", |options| options.single_word),
