@@ -23,11 +23,11 @@ const RATE: &str = ".ssm_a";
 /// Ends of the names of convolutions in checkpoints.
 const CHECKPOINT_CONVS: [&str; 2] = [".conv1d.weight", ".conv.conv.weight"];
 
-/// Names of other programs, and those of llama.cpp.
-const ALIASES: [(&str, &str); 2] = [
-    (".ssm_dt", ".ssm_dt.bias"),
-    (".ffn_norm", ".ffn_norm.weight"),
-];
+/// Norm before the feed-forward part of layers with attention and a state, in GGUF files, and in other models.
+const FFN_NORM: (&str, &str) = (".ffn_norm", ".ffn_norm.weight");
+
+/// Names in some GGUF files, and those of others.
+const ALIASES: [(&str, &str); 2] = [(".ssm_dt", ".ssm_dt.bias"), FFN_NORM];
 
 /// Returns whether the checkpoint was converted by `mlx-lm`, which stores convolutions as `[channels, taps, 1]` and
 /// norms without an offset; Hugging Face stores `[channels, 1, taps]`.
@@ -203,6 +203,13 @@ pub(super) fn unify(weight: &mut Weight) {
         let layer = weight.name.strip_suffix(alias).unwrap_or_default();
         weight.name = format!("{layer}{name}");
     }
+}
+
+/// Returns the name in GGUF files of a tensor of a model whose layers have attention and a state, if it differs from
+/// that of other models.
+pub(super) fn name_next_to_attention(name: &str) -> Option<String> {
+    let layer = name.strip_suffix(FFN_NORM.1)?;
+    Some(format!("{layer}{}", FFN_NORM.0))
 }
 
 /// Converts a weight to the form that kernels read: convolutions are vectors of `[taps, channels]` in F32.

@@ -159,6 +159,18 @@ fn relative(a: &[f32], b: &[f32]) -> f32 {
     (differences / b.iter().copied().fold(0.0, square)).sqrt()
 }
 
+/// Returns whether a model has experts: with rounded weights, routers choose others for some tokens, so that results are
+/// far from those of the unquantized model.
+fn has_experts(path: &Path) -> bool {
+    let file = tabla::tools::open_directory(&Source::from(path)).expect("a file");
+    let meta = &file.metadata;
+    let arch = meta.str("general.architecture").expect("a text");
+    let key = format!("{}.expert_count", arch.expect("an architecture"));
+    meta.u32(&key)
+        .expect("a number")
+        .is_some_and(|count| count > 0)
+}
+
 /// Returns the errors of a folder with tokenizers that GGUF cannot express: a regex without a name, and a normalizer
 /// that changes ordinary text.
 fn tokenizer_errors() -> [String; 2] {
@@ -218,7 +230,14 @@ fn converted_folders_give_the_same_results() {
         );
         let quantized = files.0.join("model-Q8_0.gguf");
         convert(&folder.0, &quantized, Some("Q8_0")).expect("the folder can be converted");
-        let far = relative(&results(&quantized), &expected);
+        let quantized = results(&quantized);
+        if has_experts(&file) {
+            let other = files.0.join("file-Q8_0.gguf");
+            convert(&file, &other, Some("Q8_0")).expect("the file can be converted");
+            assert_eq!(quantized, results(&other), "{name}: as of the file");
+            continue;
+        }
+        let far = relative(&quantized, &expected);
         assert!(far <= QUANTIZED_TOLERANCE, "{name}: {far} from unquantized");
     }
     for error in tokenizer_errors() {

@@ -5,7 +5,7 @@ use super::rows::{self, EncodedChunk, Rows, Target, threads};
 use super::source_tensor::{self, ComputedTensor, SourceTensor};
 use super::tensor_plan::TensorPlan;
 use super::{exact, ggml, keys, lora, multipliers, speech_tensors};
-use crate::arch;
+use crate::arch::{self, MixerRule};
 use crate::dtype::DType;
 use crate::error::{Context, Error, ErrorKind, Result, bail};
 use crate::format::write::{Body, Writer};
@@ -337,6 +337,11 @@ fn tensors<'a>(
             if let Some(shape) = recurrent::gguf_shape(&tensor.name, &ssm.at) {
                 tensor.dims = shape.to_vec();
             }
+            if arch.mixers == MixerRule::Both
+                && let Some(name) = recurrent::name_next_to_attention(&tensor.name)
+            {
+                tensor.name = name;
+            }
         }
     }
     tensors.extend(computed.iter().map(SourceTensor::of_computed));
@@ -377,7 +382,19 @@ fn plan<'a>(
         );
     }
     let rows = tensor.dims.iter().skip(1).product();
-    let to = mix::fitting(requested, rows, tensor.dims[0]);
+    let fitting = mix::fitting(requested, rows, tensor.dims[0]);
+    // Other types than the ternary ones change the values of ternary matrices.
+    let is_ternary = [DType::Ternary, DType::I2S]
+        .map(TensorType::from)
+        .contains(&tensor.dtype);
+    let to = match requested {
+        DType::Tq1_0 | DType::Tq2_0
+            if fitting != requested && is_ternary && tensor.is_unchanged() =>
+        {
+            mix::fitting(DType::I2S, rows, tensor.dims[0])
+        }
+        _ => fitting,
+    };
     Ok(TensorPlan {
         tensor,
         to: to.into(),

@@ -406,12 +406,12 @@ fn apply_setting(ids: &mut Vec<u32>, id: Option<u32>, add: Option<bool>, at: usi
 }
 
 /// Converts `WordPiece` tokens to the form of GGUF: `▁` before tokens that start a word, no prefix
-/// for those that continue one.
+/// for those that continue one. Added tokens are matched in texts, which have neither.
 fn to_gguf_form(tokens: &mut [Cow<'_, str>], token_types: &[TokenType], prefix: &str) {
     for (token, _) in tokens
         .iter_mut()
         .zip(token_types)
-        .filter(|(_, token_type)| token_type.is_text())
+        .filter(|(_, token_type)| token_type.is_text() && **token_type != TokenType::UserDefined)
     {
         if token.is_empty() {
             continue;

@@ -1,5 +1,6 @@
 //! Texts on which a converted tokenizer is compared with the original.
 
+use super::settings::AddedTokens;
 use crate::tokenizer::{EncodeOptions, SpecialTokens, Tokenizer};
 use tabla_core::error::{Error, ErrorKind, Result};
 
@@ -49,19 +50,10 @@ const LONG_WORD: &str = concat!(
 pub(super) enum Comparison {
     /// All tokens are the same.
     Same,
-    /// Ordinary text has the same tokens; this text does not. Whether it has added tokens.
+    /// Words with a space between two have the same tokens; this text does not. Whether it has added tokens.
     Edges(String, AddedTokens),
-    /// Ordinary text has other tokens.
+    /// Words with a space between two have other tokens.
     Prose(String),
-}
-
-/// Whether texts without added tokens have the same tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AddedTokens {
-    /// Only texts with added tokens differ.
-    Only,
-    /// Others differ, too.
-    Also,
 }
 
 /// A text with an added token: next to letters, next to white space of several kinds, twice, and in other cases.
@@ -83,13 +75,14 @@ pub(super) fn compare(converted: &Tokenizer, original: &Tokenizer) -> Comparison
         let ids = |tokenizer: &Tokenizer| tokenizer.encode(text, options).ok();
         ids(converted) != ids(original)
     };
-    if differs(PROSE, SpecialTokens::Text) {
-        return Comparison::Prose(PROSE.chars().take(40).collect());
+    let shown = |text: &str| text.chars().take(40).collect();
+    let words: Vec<&str> = PROSE.split_whitespace().collect();
+    if differs(&words.join(" "), SpecialTokens::Text) {
+        return Comparison::Prose(shown(PROSE));
     }
-    for text in EDGES {
+    for text in EDGES.into_iter().chain([PROSE]) {
         if differs(text, SpecialTokens::Text) {
-            let shown = text.chars().take(40).collect();
-            return Comparison::Edges(shown, AddedTokens::Also);
+            return Comparison::Edges(shown(text), AddedTokens::Also);
         }
     }
     let added: Vec<String> = original.added_tokens().into_iter().map(around).collect();

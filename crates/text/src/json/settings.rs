@@ -2,7 +2,6 @@
 //! everything except the lists of tokens, scores and merges.
 
 use super::file::read;
-use super::probes::AddedTokens;
 use crate::pair::PairFormat;
 use crate::spec::{ModelSpec, TokenizerSpec};
 use crate::special::AddedTokenOptions;
@@ -40,6 +39,15 @@ struct Parts {
 #[derive(Deserialize)]
 struct ModelParts {
     max_input_chars_per_word: Option<usize>,
+}
+
+/// Whether texts without added tokens have the same tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AddedTokens {
+    /// Only texts with added tokens differ.
+    Only,
+    /// Others differ, too.
+    Also,
 }
 
 /// What the settings of a `tokenizer.json` replace in a specification that was made from keys.

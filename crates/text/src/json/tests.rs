@@ -118,6 +118,30 @@ fn normalized_tokens_are_matched_in_normalized_text() {
     }
 }
 
+/// The tokens of `WordPiece` get another form; that of an added token remains.
+#[test]
+fn added_tokens_of_word_piece_are_matched() {
+    let path = "/../../tests/golden/tokenizers/wordpiece.json";
+    let text = std::fs::read_to_string(format!("{}{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    let token = json!({ "id": 900, "content": "<|x|>", "special": false, "normalized": true });
+    file["added_tokens"].as_array_mut().unwrap().push(token);
+    let t = Tokenizer::from_json(&file.to_string(), None).unwrap();
+    let plain = EncodeOptions {
+        add_special: false,
+        specials: SpecialTokens::Text,
+    };
+    // Expected ids are those of the `tokenizers` library.
+    for (text, expected) in [
+        ("ab <|x|> cd", &[43, 403, 900, 45, 331][..]),
+        ("ab<|X|>cd", &[43, 403, 900, 45, 331]),
+        ("the<|x|>river", &[560, 900, 60, 371, 546, 339]),
+        ("\u{2581}<|x|>", &[1, 900]),
+    ] {
+        assert_eq!(t.encode(text, plain).unwrap(), expected, "{text:?}");
+    }
+}
+
 #[test]
 fn reads_tokens_and_settings_from_config() {
     let open = |config: Value| Tokenizer::from_json(&file(|_| {}), Some(&config.to_string()));

@@ -4,8 +4,8 @@
 //! with the original on a text that covers all scripts and pre-tokenizers.
 
 use super::file::{File, read, read_config};
-use super::probes::{AddedTokens, Comparison, EDGES, PROSE, check, compare, have_same_pairs};
-use super::settings;
+use super::probes::{Comparison, EDGES, PROSE, check, compare, have_same_pairs};
+use super::settings::{self, AddedTokens};
 use crate::bpe::{Alphabet, IgnoreMerges};
 use crate::kind::VocabKind;
 use crate::pattern::Deadline;

@@ -215,6 +215,13 @@ fn white_space_at_the_ends_is_kept() {
     }
 }
 
+/// The character map of this file keeps newlines, at which its pre-tokenizer splits.
+#[test]
+fn newlines_between_words_are_kept() {
+    let note = convert_exactly(&golden("xlm_roberta", |_| ())).expect("keys know spaces only");
+    assert!(note.contains("pre_tokenizer WhitespaceSplit"), "{note}");
+}
+
 #[test]
 fn options_of_added_tokens_round_trip() {
     let json = golden("spm_bpe", |file| {
