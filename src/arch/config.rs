@@ -189,11 +189,7 @@ impl Config {
             bail!(Format, "general.architecture is missing");
         };
         let speech = is_speech(arch);
-        let prefix = if speech {
-            speech_encoder::DECODER
-        } else {
-            arch
-        };
+        let prefix = [arch, speech_encoder::DECODER][usize::from(speech)];
         let keys = KeyReader { meta, arch: prefix };
         let heads = keys.layer_values("attention.head_count")?;
         let kv_heads = keys.kv_heads()?;

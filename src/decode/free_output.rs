@@ -51,6 +51,7 @@ pub(super) enum FreeToken {
 
 /// State of the output before the grammar applies.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent states")]
 pub(super) struct FreeOutput {
     /// Opening and closing marker of reasoning.
     markers: [String; 2],

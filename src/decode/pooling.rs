@@ -49,6 +49,7 @@ impl<'a> Pooler<'a> {
     }
 
     /// Sets whether embeddings are normalized to length 1.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the value of a field")]
     pub(super) fn normalized(mut self, normalize: bool) -> Self {
         self.normalize = normalize;
         self

@@ -180,7 +180,15 @@ def test_parallel_tool_calls(model: tabla.Model, parallel: bool | None) -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_what_templates_lack_is_reported(model: tabla.Model, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture(scope="module")
+def wide_model() -> Iterator[tabla.Model]:
+    """The story model with space for the description of tools."""
+    with tabla.Model.load(device="cpu", max_context=1024) as model:
+        yield model
+
+
+def test_what_templates_lack_is_reported(wide_model: tabla.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model = wide_model
     tabla.set_log("warning")
     try:
         prompt = model.apply_chat_template(MESSAGES, **CHATML, tools=TOOLS)
@@ -191,7 +199,7 @@ def test_what_templates_lack_is_reported(model: tabla.Model, caplog: pytest.LogC
         assert 'reasoning_effort: "high" has no effect' in caplog.text
     finally:
         tabla.set_log(None)
-    history = [
+    history: list[dict[str, Any]] = [
         *MESSAGES,
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "b'}}]},
         {"role": "tool", "content": "done"},
@@ -204,8 +212,8 @@ def test_what_templates_lack_is_reported(model: tabla.Model, caplog: pytest.LogC
     assert model.apply_chat_template(MESSAGES, chat_template=template, reasoning_effort="low") == "True low"
 
 
-def test_tools_are_called_without_a_template_for_them(model: tabla.Model) -> None:
-    answer = model.chat(
+def test_tools_are_called_without_a_template_for_them(wide_model: tabla.Model) -> None:
+    answer = wide_model.chat(
         MESSAGES, **CHATML, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_tokens=60, seed=0
     )
     (call,) = answer["choices"][0]["message"]["tool_calls"]
@@ -308,7 +316,7 @@ def test_prompts_are_completed(model: tabla.Model) -> None:
 
 def test_a_stop_token_closes_the_reasoning(model: tabla.Model) -> None:
     template = HERMES + "<think>\n{# </think> #}"
-    stop: dict[str, Any] = {"logit_bias": {model.facts.eos_token: 100}, "min_tokens": 3}
+    stop: dict[str, Any] = {"logit_bias": {model.info.eos_token: 100}, "min_tokens": 3}
     schema = {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}
     for limit in (stop, {"reasoning_budget": 3}):
         request: dict[str, Any] = {"chat_template": template, "max_tokens": 80, "seed": 0, **limit}

@@ -241,9 +241,7 @@ mod tests {
         let quoted = Error::new(ErrorKind::Argument, format_args!("a {long:?} b"));
         assert!(quoted.message().chars().count() <= 210, "{quoted}");
         let clause: Result<()> = Err(Error::new(ErrorKind::Argument, "b"));
-        let error = clause
-            .context(&long.replace('"', ""))
-            .expect_err("an error");
+        let error = clause.context(long.replace('"', "")).expect_err("an error");
         assert!(error.message().chars().count() <= 210, "{error}");
     }
 }

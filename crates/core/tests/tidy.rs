@@ -437,7 +437,7 @@ fn guards(files: &[File]) -> Vec<String> {
 
 /// Text that begins with an architecture name but is a program, a file, a quantization format, a key or the
 /// prefix of keys.
-const OTHER_NAMES: [&str; 5] = [
+const OTHER_NAMES: [&str; 6] = [
     "llama.cpp",
     "bert config.json",
     "bitnet\",\n];",

@@ -405,6 +405,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a list of cases")]
     fn reads_pooling_and_normalization() {
         let old = "sentence_transformers.models.";
         let new = "sentence_transformers.sentence_transformer.modules.";

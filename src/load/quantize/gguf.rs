@@ -172,10 +172,8 @@ pub fn quantize(
         write_tokenizer(&model, &tensors, &mut header, &mut notes)?;
         FileBody::Gguf(header.begin(&mut output).context(path.display())?)
     };
-    let all = plans
-        .iter()
-        .map(|plan| plan.tensor.elements())
-        .fold(0, u64::saturating_add);
+    let elements = plans.iter().map(|plan| plan.tensor.elements());
+    let all = elements.fold(0, u64::saturating_add);
     let mut done = 0;
     let mut results = Vec::new();
     for plan in &plans {

@@ -89,6 +89,7 @@ impl Case {
         Self::with_strict(template, parameters, false)
     }
 
+    #[expect(clippy::fn_params_excessive_bools, reason = "the value of a field")]
     pub(super) fn with_strict(template: &str, parameters: &Json, is_strict: bool) -> Self {
         let tools = ["f", "g"].map(|name| {
             json!({ "type": "function", "function": {

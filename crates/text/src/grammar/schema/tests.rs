@@ -218,6 +218,7 @@ fn dynamic_references_have_the_outermost_target() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn keywords_are_converted_or_refused() {
     for (schema, expected) in [
         (
