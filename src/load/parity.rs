@@ -40,6 +40,7 @@ const OPTIONAL_KEYS: &[&str] = &[
 ];
 
 /// A model of any format, with hyperparameters and weights.
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 struct Model {
     file: Directory,
     arch: &'static Arch,

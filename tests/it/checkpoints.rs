@@ -484,7 +484,7 @@ fn folders_with_an_outdated_index_load_the_files_that_are_there() {
         std::fs::remove_file(shard("converted", at)).expect("the file exists");
     }
     let load = || Model::builder(Source::from(&path)).options(on_cpu()).load();
-    let error = load().err().expect("tensors are missing").to_string();
+    let error = load().expect_err("tensors are missing").to_string();
     for part in [
         "is missing",
         "tensor model.layers.",
@@ -519,7 +519,7 @@ fn files_may_have_a_byte_order_mark() {
         let model = Model::builder(Source::from(&folder.0))
             .options(on_cpu())
             .load();
-        let error = model.err().expect("UTF-16").to_string();
+        let error = model.expect_err("UTF-16").to_string();
         let name = file.file_name().expect("a name").to_str().expect("UTF-8");
         assert!(
             error.contains(&format!("{name}: the text is UTF-16")),

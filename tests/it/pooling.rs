@@ -121,7 +121,7 @@ fn refuses_models_that_begin_with_another_module() {
         let modules = list(&record["cases"])[0]["files"]["modules.json"].to_string();
         let modules = modules.replace(first, &format!("sentence_transformers.models.{other}"));
         folder.write("modules.json", modules.as_bytes());
-        let error = open(&folder.0).err().expect("an error").to_string();
+        let error = open(&folder.0).expect_err("an error").to_string();
         assert!(
             error.contains("the first module must be a transformer"),
             "{error}"

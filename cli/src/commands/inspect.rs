@@ -67,10 +67,10 @@ fn print_check(found: &[NotFinite]) -> Result<(), Failure> {
     if found.is_empty() {
         return terminal::line("weights    all finite");
     }
-    let lines = found
-        .iter()
-        .map(|found| terminal::one_line(&found.to_string()));
-    lines.map(|line| terminal::line(&line)).collect()
+    for found in found {
+        terminal::line(&terminal::one_line(&found.to_string()))?;
+    }
+    Ok(())
 }
 
 fn not_finite_json(found: &NotFinite) -> Json {

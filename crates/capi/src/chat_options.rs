@@ -54,6 +54,7 @@ impl TablaChatOptions {
 }
 
 /// Parsed chat options.
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub(super) struct Chat {
     tools: Vec<Json>,
     documents: Vec<Json>,

@@ -126,7 +126,7 @@ impl Input {
             let file = file.map_err(|cause| Failure::file("read", &self.0, cause))?;
             return raw.reader(file).map(Audio::Raw);
         }
-        Ok(Audio::Container(AudioReader::open(&self.0)?))
+        Ok(Audio::Container(AudioReader::open(&self.0)?.into()))
     }
 }
 
@@ -165,12 +165,12 @@ fn open_stdin(raw: &RawArgs) -> Result<Audio, Failure> {
         return raw.reader(io::stdin()).map(Audio::Raw);
     }
     let reader = AudioReader::from_reader(io::stdin()).context("standard input");
-    Ok(Audio::Container(reader?))
+    Ok(Audio::Container(reader?.into()))
 }
 
 /// An open recording.
 pub(super) enum Audio {
-    Container(AudioReader),
+    Container(Box<AudioReader>),
     Raw(RawReader),
     Stream(Blocks),
 }
