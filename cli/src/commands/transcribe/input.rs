@@ -124,7 +124,7 @@ impl Input {
         if raw.is_raw() {
             let file = File::open(&self.0);
             let file = file.map_err(|cause| Failure::file("read", &self.0, cause))?;
-            return raw.reader(file).map(Audio::Raw);
+            return raw.reader(file).map(|reader| Audio::Raw(reader.into()));
         }
         Ok(Audio::Container(AudioReader::open(&self.0)?.into()))
     }
@@ -162,7 +162,9 @@ fn read_ahead(raw: RawArgs) -> Blocks {
 
 fn open_stdin(raw: &RawArgs) -> Result<Audio, Failure> {
     if raw.is_raw() {
-        return raw.reader(io::stdin()).map(Audio::Raw);
+        return raw
+            .reader(io::stdin())
+            .map(|reader| Audio::Raw(reader.into()));
     }
     let reader = AudioReader::from_reader(io::stdin()).context("standard input");
     Ok(Audio::Container(reader?.into()))
@@ -171,7 +173,7 @@ fn open_stdin(raw: &RawArgs) -> Result<Audio, Failure> {
 /// An open recording.
 pub(super) enum Audio {
     Container(Box<AudioReader>),
-    Raw(RawReader),
+    Raw(Box<RawReader>),
     Stream(Blocks),
 }
 
