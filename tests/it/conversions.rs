@@ -163,12 +163,8 @@ fn relative(a: &[f32], b: &[f32]) -> f32 {
 /// far from those of the unquantized model.
 fn has_experts(path: &Path) -> bool {
     let file = tabla::tools::open_directory(&Source::from(path)).expect("a file");
-    let meta = &file.metadata;
-    let arch = meta.str("general.architecture").expect("a text");
-    let key = format!("{}.expert_count", arch.expect("an architecture"));
-    meta.u32(&key)
-        .expect("a number")
-        .is_some_and(|count| count > 0)
+    let mut tensors = file.tensors.iter();
+    tensors.any(|tensor| tensor.name.contains("_exps"))
 }
 
 /// Returns the errors of a folder with tokenizers that GGUF cannot express: a regex without a name, and a normalizer

@@ -380,18 +380,12 @@ fn plan<'a>(
         );
     }
     let rows = tensor.dims.iter().skip(1).product();
-    let fitting = mix::fitting(requested, rows, tensor.dims[0]);
-    // Other types than the ternary ones change the values of ternary matrices.
     let is_ternary = [DType::Ternary, DType::I2S]
         .map(TensorType::from)
         .contains(&tensor.dtype);
-    let to = match requested {
-        DType::Tq1_0 | DType::Tq2_0
-            if fitting != requested && is_ternary && tensor.is_unchanged() =>
-        {
-            mix::fitting(DType::I2S, rows, tensor.dims[0])
-        }
-        _ => fitting,
+    let to = match is_ternary && tensor.is_unchanged() {
+        true => mix::fitting_ternary(requested, rows, tensor.dims[0]),
+        false => mix::fitting(requested, rows, tensor.dims[0]),
     };
     Ok(TensorPlan {
         tensor,

@@ -202,6 +202,14 @@ pub(super) fn fitting(dtype: DType, rows: u64, cols: u64) -> DType {
         .unwrap_or(F16)
 }
 
+/// As [`fitting`], for a ternary matrix, whose values other types than the ternary ones change.
+pub(super) fn fitting_ternary(dtype: DType, rows: u64, cols: u64) -> DType {
+    match fitting(dtype, rows, cols) {
+        to if to != dtype && [Tq1_0, Tq2_0].contains(&dtype) => fitting(I2S, rows, cols),
+        to => to,
+    }
+}
+
 /// Returns whether a tensor is a matrix to quantize.
 pub(super) fn is_quantized(name: &str, dims: &[u64]) -> bool {
     let matrix = dims.iter().skip(1).any(|d| *d > 1);
