@@ -205,7 +205,7 @@ static void chat(TablaModel *model) {
     CHECK(count == others && memcmp(tokens, plain, count * sizeof *tokens) == 0);
 
     options.chat_template = "{{ tools | length }}{{ documents[0].title }}{{ x }}"
-                            "{{ add_generation_prompt }}";
+                            "{{ add_generation_prompt }}{# <tool_call> #}";
     options.tools = "[{}, {}]";
     options.documents = "[{\"title\": \"T\"}]";
     options.chat_template_kwargs = "{\"x\": 7}";
