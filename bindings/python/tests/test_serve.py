@@ -1,9 +1,10 @@
-"""The same tokens through Python, a C program and `tabla serve`."""
+"""The same tokens through Python, a C program, `tabla serve` and `tabla run`."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,3 +102,36 @@ def test_same_seed_gives_the_same_text_in_python_in_c_and_over_http(
         assert post(f"{url}/v1/completions", request)["choices"][0]["text"] == text
         texts.add(text)
     assert len(texts) > 1
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    # Without `additionalProperties`: closed.
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 12}, "legs": {"type": "integer"}},
+        "required": ["name", "legs"],
+    },
+    {"type": "array", "items": {"$ref": "#pet"}, "maxItems": 3, "$defs": {"pet": {"$anchor": "pet", "enum": ["a", 1]}}},
+    {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": {"type": "integer"}},
+]
+"""JSON schemas whose meaning depends on defaults."""
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_schema_has_the_same_meaning_in_every_api(model: tabla.Model, url: str, schema: dict[str, Any]) -> None:
+    sampling: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    options = ["--temp", "0.8", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.05"]
+    grammar = tabla.Grammar.json_schema(model, schema)
+    for seed in SEEDS:
+        limits: dict[str, Any] = {"max_tokens": 60, "seed": seed, **sampling}
+        text = model.generate(PROMPT, grammar=grammar, **limits).text
+        # At most a space, or a line break with an indentation, is between two tokens of the JSON text.
+        outside = re.sub(r'"(?:\\.|[^"\\])*"?', "0", text)
+        assert not re.search(r"\s{2}", re.sub(r"\n(?: {0,20}|\t{0,10})(?!\s)", "", outside)), text
+        strict = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        for constraint in {"response_format": strict}, {"json_schema": schema}:
+            request = {"prompt": PROMPT, **limits, **constraint}
+            assert post(f"{url}/v1/completions", request)["choices"][0]["text"] == text
+        command = [str(PROGRAM), "run", "--device", "cpu", "-p", PROMPT, "-n", "60", "-s", str(seed), "--json"]
+        ran = subprocess.run([*command, *options, "-j", json.dumps(schema)], capture_output=True, check=True)
+        assert json.loads(ran.stdout)["text"] == text
