@@ -1,29 +1,16 @@
 //! Tests of models with weights that are not finite: an error and exit code 1, never text.
 
+use super::damaged_model::model_with_nan;
 use super::tabla;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// Copies a model, with NaN as the first number of a tensor.
-fn damaged(tensor: &str) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
-    let model = golden.join("arch/llama/model.gguf");
-    let file = tabla::format::open(&model).expect("a model");
-    let offset = file.tensor(tensor).expect("the tensor exists").offset;
-    let offset = usize::try_from(offset).expect("small");
-    let mut bytes = std::fs::read(&model).expect("readable");
-    // NaN in bf16.
-    bytes[offset..offset + 2].copy_from_slice(&[0xc0, 0x7f]);
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not_finite.gguf");
-    std::fs::write(&path, bytes).expect("writable");
-    path
-}
+use std::path::Path;
 
 #[test]
 fn weights_that_are_not_finite_are_errors() {
     let tensor = "blk.0.ffn_up.weight";
-    let path = damaged(tensor);
-    let path = path.to_str().expect("UTF-8 path");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+    let copy = model_with_nan(&golden.join("arch/llama/model.gguf"), tensor);
+    let path = copy.to_str().expect("UTF-8 path");
     for more in [&["--temp", "0"][..], &["--temp", "1"]] {
         let args = ["run", "-m", path, "--device", "cpu", "-n", "8", "-p", "a"];
         let ran = tabla(&[&args[..], more].concat());
@@ -61,4 +48,5 @@ fn weights_that_are_not_finite_are_errors() {
     assert_eq!((&found["row"], &found["column"]), (&0.into(), &0.into()));
     let ran = tabla(&["inspect", "--check", "--json"]);
     assert_eq!(ran.json()["not_finite"], Value::Array(Vec::new()));
+    std::fs::remove_file(copy).expect("it exists");
 }

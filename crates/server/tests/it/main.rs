@@ -7,6 +7,8 @@ mod classify;
 mod client;
 mod completions;
 mod constraints;
+#[path = "../../../../cli/tests/cli/damaged_model.rs"]
+mod damaged_model;
 mod deadlines;
 mod embeddings;
 mod errors;
