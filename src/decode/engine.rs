@@ -145,7 +145,8 @@ impl Engine {
         let mut prefix = self
             .kv
             .attach_prefix(slot as usize, key, fits, &mut self.edits);
-        let has_logits = request.sampling.is_some()
+        let reads_logits = matches!(request.output, OutputRequest::Logits(_));
+        let has_logits = (request.sampling.is_some() || reads_logits)
             && (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
         let no_output =
             request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
@@ -165,6 +166,10 @@ impl Engine {
         }
         (request.cached, request.head_keys) = (prefix.tokens, prefix.head_keys);
         self.apply_edits(slot)?;
+        if reads_logits && len > 0 && request.cached == len {
+            // No pass follows: the last one was over these tokens.
+            self.read_output(request, len - 1..len, BufferId::Logits)?;
+        }
         let history = request.sequence.tokens();
         let history = &history[..len.min(self.linked.facts.context as usize)];
         let offset = slot as usize * self.linked.facts.context as usize * size_of::<u32>();

@@ -343,6 +343,32 @@ fn cached_prefix_is_not_recomputed() {
     assert_eq!(passes(&text[..64]), 0);
 }
 
+/// The logits after a prompt are those of its last pass, until another pass overwrites them.
+#[test]
+fn logits_after_a_prompt_need_no_pass() {
+    let options = LoadOptions::default()
+        .device(DeviceChoice::Cpu)
+        .max_context(512)
+        .chunk_tokens(16);
+    let model = load(&golden("quant_q8_0.gguf"), &options);
+    let text: Vec<u32> = (0..50).map(|i| 3 + i * 5 % 200).collect();
+    let mut session = Session::new(model.clone());
+    session.prefill(&text).expect("prefill succeeds");
+    let mut first = Vec::new();
+    assert_eq!(passes_of(&mut session, |s| first = logits(s)), 0);
+    assert_eq!(passes_of(&mut session, |s| assert_eq!(logits(s), first)), 0);
+
+    let mut other = Session::new(model);
+    other.prefill(&[1, 2, 3]).expect("prefill succeeds");
+    let again = |s: &mut Session| assert_eq!(logits(s), first);
+    assert_eq!(passes_of(&mut session, again), 1, "overwritten");
+    assert_ne!(logits(&mut other), first);
+    session.disable_prefix_caching();
+    session.reset();
+    session.append(&text).expect("the tokens fit");
+    assert_eq!(passes_of(&mut session, again), 4, "computed anew");
+}
+
 /// Cached tokens are not counted as computed. Without prefix caching a session does not reuse the
 /// cache of other sessions.
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tabla::text::{Grammar, GrammarEngine, Matcher, Tokenizer};
 use tabla::{ErrorKind, Source};
+use tabla_testkit::fixed_json;
 
 /// Schemas by keyword, in the groups of the JSON Schema Test Suite.
 pub(crate) const SCHEMAS: &str = include_str!("grammar/schemas.json");
@@ -236,13 +237,13 @@ fn chain(links: usize, link: impl Fn(Value) -> Value) -> Grammar {
         let next = json!({ "$ref": format!("#/$defs/d{}", n + 1) });
         definitions.insert(format!("d{n}"), link(next));
     }
-    definitions.insert(format!("d{links}"), json!({ "type": "null" }));
+    definitions.insert(format!("d{links}"), fixed_json!({ "type": "null" }));
     Grammar::JsonSchema(json!({ "$ref": "#/$defs/d0", "$defs": definitions }))
 }
 
 fn nested(levels: usize) -> Value {
     (0..levels).fold(
-        json!({ "type": "null" }),
+        fixed_json!({ "type": "null" }),
         |value, _| json!({ "items": value }),
     )
 }
@@ -272,8 +273,8 @@ fn hostile_grammars() -> Vec<HostileGrammar> {
             Grammar::JsonSchema(schema) => Grammar::Lark(format!("start: %json {schema}")),
             other => other,
         }, too_large),
-        ("a self-referencing schema", Grammar::JsonSchema(json!({ "$ref": "#" })), invalid),
-        ("two mutually referencing schemas", Grammar::JsonSchema(json!({
+        ("a self-referencing schema", Grammar::JsonSchema(fixed_json!({ "$ref": "#" })), invalid),
+        ("two mutually referencing schemas", Grammar::JsonSchema(fixed_json!({
             "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } },
         })), invalid),
         ("a deep schema", Grammar::JsonSchema(nested(120)), None),

@@ -10,10 +10,11 @@ use tabla::text::{
     AllowedToolCalls, BUILTIN_TEMPLATES, ChatFormat, ChatTemplate, CompiledGrammar, Conversation,
     Grammar, GrammarEngine, MessageDelta, TemplateTokens, Tokenizer,
 };
+use tabla_testkit::fixed_json;
 
 fn tools() -> [Value; 2] {
     [
-        json!({ "type": "function", "function": { "name": "get_weather", "description": "The weather", "parameters": {
+        fixed_json!({ "type": "function", "function": { "name": "get_weather", "description": "The weather", "parameters": {
             "type": "object",
             "properties": {
                 "city": { "type": "string", "description": "A city" },
@@ -25,7 +26,7 @@ fn tools() -> [Value; 2] {
             "additionalProperties": false,
             "$defs": { "place": { "type": "object", "properties": { "x": { "type": "number" } }, "required": ["x"], "additionalProperties": false } },
         } } }),
-        json!({ "type": "function", "function": { "name": "clock", "description": "The time", "parameters": {
+        fixed_json!({ "type": "function", "function": { "name": "clock", "description": "The time", "parameters": {
             "type": "object", "properties": {}, "additionalProperties": false,
         } } }),
     ]
@@ -97,7 +98,7 @@ fn template(name: &str) -> Option<ChatTemplate> {
 /// Returns the text that a template renders for an assistant message.
 fn render_message(template: &ChatTemplate, message: Value) -> String {
     let messages = [
-        json!({ "role": "user", "content": "How warm is it?" }),
+        fixed_json!({ "role": "user", "content": "How warm is it?" }),
         message,
     ];
     let tools = tools();
@@ -134,7 +135,7 @@ fn render_message(template: &ChatTemplate, message: Value) -> String {
 #[test]
 fn parses_tool_calls_of_templates() {
     let arguments = [
-        json!({ "city": "Zürich \"</tool_call>\" {", "days": 3, "exact": true, "place": { "x": 1.5 } }),
+        fixed_json!({ "city": "Zürich \"</tool_call>\" {", "days": 3, "exact": true, "place": { "x": 1.5 } }),
         json!({}),
     ];
     for (name, count) in TEMPLATES {
@@ -199,7 +200,7 @@ fn parses_reasoning_of_templates() {
         };
         let text = render_message(
             &template,
-            json!({
+            fixed_json!({
                 "role": "assistant", "content": "", "reasoning_content": "Hm, 1 < 2.",
                 "tool_calls": [{ "type": "function", "function": { "name": "clock", "arguments": {} } }],
             }),

@@ -8,5 +8,6 @@ pub mod case;
 pub mod cases;
 pub mod fill;
 pub mod formulas;
+pub mod json;
 pub mod rig;
 pub mod samplers;

@@ -19,13 +19,10 @@ pub(crate) fn check_length(tokens: &[u32], context: u32) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prefills with a progress bar and waits for the device: [`Session::prefill`] may return before a GPU
-/// has finished, and reading the logits waits for it.
+/// Prefills with a progress bar.
 pub(crate) fn prefill(session: &mut Session, tokens: &[u32]) -> Result<(), Failure> {
     let bar = Progress::new("processing the prompt", tokens.len() as u64);
     session.prefill_with(tokens, |done, _| bar.set_position(done as u64))?;
-    let mut logits = vec![0.0; session.facts().vocab as usize];
-    session.logits(&mut logits)?;
     if terminal::interrupted() {
         return Err(Failure::Interrupted);
     }

@@ -8,7 +8,7 @@ use super::pages::{Pages, runs};
 use super::tiles::{Cache, CacheType, F16, F32, Q8_0};
 use super::{Join, Launch, Request};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -114,6 +114,8 @@ impl BlockUnits {
 struct Attention<C>(PhantomData<C>);
 
 impl<C: CacheType> Kernel for Attention<C> {
+    const USES: Uses = Uses::Vectors;
+
     #[expect(
         clippy::too_many_lines,
         reason = "units of tokens, or of blocks of one token"

@@ -12,7 +12,7 @@ use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::Pack;
 use crate::simd::rows::ROWS;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
@@ -23,7 +23,7 @@ use tabla_quant::{CHUNK, Chunk};
 struct BitMat<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitMat<ADD> {
-    const BYTE_PRODUCTS: bool = true;
+    const USES: Uses = Uses::ByteProducts;
 
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rounded like the shader")]
@@ -50,7 +50,7 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
                     let y = &mut y.columns(t, rows, 1)[r - range.start];
-                    write_sum::<ADD>(y, sum as f32 * (d[t] * p.scale));
+                    write_sum(ADD, y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }

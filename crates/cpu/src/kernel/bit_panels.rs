@@ -3,7 +3,7 @@
 use crate::memory::{Args, Out};
 use crate::panel::digits;
 use crate::simd::rows::ROWS;
-use crate::simd::{Kernel, Simd, Task};
+use crate::simd::{Kernel, Simd, Task, Uses};
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 
@@ -11,15 +11,15 @@ use tabla_core::op::params::bit_mat::Params;
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn write_sum<const ADD: bool>(y: &mut f32, sum: f32) {
-    *y = if ADD { *y + sum } else { sum };
+pub(super) fn write_sum(add: bool, y: &mut f32, sum: f32) {
+    *y = if add { *y + sum } else { sum };
 }
 
 /// Kernel for packed panels.
 pub(super) struct BitPanels<const ADD: bool>;
 
 impl<const ADD: bool> Kernel for BitPanels<ADD> {
-    const BYTE_PRODUCTS: bool = true;
+    const USES: Uses = Uses::ByteProducts;
 
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
@@ -44,7 +44,8 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                 while t < end {
                     macro_rules! tile {
                         ($tokens:literal) => {{
-                            s.outlined(PanelTile::<ADD, $tokens> {
+                            s.outlined(PanelTile::<$tokens> {
+                                add: ADD,
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -77,7 +78,9 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
 }
 
 /// Computes the results of a panel for `T` tokens.
-struct PanelTile<'a, 'b, const ADD: bool, const T: usize> {
+struct PanelTile<'a, 'b, const T: usize> {
+    /// Whether sums are added to the output.
+    add: bool,
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -89,7 +92,7 @@ struct PanelTile<'a, 'b, const ADD: bool, const T: usize> {
     y: &'a mut Out<'b, f32>,
 }
 
-impl<S: Simd, const ADD: bool, const T: usize> Task<S> for PanelTile<'_, '_, ADD, T> {
+impl<S: Simd, const T: usize> Task<S> for PanelTile<'_, '_, T> {
     #[inline(always)]
     fn run(self, s: S) {
         let starts = self.starts.first_chunk().expect("one per token");
@@ -101,7 +104,7 @@ impl<S: Simd, const ADD: bool, const T: usize> Task<S> for PanelTile<'_, '_, ADD
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                write_sum::<ADD>(y, sum * scale);
+                write_sum(self.add, y, sum * scale);
             }
         }
     }

@@ -80,7 +80,7 @@ impl<const ADD: bool> ProofKernel<Amx> for BitTiles<ADD> {
                             vectors
                                 .put_column(&mut column, vectors.mul(vectors.floats(sums), scale));
                             for (y, sum) in y.iter_mut().zip(column) {
-                                write_sum::<ADD>(y, sum);
+                                write_sum(ADD, y, sum);
                             }
                         }
                     }

@@ -11,7 +11,7 @@ use super::{Launch, Request};
 use crate::descriptors::{MatmulShape, WeightReader};
 use crate::memory::Args;
 use crate::panel::QK;
-use crate::simd::{Decode, Isa, Kernel, Simd, Unpack};
+use crate::simd::{Decode, Isa, Kernel, Simd, Unpack, Uses};
 use crate::work::Split;
 use tabla_core::device::Precision;
 use tabla_core::dtype::DType;
@@ -102,6 +102,8 @@ pub(super) fn dot_floats<S: Simd>(s: S, w: &[f32; CHUNK], x: &[f32], mut acc: S:
 struct ChunkMatmul;
 
 impl Kernel for ChunkMatmul {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let matmul @ &MatmulShape { rows, cols, .. } = args.matmul();

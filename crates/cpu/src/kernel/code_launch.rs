@@ -1,8 +1,9 @@
 //! Kernel and launch of products of quantized weights and int8 activations: how weights are read and packed.
 
-use super::codes::{PanelProduct, ProductRows, Scratch};
+use super::codes::{PanelProduct, ProductOf, ProductRows, Scratch};
+use super::expert_codes::{self, ExpertProducts};
 use super::quantize::ActivationTiles;
-use super::{Launch, Request, expert_codes};
+use super::{Launch, Request};
 use crate::descriptors::{
     ActivationFormat, ActivationShape, MatmulShape, QuantizedMatmul, WeightReader, Weights,
 };
@@ -10,7 +11,7 @@ use crate::memory::Args;
 use crate::panel::affine::{Affine4Bit, Affine8Bit, Groups};
 use crate::panel::{self, AffineWidth, Codes, Format, Formats, Kind, Pack, QK};
 use crate::simd::rows::ROWS;
-use crate::simd::{Kernel, Simd, Unpack};
+use crate::simd::{Kernel, Simd, Unpack, Uses};
 use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
@@ -21,12 +22,19 @@ use tabla_quant::Scales;
 struct CodeMatmul<C>(PhantomData<C>);
 
 impl<C: Formats> Kernel for CodeMatmul<C> {
-    const BYTE_PRODUCTS: bool = true;
+    const USES: Uses = Uses::ByteProducts;
 
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
-        if let Some(experts) = &args.matmul().experts {
-            expert_codes::multiply::<S, C>(s, args, experts);
+        if const { !S::PANELS && C::MAX != 128 } {
+            unreachable!("without panels, link selects the kernels of chunks");
+        }
+        if let Some(experts) = args.matmul().experts {
+            s.outlined(ExpertProducts {
+                args,
+                experts,
+                multiply: &|product| s.outlined(ProductOf::<C>(product, PhantomData)),
+            });
             return;
         }
         let &MatmulShape { rows, write, .. } = args.matmul();
@@ -35,7 +43,7 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
         } = args.codes();
         let mut scratch = args.open::<u8>(COUNT);
         let mut y = args.open::<f32>(AT.y);
-        s.outlined(PanelProduct::<C> {
+        let product = PanelProduct {
             args: &args,
             origin: 0,
             panels: args.range(),
@@ -48,8 +56,8 @@ impl<C: Formats> Kernel for CodeMatmul<C> {
                 rows: None,
                 write,
             },
-            kind: PhantomData,
-        });
+        };
+        s.outlined(ProductOf::<C>(product, PhantomData));
     }
 }
 

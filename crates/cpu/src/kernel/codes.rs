@@ -217,7 +217,7 @@ impl<S: Simd, C: Codes, const T: usize, const N: usize> Task<S> for GemmTile<'_,
 }
 
 /// A product of some panels and quantized activations.
-pub(super) struct PanelProduct<'a, 'b, C> {
+pub(super) struct PanelProduct<'a, 'b> {
     pub(super) args: &'a Args<'b>,
     /// First panel of the rows of an output row: of the matrix, or of the expert's.
     pub(super) origin: usize,
@@ -228,8 +228,10 @@ pub(super) struct PanelProduct<'a, 'b, C> {
     pub(super) live: usize,
     pub(super) scratch: Scratch<'a>,
     pub(super) y: ProductRows<'a, 'b>,
-    pub(super) kind: PhantomData<C>,
 }
+
+/// A product of panels with codes of kind `C`.
+pub(super) struct ProductOf<'a, 'b, C>(pub(super) PanelProduct<'a, 'b>, pub(super) PhantomData<C>);
 
 /// Output rows of a product.
 pub(super) struct ProductRows<'a, 'b> {
@@ -265,12 +267,13 @@ impl ProductRows<'_, '_> {
     }
 }
 
-impl<S: Simd, C: Formats> Task<S> for PanelProduct<'_, '_, C> {
+impl<S: Simd, C: Formats> Task<S> for ProductOf<'_, '_, C> {
     #[inline(always)]
-    fn run(mut self, s: S) {
-        let Self {
+    fn run(self, s: S) {
+        let Self(mut product, _) = self;
+        let PanelProduct {
             args, origin, live, ..
-        } = self;
+        } = product;
         let weights = args.codes().weights;
         let width = quantize::width(live, S::TOKENS);
         #[cfg(target_arch = "x86_64")]
@@ -288,22 +291,22 @@ impl<S: Simd, C: Formats> Task<S> for PanelProduct<'_, '_, C> {
         };
         // Formats of blocks do not contain the scale of a matrix.
         let scale = matrix_scale(args, origin * ROWS);
-        let range = self.panels.clone();
+        let range = product.panels.clone();
         for first in range.clone().step_by(panels_at_once) {
             let panels = first..range.end.min(first + panels_at_once);
             let at = origin + panels.start..origin + panels.end;
             if stores {
-                gemm_tile::<S, C>(s, &mut self, at);
+                gemm_tile::<S, C>(s, &mut product, at);
             } else {
                 for tile in 0..live.div_ceil(S::TOKENS) {
-                    gemv_tiles::<S, C>(s, &mut self, (at.clone(), tile));
+                    gemv_tiles::<S, C>(s, &mut product, (at.clone(), tile));
                 }
             }
             // Token by token: the results of a token for these panels are contiguous.
             for t in 0..live {
-                let sums = &self.scratch.sums[t..];
+                let sums = &product.scratch.sums[t..];
                 let sums = sums.iter().step_by(sums_per_panel::<S>(live));
-                self.y.put((t, panels.clone()), scale, sums);
+                product.y.put((t, panels.clone()), scale, sums);
             }
         }
     }
@@ -341,7 +344,7 @@ fn span_columns(weights: Weights, tokens: usize) -> usize {
 #[inline(always)]
 fn gemv_tiles<S: Simd, C: Formats>(
     s: S,
-    product: &mut PanelProduct<'_, '_, C>,
+    product: &mut PanelProduct<'_, '_>,
     (panels, tile): (Range<usize>, usize),
 ) {
     let live = product.live;
@@ -372,7 +375,7 @@ fn gemv_tiles<S: Simd, C: Formats>(
 #[inline(always)]
 fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize>(
     s: S,
-    product: &mut PanelProduct<'_, '_, C>,
+    product: &mut PanelProduct<'_, '_>,
     (panels, tile): (Range<usize>, usize),
 ) {
     let PanelProduct {
@@ -405,11 +408,7 @@ fn gemv_tile<S: Simd, C: Formats, const T: usize, const N: usize, const F: usize
     reason = "the AMX path and the tiles of every level share the loop over columns"
 )]
 #[inline(always)]
-fn gemm_tile<S: Simd, C: Formats>(
-    s: S,
-    product: &mut PanelProduct<'_, '_, C>,
-    panels: Range<usize>,
-) {
+fn gemm_tile<S: Simd, C: Formats>(s: S, product: &mut PanelProduct<'_, '_>, panels: Range<usize>) {
     let &mut PanelProduct {
         args,
         x,

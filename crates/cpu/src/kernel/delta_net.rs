@@ -7,7 +7,7 @@ use super::state_blocks::{
 };
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
-use crate::simd::{Kernel, Simd, math};
+use crate::simd::{Kernel, Simd, Uses, math};
 use tabla_core::error::Result;
 use tabla_core::op::operands::delta_net::{AT, COUNT};
 use tabla_core::op::params::delta_net::Params;
@@ -113,6 +113,8 @@ impl BlockRule for DeltaRule<'_> {
 struct DeltaNet;
 
 impl Kernel for DeltaNet {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

@@ -3,7 +3,7 @@
 use super::activation::{self, ActivationFn, ActivationKernel};
 use super::{Launch, Request};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd, math};
+use crate::simd::{Kernel, Simd, Uses, math};
 use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::error::Result;
@@ -112,6 +112,8 @@ pub(super) fn soft_cap(request: &Request<'_>) -> Launch {
 struct Activate<F>(PhantomData<F>);
 
 impl<F: ActivationFn> Kernel for Activate<F> {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::activate::AT;
@@ -136,6 +138,8 @@ pub(super) fn activate(request: &Request<'_>) -> Result<Launch> {
 struct Glu<F>(PhantomData<F>);
 
 impl<F: ActivationFn> Kernel for Glu<F> {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::glu::AT;
@@ -237,6 +241,8 @@ pub(super) fn ssm_gates(request: &Request<'_>) -> Launch {
 struct GluHalves<F>(PhantomData<F>);
 
 impl<F: ActivationFn> Kernel for GluHalves<F> {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::glu_halves::AT;
@@ -269,6 +275,8 @@ pub(super) fn glu_halves(request: &Request<'_>) -> Result<Launch> {
 struct GluClamped;
 
 impl Kernel for GluClamped {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::glu_clamped::AT;

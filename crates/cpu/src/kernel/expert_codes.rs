@@ -9,10 +9,9 @@ use super::group_by_expert::sort;
 use super::quantize::{self, ActivationTiles};
 use crate::descriptors::{ALIGN, ExpertShape, MatmulShape, TOKEN_WORDS, Write};
 use crate::memory::{Args, Out};
-use crate::panel::{Formats, QK};
-use crate::simd::Simd;
+use crate::panel::QK;
 use crate::simd::rows::ROWS;
-use std::marker::PhantomData;
+use crate::simd::{Simd, Task};
 use tabla_core::op::operands::{experts, grouped_gemm};
 
 /// Pairs of token and expert that are multiplied at once.
@@ -43,9 +42,28 @@ struct Workspace<'a, 'b> {
     y: Out<'b, f32>,
 }
 
+/// The products of all pairs of token and expert. It is compiled once for all kinds of codes.
+pub(super) struct ExpertProducts<'a, 'b> {
+    pub(super) args: Args<'b>,
+    pub(super) experts: ExpertShape,
+    /// Computes a product with the codes of the weights.
+    pub(super) multiply: &'a dyn Fn(PanelProduct<'_, '_>),
+}
+
+impl<S: Simd> Task<S> for ExpertProducts<'_, '_> {
+    #[inline(always)]
+    fn run(self, _: S) {
+        multiply::<S>(self.args, &self.experts, self.multiply);
+    }
+}
+
 /// Multiplies all pairs, expert by expert.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, C: Formats>(s: S, mut args: Args<'_>, experts: &ExpertShape) {
+fn multiply<S: Simd>(
+    mut args: Args<'_>,
+    experts: &ExpertShape,
+    product: &dyn Fn(PanelProduct<'_, '_>),
+) {
     let matmul = args.matmul();
     let mut scratch = args.open::<u8>(COUNT);
     let (first, products) = scratch
@@ -62,7 +80,7 @@ pub(super) fn multiply<S: Simd, C: Formats>(s: S, mut args: Args<'_>, experts: &
     if let Some(tile) = experts.tile {
         for tile in ids.chunks_exact(2 + tile) {
             for pairs in tile[2..][..tile[1] as usize].chunks(PAIRS) {
-                multiply_pairs::<S, C>(s, &args, (tile[0], pairs), &mut work);
+                multiply_pairs::<S>(&args, (tile[0], pairs), &mut work, product);
             }
         }
         return;
@@ -73,7 +91,8 @@ pub(super) fn multiply<S: Simd, C: Formats>(s: S, mut args: Args<'_>, experts: &
     sort(ids, count, order);
     for group in order.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
         for pairs in group.chunks(PAIRS) {
-            multiply_pairs::<S, C>(s, &args, (ids[pairs[0] as usize], pairs), &mut work);
+            let expert = ids[pairs[0] as usize];
+            multiply_pairs::<S>(&args, (expert, pairs), &mut work, product);
         }
     }
 }
@@ -81,11 +100,11 @@ pub(super) fn multiply<S: Simd, C: Formats>(s: S, mut args: Args<'_>, experts: &
 /// Multiplies at most [`PAIRS`] pairs by the panels of their expert; writes zeros if there is no such
 /// expert.
 #[inline(always)]
-fn multiply_pairs<'b, S: Simd, C: Formats>(
-    s: S,
+fn multiply_pairs<'b, S: Simd>(
     args: &Args<'b>,
     (expert, pairs): (u32, &[u32]),
     work: &mut Workspace<'_, 'b>,
+    product: &dyn Fn(PanelProduct<'_, '_>),
 ) {
     let matmul = args.matmul();
     let Some(experts) = matmul.experts else {
@@ -114,7 +133,7 @@ fn multiply_pairs<'b, S: Simd, C: Formats>(
         (pair / experts.k, first..first + blocks)
     });
     let width = quantize::width(pairs.len(), S::TOKENS);
-    s.outlined(PanelProduct::<C> {
+    product(PanelProduct {
         args,
         origin: expert * (experts.rows / ROWS),
         panels: range,
@@ -127,6 +146,5 @@ fn multiply_pairs<'b, S: Simd, C: Formats>(
             rows: Some(pairs),
             write: Write::Store,
         },
-        kind: PhantomData,
     });
 }

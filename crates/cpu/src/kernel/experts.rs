@@ -10,7 +10,7 @@ use crate::descriptors::{ExpertShape, MatmulShape, WeightReader, Write};
 use crate::memory::{Args, Out};
 use crate::panel::QK;
 use crate::simd::rows::ROWS;
-use crate::simd::{Decode, Kernel, Simd};
+use crate::simd::{Decode, Kernel, Simd, Uses};
 use crate::work::Split;
 use std::ops::Range;
 use tabla_core::device::Precision;
@@ -25,6 +25,8 @@ const TILE: usize = 16;
 struct Experts;
 
 impl Kernel for Experts {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

@@ -13,7 +13,7 @@ use super::{bf16_products, float_panels, float_tiles};
 use crate::descriptors::{MatmulShape, Write};
 use crate::memory::Args;
 use crate::simd::math::to_bf16;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Task, Uses};
 use crate::work::Split;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -74,8 +74,32 @@ const ROWS: usize = 4;
 struct FloatMatmul<W, const ROUND: bool>(PhantomData<W>);
 
 impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+    fn run<S: Simd>(s: S, args: Args<'_>) {
+        s.outlined(FloatProducts::<W> {
+            args,
+            round: ROUND,
+            of: PhantomData,
+        });
+    }
+}
+
+/// The products of a matrix with weights of type `W`.
+struct FloatProducts<'a, W> {
+    args: Args<'a>,
+    /// Whether activations are rounded to bf16.
+    round: bool,
+    of: PhantomData<W>,
+}
+
+impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self {
+            mut args, round, ..
+        } = self;
         let matmul @ &MatmulShape { cols, write, .. } = args.matmul();
         let mut sums = MatmulOutput::open(&mut args, matmul);
         let mut scratch = args.open::<f32>(COUNT);
@@ -90,11 +114,7 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
         let fit_cache = live * cols <= GEMV_NUMBERS_MAX || live <= GEMV_TOKENS_MAX[0];
         if live <= few && fit_cache {
             let x = &x[..live * cols];
-            let x = if ROUND {
-                convert::<ROUND>(x, scratch)
-            } else {
-                x
-            };
+            let x = if round { convert(true, x, scratch) } else { x };
             gemv(s, (&w, range), (x, live), &mut sums);
             return;
         }
@@ -109,7 +129,7 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
                         let blocks = blocks(packed_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            convert::<ROUND>(x, to);
+                            convert(round, x, to);
                             to[x.len()..].fill(0.0);
                         }
                     }
@@ -157,9 +177,9 @@ fn blocks(
 
 /// Copies activations in the precision in which they are multiplied.
 #[inline(always)]
-fn convert<'a, const ROUND: bool>(x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+fn convert<'a>(round: bool, x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     for (to, x) in to.iter_mut().zip(x) {
-        *to = if ROUND { to_bf16(*x) } else { *x };
+        *to = if round { to_bf16(*x) } else { *x };
     }
     to
 }

@@ -5,7 +5,7 @@ use super::experts::{ExpertMatmul, link_codes};
 use super::{Launch, Request};
 use crate::descriptors::{ExpertShape, WeightReader};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use tabla_core::error::Result;
 use tabla_core::op::operands::grouped_gemm::AT;
@@ -14,6 +14,8 @@ use tabla_core::op::params::grouped_gemm::Params;
 struct GroupedGemm;
 
 impl Kernel for GroupedGemm {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

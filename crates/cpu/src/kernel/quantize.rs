@@ -15,7 +15,7 @@ use crate::descriptors::{
 };
 use crate::memory::Args;
 use crate::panel::QK;
-use crate::simd::{Entry, Isa, Kernel, Simd};
+use crate::simd::{Entry, Isa, Kernel, Simd, Uses};
 use bytemuck::Pod;
 use std::ops::Range;
 
@@ -163,6 +163,8 @@ pub(super) const fn width(live: usize, tile: usize) -> usize {
 struct Quantize;
 
 impl Kernel for Quantize {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let shape: ActivationShape = args.params();

@@ -5,7 +5,7 @@ use super::rotation::{PAIRS, Rotation};
 use super::tiles::{CacheType as _, Q8_0};
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Task};
 use crate::work::Split;
 use bytemuck::Pod;
 use half::f16;
@@ -112,12 +112,30 @@ impl<C: CacheElement, O: Stores> Kernel for RopeKv<C, O> {
     /// A unit is a key/value head with its group of query heads: units write disjoint memory even
     /// if two rows have the same position.
     #[inline(always)]
-    fn run<S: Simd>(s: S, mut args: Args<'_>) {
+    fn run<S: Simd>(s: S, args: Args<'_>) {
+        s.outlined(StoreRotated::<C> {
+            args,
+            at: O::AT,
+            element: PhantomData,
+        });
+    }
+}
+
+/// Rotates and stores the rows of an operation with these operands.
+struct StoreRotated<'a, C> {
+    args: Args<'a>,
+    at: Operands,
+    element: PhantomData<C>,
+}
+
+impl<S: Simd, C: CacheElement> Task<S> for StoreRotated<'_, C> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { mut args, at, .. } = self;
         let p: Params = args.params();
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let at = O::AT;
         let (k, freqs, rows) = (args.f32s(at.k), args.f32s(at.freqs), args.rows(at.state));
         let table = args.bytes(at.pages);
         let mut q = args.open::<f32>(at.q);
@@ -166,12 +184,25 @@ const HEAD_MAX: usize = 576;
 impl<O: Stores> Kernel for RopeKvCodes<O> {
     /// A unit is the same as for [`RopeKv`].
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<S: Simd>(s: S, args: Args<'_>) {
+        s.outlined(EncodeRotated { args, at: O::AT });
+    }
+}
+
+/// Rotates, encodes and stores the rows of an operation with these operands.
+struct EncodeRotated<'a> {
+    args: Args<'a>,
+    at: Operands,
+}
+
+impl<S: Simd> Task<S> for EncodeRotated<'_> {
+    #[inline(always)]
+    fn run(self, _: S) {
+        let Self { mut args, at } = self;
         let p: Params = args.params();
         let head = p.head_dim as usize;
         let group = (p.heads / p.kv_heads) as usize * head;
         let [width, kv_width] = [p.heads as usize * head, p.kv_heads as usize * head];
-        let at = O::AT;
         let (k, freqs, rows) = (args.f32s(at.k), args.f32s(at.freqs), args.rows(at.state));
         let table = args.bytes(at.pages);
         let mut q = args.open::<f32>(at.q);

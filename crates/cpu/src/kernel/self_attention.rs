@@ -6,7 +6,7 @@ use super::attend::{self, HeadGroup, Queries, TOKENS};
 use super::tiles::{Cache, F32};
 use super::{Launch, Request};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Uses};
 use std::ops::Range;
 use tabla_core::error::Result;
 use tabla_core::op::operands::self_attention::{AT, COUNT};
@@ -16,6 +16,8 @@ use tabla_core::op::params::self_attention::Params;
 struct SelfAttention;
 
 impl Kernel for SelfAttention {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

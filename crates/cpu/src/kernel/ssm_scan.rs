@@ -7,7 +7,7 @@ use super::state_blocks::{
 };
 use super::{Launch, Request};
 use crate::memory::{Args, Out};
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Uses};
 use tabla_core::error::Result;
 use tabla_core::op::operands::ssm_scan::{AT, COUNT};
 use tabla_core::op::params::ssm_scan::Params;
@@ -71,6 +71,8 @@ impl BlockRule for Recurrence<'_> {
 struct SsmScan;
 
 impl Kernel for SsmScan {
+    const USES: Uses = Uses::Vectors;
+
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();

@@ -232,36 +232,28 @@ struct DecodeChunks<'a, 'b, C, K> {
 impl<C: Codes, S: Simd, K: Sinks<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
     #[inline(always)]
     fn run(self, s: S) {
-        const BLOCKS: usize = CHUNK / QK;
         let Self {
             args,
             at,
             mut sinks,
             ..
         } = self;
-        let unpack = args.unpack();
-        let &MatmulShape { rows, cols, .. } = args.matmul();
-        let m = args.matrix(rows, cols);
-        let mut chunk = Chunk::ZERO;
-        let mut codes = [[[0u8; 4 * ROWS]; WORDS]; BLOCKS];
-        let mut numbers = [[[[0.0; ROWS]; 2]; BLOCKS]; 2];
+        let mut chunks = PanelChunks::ZERO;
         for (index, panel) in at.panels.enumerate() {
             let mut sink = sinks.sink(index);
             for first in at.columns.clone().step_by(CHUNK) {
-                for (lane, r) in panel_rows(panel, rows).enumerate() {
-                    unpack(&m, r, first, &mut chunk);
-                    let words = codes.as_flattened_mut().iter_mut();
-                    for (word, four) in words.zip(chunk.q.as_chunks::<4>().0) {
-                        word.as_chunks_mut::<4>().0[lane] = bytemuck::cast(*four);
-                    }
-                    for (numbers, groups) in numbers.iter_mut().zip([&chunk.scale, &chunk.min]) {
-                        for (column, group) in numbers.as_flattened_mut().iter_mut().zip(groups) {
-                            column[lane] = *group;
-                        }
-                    }
-                }
+                s.outlined(UnpackChunks {
+                    args,
+                    panel,
+                    first,
+                    to: &mut chunks,
+                });
                 let count = (at.columns.end - first).min(CHUNK) / QK;
-                let [scales, mins] = &numbers;
+                let PanelChunks {
+                    codes,
+                    scales,
+                    mins,
+                } = &chunks;
                 for (codes, (scale, min)) in codes.iter().zip(scales.iter().zip(mins)).take(count) {
                     let mut block = load_block::<S, C>(s, codes, scale, min);
                     for code in &mut block.codes {
@@ -271,6 +263,53 @@ impl<C: Codes, S: Simd, K: Sinks<S>> Task<S> for DecodeChunks<'_, '_, C, K> {
                 }
             }
             sink.finish();
+        }
+    }
+}
+
+/// A chunk of the rows of a panel.
+struct PanelChunks {
+    codes: [StoredCodes; CHUNK / QK],
+    scales: [StoredScales; CHUNK / QK],
+    mins: [StoredScales; CHUNK / QK],
+}
+
+impl PanelChunks {
+    const ZERO: Self = Self {
+        codes: [[[0; 4 * ROWS]; WORDS]; CHUNK / QK],
+        scales: [[[0.0; ROWS]; 2]; CHUNK / QK],
+        mins: [[[0.0; ROWS]; 2]; CHUNK / QK],
+    };
+}
+
+/// Unpacks the chunks of a panel that start at a column. It is compiled once for all sinks.
+struct UnpackChunks<'a, 'b> {
+    args: &'a Args<'b>,
+    panel: usize,
+    first: usize,
+    to: &'a mut PanelChunks,
+}
+
+impl<S: Simd> Task<S> for UnpackChunks<'_, '_> {
+    #[inline(always)]
+    fn run(self, _: S) {
+        let Self { args, to, .. } = self;
+        let unpack = args.unpack();
+        let &MatmulShape { rows, cols, .. } = args.matmul();
+        let m = args.matrix(rows, cols);
+        let mut chunk = Chunk::ZERO;
+        for (lane, r) in panel_rows(self.panel, rows).enumerate() {
+            unpack(&m, r, self.first, &mut chunk);
+            let words = to.codes.as_flattened_mut().iter_mut();
+            for (word, four) in words.zip(chunk.q.as_chunks::<4>().0) {
+                word.as_chunks_mut::<4>().0[lane] = bytemuck::cast(*four);
+            }
+            let numbers = [(&mut to.scales, &chunk.scale), (&mut to.mins, &chunk.min)];
+            for (numbers, groups) in numbers {
+                for (column, group) in numbers.as_flattened_mut().iter_mut().zip(groups) {
+                    column[lane] = *group;
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! AVX2 with FMA and F16C: 8 lanes, and byte products with `vpdpbusd` or, on processors without
 //! AVX-VNNI, with `vpmaddubsw`.
 //!
-//! All intrinsics here need a value of [`Avx2`], which only `enter` and `probe` of a level create.
+//! All intrinsics here need a value of [`Avx2`], which only [`Avx2::assume`] creates.
 
 use super::rows::{Column, Half, Rows, Word, unroll};
 use super::vectors::{Simd, Task};
@@ -28,16 +28,16 @@ use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2<const VNNI: bool>(());
 
-/// AVX2, FMA and F16C.
-pub(super) mod plain {
-    use super::Avx2;
-    level_functions!(Avx2<false>, Avx2::<false>(()), "avx2,fma,f16c");
-}
-
-/// These and AVX-VNNI.
-pub(super) mod vnni {
-    use super::Avx2;
-    level_functions!(Avx2<true>, Avx2::<true>(()), "avx2,fma,f16c,avxvnni");
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// Returns the proof.
+    ///
+    /// # Safety
+    ///
+    /// The processor must have the features.
+    #[inline(always)]
+    pub(super) unsafe fn assume() -> Self {
+        Self(())
+    }
 }
 
 /// Unpacks a chunk with code compiled for this level.
@@ -168,10 +168,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     fn outlined<T: Task<Self>>(self, task: T) {
         if VNNI {
             // SAFETY: `self` proves what the function needs.
-            unsafe { vnni::outlined(self, task) };
+            unsafe { task.avx_vnni(self) };
         } else {
             // SAFETY: as above.
-            unsafe { plain::outlined(self, task) };
+            unsafe { task.avx2(self) };
         }
     }
 

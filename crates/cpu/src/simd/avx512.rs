@@ -1,7 +1,7 @@
 //! AVX-512 F, BW, VL, DQ and VNNI: 16 lanes, and byte products with `vpdpbusd`.
 //!
-//! All intrinsics here need a value of [`Avx512`], which only [`enter`], [`probe`] and the proofs
-//! of AMX create.
+//! All intrinsics here need a value of [`Avx512`], which only [`Avx512::assume`] and the proofs of
+//! AMX create.
 
 use super::amx::{Amx, ByteTiles};
 use super::bf16::Bf16;
@@ -22,41 +22,21 @@ use std::arch::x86_64::{
     _mm512_srl_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_ps,
     _mm512_unpacklo_ps, _mm512_xor_si512,
 };
-use tabla_quant::{CHUNK, Chunk, Floats, Ints, Matrix};
 
 /// Proof that the processor has the AVX-512 extensions of this level.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
-level_functions!(
-    Avx512,
-    Avx512(()),
-    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
-);
-
-/// Unpacks a chunk with code compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn unpack<T: Ints>(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
-    T::unpack(m, row, first, out);
-}
-
-/// Decodes a chunk with code compiled for this level.
-///
-/// # Safety
-///
-/// As for [`enter`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn decode<T: Floats>(
-    m: &Matrix<'_>,
-    row: usize,
-    first: usize,
-    out: &mut [f32; CHUNK],
-) {
-    T::decode(m, row, first, out);
+impl Avx512 {
+    /// Returns the proof.
+    ///
+    /// # Safety
+    ///
+    /// The processor must have the features.
+    #[inline(always)]
+    pub(super) unsafe fn assume() -> Self {
+        Self(())
+    }
 }
 
 /// Calls intrinsics of this level.
@@ -107,7 +87,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn outlined<T: Task<Self>>(self, task: T) {
         // SAFETY: `self` proves what the function needs.
-        unsafe { outlined(self, task) };
+        unsafe { task.avx512(self) };
     }
 
     const LANES: usize = 16;

@@ -20,7 +20,7 @@ pub struct Bf16(());
 ///
 /// # Safety
 ///
-/// The processor must have AVX-512 BF16 and meet the requirements of `avx512::enter`.
+/// The processor must have AVX-512 BF16 and meet the requirements of `Avx512::assume`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 pub(super) unsafe fn enter<T: Task<Bf16>>(task: T) {
     stack::align();

@@ -3,19 +3,16 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Amx};
 #[cfg(target_arch = "x86_64")]
-use super::avx2;
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
-#[cfg(target_arch = "x86_64")]
 use super::bf16::{self, Bf16};
 #[cfg(target_arch = "x86_64")]
 use super::levels::HAS_ALL_LEVELS;
 use super::levels::{Isa, Proof};
-#[cfg(target_arch = "aarch64")]
-use super::neon;
 use super::scalar::Scalar;
-use super::vectors::{Simd, Task};
+use super::vectors::Simd;
+#[cfg(target_arch = "x86_64")]
+use super::vectors::Task;
 use crate::memory::Args;
+#[cfg(target_arch = "x86_64")]
 use std::marker::PhantomData;
 
 /// Entry point of a kernel, called by a step of a linked table.
@@ -24,12 +21,25 @@ pub(crate) type Entry = fn(Args<'_>);
 /// A kernel, written once for all instruction sets. `run` is `#[inline(always)]`, so that its plain
 /// loops are also compiled for the instruction set.
 pub(crate) trait Kernel {
-    /// Whether it multiplies bytes. Other kernels are not compiled again for a level that differs
-    /// from another one only in products of bytes.
-    const BYTE_PRODUCTS: bool = false;
+    /// What it uses of a level: it is compiled for the levels that differ in it.
+    const USES: Uses = Uses::Loops;
 
     /// Runs one thread's part of the operation.
     fn run<S: Simd>(s: S, args: Args<'_>);
+
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    for_each_level!(define_entry);
+}
+
+/// What a kernel uses of a level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uses {
+    /// Plain loops, or vectors where wider ones are not worth another copy. AVX2 serves AVX-512.
+    Loops,
+    /// Vectors of floats.
+    Vectors,
+    /// Products of bytes.
+    ByteProducts,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -39,12 +49,14 @@ pub(crate) trait ProofKernel<P> {
     fn run(proof: P, args: Args<'_>);
 }
 
-/// A kernel and its arguments as a task of a level.
+/// A kernel and its arguments as a task.
+#[cfg(target_arch = "x86_64")]
 struct KernelTask<'a, K> {
     args: Args<'a>,
     kernel: PhantomData<K>,
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<'a, K> KernelTask<'a, K> {
     fn new(args: Args<'a>) -> Self {
         Self {
@@ -54,25 +66,13 @@ impl<'a, K> KernelTask<'a, K> {
     }
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl<K: Kernel, S: Simd> Task<S> for KernelTask<'_, K> {
-    #[inline(always)]
-    fn run(self, s: S) {
-        K::run(s, self.args);
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
-impl<K: ProofKernel<P>, P> Task<P> for KernelTask<'_, ProofMarker<K>> {
+impl<K: ProofKernel<P>, P> Task<P> for KernelTask<'_, K> {
     #[inline(always)]
     fn run(self, proof: P) {
         K::run(proof, self.args);
     }
 }
-
-/// Marker for a [`ProofKernel`].
-#[cfg(target_arch = "x86_64")]
-struct ProofMarker<K>(PhantomData<K>);
 
 impl Isa {
     /// Returns the kernel compiled for the scalar level.
@@ -85,37 +85,42 @@ impl Isa {
         match self.0 {
             Proof::Scalar => Self::scalar_entry::<K>(),
             #[cfg(target_arch = "aarch64")]
-            Proof::I8mm if const { K::BYTE_PRODUCTS } => |args| {
+            Proof::I8mm if const { matches!(K::USES, Uses::ByteProducts) } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::i8mm::enter(KernelTask::<K>::new(args)) }
+                unsafe { K::i8mm(args) }
             },
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod if const { K::BYTE_PRODUCTS } => |args| {
+            Proof::Dotprod if const { matches!(K::USES, Uses::ByteProducts) } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::dotprod::enter(KernelTask::<K>::new(args)) }
+                unsafe { K::dotprod(args) }
             },
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { neon::plain::enter(KernelTask::<K>::new(args)) }
+                unsafe { K::neon(args) }
             },
             #[cfg(target_arch = "x86_64")]
-            Proof::AvxVnni if const { K::BYTE_PRODUCTS && HAS_ALL_LEVELS } => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::vnni::enter(KernelTask::<K>::new(args)) }
-            },
+            Proof::AvxVnni if const { matches!(K::USES, Uses::ByteProducts) && HAS_ALL_LEVELS } => {
+                |args| {
+                    // SAFETY: this closure is only reached through an `Isa` that detection created.
+                    unsafe { K::avx_vnni(args) }
+                }
+            }
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::plain::enter(KernelTask::<K>::new(args)) }
-            },
+            Proof::Avx512 | Proof::Amx(_)
+                if const { !matches!(K::USES, Uses::Loops) && HAS_ALL_LEVELS } =>
+            {
+                |args| {
+                    // SAFETY: this closure is only reached through an `Isa` that detection created.
+                    unsafe { K::avx512(args) }
+                }
+            }
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) if const { HAS_ALL_LEVELS } => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx512::enter(KernelTask::<K>::new(args)) }
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => |args| {
+                // SAFETY: this closure is only reached through an `Isa` that detection created, and all of
+                // these levels include AVX2.
+                unsafe { K::avx2(args) }
             },
-            #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => unreachable!("not detected without its kernels"),
         }
     }
 
@@ -127,7 +132,7 @@ impl Isa {
         };
         Some(|args| {
             // SAFETY: this closure is only reached through an `Isa` that detection created.
-            unsafe { amx::enter(KernelTask::<ProofMarker<K>>::new(args)) }
+            unsafe { amx::enter(KernelTask::<K>::new(args)) }
         })
     }
 
@@ -136,7 +141,7 @@ impl Isa {
     pub(crate) fn bf16<K: ProofKernel<Bf16>>(self) -> Option<Entry> {
         self.has_bf16().then_some(|args| {
             // SAFETY: this closure is only reached after detection.
-            unsafe { bf16::enter(KernelTask::<ProofMarker<K>>::new(args)) }
+            unsafe { bf16::enter(KernelTask::<K>::new(args)) }
         })
     }
 }

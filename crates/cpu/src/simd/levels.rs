@@ -233,22 +233,22 @@ impl Isa {
             Proof::Scalar => probe.run(Scalar),
             // SAFETY: detection created the proof, here and below.
             #[cfg(target_arch = "aarch64")]
-            Proof::Neon => unsafe { neon::plain::probe(probe) },
+            Proof::Neon => unsafe { probe.neon() },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Proof::Dotprod => unsafe { neon::dotprod::probe(probe) },
+            Proof::Dotprod => unsafe { probe.dotprod() },
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
-            Proof::I8mm => unsafe { neon::i8mm::probe(probe) },
+            Proof::I8mm => unsafe { probe.i8mm() },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 => unsafe { avx2::plain::probe(probe) },
+            Proof::Avx2 => unsafe { probe.avx2() },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::AvxVnni => unsafe { avx2::vnni::probe(probe) },
+            Proof::AvxVnni => unsafe { probe.avx_vnni() },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => unsafe { avx512::probe(probe) },
+            Proof::Avx512 | Proof::Amx(_) => unsafe { probe.avx512() },
         }
     }
 
@@ -296,16 +296,15 @@ impl Isa {
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::unpack,
+            // Wider vectors are not worth another copy.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::unpack::<T>(m, row, first, out) }
-            },
-            #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx512::unpack::<T>(m, row, first, out) }
-            },
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
+                |m, row, first, out| {
+                    // SAFETY: this closure is only reached through an `Isa` that detection created, and all
+                    // of these levels include AVX2.
+                    unsafe { avx2::unpack::<T>(m, row, first, out) }
+                }
+            }
         }
     }
 
@@ -317,16 +316,15 @@ impl Isa {
             // NEON is enabled in all functions.
             #[cfg(target_arch = "aarch64")]
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::decode,
+            // Wider vectors are not worth another copy.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx2::decode::<T>(m, row, first, out) }
-            },
-            #[cfg(target_arch = "x86_64")]
-            Proof::Avx512 | Proof::Amx(_) => |m, row, first, out| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created.
-                unsafe { avx512::decode::<T>(m, row, first, out) }
-            },
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
+                |m, row, first, out| {
+                    // SAFETY: this closure is only reached through an `Isa` that detection created, and all
+                    // of these levels include AVX2.
+                    unsafe { avx2::decode::<T>(m, row, first, out) }
+                }
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) mod words;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use entry::ProofKernel;
-pub(super) use entry::{Entry, Kernel};
+pub(super) use entry::{Entry, Kernel, Uses};
 pub use levels::{Isa, Level};
 pub use scalar::Scalar;
 pub(super) use vectors::Decode;

@@ -10,15 +10,21 @@ pub type Unpack = fn(&Matrix<'_>, usize, usize, &mut Chunk);
 pub(crate) type Decode = fn(&Matrix<'_>, usize, usize, &mut [f32; CHUNK]);
 
 /// Code without operands, written once for all instruction sets. `run` is `#[inline(always)]`.
-pub trait Probe {
+pub trait Probe: Sized {
     /// Runs the probe; the meaning of the result depends on the probe.
     fn run<S: Simd>(self, s: S) -> u64;
+
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    for_each_level!(define_probe);
 }
 
 /// Code that runs in a function of its own.
-pub trait Task<S> {
+pub trait Task<S>: Sized {
     /// Runs the task.
     fn run(self, s: S);
+
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    for_each_level!(define_task);
 }
 
 /// Vectors of f32 and products of bytes.

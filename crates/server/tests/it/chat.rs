@@ -3,9 +3,10 @@
 use crate::client::{TestServer, config};
 use serde_json::{Value, json};
 use tabla_server::ServerEvent;
+use tabla_testkit::fixed_json;
 
 fn request(extra: Value) -> Value {
-    let mut request = json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "max_tokens": 16, "seed": 1 });
+    let mut request = fixed_json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "max_tokens": 16, "seed": 1 });
     for (name, value) in extra.as_object().expect("an object") {
         request[name] = value.clone();
     }
@@ -15,7 +16,7 @@ fn request(extra: Value) -> Value {
 #[test]
 fn streams_and_whole_answers_are_the_same() {
     let server = TestServer::new();
-    let extra = json!({ "logprobs": true, "top_logprobs": 2, "n": 2 });
+    let extra = fixed_json!({ "logprobs": true, "top_logprobs": 2, "n": 2 });
     let whole = server.post("/v1/chat/completions", &request(extra.clone()));
     let seed: u64 = whole
         .header("x-seed")
@@ -25,7 +26,7 @@ fn streams_and_whole_answers_are_the_same() {
     let whole = whole.json();
     let mut stream = request(extra);
     stream["stream"] = true.into();
-    stream["stream_options"] = json!({ "include_usage": true });
+    stream["stream_options"] = fixed_json!({ "include_usage": true });
     let answer = server.post("/v1/chat/completions", &stream);
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     assert!(answer.body.ends_with("data: [DONE]\n\n"));
@@ -70,7 +71,10 @@ fn streams_and_whole_answers_are_the_same() {
 #[test]
 fn only_the_last_chunk_of_a_stream_with_usage_has_no_choices() {
     let server = TestServer::new();
-    let answer = server.post("/v1/chat/completions", &request(json!({ "stream": true })));
+    let answer = server.post(
+        "/v1/chat/completions",
+        &request(fixed_json!({ "stream": true })),
+    );
     for event in answer.events() {
         assert_eq!(
             event["choices"].as_array().map(Vec::len),
@@ -84,7 +88,7 @@ fn only_the_last_chunk_of_a_stream_with_usage_has_no_choices() {
 #[test]
 fn answers_match_a_schema() {
     let server = TestServer::new();
-    let schema = json!({
+    let schema = fixed_json!({
         "type": "object",
         "properties": { "a": { "type": "boolean" }, "b": { "enum": ["x", "y"] } },
         "required": ["a", "b"],
@@ -152,35 +156,38 @@ fn tool_calls_can_be_forced() {
 fn invalid_fields_are_named() {
     let server = TestServer::new();
     for (extra, param) in [
-        (json!({ "temperature": 3 }), "temperature"),
-        (json!({ "temperature": "hot" }), "temperature"),
-        (json!({ "top_logprobs": 21 }), "top_logprobs"),
-        (json!({ "max_tokens": 0 }), "max_tokens"),
-        (json!({ "max_tokens": 1.5 }), "max_tokens"),
+        (fixed_json!({ "temperature": 3 }), "temperature"),
+        (fixed_json!({ "temperature": "hot" }), "temperature"),
+        (fixed_json!({ "top_logprobs": 21 }), "top_logprobs"),
+        (fixed_json!({ "max_tokens": 0 }), "max_tokens"),
+        (fixed_json!({ "max_tokens": 1.5 }), "max_tokens"),
         (json!({ "n": 100_000 }), "n"),
-        (json!({ "stream": "yes" }), "stream"),
-        (json!({ "messages": null }), "messages"),
-        (json!({ "messages": [] }), "messages"),
+        (fixed_json!({ "stream": "yes" }), "stream"),
+        (fixed_json!({ "messages": null }), "messages"),
+        (fixed_json!({ "messages": [] }), "messages"),
         (
-            json!({ "messages": [{ "role": "user", "content": [{ "type": "input_audio" }] }] }),
+            fixed_json!({ "messages": [{ "role": "user", "content": [{ "type": "input_audio" }] }] }),
             "messages[0].content[0].type",
         ),
-        (json!({ "modalities": ["audio"] }), "modalities"),
+        (fixed_json!({ "modalities": ["audio"] }), "modalities"),
         (
-            json!({ "tool_choice": { "type": "function", "function": { "name": "x" } } }),
+            fixed_json!({ "tool_choice": { "type": "function", "function": { "name": "x" } } }),
             "tool_choice",
         ),
         (
-            json!({ "response_format": { "type": "xml" } }),
+            fixed_json!({ "response_format": { "type": "xml" } }),
             "response_format",
         ),
         (
-            json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": 1 } } }),
+            fixed_json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": 1 } } }),
             "response_format",
         ),
-        (json!({ "logit_bias": { "99999999": 1 } }), "logit_bias"),
         (
-            json!({ "chat_template_kwargs": [] }),
+            fixed_json!({ "logit_bias": { "99999999": 1 } }),
+            "logit_bias",
+        ),
+        (
+            fixed_json!({ "chat_template_kwargs": [] }),
             "chat_template_kwargs",
         ),
     ] {
@@ -194,8 +201,8 @@ fn invalid_fields_are_named() {
         assert_eq!(error["type"], "invalid_request_error");
     }
     for extra in [
-        json!({ "temperature": null, "stop": [], "tools": null, "tool_choice": null, "n": 1.0, "max_tokens": 2.0 }),
-        json!({ "unknown": { "a": [1] }, "user": "u", "store": true, "stop": "" }),
+        fixed_json!({ "temperature": null, "stop": [], "tools": null, "tool_choice": null, "n": 1.0, "max_tokens": 2.0 }),
+        fixed_json!({ "unknown": { "a": [1] }, "user": "u", "store": true, "stop": "" }),
         json!({ "max_tokens": 99_999_999_999u64, "max_completion_tokens": 3 }),
     ] {
         let answer = server.post("/v1/chat/completions", &request(extra.clone()));
@@ -240,7 +247,7 @@ fn special_tokens_in_messages_are_text() {
 #[test]
 fn tools_whose_schemas_cannot_be_expressed_are_no_error() {
     let server = TestServer::new();
-    let parameters = json!({
+    let parameters = fixed_json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "properties": {
@@ -272,7 +279,7 @@ fn tools_whose_schemas_cannot_be_expressed_are_no_error() {
         "{answer}"
     );
     // What is outside the schema cannot be known.
-    let outside = json!({ "properties": { "a": { "$ref": "https://example.com/schema" } } });
+    let outside = fixed_json!({ "properties": { "a": { "$ref": "https://example.com/schema" } } });
     let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": outside } });
     let answer = server.post("/v1/chat/completions", &request(json!({ "tools": [tool] })));
     assert_eq!(answer.status, 400, "{}", answer.body);
@@ -289,7 +296,7 @@ fn a_template_without_tools_can_call_them() {
     let mut config = config();
     config.models[0].chat_template = Some("zephyr".to_string());
     let server = TestServer::with(config);
-    let parameters = json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
+    let parameters = fixed_json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
     let extra = json!({
         "tools": [{ "type": "function", "function": { "name": "set", "parameters": parameters } }],
         "tool_choice": "required",
@@ -306,13 +313,13 @@ fn what_a_template_lacks_is_reported() {
     let mut config = config();
     config.models[0].chat_template = Some("zephyr".to_string());
     let server = TestServer::with(config);
-    let messages = json!([
+    let messages = fixed_json!([
         { "role": "system", "content": "Be brief." },
         { "role": "user", "content": "a" },
         { "role": "assistant", "tool_calls": [{ "id": "x", "function": { "name": "set", "arguments": "{}" } }] },
         { "role": "tool", "tool_call_id": "x", "content": "done" },
     ]);
-    let tools = json!([{ "type": "function", "function": { "name": "set" } }]);
+    let tools = fixed_json!([{ "type": "function", "function": { "name": "set" } }]);
     let chat = json!({ "messages": messages, "tools": tools, "reasoning_effort": "high", "max_tokens": 1 });
     let prompt = server.post("/apply-template", &chat).json()["prompt"].clone();
     let prompt = prompt.as_str().expect("a prompt");
@@ -380,7 +387,7 @@ fn answers_follow_headers() {
     let mut config = config();
     config.models[0].chat_template = Some("gpt-oss".to_string());
     let server = TestServer::with(config);
-    let parameters = json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
+    let parameters = fixed_json!({ "type": "object", "properties": { "n": { "type": "boolean" } }, "required": ["n"], "additionalProperties": false });
     let tools =
         json!([{ "type": "function", "function": { "name": "set", "parameters": parameters } }]);
     let post = |extra| server.post("/v1/chat/completions", &request(extra)).json();
@@ -402,7 +409,7 @@ fn answers_follow_headers() {
     // The limit may cut it.
     assert!(text.starts_with('{') && text.contains("\"n\""), "{answer}");
     // The answer continues a text of the assistant, after its header.
-    let messages = json!([
+    let messages = fixed_json!([
         { "role": "user", "content": "Tell me a story" },
         { "role": "assistant", "content": "Once upon a time" },
     ]);
@@ -430,7 +437,7 @@ fn an_answer_follows_reasoning() {
     config.models[0].chat_template = Some(template.to_string());
     let server = TestServer::with(config);
     // The model never closes its reasoning, so the grammar never applies.
-    let format = json!({ "type": "json_object" });
+    let format = fixed_json!({ "type": "json_object" });
     let answer = server
         .post(
             "/v1/chat/completions",
@@ -453,7 +460,7 @@ fn an_answer_follows_reasoning() {
 #[test]
 fn arguments_are_streamed_and_a_cut_call_keeps_them() {
     let server = TestServer::new();
-    let parameters = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
+    let parameters = fixed_json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
     let function = json!({ "name": "write", "parameters": parameters });
     let cut = request(json!({
         "tools": [{ "type": "function", "function": function }], "tool_choice": "required", "max_tokens": 100,
@@ -495,10 +502,12 @@ fn arguments_are_streamed_and_a_cut_call_keeps_them() {
 #[test]
 fn a_format_allows_the_answer_and_calls() {
     let server = TestServer::new();
-    let schema = json!({ "type": "object", "properties": { "a": { "type": "boolean" } }, "required": ["a"] });
+    let schema = fixed_json!({ "type": "object", "properties": { "a": { "type": "boolean" } }, "required": ["a"] });
     let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
     let function = json!({ "name": "set", "parameters": schema });
-    let tokens = server.post("/tokenize", &json!({ "content": "<" })).json();
+    let tokens = server
+        .post("/tokenize", &fixed_json!({ "content": "<" }))
+        .json();
     let open = tokens["tokens"]
         .as_array()
         .and_then(|tokens| tokens.last())

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tabla::Source;
 use tabla::device::Precision;
+use tabla_testkit::fixed_json;
 
 pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -43,7 +44,7 @@ fn labels_are_predicted() {
     let (server, golden) = serve("xlm_roberta_labels");
     let listed = server.get("/v1/models").json();
     let capabilities = &listed["data"][0]["capabilities"];
-    assert_eq!(capabilities, &json!(["classification"]));
+    assert_eq!(capabilities, &fixed_json!(["classification"]));
 
     // The tokens of a pair, so that the logits are those of the reference.
     let pair = &golden["pairs"][0];
@@ -51,7 +52,7 @@ fn labels_are_predicted() {
     let answer = server.post("/classify", &request).json();
     assert_eq!(answer["object"], "list");
     check_close(&answer["data"][0]["probs"], &golden["logits"][0]);
-    let request = json!({ "input": "the sun" });
+    let request = fixed_json!({ "input": "the sun" });
     let one = server.post("/v1/classify", &request).json();
     let row = &one["data"][0];
     assert_eq!((&row["index"], &row["num_classes"]), (&json!(0), &json!(3)));
@@ -84,7 +85,10 @@ fn labels_are_predicted() {
     let batch = server.post("/predict", &request).json();
     assert_eq!(batch.as_array().map(Vec::len), Some(2));
 
-    let answer = server.post("/rerank", &json!({ "query": "a", "documents": ["b"] }));
+    let answer = server.post(
+        "/rerank",
+        &fixed_json!({ "query": "a", "documents": ["b"] }),
+    );
     assert_eq!(answer.status, 400, "{}", answer.body);
     let error = &answer.json()["error"];
     assert_eq!(error["param"], "model", "{error}");
@@ -135,10 +139,14 @@ fn cross_encoder_ranks_documents() {
 fn other_requests_of_a_classifier_are_refused() {
     let (server, _) = serve("xlm_roberta");
     for (path, request, part) in [
-        ("/v1/embeddings", json!({ "input": "a" }), "no embeddings"),
+        (
+            "/v1/embeddings",
+            fixed_json!({ "input": "a" }),
+            "no embeddings",
+        ),
         (
             "/v1/completions",
-            json!({ "prompt": "a" }),
+            fixed_json!({ "prompt": "a" }),
             "is a classifier",
         ),
     ] {
@@ -149,18 +157,22 @@ fn other_requests_of_a_classifier_are_refused() {
     }
     for (path, request, param) in [
         ("/classify", json!({}), "input"),
-        ("/classify", json!({ "input": [] }), "input"),
-        ("/classify", json!({ "input": "" }), "input"),
-        ("/classify", json!({ "input": [[4000]] }), "input[0]"),
-        ("/classify", json!({ "input": ["a", ""] }), "input[1]"),
+        ("/classify", fixed_json!({ "input": [] }), "input"),
+        ("/classify", fixed_json!({ "input": "" }), "input"),
+        ("/classify", fixed_json!({ "input": [[4000]] }), "input[0]"),
+        ("/classify", fixed_json!({ "input": ["a", ""] }), "input[1]"),
         ("/predict", json!({}), "inputs"),
-        ("/predict", json!({ "inputs": ["a", "b", "c"] }), "inputs"),
         (
             "/predict",
-            json!({ "inputs": [["a"], "b", 3] }),
+            fixed_json!({ "inputs": ["a", "b", "c"] }),
+            "inputs",
+        ),
+        (
+            "/predict",
+            fixed_json!({ "inputs": [["a"], "b", 3] }),
             "inputs[2]",
         ),
-        ("/predict", json!({ "inputs": [[]] }), "inputs[0]"),
+        ("/predict", fixed_json!({ "inputs": [[]] }), "inputs[0]"),
     ] {
         let answer = server.post(path, &request);
         assert_eq!(answer.status, 400, "{path} {request}: {}", answer.body);
@@ -173,8 +185,8 @@ fn other_requests_of_a_classifier_are_refused() {
 fn other_models_have_no_labels() {
     let server = TestServer::new();
     for (path, request) in [
-        ("/classify", json!({ "input": "a" })),
-        ("/predict", json!({ "inputs": "a" })),
+        ("/classify", fixed_json!({ "input": "a" })),
+        ("/predict", fixed_json!({ "inputs": "a" })),
     ] {
         let answer = server.post(path, &request);
         assert_eq!(answer.status, 400, "{path}: {}", answer.body);

@@ -4,6 +4,7 @@ use crate::client::TestServer;
 use serde_json::{Value, json};
 use tabla::text::EncodeOptions;
 use tabla::{GenerateOptions, Model, Sampling, Session, Source};
+use tabla_testkit::fixed_json;
 
 const PROMPT: &str = "Once upon a time";
 
@@ -119,7 +120,7 @@ fn echo_has_log_probabilities_of_the_prompt() {
     let score = server
         .post(
             "/score",
-            &json!({ "prompt": "Once upon a", "continuations": [" time"] }),
+            &fixed_json!({ "prompt": "Once upon a", "continuations": [" time"] }),
         )
         .json();
     let score = score["scores"][0]["sum"].as_f64().expect("a number");
@@ -158,7 +159,7 @@ fn tokens_and_text_convert() {
     let tokens = server
         .post(
             "/tokenize",
-            &json!({ "content": "a dog", "with_pieces": true }),
+            &fixed_json!({ "content": "a dog", "with_pieces": true }),
         )
         .json();
     let pieces = tokens["tokens"].as_array().expect("tokens").iter();
@@ -249,7 +250,7 @@ fn special_tokens_of_a_prompt_are_parsed() {
     let props = server
         .post(
             "/tokenize",
-            &json!({ "content": "", "add_special": true, "with_pieces": true }),
+            &fixed_json!({ "content": "", "add_special": true, "with_pieces": true }),
         )
         .json();
     if let Some(bos) = props["tokens"][0]["piece"].as_str() {
@@ -260,7 +261,7 @@ fn special_tokens_of_a_prompt_are_parsed() {
 #[test]
 fn fields_of_llama_cpp_select_the_answer() {
     let server = TestServer::new();
-    let request = json!({ "prompt": "Once upon", "n_predict": 4, "seed": 1, "n_probs": 3 });
+    let request = fixed_json!({ "prompt": "Once upon", "n_predict": 4, "seed": 1, "n_probs": 3 });
     let whole = server.post("/completion", &request).json();
     let entries = whole["completion_probabilities"]
         .as_array()
@@ -295,7 +296,7 @@ fn fields_of_llama_cpp_select_the_answer() {
     );
     for (fields, names) in [
         (
-            json!(["content", "timings/predicted_n", "none", "content/x"]),
+            fixed_json!(["content", "timings/predicted_n", "none", "content/x"]),
             vec!["content", "timings/predicted_n"],
         ),
         (json!([""]), vec![]),

@@ -4,13 +4,14 @@ use crate::client::TestServer;
 use crate::errors::{CHAT, COMPLETION, COMPLETIONS, MESSAGES, RESPONSES, check, with};
 use serde_json::json;
 use tabla_server::ServerEvent;
+use tabla_testkit::fixed_json;
 
 #[test]
 fn fields_that_constrain_the_answer_are_named() {
     let server = TestServer::new();
     let schema = |kind: &str| json!({ "type": "json_schema", "json_schema": { "schema": { "type": kind } } });
-    let text = json!({ "format": { "type": "json_schema", "schema": { "anyOf": [{ "type": "strng" }] } } });
-    let reference = json!({ "type": "json_schema", "strict": true, "schema": { "$ref": "https://example.com/s" } });
+    let text = fixed_json!({ "format": { "type": "json_schema", "schema": { "anyOf": [{ "type": "strng" }] } } });
+    let reference = fixed_json!({ "type": "json_schema", "strict": true, "schema": { "$ref": "https://example.com/s" } });
     check(
         &server,
         &[
@@ -26,33 +27,41 @@ fn fields_that_constrain_the_answer_are_named() {
             ),
             (
                 CHAT,
-                json!({ "json_schema": { "properties": { "a": { "type": ["x"] } } } }),
+                fixed_json!({ "json_schema": { "properties": { "a": { "type": ["x"] } } } }),
                 "json_schema",
             ),
-            (CHAT, json!({ "guided_json": 1 }), "guided_json"),
-            (CHAT, json!({ "guided_regex": "(" }), "guided_regex"),
-            (COMPLETIONS, json!({ "guided_regex": "(" }), "guided_regex"),
-            (COMPLETION, json!({ "grammar": "root ::= (" }), "grammar"),
-            (CHAT, json!({ "grammar": "root ::= (" }), "grammar"),
+            (CHAT, fixed_json!({ "guided_json": 1 }), "guided_json"),
+            (CHAT, fixed_json!({ "guided_regex": "(" }), "guided_regex"),
+            (
+                COMPLETIONS,
+                fixed_json!({ "guided_regex": "(" }),
+                "guided_regex",
+            ),
+            (
+                COMPLETION,
+                fixed_json!({ "grammar": "root ::= (" }),
+                "grammar",
+            ),
+            (CHAT, fixed_json!({ "grammar": "root ::= (" }), "grammar"),
             (
                 CHAT,
-                json!({ "guided_grammar": "root ::= (" }),
+                fixed_json!({ "guided_grammar": "root ::= (" }),
                 "guided_grammar",
             ),
-            (CHAT, json!({ "guided_choice": [] }), "guided_choice"),
+            (CHAT, fixed_json!({ "guided_choice": [] }), "guided_choice"),
             (
                 CHAT,
-                json!({ "structured_outputs": { "regex": "(" } }),
+                fixed_json!({ "structured_outputs": { "regex": "(" } }),
                 "structured_outputs.regex",
             ),
             (
                 CHAT,
-                json!({ "structured_outputs": { "json": { "type": 1 } } }),
+                fixed_json!({ "structured_outputs": { "json": { "type": 1 } } }),
                 "structured_outputs.json",
             ),
             (
                 CHAT,
-                json!({ "structured_outputs": { "structural_tag": {} } }),
+                fixed_json!({ "structured_outputs": { "structural_tag": {} } }),
                 "structured_outputs.structural_tag",
             ),
             (RESPONSES, json!({ "text": text }), "text.format"),
@@ -66,7 +75,11 @@ fn fields_that_constrain_the_answer_are_named() {
                 json!({ "output_config": text }),
                 "output_config.format",
             ),
-            (MESSAGES, json!({ "grammar": "root ::= (" }), "grammar"),
+            (
+                MESSAGES,
+                fixed_json!({ "grammar": "root ::= (" }),
+                "grammar",
+            ),
         ],
     );
 }
@@ -74,7 +87,7 @@ fn fields_that_constrain_the_answer_are_named() {
 #[test]
 fn a_request_has_at_most_one_constraint() {
     let server = TestServer::new();
-    let format = json!({ "type": "json_object" });
+    let format = fixed_json!({ "type": "json_object" });
     let grammar = "root ::= \"yes\"";
     check(
         &server,
@@ -101,7 +114,7 @@ fn a_request_has_at_most_one_constraint() {
             ),
             (
                 CHAT,
-                json!({ "structured_outputs": { "choice": ["a"], "regex": "a" } }),
+                fixed_json!({ "structured_outputs": { "choice": ["a"], "regex": "a" } }),
                 "structured_outputs.choice",
             ),
         ],
@@ -119,11 +132,11 @@ fn a_request_has_at_most_one_constraint() {
 fn every_api_accepts_constraints() {
     let server = TestServer::new();
     let constraints = [
-        json!({ "grammar": "root ::= \"yes\"" }),
-        json!({ "grammar": "root ::= \"yes\"", "response_format": { "type": "text" } }),
-        json!({ "guided_choice": ["yes"] }),
-        json!({ "structured_outputs": { "grammar": "root ::= \"yes\"" } }),
-        json!({ "structured_outputs": { "choice": ["yes"] }, "grammar": "" }),
+        fixed_json!({ "grammar": "root ::= \"yes\"" }),
+        fixed_json!({ "grammar": "root ::= \"yes\"", "response_format": { "type": "text" } }),
+        fixed_json!({ "guided_choice": ["yes"] }),
+        fixed_json!({ "structured_outputs": { "grammar": "root ::= \"yes\"" } }),
+        fixed_json!({ "structured_outputs": { "choice": ["yes"] }, "grammar": "" }),
     ];
     for mut extra in constraints {
         extra["max_tokens"] = 50.into();
@@ -147,7 +160,7 @@ fn every_api_accepts_constraints() {
 #[test]
 fn unknown_types_in_the_schemas_of_tools_are_warnings() {
     let server = TestServer::new();
-    let parameters = json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
+    let parameters = fixed_json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
     let request = with(CHAT, &json!({ "tools": [tool] }));
     let answer = server.post(CHAT, &request);
@@ -161,7 +174,7 @@ fn unknown_types_in_the_schemas_of_tools_are_warnings() {
 #[test]
 fn constraints_and_tools_cannot_be_combined() {
     let server = TestServer::new();
-    let tool = json!({ "type": "function", "function": { "name": "f" } });
+    let tool = fixed_json!({ "type": "function", "function": { "name": "f" } });
     for choice in ["auto", "required"] {
         let request = json!({ "tools": [tool], "tool_choice": choice, "guided_regex": "a+" });
         check(&server, &[(CHAT, request, "guided_regex")]);
@@ -169,7 +182,7 @@ fn constraints_and_tools_cannot_be_combined() {
     let request =
         json!({ "tools": [tool], "tool_choice": "none", "guided_regex": "a+", "max_tokens": 4 });
     assert_eq!(server.post(CHAT, &with(CHAT, &request)).status, 200);
-    let choice = json!({ "name": "g" });
+    let choice = fixed_json!({ "name": "g" });
     let request = json!({ "functions": [{ "name": "f" }], "function_call": choice });
     check(&server, &[(CHAT, request, "function_call")]);
     check(
@@ -177,10 +190,14 @@ fn constraints_and_tools_cannot_be_combined() {
         &[
             (
                 RESPONSES,
-                json!({ "conversation": "conv_1" }),
+                fixed_json!({ "conversation": "conv_1" }),
                 "conversation",
             ),
-            (RESPONSES, json!({ "prompt": { "id": "pmpt_1" } }), "prompt"),
+            (
+                RESPONSES,
+                fixed_json!({ "prompt": { "id": "pmpt_1" } }),
+                "prompt",
+            ),
         ],
     );
 }

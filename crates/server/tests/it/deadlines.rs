@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tabla::embed::Pooling;
 use tabla_server::{Config, ServerEvent};
+use tabla_testkit::fixed_json;
 
 /// Returns texts of about 100 tokens, without a common prefix.
 fn texts(count: usize) -> Vec<String> {
@@ -62,7 +63,7 @@ fn work_without_tokens_ends_at_the_deadline() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{path}");
     }
     // Other requests have all of the model.
-    let request = json!({ "prompt": "a", "max_tokens": 1 });
+    let request = fixed_json!({ "prompt": "a", "max_tokens": 1 });
     assert_eq!(server.post("/v1/completions", &request).status, 200);
 }
 
@@ -117,7 +118,7 @@ fn long_embeddings_do_not_keep_answers_waiting() {
         thread::scope(|scope| {
             let embeddings = [(); 8].map(|()| scope.spawn(|| server.post("/v1/embeddings", &long)));
             wait_until("embeddings run", || running(&server) > 0);
-            let request = json!({ "prompt": "a", "max_tokens": 5 });
+            let request = fixed_json!({ "prompt": "a", "max_tokens": 5 });
             let answer = server.post("/v1/completions", &request);
             assert_eq!(answer.status, 200, "{}", answer.body);
             for embedding in embeddings {
@@ -158,7 +159,7 @@ fn a_model_is_loaded_though_its_request_ends() {
     config.models.push(second);
     config.limits.request_time = Duration::from_millis(1);
     let server = TestServer::with(config);
-    let request = json!({ "model": "second", "prompt": "a", "max_tokens": 1 });
+    let request = fixed_json!({ "model": "second", "prompt": "a", "max_tokens": 1 });
     assert_eq!(server.post("/v1/completions", &request).status, 504);
     let loads = || {
         let events = server.events.lock().expect("no panic");

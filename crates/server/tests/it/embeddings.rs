@@ -4,6 +4,7 @@ use crate::client::{TestServer, config};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tabla::Source;
+use tabla_testkit::fixed_json;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -73,15 +74,15 @@ fn texts_over_the_limit_are_named_or_truncated() {
         let request = json!({ "input": long, "truncate_prompt_tokens": count });
         assert_eq!(embedding(request), expected, "{count}");
     }
-    let short = embedding(json!({ "input": "a" }));
+    let short = embedding(fixed_json!({ "input": "a" }));
     assert_eq!(
-        embedding(json!({ "input": "a", "truncate_prompt_tokens": 9 })),
+        embedding(fixed_json!({ "input": "a", "truncate_prompt_tokens": 9 })),
         short
     );
     for request in [
-        json!({ "input": "a", "truncate_prompt_tokens": 0 }),
+        fixed_json!({ "input": "a", "truncate_prompt_tokens": 0 }),
         json!({ "input": "a", "truncate_prompt_tokens": max + 1 }),
-        json!({ "input": "a", "truncate_prompt_tokens": 5, "truncate": true }),
+        fixed_json!({ "input": "a", "truncate_prompt_tokens": 5, "truncate": true }),
     ] {
         let answer = post(request);
         let error = &answer.json()["error"];
@@ -95,7 +96,7 @@ fn texts_over_the_limit_are_named_or_truncated() {
 /// A chat model with the vocabulary of a reranker is none.
 #[test]
 fn chat_models_do_not_rank() {
-    let request = json!({ "query": "a", "documents": ["b", "c"] });
+    let request = fixed_json!({ "query": "a", "documents": ["b", "c"] });
     let answer = serve(&golden("reranker/hf")).post("/v1/rerank", &request);
     assert_eq!(answer.status, 200, "{}", answer.body);
     let chat = serve(&golden("qwen3.gguf"));
@@ -113,7 +114,7 @@ fn chat_models_do_not_rank() {
     let reranker = serve(&golden("reranker/hf"));
     let long = "the sea ".repeat(2000);
     for (extra, param) in [
-        (json!({ "truncate": true }), "truncate"),
+        (fixed_json!({ "truncate": true }), "truncate"),
         (json!({ "documents": ["a", long] }), "documents[1]"),
     ] {
         let mut request = request.clone();

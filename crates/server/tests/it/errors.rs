@@ -3,6 +3,7 @@
 use crate::client::{TestServer, config};
 use serde_json::{Value, json};
 use tabla::embed::Pooling;
+use tabla_testkit::fixed_json;
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const COMPLETIONS: &str = "/v1/completions";
@@ -12,25 +13,25 @@ pub(crate) const COMPLETION: &str = "/completion";
 
 /// Returns a small valid request of an endpoint.
 fn valid(path: &str) -> Value {
-    let messages = json!([{ "role": "user", "content": "a" }]);
+    let messages = fixed_json!([{ "role": "user", "content": "a" }]);
     match path.trim_start_matches("/v1") {
         "/chat/completions" | "/messages" | "/messages/count_tokens" | "/apply-template" => {
             json!({ "messages": messages, "max_tokens": 1 })
         }
-        "/completions" => json!({ "prompt": "a", "max_tokens": 1 }),
+        "/completions" => fixed_json!({ "prompt": "a", "max_tokens": 1 }),
         "/responses" | "/responses/input_tokens" => {
-            json!({ "input": "a", "max_output_tokens": 1 })
+            fixed_json!({ "input": "a", "max_output_tokens": 1 })
         }
-        "/completion" => json!({ "prompt": "a", "n_predict": 1 }),
-        "/infill" => json!({ "input_prefix": "a", "n_predict": 1 }),
-        "/embeddings" => json!({ "input": "a" }),
-        "/rerank" => json!({ "query": "a", "documents": ["b"] }),
-        "/classify" => json!({ "input": "a" }),
-        "/predict" => json!({ "inputs": "a" }),
-        "/tokenize" => json!({ "content": "a" }),
-        "/detokenize" => json!({ "tokens": [1] }),
-        "/score" => json!({ "prompt": "a", "continuations": ["b"] }),
-        "/activations" => json!({ "input": "a", "points": ["blk.0"] }),
+        "/completion" => fixed_json!({ "prompt": "a", "n_predict": 1 }),
+        "/infill" => fixed_json!({ "input_prefix": "a", "n_predict": 1 }),
+        "/embeddings" => fixed_json!({ "input": "a" }),
+        "/rerank" => fixed_json!({ "query": "a", "documents": ["b"] }),
+        "/classify" => fixed_json!({ "input": "a" }),
+        "/predict" => fixed_json!({ "inputs": "a" }),
+        "/tokenize" => fixed_json!({ "content": "a" }),
+        "/detokenize" => fixed_json!({ "tokens": [1] }),
+        "/score" => fixed_json!({ "prompt": "a", "continuations": ["b"] }),
+        "/activations" => fixed_json!({ "input": "a", "points": ["blk.0"] }),
         other => panic!("no request for {other}"),
     }
 }
@@ -82,31 +83,39 @@ fn fields_of_sampling_are_named() {
             ),
             (
                 CHAT,
-                json!({ "stop_token_ids": [1, "a"] }),
+                fixed_json!({ "stop_token_ids": [1, "a"] }),
                 "stop_token_ids[1]",
             ),
             (
                 CHAT,
-                json!({ "dry_sequence_breakers": [""] }),
+                fixed_json!({ "dry_sequence_breakers": [""] }),
                 "dry_sequence_breakers[0]",
             ),
-            (COMPLETION, json!({ "repeat_penalty": 0 }), "repeat_penalty"),
+            (
+                COMPLETION,
+                fixed_json!({ "repeat_penalty": 0 }),
+                "repeat_penalty",
+            ),
             (
                 CHAT,
-                json!({ "repetition_penalty": 1000 }),
+                fixed_json!({ "repetition_penalty": 1000 }),
                 "repetition_penalty",
             ),
             (
                 COMPLETION,
-                json!({ "repeat_last_n": 5000 }),
+                fixed_json!({ "repeat_last_n": 5000 }),
                 "repeat_last_n",
             ),
-            (COMPLETION, json!({ "dry_base": 0.5 }), "dry_base"),
-            (COMPLETION, json!({ "mirostat_tau": -1 }), "mirostat_tau"),
-            (COMPLETION, json!({ "n_probs": 21 }), "n_probs"),
+            (COMPLETION, fixed_json!({ "dry_base": 0.5 }), "dry_base"),
             (
                 COMPLETION,
-                json!({ "post_sampling_probs": true }),
+                fixed_json!({ "mirostat_tau": -1 }),
+                "mirostat_tau",
+            ),
+            (COMPLETION, fixed_json!({ "n_probs": 21 }), "n_probs"),
+            (
+                COMPLETION,
+                fixed_json!({ "post_sampling_probs": true }),
                 "post_sampling_probs",
             ),
         ],
@@ -126,30 +135,30 @@ fn fields_of_conversations_are_named() {
             ("/apply-template", json!({ kwargs: 1 }), kwargs),
             (
                 CHAT,
-                json!({ "functions": [{ "name": "" }] }),
+                fixed_json!({ "functions": [{ "name": "" }] }),
                 "functions[0].name",
             ),
-            (CHAT, json!({ "function_call": "x" }), "function_call"),
+            (CHAT, fixed_json!({ "function_call": "x" }), "function_call"),
             (
                 CHAT,
-                json!({ "tools": [{ "type": "function" }] }),
+                fixed_json!({ "tools": [{ "type": "function" }] }),
                 "tools[0].function",
             ),
             (
                 CHAT,
-                json!({ "stream_options": { "include_usage": 1 } }),
+                fixed_json!({ "stream_options": { "include_usage": 1 } }),
                 "stream_options.include_usage",
             ),
-            (RESPONSES, json!({ "input": null }), "input"),
+            (RESPONSES, fixed_json!({ "input": null }), "input"),
             (
                 RESPONSES,
-                json!({ "input": null, "instructions": "a" }),
+                fixed_json!({ "input": null, "instructions": "a" }),
                 "input",
             ),
-            ("/tokenize", json!({ "prompt": "a" }), "content"),
+            ("/tokenize", fixed_json!({ "prompt": "a" }), "content"),
         ],
     );
-    let answer = server.post(RESPONSES, &with(RESPONSES, &json!({ "input": "" })));
+    let answer = server.post(RESPONSES, &with(RESPONSES, &fixed_json!({ "input": "" })));
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
@@ -176,23 +185,23 @@ fn messages_name_types_of_json() {
     let server = TestServer::new();
     for (extra, message) in [
         (
-            json!({ "stream_options": 1 }),
+            fixed_json!({ "stream_options": 1 }),
             "stream_options: expected an object, got 1",
         ),
         (
-            json!({ "messages": "Hi" }),
+            fixed_json!({ "messages": "Hi" }),
             "messages: expected a list, got \"Hi\"",
         ),
         (
-            json!({ "temperature": "hot" }),
+            fixed_json!({ "temperature": "hot" }),
             "temperature: expected a number, got \"hot\"",
         ),
         (
-            json!({ "top_k": 1.5 }),
+            fixed_json!({ "top_k": 1.5 }),
             "top_k: expected an integer, got 1.5",
         ),
         (
-            json!({ "stop": [1] }),
+            fixed_json!({ "stop": [1] }),
             "stop: expected a string or a list of strings, got a list",
         ),
         (
@@ -200,7 +209,7 @@ fn messages_name_types_of_json() {
             "stream: expected a boolean, got a string",
         ),
         (
-            json!({ "tools": [1] }),
+            fixed_json!({ "tools": [1] }),
             "tools[0].function: expected an object",
         ),
     ] {
@@ -260,10 +269,18 @@ fn inputs_of_a_list_are_named() {
     check(
         &server,
         &[
-            (COMPLETIONS, json!({ "prompt": [] }), "prompt"),
-            (COMPLETIONS, json!({ "prompt": ["a", 1.5] }), "prompt[1]"),
+            (COMPLETIONS, fixed_json!({ "prompt": [] }), "prompt"),
+            (
+                COMPLETIONS,
+                fixed_json!({ "prompt": ["a", 1.5] }),
+                "prompt[1]",
+            ),
             (COMPLETIONS, json!({ "prompt": ["a", long] }), "prompt[1]"),
-            (COMPLETIONS, json!({ "prompt": [[1], [-1]] }), "prompt[1]"),
+            (
+                COMPLETIONS,
+                fixed_json!({ "prompt": [[1], [-1]] }),
+                "prompt[1]",
+            ),
             (
                 "/score",
                 json!({ "continuations": ["a", long] }),
@@ -271,10 +288,10 @@ fn inputs_of_a_list_are_named() {
             ),
             (
                 "/score",
-                json!({ "continuations": [1] }),
+                fixed_json!({ "continuations": [1] }),
                 "continuations[0]",
             ),
-            (CHAT, json!({ "messages": [] }), "messages"),
+            (CHAT, fixed_json!({ "messages": [] }), "messages"),
         ],
     );
 }
@@ -291,7 +308,7 @@ fn arguments_of_calls_may_be_cut() {
         { "role": "tool", "tool_call_id": "c", "content": "b" },
     ] });
     let item = json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": cut });
-    let output = json!({ "type": "function_call_output", "call_id": "c", "output": "b" });
+    let output = fixed_json!({ "type": "function_call_output", "call_id": "c", "output": "b" });
     let responses = json!({ "input": [{ "role": "user", "content": "a" }, item, output] });
     let block = json!({ "type": "tool_use", "id": "c", "name": "f", "input": cut });
     let messages = json!({ "messages": [
@@ -431,7 +448,7 @@ fn embeddings_without_a_pooling_name_the_option() {
         config.load = config.load.embeddings(true);
         config.pooling = pooling;
         let server = TestServer::with(config);
-        let answer = server.post("/v1/embeddings", &json!({ "input": "a" }));
+        let answer = server.post("/v1/embeddings", &fixed_json!({ "input": "a" }));
         match pooling {
             None => assert!(
                 answer.status == 400 && answer.body.contains("--pooling"),

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tabla_server::ServerEvent;
+use tabla_testkit::fixed_json;
 
 /// Returns a metric of the model.
 fn metric<T: FromStr>(server: &TestServer, name: &str) -> T {
@@ -59,8 +60,7 @@ fn a_full_queue_is_429_and_a_disconnect_cancels() {
     config.limits.queue = 0;
     config.load = config.load.sequences(1);
     let server = TestServer::with(config);
-    let body =
-        json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 400, "n": 16, "logprobs": 20 });
+    let body = fixed_json!({ "prompt": "Once", "ignore_eos": true, "max_tokens": 400, "n": 16, "logprobs": 20 });
     let body = body.to_string();
     let mut whole = server.connect();
     let head = format!(
@@ -69,7 +69,7 @@ fn a_full_queue_is_429_and_a_disconnect_cancels() {
     );
     whole.write_all((head + &body).as_bytes()).expect("written");
     wait_until("the request runs", || running(&server) == 1);
-    let request = json!({ "prompt": "a", "max_tokens": 1 });
+    let request = fixed_json!({ "prompt": "a", "max_tokens": 1 });
     let answer = server.post("/v1/completions", &request);
     assert_eq!(answer.status, 429, "{}", answer.body);
     assert_eq!(answer.header("retry-after"), Some("1"));
@@ -86,7 +86,7 @@ fn slow_readers_do_not_slow_others() {
     let _slow: Vec<_> = (0..8).map(|_| endless(&server)).collect();
     let begun = Instant::now();
     for _ in 0..4 {
-        let request = json!({ "prompt": "a", "max_tokens": 50, "ignore_eos": true });
+        let request = fixed_json!({ "prompt": "a", "max_tokens": 50, "ignore_eos": true });
         assert_eq!(server.post("/v1/completions", &request).status, 200);
     }
     // Stalled readers would be disconnected after 30 seconds.
@@ -112,7 +112,7 @@ fn a_request_ends_at_its_deadline() {
     let server = TestServer::with(config.clone());
     let answer = server.post(
         "/v1/completions",
-        &json!({ "prompt": "a", "max_tokens": 1900, "ignore_eos": true, "n": 4 }),
+        &fixed_json!({ "prompt": "a", "max_tokens": 1900, "ignore_eos": true, "n": 4 }),
     );
     let answer = answer.json();
     assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
@@ -155,10 +155,13 @@ fn sizes_are_limited() {
             json!({ "prompt": "a", "stop": vec!["x"; 65] }),
             Some("stop"),
         ),
-        (json!({ "prompt": "a", "n": 17 }), Some("n")),
-        (json!({ "prompt": "a", "logprobs": 21 }), Some("logprobs")),
-        (json!({ "prompt": [[]] }), Some("prompt[0]")),
-        (json!({ "prompt": [[true]] }), Some("prompt[0]")),
+        (fixed_json!({ "prompt": "a", "n": 17 }), Some("n")),
+        (
+            fixed_json!({ "prompt": "a", "logprobs": 21 }),
+            Some("logprobs"),
+        ),
+        (fixed_json!({ "prompt": [[]] }), Some("prompt[0]")),
+        (fixed_json!({ "prompt": [[true]] }), Some("prompt[0]")),
     ] {
         let answer = server.post("/v1/completions", &request);
         assert_eq!(answer.status, 400, "{request}");

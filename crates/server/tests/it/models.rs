@@ -4,6 +4,7 @@ use crate::client::{TestServer, config};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tabla_server::{MetricsCompat, ServerEvent};
+use tabla_testkit::fixed_json;
 
 #[test]
 fn models_are_found_by_name_and_alias() {
@@ -38,7 +39,7 @@ fn models_are_found_by_name_and_alias() {
     }
     let answer = server.post(
         "/v1/completions",
-        &json!({ "model": "none", "prompt": "a" }),
+        &fixed_json!({ "model": "none", "prompt": "a" }),
     );
     assert_eq!(answer.json()["error"]["param"], "model");
 }
@@ -127,7 +128,7 @@ fn models_are_loaded_on_demand_and_unloaded() {
     assert_eq!(status("second"), "unloaded");
     let answer = server.post(
         "/v1/completions",
-        &json!({ "model": "second", "prompt": "a", "max_tokens": 1 }),
+        &fixed_json!({ "model": "second", "prompt": "a", "max_tokens": 1 }),
     );
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert_eq!(status("second"), "loaded");
@@ -143,7 +144,7 @@ fn models_are_loaded_on_demand_and_unloaded() {
         server
             .post(
                 "/v1/completions",
-                &json!({ "model": "second", "prompt": "a", "max_tokens": 1 })
+                &fixed_json!({ "model": "second", "prompt": "a", "max_tokens": 1 })
             )
             .status,
         200
@@ -181,7 +182,7 @@ fn a_memory_budget_unloads_the_oldest_idle_model() {
 #[test]
 fn metrics_count_tokens() {
     let server = TestServer::new();
-    let request = json!({ "prompt": "Once upon a time", "max_tokens": 5 });
+    let request = fixed_json!({ "prompt": "Once upon a time", "max_tokens": 5 });
     assert_eq!(server.post("/v1/completions", &request).status, 200);
     let metrics = server.get("/metrics");
     for line in [
@@ -210,7 +211,7 @@ fn running_requests_finish_after_the_shutdown_began() {
     let answer = std::thread::scope(|scope| {
         let running = scope.spawn(|| {
             let request =
-                json!({ "prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true });
+                fixed_json!({ "prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true });
             server.post("/v1/completions", &request)
         });
         let is_running = || {
@@ -301,7 +302,7 @@ fn properties_do_not_load_a_model() {
     assert_eq!(unloaded["model_alias"], "second");
     assert_eq!(unloaded["default_generation_settings"]["n_ctx"], 0);
     assert_eq!(server.get("/v1/models/second").json()["status"], "unloaded");
-    let request = json!({ "model": "second", "prompt": "a", "max_tokens": 1 });
+    let request = fixed_json!({ "model": "second", "prompt": "a", "max_tokens": 1 });
     assert_eq!(server.post("/v1/completions", &request).status, 200);
     let loaded = props();
     assert_eq!(loaded["is_sleeping"], false, "{loaded}");
@@ -332,7 +333,7 @@ fn metrics_have_the_names_of_other_servers() {
         let mut config = config();
         config.metrics_compat = Some(compat);
         let server = TestServer::with(config);
-        let request = json!({ "prompt": "Once upon a time", "max_tokens": 5 });
+        let request = fixed_json!({ "prompt": "Once upon a time", "max_tokens": 5 });
         assert_eq!(server.post("/v1/completions", &request).status, 200);
         let metrics = server.get("/metrics").body;
         for line in lines {

@@ -3,6 +3,7 @@
 
 use crate::client::{TestServer, config};
 use serde_json::{Value, json};
+use tabla_testkit::fixed_json;
 
 /// Template of a model that always reasons, with the tool calls of Qwen 3.
 const THINKS: &str = "{%- if tools %}{{ tools | tojson }} <tool_call></tool_call>\n{% endif -%}\
@@ -24,7 +25,7 @@ fn with(mut request: Value, more: &Value) -> Value {
 }
 
 fn request() -> Value {
-    json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "seed": 1, "max_tokens": 60 })
+    fixed_json!({ "messages": [{ "role": "user", "content": "Tell a story" }], "seed": 1, "max_tokens": 60 })
 }
 
 /// Returns fields that make the model write three tokens and then its stop token.
@@ -35,7 +36,7 @@ fn stops_early() -> Value {
 }
 
 fn boolean() -> Value {
-    json!({ "type": "boolean" })
+    fixed_json!({ "type": "boolean" })
 }
 
 fn format() -> Value {
@@ -85,7 +86,9 @@ fn a_stop_token_closes_the_reasoning_of_a_chat() {
         "{choice}"
     );
     // Stop tokens of the request do not end a call, either.
-    let quote = server.post("/tokenize", &json!({ "content": "\"" })).json();
+    let quote = server
+        .post("/tokenize", &fixed_json!({ "content": "\"" }))
+        .json();
     let stop = json!({ "stop_token_ids": quote["tokens"] });
     assert_eq!(post(with(forced, &stop))["finish_reason"], "tool_calls");
     // The limit within the reasoning.
@@ -102,7 +105,7 @@ fn a_stop_token_closes_the_reasoning_of_a_chat() {
 fn a_stop_token_closes_the_reasoning_of_a_response() {
     let server = server(THINKS, None);
     let post = |extra: Value| {
-        let base = json!({ "input": "Tell a story", "seed": 1, "max_output_tokens": 120 });
+        let base = fixed_json!({ "input": "Tell a story", "seed": 1, "max_output_tokens": 120 });
         let request = with(with(base, &stops_early()), &extra);
         server.post("/v1/responses", &request).json()
     };
@@ -112,7 +115,7 @@ fn a_stop_token_closes_the_reasoning_of_a_response() {
     let text = &answer["output"][1]["content"][0]["text"];
     assert!(is_boolean(text), "{answer}");
     let tool = json!({ "type": "function", "name": "set", "parameters": parameters() });
-    let forced = json!({ "tool_choice": "required", "parallel_tool_calls": false });
+    let forced = fixed_json!({ "tool_choice": "required", "parallel_tool_calls": false });
     let answer = post(with(forced, &json!({ "tools": [tool] })));
     assert_eq!(answer["status"], "completed", "{answer}");
     assert!(are_arguments(&answer["output"][1]["arguments"]), "{answer}");
@@ -122,7 +125,7 @@ fn a_stop_token_closes_the_reasoning_of_a_response() {
 fn a_stop_token_closes_the_reasoning_of_a_message() {
     let server = server(THINKS, None);
     let post = |extra: Value| {
-        let thinking = json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } });
+        let thinking = fixed_json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } });
         let request = with(with(request(), &stops_early()), &thinking);
         server.post("/v1/messages", &with(request, &extra)).json()
     };
@@ -131,7 +134,7 @@ fn a_stop_token_closes_the_reasoning_of_a_message() {
     assert_eq!(answer["stop_reason"], "end_turn", "{answer}");
     assert!(is_boolean(&answer["content"][1]["text"]), "{answer}");
     let tool = json!({ "name": "set", "input_schema": parameters() });
-    let any = json!({ "type": "any", "disable_parallel_tool_use": true });
+    let any = fixed_json!({ "type": "any", "disable_parallel_tool_use": true });
     let answer = post(json!({ "tools": [tool], "tool_choice": any }));
     assert_eq!(answer["stop_reason"], "tool_use", "{answer}");
     assert!(answer["content"][1]["input"]["n"].is_boolean(), "{answer}");
@@ -161,12 +164,12 @@ fn budgets_and_stop_strings_of_reasoning() {
         let text = message["reasoning_content"].as_str().unwrap_or_default();
         text.trim().to_string()
     };
-    let long = reasoning(&post(json!({ "thinking_token_budget": -1 })));
+    let long = reasoning(&post(fixed_json!({ "thinking_token_budget": -1 })));
     let mut last = 0;
     for budget in [
-        json!({ "thinking_token_budget": 1 }),
+        fixed_json!({ "thinking_token_budget": 1 }),
         json!({}),
-        json!({ "thinking_budget_tokens": 9 }),
+        fixed_json!({ "thinking_budget_tokens": 9 }),
     ] {
         let message = post(with(json!({ "response_format": format() }), &budget));
         let short = reasoning(&message);
@@ -178,13 +181,13 @@ fn budgets_and_stop_strings_of_reasoning() {
     let none = post(json!({ "response_format": format(), "thinking_token_budget": 0 }));
     assert_eq!(reasoning(&none), "");
     assert!(is_boolean(&none["content"]), "{none}");
-    let thinking = json!({ "thinking": { "type": "enabled", "budget_tokens": 1 } });
+    let thinking = fixed_json!({ "thinking": { "type": "enabled", "budget_tokens": 1 } });
     let answer = server.post("/v1/messages", &with(request(), &thinking));
     let blocks = answer.json()["content"].clone();
     let thought = blocks[0]["thinking"].as_str().expect("a block");
     assert!(long.starts_with(thought.trim()) && thought.len() < last);
     assert!(!blocks[1]["text"].as_str().expect("a block").is_empty());
-    let invalid = with(request(), &json!({ "thinking_token_budget": -2 }));
+    let invalid = with(request(), &fixed_json!({ "thinking_token_budget": -2 }));
     let error = server.post("/v1/chat/completions", &invalid);
     assert_eq!(error.status, 400);
     assert_eq!(error.json()["error"]["param"], "thinking_token_budget");

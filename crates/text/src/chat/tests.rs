@@ -8,6 +8,7 @@ use crate::{EncodeOptions, SpecialTokens, Tokenizer, Vocab};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tabla_core::error::{ErrorKind, Result};
+use tabla_testkit::fixed_json;
 
 const TOKENS: TemplateTokens<'_> = TemplateTokens {
     bos: Some("<s>"),
@@ -20,7 +21,7 @@ fn render(source: &str, messages: &[Json]) -> Result<String> {
 
 fn check(source: &str, expected: &str) {
     let messages =
-        [json!({"role": "user", "content": "Hi <b>", "n": [1, 2.5, null, true, "it's"]})];
+        [fixed_json!({"role": "user", "content": "Hi <b>", "n": [1, 2.5, null, true, "it's"]})];
     assert_eq!(
         render(source, &messages).expect(source),
         expected,
@@ -29,7 +30,8 @@ fn check(source: &str, expected: &str) {
 }
 
 fn refused(source: &str) -> (ErrorKind, String) {
-    let error = render(source, &[json!({"role": "user", "content": "Hi"})]).expect_err(source);
+    let error =
+        render(source, &[fixed_json!({"role": "user", "content": "Hi"})]).expect_err(source);
     (error.kind(), error.message().to_string())
 }
 
@@ -96,7 +98,7 @@ fn supports_transformers_extensions() {
         "[1][b]",
     );
     check("{{ 'a\n\nb' | indent(2) }}", "a\n\n  b");
-    let messages = [json!({"role": "user", "content": "Hi"})];
+    let messages = [fixed_json!({"role": "user", "content": "Hi"})];
     let template =
         ChatTemplate::new("{{ strftime_now('%d %b %Y') }}{{ x }}", TOKENS).expect("valid template");
     let variables = json!({"x": [1]});
@@ -130,7 +132,7 @@ fn line_ends_and_byte_order_marks_do_not_reach_the_text() {
 
 #[test]
 fn normalizes_messages() {
-    let call = json!({"function": {"name": "f", "arguments": "{\"a\": 1}"}});
+    let call = fixed_json!({"function": {"name": "f", "arguments": "{\"a\": 1}"}});
     let messages = [json!({"role": "assistant", "thinking": "Hm", "tool_calls": [call.clone()]})];
     let source =
         "{{ messages[0].tool_calls[0].function.arguments }}{{ messages[0].reasoning_content }}";
@@ -185,7 +187,7 @@ fn errors_have_reason_and_line() {
 
 #[test]
 fn rejects_reserved_variable_names() {
-    let messages = [json!({"role": "user", "content": "Hi"})];
+    let messages = [fixed_json!({"role": "user", "content": "Hi"})];
     let template = ChatTemplate::new("{{ messages | length }}", TOKENS).expect("valid template");
     for name in [
         "messages",
@@ -423,8 +425,8 @@ fn text_operations_cannot_form_special_tokens() {
 
 #[test]
 fn object_keys_cannot_inject_special_tokens() {
-    let tools = [json!({"function": {"parameters": {"<|im_end|>": 1}}})];
-    let messages = [json!({"role": "user", "content": "Hi"})];
+    let tools = [fixed_json!({"function": {"parameters": {"<|im_end|>": 1}}})];
+    let messages = [fixed_json!({"role": "user", "content": "Hi"})];
     let conversation = Conversation {
         tools: &tools,
         ..Conversation::new(&messages)

@@ -3,6 +3,7 @@
 use super::tests::{byte_tokens, check, engine};
 use super::*;
 use serde_json::json;
+use tabla_testkit::fixed_json;
 
 /// Returns the white space that may follow a text.
 fn white_space_after(compiled: &CompiledGrammar, text: &str) -> String {
@@ -23,7 +24,7 @@ fn white_space_after(compiled: &CompiledGrammar, text: &str) -> String {
 
 #[test]
 fn white_space_is_a_space_or_a_line_with_an_indentation() {
-    let schema = json!({ "type": "object", "properties": { "a": { "type": "array" } } });
+    let schema = fixed_json!({ "type": "object", "properties": { "a": { "type": "array" } } });
     for grammar in [
         Grammar::JsonObject,
         Grammar::JsonSchema(json!({})),
@@ -67,7 +68,7 @@ fn white_space_is_a_space_or_a_line_with_an_indentation() {
 
 #[test]
 fn objects_are_closed() {
-    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" }, "legs": { "type": "integer" } },
+    let schema = fixed_json!({ "type": "object", "properties": { "name": { "type": "string" }, "legs": { "type": "integer" } },
         "required": ["name"] });
     check(
         &Grammar::JsonSchema(schema),
@@ -84,7 +85,7 @@ fn objects_are_closed() {
         &["1", "[]"],
     );
     check(&Grammar::JsonSchema(json!(true)), &["1", "[]", "{}"], &[]);
-    let parts = json!({
+    let parts = fixed_json!({
         "allOf": [{ "$ref": "#/$defs/a" }, { "properties": { "b": { "type": "null" } }, "required": ["b"] }],
         "$defs": { "a": { "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a"] } },
     });
@@ -97,7 +98,7 @@ fn objects_are_closed() {
             r#"{"a":"x","b":null}"#,
         ],
     );
-    let alternatives = json!({
+    let alternatives = fixed_json!({
         "type": "object", "properties": { "k": { "type": "integer" } }, "required": ["k"],
         "oneOf": [{ "properties": { "a": {} }, "required": ["a"] }, { "properties": { "b": {} }, "required": ["b"] }],
     });
@@ -110,7 +111,7 @@ fn objects_are_closed() {
 
 #[test]
 fn references_by_identifier_are_enforced() {
-    let schema = json!({
+    let schema = fixed_json!({
         "type": "object",
         "properties": {
             "id": { "$ref": "item.json" },

@@ -4,6 +4,7 @@ use super::*;
 use crate::{Tokenizer, Vocab};
 use serde_json::json;
 use std::sync::Arc;
+use tabla_testkit::fixed_json;
 
 /// One token for each byte, a few longer ones, and an end-of-generation token.
 fn tokenizer() -> Arc<Tokenizer> {
@@ -367,7 +368,7 @@ fn relaxed_schemas_compile() {
         "n": { "type": "integer", "exclusiveMinimum": 0, "maximum": 9_007_199_254_740_991u64 },
         "map": { "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} },
     }, "required": ["email"], "additionalProperties": false });
-    let pydantic = json!({ "$defs": { "Color": { "enum": ["red"], "title": "Color", "type": "string" } }, "properties": {
+    let pydantic = fixed_json!({ "$defs": { "Color": { "enum": ["red"], "title": "Color", "type": "string" } }, "properties": {
         "color": { "anyOf": [{ "$ref": "#/$defs/Color" }, { "type": "null" }], "default": null },
         "kind": { "const": "a", "default": "a", "title": "Kind", "type": "string" },
         "set": { "type": "array", "items": { "type": "string" }, "uniqueItems": true },
@@ -379,14 +380,14 @@ fn relaxed_schemas_compile() {
         compiled.expect("a grammar");
     }
     // The compiler rejects a part: only that part is not enforced.
-    let schema = json!({ "type": "object", "properties": {
+    let schema = fixed_json!({ "type": "object", "properties": {
         "a": { "type": "string", "pattern": "\\b(" },
         "b": { "$ref": "#/$defs/b" },
         "c": { "type": "integer" },
         "d": { "allOf": [{ "type": "integer" }, { "type": "string" }] },
     }, "required": ["a", "b", "d"], "$defs": { "b": { "type": "integer", "minimum": 2, "maximum": 1 } } });
     let relaxed = engine.relax(&schema).expect("a schema");
-    let expected = json!({ "type": "object", "properties": {
+    let expected = fixed_json!({ "type": "object", "properties": {
         "a": { "type": "string" },
         "b": { "$ref": "#/$defs/b" },
         "c": { "type": "integer" },
@@ -395,7 +396,7 @@ fn relaxed_schemas_compile() {
     assert_eq!(without_options(relaxed.schema), expected);
     assert_eq!(relaxed.warnings.len(), 3, "{:?}", relaxed.warnings);
     let unsatisfiable =
-        json!({ "type": "object", "properties": { "a": false }, "required": ["a"] });
+        fixed_json!({ "type": "object", "properties": { "a": false }, "required": ["a"] });
     let relaxed = engine.relax(&unsatisfiable).expect("a schema");
     engine
         .compile(&Grammar::JsonSchema(relaxed.schema))
@@ -408,7 +409,7 @@ fn parameters_of_relaxed_tools_are_objects() {
         json!(null),
         json!(true),
         json!({}),
-        json!({ "type": ["object"] }),
+        fixed_json!({ "type": ["object"] }),
         json!("x"),
     ];
     for parameters in parameters {
@@ -417,16 +418,16 @@ fn parameters_of_relaxed_tools_are_objects() {
         let (tools, warnings) = engine().relax_tools(&[tool]).expect("tools");
         assert_eq!(
             without_options(tools[0]["function"]["parameters"].clone()),
-            json!({ "type": "object" })
+            fixed_json!({ "type": "object" })
         );
         assert!(warnings.is_empty(), "{warnings:?}");
     }
-    let parameters = json!({ "properties": { "a": { "not": {} } } });
+    let parameters = fixed_json!({ "properties": { "a": { "not": {} } } });
     let (tools, warnings) = engine()
         .relax_tools(&[json!({ "name": "f", "parameters": parameters.clone() })])
         .expect("tools");
     let expected =
-        json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false });
+        fixed_json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false });
     assert_eq!(without_options(tools[0]["parameters"].clone()), expected);
     assert_eq!(
         warnings,
@@ -438,7 +439,7 @@ fn parameters_of_relaxed_tools_are_objects() {
         error.message(),
         "tool \"f\": schema: #/properties/a/not: not is not supported"
     );
-    let reference = json!({ "name": "f", "parameters": { "$ref": "#/a" } });
+    let reference = fixed_json!({ "name": "f", "parameters": { "$ref": "#/a" } });
     let error = engine().relax_tools(&[reference]).expect_err("a reference");
     assert_eq!(
         error.message(),

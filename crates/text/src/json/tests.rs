@@ -5,10 +5,12 @@ use crate::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, VocabKind};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tabla_core::error::{ErrorKind, Result};
+use tabla_testkit::fixed_json;
 
 /// A BPE file with `▁` and byte fallback, like that of Llama 2.
 fn file(edit: impl FnOnce(&mut Value)) -> String {
-    let mut vocab = json!({ "<unk>": 0, "<s>": 1, "▁": 2, "a": 3, "b": 4, "ab": 5, "▁ab": 6 });
+    let mut vocab =
+        fixed_json!({ "<unk>": 0, "<s>": 1, "▁": 2, "a": 3, "b": 4, "ab": 5, "▁ab": 6 });
     for byte in 0..256 {
         vocab[format!("<0x{byte:02X}>")] = json!(7 + byte);
     }
@@ -78,7 +80,7 @@ fn matches_tokenizers_library() {
     assert_eq!(t.decode(&[1, 6, 6, 263], start).unwrap(), b"ab ab");
     assert_eq!(t.stops(), [263]);
     // Both forms of merges are equivalent.
-    let t = open(|f| f["model"]["merges"] = json!([["a", "b"], ["▁", "ab"]])).unwrap();
+    let t = open(|f| f["model"]["merges"] = fixed_json!([["a", "b"], ["▁", "ab"]])).unwrap();
     assert_eq!(ids(&t, "ab ab"), [6, 6]);
 }
 
@@ -97,8 +99,8 @@ fn special_tokens_are_text_by_default() {
 fn normalized_tokens_are_matched_in_normalized_text() {
     // Expected ids are those of the `tokenizers` library.
     let t = open(|f| {
-        f["normalizer"] = json!({ "type": "Lowercase" });
-        let token = json!({ "id": 264, "content": "NewTok", "special": false, "normalized": true, "rstrip": true });
+        f["normalizer"] = fixed_json!({ "type": "Lowercase" });
+        let token = fixed_json!({ "id": 264, "content": "NewTok", "special": false, "normalized": true, "rstrip": true });
         f["added_tokens"].as_array_mut().unwrap().push(token);
     })
     .unwrap();
@@ -124,7 +126,8 @@ fn added_tokens_of_word_piece_are_matched() {
     let path = "/../../tests/golden/tokenizers/wordpiece.json";
     let text = std::fs::read_to_string(format!("{}{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut file: Value = serde_json::from_str(&text).unwrap();
-    let token = json!({ "id": 900, "content": "<|x|>", "special": false, "normalized": true });
+    let token =
+        fixed_json!({ "id": 900, "content": "<|x|>", "special": false, "normalized": true });
     file["added_tokens"].as_array_mut().unwrap().push(token);
     let t = Tokenizer::from_json(&file.to_string(), None).unwrap();
     let plain = EncodeOptions {
@@ -145,16 +148,17 @@ fn added_tokens_of_word_piece_are_matched() {
 #[test]
 fn reads_tokens_and_settings_from_config() {
     let open = |config: Value| Tokenizer::from_json(&file(|_| {}), Some(&config.to_string()));
-    let t = open(json!({ "bos_token": "<s>", "eos_token": { "content": "<|end|>" } })).unwrap();
+    let t =
+        open(fixed_json!({ "bos_token": "<s>", "eos_token": { "content": "<|end|>" } })).unwrap();
     assert_eq!((t.bos(), t.eos(), t.adds_bos()), (Some(1), Some(263), true));
-    let t = open(json!({ "bos_token": "<s>", "add_bos_token": false })).unwrap();
+    let t = open(fixed_json!({ "bos_token": "<s>", "add_bos_token": false })).unwrap();
     assert_eq!(
         (t.adds_bos(), t.encode("ab", EncodeOptions::PROMPT).unwrap()),
         (false, vec![6])
     );
-    let t = open(json!({ "eos_token": "<|end|>", "add_eos_token": true })).unwrap();
+    let t = open(fixed_json!({ "eos_token": "<|end|>", "add_eos_token": true })).unwrap();
     assert_eq!(t.encode("ab", EncodeOptions::PROMPT).unwrap(), [1, 6, 263]);
-    let extra = json!({ "264": { "content": "<new>", "special": false } });
+    let extra = fixed_json!({ "264": { "content": "<new>", "special": false } });
     let t = open(json!({ "eos_token": null, "added_tokens_decoder": extra })).unwrap();
     assert_eq!(ids(&t, "<new>"), [264]);
     assert_eq!(open(json!([])).unwrap_err().kind(), ErrorKind::Format);
@@ -171,7 +175,7 @@ fn joins_pairs_by_the_post_processor() {
             "special_tokens": { "<|end|>": { "id": "<|end|>", "ids": [263], "tokens": ["<|end|>"] } },
         })
     };
-    let end = json!({ "SpecialToken": { "id": "<|end|>", "type_id": 0 } });
+    let end = fixed_json!({ "SpecialToken": { "id": "<|end|>", "type_id": 0 } });
     let text = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
     let of = |post: Value| open(|f| f["post_processor"] = post).unwrap();
     for (post, ids, types) in [
@@ -297,7 +301,7 @@ fn rejects_invalid_merges() {
 
 #[test]
 fn rejects_unknown_components_by_name() {
-    let (kind, message) = refused(|f| f["normalizer"] = json!({ "type": "Rot13" }));
+    let (kind, message) = refused(|f| f["normalizer"] = fixed_json!({ "type": "Rot13" }));
     assert_eq!(kind, ErrorKind::Unsupported);
     assert!(
         message.starts_with("tokenizer.json: unknown variant `Rot13`, expected"),
@@ -313,7 +317,8 @@ fn rejects_unknown_components_by_name() {
     );
     let suffix = |f: &mut Value| f["model"]["end_of_word_suffix"] = json!("</w>");
     assert_eq!(refused(suffix).0, ErrorKind::Unsupported);
-    let split = json!({ "type": "Split", "pattern": { "Regex": "(" }, "behavior": "Isolated" });
+    let split =
+        fixed_json!({ "type": "Split", "pattern": { "Regex": "(" }, "behavior": "Isolated" });
     let (kind, message) = refused(|f| f["pre_tokenizer"] = split);
     assert_eq!(kind, ErrorKind::Unsupported);
     assert!(
@@ -343,7 +348,7 @@ fn rejects_steps_that_grow_text_without_bound() {
         .map(drop)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    let mut deep = json!({ "type": "NFC" });
+    let mut deep = fixed_json!({ "type": "NFC" });
     for _ in 0..200 {
         deep = json!({ "type": "Sequence", "normalizers": [deep] });
     }

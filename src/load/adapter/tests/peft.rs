@@ -7,6 +7,7 @@ use super::{
 use crate::error::ErrorKind;
 use crate::load::adapter::peft_config::PeftConfig;
 use serde_json::{Value, json};
+use tabla_testkit::fixed_json;
 
 #[test]
 fn peft_modules_have_gguf_names_and_scaled_matrices() {
@@ -23,7 +24,7 @@ fn peft_modules_have_gguf_names_and_scaled_matrices() {
     assert_eq!(up.a, [1.0; 16]);
     let doubled: Vec<f32> = (0..12).map(|n| 2.0 * n as f32).collect();
     assert_eq!(up.b, doubled);
-    let rslora = json!({ "use_rslora": true });
+    let rslora = fixed_json!({ "use_rslora": true });
     let modules = peft_modules("llama", RowOrder::Halves, &rslora, &tensors).unwrap();
     assert_eq!(modules[0].b[1], 4.0 / 2.0f32.sqrt());
 }
@@ -39,10 +40,10 @@ fn patterns_match_ends_of_names_in_file_order() {
         let modules = peft_modules("llama", RowOrder::Halves, changes, &tensors).unwrap();
         modules.iter().map(|m| m.b[1]).collect::<Vec<_>>()
     };
-    let ranks = json!({ "up_proj": 3, "proj": 7, "model.layers.1.mlp.up": 9 });
+    let ranks = fixed_json!({ "up_proj": 3, "proj": 7, "model.layers.1.mlp.up": 9 });
     for (alphas, expected) in [
         (json!({}), [4.0 / 3.0, 2.0]),
-        (json!({ "up_proj": 6 }), [2.0, 2.0]),
+        (fixed_json!({ "up_proj": 6 }), [2.0, 2.0]),
         (
             json!({ r"layers\.\d\.mlp\..*": 6, "up_proj": 9 }),
             [2.0, 2.0],
@@ -52,11 +53,11 @@ fn patterns_match_ends_of_names_in_file_order() {
             [3.0, 2.0],
         ),
         (
-            json!({ "^model.layers.0.self_attn.q_proj": 1.5 }),
+            fixed_json!({ "^model.layers.0.self_attn.q_proj": 1.5 }),
             [4.0 / 3.0, 0.75],
         ),
-        (json!({ "(q|up)_proj": 6 }), [2.0, 3.0]),
-        (json!({ "p_proj": 6, "q": 5 }), [4.0 / 3.0, 2.0]),
+        (fixed_json!({ "(q|up)_proj": 6 }), [2.0, 3.0]),
+        (fixed_json!({ "p_proj": 6, "q": 5 }), [4.0 / 3.0, 2.0]),
     ] {
         let actual = scales(&json!({ "rank_pattern": ranks, "alpha_pattern": alphas }));
         assert_eq!(actual, expected, "{alphas}");
@@ -66,24 +67,33 @@ fn patterns_match_ends_of_names_in_file_order() {
 #[test]
 fn rejects_other_methods_than_lora() {
     for (changes, part) in [
-        (json!({ "peft_type": "IA3" }), "peft_type is \"IA3\""),
-        (json!({ "peft_type": null }), "peft_type is null"),
-        (json!({ "use_dora": true }), "use_dora is true: DoRA"),
-        (json!({ "bias": "all" }), "bias is \"all\""),
-        (json!({ "lora_bias": true }), "lora_bias is true"),
-        (json!({ "modules_to_save": ["score"] }), "modules_to_save"),
+        (fixed_json!({ "peft_type": "IA3" }), "peft_type is \"IA3\""),
+        (fixed_json!({ "peft_type": null }), "peft_type is null"),
+        (fixed_json!({ "use_dora": true }), "use_dora is true: DoRA"),
+        (fixed_json!({ "bias": "all" }), "bias is \"all\""),
+        (fixed_json!({ "lora_bias": true }), "lora_bias is true"),
         (
-            json!({ "trainable_token_indices": [1] }),
+            fixed_json!({ "modules_to_save": ["score"] }),
+            "modules_to_save",
+        ),
+        (
+            fixed_json!({ "trainable_token_indices": [1] }),
             "trainable_token_",
         ),
         (
-            json!({ "layer_replication": [[0, 1]] }),
+            fixed_json!({ "layer_replication": [[0, 1]] }),
             "layer_replication",
         ),
-        (json!({ "target_parameters": ["w"] }), "target_parameters"),
-        (json!({ "init_lora_weights": "pissa" }), "init_lora_weights"),
         (
-            json!({ "alpha_pattern": { "(": 1 } }),
+            fixed_json!({ "target_parameters": ["w"] }),
+            "target_parameters",
+        ),
+        (
+            fixed_json!({ "init_lora_weights": "pissa" }),
+            "init_lora_weights",
+        ),
+        (
+            fixed_json!({ "alpha_pattern": { "(": 1 } }),
             "alpha_pattern: \"(\"",
         ),
     ] {
@@ -91,9 +101,9 @@ fn rejects_other_methods_than_lora() {
         assert_fails(parsed, ErrorKind::Unsupported, &[part]);
     }
     for changes in [
-        json!({ "modules_to_save": [], "use_dora": false, "layer_replication": null }),
-        json!({ "init_lora_weights": "gaussian", "bias": null }),
-        json!({ "init_lora_weights": true, "rank_pattern": null, "loftq_config": {} }),
+        fixed_json!({ "modules_to_save": [], "use_dora": false, "layer_replication": null }),
+        fixed_json!({ "init_lora_weights": "gaussian", "bias": null }),
+        fixed_json!({ "init_lora_weights": true, "rank_pattern": null, "loftq_config": {} }),
     ] {
         PeftConfig::parse(&config(&changes).to_string()).unwrap();
     }
@@ -106,14 +116,17 @@ fn rejects_invalid_configurations() {
             json!({ "r": 0 }),
             "r: rank 0, expected an integer from 1 to 4096",
         ),
-        (json!({ "r": 5000 }), "rank 5000"),
-        (json!({ "lora_alpha": "8" }), "lora_alpha: \"8\""),
-        (json!({ "use_rslora": 1 }), "use_rslora is 1"),
+        (fixed_json!({ "r": 5000 }), "rank 5000"),
+        (fixed_json!({ "lora_alpha": "8" }), "lora_alpha: \"8\""),
+        (fixed_json!({ "use_rslora": 1 }), "use_rslora is 1"),
         (
-            json!({ "rank_pattern": { "q": 1.5 } }),
+            fixed_json!({ "rank_pattern": { "q": 1.5 } }),
             "rank_pattern: \"q\": rank 1.5",
         ),
-        (json!({ "alpha_pattern": [1] }), "alpha_pattern is [1]"),
+        (
+            fixed_json!({ "alpha_pattern": [1] }),
+            "alpha_pattern is [1]",
+        ),
     ] {
         let parsed = PeftConfig::parse(&config(&changes).to_string());
         assert_fails(parsed, ErrorKind::Format, &[part]);

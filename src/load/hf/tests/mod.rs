@@ -13,6 +13,7 @@ use crate::format::{Directory, open_bytes};
 use crate::load::split::split;
 use crate::load::weight::Weight;
 use serde_json::{Map, Value, json};
+use tabla_testkit::fixed_json;
 
 /// Creates safetensors of tensors given as name, type, element size and shape, with counting bytes.
 pub(in crate::load) fn checkpoint(tensors: &[(&str, &str, usize, &[usize])]) -> Directory {
@@ -133,7 +134,7 @@ fn mlx<'a>(
 #[test]
 fn reads_mlx_modes() {
     let affine = mlx(&[8, 12], &[8, 2], "BF16");
-    let config = json!({ "quantization": { "group_size": 64, "bits": 3 } });
+    let config = fixed_json!({ "quantization": { "group_size": 64, "bits": 3 } });
     let (file, w) = one(&affine, &config);
     assert_eq!((w.dtype, w.rows, w.cols), (DType::Affine3, 8, 128));
     let scales = w.scales(&file).unwrap();
@@ -158,18 +159,19 @@ fn reads_mlx_modes() {
 
 #[test]
 fn reads_mlx_settings_per_layer() {
-    let own = json!({ "quantization": { "group_size": 32, "bits": 4,
+    let own = fixed_json!({ "quantization": { "group_size": 32, "bits": 4,
         "lm_head": { "group_size": 128, "bits": 6 }, "model.norm": false } });
     let (_, w) = one(&mlx(&[8, 24], &[8, 1], "BF16"), &own);
     assert_eq!((w.dtype, w.cols), (DType::Affine6, 128));
-    let unquantized = json!({ "quantization": { "group_size": 32, "bits": 4, "lm_head": false } });
+    let unquantized =
+        fixed_json!({ "quantization": { "group_size": 32, "bits": 4, "lm_head": false } });
     let (_, w) = one(&[("lm_head.weight", "BF16", 2, &[8, 4])], &unquantized);
     assert_eq!((w.dtype, w.scales.is_none()), (DType::Bf16, true));
 }
 
 #[test]
 fn rejects_mlx_tensors_that_contradict_the_configuration() {
-    let four = json!({ "quantization": { "group_size": 64, "bits": 4 } });
+    let four = fixed_json!({ "quantization": { "group_size": 64, "bits": 4 } });
     assert_rejected(
         &mlx(&[8, 16], &[8, 3], "BF16"),
         &four,
@@ -196,15 +198,15 @@ fn rejects_mlx_tensors_that_contradict_the_configuration() {
         "has no quantization object",
     );
     for (bad, part) in [
-        (json!({ "bits": 7 }), "bits"),
-        (json!({ "bits": 4, "mode": "newest" }), "newest"),
-        (json!({ "bits": 4, "group_size": 0 }), "group_size"),
-        (json!({ "bits": "4" }), "bits"),
+        (fixed_json!({ "bits": 7 }), "bits"),
+        (fixed_json!({ "bits": 4, "mode": "newest" }), "newest"),
+        (fixed_json!({ "bits": 4, "group_size": 0 }), "group_size"),
+        (fixed_json!({ "bits": "4" }), "bits"),
     ] {
         let config = json!({ "quantization": bad });
         assert_rejected(&mlx(&[8, 16], &[8, 2], "BF16"), &config, part);
     }
-    let three = json!({ "quantization": { "group_size": 16, "bits": 8 } });
+    let three = fixed_json!({ "quantization": { "group_size": 16, "bits": 8 } });
     assert_rejected(
         &mlx(&[8, 12], &[8, 3], "BF16"),
         &three,
@@ -238,7 +240,7 @@ fn reads_scales_per_block_row_and_tensor() {
             assert_eq!((w.dtype, scales.group), (DType::E4m3, group), "{shape:?}");
         }
     }
-    let groups = json!({ "quantization_config": { "quant_method": "compressed-tensors",
+    let groups = fixed_json!({ "quantization_config": { "quant_method": "compressed-tensors",
         "config_groups": { "group_0": { "weights": { "group_size": 16 } } } } });
     let ints = ("lm_head.weight", "I8", 1, [8, 32].as_slice());
     let (file, w) = one(
@@ -306,7 +308,7 @@ fn ternary_scales_multiply_or_divide() {
         (class("autobitlinear"), 2f32.powi(-125)),
         (class("bitlinear"), 2f32.powi(125)),
         (
-            json!({ "quantization_config": { "quant_method": "bitnet" } }),
+            fixed_json!({ "quantization_config": { "quant_method": "bitnet" } }),
             2f32.powi(125),
         ),
     ] {
@@ -350,24 +352,24 @@ fn names_unsupported_tensors_and_methods() {
     let method = |value: Value| json!({ "quantization_config": value });
     assert_rejected(
         &[head],
-        &method(json!({ "quant_method": "aqlm" })),
+        &method(fixed_json!({ "quant_method": "aqlm" })),
         "unsupported method \"aqlm\"; supported are fp8, compressed-tensors, gptq, awq,",
     );
-    let sparse = json!({ "quant_method": "compressed-tensors", "format": "marlin-24" });
+    let sparse = fixed_json!({ "quant_method": "compressed-tensors", "format": "marlin-24" });
     assert_rejected(&[head], &method(sparse), "unsupported format \"marlin-24\"");
-    let sparse = json!({ "quant_method": "compressed-tensors", "format": "dense",
+    let sparse = fixed_json!({ "quant_method": "compressed-tensors", "format": "dense",
         "sparsity_config": { "format": "sparse-24-bitmask" } });
     assert_rejected(
         &[head],
         &method(sparse),
         "sparsity_config.format \"sparse-24-bitmask\"",
     );
-    let mut online = json!({ "quant_method": "bitnet", "quantization_mode": "online" });
+    let mut online = fixed_json!({ "quant_method": "bitnet", "quantization_mode": "online" });
     assert_rejected(&[head], &method(online.clone()), "online quantization");
     online["linear_class"] = json!("autobitlinear");
-    online["modules_to_not_convert"] = json!(["lm_head", "q_proj"]);
+    online["modules_to_not_convert"] = fixed_json!(["lm_head", "q_proj"]);
     assert_rejected(&[head], &method(online), "online quantization");
-    let rotated = json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
+    let rotated = fixed_json!({ "quant_method": "compressed-tensors", "transform_config": { "config_groups": {} } });
     assert_rejected(&[head], &method(rotated), "transform_config");
 }
 

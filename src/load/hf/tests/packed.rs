@@ -8,6 +8,7 @@ use crate::load::weight::{Weight, f32_bytes};
 use crate::quant::{Matrix, decode_row_of, encode_row};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tabla_testkit::fixed_json;
 
 const ROWS: usize = 32;
 const COLS: usize = 128;
@@ -269,7 +270,7 @@ fn rules_for_modules_allow_other_sizes() {
     let mut how = gptq(4);
     let tensors = model.gptq(1);
     assert_rejected(&tensors, &how, "expected codes of 4 bits");
-    how["dynamic"] = json!({ "+:.*head": { "bits": 8 } });
+    how["dynamic"] = fixed_json!({ "+:.*head": { "bits": 8 } });
     model.assert_loads(&tensors, &how, DType::Affine8);
 }
 
@@ -343,7 +344,7 @@ fn rejects_gptq_values_out_of_range() {
         &how,
         "lm_head.scales: scale 0 is inf, expected a finite number",
     );
-    let none = json!({ "quant_method": "fp8" });
+    let none = fixed_json!({ "quant_method": "fp8" });
     assert_rejected(
         &model.gptq(1),
         &none,
@@ -378,7 +379,7 @@ fn awq_codes_are_exact() {
     let mut tensors = model.awq();
     tensors.get_mut("scales").unwrap().1 = vec![32, 4];
     assert_rejected(&tensors, &how, "lm_head.scales is f16 [32, 4]");
-    let groups = json!({ "quant_method": "awq", "bits": 4, "group_size": 64 });
+    let groups = fixed_json!({ "quant_method": "awq", "bits": 4, "group_size": 64 });
     assert_rejected(
         &model.awq(),
         &groups,
@@ -388,7 +389,7 @@ fn awq_codes_are_exact() {
 
 #[test]
 fn packed_integers_are_exact() {
-    let how = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    let how = fixed_json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
     for (bits, dtype) in AFFINE {
         let mut model = Model::new(bits);
         let mut tensors = model.packed();
@@ -404,7 +405,7 @@ fn packed_integers_are_exact() {
 
 #[test]
 fn packed_integers_without_exact_biases_are_decoded() {
-    let how = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    let how = fixed_json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
     let mut model = Model::new(4);
     for scale in &mut model.scales {
         *scale *= 1.0 + f32::EPSILON;
@@ -417,7 +418,7 @@ fn packed_integers_without_exact_biases_are_decoded() {
 
 #[test]
 fn rejects_packed_tensors_that_contradict_each_other() {
-    let how = json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
+    let how = fixed_json!({ "quant_method": "compressed-tensors", "format": "pack-quantized" });
     let model = Model::new(4);
     let with = |suffix: &'static str, tensor: (&'static str, Vec<usize>, Vec<u8>)| {
         let mut tensors = model.packed();

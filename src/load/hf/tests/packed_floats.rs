@@ -4,7 +4,7 @@ use super::packed::{Tensors, assert_rejected, load};
 use crate::dtype::DType;
 use crate::load::weight::f32_bytes;
 use crate::quant::{Matrix, decode_row_of};
-use serde_json::json;
+use tabla_testkit::fixed_json;
 
 fn nvfp4(scale: u8, divisor: f32, cols: usize) -> Tensors {
     let pairs: Vec<u8> = (0..cols).map(|i| (i * 37 + 5).to_le_bytes()[0]).collect();
@@ -23,7 +23,8 @@ fn nvfp4(scale: u8, divisor: f32, cols: usize) -> Tensors {
 
 #[test]
 fn packed_floats_become_blocks() {
-    let how = json!({ "quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized" });
+    let how =
+        fixed_json!({ "quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized" });
     let tensors = nvfp4(0x38, 4.0, 64);
     let (file, weight) = load(&tensors, &how).unwrap();
     assert_eq!(weight.dtype, DType::Nvfp4);
@@ -81,7 +82,7 @@ const STATE: &str =
 
 #[test]
 fn nf4_is_decoded_to_the_stated_type() {
-    let how = json!({ "quant_method": "bitsandbytes", "load_in_4bit": true });
+    let how = fixed_json!({ "quant_method": "bitsandbytes", "load_in_4bit": true });
     let (file, weight) = load(&nf4(STATE), &how).unwrap();
     assert_eq!(
         (weight.dtype, weight.rows, weight.cols),
@@ -140,7 +141,7 @@ fn nf4_is_decoded_to_the_stated_type() {
 
 #[test]
 fn bytes_have_the_largest_magnitude_of_their_row() {
-    let how = json!({ "quant_method": "bitsandbytes", "load_in_8bit": true });
+    let how = fixed_json!({ "quant_method": "bitsandbytes", "load_in_8bit": true });
     let mut tensors = Tensors::from([
         ("weight", ("I8", vec![2, 32], (0..64).collect())),
         ("SCB", ("F32", vec![2], f32_bytes(&[127.0, 254.0]))),

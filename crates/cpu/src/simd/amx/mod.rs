@@ -69,7 +69,7 @@ impl Drop for Release {
 /// # Safety
 ///
 /// [`detect`] must have returned a proof, and the processor must meet the requirements of
-/// `avx512::enter`.
+/// `Avx512::assume`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
 pub(super) unsafe fn enter<T: Task<Amx>>(task: T) {
     let _release = Release;

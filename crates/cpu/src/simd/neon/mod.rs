@@ -1,7 +1,7 @@
 //! NEON: 8 lanes in two vectors, and byte products with `smmla` and `sdot` or, on processors without
 //! them, with `smlal` and `sadalp`.
 //!
-//! All intrinsics here need a value of [`Neon`], which only `enter` and `probe` of a level create.
+//! All intrinsics here need a value of [`Neon`], which only [`Neon::assume`] creates.
 //! Vectors are used in pairs because kernels are designed for sixteen registers of 8 lanes, and
 //! there are thirty-two of 4.
 
@@ -33,25 +33,16 @@ pub(super) const SMMLA: u8 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neon<const PRODUCTS: u8>(());
 
-/// NEON, which every 64-bit Arm processor has.
-pub(super) mod plain {
-    use super::Neon;
-    use super::SMLAL;
-    level_functions!(Neon<SMLAL>, Neon::<SMLAL>(()), "neon");
-}
-
-/// NEON with dot products of four bytes.
-pub(super) mod dotprod {
-    use super::Neon;
-    use super::SDOT;
-    level_functions!(Neon<SDOT>, Neon::<SDOT>(()), "neon,dotprod");
-}
-
-/// These and matrix products of bytes.
-pub(super) mod i8mm {
-    use super::Neon;
-    use super::SMMLA;
-    level_functions!(Neon<SMMLA>, Neon::<SMMLA>(()), "neon,dotprod,i8mm");
+impl<const PRODUCTS: u8> Neon<PRODUCTS> {
+    /// Returns the proof.
+    ///
+    /// # Safety
+    ///
+    /// The processor must have the features.
+    #[inline(always)]
+    pub(super) unsafe fn assume() -> Self {
+        Self(())
+    }
 }
 
 /// Calls intrinsics of this level.
@@ -153,13 +144,13 @@ impl<const PRODUCTS: u8> Simd for Neon<PRODUCTS> {
     fn outlined<T: Task<Self>>(self, task: T) {
         if Self::HAS_SMMLA {
             // SAFETY: `self` proves what the function needs.
-            unsafe { i8mm::outlined(self, task) };
+            unsafe { task.i8mm(self) };
         } else if Self::HAS_SDOT {
             // SAFETY: as above.
-            unsafe { dotprod::outlined(self, task) };
+            unsafe { task.dotprod(self) };
         } else {
             // SAFETY: as above.
-            unsafe { plain::outlined(self, task) };
+            unsafe { task.neon(self) };
         }
     }
 

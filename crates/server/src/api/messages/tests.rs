@@ -15,6 +15,7 @@ use crate::http::memory::BodyBudget;
 use crate::http::sse::EventWriter;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tabla_testkit::fixed_json;
 
 fn writer(display: ThinkingDisplay) -> Writer {
     let context = RequestContext {
@@ -47,7 +48,7 @@ fn user(text: &str) -> Value {
 
 /// Returns a usage with these fields.
 fn usage(fields: &Value) -> Value {
-    let mut usage = json!({
+    let mut usage = fixed_json!({
         "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
         "output_tokens": 0, "output_tokens_details": null, "server_tool_use": null,
     });
@@ -87,13 +88,14 @@ fn a_stream_has_all_events_and_the_whole_answer_is_its_sum() {
     events.extend(ended(FinishReason::ToolCalls, None));
     let events = written(&mut writer, events);
     let signature = opaque::encode("");
-    let nulls = json!({ "cache_creation": null, "inference_geo": null, "service_tier": null });
+    let nulls =
+        fixed_json!({ "cache_creation": null, "inference_geo": null, "service_tier": null });
     let message = json!({
         "id": "msg_0", "type": "message", "role": "assistant", "model": "m", "content": [],
         "stop_reason": null, "stop_sequence": null, "stop_details": null, "container": null,
         "usage": usage(&nulls),
     });
-    let totals = json!({
+    let totals = fixed_json!({
         "input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 3,
         "output_tokens_details": { "thinking_tokens": 1 },
     });
@@ -105,28 +107,37 @@ fn a_stream_has_all_events_and_the_whole_answer_is_its_sum() {
         json!({ "type": "message_start", "message": message }),
         start(
             0,
-            &json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            &fixed_json!({ "type": "thinking", "thinking": "", "signature": "" }),
         ),
-        delta(0, &json!({ "type": "thinking_delta", "thinking": "h" })),
-        delta(0, &json!({ "type": "thinking_delta", "thinking": "m" })),
+        delta(
+            0,
+            &fixed_json!({ "type": "thinking_delta", "thinking": "h" }),
+        ),
+        delta(
+            0,
+            &fixed_json!({ "type": "thinking_delta", "thinking": "m" }),
+        ),
         delta(
             0,
             &json!({ "type": "signature_delta", "signature": signature }),
         ),
         stop(0),
-        start(1, &json!({ "type": "text", "text": "", "citations": [] })),
-        delta(1, &json!({ "type": "text_delta", "text": "a" })),
+        start(
+            1,
+            &fixed_json!({ "type": "text", "text": "", "citations": [] }),
+        ),
+        delta(1, &fixed_json!({ "type": "text_delta", "text": "a" })),
         stop(1),
         start(2, &tool(json!({}))),
         delta(
             2,
-            &json!({ "type": "input_json_delta", "partial_json": "{\"a\": 1}" }),
+            &fixed_json!({ "type": "input_json_delta", "partial_json": "{\"a\": 1}" }),
         ),
         stop(2),
         json!({ "type": "message_delta", "delta": {
             "stop_reason": "tool_use", "stop_sequence": null, "stop_details": null, "container": null,
         }, "usage": usage(&totals) }),
-        json!({ "type": "message_stop" }),
+        fixed_json!({ "type": "message_stop" }),
     ];
     assert_eq!(events, expected);
     assert_eq!(
@@ -193,8 +204,8 @@ fn errors_and_pings_have_names() {
     assert_eq!(
         testing::events(&out),
         [
-            json!({ "type": "ping" }),
-            json!({ "type": "error", "request_id": "req_a", "error": {
+            fixed_json!({ "type": "ping" }),
+            fixed_json!({ "type": "error", "request_id": "req_a", "error": {
             "type": "overloaded_error", "message": "device lost",
         } }),
         ]
@@ -203,7 +214,7 @@ fn errors_and_pings_have_names() {
 
 #[test]
 fn messages_of_claude_code_are_converted() {
-    let chat = chat(json!({
+    let chat = chat(fixed_json!({
         "system": [
             { "type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=a5145;" },
             { "type": "text", "text": "You are an agent.", "cache_control": { "type": "ephemeral" } },
@@ -260,17 +271,17 @@ fn messages_of_claude_code_are_converted() {
 
 #[test]
 fn choices_and_formats_are_converted() {
-    let tools = json!([{ "name": "f", "input_schema": {} }]);
+    let tools = fixed_json!([{ "name": "f", "input_schema": {} }]);
     for (choice, expected, is_parallel) in [
         (json!(null), ToolChoice::Auto, true),
-        (json!({ "type": "none" }), ToolChoice::None, true),
+        (fixed_json!({ "type": "none" }), ToolChoice::None, true),
         (
-            json!({ "type": "any", "disable_parallel_tool_use": true }),
+            fixed_json!({ "type": "any", "disable_parallel_tool_use": true }),
             ToolChoice::Required,
             false,
         ),
         (
-            json!({ "type": "tool", "name": "f" }),
+            fixed_json!({ "type": "tool", "name": "f" }),
             ToolChoice::Named("f".to_string()),
             true,
         ),
@@ -281,7 +292,7 @@ fn choices_and_formats_are_converted() {
         assert_eq!(chat.parallel_calls, is_parallel);
         assert_eq!(chat.reasoning_effort.as_deref(), Some("none"));
     }
-    let format = json!({ "type": "json_schema", "schema": { "type": "object" } });
+    let format = fixed_json!({ "type": "json_schema", "schema": { "type": "object" } });
     for request in [
         json!({ "messages": user("a"), "output_config": { "format": format } }),
         json!({ "messages": user("a"), "output_format": format }),
@@ -296,26 +307,26 @@ fn invalid_requests_name_the_field() {
     let with = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     for (request, param) in [
         (json!({}), "messages"),
-        (json!({ "messages": [1] }), "messages[0]"),
+        (fixed_json!({ "messages": [1] }), "messages[0]"),
         (
-            json!({ "messages": [{ "role": "x", "content": "" }] }),
+            fixed_json!({ "messages": [{ "role": "x", "content": "" }] }),
             "messages[0].role",
         ),
         (with(Value::Null), "messages[0].content"),
         (
-            with(json!([{ "type": "image" }])),
+            with(fixed_json!([{ "type": "image" }])),
             "messages[0].content[0].type",
         ),
         (
-            with(json!([{ "type": "text" }])),
+            with(fixed_json!([{ "type": "text" }])),
             "messages[0].content[0].text",
         ),
         (
-            with(json!([{ "type": "tool_result" }])),
+            with(fixed_json!([{ "type": "tool_result" }])),
             "messages[0].content[0].tool_use_id",
         ),
         (
-            with(json!([{ "type": "document", "source": { "type": "text" } }])),
+            with(fixed_json!([{ "type": "document", "source": { "type": "text" } }])),
             "messages[0].content[0].source.data",
         ),
         (json!({ "messages": user("a"), "system": 1 }), "system"),

@@ -16,6 +16,7 @@ use crate::response_store::{ResponseStore, StoredResponse};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tabla::Sampling;
+use tabla_testkit::fixed_json;
 
 /// Returns the writer of a request.
 fn writer(request: &Value) -> Writer {
@@ -92,7 +93,7 @@ const CALLS_EVENTS: [&str; 24] = [
 
 #[test]
 fn a_stream_has_all_events_and_the_last_one_has_the_whole_answer() {
-    let request = json!({ "input": "hi", "tools": [
+    let request = fixed_json!({ "input": "hi", "tools": [
         { "type": "namespace", "name": "mcp__x", "description": "", "tools": [
             { "type": "function", "name": "t", "parameters": { "type": "object" } },
         ] },
@@ -113,7 +114,7 @@ fn a_stream_has_all_events_and_the_last_one_has_the_whole_answer() {
     for (at, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], at);
     }
-    let output = json!([
+    let output = fixed_json!([
         { "type": "reasoning", "id": "rs_1", "summary": [], "status": "completed",
           "content": [{ "type": "reasoning_text", "text": "hm" }] },
         { "type": "message", "id": "msg_2", "role": "assistant", "status": "completed",
@@ -133,14 +134,14 @@ fn a_stream_has_all_events_and_the_last_one_has_the_whole_answer() {
     assert_eq!(Value::from(items), output);
     assert_eq!(
         events[10],
-        json!({
+        fixed_json!({
             "type": "response.output_text.delta", "sequence_number": 10, "item_id": "msg_2",
             "output_index": 1, "content_index": 0, "delta": "a", "logprobs": [],
         })
     );
     assert_eq!(
         events[17],
-        json!({
+        fixed_json!({
             "type": "response.function_call_arguments.done", "sequence_number": 17, "item_id": "fc_3",
             "output_index": 2, "arguments": "{\"n\":1}", "name": "t",
         })
@@ -149,7 +150,7 @@ fn a_stream_has_all_events_and_the_last_one_has_the_whole_answer() {
 
 #[test]
 fn the_response_has_all_required_keys() {
-    let request = json!({
+    let request = fixed_json!({
         "input": [], "metadata": { "a": "b" }, "temperature": 0.8, "tool_choice": null, "tools": [
             { "type": "function", "name": "f" },
         ],
@@ -204,7 +205,7 @@ fn the_response_has_all_required_keys() {
 
 #[test]
 fn an_error_ends_the_stream_with_a_failed_response() {
-    let mut writer = writer(&json!({ "input": "hi" }));
+    let mut writer = writer(&fixed_json!({ "input": "hi" }));
     let mut out = String::new();
     writer.begin(&mut out);
     writer.event(output(Delta::Text("a".to_string())), &mut out);
@@ -214,7 +215,7 @@ fn an_error_ends_the_stream_with_a_failed_response() {
     let error = &events[events.len() - 2];
     assert_eq!(
         error,
-        &json!({
+        &fixed_json!({
             "type": "error", "sequence_number": 8, "code": "server_error", "message": "device lost",
             "param": null,
         })
@@ -269,7 +270,7 @@ fn items_become_messages() {
 fn an_empty_input_is_accepted_and_a_missing_one_is_not() {
     for request in [
         json!({}),
-        json!({ "input": null, "prompt": null, "instructions": "a" }),
+        fixed_json!({ "input": null, "prompt": null, "instructions": "a" }),
     ] {
         let error = parse(&request).err().expect("an invalid request");
         assert_eq!(error.param.as_deref(), Some("input"), "{request}");
@@ -277,7 +278,10 @@ fn an_empty_input_is_accepted_and_a_missing_one_is_not() {
     for input in [json!(""), json!([])] {
         let parsed = parse(&json!({ "input": input, "tools": null, "include": null }));
         let chat = parsed.expect("a valid request").chat;
-        assert_eq!(chat.messages, [json!({ "role": "user", "content": "" })]);
+        assert_eq!(
+            chat.messages,
+            [fixed_json!({ "role": "user", "content": "" })]
+        );
     }
 }
 
@@ -285,41 +289,44 @@ fn an_empty_input_is_accepted_and_a_missing_one_is_not() {
 fn invalid_requests_name_the_field() {
     let user = |part: Value| json!([{ "role": "user", "content": [part] }]);
     for (request, param) in [
-        (json!({ "input": 1 }), "input"),
-        (json!({ "input": [1] }), "input[0]"),
-        (json!({ "input": [{ "role": "x" }] }), "input[0].role"),
+        (fixed_json!({ "input": 1 }), "input"),
+        (fixed_json!({ "input": [1] }), "input[0]"),
+        (fixed_json!({ "input": [{ "role": "x" }] }), "input[0].role"),
         (
-            json!({ "input": user(json!({ "type": "input_image" })) }),
+            json!({ "input": user(fixed_json!({ "type": "input_image" })) }),
             "input[0].content[0].type",
         ),
         (
-            json!({ "input": [{ "type": "function_call", "call_id": "a" }] }),
+            fixed_json!({ "input": [{ "type": "function_call", "call_id": "a" }] }),
             "input[0].arguments",
         ),
         (
-            json!({ "input": [{ "type": "item_reference", "id": "a" }] }),
+            fixed_json!({ "input": [{ "type": "item_reference", "id": "a" }] }),
             "input[0].id",
         ),
         (
-            json!({ "previous_response_id": "resp_a" }),
+            fixed_json!({ "previous_response_id": "resp_a" }),
             "previous_response_id",
         ),
-        (json!({ "background": true }), "background"),
+        (fixed_json!({ "background": true }), "background"),
         (
-            json!({ "tools": [{ "type": "function" }] }),
+            fixed_json!({ "tools": [{ "type": "function" }] }),
             "tools[0].name",
         ),
         (
-            json!({ "tool_choice": { "type": "function", "name": "f" } }),
+            fixed_json!({ "tool_choice": { "type": "function", "name": "f" } }),
             "tool_choice",
         ),
-        (json!({ "tool_choice": "x" }), "tool_choice"),
+        (fixed_json!({ "tool_choice": "x" }), "tool_choice"),
         (
-            json!({ "text": { "format": { "type": "x" } } }),
+            fixed_json!({ "text": { "format": { "type": "x" } } }),
             "text.format",
         ),
-        (json!({ "reasoning": { "effort": 1 } }), "reasoning.effort"),
-        (json!({ "stream": "yes" }), "stream"),
+        (
+            fixed_json!({ "reasoning": { "effort": 1 } }),
+            "reasoning.effort",
+        ),
+        (fixed_json!({ "stream": "yes" }), "stream"),
     ] {
         let mut request = request;
         if request["input"].is_null() {
@@ -332,8 +339,9 @@ fn invalid_requests_name_the_field() {
 
 #[test]
 fn tools_are_translated() {
-    let grammar = json!({ "type": "grammar", "syntax": "lark", "definition": "start: \"a\"" });
-    let regex = json!({ "type": "grammar", "syntax": "regex", "definition": "a|b" });
+    let grammar =
+        fixed_json!({ "type": "grammar", "syntax": "lark", "definition": "start: \"a\"" });
+    let regex = fixed_json!({ "type": "grammar", "syntax": "regex", "definition": "a|b" });
     let list = json!([
         { "type": "namespace", "name": "a", "tools": [{ "type": "function", "name": "b__c" }] },
         { "type": "namespace", "name": "a__b", "tools": [{ "type": "function", "name": "c" }] },
@@ -374,7 +382,7 @@ fn tools_are_translated() {
     table
         .choose(Some(&named("lark")))
         .expect_err("a Lark grammar cannot be forced");
-    let allowed = json!({ "type": "allowed_tools", "mode": "required", "tools": [
+    let allowed = fixed_json!({ "type": "allowed_tools", "mode": "required", "tools": [
         { "type": "namespace", "name": "a" }, { "type": "custom", "name": "lark" },
     ] });
     let choice = table.choose(Some(&allowed)).expect("a valid choice");
@@ -387,7 +395,7 @@ fn tools_are_translated() {
 #[test]
 fn a_stored_response_is_continued() {
     let store = Arc::new(ResponseStore::new(2));
-    let mut writer = writer(&json!({ "input": "hi" }));
+    let mut writer = writer(&fixed_json!({ "input": "hi" }));
     let memory = BodyBudget::new(1 << 20).body();
     writer.storage = Some(Storage {
         store: Arc::clone(&store),
@@ -405,7 +413,7 @@ fn a_stored_response_is_continued() {
     let parsed = ResponsesFields::parse(&request, &store, &memory, 1).expect("a valid request");
     assert_eq!(
         Value::from(parsed.chat.messages),
-        json!([
+        fixed_json!([
             { "role": "system", "content": "i" },
             { "role": "user", "content": "hi" },
             { "role": "assistant", "content": "yo" },
@@ -441,7 +449,10 @@ fn the_store_is_bounded() {
             .flat_map(|part| part.to_vec())
             .collect::<Vec<_>>()
     };
-    let expected = [json!({ "id": "item_a" }), json!({ "id": "item_b" })];
+    let expected = [
+        fixed_json!({ "id": "item_a" }),
+        fixed_json!({ "id": "item_b" }),
+    ];
     assert_eq!(items(), expected);
     insert("c", None);
     assert!(store.response("a").is_none());
@@ -451,14 +462,14 @@ fn the_store_is_bounded() {
     assert_eq!(items(), expected);
     let empty = ResponseStore::new(0);
     empty.insert(StoredResponse {
-        response: json!({ "id": "a" }),
+        response: fixed_json!({ "id": "a" }),
         items: Vec::new(),
         previous: None,
     });
     assert!(empty.response("a").is_none());
     // A request could not continue it.
     store.insert(StoredResponse {
-        response: json!({ "id": "d" }),
+        response: fixed_json!({ "id": "d" }),
         items: vec![json!("a".repeat(JSON_BYTES_MAX))],
         previous: None,
     });

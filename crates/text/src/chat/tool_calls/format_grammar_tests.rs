@@ -4,6 +4,7 @@ use super::AllowedToolCalls;
 use super::format_tests::{DEEPSEEK, DEEPSEEK_3, GLM, GLM_4_5, LFM2, NEMOTRON};
 use super::grammar_tests::{Case, accepts, schema};
 use serde_json::json;
+use tabla_testkit::fixed_json;
 
 /// A template, the texts before, between and after calls, and the texts before the name and after the
 /// arguments `{}`.
@@ -40,7 +41,8 @@ const LISTS: &[(&str, [&str; 3], [&str; 3])] = &[
 
 #[test]
 fn several_calls_are_allowed_if_requested() {
-    let parameters = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let parameters =
+        fixed_json!({ "type": "object", "properties": {}, "additionalProperties": false });
     for (template, [before, between, after], [open, arguments, close]) in LISTS {
         let case = Case::new(template, &parameters);
         let call = |name: &str| format!("{open}{name}{arguments}{close}");
@@ -80,15 +82,15 @@ fn python_calls_match_the_schema() {
     case.accepts(&[
         (
             &call("f(text=\"a, \\\"b\\\" )\", unit=\"km\")"),
-            json!({ "text": "a, \"b\" )", "unit": "km" }),
+            fixed_json!({ "text": "a, \"b\" )", "unit": "km" }),
         ),
         (
             &call("g(text=\"\", count=12, unit=\"mile\", flag=True, maybe=None, list=[\"a\", \"b\"], tree={\"next\": {\"next\": {}}})"),
-            json!({ "text": "", "count": 12, "unit": "mile", "flag": true, "maybe": null, "list": ["a", "b"], "tree": { "next": { "next": {} } } }),
+            fixed_json!({ "text": "", "count": 12, "unit": "mile", "flag": true, "maybe": null, "list": ["a", "b"], "tree": { "next": { "next": {} } } }),
         ),
         (
             &call("f(text=\"é\", unit=\"km\", maybe=\"x\")"),
-            json!({ "text": "é", "unit": "km", "maybe": "x" }),
+            fixed_json!({ "text": "é", "unit": "km", "maybe": "x" }),
         ),
     ]);
     case.rejects(&[
@@ -104,19 +106,19 @@ fn python_calls_match_the_schema() {
         &call("f(text=\"a\", unit=\"km\", flag=1)"),
         &call(""),
     ]);
-    let case = Case::new(LFM2, &json!({ "type": "object" }));
+    let case = Case::new(LFM2, &fixed_json!({ "type": "object" }));
     case.accepts(&[
         (&call("f()"), json!({})),
         (
             &call("f(a=1, b_2={\"c\": [null]})"),
-            json!({ "a": 1, "b_2": { "c": [null] } }),
+            fixed_json!({ "a": 1, "b_2": { "c": [null] } }),
         ),
     ]);
-    let root = json!({
+    let root = fixed_json!({
         "type": "object", "properties": { "a": { "$ref": "#" } }, "additionalProperties": false,
     });
     let case = Case::new(LFM2, &root);
-    case.accepts(&[(&call("f(a={\"a\": {}})"), json!({ "a": { "a": {} } }))]);
+    case.accepts(&[(&call("f(a={\"a\": {}})"), fixed_json!({ "a": { "a": {} } }))]);
     case.rejects(&[&call("f(a={\"b\": {}})")]);
 }
 
@@ -143,11 +145,11 @@ fn values_between_tags_match_the_schema() {
         case.accepts(&[
             (
                 &call("g", &[("text", ""), ("unit", "km")]),
-                json!({ "text": "", "unit": "km" }),
+                fixed_json!({ "text": "", "unit": "km" }),
             ),
             (
                 &call("f", &all),
-                json!({ "text": "5\n<b>", "count": 12, "unit": "mile", "flag": true, "maybe": "7", "list": ["a", "b"], "tree": { "next": {} } }),
+                fixed_json!({ "text": "5\n<b>", "count": 12, "unit": "mile", "flag": true, "maybe": "7", "list": ["a", "b"], "tree": { "next": {} } }),
             ),
         ]);
         case.rejects(&[
@@ -158,7 +160,7 @@ fn values_between_tags_match_the_schema() {
             &call("f", &[("text", "a"), ("unit", "km"), ("other", "1")]),
             &call("f", &[("text", "a</arg_value>"), ("unit", "km")]),
         ]);
-        let case = Case::new(template, &json!({ "type": "object" }));
+        let case = Case::new(template, &fixed_json!({ "type": "object" }));
         case.accepts(&[(&call("f", &[("a", "[1]")]), json!({ "a": [1] }))]);
     }
 }

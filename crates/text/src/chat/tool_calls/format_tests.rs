@@ -4,6 +4,7 @@ use super::tests::{call, check, content, format, format_with, parts, reasoning};
 use super::*;
 use crate::{ChatTemplate, TemplateTokens};
 use serde_json::{Value as Json, json};
+use tabla_testkit::fixed_json;
 
 /// Parts of the templates that identify a format.
 pub(super) const LFM2: &str = "<|tool_call_start|> <think> </think>";
@@ -197,7 +198,7 @@ fn converts_python_literals() {
         python(
             "a='x', b=\"y\", c=[1, -2.5, .5, 1e3, 0x1F, 1_000, [],], d={'k': None, \"t\": True, 'n': {}}, e=False"
         ),
-        json!({
+        fixed_json!({
             "a": "x", "b": "y", "c": [1, -2.5, 0.5, 1000.0, 31, 1000, []],
             "d": { "k": null, "t": true, "n": {} }, "e": false,
         })
@@ -209,11 +210,11 @@ fn converts_python_literals() {
     );
     assert_eq!(
         python("\n  a = 1 ,\n  b = [ 'x' , 2 ] ,\n"),
-        json!({ "a": 1, "b": ["x", 2] })
+        fixed_json!({ "a": 1, "b": ["x", 2] })
     );
     assert_eq!(
         python("some-key=1, other.key=2"),
-        json!({ "some-key": 1, "other.key": 2 })
+        fixed_json!({ "some-key": 1, "other.key": 2 })
     );
     let bare = format(LFM2).parse("", "<|tool_call_start|>f(s='x')<|tool_call_end|>");
     assert_eq!(bare.tool_calls[0].arguments, r#"{"s":"x"}"#);
@@ -256,7 +257,7 @@ fn converts_python_strings() {
 /// Values of GLM are text or JSON, as the schema says.
 #[test]
 fn values_have_the_type_of_the_schema() {
-    let parameters = json!({ "properties": {
+    let parameters = fixed_json!({ "properties": {
         "s": { "type": "string" },
         "n": { "type": "integer" },
         "o": { "type": "object" },
@@ -362,7 +363,7 @@ fn templates_support_tools() {
     let detect = |source: &str| {
         let source = format!("{{# {source} #}}");
         let template = ChatTemplate::new(&source, TemplateTokens::default()).expect("a template");
-        ChatFormat::detect(&template, &[json!({ "name": "f" })])
+        ChatFormat::detect(&template, &[fixed_json!({ "name": "f" })])
     };
     for template in [
         "tools <|tool_list_start|>[",

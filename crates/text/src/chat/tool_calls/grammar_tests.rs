@@ -6,6 +6,7 @@ use super::*;
 use crate::{CompiledGrammar, Grammar, GrammarEngine, Tokenizer, Vocab};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
+use tabla_testkit::fixed_json;
 
 const CONTROLS: &[&str] = &[
     "</s>",
@@ -135,7 +136,7 @@ impl Case {
 }
 
 pub(super) fn schema() -> Json {
-    json!({
+    fixed_json!({
         "type": "object",
         "properties": {
             "text": { "type": "string" },
@@ -176,12 +177,12 @@ fn parameters_are_text_or_json() {
     ];
     let empty = call("f", &[("text", ""), ("unit", "km"), ("maybe", "null")]);
     case.accepts(&[
-        (&two, json!({ "text": "a\n<b> \"é\" </p>\n", "unit": "km" })),
+        (&two, fixed_json!({ "text": "a\n<b> \"é\" </p>\n", "unit": "km" })),
         (
             &call("f", &all),
-            json!({ "text": "5", "count": 12, "unit": "mile", "flag": true, "maybe": "7", "list": ["a", "b"], "tree": { "next": {} } }),
+            fixed_json!({ "text": "5", "count": 12, "unit": "mile", "flag": true, "maybe": "7", "list": ["a", "b"], "tree": { "next": {} } }),
         ),
-        (&empty, json!({ "text": "", "unit": "km", "maybe": null })),
+        (&empty, fixed_json!({ "text": "", "unit": "km", "maybe": null })),
     ]);
     case.rejects(&[
         &call("h", &[("text", "a"), ("unit", "km")]),
@@ -207,15 +208,15 @@ fn strings_are_between_quote_tokens() {
     case.accepts(&[
         (
             &call("f", "text:'a, \"b\" }',unit:'km'"),
-            json!({ "text": "a, \"b\" }", "unit": "km" }),
+            fixed_json!({ "text": "a, \"b\" }", "unit": "km" }),
         ),
         (
             &call("g", "count:12,flag:true,list:['a','b'],maybe:null,text:'',tree:{next:{next:{}}},unit:'mile'"),
-            json!({ "text": "", "count": 12, "unit": "mile", "flag": true, "maybe": null, "list": ["a", "b"], "tree": { "next": { "next": {} } } }),
+            fixed_json!({ "text": "", "count": 12, "unit": "mile", "flag": true, "maybe": null, "list": ["a", "b"], "tree": { "next": { "next": {} } } }),
         ),
         (
             &call("f", "flag:false,text:'é',unit:'km'"),
-            json!({ "text": "é", "unit": "km", "flag": false }),
+            fixed_json!({ "text": "é", "unit": "km", "flag": false }),
         ),
     ]);
     case.rejects(&[
@@ -238,7 +239,7 @@ fn any_arguments_are_allowed_without_properties() {
         json!(null),
         json!(true),
         json!({}),
-        json!({ "type": "object" }),
+        fixed_json!({ "type": "object" }),
     ] {
         let output = "<tool_call>\n<function=f>\n<parameter=a>\n[1]\n</parameter>\n</function>\n</tool_call>";
         let case = Case::new("<tool_call><parameter=", &parameters);
@@ -246,7 +247,7 @@ fn any_arguments_are_allowed_without_properties() {
         let case = Case::new("<|tool_call>call:", &parameters);
         let output = "<|tool_call>call:f{a:[1,{b:<|\"|>c<|\"|>}],d:null}<tool_call|>";
         case.accepts(&[
-            (output, json!({ "a": [1, { "b": "c" }], "d": null })),
+            (output, fixed_json!({ "a": [1, { "b": "c" }], "d": null })),
             ("<|tool_call>call:g{}<tool_call|>", json!({})),
         ]);
         let case = Case::new("<tool_call>", &parameters);
@@ -257,7 +258,8 @@ fn any_arguments_are_allowed_without_properties() {
 
 #[test]
 fn undeclared_arguments_are_rejected() {
-    let parameters = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    let parameters =
+        fixed_json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
     for template in ["<tool_call>", "<function=x><parameter="] {
         let case = Case::new(template, &parameters);
         case.rejects(&[
@@ -272,7 +274,7 @@ fn undeclared_arguments_are_rejected() {
 
 #[test]
 fn references_to_the_root_are_to_the_arguments() {
-    let parameters = json!({
+    let parameters = fixed_json!({
         "type": "object", "properties": { "a": { "$ref": "#" } }, "additionalProperties": false,
     });
     for (template, output) in [
@@ -290,7 +292,7 @@ fn references_to_the_root_are_to_the_arguments() {
         ),
     ] {
         let case = Case::new(template, &parameters);
-        case.accepts(&[(output, json!({ "a": { "a": {} } }))]);
+        case.accepts(&[(output, fixed_json!({ "a": { "a": {} } }))]);
         case.rejects(&[&output.replacen("{}", "{\"name\":1}", 1)]);
     }
 }
@@ -326,7 +328,8 @@ const CALLS: &[(&str, &str, Option<&str>)] = &[
 
 #[test]
 fn several_calls_are_allowed_if_requested() {
-    let parameters = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let parameters =
+        fixed_json!({ "type": "object", "properties": {}, "additionalProperties": false });
     for (template, call, between) in CALLS {
         let case = Case::new(template, &parameters);
         let single = case.forced(AllowedToolCalls::default());
@@ -360,7 +363,8 @@ fn several_calls_are_allowed_if_requested() {
 
 #[test]
 fn grammars_apply_after_an_opening_marker() {
-    let parameters = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let parameters =
+        fixed_json!({ "type": "object", "properties": {}, "additionalProperties": false });
     for (template, call, between) in CALLS {
         let case = Case::new(template, &parameters);
         for parallel in [false, true] {
@@ -398,7 +402,8 @@ fn grammars_apply_after_an_opening_marker() {
 
 #[test]
 fn calls_have_the_headers_of_harmony() {
-    let parameters = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    let parameters =
+        fixed_json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
     let case = Case::new(HARMONY, &parameters);
     let call = |start: &str, end: &str| {
         format!("{start}<|channel|>commentary to=functions.f{end}<|message|>{{\"a\":1}}")
@@ -474,7 +479,7 @@ fn rejects_unknown_tools_and_names() {
     let calls = AllowedToolCalls::default().names(&["f", "x"]);
     let error = case.format.forced_tool_calls(calls, &case.tokenizer);
     assert_eq!(error.expect_err("an error").message(), "unknown tool \"x\"");
-    let tools = [json!({ "name": "a>b" })];
+    let tools = [fixed_json!({ "name": "a>b" })];
     let format = format_with("<parameter=", &tools);
     let error = format.forced_tool_calls(AllowedToolCalls::default(), &case.tokenizer);
     assert!(
@@ -483,7 +488,7 @@ fn rejects_unknown_tools_and_names() {
             .message()
             .contains("cannot express the name")
     );
-    let required = json!({ "properties": { "a>b": {} }, "required": ["a>b"] });
+    let required = fixed_json!({ "properties": { "a>b": {} }, "required": ["a>b"] });
     let format = format_with(
         "<parameter=",
         &[json!({ "name": "f", "parameters": required })],

@@ -4,6 +4,7 @@ use super::AllowedToolCalls;
 use super::format_tests::{GLM, GLM_4_5, LFM2};
 use super::grammar_tests::{Case, accepts};
 use serde_json::{Value as Json, json};
+use tabla_testkit::fixed_json;
 
 const QWEN: &str = "<tool_call><parameter=";
 const GEMMA: &str = "<|tool_call>call:";
@@ -38,17 +39,17 @@ fn restrictions() -> Vec<(Json, Vec<Json>, Vec<Json>)> {
     let row = |schema, good: &[Json], bad: &[Json]| (schema, good.to_vec(), bad.to_vec());
     vec![
         row(
-            json!({ "type": "string", "pattern": "^[A-Z]{2}-\\d+$" }),
+            fixed_json!({ "type": "string", "pattern": "^[A-Z]{2}-\\d+$" }),
             &[json!("AB-1"), json!("XY-2024")],
             &[json!("ab-1"), json!("AB-"), json!(" AB-1"), json!("")],
         ),
         row(
-            json!({ "type": "string", "pattern": "a|^b$", "minLength": 1 }),
+            fixed_json!({ "type": "string", "pattern": "a|^b$", "minLength": 1 }),
             &[json!("xax"), json!("b")],
             &[json!("xb"), json!("")],
         ),
         row(
-            json!({ "type": "string", "format": "date" }),
+            fixed_json!({ "type": "string", "format": "date" }),
             &[json!("2026-11-28")],
             &[
                 json!("2026-13-28"),
@@ -57,47 +58,47 @@ fn restrictions() -> Vec<(Json, Vec<Json>, Vec<Json>)> {
             ],
         ),
         row(
-            json!({ "type": "string", "minLength": 2, "maxLength": 3 }),
+            fixed_json!({ "type": "string", "minLength": 2, "maxLength": 3 }),
             &[json!("ab"), json!("abc"), json!("éü")],
             &[json!("a"), json!("abcd"), json!("")],
         ),
         row(
-            json!({ "type": "string", "maxLength": 2 }),
+            fixed_json!({ "type": "string", "maxLength": 2 }),
             &[json!(""), json!("ab")],
             &[json!("abc")],
         ),
         row(
-            json!({ "enum": ["km", "mile"] }),
+            fixed_json!({ "enum": ["km", "mile"] }),
             &[json!("km")],
             &[json!("feet"), json!("kmm")],
         ),
         row(
-            json!({ "const": "only" }),
+            fixed_json!({ "const": "only" }),
             &[json!("only")],
             &[json!("on"), json!("only ")],
         ),
         row(
-            json!({ "type": "integer", "minimum": 3, "maximum": 12 }),
+            fixed_json!({ "type": "integer", "minimum": 3, "maximum": 12 }),
             &[json!(3), json!(12)],
             &[json!(2), json!(13), json!(4.5)],
         ),
         row(
-            json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }),
+            fixed_json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }),
             &[json!(0.5), json!(1)],
             &[json!(0), json!(1.5), json!(-1)],
         ),
         row(
-            json!({ "anyOf": [{ "type": "string", "pattern": "^[a-z]+$" }, { "type": "null" }] }),
+            fixed_json!({ "anyOf": [{ "type": "string", "pattern": "^[a-z]+$" }, { "type": "null" }] }),
             &[json!("abc"), json!(null)],
             &[json!("ABC"), json!("a1")],
         ),
         row(
-            json!({ "anyOf": [{ "$ref": "#/$defs/code" }, { "type": "array", "items": { "type": "integer" }, "minItems": 1 }] }),
+            fixed_json!({ "anyOf": [{ "$ref": "#/$defs/code" }, { "type": "array", "items": { "type": "integer" }, "minItems": 1 }] }),
             &[json!("x1"), json!([1, 2])],
             &[json!("1x"), json!([]), json!(["a"])],
         ),
         row(
-            json!({ "type": "string", "allOf": [{ "minLength": 2 }, { "pattern": "^x" }] }),
+            fixed_json!({ "type": "string", "allOf": [{ "minLength": 2 }, { "pattern": "^x" }] }),
             &[json!("xy")],
             &[json!("x"), json!("yx")],
         ),
@@ -136,8 +137,10 @@ fn values_are_restricted_in_every_notation() {
 /// Text that the parser reads as another value than the string is not allowed as the string.
 #[test]
 fn texts_that_are_other_values_are_restricted_as_these() {
-    let integer = json!({ "anyOf": [{ "type": "integer" }, { "type": "string", "minLength": 1 }] });
-    let bounded = json!({ "anyOf": [{ "type": "integer", "minimum": 5 }, { "type": "string" }] });
+    let integer =
+        fixed_json!({ "anyOf": [{ "type": "integer" }, { "type": "string", "minLength": 1 }] });
+    let bounded =
+        fixed_json!({ "anyOf": [{ "type": "integer", "minimum": 5 }, { "type": "string" }] });
     for (schema, good, bad) in [
         (
             &integer,
@@ -186,25 +189,25 @@ fn strict_tools_refuse_what_a_notation_cannot_express() {
     for (template, parameters, what) in [
         (
             QWEN,
-            property(json!({ "type": "string", "pattern": "(^a|b)c" })),
+            property(fixed_json!({ "type": "string", "pattern": "(^a|b)c" })),
             "x",
         ),
         (
             GLM,
-            json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} } }] }),
+            fixed_json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} } }] }),
             "anyOf",
         ),
         (
             QWEN,
-            json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": { "type": "integer" } }),
+            fixed_json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": { "type": "integer" } }),
             "additionalProperties",
         ),
         (
             GEMMA,
-            property(json!({ "type": "array", "prefixItems": [{ "type": "integer" }] })),
+            property(fixed_json!({ "type": "array", "prefixItems": [{ "type": "integer" }] })),
             "prefixItems",
         ),
-        (GEMMA, property(json!({ "const": [1] })), "const"),
+        (GEMMA, property(fixed_json!({ "const": [1] })), "const"),
     ] {
         assert_eq!(
             refused(template, parameters),

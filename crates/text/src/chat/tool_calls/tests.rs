@@ -3,6 +3,7 @@
 use super::*;
 use crate::{ChatTemplate, TemplateTokens};
 use serde_json::json;
+use tabla_testkit::fixed_json;
 
 /// Returns the format of a template with this text.
 pub(super) fn format_with(template: &str, tools: &[serde_json::Value]) -> ChatFormat {
@@ -12,7 +13,7 @@ pub(super) fn format_with(template: &str, tools: &[serde_json::Value]) -> ChatFo
 }
 
 pub(super) fn format(template: &str) -> ChatFormat {
-    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": {
+    let tool = fixed_json!({ "type": "function", "function": { "name": "f", "parameters": {
         "type": "object", "properties": { "s": { "type": "string" } },
     } } });
     format_with(template, &[tool])
@@ -374,7 +375,7 @@ fn parses_no_calls_without_tools() {
 fn templates_without_tools_have_a_fallback() {
     let template = ChatTemplate::new("<think></think>", TemplateTokens::default());
     let template = template.expect("a template");
-    let tools = [json!({ "name": "f" })];
+    let tools = [fixed_json!({ "name": "f" })];
     let format = ChatFormat::detect(&template, &tools);
     assert!(!format.supports_tools());
     let output = "Well.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>";
@@ -395,7 +396,7 @@ fn returns_reasoning_markers() {
 
 #[test]
 fn values_have_a_type_that_the_schema_allows() {
-    let parameters = json!({ "properties": {
+    let parameters = fixed_json!({ "properties": {
         "text": { "anyOf": [{ "type": "string" }, { "type": "null" }] },
         "word": { "$ref": "#/$defs/word" },
         "number": { "type": "integer" },

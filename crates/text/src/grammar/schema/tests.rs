@@ -1,6 +1,7 @@
 //! Tests of prepared schemas. What grammars accept is in `grammar/schema_tests.rs`.
 
 use super::*;
+use tabla_testkit::fixed_json;
 
 /// Returns a prepared schema without options.
 fn prepared(schema: Json) -> Json {
@@ -25,7 +26,7 @@ fn refused(schema: &Json) -> String {
 #[test]
 fn objects_with_properties_are_closed_everywhere() {
     check(
-        json!({
+        fixed_json!({
             "properties": {
                 "a": { "anyOf": [{ "$ref": "#/$defs/b" }, { "type": "null" }] },
                 "any": { "type": "object" },
@@ -34,7 +35,7 @@ fn objects_with_properties_are_closed_everywhere() {
             },
             "$defs": { "b": { "properties": { "c": { "type": "string" } }, "type": ["object", "null"] } },
         }),
-        json!({
+        fixed_json!({
             "properties": {
                 "a": { "anyOf": [{ "$ref": "#/$defs/b" }, { "type": "null" }] },
                 "any": { "type": "object" },
@@ -56,12 +57,12 @@ fn objects_with_properties_are_closed_everywhere() {
 fn objects_of_several_parts_are_closed_as_a_whole() {
     // Parts of `allOf`, one of them a definition that is closed where it is alone.
     check(
-        json!({
+        fixed_json!({
             "allOf": [{ "$ref": "#/$defs/a" }, { "properties": { "b": {} } }],
             "properties": { "c": { "$ref": "#/$defs/a" } },
             "$defs": { "a": { "properties": { "a": {} } } },
         }),
-        json!({
+        fixed_json!({
             "allOf": [{ "$ref": "#/$defs/a" }, { "properties": { "b": {} } }],
             "properties": { "c": { "$ref": "#/$defs/a-1" }, "a": true, "b": true },
             "additionalProperties": false,
@@ -74,8 +75,8 @@ fn objects_of_several_parts_are_closed_as_a_whole() {
     );
     // Alternatives, which have the properties of the object around them.
     check(
-        json!({ "properties": { "k": {} }, "anyOf": [{ "properties": { "a": {} } }, { "required": ["k"] }] }),
-        json!({
+        fixed_json!({ "properties": { "k": {} }, "anyOf": [{ "properties": { "a": {} } }, { "required": ["k"] }] }),
+        fixed_json!({
             "properties": { "k": {} },
             "anyOf": [
                 { "properties": { "a": {}, "k": true }, "additionalProperties": false, "type": "object" },
@@ -84,15 +85,15 @@ fn objects_of_several_parts_are_closed_as_a_whole() {
         }),
     );
     check(
-        json!({ "properties": { "a": {}, "b": {} }, "anyOf": [{ "required": ["a"] }, { "required": ["b"] }], "minProperties": 1 }),
-        json!({
+        fixed_json!({ "properties": { "a": {}, "b": {} }, "anyOf": [{ "required": ["a"] }, { "required": ["b"] }], "minProperties": 1 }),
+        fixed_json!({
             "properties": { "a": {}, "b": {} }, "anyOf": [{ "required": ["a"] }, { "required": ["b"] }], "minProperties": 1,
             "additionalProperties": false, "type": "object",
         }),
     );
     check(
-        json!({ "properties": { "a": {} }, "unevaluatedProperties": false, "allOf": [{ "properties": { "b": {} } }] }),
-        json!({
+        fixed_json!({ "properties": { "a": {} }, "unevaluatedProperties": false, "allOf": [{ "properties": { "b": {} } }] }),
+        fixed_json!({
             "properties": { "a": {}, "b": true }, "allOf": [{ "properties": { "b": {} } }],
             "additionalProperties": false, "type": "object",
         }),
@@ -102,24 +103,27 @@ fn objects_of_several_parts_are_closed_as_a_whole() {
 #[test]
 fn schemas_that_allow_other_properties_are_open() {
     for schema in [
-        json!({ "properties": { "a": {} }, "additionalProperties": true }),
-        json!({ "properties": { "a": {} }, "patternProperties": { "^x-": {} } }),
-        json!({ "properties": { "a": {} }, "required": ["b"] }),
-        json!({ "properties": { "a": {} }, "const": { "a": 1, "b": 2 } }),
-        json!({ "type": "object" }),
-        json!({ "required": ["b"], "anyOf": [{ "properties": { "a": {} } }, { "properties": { "c": {} } }] }),
-        json!({ "allOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} }, "additionalProperties": true }] }),
-        json!({ "enum": [{ "properties": {} }] }),
+        fixed_json!({ "properties": { "a": {} }, "additionalProperties": true }),
+        fixed_json!({ "properties": { "a": {} }, "patternProperties": { "^x-": {} } }),
+        fixed_json!({ "properties": { "a": {} }, "required": ["b"] }),
+        fixed_json!({ "properties": { "a": {} }, "const": { "a": 1, "b": 2 } }),
+        fixed_json!({ "type": "object" }),
+        fixed_json!({ "required": ["b"], "anyOf": [{ "properties": { "a": {} } }, { "properties": { "c": {} } }] }),
+        fixed_json!({ "allOf": [{ "properties": { "a": {} } }, { "properties": { "b": {} }, "additionalProperties": true }] }),
+        fixed_json!({ "enum": [{ "properties": {} }] }),
     ] {
         check(schema.clone(), schema);
     }
     check(json!(true), json!({}));
-    check(json!({ "title": "Anything" }), json!({ "type": "object" }));
+    check(
+        fixed_json!({ "title": "Anything" }),
+        fixed_json!({ "type": "object" }),
+    );
 }
 
 #[test]
 fn references_by_identifier_are_resolved() {
-    let ids = json!({
+    let ids = fixed_json!({
         "$id": "https://example.com/root.json",
         "items": { "anyOf": [
             { "$ref": "item.json" },
@@ -143,7 +147,7 @@ fn references_by_identifier_are_resolved() {
     });
     check(
         ids,
-        json!({
+        fixed_json!({
             "items": { "anyOf": [
                 { "$ref": "#/$defs/item" },
                 { "$ref": "#/$defs/part" },
@@ -162,23 +166,23 @@ fn references_by_identifier_are_resolved() {
     );
     for (schema, expected) in [
         (
-            json!({ "items": { "$ref": "https://example.com/a" } }),
+            fixed_json!({ "items": { "$ref": "https://example.com/a" } }),
             "schema: #/items/$ref: \"https://example.com/a\" is not within the schema; expected a reference to a place (#/$defs/name), an $anchor or an $id in the schema",
         ),
         (
-            json!({ "$ref": "#/a" }),
+            fixed_json!({ "$ref": "#/a" }),
             "schema: #/$ref: \"#/a\" does not exist",
         ),
         (
-            json!({ "$ref": "#a" }),
+            fixed_json!({ "$ref": "#a" }),
             "schema: #/$ref: \"#a\" does not exist",
         ),
         (
-            json!({ "$dynamicRef": "#a" }),
+            fixed_json!({ "$dynamicRef": "#a" }),
             "schema: #/$dynamicRef: \"#a\" does not exist",
         ),
         (
-            json!({ "$ref": 1 }),
+            fixed_json!({ "$ref": 1 }),
             "schema: #/$ref: expected a string, got 1",
         ),
     ] {
@@ -191,7 +195,7 @@ fn references_by_identifier_are_resolved() {
 /// The outermost schema with the anchor is the target, as in the example of a tree in the specification.
 #[test]
 fn dynamic_references_have_the_outermost_target() {
-    let tree = json!({
+    let tree = fixed_json!({
         "$id": "https://example.com/tree", "$dynamicAnchor": "node", "type": "object",
         "properties": { "data": true, "children": { "items": { "$dynamicRef": "#node" } } },
         "additionalProperties": false,
@@ -202,7 +206,7 @@ fn dynamic_references_have_the_outermost_target() {
     });
     check(
         strict,
-        json!({
+        fixed_json!({
             "$ref": "#/$defs/tree", "required": ["data"],
             "$defs": { "tree": {
                 "type": "object",
@@ -212,8 +216,8 @@ fn dynamic_references_have_the_outermost_target() {
         }),
     );
     check(
-        json!({ "$recursiveAnchor": true, "items": { "$recursiveRef": "#" } }),
-        json!({ "items": { "$ref": "#" } }),
+        fixed_json!({ "$recursiveAnchor": true, "items": { "$recursiveRef": "#" } }),
+        fixed_json!({ "items": { "$ref": "#" } }),
     );
 }
 
@@ -222,32 +226,32 @@ fn dynamic_references_have_the_outermost_target() {
 fn keywords_are_converted_or_refused() {
     for (schema, expected) in [
         (
-            json!({ "items": [{ "type": "string" }], "additionalItems": false, "x-order": 1, "$schema": "http://json-schema.org/draft-04/schema#" }),
-            json!({ "prefixItems": [{ "type": "string" }], "items": false }),
+            fixed_json!({ "items": [{ "type": "string" }], "additionalItems": false, "x-order": 1, "$schema": "http://json-schema.org/draft-04/schema#" }),
+            fixed_json!({ "prefixItems": [{ "type": "string" }], "items": false }),
         ),
         (
-            json!({ "type": "string", "nullable": true, "enum": ["a"] }),
-            json!({ "type": ["string", "null"], "enum": ["a", null] }),
+            fixed_json!({ "type": "string", "nullable": true, "enum": ["a"] }),
+            fixed_json!({ "type": ["string", "null"], "enum": ["a", null] }),
         ),
         (
-            json!({ "uniqueItems": false, "if": {}, "contains": {}, "minContains": 0, "not": false, "minLength": 2.0, "maxContains": 3 }),
-            json!({ "minLength": 2 }),
+            fixed_json!({ "uniqueItems": false, "if": {}, "contains": {}, "minContains": 0, "not": false, "minLength": 2.0, "maxContains": 3 }),
+            fixed_json!({ "minLength": 2 }),
         ),
         (
-            json!({ "type": "object", "propertyNames": { "type": "string" }, "minProperties": 0 }),
-            json!({ "type": "object" }),
+            fixed_json!({ "type": "object", "propertyNames": { "type": "string" }, "minProperties": 0 }),
+            fixed_json!({ "type": "object" }),
         ),
         (
-            json!({ "type": "object", "propertyNames": { "enum": ["a", "b.c"] }, "additionalProperties": { "type": "null" } }),
-            json!({ "type": "object", "additionalProperties": false, "patternProperties": { "^(?:a|b\\.c)$": { "type": "null" } } }),
+            fixed_json!({ "type": "object", "propertyNames": { "enum": ["a", "b.c"] }, "additionalProperties": { "type": "null" } }),
+            fixed_json!({ "type": "object", "additionalProperties": false, "patternProperties": { "^(?:a|b\\.c)$": { "type": "null" } } }),
         ),
         (
-            json!({ "type": "array", "prefixItems": [true], "unevaluatedItems": false }),
-            json!({ "type": "array", "prefixItems": [true], "items": false }),
+            fixed_json!({ "type": "array", "prefixItems": [true], "unevaluatedItems": false }),
+            fixed_json!({ "type": "array", "prefixItems": [true], "items": false }),
         ),
         (
-            json!({ "type": "integer", "format": "int32", "title": "N" }),
-            json!({ "type": "integer" }),
+            fixed_json!({ "type": "integer", "format": "int32", "title": "N" }),
+            fixed_json!({ "type": "integer" }),
         ),
     ] {
         // Without the last keyword of the first case, `contains` is refused.
@@ -259,91 +263,91 @@ fn keywords_are_converted_or_refused() {
     }
     for (schema, expected) in [
         (
-            json!({ "type": "strng" }),
+            fixed_json!({ "type": "strng" }),
             "#/type: unknown type \"strng\", expected one of array, boolean, integer, null, number, object, string",
         ),
         (
-            json!({ "properties": { "a/b": { "uniqueItems": true } } }),
+            fixed_json!({ "properties": { "a/b": { "uniqueItems": true } } }),
             "#/properties/a~1b/uniqueItems: uniqueItems is not supported",
         ),
         (
-            json!({ "items": { "not": {} } }),
+            fixed_json!({ "items": { "not": {} } }),
             "#/items/not: not is not supported",
         ),
         (
-            json!({ "if": {}, "then": { "type": "null" } }),
+            fixed_json!({ "if": {}, "then": { "type": "null" } }),
             "#/if: if is not supported",
         ),
         (
-            json!({ "contains": {} }),
+            fixed_json!({ "contains": {} }),
             "#/contains: contains is not supported",
         ),
         (
-            json!({ "contains": {}, "minContains": 0, "maxContains": 1 }),
+            fixed_json!({ "contains": {}, "minContains": 0, "maxContains": 1 }),
             "#/contains: contains is not supported",
         ),
         (
-            json!({ "dependentRequired": { "a": ["b"] } }),
+            fixed_json!({ "dependentRequired": { "a": ["b"] } }),
             "#/dependentRequired: dependentRequired is not supported",
         ),
         (
-            json!({ "dependentSchemas": { "a": {} } }),
+            fixed_json!({ "dependentSchemas": { "a": {} } }),
             "#/dependentSchemas: dependentSchemas is not supported",
         ),
         (
-            json!({ "dependencies": { "a": ["b"] } }),
+            fixed_json!({ "dependencies": { "a": ["b"] } }),
             "#/dependencies: dependencies is not supported",
         ),
         (
-            json!({ "propertyNames": { "minLength": 2 } }),
+            fixed_json!({ "propertyNames": { "minLength": 2 } }),
             "#/propertyNames: propertyNames is not supported",
         ),
         (
-            json!({ "anyOf": [{ "properties": { "a": {} } }], "unevaluatedProperties": false, "oneOf": [{}] }),
+            fixed_json!({ "anyOf": [{ "properties": { "a": {} } }], "unevaluatedProperties": false, "oneOf": [{}] }),
             "#/unevaluatedProperties: unevaluatedProperties is not supported",
         ),
         (
-            json!({ "allOf": [{}], "unevaluatedItems": false }),
+            fixed_json!({ "allOf": [{}], "unevaluatedItems": false }),
             "#/unevaluatedItems: unevaluatedItems is not supported",
         ),
         (
-            json!({ "minProperties": 2 }),
+            fixed_json!({ "minProperties": 2 }),
             "#/minProperties: 2: a grammar cannot count properties without fixed names, because a name can occur twice",
         ),
         (
-            json!({ "format": "idn-email" }),
+            fixed_json!({ "format": "idn-email" }),
             "#/format: \"idn-email\": unknown format",
         ),
         (
-            json!({ "pattern": "(?=a)" }),
+            fixed_json!({ "pattern": "(?=a)" }),
             "#/pattern: \"(?=a)\": look-around is not supported",
         ),
         (
-            json!({ "patternProperties": { "\\ba": {} } }),
+            fixed_json!({ "patternProperties": { "\\ba": {} } }),
             "#/patternProperties/\\ba: word boundaries are not supported",
         ),
         (
-            json!({ "minItems": -1 }),
+            fixed_json!({ "minItems": -1 }),
             "#/minItems: expected a number of elements, got -1",
         ),
         (
-            json!({ "enum": [] }),
+            fixed_json!({ "enum": [] }),
             "#/enum: expected a list of values, got []",
         ),
         (
-            json!({ "multipleOf": 0 }),
+            fixed_json!({ "multipleOf": 0 }),
             "#/multipleOf: expected a number above 0, got 0",
         ),
         (
-            json!({ "minimum": "1" }),
+            fixed_json!({ "minimum": "1" }),
             "#/minimum: expected a number, got \"1\"",
         ),
         (
-            json!({ "required": true }),
+            fixed_json!({ "required": true }),
             "#/required: expected a list of names, got true",
         ),
         (
-            json!({ "items": null }),
+            fixed_json!({ "items": null }),
             "#/items: expected an object or a boolean, got null",
         ),
     ] {
@@ -365,7 +369,7 @@ fn keywords_are_converted_or_refused() {
 
 #[test]
 fn keywords_that_are_not_enforced_keep_an_object_open() {
-    let conditional = json!({
+    let conditional = fixed_json!({
         "properties": { "a": {} },
         "if": { "required": ["a"] },
         "then": { "properties": { "b": {} } },
@@ -379,15 +383,15 @@ fn keywords_that_are_not_enforced_keep_an_object_open() {
 #[test]
 fn alternatives_of_one_of_exclude_each_other() {
     for options in [
-        json!([{ "type": "integer" }, { "type": "string" }]),
-        json!([{ "const": 1 }, { "enum": [2, "a"] }]),
-        json!([{ "type": "object", "properties": { "k": { "const": "a" } }, "required": ["k"] },
+        fixed_json!([{ "type": "integer" }, { "type": "string" }]),
+        fixed_json!([{ "const": 1 }, { "enum": [2, "a"] }]),
+        fixed_json!([{ "type": "object", "properties": { "k": { "const": "a" } }, "required": ["k"] },
                { "type": "object", "properties": { "k": { "enum": ["b", "c"] } }, "required": ["k"] }]),
-        json!([{ "type": "object", "properties": { "a": {} }, "required": ["a"] },
+        fixed_json!([{ "type": "object", "properties": { "a": {} }, "required": ["a"] },
                { "type": "object", "properties": { "b": {} }, "required": ["b"] }]),
-        json!([{ "type": "number", "maximum": 1 }, { "type": "number", "exclusiveMinimum": 1 }]),
-        json!([{ "type": "string", "maxLength": 1 }, { "type": "string", "minLength": 2 }]),
-        json!([{ "$ref": "#/$defs/a" }, { "allOf": [{ "$ref": "#/$defs/b" }] }]),
+        fixed_json!([{ "type": "number", "maximum": 1 }, { "type": "number", "exclusiveMinimum": 1 }]),
+        fixed_json!([{ "type": "string", "maxLength": 1 }, { "type": "string", "minLength": 2 }]),
+        fixed_json!([{ "$ref": "#/$defs/a" }, { "allOf": [{ "$ref": "#/$defs/b" }] }]),
     ] {
         let schema = json!({ "oneOf": options, "$defs": {
             "a": { "type": "object", "properties": { "k": { "const": "a" } }, "required": ["k"] },
@@ -396,13 +400,13 @@ fn alternatives_of_one_of_exclude_each_other() {
         prepared(schema);
     }
     for options in [
-        json!([{ "type": "integer" }, { "type": "number" }]),
-        json!([{ "const": 1 }, { "const": 1.0 }]),
+        fixed_json!([{ "type": "integer" }, { "type": "number" }]),
+        fixed_json!([{ "const": 1 }, { "const": 1.0 }]),
         // The second is valid for the first, which allows other properties.
-        json!([{ "type": "object", "properties": { "a": {} } }, { "type": "object", "properties": { "a": {}, "b": {} }, "required": ["b"] }]),
+        fixed_json!([{ "type": "object", "properties": { "a": {} } }, { "type": "object", "properties": { "a": {}, "b": {} }, "required": ["b"] }]),
         // A string is valid for both.
-        json!([{ "properties": { "a": {} }, "required": ["a"] }, { "type": "string" }]),
-        json!([{ "type": "string", "pattern": "a" }, { "type": "string", "pattern": "b" }]),
+        fixed_json!([{ "properties": { "a": {} }, "required": ["a"] }, { "type": "string" }]),
+        fixed_json!([{ "type": "string", "pattern": "a" }, { "type": "string", "pattern": "b" }]),
     ] {
         let expected = "schema: #/oneOf: alternatives 0 and 1 do not exclude each other";
         let schema = json!({ "oneOf": options });
@@ -441,12 +445,12 @@ fn bounds_are_numbers_that_grammars_have() {
             json!({ "type": "integer", "maximum": -near }),
         ),
         (
-            json!({ "type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 3.5 }),
-            json!({ "type": "integer", "minimum": 1, "maximum": 3 }),
+            fixed_json!({ "type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 3.5 }),
+            fixed_json!({ "type": "integer", "minimum": 1, "maximum": 3 }),
         ),
         (
-            json!({ "type": "integer", "minimum": 5, "exclusiveMinimum": true }),
-            json!({ "type": "integer", "minimum": 6 }),
+            fixed_json!({ "type": "integer", "minimum": 5, "exclusiveMinimum": true }),
+            fixed_json!({ "type": "integer", "minimum": 6 }),
         ),
         (
             json!({ "type": "integer", "minimum": 9_007_199_254_740_993_i64 }),
@@ -461,8 +465,8 @@ fn bounds_are_numbers_that_grammars_have() {
             json!({ "type": "number", "minimum": -999_999_999_999_999_872.0, "maximum": 1.5 }),
         ),
         (
-            json!({ "type": "number", "minimum": 1, "exclusiveMinimum": true, "exclusiveMaximum": false }),
-            json!({ "type": "number", "exclusiveMinimum": 1.0 }),
+            fixed_json!({ "type": "number", "minimum": 1, "exclusiveMinimum": true, "exclusiveMaximum": false }),
+            fixed_json!({ "type": "number", "exclusiveMinimum": 1.0 }),
         ),
     ] {
         check(schema, expected);

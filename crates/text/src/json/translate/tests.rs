@@ -3,6 +3,7 @@
 use super::*;
 use crate::tokenizer::{EncodeOptions, SpecialTokens};
 use tabla_core::error::ErrorKind;
+use tabla_testkit::fixed_json;
 
 /// A trained tokenizer with changes.
 fn golden(name: &str, edit: fn(&mut Value)) -> String {
@@ -16,7 +17,7 @@ fn golden(name: &str, edit: fn(&mut Value)) -> String {
 /// Sets the pre-tokenizer of GPT-2, which has a name.
 fn as_gpt_2(file: &mut Value) {
     file["pre_tokenizer"] =
-        json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
+        fixed_json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
     file["model"]["ignore_merges"] = json!(false);
 }
 
@@ -81,13 +82,15 @@ fn pre_tokenizers_are_detected() {
     ] {
         let (_, pre) = pre::find(Some(name), 1).unwrap();
         let step = |regex: &&str| match *regex {
-            r"\p{N}" => json!({ "type": "Digits", "individual_digits": true }),
+            r"\p{N}" => fixed_json!({ "type": "Digits", "individual_digits": true }),
             _ => json!({
                 "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false,
             }),
         };
         let mut steps: Vec<Value> = pre.regexes.iter().map(step).collect();
-        steps.push(json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }));
+        steps.push(
+            fixed_json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }),
+        );
         let json = golden("byte_level", |_| ());
         let mut file: Value = serde_json::from_str(&json).unwrap();
         file["normalizer"] = Value::Null;
@@ -120,7 +123,7 @@ fn rejects_tokenizers_that_keys_cannot_express() {
             }) as fn(&mut Value),
         ),
         ("pre_tokenizer Digits", |file| {
-            file["pre_tokenizer"] = json!({ "type": "Digits", "individual_digits": true });
+            file["pre_tokenizer"] = fixed_json!({ "type": "Digits", "individual_digits": true });
         }),
         ("post_processor TemplateProcessing", |file| {
             let first = file["post_processor"]["single"][0].clone();
@@ -207,7 +210,7 @@ fn white_space_at_the_ends_is_kept() {
         if name == "byte_level" {
             as_gpt_2(&mut file);
         }
-        let strip = json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+        let strip = fixed_json!({ "type": "Strip", "strip_left": true, "strip_right": true });
         file["normalizer"] =
             json!({ "type": "Sequence", "normalizers": [strip, file["normalizer"]] });
         let note = convert_exactly(&file.to_string()).expect("keys have no such normalizer");
