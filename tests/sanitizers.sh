@@ -12,7 +12,7 @@ target="$PWD/target/sanitizers"
 # The flag is unstable, but stable toolchains include the sanitizer runtime. With an explicit target,
 # build scripts and macros are not instrumented. The kernels are those of AVX2 alone.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg tabla_few_levels" cargo rustc --quiet --package tabla-capi --lib --crate-type staticlib \
-    --no-default-features --config profile.dev.package.tabla-cpu.opt-level=1 --config profile.dev.debug=false \
+    --no-default-features --config profile.dev.package.tabla-cpu.opt-level=1 --config profile.dev.debug=false --config 'profile.dev.lto="off"' \
     --target "$host" --target-dir "$target"
 library="$target/$host/debug/libtabla.a"
 if [ "$(nm "$library" 2>/dev/null | grep -c ' U __asan_init')" = 0 ]; then
