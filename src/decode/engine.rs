@@ -170,9 +170,15 @@ impl Engine {
             // No pass follows: the last one was over these tokens.
             self.read_output(request, len - 1..len, BufferId::Logits)?;
         }
+        self.write_inputs(request)
+    }
+
+    /// Writes the tokens of a request, its sampling parameters and the scales of its adapters.
+    fn write_inputs(&mut self, request: &Request) -> Result<()> {
+        let (slot, context) = (request.slot, self.linked.facts.context as usize);
         let history = request.sequence.tokens();
-        let history = &history[..len.min(self.linked.facts.context as usize)];
-        let offset = slot as usize * self.linked.facts.context as usize * size_of::<u32>();
+        let history = &history[..history.len().min(context)];
+        let offset = slot as usize * context * size_of::<u32>();
         let bytes = bytemuck::cast_slice(history);
         self.linked
             .executor

@@ -3,7 +3,7 @@
 //! A row of W is unpacked once for all tokens that fit the cache. Sums are integers, so that all
 //! levels and the shader yield the same bits; the final addition to y is in f32.
 
-use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, write_sum};
+use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, write, write_sum};
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;
 use super::chunks;
@@ -50,7 +50,7 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
                     let x = &q[t * padded..][..padded];
                     let sum = s.dot_i8(row[..padded].as_chunks().0, x.as_chunks().0);
                     let y = &mut y.columns(t, rows, 1)[r - range.start];
-                    write_sum(ADD, y, sum as f32 * (d[t] * p.scale));
+                    write_sum(const { write::<ADD>() }, y, sum as f32 * (d[t] * p.scale));
                 }
             }
         }

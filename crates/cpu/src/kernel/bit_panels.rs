@@ -1,5 +1,6 @@
 //! Ternary products with packed weights: panels of sixteen rows.
 
+use crate::descriptors::Write;
 use crate::memory::{Args, Out};
 use crate::panel::digits;
 use crate::simd::rows::ROWS;
@@ -11,8 +12,16 @@ use tabla_core::op::params::bit_mat::Params;
 pub(super) const ACTIVATIONS_BYTES: usize = 192 << 10;
 
 #[inline(always)]
-pub(super) fn write_sum(add: bool, y: &mut f32, sum: f32) {
-    *y = if add { *y + sum } else { sum };
+pub(super) fn write_sum(write: Write, y: &mut f32, sum: f32) {
+    *y = match write {
+        Write::Store => sum,
+        Write::Add => *y + sum,
+    };
+}
+
+/// Returns how sums are written by kernels with this constant.
+pub(super) const fn write<const ADD: bool>() -> Write {
+    if ADD { Write::Add } else { Write::Store }
 }
 
 /// Kernel for packed panels.
@@ -45,7 +54,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
                     macro_rules! tile {
                         ($tokens:literal) => {{
                             s.outlined(PanelTile::<$tokens> {
-                                add: ADD,
+                                write: const { write::<ADD>() },
                                 panel: &w[panel * bytes..][..bytes],
                                 x: std::array::from_fn(|i| &q[(t + i) * padded..][..padded]),
                                 d: &d[t..],
@@ -79,8 +88,7 @@ impl<const ADD: bool> Kernel for BitPanels<ADD> {
 
 /// Computes the results of a panel for `T` tokens.
 struct PanelTile<'a, 'b, const T: usize> {
-    /// Whether sums are added to the output.
-    add: bool,
+    write: Write,
     panel: &'a [u8],
     x: [&'a [u8]; T],
     d: &'a [f32],
@@ -104,7 +112,7 @@ impl<S: Simd, const T: usize> Task<S> for PanelTile<'_, '_, T> {
             let scale = self.d[t] * self.scale;
             let y = self.y.panels(token + t, self.rows, panel..panel + 1, ROWS);
             for (y, sum) in y.iter_mut().zip(column) {
-                write_sum(self.add, y, sum * scale);
+                write_sum(self.write, y, sum * scale);
             }
         }
     }

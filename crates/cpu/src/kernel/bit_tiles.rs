@@ -5,7 +5,7 @@
 //! have the same bits.
 
 use super::Request;
-use super::bit_panels::{BitPanels, write_sum};
+use super::bit_panels::{BitPanels, write, write_sum};
 use crate::memory::Args;
 use crate::panel::digits;
 use crate::simd::ProofKernel;
@@ -80,7 +80,7 @@ impl<const ADD: bool> ProofKernel<Amx> for BitTiles<ADD> {
                             vectors
                                 .put_column(&mut column, vectors.mul(vectors.floats(sums), scale));
                             for (y, sum) in y.iter_mut().zip(column) {
-                                write_sum(ADD, y, sum);
+                                write_sum(const { write::<ADD>() }, y, sum);
                             }
                         }
                     }

@@ -80,7 +80,11 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
     fn run<S: Simd>(s: S, args: Args<'_>) {
         s.outlined(FloatProducts::<W> {
             args,
-            round: ROUND,
+            precision: if ROUND {
+                Precision::Fast
+            } else {
+                Precision::Exact
+            },
             of: PhantomData,
         });
     }
@@ -89,8 +93,8 @@ impl<W: FloatType, const ROUND: bool> Kernel for FloatMatmul<W, ROUND> {
 /// The products of a matrix with weights of type `W`.
 struct FloatProducts<'a, W> {
     args: Args<'a>,
-    /// Whether activations are rounded to bf16.
-    round: bool,
+    /// [`Precision::Fast`]: activations are rounded to bf16.
+    precision: Precision,
     of: PhantomData<W>,
 }
 
@@ -98,7 +102,9 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self {
-            mut args, round, ..
+            mut args,
+            precision,
+            ..
         } = self;
         let matmul @ &MatmulShape { cols, write, .. } = args.matmul();
         let mut sums = MatmulOutput::open(&mut args, matmul);
@@ -114,7 +120,10 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
         let fit_cache = live * cols <= GEMV_NUMBERS_MAX || live <= GEMV_TOKENS_MAX[0];
         if live <= few && fit_cache {
             let x = &x[..live * cols];
-            let x = if round { convert(true, x, scratch) } else { x };
+            let x = match precision {
+                Precision::Fast => convert(precision, x, scratch),
+                Precision::Exact => x,
+            };
             gemv(s, (&w, range), (x, live), &mut sums);
             return;
         }
@@ -129,7 +138,7 @@ impl<S: Simd, W: FloatType> Task<S> for FloatProducts<'_, W> {
                         let x = x[t * cols + col..][..count].chunks(BLOCK);
                         let blocks = blocks(packed_x, (t - i - first) * wide, (i, group.len()));
                         for (x, to) in x.zip(blocks) {
-                            convert(round, x, to);
+                            convert(precision, x, to);
                             to[x.len()..].fill(0.0);
                         }
                     }
@@ -177,9 +186,12 @@ fn blocks(
 
 /// Copies activations in the precision in which they are multiplied.
 #[inline(always)]
-fn convert<'a>(round: bool, x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
+fn convert<'a>(precision: Precision, x: &[f32], to: &'a mut [f32]) -> &'a [f32] {
     for (to, x) in to.iter_mut().zip(x) {
-        *to = if round { to_bf16(*x) } else { *x };
+        *to = match precision {
+            Precision::Fast => to_bf16(*x),
+            Precision::Exact => *x,
+        };
     }
     to
 }

@@ -4,14 +4,13 @@ use crate::client::TestServer;
 use crate::errors::{CHAT, COMPLETION, COMPLETIONS, MESSAGES, RESPONSES, check, with};
 use serde_json::json;
 use tabla_server::ServerEvent;
-use tabla_testkit::fixed_json;
 
 #[test]
 fn fields_that_constrain_the_answer_are_named() {
     let server = TestServer::new();
     let schema = |kind: &str| json!({ "type": "json_schema", "json_schema": { "schema": { "type": kind } } });
-    let text = fixed_json!({ "format": { "type": "json_schema", "schema": { "anyOf": [{ "type": "strng" }] } } });
-    let reference = fixed_json!({ "type": "json_schema", "strict": true, "schema": { "$ref": "https://example.com/s" } });
+    let text = json!({ "format": { "type": "json_schema", "schema": { "anyOf": [{ "type": "strng" }] } } });
+    let reference = json!({ "type": "json_schema", "strict": true, "schema": { "$ref": "https://example.com/s" } });
     check(
         &server,
         &[
@@ -27,41 +26,33 @@ fn fields_that_constrain_the_answer_are_named() {
             ),
             (
                 CHAT,
-                fixed_json!({ "json_schema": { "properties": { "a": { "type": ["x"] } } } }),
+                json!({ "json_schema": { "properties": { "a": { "type": ["x"] } } } }),
                 "json_schema",
             ),
-            (CHAT, fixed_json!({ "guided_json": 1 }), "guided_json"),
-            (CHAT, fixed_json!({ "guided_regex": "(" }), "guided_regex"),
-            (
-                COMPLETIONS,
-                fixed_json!({ "guided_regex": "(" }),
-                "guided_regex",
-            ),
-            (
-                COMPLETION,
-                fixed_json!({ "grammar": "root ::= (" }),
-                "grammar",
-            ),
-            (CHAT, fixed_json!({ "grammar": "root ::= (" }), "grammar"),
+            (CHAT, json!({ "guided_json": 1 }), "guided_json"),
+            (CHAT, json!({ "guided_regex": "(" }), "guided_regex"),
+            (COMPLETIONS, json!({ "guided_regex": "(" }), "guided_regex"),
+            (COMPLETION, json!({ "grammar": "root ::= (" }), "grammar"),
+            (CHAT, json!({ "grammar": "root ::= (" }), "grammar"),
             (
                 CHAT,
-                fixed_json!({ "guided_grammar": "root ::= (" }),
+                json!({ "guided_grammar": "root ::= (" }),
                 "guided_grammar",
             ),
-            (CHAT, fixed_json!({ "guided_choice": [] }), "guided_choice"),
+            (CHAT, json!({ "guided_choice": [] }), "guided_choice"),
             (
                 CHAT,
-                fixed_json!({ "structured_outputs": { "regex": "(" } }),
+                json!({ "structured_outputs": { "regex": "(" } }),
                 "structured_outputs.regex",
             ),
             (
                 CHAT,
-                fixed_json!({ "structured_outputs": { "json": { "type": 1 } } }),
+                json!({ "structured_outputs": { "json": { "type": 1 } } }),
                 "structured_outputs.json",
             ),
             (
                 CHAT,
-                fixed_json!({ "structured_outputs": { "structural_tag": {} } }),
+                json!({ "structured_outputs": { "structural_tag": {} } }),
                 "structured_outputs.structural_tag",
             ),
             (RESPONSES, json!({ "text": text }), "text.format"),
@@ -75,11 +66,7 @@ fn fields_that_constrain_the_answer_are_named() {
                 json!({ "output_config": text }),
                 "output_config.format",
             ),
-            (
-                MESSAGES,
-                fixed_json!({ "grammar": "root ::= (" }),
-                "grammar",
-            ),
+            (MESSAGES, json!({ "grammar": "root ::= (" }), "grammar"),
         ],
     );
 }
@@ -87,7 +74,7 @@ fn fields_that_constrain_the_answer_are_named() {
 #[test]
 fn a_request_has_at_most_one_constraint() {
     let server = TestServer::new();
-    let format = fixed_json!({ "type": "json_object" });
+    let format = json!({ "type": "json_object" });
     let grammar = "root ::= \"yes\"";
     check(
         &server,
@@ -114,7 +101,7 @@ fn a_request_has_at_most_one_constraint() {
             ),
             (
                 CHAT,
-                fixed_json!({ "structured_outputs": { "choice": ["a"], "regex": "a" } }),
+                json!({ "structured_outputs": { "choice": ["a"], "regex": "a" } }),
                 "structured_outputs.choice",
             ),
         ],
@@ -132,11 +119,11 @@ fn a_request_has_at_most_one_constraint() {
 fn every_api_accepts_constraints() {
     let server = TestServer::new();
     let constraints = [
-        fixed_json!({ "grammar": "root ::= \"yes\"" }),
-        fixed_json!({ "grammar": "root ::= \"yes\"", "response_format": { "type": "text" } }),
-        fixed_json!({ "guided_choice": ["yes"] }),
-        fixed_json!({ "structured_outputs": { "grammar": "root ::= \"yes\"" } }),
-        fixed_json!({ "structured_outputs": { "choice": ["yes"] }, "grammar": "" }),
+        json!({ "grammar": "root ::= \"yes\"" }),
+        json!({ "grammar": "root ::= \"yes\"", "response_format": { "type": "text" } }),
+        json!({ "guided_choice": ["yes"] }),
+        json!({ "structured_outputs": { "grammar": "root ::= \"yes\"" } }),
+        json!({ "structured_outputs": { "choice": ["yes"] }, "grammar": "" }),
     ];
     for mut extra in constraints {
         extra["max_tokens"] = 50.into();
@@ -160,7 +147,7 @@ fn every_api_accepts_constraints() {
 #[test]
 fn unknown_types_in_the_schemas_of_tools_are_warnings() {
     let server = TestServer::new();
-    let parameters = fixed_json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
     let request = with(CHAT, &json!({ "tools": [tool] }));
     let answer = server.post(CHAT, &request);
@@ -174,7 +161,7 @@ fn unknown_types_in_the_schemas_of_tools_are_warnings() {
 #[test]
 fn constraints_and_tools_cannot_be_combined() {
     let server = TestServer::new();
-    let tool = fixed_json!({ "type": "function", "function": { "name": "f" } });
+    let tool = json!({ "type": "function", "function": { "name": "f" } });
     for choice in ["auto", "required"] {
         let request = json!({ "tools": [tool], "tool_choice": choice, "guided_regex": "a+" });
         check(&server, &[(CHAT, request, "guided_regex")]);
@@ -182,7 +169,7 @@ fn constraints_and_tools_cannot_be_combined() {
     let request =
         json!({ "tools": [tool], "tool_choice": "none", "guided_regex": "a+", "max_tokens": 4 });
     assert_eq!(server.post(CHAT, &with(CHAT, &request)).status, 200);
-    let choice = fixed_json!({ "name": "g" });
+    let choice = json!({ "name": "g" });
     let request = json!({ "functions": [{ "name": "f" }], "function_call": choice });
     check(&server, &[(CHAT, request, "function_call")]);
     check(
@@ -190,14 +177,10 @@ fn constraints_and_tools_cannot_be_combined() {
         &[
             (
                 RESPONSES,
-                fixed_json!({ "conversation": "conv_1" }),
+                json!({ "conversation": "conv_1" }),
                 "conversation",
             ),
-            (
-                RESPONSES,
-                fixed_json!({ "prompt": { "id": "pmpt_1" } }),
-                "prompt",
-            ),
+            (RESPONSES, json!({ "prompt": { "id": "pmpt_1" } }), "prompt"),
         ],
     );
 }

@@ -15,7 +15,6 @@ use crate::http::memory::BodyBudget;
 use crate::http::sse::EventWriter;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tabla_testkit::fixed_json;
 
 fn writer(display: ThinkingDisplay) -> Writer {
     let context = RequestContext {
@@ -48,7 +47,7 @@ fn user(text: &str) -> Value {
 
 /// Returns a usage with these fields.
 fn usage(fields: &Value) -> Value {
-    let mut usage = fixed_json!({
+    let mut usage = json!({
         "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
         "output_tokens": 0, "output_tokens_details": null, "server_tool_use": null,
     });
@@ -88,14 +87,13 @@ fn a_stream_has_all_events_and_the_whole_answer_is_its_sum() {
     events.extend(ended(FinishReason::ToolCalls, None));
     let events = written(&mut writer, events);
     let signature = opaque::encode("");
-    let nulls =
-        fixed_json!({ "cache_creation": null, "inference_geo": null, "service_tier": null });
+    let nulls = json!({ "cache_creation": null, "inference_geo": null, "service_tier": null });
     let message = json!({
         "id": "msg_0", "type": "message", "role": "assistant", "model": "m", "content": [],
         "stop_reason": null, "stop_sequence": null, "stop_details": null, "container": null,
         "usage": usage(&nulls),
     });
-    let totals = fixed_json!({
+    let totals = json!({
         "input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 3,
         "output_tokens_details": { "thinking_tokens": 1 },
     });
@@ -107,37 +105,28 @@ fn a_stream_has_all_events_and_the_whole_answer_is_its_sum() {
         json!({ "type": "message_start", "message": message }),
         start(
             0,
-            &fixed_json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            &json!({ "type": "thinking", "thinking": "", "signature": "" }),
         ),
-        delta(
-            0,
-            &fixed_json!({ "type": "thinking_delta", "thinking": "h" }),
-        ),
-        delta(
-            0,
-            &fixed_json!({ "type": "thinking_delta", "thinking": "m" }),
-        ),
+        delta(0, &json!({ "type": "thinking_delta", "thinking": "h" })),
+        delta(0, &json!({ "type": "thinking_delta", "thinking": "m" })),
         delta(
             0,
             &json!({ "type": "signature_delta", "signature": signature }),
         ),
         stop(0),
-        start(
-            1,
-            &fixed_json!({ "type": "text", "text": "", "citations": [] }),
-        ),
-        delta(1, &fixed_json!({ "type": "text_delta", "text": "a" })),
+        start(1, &json!({ "type": "text", "text": "", "citations": [] })),
+        delta(1, &json!({ "type": "text_delta", "text": "a" })),
         stop(1),
         start(2, &tool(json!({}))),
         delta(
             2,
-            &fixed_json!({ "type": "input_json_delta", "partial_json": "{\"a\": 1}" }),
+            &json!({ "type": "input_json_delta", "partial_json": "{\"a\": 1}" }),
         ),
         stop(2),
         json!({ "type": "message_delta", "delta": {
             "stop_reason": "tool_use", "stop_sequence": null, "stop_details": null, "container": null,
         }, "usage": usage(&totals) }),
-        fixed_json!({ "type": "message_stop" }),
+        json!({ "type": "message_stop" }),
     ];
     assert_eq!(events, expected);
     assert_eq!(
@@ -204,8 +193,8 @@ fn errors_and_pings_have_names() {
     assert_eq!(
         testing::events(&out),
         [
-            fixed_json!({ "type": "ping" }),
-            fixed_json!({ "type": "error", "request_id": "req_a", "error": {
+            json!({ "type": "ping" }),
+            json!({ "type": "error", "request_id": "req_a", "error": {
             "type": "overloaded_error", "message": "device lost",
         } }),
         ]
@@ -214,7 +203,7 @@ fn errors_and_pings_have_names() {
 
 #[test]
 fn messages_of_claude_code_are_converted() {
-    let chat = chat(fixed_json!({
+    let chat = chat(json!({
         "system": [
             { "type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=a5145;" },
             { "type": "text", "text": "You are an agent.", "cache_control": { "type": "ephemeral" } },
@@ -271,17 +260,17 @@ fn messages_of_claude_code_are_converted() {
 
 #[test]
 fn choices_and_formats_are_converted() {
-    let tools = fixed_json!([{ "name": "f", "input_schema": {} }]);
+    let tools = json!([{ "name": "f", "input_schema": {} }]);
     for (choice, expected, is_parallel) in [
         (json!(null), ToolChoice::Auto, true),
-        (fixed_json!({ "type": "none" }), ToolChoice::None, true),
+        (json!({ "type": "none" }), ToolChoice::None, true),
         (
-            fixed_json!({ "type": "any", "disable_parallel_tool_use": true }),
+            json!({ "type": "any", "disable_parallel_tool_use": true }),
             ToolChoice::Required,
             false,
         ),
         (
-            fixed_json!({ "type": "tool", "name": "f" }),
+            json!({ "type": "tool", "name": "f" }),
             ToolChoice::Named("f".to_string()),
             true,
         ),
@@ -292,7 +281,7 @@ fn choices_and_formats_are_converted() {
         assert_eq!(chat.parallel_calls, is_parallel);
         assert_eq!(chat.reasoning_effort.as_deref(), Some("none"));
     }
-    let format = fixed_json!({ "type": "json_schema", "schema": { "type": "object" } });
+    let format = json!({ "type": "json_schema", "schema": { "type": "object" } });
     for request in [
         json!({ "messages": user("a"), "output_config": { "format": format } }),
         json!({ "messages": user("a"), "output_format": format }),
@@ -307,26 +296,26 @@ fn invalid_requests_name_the_field() {
     let with = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     for (request, param) in [
         (json!({}), "messages"),
-        (fixed_json!({ "messages": [1] }), "messages[0]"),
+        (json!({ "messages": [1] }), "messages[0]"),
         (
-            fixed_json!({ "messages": [{ "role": "x", "content": "" }] }),
+            json!({ "messages": [{ "role": "x", "content": "" }] }),
             "messages[0].role",
         ),
         (with(Value::Null), "messages[0].content"),
         (
-            with(fixed_json!([{ "type": "image" }])),
+            with(json!([{ "type": "image" }])),
             "messages[0].content[0].type",
         ),
         (
-            with(fixed_json!([{ "type": "text" }])),
+            with(json!([{ "type": "text" }])),
             "messages[0].content[0].text",
         ),
         (
-            with(fixed_json!([{ "type": "tool_result" }])),
+            with(json!([{ "type": "tool_result" }])),
             "messages[0].content[0].tool_use_id",
         ),
         (
-            with(fixed_json!([{ "type": "document", "source": { "type": "text" } }])),
+            with(json!([{ "type": "document", "source": { "type": "text" } }])),
             "messages[0].content[0].source.data",
         ),
         (json!({ "messages": user("a"), "system": 1 }), "system"),
