@@ -138,15 +138,8 @@ impl Crate {
     }
 
     fn of_function(name: &str) -> Self {
-        // wgpu's generic `map_async`, which boxes its callback, is compiled into one of these functions.
-        let with_map_async = [
-            "tabla_gpu::readback::Readback::copy",
-            "<tabla_gpu::run::EncodedExecutor as tabla_core::exec::Executor>::copy",
-        ];
-        if with_map_async
-            .iter()
-            .any(|function| name.starts_with(function))
-        {
+        // wgpu's generic `map_async`, which boxes its callback, is compiled into `copy` of the backend.
+        if name.contains("tabla_gpu::") && name.contains("::copy::") {
             return Self::Gpu;
         }
         let path = name.trim_start_matches(['<', '&', '*']);
