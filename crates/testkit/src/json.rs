@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// JSON without expressions, parsed when the test runs. Trailing commas are permitted, as in `json!` of `serde_json`,
-/// which compiles to code for every value: with it, tests take most of the time of a build.
+/// which compiles to code for every value.
 #[macro_export]
 macro_rules! fixed_json {
     ($($json:tt)+) => {
