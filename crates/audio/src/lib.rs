@@ -8,6 +8,7 @@ mod metadata;
 mod mp4;
 mod opus;
 mod reader;
+mod replay;
 mod source;
 mod speech;
 mod track;

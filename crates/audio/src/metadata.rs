@@ -1,7 +1,7 @@
 //! Metadata of files: tags, comments, pictures and chapters. Decoding needs none of it, and what is
 //! damaged must not keep a decoder from the audio.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Cursor, Read, Seek, SeekFrom};
 
 /// Start of a Matroska or `WebM` file.
 pub(crate) const EBML: [u8; 4] = [0x1a, 0x45, 0xdf, 0xa3];
@@ -55,10 +55,19 @@ const MATROSKA_SEGMENT: u32 = 0x1853_8067;
 /// An element that no file has.
 const MATROSKA_UNKNOWN: [u8; 4] = [0x1f, 0xff, 0xff, 0xfe];
 
+/// Returns whether a file is a FLAC file whose blocks end after `head`, the start of the file.
+pub(crate) fn has_more_flac_blocks(head: &[u8]) -> bool {
+    let mut parts = Parts {
+        source: &mut Cursor::new(head),
+    };
+    let len = head.len() as u64;
+    parts.is_flac() && parts.flac_blocks_end().is_some_and(|end| end + 2 > len)
+}
+
 /// Returns how a FLAC file is read without metadata. `None` if it is no such file.
 pub(crate) fn plain_flac(source: &mut (impl Read + Seek)) -> Option<Plain> {
     let mut parts = Parts { source };
-    if parts.bytes(0)? != *b"fLaC\0\0\0\x22" && parts.bytes(0)? != *b"fLaC\x80\0\0\x22" {
+    if !parts.is_flac() {
         return None;
     }
     // Other blocks become padding up to the first frame. If there is none at the end of the blocks, a
@@ -117,15 +126,30 @@ struct Parts<'a, R> {
 }
 
 impl<R: Read + Seek> Parts<'_, R> {
+    /// Returns whether the file starts as FLAC files do: with the block of facts.
+    fn is_flac(&mut self) -> bool {
+        let starts = [*b"fLaC\0\0\0\x22", *b"fLaC\x80\0\0\x22"];
+        self.bytes(0).is_some_and(|start| starts.contains(&start))
+    }
+
     /// Returns the position of the first frame of a FLAC file, if one follows the blocks.
     fn flac_frame(&mut self) -> Option<u64> {
+        let end = self.flac_blocks_end()?;
+        let [first, second] = self.bytes(end)?;
+        (first == 0xff && second & 0xfe == 0xf8).then_some(end)
+    }
+
+    /// Returns the end of the blocks of a FLAC file. If it is after the end of the file, that of the block that
+    /// exceeds the file.
+    fn flac_blocks_end(&mut self) -> Option<u64> {
         let mut at = 4;
         for _ in 0..MAX_PARTS {
-            let [kind, size @ ..] = self.bytes::<4>(at)?;
+            let Some([kind, size @ ..]) = self.bytes::<4>(at) else {
+                return Some(at);
+            };
             at += 4 + u64::from(u32::from_be_bytes([0, size[0], size[1], size[2]]));
             if kind & 0x80 != 0 {
-                let [first, second] = self.bytes(at)?;
-                return (first == 0xff && second & 0xfe == 0xf8).then_some(at);
+                return Some(at);
             }
         }
         None

@@ -1,7 +1,9 @@
 //! Opening of audio files: detection of the container format.
 
 use crate::file::AudioFile;
+use crate::metadata::{Plain, has_more_flac_blocks, plain, plain_flac};
 use crate::mp4::{Edit, edits};
+use crate::replay::Replay;
 use crate::wav::{Wave, WaveStream};
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -21,10 +23,13 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 
 /// Maximum number of bytes before the first frame of a file, apart from its tags.
 const MAX_JUNK: u32 = 16 * 1024;
-/// Bytes in which edit lists of a stream, and the samples of a WAV stream, are searched first.
+/// Bytes in which edit lists of a stream, the samples of a WAV stream and the frames of a FLAC stream are searched
+/// first.
 const HEAD: u64 = 64 * 1024;
 /// Maximum number of bytes before the samples of a WAV stream whose chunks have wrong sizes.
-const MAX_HEAD: u64 = 1024 * 1024;
+const MAX_WAVE_HEAD: u64 = 1 << 20;
+/// Maximum number of bytes of the blocks of a FLAC stream: a picture has at most 16 MiB.
+const MAX_FLAC_HEAD: u64 = 32 << 20;
 
 /// Message of a probe that recognizes nothing.
 const NO_FORMAT: &str = "core (probe): no suitable format reader found";
@@ -81,41 +86,52 @@ pub(crate) fn open_file(file: impl MediaSource + 'static) -> Result<Attempts> {
 
 /// Opens a stream that cannot seek.
 pub(crate) fn open_stream(mut stream: impl Read + Send + Sync + 'static) -> Result<Attempts> {
-    let mut head = Vec::new();
-    let mut wave = None;
-    let mut size = HEAD;
-    while size <= MAX_HEAD {
+    let (mut head, mut size) = (Vec::new(), HEAD);
+    let wave = loop {
         let missing = size - head.len() as u64;
         let read = (&mut stream).take(missing).read_to_end(&mut head);
         read.map_err(failed)?;
         let has_ended = (head.len() as u64) < size;
-        wave = match has_ended {
+        let wave = match has_ended {
             true => Wave::read(&mut Cursor::new(&head), head.len() as u64),
             false => Wave::read_stream(&head),
         };
-        if wave.is_some() || has_ended || head.get(8..12) != Some(b"WAVE") {
-            break;
+        let is_complete = match head.get(8..12) {
+            Some(b"WAVE") => wave.is_some() || size >= MAX_WAVE_HEAD,
+            _ => !has_more_flac_blocks(&head) || size >= MAX_FLAC_HEAD,
+        };
+        if is_complete || has_ended {
+            break wave;
         }
         size *= 2;
-    }
-    let container = match wave {
-        Some(wave) => {
-            let header = Cursor::new(wave.header(None));
-            let start = usize::try_from(wave.start).unwrap_or(usize::MAX);
-            let samples = Cursor::new(head.split_off(start.min(head.len()))).chain(stream);
-            let samples = WaveStream::new(samples, &wave);
-            open(
-                Box::new(ReadOnlySource::new(header.chain(samples))),
-                Vec::new(),
-            )
-        }
-        None => {
-            let mut head = Cursor::new(head);
-            let edits = edits(&mut head);
-            open(Box::new(ReadOnlySource::new(head.chain(stream))), edits)
-        }
     };
-    Ok(Box::new(std::iter::once(container)))
+    let Some(wave) = wave else {
+        return Ok(replays(head, stream));
+    };
+    let header = Cursor::new(wave.header(None));
+    let start = usize::try_from(wave.start).unwrap_or(usize::MAX);
+    let samples = Cursor::new(head.split_off(start.min(head.len()))).chain(stream);
+    let samples = WaveStream::new(samples, &wave);
+    let source = Box::new(ReadOnlySource::new(header.chain(samples)));
+    Ok(Box::new(std::iter::once(open(source, Vec::new()))))
+}
+
+/// Returns the ways to read a stream, of which `head` was read already: as it is, then without metadata. A FLAC
+/// stream is read without metadata only, as FLAC files are.
+fn replays(head: Vec<u8>, stream: impl Read + Send + Sync + 'static) -> Attempts {
+    let edits = edits(&mut Cursor::new(&head));
+    let flac = plain_flac(&mut Cursor::new(&head));
+    let replay = Replay::new(head, stream);
+    let view = move |replay: &Replay, plain: &Plain| {
+        let reader = replay.reader(plain)?;
+        Some(open(Box::new(ReadOnlySource::new(reader)), edits.clone()))
+    };
+    let first = view(&replay, flac.as_ref().unwrap_or(&Plain::default()));
+    let second = std::iter::once_with(move || {
+        let plain = replay.with_start(|start| plain(&mut Cursor::new(start)));
+        view(&replay, &plain.filter(|_| flac.is_none())?)
+    });
+    Box::new(first.into_iter().chain(second.flatten()))
 }
 
 fn failed(e: io::Error) -> Error {
