@@ -4,7 +4,7 @@
 use super::schema::check_depth;
 use super::schema::keywords::{KeywordValue, TYPES, value_of};
 use serde_json::Value as Json;
-use tabla_core::error::{Result, bail};
+use tabla_core::error::{Result, bail, excerpt};
 
 /// Checks the types in a schema and in the schemas within it.
 ///
@@ -55,7 +55,8 @@ fn check_type(kind: &Json, path: &str) -> Result<()> {
         let types = TYPES.join(", ");
         bail!(
             Grammar,
-            "{path}: unknown type {kind}, expected one of {types}"
+            "{}: unknown type {kind}, expected one of {types}",
+            excerpt(path)
         );
     }
     Ok(())

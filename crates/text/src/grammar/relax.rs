@@ -6,7 +6,7 @@ use super::engine::GrammarEngine;
 use super::schema::{prepare_relaxed, prepare_schema};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
-use tabla_core::error::{Context, ErrorKind, Result};
+use tabla_core::error::{Context, ErrorKind, Result, excerpt};
 
 /// Maximum number of compilations, and maximum time for them. Then a part of the schema that was not
 /// tried is not enforced.
@@ -207,7 +207,9 @@ impl Repair<'_> {
     }
 
     fn warn(&mut self, message: &str, path: &[String]) {
-        self.warnings.push(format!("#{}: {message}", pointer(path)));
+        let pointer = pointer(path);
+        self.warnings
+            .push(format!("#{}: {message}", excerpt(&pointer)));
     }
 
     fn part(&self, path: &[String]) -> &Json {

@@ -221,7 +221,37 @@ fn regexes_match_whole_text() {
         message(Grammar::Regex("a\\".into())),
         "regex: incomplete escape at the end"
     );
-    assert!(message(Grammar::Regex("(a".into())).contains("unclosed group"));
+    assert_eq!(
+        message(Grammar::Regex("(a".into())),
+        r#"invalid regular expression "(a": unclosed group"#
+    );
+}
+
+#[test]
+fn messages_have_a_short_part_of_names_and_patterns() {
+    // Words without quotes, of which a message could have any number.
+    let words = "word ".repeat(999);
+    let named = |schema: serde_json::Value| {
+        let properties = serde_json::Map::from_iter([(words.clone(), schema)]);
+        json!({ "properties": properties })
+    };
+    let pattern = |pattern: String| json!({ "pattern": pattern });
+    for grammar in [
+        Grammar::JsonSchema(named(json!({ "type": 3 }))),
+        Grammar::JsonSchema(named(json!({ "$ref": "#/a" }))),
+        Grammar::JsonSchema(pattern(format!("({words}"))),
+        Grammar::JsonSchema(json!({ "patternProperties": { format!("({words}"): {} } })),
+        Grammar::Regex(format!("({words}")),
+        Grammar::Lark(format!("start: \"a\" %%% {words}")),
+    ] {
+        let message = message(grammar);
+        assert!(message.matches("word").count() <= 40, "{message}");
+        assert!(message.chars().count() <= 300, "{message}");
+    }
+    let error = check_schema_types(&named(json!({ "type": "text" })));
+    let message = error.expect_err("an unknown type").message().to_string();
+    assert!(message.matches("word").count() <= 40, "{message}");
+    assert!(message.contains("unknown type \"text\""), "{message}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::rc::Rc;
-use tabla_core::error::{Context, Result, bail};
+use tabla_core::error::{Context, Result, bail, excerpt};
 
 /// Maximum number of subschemas. Those that are referenced by several pointers count several times.
 const SCHEMAS_MAX: usize = 20_000;
@@ -151,9 +151,9 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     /// Refuses a restriction that a grammar cannot express, or adds a warning.
     pub(super) fn unsupported(&mut self, pointer: &str, reason: impl Display) -> Result<()> {
         match &mut self.unsupported {
-            Unsupported::Refuse => bail!(Grammar, "schema: #{pointer}: {reason}"),
+            Unsupported::Refuse => bail!(Grammar, "schema: #{}: {reason}", excerpt(pointer)),
             Unsupported::Remove(warnings) => {
-                warnings.push(format!("#{pointer} is not enforced: {reason}"));
+                warnings.push(format!("#{} is not enforced: {reason}", excerpt(pointer)));
                 Ok(())
             }
         }
@@ -227,7 +227,7 @@ impl<'a, 'w> Normalizer<'a, 'w> {
         match key {
             "$ref" | "$dynamicRef" | "$recursiveRef" => {
                 let reference = self.reference(node, (key, value));
-                let reference = reference.context(format_args!("schema: #{path}"))?;
+                let reference = reference.context(format_args!("schema: #{}", excerpt(&path)))?;
                 add(out, "$ref", reference.into());
             }
             "type" => self.types(&path, value, out)?,
