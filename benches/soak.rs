@@ -56,13 +56,12 @@ fn main() {
     let model = load(&options).expect("load the model");
     let draft = load(&options.sequences(2));
     let draft = draft.expect("load the draft model");
-    let folder = std::env::temp_dir().join(format!("tabla-soak-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("create the folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let (count, stop) = (Count::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         for seed in 0..threads {
             let (model, draft, count, stop) = (&model, &draft, &count, &stop);
-            let path = folder.join(seed.to_string());
+            let path = folder.path().join(seed.to_string());
             scope.spawn(move || {
                 let mut random = Random(seed + 1);
                 while !stop.load(Ordering::Relaxed) {
@@ -73,7 +72,6 @@ fn main() {
         report(Duration::from_secs(60 * minutes), &count);
         stop.store(true, Ordering::Relaxed);
     });
-    std::fs::remove_dir_all(&folder).expect("remove the folder");
     use_every_slot(&model);
     println!("every slot is free");
 }

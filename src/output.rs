@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn output_appears_only_after_commit() {
-        let folder = std::env::temp_dir().join(format!("tabla-output-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let folder = root.path();
         let path = folder.join("model.gguf");
-        let names = || std::fs::read_dir(&folder).unwrap().count();
+        let names = || std::fs::read_dir(folder).unwrap().count();
         let make = |text: &[u8]| {
             let mut output = Output::create(&path, std::iter::empty()).unwrap();
             (&mut output).write_all(text).unwrap();
@@ -249,7 +249,7 @@ mod tests {
         };
         let other = folder.join("other.gguf");
         assert!(refusal(&path, &folder.join(".").join("model.gguf")).contains("same as an input"));
-        assert!(refusal(&folder, &other).contains("is a directory"));
+        assert!(refusal(folder, &other).contains("is a directory"));
         #[cfg(unix)]
         {
             let device = refusal(Path::new("/dev/null"), &other);
@@ -264,6 +264,5 @@ mod tests {
             std::fs::remove_file(link).unwrap();
         }
         assert!(refusal(&folder.join("no/model.gguf"), &other).contains("cannot be created"));
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

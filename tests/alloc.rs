@@ -335,14 +335,14 @@ fn check_tokenizers() {
 
 /// Transcribes with few tokens per window and with many: half of the context.
 fn check_speech(options: &LoadOptions) {
-    let path = std::env::temp_dir().join(format!("tabla-alloc-{}.bin", std::process::id()));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("model.bin");
     std::fs::write(&path, speech_model::SHAPES[0].ggml()).expect("the folder is writable");
     let models = [32, 64].map(|context| {
         let options = options.clone().max_context(context);
         let model = Model::builder(&path).options(options).load();
         model.expect("a speech model")
     });
-    std::fs::remove_file(&path).expect("the file exists");
     let sound = speech_model::numbers("sound", 16_000);
     for (beams, temperature) in [(1, 0.0), (5, 0.0), (1, 1.0)] {
         let options = TranscribeOptions::default()

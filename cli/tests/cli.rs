@@ -33,6 +33,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
 
 /// The output of a run.
 struct Ran {
@@ -93,30 +94,29 @@ fn ran(output: Output) -> Ran {
     }
 }
 
-/// A temporary file.
-struct Scratch(PathBuf);
+/// A file in a temporary folder.
+struct Scratch {
+    path: PathBuf,
+    _folder: TempDir,
+}
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        Self(folder.join(format!("{}-{name}", std::process::id())))
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self {
+            path: folder.path().join(name),
+            _folder: folder,
+        }
     }
 
     fn with_bytes(name: &str, bytes: &[u8]) -> Self {
         let file = Self::new(name);
-        std::fs::write(&file.0, bytes).expect("writable folder");
+        std::fs::write(&file.path, bytes).expect("writable folder");
         file
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8 path")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // The test may not have created the file.
-        let _ = std::fs::remove_file(&self.0);
+        self.path.to_str().expect("UTF-8 path")
     }
 }
 
@@ -303,7 +303,7 @@ fn writes_logits_as_npy() {
         all.extend(args);
         let ran = tabla(&all);
         assert_eq!(ran.text(), "");
-        let bytes = std::fs::read(&file.0).expect("output file");
+        let bytes = std::fs::read(&file.path).expect("output file");
         assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
         let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         assert_eq!(header % 64, 0);

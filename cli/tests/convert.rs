@@ -7,16 +7,15 @@ use std::process::{Command, Output};
 use tabla::dtype::DType;
 use tabla::format::{Directory, open};
 use tabla::quant;
+use tempfile::TempDir;
 
 /// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let folder = folder.join(format!("convert-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("writable folder");
-        Self(folder)
+        let folder = TempDir::with_prefix(format!("tabla-convert-{name}-"));
+        Self(folder.expect("a temporary folder").keep())
     }
 
     fn path(&self, name: &str) -> String {

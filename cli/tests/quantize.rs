@@ -1,12 +1,13 @@
 //! Tests of `tabla quantize`: output, report and errors.
 
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use tabla::dtype::DType;
 use tabla::format::write::Writer;
 use tabla::format::{Directory, open};
 use tabla::quant;
+use tempfile::TempDir;
 
 /// Columns and rows of the matrices: a multiple of every block size.
 const SIDE: u64 = 512;
@@ -17,10 +18,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let folder = folder.join(format!("quantize-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("writable folder");
-        Self(folder)
+        let folder = TempDir::with_prefix(format!("tabla-quantize-{name}-"));
+        Self(folder.expect("a temporary folder").keep())
     }
 
     fn path(&self, name: &str) -> String {

@@ -306,12 +306,6 @@ impl ControlVector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    /// Returns a path in the temporary folder.
-    fn temporary(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("tabla-vector-{}-{name}", std::process::id()))
-    }
 
     fn vector(layers: &[(u32, &[f32])]) -> ControlVector {
         let layers = layers.iter().map(|(layer, v)| (*layer, v.to_vec()));
@@ -323,14 +317,13 @@ mod tests {
 
     /// Reads a file with these bytes.
     fn read(name: &str, bytes: &[u8], layer: Option<u32>) -> Result<ControlVector> {
-        let path = temporary(name);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let read = match layer {
+        match layer {
             None => ControlVector::read(&path),
             Some(layer) => ControlVector::read_at(&path, layer),
-        };
-        std::fs::remove_file(&path).unwrap();
-        read
+        }
     }
 
     /// Returns a GGUF file with these tensors.
@@ -351,7 +344,8 @@ mod tests {
     #[test]
     fn files_round_trip() {
         let all = vector(&[(1, &[0.5, -1.0]), (2, &[0.0, 3.0]), (7, &[1e-3, 0.0])]);
-        let path = temporary("a.gguf");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a.gguf");
         all.write(&path).unwrap();
         let file = format::open(&path).unwrap();
         assert_eq!(file.metadata.u32(LAYER_COUNT).unwrap(), Some(3));
@@ -365,12 +359,11 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Unsupported);
         assert!(e.message().contains("vector of layer 0"), "{e}");
         assert!(!path.exists());
-        let path = temporary("a.npy");
+        let path = folder.path().join("a.npy");
         first.write(&path).unwrap();
         let read = ControlVector::read(&path).unwrap();
         assert_eq!(read.layers, first.layers);
         assert_eq!(read.dim(), 2);
-        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -459,9 +452,9 @@ mod tests {
                 e.message().contains(expected),
                 "{expected:?} is not in: {e}"
             );
-            assert!(e.message().contains("tabla-vector-"), "{e}");
+            assert!(e.message().contains(name), "{e}");
         }
-        let e = ControlVector::default().write(&temporary("x")).unwrap_err();
+        let e = ControlVector::default().write(Path::new("x")).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Argument);
     }
 }

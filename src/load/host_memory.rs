@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn limits_of_control_groups_apply() {
-        let name = format!("tabla-groups-{}", std::process::id());
-        let root = std::env::temp_dir().join(name);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path();
         let inner = root.join("service/task");
         fs::create_dir_all(&inner).expect("a folder");
         let write = |path: &str, text: &str| fs::write(root.join(path), text).expect("written");
         write("group", "1:name=systemd:/other\n0::/service/task\n");
         let group = root.join("group");
-        let free = || group_free_bytes(&root, group.to_str().expect("UTF-8"));
+        let free = || group_free_bytes(root, group.to_str().expect("UTF-8"));
         assert_eq!(free(), None);
 
         write("service/task/memory.max", "max\n");
@@ -132,6 +132,5 @@ mod tests {
             "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 100\n",
         );
         assert_eq!(free(), Some(1500));
-        fs::remove_dir_all(&root).expect("it exists");
     }
 }

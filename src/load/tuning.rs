@@ -227,9 +227,10 @@ mod tests {
 
     #[test]
     fn tuning_round_trips_and_rejects_mismatches() {
-        let folder = std::env::temp_dir().join(format!("tabla-tuning-{}", std::process::id()));
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let folder = root.path();
         let default = tuning();
-        let path = default.write(&folder).expect("writes the tuning");
+        let path = default.write(folder).expect("writes the tuning");
         let name = path.file_name().and_then(|name| name.to_str());
         assert!(
             name.is_some_and(|n| n.starts_with("some-gpu--rev-2--")),
@@ -264,6 +265,5 @@ mod tests {
             let error = read(&path, &default).expect_err(damaged);
             assert_eq!(error.kind(), ErrorKind::Format);
         }
-        std::fs::remove_dir_all(&folder).expect("removes the folder");
     }
 }

@@ -1,7 +1,8 @@
 //! Loading invalid files fails with a message that names stage and cause, and never panics.
 
 use crate::common::{golden, testdata};
-use std::path::{Path, PathBuf};
+use crate::temp_folder::Folder;
+use std::path::Path;
 use tabla::dtype::DType;
 use tabla::format::{self, TensorType};
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -12,26 +13,10 @@ fn load(path: &Path, options: &LoadOptions) -> Result<(), Error> {
     Model::builder(path).options(options).load().map(drop)
 }
 
-/// A temporary file, deleted on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).expect("writes the temporary file");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 fn assert_rejected(name: &str, bytes: &[u8], kind: ErrorKind, parts: &[&str]) {
-    let file = Scratch::new(name, bytes);
-    let error = load(&file.0, &LoadOptions::default()).expect_err(name);
+    let folder = Folder::new("formats");
+    let file = folder.write(name, bytes);
+    let error = load(&file, &LoadOptions::default()).expect_err(name);
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{name}: {text}");
     for part in ["stage "].iter().chain(parts) {
@@ -93,10 +78,11 @@ fn rejects_a_file_truncated_at_any_length() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         header + usize::try_from(seed >> 33).expect("31 bits") % (bytes.len() - header)
     });
-    let file = Scratch::new("truncated.gguf", b"");
+    let folder = Folder::new("truncated");
+    let file = folder.write("model.gguf", b"");
     for length in (0..header).chain(beyond.take(50)) {
-        std::fs::write(&file.0, &bytes[..length]).expect("writes the file");
-        let error = load(&file.0, &LoadOptions::default()).expect_err("truncated");
+        std::fs::write(&file, &bytes[..length]).expect("writes the file");
+        let error = load(&file, &LoadOptions::default()).expect_err("truncated");
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Format, "{length} bytes: {text}");
         assert!(text.starts_with("stage "), "{length} bytes: {text}");
@@ -108,14 +94,15 @@ fn flipped_header_bits_do_not_panic() {
     let path = golden("quant_q4_0.gguf");
     let mut bytes = std::fs::read(&path).expect("a golden file");
     let header = header_bytes(&path);
-    let file = Scratch::new("flipped.gguf", b"");
+    let folder = Folder::new("flipped");
+    let file = folder.write("model.gguf", b"");
     let options = LoadOptions::default().max_context(64);
     // The prime step limits the number of loads, but covers all fields and bits.
     for at in (0..header * 8).step_by(37) {
         bytes[at / 8] ^= 1 << (at % 8);
-        std::fs::write(&file.0, &bytes).expect("writes the file");
+        std::fs::write(&file, &bytes).expect("writes the file");
         // Many flips are harmless, such as in a letter of a name.
-        if let Err(error) = load(&file.0, &options) {
+        if let Err(error) = load(&file, &options) {
             assert!(error.to_string().starts_with("stage "), "bit {at}: {error}");
             assert_ne!(error.kind(), ErrorKind::Internal, "bit {at}: {error}");
         }

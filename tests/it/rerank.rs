@@ -103,7 +103,7 @@ fn several_documents_score_as_each_alone() {
 /// The files of a reranker are those of a chat model, except for what names it.
 #[test]
 fn rerankers_are_identified() {
-    let root = std::env::temp_dir().join(format!("tabla-rerank-{}", std::process::id()));
+    let root = tempfile::tempdir().expect("a temporary folder");
     let judge = "{# Judge whether the Document meets the requirements based on the Query #}";
     for (folder, extra, expected) in [
         ("chat", None, Err(ErrorKind::Unsupported)),
@@ -125,7 +125,7 @@ fn rerankers_are_identified() {
         ),
         ("chat-4", Some(("chat_template.jinja", judge)), Ok(1)),
     ] {
-        let path = root.join(folder);
+        let path = root.path().join(folder);
         std::fs::create_dir_all(&path).expect("a folder");
         for file in [
             "config.json",
@@ -146,5 +146,4 @@ fn rerankers_are_identified() {
             .map_err(|error| error.kind());
         assert_eq!(found, expected, "{folder}");
     }
-    std::fs::remove_dir_all(&root).expect("removed");
 }

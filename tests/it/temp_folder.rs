@@ -2,19 +2,15 @@
 
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// A temporary folder.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tabla-{}-{number}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("temporary folder is writable");
-        Self(path)
+        let folder = TempDir::with_prefix(format!("tabla-{name}-"));
+        Self(folder.expect("a temporary folder").keep())
     }
 
     /// Copies the content of another folder.

@@ -8,7 +8,6 @@ use crate::common::{golden, llama_cpp, skip, testdata};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tabla::text::{DecodeOptions, EncodeOptions, SpecialTokens, Tokenizer, Vocab, VocabKind};
 
 /// Returns the path of a file, unpacked from the `.xz` next to it if necessary.
@@ -18,11 +17,8 @@ pub(crate) fn unpacked(path: &Path) -> Option<PathBuf> {
     }
     let packed = PathBuf::from(format!("{}.xz", path.display()));
     let name = path.file_name()?.to_str()?;
-    // Several tests may unpack the same file concurrently.
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let out = std::env::temp_dir().join(format!("tabla-{}-{count}-{name}", std::process::id()));
-    let file = std::fs::File::create(&out).ok()?;
+    let mut unpacked = tempfile::Builder::new();
+    let (file, out) = unpacked.suffix(name).tempfile().ok()?.keep().ok()?;
     let done = Command::new("xz")
         .arg("-dc")
         .arg(&packed)

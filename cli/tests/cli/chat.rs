@@ -29,7 +29,7 @@ fn saved(lines: &[&str]) -> Value {
     let text = format!("{}\n/save {}\n", lines.join("\n"), file.path());
     let ran = tabla_with_input(&CHAT, &text);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    let text = std::fs::read_to_string(&file.path).expect("saved file");
     serde_json::from_str(&text).expect("valid JSON")
 }
 
@@ -210,7 +210,7 @@ fn saves_reasoning_separately() {
     args[9] = thinks;
     let ran = tabla_with_input(&args, &lines);
     assert!(!ran.text().contains('\x1b'), "a pipe gets no colors");
-    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    let text = std::fs::read_to_string(&file.path).expect("saved file");
     let saved: Value = serde_json::from_str(&text).expect("valid JSON");
     assert_eq!(saved["messages"][1]["content"], "");
     let reasoning = saved["messages"][1]["reasoning_content"].as_str();
@@ -351,7 +351,7 @@ fn edit_starts_with_the_removed_message() {
     terminal.expect("> ");
     terminal.write("\x04");
     assert_eq!(terminal.code(), Some(0));
-    let text = std::fs::read_to_string(&file.0).expect("saved file");
+    let text = std::fs::read_to_string(&file.path).expect("saved file");
     let saved: Value = serde_json::from_str(&text).expect("valid JSON");
     let edited = messages(&saved);
     assert_eq!(

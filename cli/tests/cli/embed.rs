@@ -36,7 +36,7 @@ fn prints_one_json_object_per_text() {
     let mut numpy = args.to_vec();
     numpy.extend(["--dimensions", "3", "-o", file.path(), "a red ball"]);
     assert_eq!(tabla(&numpy).text(), "");
-    let bytes = std::fs::read(&file.0).expect("output file");
+    let bytes = std::fs::read(&file.path).expect("output file");
     assert!(bytes.starts_with(b"\x93NUMPY"));
     assert_eq!(bytes.len() % 64, 3 * size_of::<f32>());
 }

@@ -24,7 +24,7 @@ fn nll_of(window: &[u32], from: usize) -> Vec<f64> {
     let ids = ids.join(",");
     let args = ["logits", "--all", "-o", file.path(), "--tokens", &ids];
     assert_eq!(tabla(&[&args[..], &EXACT].concat()).text(), "");
-    let bytes = std::fs::read(&file.0).expect("output file");
+    let bytes = std::fs::read(&file.path).expect("output file");
     let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let numbers = bytes[header..].as_chunks().0.iter();
     let numbers: Vec<f64> = numbers.map(|b| f64::from(f32::from_le_bytes(*b))).collect();

@@ -20,13 +20,13 @@ fn number(value: &Value) -> f64 {
 fn trace_nests_commands_in_layers() {
     for device in devices() {
         let file = Scratch::new(&format!("trace-{device}.json"));
-        let out = file.0.to_str().expect("UTF-8 path");
+        let out = file.path.to_str().expect("UTF-8 path");
         let args = [
             "trace", "--device", device, "-p", "The fox", "-n", "3", "-o", out,
         ];
         let text = tabla(&args).text().to_string();
         assert!(text.contains("3 generated tokens, ") && text.contains("GB/s"));
-        let trace = std::fs::read_to_string(&file.0).expect("output file");
+        let trace = std::fs::read_to_string(&file.path).expect("output file");
         let trace: Value = serde_json::from_str(&trace).expect("valid JSON");
         let events = trace["traceEvents"].as_array().expect("an array");
         let of = |key: &'static str, value: &'static str| {

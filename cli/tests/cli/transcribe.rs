@@ -124,7 +124,7 @@ fn converted_models_have_the_same_transcript() {
         ]
         .concat(),
     );
-    std::fs::remove_dir_all(&folder.0).expect("a folder");
+    std::fs::remove_dir_all(&folder.path).expect("a folder");
     assert_eq!(found.text(), expected, "Hugging Face");
 }
 
@@ -211,12 +211,12 @@ fn transcribes_several_files() {
     assert_eq!(written.text(), "");
     for (file, last) in files.iter().zip(["3", "6"]) {
         let name = Path::new(file).with_extension("srt");
-        let path = folder.0.join(name.file_name().expect("a name"));
+        let path = folder.path.join(name.file_name().expect("a name"));
         let srt = std::fs::read_to_string(&path).expect("output file");
         assert!(srt.contains(&format!("\n{last}\n00:00:")), "{srt}");
         assert!(written.stderr.contains(path.to_str().expect("UTF-8 path")));
     }
-    std::fs::remove_dir_all(&folder.0).expect("the folder");
+    std::fs::remove_dir_all(&folder.path).expect("the folder");
     let twice = model.run(&[files[0], files[0], "-o", folder.path()]);
     assert_eq!(twice.code, Some(2), "{}", twice.stderr);
 }

@@ -1,32 +1,24 @@
 //! Tests of `tabla tune`, and of commands that use its results.
 
 use super::{Ran, program, ran, tabla};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
 
 /// A temporary cache folder.
-struct Caches(PathBuf);
+struct Caches(TempDir);
 
 impl Caches {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{number}-caches", std::process::id());
-        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
+        Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
     fn tabla(&self, args: &[&str]) -> Ran {
         let mut program = program(args);
-        let program = program.env("XDG_CACHE_HOME", &self.0).stdin(Stdio::null());
+        let program = program
+            .env("XDG_CACHE_HOME", self.0.path())
+            .stdin(Stdio::null());
         ran(program.output().expect("program starts"))
-    }
-}
-
-impl Drop for Caches {
-    fn drop(&mut self) {
-        // The test may not have created the folder.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -67,7 +59,7 @@ fn commands_use_the_stored_tuning() {
         "{}",
         tuned.stderr
     );
-    let folder = caches.0.join("tabla").join("tunings");
+    let folder = caches.0.path().join("tabla").join("tunings");
     let mut files = folder.read_dir().expect("existing folder");
     let file = files.next().expect("one file").expect("a folder").path();
     assert!(files.next().is_none());
@@ -130,7 +122,7 @@ fn gpu_reports_upload_and_caches_kernels() {
     let [bytes, ms] = ["bytes", "ms"].map(|key| upload[key].as_f64().unwrap_or_default());
     assert!(bytes > 1e6 && ms > 0.0, "{upload}");
     if gpu["backend"] == "vulkan" {
-        let folder = caches.0.join("tabla").join("kernels");
+        let folder = caches.0.path().join("tabla").join("kernels");
         let mut files = folder.read_dir().expect("existing folder");
         let file = files.next().expect("one").expect("existing file").path();
         assert!(files.next().is_none());

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The output of a run.
 struct Ran {
@@ -38,10 +39,8 @@ struct Home(PathBuf);
 
 impl Home {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let home = folder.join(format!("hub-{}-{name}", std::process::id()));
-        fs::create_dir_all(&home).expect("writable folder");
-        Self(home)
+        let home = TempDir::with_prefix(format!("tabla-hub-{name}-"));
+        Self(home.expect("a temporary folder").keep())
     }
 
     /// Returns the program with this endpoint.

@@ -75,6 +75,11 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         "the library must not read environment variables other than TABLA_CPU",
     ),
     (
+        &["env::temp_dir"],
+        &["crates/format/src/detect.rs", "tests/it/formats.rs"],
+        "two tests may choose the same name in this folder; use tempfile",
+    ),
+    (
         &["wgpu::", "ash::"],
         &["crates/gpu/src/", "tests/"],
         "GPU APIs are allowed in crates/gpu only",

@@ -157,8 +157,8 @@ mod tests {
     use tabla_core::error::ErrorKind;
 
     /// Creates a folder with these files.
-    fn folder(name: &str, files: &[(&str, Vec<u8>)]) -> Folder {
-        let folder = Folder::new(name);
+    fn folder(files: &[(&str, Vec<u8>)]) -> Folder {
+        let folder = Folder::new();
         for (name, bytes) in files {
             folder.write(name, bytes);
         }
@@ -181,25 +181,26 @@ mod tests {
     fn opens_a_model_from_its_folder_or_any_file() {
         let map = index(&[("y", A), ("x", A), ("z", B)]);
         let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
-        let folder = folder(
-            "shards",
-            &[
-                (INDEX, map),
-                (A, a.clone()),
-                (B, b),
-                ("other.safetensors", a),
-            ],
-        );
-        assert_eq!(detect(&folder.0).unwrap(), Kind::Safetensors);
-        for path in [folder.0.clone(), folder.0.join(A), folder.0.join(B)] {
+        let folder = folder(&[
+            (INDEX, map),
+            (A, a.clone()),
+            (B, b),
+            ("other.safetensors", a),
+        ]);
+        assert_eq!(detect(folder.path()).unwrap(), Kind::Safetensors);
+        for path in [
+            folder.path().to_path_buf(),
+            folder.path().join(A),
+            folder.path().join(B),
+        ] {
             let opened = open(&path).unwrap();
             assert_eq!(
                 opened.paths().collect::<Vec<_>>(),
-                [folder.0.join(A), folder.0.join(B)]
+                [folder.path().join(A), folder.path().join(B)]
             );
             assert_eq!(opened.tensor("z").map(|t| t.shard), Some(1));
         }
-        let alone = open(&folder.0.join("other.safetensors")).unwrap();
+        let alone = open(&folder.path().join("other.safetensors")).unwrap();
         assert_eq!(alone.paths().count(), 1);
     }
 
@@ -213,25 +214,25 @@ mod tests {
                 .map(|t| t.name)
                 .collect::<Vec<_>>()
         };
-        let one = folder("one", &[("weights.safetensors", a.clone())]);
-        assert_eq!(names(open(&one.0).unwrap()), ["x"]);
-        let named = folder(
-            "named",
-            &[("adapter.safetensors", a.clone()), (SINGLE, b.clone())],
-        );
-        assert_eq!(names(open(&named.0).unwrap()), ["y"]);
-        let two = folder("two", &[("a.safetensors", a), ("b.safetensors", b)]);
-        let e = open(&two.0).unwrap_err();
+        let one = folder(&[("weights.safetensors", a.clone())]);
+        assert_eq!(names(open(one.path()).unwrap()), ["x"]);
+        let named = folder(&[("adapter.safetensors", a.clone()), (SINGLE, b.clone())]);
+        assert_eq!(names(open(named.path()).unwrap()), ["y"]);
+        let two = folder(&[("a.safetensors", a), ("b.safetensors", b)]);
+        let e = open(two.path()).unwrap_err();
         assert!(e.message().contains("2 safetensors files"), "{e}");
-        let torch = folder("torch", &[("pytorch_model.bin", b"PK".to_vec())]);
-        let e = open(&torch.0).unwrap_err();
+        let torch = folder(&[("pytorch_model.bin", b"PK".to_vec())]);
+        let e = open(torch.path()).unwrap_err();
         assert!(
             e.message()
                 .contains("PyTorch checkpoints are not supported"),
             "{e}"
         );
-        let none = folder("none", &[("readme.txt", b"a model".to_vec())]);
-        for e in [open(&none.0).unwrap_err(), detect(&none.0).unwrap_err()] {
+        let none = folder(&[("readme.txt", b"a model".to_vec())]);
+        for e in [
+            open(none.path()).unwrap_err(),
+            detect(none.path()).unwrap_err(),
+        ] {
             assert!(e.message().contains("a directory without a model"), "{e}");
         }
     }
@@ -255,12 +256,12 @@ mod tests {
         let check = |name: &str, files: &[(&str, &[&str])], expected: &[&str]| {
             let mut all = vec![(INDEX, listed.clone())];
             all.extend(files.iter().map(|(file, names)| (*file, floats(names))));
-            let folder = folder(name, &all);
-            let (tensors, files) = opened(&folder.0);
+            let folder = folder(&all);
+            let (tensors, files) = opened(folder.path());
             assert_eq!(tensors, ["x", "y", "z"], "{name}");
             assert_eq!(files, expected, "{name}");
             for file in expected.iter().filter(|file| **file != "rest.safetensors") {
-                let of_file = opened(&folder.0.join(file));
+                let of_file = opened(&folder.path().join(file));
                 assert_eq!(of_file, (tensors.clone(), files.clone()), "{name} {file}");
             }
         };
@@ -291,12 +292,16 @@ mod tests {
     #[test]
     fn opens_numbered_files_without_an_index() {
         let [one, two] = [A, B].map(|file| (file, floats(&[file])));
-        let set = folder("numbered", &[one.clone(), two.clone()]);
-        for path in [set.0.clone(), set.0.join(A), set.0.join(B)] {
+        let set = folder(&[one.clone(), two.clone()]);
+        for path in [
+            set.path().to_path_buf(),
+            set.path().join(A),
+            set.path().join(B),
+        ] {
             assert_eq!(opened(&path).1, [A, B]);
         }
-        let incomplete = folder("incomplete", std::slice::from_ref(&two));
-        for path in [incomplete.0.clone(), incomplete.0.join(B)] {
+        let incomplete = folder(std::slice::from_ref(&two));
+        for path in [incomplete.path().to_path_buf(), incomplete.path().join(B)] {
             let e = open(&path).unwrap_err();
             let part = format!("{A}: no such file; 1 of the 2 parts");
             assert!(e.message().contains(&part), "{e}");
@@ -306,68 +311,59 @@ mod tests {
             "m-00001-of-00001.safetensors",
         ];
         let [first, second] = other.map(|file| (file, floats(&[file])));
-        let two_sets = folder("sets", &[first, second]);
-        let e = open(&two_sets.0).unwrap_err();
+        let two_sets = folder(&[first, second]);
+        let e = open(two_sets.path()).unwrap_err();
         assert!(e.message().contains("ambiguous model"), "{e}");
     }
 
     #[test]
     fn rejects_an_outdated_index_whose_tensors_are_missing() {
-        let check = |name: &str, tensors: &[&str], files: &[(&str, &[&str])], part: &str| {
+        let check = |tensors: &[&str], files: &[(&str, &[&str])], part: &str| {
             let entries: Vec<_> = tensors.iter().map(|name| (*name, B)).collect();
             let mut all = vec![(INDEX, index(&entries))];
             all.extend(files.iter().map(|(file, names)| (*file, floats(names))));
-            let folder = folder(name, &all);
-            let e = open(&folder.0).expect_err(part);
+            let folder = folder(&all);
+            let e = open(folder.path()).expect_err(part);
             assert!(e.message().contains(part), "{part:?} is not in: {e}");
         };
         let twice: &[(&str, &[&str])] = &[
             ("a.safetensors", &["x", "y"]),
             ("b.safetensors", &["y", "z"]),
         ];
-        check("twice", &["x", "y", "z"], twice, "tensor y is listed twice");
+        check(&["x", "y", "z"], twice, "tensor y is listed twice");
         let lacks: &[(&str, &[&str])] = &[("a.safetensors", &["x"]), ("b.safetensors", &["y"])];
-        check("lacks", &["x", "y", "z"], lacks, "lists tensor z in it");
+        check(&["x", "y", "z"], lacks, "lists tensor z in it");
         // A model without a bias is valid, so its absence would go unnoticed.
         let bias: &[(&str, &[&str])] = &[(SINGLE, &["x.weight"])];
-        check(
-            "bias",
-            &["x.weight", "x.bias"],
-            bias,
-            "tensor x.bias is missing",
-        );
-        let folder = folder(
-            "absent",
-            &[
-                (INDEX, index(&[("x", B), ("y", B)])),
-                (SINGLE, floats(&["x"])),
-            ],
-        );
-        let opened = open(&folder.0).unwrap();
+        check(&["x.weight", "x.bias"], bias, "tensor x.bias is missing");
+        let folder = folder(&[
+            (INDEX, index(&[("x", B), ("y", B)])),
+            (SINGLE, floats(&["x"])),
+        ]);
+        let opened = open(folder.path()).unwrap();
         assert_eq!(opened.missing_file("y"), Some(B));
         assert_eq!(opened.missing_file("x"), None);
     }
 
     #[test]
     fn rejects_files_that_lack_tensors_of_the_index() {
-        let check = |name: &str, entries: &[(&str, &str)], kind: ErrorKind, part: &str| {
+        let check = |entries: &[(&str, &str)], kind: ErrorKind, part: &str| {
             let (a, b) = (floats(&["x", "y"]), floats(&["z"]));
-            let folder = folder(name, &[(INDEX, index(entries)), (A, a), (B, b)]);
-            let e = open(&folder.0).expect_err(part);
+            let folder = folder(&[(INDEX, index(entries)), (A, a), (B, b)]);
+            let e = open(folder.path()).expect_err(part);
             assert!(e.message().contains(part), "{part:?} is not in: {e}");
             assert_eq!(e.kind(), kind, "{e}");
-            let path = folder.0.display().to_string();
+            let path = folder.path().display().to_string();
             assert!(e.message().starts_with(&path), "{e}");
         };
         let format = ErrorKind::Format;
         let gone = [("x", A), ("y", A), ("z", B), ("w", B)];
-        check("gone", &gone, format, "tensor w is missing");
+        check(&gone, format, "tensor w is missing");
         let twice = [("x", A), ("y", A), ("z", B), ("x", A)];
-        check("twice", &twice, format, "tensor x is listed twice");
-        check("empty", &[], format, "lists 0 files");
+        check(&twice, format, "tensor x is listed twice");
+        check(&[], format, "lists 0 files");
         let shard = [("x", A), ("w", "model-00003-of-00003.safetensors")];
         check(
-            "shard",
             &shard,
             ErrorKind::Io,
             "model-00003-of-00003.safetensors: no such file; model.safetensors.index.json lists \
@@ -383,7 +379,7 @@ mod tests {
             "",
             ".safetensors",
         ] {
-            check("outside", &[("x", outside)], format, "invalid file name");
+            check(&[("x", outside)], format, "invalid file name");
         }
     }
 
@@ -396,8 +392,8 @@ mod tests {
             r#"{"weight_map":3}"#,
             r#"{"weight_map":{"x":3}}"#,
         ] {
-            let folder = folder("index", &[(INDEX, text.into()), (A, floats(&["x"]))]);
-            let e = open(&folder.0).unwrap_err();
+            let folder = folder(&[(INDEX, text.into()), (A, floats(&["x"]))]);
+            let e = open(folder.path()).unwrap_err();
             assert!(
                 e.message()
                     .contains("index.json: the index is invalid JSON"),

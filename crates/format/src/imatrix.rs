@@ -177,17 +177,17 @@ mod tests {
     use super::super::write::Writer;
     use super::*;
     use tabla_core::error::ErrorKind;
+    use tempfile::TempDir;
 
     fn le(numbers: &[f32]) -> Vec<u8> {
         numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
     }
 
     fn open_bytes(name: &str, bytes: &[u8]) -> Result<Importance> {
-        let path = std::env::temp_dir().join(format!("tabla-{}-{name}", std::process::id()));
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let opened = Importance::open(&path);
-        std::fs::remove_file(&path).unwrap();
-        opened
+        Importance::open(&path)
     }
 
     fn gguf(sums: &[f32], counts: &[f32]) -> Vec<u8> {

@@ -1,11 +1,12 @@
 //! Tests of `open` on GGUF files from `Writer`, valid and corrupted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::write::Writer;
 use super::{Directory, TensorType, Value, detect, open, open_bytes, read_text};
 use tabla_core::dtype::DType;
 use tabla_core::error::{ErrorKind, Result};
+use tempfile::TempDir;
 
 /// Returns a small file with a value of every type and four tensors.
 fn writer() -> Writer<'static> {
@@ -449,31 +450,27 @@ fn rejects_q2_0_in_blocks_of_128() {
 }
 
 /// A temporary folder that is removed on drop.
-pub(super) struct Folder(pub(super) PathBuf);
+pub(super) struct Folder(TempDir);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tabla-format-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+    pub(super) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
     }
 
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn reads_part_of_tensor_and_reports_truncated_file() {
-    let folder = Folder::new("read");
+    let folder = Folder::new();
     let path = folder.write("model.gguf", &bytes());
     let file = open(&path).unwrap();
     let tensor = file.tensor("y").unwrap();
@@ -499,7 +496,7 @@ fn reads_part_of_tensor_and_reports_truncated_file() {
 
 #[test]
 fn maps_files_and_detects_changes() {
-    let folder = Folder::new("mapped");
+    let folder = Folder::new();
     let path = folder.write("model.bin", &bytes());
     detect(&path).unwrap();
     let file = open(&path).unwrap();
@@ -517,32 +514,29 @@ fn maps_files_and_detects_changes() {
         .unwrap();
     assert_eq!(file.check_unchanged().unwrap_err().kind(), ErrorKind::State);
 
-    let e = open(&folder.0).unwrap_err();
+    let e = open(folder.path()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io);
     folder.write("other.gguf", b"");
-    let e = open(&folder.0).unwrap_err();
+    let e = open(folder.path()).unwrap_err();
     assert!(e.message().contains("open \"other.gguf\" inside it"), "{e}");
-    let e = open(&folder.0.join("other.gguf")).unwrap_err();
+    let e = open(&folder.path().join("other.gguf")).unwrap_err();
     assert!(
         e.message().ends_with("other.gguf: the file is empty"),
         "{e}"
     );
-    let e = open(&folder.0.join("none.gguf")).unwrap_err();
+    let e = open(&folder.path().join("none.gguf")).unwrap_err();
     assert!(e.message().ends_with("none.gguf: no such file"), "{e}");
     let page = folder.write("page.gguf", b"<!doctype html>");
     assert!(
         open(&page).unwrap_err().message().contains("web page"),
         "HTML page"
     );
-    assert!(
-        open(std::path::Path::new("/dev/null")).is_err(),
-        "not a regular file"
-    );
+    assert!(open(Path::new("/dev/null")).is_err(), "not a regular file");
 }
 
 #[test]
 fn text_files_may_have_a_byte_order_mark() {
-    let folder = Folder::new("text");
+    let folder = Folder::new();
     let text = "{\"\u{e9}\": 1}";
     let units = || text.encode_utf16();
     let little: Vec<u8> = units().flat_map(u16::to_le_bytes).collect();

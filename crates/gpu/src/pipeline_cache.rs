@@ -174,9 +174,8 @@ mod tests {
 
     #[test]
     fn reads_written_files_and_rejects_corrupt_ones() {
-        let folder =
-            std::env::temp_dir().join(format!("tabla-pipeline-cache-{}", std::process::id()));
-        let path = folder.join("a").join("b.kernels");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a").join("b.kernels");
         assert_eq!(
             read(&path).expect_err("no file").kind(),
             io::ErrorKind::NotFound
@@ -198,6 +197,5 @@ mod tests {
             let error = read(&path).expect_err("truncated");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{end} bytes");
         }
-        fs::remove_dir_all(&folder).expect("remove");
     }
 }

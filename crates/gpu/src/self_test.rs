@@ -161,8 +161,7 @@ mod tests {
 
     #[test]
     fn detects_a_wrong_product() {
-        let folder = std::env::temp_dir().join(format!("tabla-self-test-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("create the folder");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let options = DeviceOptions {
             allow_software: true,
             ..DeviceOptions::default()
@@ -176,9 +175,9 @@ mod tests {
         let correct = tabla_shaders::source("gemm.wgsl").expect("embedded source");
         let wrong = correct.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
         assert_ne!(wrong, correct);
-        std::fs::write(folder.join("gemm.wgsl"), wrong).expect("write the shader");
+        std::fs::write(folder.path().join("gemm.wgsl"), wrong).expect("write the shader");
         let options = DeviceOptions {
-            shader_path: Some(folder.clone()),
+            shader_path: Some(folder.path().to_path_buf()),
             ..options
         };
         let device = open(&options)
@@ -186,6 +185,5 @@ mod tests {
             .expect("an adapter");
         let error = check_gemm(&device, KernelVariant::Tile).expect_err("wrong result");
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-        std::fs::remove_dir_all(&folder).expect("remove the folder");
     }
 }

@@ -268,8 +268,8 @@ fn mtp_heads_draft_the_tokens_of_the_reference() {
 #[test]
 fn converted_models_keep_their_head() {
     for (name, sections) in [("qwen3_5_mtp", true), ("glm4_moe_lite_mtp", false)] {
-        let file = format!("tabla-drafting-{}-{name}.gguf", std::process::id());
-        let file = std::env::temp_dir().join(file);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("model.gguf");
         let source = Source::Path(golden(name).join("hf"));
         let progress = &mut |_, _| ControlFlow::Continue(());
         quantize(&source, &file, &QuantizeOptions::default(), progress).expect("it is written");
@@ -291,7 +291,6 @@ fn converted_models_keep_their_head() {
         let golden = Golden::read(name);
         let path = file.to_str().expect("a name");
         Text::new(path, &golden, &exact(&DraftingHead::Mtp)).check(passes);
-        std::fs::remove_file(&file).expect("it exists");
     }
 }
 

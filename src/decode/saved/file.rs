@@ -230,6 +230,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::TempDir;
 
     fn check_start(start: &[u8; START]) -> Result<()> {
         match start {
@@ -238,22 +239,26 @@ mod tests {
         }
     }
 
+    const FILE: &str = "saved";
+
     /// Writes a file of `len` bytes.
-    fn written(name: &str, len: usize) -> (PathBuf, Vec<u8>) {
-        let path = std::env::temp_dir().join(format!("tabla-saved-{}-{name}", std::process::id()));
+    fn written(len: usize) -> (TempDir, Vec<u8>) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(FILE);
         let bytes: Vec<u8> = b"start".iter().copied().cycle().take(len).collect();
         let mut writer = Writer::create(&path).expect("file can be created");
         for some in bytes.chunks(300_007) {
             writer.write(some).expect("file can be written");
         }
         writer.end().expect("file can be written");
-        (path, bytes)
+        (folder, bytes)
     }
 
     #[test]
     fn reads_written_blocks() {
-        for (name, len) in [("short", START), ("block", BLOCK), ("long", 2 * BLOCK + 77)] {
-            let (path, bytes) = written(name, len);
+        for len in [START, BLOCK, 2 * BLOCK + 77] {
+            let (folder, bytes) = written(len);
+            let path = folder.path().join(FILE);
             let mut reader = Reader::open(&path, u64::MAX, check_start).expect("file is valid");
             assert_eq!(reader.len(), len as u64);
             let mut actual = vec![0; len.min(BLOCK + 2)];
@@ -261,7 +266,7 @@ mod tests {
             reader
                 .read(from as u64, &mut actual)
                 .expect("bytes are readable");
-            assert_eq!(actual, bytes[from..], "{name}");
+            assert_eq!(actual, bytes[from..], "{len} bytes");
             let error = reader
                 .read(from as u64 + 1, &mut actual)
                 .expect_err("past the end");
@@ -271,13 +276,13 @@ mod tests {
             let wrong = |_: &[u8; START]| bail!(Unsupported, "another one");
             let error = Reader::open(&path, 1, wrong).expect_err("wrong start");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            std::fs::remove_file(path).expect("file exists");
         }
     }
 
     #[test]
     fn detects_changes_after_the_check() {
-        let (path, bytes) = written("changed", 2 * BLOCK);
+        let (folder, bytes) = written(2 * BLOCK);
+        let path = folder.path().join(FILE);
         let mut reader = Reader::open(&path, u64::MAX, check_start).expect("file is valid");
         let mut other = bytes;
         other[BLOCK + 3] ^= 1;
@@ -291,6 +296,5 @@ mod tests {
             error.message().contains("byte 1048576: the file changed"),
             "{error}"
         );
-        std::fs::remove_file(path).expect("file exists");
     }
 }

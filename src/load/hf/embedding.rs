@@ -385,11 +385,12 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use serde_json::json;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     /// Creates a sentence-transformers folder with these files.
-    fn folder(name: &str, files: &[(&str, Value)]) -> (PathBuf, Folder) {
-        let path = std::env::temp_dir().join(format!("tabla-hf-{}-{name}", std::process::id()));
+    fn folder(files: &[(&str, Value)]) -> (TempDir, Folder) {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = root.path().to_path_buf();
         for (file, value) in files {
             let file = path.join(file);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -397,11 +398,11 @@ mod tests {
         }
         let folder = Folder {
             path: path.clone(),
-            root: path.clone(),
+            root: path,
             config: HfConfig::parse(r#"{"model_type": "bert"}"#).unwrap(),
             generation: None,
         };
-        (path, folder)
+        (root, folder)
     }
 
     #[test]
@@ -422,10 +423,8 @@ mod tests {
                 ("1_Pooling/config.json", pooling),
                 ("sentence_bert_config.json", json!({ "max_seq_length": 80 })),
             ];
-            let (path, folder) = folder("modules", &files);
-            let meta = folder.metadata();
-            std::fs::remove_dir_all(path).unwrap();
-            let meta = meta?;
+            let (_root, folder) = folder(&files);
+            let meta = folder.metadata()?;
             assert_eq!(meta.u32("bert.embedding_context_length")?, Some(80));
             let normalize = meta.bool("bert.embedding_normalize")?;
             let one = meta.u32("bert.pooling_type").ok().flatten();
@@ -501,10 +500,8 @@ mod tests {
                 ("1_Pooling/config.json", json!({ "pooling_mode": pooling })),
                 ("2_Dense/config.json", dense),
             ];
-            let (path, folder) = folder("dense", &files);
-            let meta = folder.metadata();
-            std::fs::remove_dir_all(path).unwrap();
-            let meta = meta?;
+            let (_root, folder) = folder(&files);
+            let meta = folder.metadata()?;
             let key = |side: &str| meta.u32(&format!("bert.dense_2_feat_{side}"));
             assert_eq!([key("in")?, key("out")?], [Some(4), Some(9)]);
             let activation = meta.str("bert.dense_2_activation")?;
@@ -542,9 +539,8 @@ mod tests {
                 "tokenizer_config.json",
                 json!({ "model_max_length": length }),
             )];
-            let (path, folder) = folder("length", &files);
+            let (_root, folder) = folder(&files);
             let meta = folder.metadata();
-            std::fs::remove_dir_all(path).unwrap();
             meta.unwrap().u32("bert.embedding_context_length").unwrap()
         };
         assert_eq!(read(json!(72)), Some(72));
@@ -557,11 +553,11 @@ mod tests {
         let file = "config_sentence_transformers.json";
         let prompts = json!({ "prompts": { "query": "find: ", "document": "" },
             "default_prompt_name": "query" });
-        let (path, folder) = folder("prompts", &[(file, prompts)]);
+        let (root, folder) = folder(&[(file, prompts)]);
         let actual = (folder.prompts().unwrap(), folder.default_prompt().unwrap());
-        std::fs::remove_dir_all(path).unwrap();
         let pairs = [("query", "find: "), ("document", "")].map(|(a, b)| (a.into(), b.into()));
         assert_eq!(actual, (pairs.to_vec(), Some("query".into())));
+        drop(root);
         assert_eq!(folder.prompts().unwrap(), []);
     }
 }

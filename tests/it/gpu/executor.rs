@@ -374,12 +374,11 @@ fn custom_shaders_override_built_in_ones() {
     if device(1).is_none() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("tabla-shaders-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let source = include_str!("../../../shaders/glu.wgsl");
     let open = |text: String| {
-        std::fs::write(folder.join("glu.wgsl"), text).unwrap();
-        let options = software().shader_path(folder.clone());
+        std::fs::write(folder.path().join("glu.wgsl"), text).unwrap();
+        let options = software().shader_path(folder.path().to_path_buf());
         gpu::open(&options).unwrap().expect("an adapter")
     };
     let device = open(source.replace("* up[at]", "+ up[at]"));
@@ -401,5 +400,4 @@ fn custom_shaders_override_built_in_ones() {
         assert_eq!(error.kind(), ErrorKind::Format);
         assert!(error.message().contains("glu.wgsl"), "{error}");
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }

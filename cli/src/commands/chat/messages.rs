@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn loads_saved_messages() {
-        let path = std::env::temp_dir().join(format!("tabla-chat-{}.json", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("chat.json");
         two_turns().save(&path).expect("writable folder");
         assert_eq!(Messages::load(&path).expect("valid file"), two_turns());
         std::fs::remove_file(&path).expect("existing file");

@@ -250,12 +250,12 @@ fn read_gguf(arch: &str, order: RowOrder, writer: &Writer<'_>) -> Result<Vec<Ada
 
 #[test]
 fn opens_folders_and_files() {
-    let folder = std::env::temp_dir().join(format!("tabla-adapter-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let folder = root.path();
     let arch = arch::find("llama").unwrap();
     let read = |path: &std::path::Path| with_base(arch, RowOrder::Halves, |base| read(path, base));
     assert_fails(
-        read(&folder),
+        read(folder),
         ErrorKind::Io,
         &["adapter_config.json: no such file"],
     );
@@ -263,20 +263,20 @@ fn opens_folders_and_files() {
     std::fs::write(folder.join("adapter_config.json"), text).unwrap();
     std::fs::write(folder.join("adapter_model.bin"), b"").unwrap();
     assert_fails(
-        read(&folder),
+        read(folder),
         ErrorKind::Unsupported,
         &["adapter_model.bin: pickles"],
     );
     let weights = folder.join("adapter_model.safetensors");
     std::fs::write(&weights, safetensors(&[])).unwrap();
     assert_fails(
-        read(&folder),
+        read(folder),
         ErrorKind::Format,
         &["the adapter has no modules"],
     );
     let pair = matrices(Q_A, Q_B, 2, [DIM, DIM]);
     std::fs::write(&weights, safetensors(&pair)).unwrap();
-    let adapter = read(&folder).unwrap();
+    let adapter = read(folder).unwrap();
     assert_eq!(adapter.name, folder.file_name().unwrap().to_str().unwrap());
     assert_eq!(read(&weights).unwrap().modules, adapter.modules);
     let tensors = gguf_matrices("blk.0.attn_q.weight", 2, [16, DIM]);
@@ -290,7 +290,6 @@ fn opens_folders_and_files() {
         std::fs::write(&path, &file[..length]).unwrap();
         read(&path).unwrap_err();
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
