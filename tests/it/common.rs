@@ -106,6 +106,19 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     all
 }
 
+/// Returns the devices to test a model on. A software GPU is slow: it runs only the models of `on_gpu`, except in
+/// exhaustive runs.
+pub(crate) fn devices_for(
+    model: &str,
+    on_gpu: &[&str],
+    precision: Precision,
+) -> Vec<(String, LoadOptions)> {
+    let mut all = devices(precision);
+    let has_gpu = exhaustive() || on_gpu.contains(&model);
+    all.retain(|(_, options)| has_gpu || options.device == DeviceChoice::Cpu);
+    all
+}
+
 /// Returns whether there is a GPU. Panics if there is none and `TABLA_REQUIRE_GPU=1` is set.
 pub(crate) fn has_gpu() -> bool {
     let has_gpu = !tabla::load::devices()

@@ -96,11 +96,11 @@ fn bursts_and_chunks_do_not_change_tokens_on_gpu() {
     let first = replays.first().map(|gpu| run(gpu.clone(), 1));
     for gpu in replays {
         let (first, replay) = (first.as_ref().expect("at least one replay"), gpu.replay);
-        for burst in [1, 4, 32] {
+        for burst in [4, 32] {
             let found = run(gpu.clone(), burst);
             assert_eq!(&found, first, "{replay:?}: bursts of {burst}");
         }
-        for chunk_tokens in [1, 2, 3, 7, 32] {
+        for chunk_tokens in [1, 7, 32] {
             let options = gpu.clone().chunk_tokens(chunk_tokens);
             let found = run(options, 4);
             assert_eq!(&found, first, "{replay:?}: chunks of {chunk_tokens}");
@@ -421,7 +421,7 @@ fn times_every_command() {
         let begun = Instant::now();
         s.time_commands().expect("commands can be timed");
         let stats = s
-            .generate_with(&sampled(0), |_| ControlFlow::Continue(()))
+            .generate_with(&sampled(0).max_tokens(16), |_| ControlFlow::Continue(()))
             .expect("generation succeeds");
         s.end_timing().expect("model is running");
         s.step(&SAMPLING).expect("step succeeds");

@@ -316,7 +316,7 @@ fn recordings_at_once_have_the_segments_of_each_alone() {
         let (count, places) = if Some(at) == best || exhaustive() {
             (6, 3)
         } else {
-            (3, 2)
+            (2, 2)
         };
         let (sounds, all) = (&sounds[..count], &all[..count]);
         // Texts of at most 20 tokens.
@@ -349,16 +349,16 @@ fn recordings_at_once_have_the_segments_of_each_alone() {
 fn cancellation_of_a_recording_leaves_the_others() {
     let folder = Folder::new("speech-parallel-cancel");
     let path = write(&SHAPES[0], &folder);
-    let model = &load(&path, &cpu().sequences(2));
+    let model = &load(&path, &cpu().sequences(2).max_context(60));
     let sound = numbers("sound", 8_000);
     let alone = transcribe(model, &sound, &greedy(), 16_000);
     let found = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let again = || transcribe(model, &sound, &greedy(), 16_000);
-            (0..4).map(|_| again()).collect::<Vec<_>>()
+            (0..2).map(|_| again()).collect::<Vec<_>>()
         });
         // Most of these are within a window, some before one.
-        for milliseconds in 0..12 {
+        for milliseconds in [0, 1, 4, 16, 64] {
             let cancel = Cancel::new();
             let options = greedy().cancel(Some(cancel.clone()));
             let mut t = Transcription::new(model, &options).expect("a speech model");
@@ -383,7 +383,7 @@ fn cancellation_of_a_recording_leaves_the_others() {
         }
         other.join().expect("no panic")
     });
-    assert_eq!(found, [alone.clone(), alone.clone(), alone.clone(), alone]);
+    assert_eq!(found, [alone.clone(), alone]);
     let error = Model::builder(&path).options(cpu()).sequences(33).load();
     let error = error.expect_err("too many").to_string();
     assert!(

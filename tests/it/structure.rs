@@ -158,7 +158,7 @@ fn concurrency_does_not_change_tokens() {
             0 => random_options(model, compile(model, &schema), seed),
             _ => GenerateOptions::default()
                 .sampling(Sampling::default().seed(seed))
-                .max_tokens(60),
+                .max_tokens(30),
         };
         // A software GPU is slow.
         let count = match device {

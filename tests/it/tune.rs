@@ -95,7 +95,6 @@ fn tables_use_the_tuning() {
         return;
     }
     let sources = [
-        Source::Path(golden("llama.gguf")),
         Source::Path(golden("arch/qwen3moe/model.gguf")),
         Source::Path(golden("arch/bert/model.gguf")),
     ];
