@@ -10,11 +10,11 @@ cd "$(dirname "$0")/.."
 host="$(rustc --print host-tuple)"
 target="$PWD/target/sanitizers"
 # The flag is unstable, but stable toolchains include the sanitizer runtime. With an explicit target,
-# build scripts and macros are not instrumented. The kernels are those of AVX2 alone, and nothing is inlined between
-# codegen units: compilation takes most of the time.
+# build scripts and macros are not instrumented. Compilation takes most of the time: the kernels are those of AVX2 alone,
+# only they and block formats are optimized, and nothing is inlined between codegen units.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg tabla_few_levels" cargo rustc --quiet --package tabla-capi --lib --crate-type staticlib \
-    --no-default-features --config profile.dev.package.tabla-cpu.opt-level=1 --config profile.dev.debug=false --config 'profile.dev.lto="off"' \
-    --target "$host" --target-dir "$target"
+    --no-default-features --config profile.dev.opt-level=0 --config profile.dev.package.tabla-cpu.opt-level=1 --config profile.dev.package.tabla-quant.opt-level=1 \
+    --config profile.dev.debug=false --config 'profile.dev.lto="off"' --target "$host" --target-dir "$target"
 library="$target/$host/debug/libtabla.a"
 if [ "$(nm "$library" 2>/dev/null | grep -c ' U __asan_init')" = 0 ]; then
     echo "$library is not instrumented" >&2
@@ -23,16 +23,18 @@ fi
 
 # A failed allocation returns NULL instead of ending the process.
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
-check() {
-    name="$1"
-    shift
+builds=()
+for name in smoke sessions hooks random; do
     clang -std=c11 -O1 -g -fsanitize=address -fno-omit-frame-pointer -I include \
-        "tests/capi/$name.c" "$library" -lpthread -ldl -lm -o "$target/$name"
-    "$target/$name" "$@"
-}
+        "tests/capi/$name.c" "$library" -lpthread -ldl -lm -o "$target/$name" &
+    builds+=("$!")
+done
+for build in "${builds[@]}"; do
+    wait "$build"
+done
 echo "Not a model." >"$target/no-model.gguf"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
-check smoke "$version" "$target/no-model.gguf"
-check sessions "$target/session" tests/golden/cross_encoder/xlm_roberta_labels/model.gguf
-check hooks "$target" tests/golden/arch/llama/model.gguf tests/golden/lora/llama/adapter.gguf
-check random 4000 1
+"$target/smoke" "$version" "$target/no-model.gguf"
+"$target/sessions" "$target/session" tests/golden/cross_encoder/xlm_roberta_labels/model.gguf
+"$target/hooks" "$target" tests/golden/arch/llama/model.gguf tests/golden/lora/llama/adapter.gguf
+"$target/random" 4000 1
