@@ -152,18 +152,18 @@ fn concurrency_does_not_change_tokens() {
     let schema = Grammar::JsonSchema(schema);
     let gpu = has_gpu().then_some(DeviceChoice::Gpu);
     for device in [DeviceChoice::Cpu].into_iter().chain(gpu) {
+        // A software GPU is slow.
+        let (count, max_tokens) = match device {
+            DeviceChoice::Gpu if !exhaustive() => (2, 30),
+            _ => (5, 60),
+        };
         let single = load(&load_options(device, 3));
         let concurrent = load(&load_options(device, 3));
         let request = |model: &Model, seed: u64| match seed % 2 {
             0 => random_options(model, compile(model, &schema), seed),
             _ => GenerateOptions::default()
                 .sampling(Sampling::default().seed(seed))
-                .max_tokens(30),
-        };
-        // A software GPU is slow.
-        let count = match device {
-            DeviceChoice::Gpu if !exhaustive() => 2,
-            _ => 5,
+                .max_tokens(max_tokens),
         };
         let outputs = std::thread::scope(|scope| {
             let (concurrent, request) = (&concurrent, &request);

@@ -1,6 +1,6 @@
 //! Tuning: measurements select the kernels and parameters of the planned tables.
 
-use crate::common::{golden, has_gpu, session, worst};
+use crate::common::{exhaustive, golden, has_gpu, session, worst};
 use crate::temp_folder::Folder;
 use std::path::Path;
 use tabla::device::{Fusion, TunedKernel};
@@ -94,10 +94,11 @@ fn tables_use_the_tuning() {
     if !has_gpu() {
         return;
     }
-    let sources = [
-        Source::Path(golden("arch/qwen3moe/model.gguf")),
-        Source::Path(golden("arch/bert/model.gguf")),
-    ];
+    let mut models = vec!["arch/qwen3moe/model.gguf", "arch/bert/model.gguf"];
+    if exhaustive() {
+        models.push("llama.gguf");
+    }
+    let sources: Vec<_> = models.iter().map(|m| Source::Path(golden(m))).collect();
     for source in &sources {
         let folder = Folder::new("tunings");
         let TuneReport { groups, tuning, .. } = measure(source, &gpu(64));
