@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tabla::text::{Grammar, GrammarEngine, Matcher, Tokenizer};
 use tabla::{ErrorKind, Source};
+use tabla_json_schema::is_valid;
 use tabla_testkit::fixed_json;
 
 /// Schemas by keyword, in the groups of the JSON Schema Test Suite.
@@ -119,24 +120,6 @@ impl<'t> Walker<'t> {
             .take(mask.len() * 32)
             .filter(|id| is_allowed(mask, *id));
         allowed.nth(index).expect("the index is in range")
-    }
-}
-
-/// Validates a text against a schema. Returns `Ok(false)` if the validator cannot decide.
-pub(crate) fn is_valid(schema: &Value, text: &str) -> Result<bool, String> {
-    let validator = jsonschema::options().should_validate_formats(true);
-    let validator = validator.build(schema).expect("a schema");
-    let value: Value = match serde_json::from_str(text) {
-        Ok(value) => value,
-        // The number of digits is not limited, so a number may exceed f64.
-        Err(e) if e.to_string().starts_with("number out of range") => return Ok(false),
-        Err(e) => return Err(e.to_string()),
-    };
-    match validator.validate(&value) {
-        Ok(()) => Ok(true),
-        // llguidance allows a leap second in every minute.
-        Err(_) if text.contains(":60") => Ok(false),
-        Err(error) => Err(error.to_string()),
     }
 }
 

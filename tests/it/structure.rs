@@ -1,7 +1,7 @@
 //! Generation with grammars.
 
 use crate::common::{exhaustive, has_gpu, print};
-use crate::grammar::{SCHEMAS, is_valid};
+use crate::grammar::SCHEMAS;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tabla::load::{DeviceChoice, LoadOptions};
 use tabla::text::{CompiledGrammar, EncodeOptions, Grammar};
 use tabla::{ErrorKind, Finish, GenerateOptions, Model, Sampling, Session, Source};
+use tabla_json_schema::is_valid;
 
 fn load(options: &LoadOptions) -> Model {
     Model::builder(Source::BuiltIn)
