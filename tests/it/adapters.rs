@@ -72,7 +72,8 @@ fn logits_with_an_adapter_match_peft() {
         let adapted = adapter(name).join("logits.npy");
         for form in ["model.gguf", "hf"] {
             let path = golden("arch").join(name).join(form);
-            for (device, options) in devices(Precision::Exact) {
+            let on_gpu = format!("{name}/{form}");
+            for (device, options) in devices_for(&on_gpu, &["llama/model.gguf"], Precision::Exact) {
                 let model = load(&path, &options.clone().chunk_tokens(7));
                 for file in [adapter(name), adapter(name).join("adapter.gguf")] {
                     if !file.exists() {

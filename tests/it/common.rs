@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use tabla::device::{GpuFeatures, Precision, Replay};
+use std::sync::LazyLock;
+use tabla::device::{AdapterFacts, GpuFeatures, Precision, Replay};
 use tabla::dtype::DType;
 use tabla::exec::cpu::Level;
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -106,25 +107,40 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     all
 }
 
-/// Returns the devices to test a model on. A software GPU is slow: it runs only the models of `on_gpu`, except in
-/// exhaustive runs.
+/// Returns the devices to test a model on. A software GPU runs only the models of `on_gpu`, except in exhaustive runs:
+/// `gpu::` tests every kernel, and `tables::` every command of every architecture.
 pub(crate) fn devices_for(
     model: &str,
     on_gpu: &[&str],
     precision: Precision,
 ) -> Vec<(String, LoadOptions)> {
     let mut all = devices(precision);
-    let has_gpu = exhaustive() || on_gpu.contains(&model);
-    all.retain(|(_, options)| has_gpu || options.device == DeviceChoice::Cpu);
+    let is_on_gpu = on_gpu.contains(&model) || !is_gpu_slow();
+    all.retain(|(_, options)| is_on_gpu || options.device == DeviceChoice::Cpu);
     all
+}
+
+/// Returns the devices to test what does not depend on the kind of device, so not a software GPU.
+pub(crate) fn fast_devices(precision: Precision) -> Vec<(String, LoadOptions)> {
+    devices_for("", &[], precision)
+}
+
+/// Returns whether tests on the GPU repeat less: it is a software GPU, which needs as long for a pass of one token as
+/// for a full one, and the run is not exhaustive.
+pub(crate) fn is_gpu_slow() -> bool {
+    !exhaustive() && gpus().iter().all(|gpu| gpu.kind == "software")
+}
+
+/// Returns the adapters, which are listed once.
+fn gpus() -> &'static [AdapterFacts] {
+    static GPUS: LazyLock<Vec<AdapterFacts>> =
+        LazyLock::new(|| tabla::load::devices().expect("lists devices").gpus);
+    &GPUS
 }
 
 /// Returns whether there is a GPU. Panics if there is none and `TABLA_REQUIRE_GPU=1` is set.
 pub(crate) fn has_gpu() -> bool {
-    let has_gpu = !tabla::load::devices()
-        .expect("lists devices")
-        .gpus
-        .is_empty();
+    let has_gpu = !gpus().is_empty();
     let required = std::env::var_os("TABLA_REQUIRE_GPU").is_some_and(|v| v == "1");
     assert!(
         has_gpu || !required,
@@ -148,7 +164,7 @@ pub(crate) fn replays() -> Vec<LoadOptions> {
     };
     let mut all = vec![with(Replay::Encoded)];
     // The selected adapter may differ from the first, but has the same backend.
-    if tabla::load::devices().expect("lists devices").gpus[0].backend == "vulkan" {
+    if gpus()[0].backend == "vulkan" {
         all.push(with(Replay::Recorded));
     }
     all

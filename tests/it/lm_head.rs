@@ -1,6 +1,6 @@
 //! Conversion of the LM head to another storage type while loading.
 
-use crate::common::{argmax, devices, golden, picks, session, story, worst};
+use crate::common::{argmax, devices, fast_devices, golden, picks, session, story, worst};
 use crate::temp_folder::Folder;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -81,7 +81,7 @@ const CASES: [(&str, &str, DType, f32); 4] = [
 #[test]
 fn converted_lm_head_changes_logits_slightly() {
     for precision in [Precision::Exact, Precision::Fast] {
-        for (device, options) in devices(precision) {
+        for (device, options) in fast_devices(precision) {
             for (name, reference, dtype, bound) in CASES {
                 let what = format!("{name} as {dtype} on {device}, {precision:?}");
                 let before = logits(&arch(reference), &options);

@@ -1,6 +1,6 @@
 //! Compares reranking with `transformers`: tokens of every pair, and scores.
 
-use crate::common::{devices, golden, session, story};
+use crate::common::{devices, fast_devices, golden, session, story};
 use serde_json::Value;
 use tabla::device::Precision;
 use tabla::embed::RerankOptions;
@@ -28,7 +28,7 @@ fn scores_match_reference() {
     // The GGUF file of llama.cpp contains the prompt, the folder does not.
     for form in ["model.gguf", "hf"] {
         let path = golden("reranker").join(form);
-        for (device, options) in devices(Precision::Exact) {
+        for (device, options) in fast_devices(Precision::Exact) {
             let mut s = session(&path, &options);
             // The first row uses the default instruction.
             for (at, row) in ranked.iter().enumerate() {

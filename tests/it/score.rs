@@ -1,7 +1,7 @@
 //! Compares scores with the log-softmax of all logits in f64.
 
 use crate::batching::passes_of;
-use crate::common::{devices, golden, picks, session, story};
+use crate::common::{devices, fast_devices, golden, picks, session, story};
 use tabla::device::Precision;
 use tabla::load::LoadOptions;
 use tabla::text::EncodeOptions;
@@ -34,7 +34,7 @@ fn plain(s: &mut Session, tokens: &[u32]) -> Vec<f64> {
 
 #[test]
 fn scores_equal_log_softmax() {
-    for (name, options) in devices(Precision::Exact) {
+    for (name, options) in fast_devices(Precision::Exact) {
         let model = Model::builder(Source::BuiltIn).options(options).load();
         let mut s = Session::new(model.expect("model loads"));
         let tokens = tokens(&s);

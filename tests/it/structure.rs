@@ -1,6 +1,6 @@
 //! Generation with grammars.
 
-use crate::common::{exhaustive, has_gpu, print};
+use crate::common::{has_gpu, is_gpu_slow, print};
 use crate::grammar::SCHEMAS;
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
@@ -153,9 +153,8 @@ fn concurrency_does_not_change_tokens() {
     let schema = Grammar::JsonSchema(schema);
     let gpu = has_gpu().then_some(DeviceChoice::Gpu);
     for device in [DeviceChoice::Cpu].into_iter().chain(gpu) {
-        // A software GPU is slow.
         let (count, max_tokens) = match device {
-            DeviceChoice::Gpu if !exhaustive() => (2, 30),
+            DeviceChoice::Gpu if is_gpu_slow() => (2, 12),
             _ => (5, 60),
         };
         let single = load(&load_options(device, 3));

@@ -32,7 +32,7 @@ const EXPERT_ROWS: u32 = 76;
 /// Types of `types_shortly` with added and fused products and experts: floats, codes of one and of two planes, grids,
 /// groups, and rows that share bytes. The other types differ from them in the decoding of a block, which products
 /// test: a software GPU compiles a kernel for half a second.
-const FUSED: [DType; 6] = [
+pub(super) const FUSED: [DType; 6] = [
     DType::F32,
     DType::Q8_0,
     DType::Q6K,
@@ -52,23 +52,38 @@ pub(super) fn types(device: &Device) -> f64 {
     KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-/// As `types`, with fewer tokens: two tiles; added and fused products and experts only with the types of `FUSED`.
+/// As `types`, with fewer tokens: two tiles; added and fused products and experts only with the types of `FUSED`. A
+/// device of one variant skips the types that it has no kernels for.
 pub(super) fn types_shortly(device: &Device) -> f64 {
-    let of_type = |dtype| {
-        let matrices = matrices(dtype);
-        let is_fused = FUSED.contains(&dtype);
-        let added = is_fused.then_some(ADDED);
-        let error = [1, 67]
-            .map(|tokens| products(device, &matrices, tokens, added))
-            .into_iter()
-            .fold(0.0, f64::max);
-        if is_fused {
-            error.max(fused_and_experts(device, &matrices))
-        } else {
-            error
-        }
+    let variants = &device.profile().variants;
+    let is_best =
+        |op, dtype| KernelId::all(op, Some(dtype), variants).any(|id| id.variant.is_some());
+    let is_tested = |dtype: &DType| {
+        variants.len() != 1 || is_best(Op::Gemv, *dtype) || is_best(Op::Gemm, *dtype)
     };
-    KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
+    let of_type = |dtype| type_shortly(device, dtype);
+    let tested = KernelId::dtypes(Op::Embed).filter(is_tested);
+    tested.map(of_type).fold(0.0, f64::max)
+}
+
+/// As `types_shortly`, with the types of `FUSED` only.
+pub(super) fn few_types(device: &Device) -> f64 {
+    let of_type = |dtype| type_shortly(device, dtype);
+    FUSED.into_iter().map(of_type).fold(0.0, f64::max)
+}
+
+fn type_shortly(device: &Device, dtype: DType) -> f64 {
+    let matrices = matrices(dtype);
+    let is_fused = FUSED.contains(&dtype);
+    let added = is_fused.then_some(ADDED);
+    let error = [1, 67]
+        .map(|tokens| products(device, &matrices, tokens, added))
+        .into_iter()
+        .fold(0.0, f64::max);
+    match is_fused {
+        true => error.max(fused_and_experts(device, &matrices)),
+        false => error,
+    }
 }
 
 fn matrices(dtype: DType) -> Vec<Numbers> {
