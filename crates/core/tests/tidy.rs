@@ -107,10 +107,11 @@ const RESTRICTED: &[(&[&str], &[&str], &str)] = &[
         &["libc::"],
         &[
             "crates/capi/src/guard.rs",
+            "crates/cpu/src/pool.rs",
             "crates/cpu/src/simd/amx/mod.rs",
             "crates/server/src/heap.rs",
         ],
-        "libc is called in crates/capi/src/guard.rs, crates/cpu/src/simd/amx and crates/server/src/heap.rs only",
+        "libc is called in crates/capi/src/guard.rs, crates/cpu/src/pool.rs, crates/cpu/src/simd/amx and crates/server/src/heap.rs only",
     ),
 ];
 

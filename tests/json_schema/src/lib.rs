@@ -6,16 +6,12 @@ use serde_json::Value;
 /// Validates a text against a schema, with formats. Returns `Ok(false)` if the validator cannot decide.
 ///
 /// # Errors
-/// What does not match.
-///
-/// # Panics
-/// If the schema is not valid.
+/// What does not match, or why the schema is not valid.
 pub fn is_valid(schema: &Value, text: &str) -> Result<bool, String> {
     let validator = jsonschema::options().should_validate_formats(true);
-    let validator = match validator.build(schema) {
-        Ok(validator) => validator,
-        Err(e) => panic!("{schema}: {e}"),
-    };
+    let validator = validator
+        .build(schema)
+        .map_err(|e| format!("the schema is not valid: {e}"))?;
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         // The number of digits is not limited, so a number may exceed f64.

@@ -5,7 +5,7 @@ use super::amx::{self, Amx};
 #[cfg(target_arch = "x86_64")]
 use super::bf16::{self, Bf16};
 #[cfg(target_arch = "x86_64")]
-use super::levels::HAS_ALL_LEVELS;
+use super::levels::{HAS_ALL_LEVELS, HAS_AVX2};
 use super::levels::{Isa, Proof};
 use super::scalar::Scalar;
 use super::vectors::Simd;
@@ -116,11 +116,15 @@ impl Isa {
                 }
             }
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => |args| {
-                // SAFETY: this closure is only reached through an `Isa` that detection created, and all of
-                // these levels include AVX2.
-                unsafe { K::avx2(args) }
-            },
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) if const { HAS_AVX2 } => {
+                |args| {
+                    // SAFETY: this closure is only reached through an `Isa` that detection created, and all
+                    // of these levels include AVX2.
+                    unsafe { K::avx2(args) }
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            _ => unreachable!("detection created no proof of this level"),
         }
     }
 

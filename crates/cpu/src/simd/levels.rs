@@ -40,10 +40,13 @@ pub enum Level {
     Amx,
 }
 
-/// Whether there are kernels for all levels of x86-64, and not only for AVX2. Compiling the others with a sanitizer
-/// takes minutes.
+/// Whether there are kernels for AVX2: `--cfg tabla_level="scalar"` leaves out all levels of x86-64, to compile fast.
 #[cfg(target_arch = "x86_64")]
-pub(super) const HAS_ALL_LEVELS: bool = cfg!(not(tabla_few_levels));
+pub(super) const HAS_AVX2: bool = cfg!(not(tabla_level = "scalar"));
+
+/// Whether there are kernels for the levels above AVX2, which `--cfg tabla_level="avx2"` leaves out.
+#[cfg(target_arch = "x86_64")]
+pub(super) const HAS_ALL_LEVELS: bool = HAS_AVX2 && cfg!(not(tabla_level = "avx2"));
 
 impl Level {
     /// All levels, the fastest of each architecture last.
@@ -150,7 +153,8 @@ impl Isa {
 
     #[cfg(target_arch = "x86_64")]
     fn detect(level: Level) -> Option<Self> {
-        let avx2 = is_x86_feature_detected!("avx2")
+        let avx2 = HAS_AVX2
+            && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
         let avx512 = avx2
