@@ -1,5 +1,6 @@
 //! Generated files and developer tools of `cargo xtask`.
 
+mod affected;
 mod exhaustive;
 mod header;
 mod header_groups;
@@ -8,6 +9,7 @@ mod operations;
 mod size;
 mod tree;
 
+pub use affected::affected;
 pub use exhaustive::exhaustive;
 pub use install::{install, install_from};
 pub use size::size;

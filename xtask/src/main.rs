@@ -1,11 +1,13 @@
-//! Developer tools: `cargo xtask bless`, `cargo xtask exhaustive`, `cargo xtask install`, `cargo
-//! xtask size`.
+//! Developer tools: `cargo xtask affected`, `cargo xtask bless`, `cargo xtask exhaustive`, `cargo
+//! xtask install`, `cargo xtask size`.
 
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::{bless, exhaustive, install, size};
+use xtask::{affected, bless, exhaustive, install, size};
 
 const USAGE: &str = "\
+cargo xtask affected [COMMIT] Run the tests that cover the files that differ from a commit, by
+                            default the last one
 cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
+        ["affected"] => affected("HEAD"),
+        ["affected", base] => affected(base),
         ["bless"] => bless(),
         ["exhaustive"] => exhaustive(),
         ["install", prefix] => install(Path::new(prefix)),

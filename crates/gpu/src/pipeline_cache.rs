@@ -8,6 +8,7 @@ use super::device::Device;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tabla_core::exec::Digest;
 
 /// Magic bytes and version of the file. The checksum of the driver's data (little endian) and the
@@ -153,7 +154,10 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.extend(MAGIC);
     file.extend(checksum(bytes).to_le_bytes());
     file.extend(bytes);
-    let partial = path.with_extension(format!("{}.part", std::process::id()));
+    // Devices of one process may write at the same time.
+    static WRITES: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed));
+    let partial = path.with_extension(format!("{process}.{number}.part"));
     let written = fs::write(&partial, file).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         // Removes the partial file; the first error is returned.
@@ -171,6 +175,23 @@ fn checksum(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_write_at_the_same_time() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("b.kernels");
+        let bytes = vec![7; 1 << 20];
+        std::thread::scope(|scope| {
+            let write_often = || (0..20).try_for_each(|_| write(&path, &bytes));
+            let writers: Vec<_> = (0..4).map(|_| scope.spawn(write_often)).collect();
+            for writer in writers {
+                writer.join().expect("no panic").expect("write");
+            }
+        });
+        assert_eq!(read(&path).expect("read"), bytes);
+        let files = fs::read_dir(folder.path()).expect("a folder");
+        assert_eq!(files.count(), 1, "no partial files remain");
+    }
 
     #[test]
     fn reads_written_files_and_rejects_corrupt_ones() {

@@ -1,0 +1,194 @@
+//! `cargo xtask affected`: runs the tests that cover the changed files.
+
+use crate::tree::{Result, root};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Tests of a folder.
+struct Rule {
+    /// Start of the paths.
+    prefix: &'static str,
+    /// Packages whose tests run.
+    packages: &'static [&'static str],
+    /// Filters of the integration tests `tests/it`.
+    it: &'static [&'static str],
+}
+
+const fn rule(
+    prefix: &'static str,
+    packages: &'static [&'static str],
+    it: &'static [&'static str],
+) -> Rule {
+    Rule {
+        prefix,
+        packages,
+        it,
+    }
+}
+
+/// Every rule whose prefix fits applies. The tests of `tests/it/<module>.rs` cover that file.
+const RULES: &[Rule] = &[
+    rule("cli/", &["tabla-cli"], &[]),
+    rule("crates/audio/", &["tabla-audio"], &[]),
+    rule("crates/capi/", &["tabla-capi"], &[]),
+    rule("crates/core/", &["tabla-core"], &[]),
+    rule(
+        "crates/core/src/op/",
+        &["tabla-shaders", "tabla-cpu"],
+        &["tables::"],
+    ),
+    rule("crates/core/src/plan/", &[], &["tables::"]),
+    rule("crates/cpu/", &["tabla-cpu"], &[]),
+    rule(
+        "crates/format/",
+        &["tabla-format"],
+        &["formats::", "checkpoints::"],
+    ),
+    rule("crates/gpu/", &["tabla-gpu"], &["gpu::", "tables::"]),
+    rule("crates/quant/", &["tabla-quant", "tabla-cpu"], &[]),
+    rule("crates/server/", &["tabla-server"], &[]),
+    rule("crates/speech/", &["tabla-speech"], &["speech"]),
+    rule("crates/testkit/", &["tabla-cpu"], &["gpu::"]),
+    rule("crates/text/", &["tabla-text"], &[]),
+    rule("include/", &["tabla-capi"], &[]),
+    rule("shaders/", &["tabla-shaders"], &["gpu::"]),
+    rule("src/", &["tabla"], &[]),
+    rule("src/arch/", &[], &["archs::", "arch_errors::", "tables::"]),
+    rule(
+        "src/decode/",
+        &[],
+        &[
+            "generation::",
+            "sessions::",
+            "batching::",
+            "speculate::",
+            "structure::",
+        ],
+    ),
+    rule(
+        "src/load/",
+        &[],
+        &["formats::", "checkpoints::", "arch_errors::"],
+    ),
+    rule("tests/capi/", &["tabla-capi"], &[]),
+    rule("tests/it/gpu/", &[], &["gpu::"]),
+    rule("xtask/", &["xtask"], &[]),
+];
+
+/// Runs the tests that cover the files that differ from a commit of git.
+///
+/// # Errors
+///
+/// If git cannot tell the files, or a test fails.
+pub fn affected(base: &str) -> Result<String> {
+    let files = changed_files(base)?;
+    let mut report = String::new();
+    for args in commands(&files) {
+        writeln!(report, "cargo {}", args.join(" "))?;
+        let status = Command::new(env!("CARGO"))
+            .args(&args)
+            .current_dir(root())
+            .status()?;
+        if !status.success() {
+            return Err(format!("failed: cargo {}", args.join(" ")).into());
+        }
+    }
+    Ok(report)
+}
+
+/// Returns the files that differ from `base`, and new ones.
+fn changed_files(base: &str) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for args in [
+        &["diff", "--name-only", base, "--"][..],
+        &["ls-files", "--others", "--exclude-standard"],
+    ] {
+        let listed = Command::new("git")
+            .args(args)
+            .current_dir(root())
+            .output()?;
+        if !listed.status.success() {
+            let message = String::from_utf8_lossy(&listed.stderr);
+            return Err(format!("git {}: {}", args.join(" "), message.trim()).into());
+        }
+        let listed = String::from_utf8(listed.stdout)?;
+        files.extend(listed.lines().map(str::to_string));
+    }
+    Ok(files)
+}
+
+/// Returns the arguments of cargo for the tests that cover these files. The rules of the repository apply to every
+/// file.
+fn commands(files: &[String]) -> Vec<Vec<String>> {
+    let mut packages = BTreeSet::new();
+    let mut it = BTreeSet::new();
+    for file in files {
+        for rule in RULES.iter().filter(|rule| file.starts_with(rule.prefix)) {
+            packages.extend(rule.packages);
+            it.extend(rule.it.iter().map(ToString::to_string));
+        }
+        let module = file.strip_prefix("tests/it/");
+        let module = module.and_then(|file| file.strip_suffix(".rs"));
+        it.extend(module.map(|module| format!("{}::", module.replace('/', "::"))));
+    }
+    let args = |args: &[&str]| args.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut all = vec![args(&["test", "-q", "-p", "tabla-core", "--test", "tidy"])];
+    if packages.remove("tabla") {
+        all.push(args(&["test", "-p", "tabla", "--lib"]));
+    }
+    if !packages.is_empty() {
+        let packages = packages.iter().flat_map(|package| ["-p", package]);
+        all.push(args(
+            &["test"].into_iter().chain(packages).collect::<Vec<_>>(),
+        ));
+    }
+    if !it.is_empty() {
+        let mut tests = args(&["test", "-p", "tabla", "--test", "it", "--"]);
+        tests.extend(it);
+        all.push(tests);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(files: &[&str]) -> Vec<String> {
+        let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+        let commands = commands(&files).into_iter().skip(1);
+        commands.map(|args| args.join(" ")).collect()
+    }
+
+    #[test]
+    fn files_name_their_tests() {
+        assert!(lines(&["README.md"]).is_empty());
+        assert_eq!(
+            lines(&["crates/text/src/bpe.rs", "crates/format/src/gguf.rs"]),
+            [
+                "test -p tabla-format -p tabla-text",
+                "test -p tabla --test it -- checkpoints:: formats::"
+            ]
+        );
+        assert_eq!(
+            lines(&["src/arch/llama.rs", "tests/it/arch_errors/config.rs"]),
+            [
+                "test -p tabla --lib",
+                "test -p tabla --test it -- arch_errors:: arch_errors::config:: archs:: tables::"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_folder_of_code_has_a_rule() {
+        for rule in RULES {
+            assert!(root().join(rule.prefix).is_dir(), "{}", rule.prefix);
+        }
+        for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
+            let name = entry.expect("an entry").file_name();
+            let file = format!("crates/{}/src/lib.rs", name.to_string_lossy());
+            assert!(!lines(&[&file]).is_empty(), "{file}");
+        }
+    }
+}
