@@ -108,7 +108,7 @@ pub(crate) fn devices(precision: Precision) -> Vec<(String, LoadOptions)> {
 }
 
 /// Returns the devices to test a model on. A software GPU runs only the models of `on_gpu`, except in exhaustive runs:
-/// `gpu::` tests every kernel, and `tables::` every command of every architecture.
+/// `gpu::` tests every operation, and `tables::` every command of every architecture.
 pub(crate) fn devices_for(
     model: &str,
     on_gpu: &[&str],
@@ -120,7 +120,7 @@ pub(crate) fn devices_for(
     all
 }
 
-/// Returns the devices to test what does not depend on the kind of device, so not a software GPU.
+/// Returns the devices without a software GPU, for tests of code that is the same for all devices.
 pub(crate) fn fast_devices(precision: Precision) -> Vec<(String, LoadOptions)> {
     devices_for("", &[], precision)
 }

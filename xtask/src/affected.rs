@@ -27,15 +27,18 @@ const fn rule(
     }
 }
 
-/// Every rule whose prefix fits applies. The tests of `tests/it/<module>.rs` cover that file.
+/// Every rule whose prefix fits applies. A file `tests/it/<module>.rs` runs its own tests.
 const RULES: &[Rule] = &[
     rule("cli/", &["tabla-cli"], &[]),
-    rule("crates/audio/", &["tabla-audio"], &[]),
-    rule("crates/capi/", &["tabla-capi"], &[]),
+    rule("Cargo.lock", &["xtask"], &[]),
+    rule("Cargo.toml", &["xtask"], &[]),
+    rule("README.md", &["tabla-capi"], &[]),
+    rule("crates/audio/", &["tabla-audio"], &["speech"]),
+    rule("crates/capi/", &["tabla-capi", "xtask"], &[]),
     rule("crates/core/", &["tabla-core"], &[]),
     rule(
         "crates/core/src/op/",
-        &["tabla-shaders", "tabla-cpu"],
+        &["tabla-shaders", "tabla-cpu", "xtask"],
         &["tables::"],
     ),
     rule("crates/core/src/plan/", &[], &["tables::"]),
@@ -50,7 +53,13 @@ const RULES: &[Rule] = &[
     rule("crates/server/", &["tabla-server"], &[]),
     rule("crates/speech/", &["tabla-speech"], &["speech"]),
     rule("crates/testkit/", &["tabla-cpu"], &["gpu::"]),
-    rule("crates/text/", &["tabla-text"], &[]),
+    rule(
+        "crates/text/",
+        &["tabla-text"],
+        &["chat::", "grammar", "tokenizer::", "tool_calls::"],
+    ),
+    rule("docs/c.md", &["tabla-capi"], &[]),
+    rule("docs/models.md", &["tabla"], &["conversions::"]),
     rule("include/", &["tabla-capi"], &[]),
     rule("shaders/", &["tabla-shaders"], &["gpu::"]),
     rule("src/", &["tabla"], &[]),
@@ -71,16 +80,21 @@ const RULES: &[Rule] = &[
         &[],
         &["formats::", "checkpoints::", "arch_errors::"],
     ),
+    rule("src/decode/speech/", &[], &["speech"]),
     rule("tests/capi/", &["tabla-capi"], &[]),
     rule("tests/it/gpu/", &[], &["gpu::"]),
+    rule("tests/json_schema/", &[], &["grammar::", "structure::"]),
     rule("xtask/", &["xtask"], &[]),
 ];
+
+/// Files of `tests/it` without tests: they run all of it.
+const HELPERS: &[&str] = &["common", "main", "npy", "speech_model", "temp_folder"];
 
 /// Runs the tests that cover the files that differ from a commit of git.
 ///
 /// # Errors
 ///
-/// If git cannot tell the files, or a test fails.
+/// If git or a test fails.
 pub fn affected(base: &str) -> Result<String> {
     let files = changed_files(base)?;
     let mut report = String::new();
@@ -129,8 +143,13 @@ fn commands(files: &[String]) -> Vec<Vec<String>> {
             it.extend(rule.it.iter().map(ToString::to_string));
         }
         let module = file.strip_prefix("tests/it/");
-        let module = module.and_then(|file| file.strip_suffix(".rs"));
-        it.extend(module.map(|module| format!("{}::", module.replace('/', "::"))));
+        if let Some(module) = module.and_then(|file| file.strip_suffix(".rs")) {
+            let module = module.strip_suffix("/mod").unwrap_or(module);
+            it.insert(match HELPERS.contains(&module) {
+                true => "::".to_string(),
+                false => format!("{}::", module.replace('/', "::")),
+            });
+        }
     }
     let args = |args: &[&str]| args.iter().map(ToString::to_string).collect::<Vec<_>>();
     let mut all = vec![args(&["test", "-q", "-p", "tabla-core", "--test", "tidy"])];
@@ -162,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn files_name_their_tests() {
-        assert!(lines(&["README.md"]).is_empty());
+    fn changed_files_select_tests() {
+        assert!(lines(&["docs/serve.md"]).is_empty());
         assert_eq!(
-            lines(&["crates/text/src/bpe.rs", "crates/format/src/gguf.rs"]),
+            lines(&["crates/cpu/src/pool.rs", "crates/format/src/gguf.rs"]),
             [
-                "test -p tabla-format -p tabla-text",
+                "test -p tabla-cpu -p tabla-format",
                 "test -p tabla --test it -- checkpoints:: formats::"
             ]
         );
@@ -181,9 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn helpers_of_integration_tests_run_all_of_them() {
+        for name in HELPERS {
+            let file = format!("tests/it/{name}.rs");
+            assert!(root().join(&file).exists(), "{file}");
+            assert_eq!(lines(&[&file]), ["test -p tabla --test it -- ::"]);
+        }
+        assert_eq!(
+            lines(&["tests/it/gpu/mod.rs"]),
+            ["test -p tabla --test it -- gpu::"]
+        );
+    }
+
+    #[test]
     fn every_folder_of_code_has_a_rule() {
         for rule in RULES {
-            assert!(root().join(rule.prefix).is_dir(), "{}", rule.prefix);
+            assert!(root().join(rule.prefix).exists(), "{}", rule.prefix);
         }
         for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
             let name = entry.expect("an entry").file_name();

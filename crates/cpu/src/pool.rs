@@ -20,7 +20,7 @@ use tabla_core::op::table::Cmds;
 
 /// Barrier polls before a thread parks: about 50 us.
 const SPINS: u32 = 4000;
-/// Barrier polls before a thread checks whether it keeps another thread from running: about 2 us.
+/// Barrier polls before a thread checks whether it shares its CPU with another thread: about 2 us.
 const SPINS_BEFORE_CHECK: u32 = 150;
 
 /// The calling thread and its workers.
@@ -385,8 +385,8 @@ impl Barrier {
         if self.cpus[thread].load(Ordering::Relaxed) != cpu {
             self.cpus[thread].store(cpu, Ordering::Relaxed);
         }
-        // Read after the arrival: a thread that arrives after `shrink` sees the new number.
         let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
+        // Read after the arrival: a thread that arrives after `shrink` sees the new number.
         if arrived == self.threads.load(Ordering::Acquire) {
             self.arrived.store(0, Ordering::Relaxed);
             let parked = self.lock();
@@ -430,7 +430,7 @@ impl Barrier {
 
 const UNKNOWN_CPU: u32 = u32::MAX;
 
-/// Returns the number of the CPU that runs this thread, where the system tells it cheaply.
+/// Returns the number of the CPU that runs this thread, or `UNKNOWN_CPU` if the system does not report it.
 fn current_cpu() -> u32 {
     #[cfg(target_os = "linux")]
     // SAFETY: it has no arguments and touches no memory of the process.

@@ -150,8 +150,8 @@ fn rope_kv_case(device: &Device, (at, rope): (Heads, Rope), position: u32, cache
     worst
 }
 
-/// Checks head sizes, windows, caches and parts of attention; on a software GPU a fifth of the combinations, each value
-/// in several.
+/// Checks head sizes, windows, caches and parts of attention; on a software GPU a fifth of the combinations, with every
+/// value in at least one.
 pub(super) fn attention(device: &Device) -> f64 {
     // head_dim, window, first position
     let heads = [

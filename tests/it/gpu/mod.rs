@@ -22,7 +22,7 @@ mod sampling;
 mod split_weights;
 mod types;
 
-use crate::common::exhaustive;
+use crate::common::{exhaustive, is_gpu_slow};
 use attention::{attention, rope, rope_kv, self_attention};
 use bits::{bit_mat, bit_mat_add, bit_quantize};
 use elementwise::{
@@ -51,7 +51,7 @@ use tabla::ErrorKind;
 use tabla::device::{GpuFeatures, KernelVariant, Replay};
 use tabla::exec::gpu::{self, Device, DeviceOptions};
 use tabla::op::params::KERNELS;
-use types::{few_types, types, types_shortly};
+use types::{few_types, types, types_shortly, types_with_variant};
 
 /// A check returns its maximum error, relative to the largest element of the result.
 type Check = fn(&Device) -> f64;
@@ -139,12 +139,15 @@ const ATTENTION: &[(&str, Check)] = &[
 
 /// Returns the checks that take long with base kernels.
 fn long_checks() -> [(&'static str, Check); 2] {
-    [types_check(), ("samplers over odd logits", odd_logits)]
+    [
+        types_check(types_shortly),
+        ("samplers over odd logits", odd_logits),
+    ]
 }
 
-/// Returns the check of weights of every type.
-fn types_check() -> (&'static str, Check) {
-    let check = if exhaustive() { types } else { types_shortly };
+/// Returns the check of weights of every type: `short`, except in exhaustive runs.
+fn types_check(short: Check) -> (&'static str, Check) {
+    let check = if exhaustive() { types } else { short };
     ("weights of every type", check)
 }
 
@@ -230,15 +233,15 @@ fn base_kernels_run_within_webgpu_limits() {
         );
     }
     // The other tests use recorded replay.
-    let long = if exhaustive() {
+    let long = if !is_gpu_slow() {
         long_checks().to_vec()
     } else {
         vec![("weights of some types", few_types as Check)]
     };
     let with_variants = CHECKS.iter().filter(|(name, _)| has_variants(name));
-    let checks: Vec<_> = match exhaustive() {
-        true => CHECKS.to_vec(),
-        false => with_variants.copied().collect(),
+    let checks: Vec<_> = match is_gpu_slow() {
+        true => with_variants.copied().collect(),
+        false => CHECKS.to_vec(),
     };
     for checks in [&checks, ATTENTION, &long] {
         run_checks(&devices[..devices.len().min(1)], checks);
@@ -300,7 +303,7 @@ fn inexact_variants_match_f32_on_representable_activations() {
         }
         let checks: [(&str, Check); 5] = [
             ("small activations", small),
-            types_check(),
+            types_check(types_with_variant),
             ("gemm, same bits in any batch", gemm_bits),
             ("experts", batch_invariance),
             ("NaN", nan_stays),

@@ -3,6 +3,7 @@
 use super::fixture::{
     Fixture, UNTOUCHED, Weight, active_rows, assert_close, integers, shape, wide, with_untouched,
 };
+use crate::common::is_gpu_slow;
 use half::f16;
 use std::sync::Arc;
 use tabla::device::{Fusion, Profile};
@@ -52,33 +53,46 @@ pub(super) fn types(device: &Device) -> f64 {
     KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
-/// As `types`, with fewer tokens: two tiles; added and fused products and experts only with the types of `FUSED`. A
-/// device of one variant skips the types that it has no kernels for.
+/// As `types`, with fewer tokens: two tiles; added and fused products and experts only with the types of `FUSED`.
 pub(super) fn types_shortly(device: &Device) -> f64 {
-    let variants = &device.profile().variants;
-    let is_best =
-        |op, dtype| KernelId::all(op, Some(dtype), variants).any(|id| id.variant.is_some());
-    let is_tested = |dtype: &DType| {
-        variants.len() != 1 || is_best(Op::Gemv, *dtype) || is_best(Op::Gemm, *dtype)
-    };
-    let of_type = |dtype| type_shortly(device, dtype);
-    let tested = KernelId::dtypes(Op::Embed).filter(is_tested);
-    tested.map(of_type).fold(0.0, f64::max)
+    let of_type = |dtype| type_shortly(device, dtype, &[1, 67]);
+    KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
 }
 
 /// As `types_shortly`, with the types of `FUSED` only.
 pub(super) fn few_types(device: &Device) -> f64 {
-    let of_type = |dtype| type_shortly(device, dtype);
+    let of_type = |dtype| type_shortly(device, dtype, &[1, 67]);
     FUSED.into_iter().map(of_type).fold(0.0, f64::max)
 }
 
-fn type_shortly(device: &Device, dtype: DType) -> f64 {
+/// As `types_shortly`, with the types and numbers of tokens for which a kernel variant of the device has products. A
+/// software GPU multiplies only the types of `FUSED` with both numbers: the code that decodes a type is the same.
+pub(super) fn types_with_variant(device: &Device) -> f64 {
+    let variants = &device.profile().variants;
+    let has_variant = |op: Op, dtype| {
+        KernelId::all(op, Some(dtype), variants).any(|kernel| kernel.variant.is_some())
+    };
+    let of_type = |dtype| {
+        let sizes = [(1, Op::Gemv), (67, Op::Gemm)];
+        let sizes = sizes.into_iter().filter(|(_, op)| has_variant(*op, dtype));
+        let count = if FUSED.contains(&dtype) || !is_gpu_slow() {
+            2
+        } else {
+            1
+        };
+        let sizes: Vec<u32> = sizes.map(|(tokens, _)| tokens).take(count).collect();
+        match sizes.is_empty() {
+            true => 0.0,
+            false => type_shortly(device, dtype, &sizes),
+        }
+    };
+    KernelId::dtypes(Op::Embed).map(of_type).fold(0.0, f64::max)
+}
+
+fn type_shortly(device: &Device, dtype: DType, sizes: &[u32]) -> f64 {
     let matrices = matrices(dtype);
     let is_fused = FUSED.contains(&dtype);
     let added = is_fused.then_some(ADDED);
-    // Products of one and of many tokens share the decoding of a type. A device of one variant tests the others.
-    let has_both = is_fused || device.profile().variants.len() != 1;
-    let sizes = if has_both { &[1, 67][..] } else { &[1] };
     let errors = sizes
         .iter()
         .map(|tokens| products(device, &matrices, *tokens, added));

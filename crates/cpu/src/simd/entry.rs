@@ -123,8 +123,11 @@ impl Isa {
                     unsafe { K::avx2(args) }
                 }
             }
+            // Detection creates no proof of levels without kernels.
             #[cfg(target_arch = "x86_64")]
-            _ => unreachable!("detection created no proof of this level"),
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
+                Self::scalar_entry::<K>()
+            }
         }
     }
 
@@ -134,6 +137,9 @@ impl Isa {
         let Proof::Amx(_) = self.0 else {
             return None;
         };
+        if const { !HAS_ALL_LEVELS } {
+            return None;
+        }
         Some(|args| {
             // SAFETY: this closure is only reached through an `Isa` that detection created.
             unsafe { amx::enter(KernelTask::<K>::new(args)) }
@@ -143,6 +149,9 @@ impl Isa {
     /// Returns the kernel that uses AVX-512 BF16, if the level is AVX-512 and the processor has it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bf16<K: ProofKernel<Bf16>>(self) -> Option<Entry> {
+        if const { !HAS_ALL_LEVELS } {
+            return None;
+        }
         self.has_bf16().then_some(|args| {
             // SAFETY: this closure is only reached after detection.
             unsafe { bf16::enter(KernelTask::<K>::new(args)) }

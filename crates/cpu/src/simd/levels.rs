@@ -40,7 +40,8 @@ pub enum Level {
     Amx,
 }
 
-/// Whether there are kernels for AVX2: `--cfg tabla_level="scalar"` leaves out all levels of x86-64, to compile fast.
+/// Whether there are kernels for AVX2: `--cfg tabla_level="scalar"` leaves out the kernels of all levels of x86-64, to
+/// compile fast.
 #[cfg(target_arch = "x86_64")]
 pub(super) const HAS_AVX2: bool = cfg!(not(tabla_level = "scalar"));
 
@@ -302,13 +303,16 @@ impl Isa {
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::unpack,
             // Wider vectors are not worth another copy.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) if const { HAS_AVX2 } => {
                 |m, row, first, out| {
                     // SAFETY: this closure is only reached through an `Isa` that detection created, and all
                     // of these levels include AVX2.
                     unsafe { avx2::unpack::<T>(m, row, first, out) }
                 }
             }
+            // Detection creates no proof of levels without kernels.
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => T::unpack,
         }
     }
 
@@ -322,13 +326,16 @@ impl Isa {
             Proof::Neon | Proof::Dotprod | Proof::I8mm => T::decode,
             // Wider vectors are not worth another copy.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) if const { HAS_AVX2 } => {
                 |m, row, first, out| {
                     // SAFETY: this closure is only reached through an `Isa` that detection created, and all
                     // of these levels include AVX2.
                     unsafe { avx2::decode::<T>(m, row, first, out) }
                 }
             }
+            // Detection creates no proof of levels without kernels.
+            #[cfg(target_arch = "x86_64")]
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => T::decode,
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::http::error::{ApiError, ApiResult};
 use axum::http::StatusCode;
 use tabla::Cancel;
+use tokio::sync::oneshot;
 
 /// Cancels a session or a transcription when it is dropped: the request was dropped.
 pub(crate) struct CancelOnDrop(pub(crate) Cancel);
@@ -27,5 +28,12 @@ pub(super) fn panicked() -> ApiError {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    joined(tokio::task::spawn_blocking(work).await)
+    let (sender, result) = oneshot::channel();
+    // The code of a task is compiled once for boxed work, and otherwise for every caller.
+    let work: Box<dyn FnOnce() + Send> = Box::new(move || {
+        // The receiver is gone if the request was dropped.
+        let _ = sender.send(work());
+    });
+    tokio::task::spawn_blocking(work);
+    result.await.unwrap_or_else(|_| Err(panicked()))
 }
