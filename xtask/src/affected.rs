@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
         &["formats::", "checkpoints::"],
     ),
     rule("crates/gpu/", &["tabla-gpu"], &["gpu::", "tables::"]),
+    rule("crates/json-schema/", &[], &["grammar::", "structure::"]),
     rule("crates/quant/", &["tabla-quant", "tabla-cpu"], &[]),
     rule("crates/server/", &["tabla-server"], &[]),
     rule("crates/speech/", &["tabla-speech"], &["speech"]),
@@ -83,7 +84,6 @@ const RULES: &[Rule] = &[
     rule("src/decode/speech/", &[], &["speech"]),
     rule("tests/capi/", &["tabla-capi"], &[]),
     rule("tests/it/gpu/", &[], &["gpu::"]),
-    rule("tests/json_schema/", &[], &["grammar::", "structure::"]),
     rule("xtask/", &["xtask"], &[]),
 ];
 

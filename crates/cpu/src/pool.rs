@@ -356,7 +356,7 @@ struct Barrier {
     epoch: AtomicU32,
     parked: Mutex<u32>,
     wake: Condvar,
-    /// The CPU on which each thread arrived last.
+    /// The CPU on which each thread waited last, if it was not for a moment.
     cpus: Box<[AtomicU32]>,
 }
 
@@ -380,11 +380,6 @@ impl Barrier {
     /// Waits until all threads have arrived; their earlier writes are visible afterwards.
     fn wait(&self, thread: usize) {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let cpu = current_cpu();
-        // Threads rarely move: without a write, the cache line stays shared.
-        if self.cpus[thread].load(Ordering::Relaxed) != cpu {
-            self.cpus[thread].store(cpu, Ordering::Relaxed);
-        }
         let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
         // Read after the arrival: a thread that arrives after `shrink` sees the new number.
         if arrived == self.threads.load(Ordering::Acquire) {
@@ -400,7 +395,7 @@ impl Barrier {
             if self.epoch.load(Ordering::Acquire) != epoch {
                 return;
             }
-            if spin == SPINS_BEFORE_CHECK && self.shares_cpu(thread, cpu) {
+            if spin == SPINS_BEFORE_CHECK && self.shares_cpu(thread) {
                 break;
             }
             std::hint::spin_loop();
@@ -416,9 +411,11 @@ impl Barrier {
         *parked -= 1;
     }
 
-    /// Returns whether another thread arrived on this CPU last: if it has not arrived again, it probably waits for
-    /// the CPU, so spinning delays it.
-    fn shares_cpu(&self, thread: usize, cpu: u32) -> bool {
+    /// Notes the CPU of this thread, and returns whether another thread waited there last: if it has not arrived
+    /// again, it probably waits for the CPU, so spinning delays it.
+    fn shares_cpu(&self, thread: usize) -> bool {
+        let cpu = current_cpu();
+        self.cpus[thread].store(cpu, Ordering::Relaxed);
         let mut others = self.cpus.iter().enumerate().filter(|(at, _)| *at != thread);
         cpu != UNKNOWN_CPU && others.any(|(_, other)| other.load(Ordering::Relaxed) == cpu)
     }
