@@ -135,12 +135,12 @@ fn changed_files(base: &str) -> Result<Vec<String>> {
 /// Returns the arguments of cargo for the tests that cover these files. The rules of the repository apply to every
 /// file.
 fn commands(files: &[String]) -> Vec<Vec<String>> {
-    let mut packages = BTreeSet::new();
-    let mut it = BTreeSet::new();
+    let mut packages: BTreeSet<&str> = BTreeSet::new();
+    let mut it: BTreeSet<String> = BTreeSet::new();
     for file in files {
         for rule in RULES.iter().filter(|rule| file.starts_with(rule.prefix)) {
             packages.extend(rule.packages);
-            it.extend(rule.it.iter().map(ToString::to_string));
+            it.extend(rule.it.iter().map(|filter| (*filter).to_string()));
         }
         let module = file.strip_prefix("tests/it/");
         if let Some(module) = module.and_then(|file| file.strip_suffix(".rs")) {
@@ -151,23 +151,24 @@ fn commands(files: &[String]) -> Vec<Vec<String>> {
             });
         }
     }
-    let args = |args: &[&str]| args.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let mut all = vec![args(&["test", "-q", "-p", "tabla-core", "--test", "tidy"])];
+    let mut all = vec![args("test -q -p tabla-core --test tidy")];
     if packages.remove("tabla") {
-        all.push(args(&["test", "-p", "tabla", "--lib"]));
+        all.push(args("test -p tabla --lib"));
     }
     if !packages.is_empty() {
-        let packages = packages.iter().flat_map(|package| ["-p", package]);
-        all.push(args(
-            &["test"].into_iter().chain(packages).collect::<Vec<_>>(),
-        ));
+        let packages: Vec<_> = packages.into_iter().collect();
+        all.push(args(&format!("test -p {}", packages.join(" -p "))));
     }
     if !it.is_empty() {
-        let mut tests = args(&["test", "-p", "tabla", "--test", "it", "--"]);
+        let mut tests = args("test -p tabla --test it --");
         tests.extend(it);
         all.push(tests);
     }
     all
+}
+
+fn args(command: &str) -> Vec<String> {
+    command.split(' ').map(str::to_string).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     fn lines(files: &[&str]) -> Vec<String> {
-        let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+        let files: Vec<String> = files.iter().map(|file| (*file).to_string()).collect();
         let commands = commands(&files).into_iter().skip(1);
         commands.map(|args| args.join(" ")).collect()
     }
