@@ -1,7 +1,7 @@
 //! Context shifts and truncations: results match a fresh session.
 
 use crate::common::{
-    devices, devices_for, exhaustive, golden, greedy, picks, session, story, worst,
+    devices, devices_for, exhaustive, golden, greedy, is_gpu_slow, picks, session, story, worst,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ fn check_shift(name: &str) {
             (CONTEXT, 1000, SAMPLED),
         ];
         // A software GPU is slow.
-        let is_short = device.starts_with("gpu") && !exhaustive();
+        let is_short = device.starts_with("gpu") && is_gpu_slow();
         for (length, keep, sampling) in cases.into_iter().skip(if is_short { 2 } else { 0 }) {
             let what = format!("{name} on {device}: {length} tokens, keep {keep}");
             let generate = shifting(sampling, 64, keep);

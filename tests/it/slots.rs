@@ -1,6 +1,6 @@
 //! Slot assignment with more sessions than sequences.
 
-use crate::common::{exhaustive, golden, has_gpu};
+use crate::common::{golden, has_gpu, is_gpu_slow};
 use std::ops::ControlFlow;
 use std::path::Path;
 use tabla::load::{DeviceChoice, LoadOptions};
@@ -31,9 +31,8 @@ fn preempted_requests_resume_identically_on_gpu() {
 }
 
 fn check_round_robin(device: DeviceChoice) {
-    // A software GPU is slow.
     let count = match device {
-        DeviceChoice::Gpu if !exhaustive() => 100,
+        DeviceChoice::Gpu if is_gpu_slow() => 100,
         _ => 200,
     };
     let options = LoadOptions::default()

@@ -76,12 +76,12 @@ const RULES: &[Rule] = &[
             "structure::",
         ],
     ),
+    rule("src/decode/speech/", &[], &["speech"]),
     rule(
         "src/load/",
         &[],
         &["formats::", "checkpoints::", "arch_errors::"],
     ),
-    rule("src/decode/speech/", &[], &["speech"]),
     rule("tests/capi/", &["tabla-capi"], &[]),
     rule("tests/it/gpu/", &[], &["gpu::"]),
     rule("xtask/", &["xtask"], &[]),
@@ -215,8 +215,20 @@ mod tests {
 
     #[test]
     fn every_folder_of_code_has_a_rule() {
+        let names = std::fs::read_dir(root().join("tests/it")).expect("a folder");
+        let names = names.map(|entry| entry.expect("an entry").file_name());
+        let modules: Vec<_> = names
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
         for rule in RULES {
             assert!(root().join(rule.prefix).exists(), "{}", rule.prefix);
+            for filter in rule.it {
+                let module = filter.trim_end_matches("::");
+                assert!(
+                    modules.iter().any(|name| name.starts_with(module)),
+                    "{filter}"
+                );
+            }
         }
         for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
             let name = entry.expect("an entry").file_name();

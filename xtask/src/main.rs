@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use xtask::{affected, bless, exhaustive, install, size};
 
 const USAGE: &str = "\
-cargo xtask affected [COMMIT] Run the tests that cover the files that differ from a commit, by
-                            default the last one
+cargo xtask affected [BASE]  Run the tests that cover the files that differ from a commit,
+                            by default the last one
 cargo xtask bless            Write the generated files: include/tabla.h, docs/OPS.md
 cargo xtask exhaustive       Run the tests with all kernel variants, storage types and replay modes
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
