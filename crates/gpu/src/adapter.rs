@@ -284,6 +284,7 @@ fn request(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Result<Device> {
             Duration::from_millis(1)
         },
         recorded,
+        kernels: Arc::default(),
         poll_lock: Arc::default(),
         queue_lock: Arc::default(),
     })

@@ -4,6 +4,7 @@
     reason = "wgpu disables loop bounding only through an unsafe function"
 )]
 
+use super::pipelines::DeviceKernels;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -32,6 +33,7 @@ pub struct Device {
     /// Held while polling for device loss, so that the callback has returned once it is released.
     pub(super) poll_lock: Arc<Mutex<()>>,
     pub(super) profile: Arc<Profile>,
+    pub(super) kernels: Arc<DeviceKernels>,
 }
 
 impl Device {

@@ -4,53 +4,56 @@ use super::arena::Arena;
 use super::device::Device;
 use super::link_plan::{Bindings, LinkPlan, LinkedTables};
 use super::pipeline_cache::{self, PipelineCacheFile};
-use super::pipelines::{self, CompiledKernels, Pipeline};
+use super::pipelines::{self, Pipeline};
 use super::upload::create_arena;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::Program;
 use tabla_core::op::table::KernelId;
 
-/// Linked tables with the bind groups of their commands.
-pub(super) type EncodedTables = LinkedTables<Vec<wgpu::BindGroup>>;
+pub(super) type EncodedTables = LinkedTables<EncodedBindings>;
 
-/// Links a program, which shares the buffers of `linked`, and adds the kernels that it needs.
-pub(super) fn link(
-    device: &Device,
-    program: Program,
-    compiled: &mut CompiledKernels<Pipeline>,
-    linked: &Arena,
-) -> Result<EncodedTables> {
-    let plan = LinkPlan::new(program, &compiled.kernels)?;
+/// The pipelines and bind groups of commands.
+#[derive(Debug)]
+pub(super) struct EncodedBindings {
+    pub(super) pipelines: Vec<Pipeline>,
+    pub(super) groups: Vec<wgpu::BindGroup>,
+}
+
+/// Links a program, which shares the buffers of `linked`.
+pub(super) fn link(device: &Device, program: Program, linked: &Arena) -> Result<EncodedTables> {
+    let plan = LinkPlan::new(program)?;
     let fill = || create_arena(device, &plan.program, linked);
     let (pipelines, arena) = compile(device, &plan.kernels, fill)?;
-    compiled.add(&plan.kernels, pipelines);
     let bind = |bindings: &Bindings| {
-        let kernel = compiled.kernels[bindings.pipeline];
-        let layout = &compiled.pipelines[bindings.pipeline].layout;
+        let kernel = plan.kernels[bindings.pipeline];
+        let layout = &pipelines[bindings.pipeline].layout;
         bind(device, (kernel, layout), bindings, [&arena, linked])
     };
     let groups = plan.bindings.iter().map(bind).collect::<Result<_>>()?;
     device.check()?;
-    Ok(plan.finish(groups, arena))
+    Ok(plan.finish(EncodedBindings { pipelines, groups }, arena))
 }
 
-/// Compiles kernels, while `fill` creates the buffers.
+/// Compiles the kernels that the device lacks, while `fill` creates the buffers. Returns the pipelines of all.
 fn compile(
     device: &Device,
     kernels: &[KernelId],
     fill: impl FnOnce() -> Result<Arena>,
 ) -> Result<(Vec<Pipeline>, Arena)> {
-    if kernels.is_empty() {
-        return Ok((Vec::new(), fill()?));
+    let compiled = &device.kernels.encoded;
+    let missing = compiled.missing(kernels);
+    if missing.is_empty() {
+        return Ok((compiled.find(kernels), fill()?));
     }
     let file = PipelineCacheFile::read(device);
     let cache = pipeline_cache::create(device, &file);
     let make = |kernel, text: &_| pipelines::pipeline(device, cache.as_ref(), kernel, text);
-    let compiled = pipelines::compile(device, kernels, &make, fill)?;
+    let (pipelines, arena) = pipelines::compile(device, &missing, &make, fill)?;
+    compiled.add(&missing, pipelines);
     if let Some(bytes) = cache.and_then(|cache| cache.get_data()) {
         file.replace(&bytes);
     }
-    Ok(compiled)
+    Ok((compiled.find(kernels), arena))
 }
 
 /// Creates a bind group with buffers of the first arena that has them.

@@ -3,7 +3,6 @@
 use super::arena::Arena;
 use super::device::Device;
 use super::encoded_tables;
-use super::pipelines::CompiledKernels;
 use super::readback::Readback;
 use super::recorded;
 use super::run::EncodedExecutor;
@@ -27,13 +26,11 @@ pub fn link(device: Device, program: Program) -> Result<Box<dyn Executor>> {
 
 /// Links for replay through wgpu.
 fn link_encoded(device: Device, program: Program) -> Result<Box<dyn Executor>> {
-    let mut kernels = CompiledKernels::new();
-    let mut tables = encoded_tables::link(&device, program, &mut kernels, &Arena::default())?;
+    let mut tables = encoded_tables::link(&device, program, &Arena::default())?;
     let readback = Readback::new(&device)?;
     device.check()?;
     let count = tables.commands.len();
     Ok(Box::new(EncodedExecutor {
-        kernels,
         arena: std::mem::take(&mut tables.arena),
         programs: Programs::new(tables, count),
         readback,

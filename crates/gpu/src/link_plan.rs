@@ -14,9 +14,10 @@ use tabla_core::op::table::{BufferId, DispatchCmd, KernelId, Table};
 /// Maximum head dimension, limited by the workgroup memory of the attention kernels.
 const HEAD_DIM_MAX: u32 = 576;
 
-/// A command with indices of its pipeline and bindings.
+/// A command with indices of its kernel and bindings.
 #[derive(Debug)]
 pub(super) struct Command {
+    /// Index into [`LinkPlan::kernels`].
     pub(super) pipeline: usize,
     /// Index into [`LinkPlan::bindings`].
     pub(super) group: usize,
@@ -25,7 +26,7 @@ pub(super) struct Command {
     pub(super) grid: [u32; 3],
 }
 
-/// Linked tables of a program. `B` has the bindings of their commands.
+/// Linked tables of a program. `B` has the pipelines and bindings of their commands.
 #[derive(Debug)]
 pub(super) struct LinkedTables<B> {
     pub(super) tables: Arc<[Table]>,
@@ -56,7 +57,7 @@ pub(super) fn in_table<'a, B>(
 /// The kernels, commands and bindings of a program, for either replay mode.
 pub(super) struct LinkPlan {
     pub(super) program: Program,
-    /// Kernels that are not compiled, sorted. Their pipelines follow those of compiled kernels.
+    /// The kernels of all commands, sorted.
     pub(super) kernels: Vec<KernelId>,
     /// Commands of each table.
     pub(super) commands: Vec<Vec<Command>>,
@@ -75,15 +76,13 @@ impl LinkPlan {
     /// # Errors
     ///
     /// `Unsupported` for an unsupported head dimension.
-    pub(super) fn new(program: Program, compiled: &[KernelId]) -> Result<Self> {
+    pub(super) fn new(program: Program) -> Result<Self> {
         for table in &*program.tables {
             let mut cmds = table.cmds.iter();
             cmds.try_for_each(|cmd| check_heads(table, cmd))?;
         }
-        let mut kernels = pipelines::used(&program.tables);
-        kernels.retain(|kernel| !compiled.contains(kernel));
-        let all = compiled.iter().chain(&kernels).copied();
-        let pipelines: BTreeMap<KernelId, usize> = all.zip(0..).collect();
+        let kernels = pipelines::used(&program.tables);
+        let pipelines: BTreeMap<KernelId, usize> = kernels.iter().copied().zip(0..).collect();
         let mut known: HashMap<Bindings, usize> = HashMap::new();
         let mut command = |table: &Table, cmd: &DispatchCmd| {
             let pipeline = pipelines[&cmd.kernel];

@@ -1,7 +1,11 @@
 //! Shader sources, and compilation of the pipelines that tables use.
 
 use super::device::Device;
+use super::recorded;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 use tabla_core::device::KernelVariant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
@@ -20,32 +24,55 @@ pub(super) struct KernelSource {
     pub(super) built_in: bool,
 }
 
+/// The compiled kernels of a device, which all of its executors share.
+#[derive(Debug, Default)]
+pub(super) struct DeviceKernels {
+    pub(super) encoded: CompiledKernels<Pipeline>,
+    pub(super) recorded: OnceLock<recorded::RecordedKernels>,
+}
+
 /// A kernel compiled by wgpu.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pipeline {
     pub(super) layout: wgpu::BindGroupLayout,
     pub(super) compute: wgpu::ComputePipeline,
 }
 
-/// Compiled kernels of all linked tables. They are kept when tables are removed.
+/// Pipelines by kernel. Each is compiled once, when a table first needs it.
 #[derive(Debug)]
-pub(super) struct CompiledKernels<P> {
-    pub(super) kernels: Vec<KernelId>,
-    /// The pipeline of each kernel.
-    pub(super) pipelines: Vec<P>,
+pub(super) struct CompiledKernels<P>(Mutex<BTreeMap<KernelId, P>>);
+
+impl<P> Default for CompiledKernels<P> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
 }
 
-impl<P> CompiledKernels<P> {
-    pub(super) fn new() -> Self {
-        Self {
-            kernels: Vec::new(),
-            pipelines: Vec::new(),
+impl<P: Clone> CompiledKernels<P> {
+    /// Returns the kernels that are not compiled.
+    pub(super) fn missing(&self, kernels: &[KernelId]) -> Vec<KernelId> {
+        let compiled = self.0.lock();
+        let missing = kernels
+            .iter()
+            .filter(|kernel| !compiled.contains_key(kernel));
+        missing.copied().collect()
+    }
+
+    /// Adds pipelines. One that another thread added meanwhile is kept.
+    pub(super) fn add(&self, kernels: &[KernelId], pipelines: Vec<P>) {
+        let mut compiled = self.0.lock();
+        for (kernel, pipeline) in kernels.iter().zip(pipelines) {
+            compiled.entry(*kernel).or_insert(pipeline);
         }
     }
 
-    pub(super) fn add(&mut self, kernels: &[KernelId], pipelines: Vec<P>) {
-        self.kernels.extend_from_slice(kernels);
-        self.pipelines.extend(pipelines);
+    /// Returns the pipelines of compiled kernels.
+    pub(super) fn find(&self, kernels: &[KernelId]) -> Vec<P> {
+        let compiled = self.0.lock();
+        let pipelines = kernels.iter().map(|kernel| compiled.get(kernel).cloned());
+        pipelines
+            .map(|p| p.expect("the kernel was added"))
+            .collect()
     }
 }
 

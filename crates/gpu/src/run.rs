@@ -3,9 +3,8 @@
 use super::arena::Arena;
 use super::clock::EncodedTimer;
 use super::device::Device;
-use super::encoded_tables::{self, EncodedTables};
+use super::encoded_tables::{self, EncodedBindings, EncodedTables};
 use super::link_plan::{Command, in_table};
-use super::pipelines::{CompiledKernels, Pipeline};
 use super::readback::Readback;
 use std::ops::Range;
 use std::time::Instant;
@@ -22,7 +21,6 @@ use tabla_core::op::table::{BufferId, Cmds};
 pub(super) struct EncodedExecutor {
     pub(super) device: Device,
     pub(super) programs: Programs<EncodedTables>,
-    pub(super) kernels: CompiledKernels<Pipeline>,
     /// Buffers of the first program, and those of added tables that the host may read and write.
     pub(super) arena: Arena,
     pub(super) readback: Readback,
@@ -32,10 +30,10 @@ pub(super) struct EncodedExecutor {
 }
 
 impl EncodedExecutor {
-    /// Encodes commands with the bind groups and parameters of their table.
+    /// Encodes commands with the bindings and parameters of their table.
     fn encode<'a>(
         &self,
-        (groups, params): (&[wgpu::BindGroup], &[u8]),
+        (bindings, params): (&EncodedBindings, &[u8]),
         commands: impl Iterator<Item = &'a Command>,
         timer: Option<&EncodedTimer>,
     ) -> wgpu::CommandBuffer {
@@ -52,10 +50,10 @@ impl EncodedExecutor {
         write_timestamp(&mut pass);
         for command in commands {
             if bound != Some(command.pipeline) {
-                pass.set_pipeline(&self.kernels.pipelines[command.pipeline].compute);
+                pass.set_pipeline(&bindings.pipelines[command.pipeline].compute);
                 bound = Some(command.pipeline);
             }
-            pass.set_bind_group(0, &groups[command.group], &[]);
+            pass.set_bind_group(0, &bindings.groups[command.group], &[]);
             pass.set_immediates(0, &params[command.params.clone()]);
             let [x, y, z] = command.grid;
             pass.dispatch_workgroups(x, y, z);
@@ -71,7 +69,7 @@ impl EncodedExecutor {
     /// Replays a range once, waits for it, and records the time of each command.
     fn run_timed(&mut self, table: usize, cmds: &Range<usize>) -> Result<()> {
         let (program, info, commands) = in_table(&self.programs, table, cmds)?;
-        let of = (&*program.bindings, &*info.params);
+        let of = (&program.bindings, &*info.params);
         let work = self.encode(of, commands.iter(), self.timer.as_ref());
         let submitted = Instant::now();
         self.device.queue.submit([work]);
@@ -100,7 +98,7 @@ impl Executor for EncodedExecutor {
     fn add_tables(&mut self, program: Program) -> Result<usize> {
         self.device.check()?;
         reject_empty(&program)?;
-        let tables = encoded_tables::link(&self.device, program, &mut self.kernels, &self.arena)?;
+        let tables = encoded_tables::link(&self.device, program, &self.arena)?;
         self.arena.add(&tables.arena);
         let count = tables.commands.len();
         Ok(self.programs.add(tables, count))
@@ -137,7 +135,7 @@ impl Executor for EncodedExecutor {
         // The next replay is encoded while the device executes the previous one.
         for _ in 0..times {
             let commands = cmds.ranges().flat_map(|range| &program.commands[at][range]);
-            let of = (&*program.bindings, &*program.tables[at].params);
+            let of = (&program.bindings, &*program.tables[at].params);
             let work = self.encode(of, commands, None);
             self.device.queue.submit([work]);
         }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "Vulkan functions are unsafe")]
 
 use super::context::{Context, hal};
-use super::kernels::Kernels;
+use super::kernels::RecordedBindings;
 use super::record::Recorder;
 use crate::link_plan::Command;
 use crate::timings::Timings;
@@ -67,13 +67,13 @@ impl RecordedTimer {
     pub(super) fn replay(
         &mut self,
         context: &Context,
-        kernels: &Kernels<'_>,
+        bindings: &RecordedBindings,
         (table_index, table): (usize, &Table),
         (range, commands): (&Range<usize>, &[Command]),
     ) -> Result<()> {
         let recorder = Recorder {
             context,
-            kernels,
+            bindings,
             buffer: self.buffer,
             timestamps: Some(self.timestamps),
         };

@@ -3,11 +3,14 @@
 
 use super::context::Context;
 use super::spirv;
+use crate::device::Device;
 use crate::link_plan::{Bindings, Command};
 use crate::pipeline_cache::PipelineCacheFile;
 use crate::pipelines::{CompiledKernels, KernelSource};
 use ash::vk;
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::op::table::{BufferId, KernelId, PARAMS_BYTES_MAX, SLOTS_MAX};
 use wgpu::naga::back::spv::Options;
@@ -18,26 +21,48 @@ pub(super) type Buffers = HashMap<BufferId, (vk::Buffer, u64)>;
 /// A compiled kernel and its layout.
 pub(super) type Pipeline = (vk::Pipeline, vk::PipelineLayout);
 
-/// Descriptor sets of the bindings of a program.
-pub(super) struct Sets {
+/// The compiled kernels of a device, and their layouts. `context` owns both.
+pub(in super::super) struct RecordedKernels {
+    pub(super) compiled: CompiledKernels<Pipeline>,
+    pub(super) layouts: Layouts,
+    pub(super) context: Context,
+}
+
+impl fmt::Debug for RecordedKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecordedKernels")
+    }
+}
+
+impl RecordedKernels {
+    /// Returns those of a device.
+    pub(super) fn of(device: &Device) -> Result<&Self> {
+        let kernels = &device.kernels.recorded;
+        if let Some(existing) = kernels.get() {
+            return Ok(existing);
+        }
+        // The device owns the kernels, so their own device must not.
+        let context = Context::new(&Device {
+            kernels: Arc::default(),
+            ..device.clone()
+        })?;
+        let layouts = Layouts::new(&context)?;
+        Ok(kernels.get_or_init(|| Self {
+            compiled: CompiledKernels::default(),
+            layouts,
+            context,
+        }))
+    }
+}
+
+/// The pipelines and descriptor sets of the commands of a program.
+pub(super) struct RecordedBindings {
+    pub(super) pipelines: Vec<Pipeline>,
     pub(super) pool: vk::DescriptorPool,
     sets: Vec<vk::DescriptorSet>,
 }
 
-/// Compiled kernels, and the descriptor sets of a program.
-pub(super) struct Kernels<'a> {
-    pipelines: &'a [Pipeline],
-    sets: &'a [vk::DescriptorSet],
-}
-
-impl<'a> Kernels<'a> {
-    pub(super) fn new(compiled: &'a CompiledKernels<Pipeline>, sets: &'a Sets) -> Self {
-        Self {
-            pipelines: &compiled.pipelines,
-            sets: &sets.sets,
-        }
-    }
-
+impl RecordedBindings {
     pub(super) fn bind(&self, context: &Context, buffer: vk::CommandBuffer, pipeline: usize) {
         let (pipeline, _) = self.pipelines[pipeline];
         let point = vk::PipelineBindPoint::COMPUTE;
@@ -104,9 +129,9 @@ impl Layouts {
     pub(super) fn bind(
         &self,
         context: &Context,
-        all: &[Bindings],
+        (pipelines, all): (Vec<Pipeline>, &[Bindings]),
         buffers: [&Buffers; 2],
-    ) -> Result<Sets> {
+    ) -> Result<RecordedBindings> {
         let count = |n: usize| u32::try_from(n).expect("tables are small");
         let descriptors = all.iter().map(|b| b.buffers.len()).sum::<usize>();
         let sizes = [vk::DescriptorPoolSize::default()
@@ -131,7 +156,11 @@ impl Layouts {
             Ok(set)
         });
         match sets.collect() {
-            Ok(sets) => Ok(Sets { pool, sets }),
+            Ok(sets) => Ok(RecordedBindings {
+                pipelines,
+                pool,
+                sets,
+            }),
             Err(error) => {
                 context.destroy(pool);
                 Err(error)

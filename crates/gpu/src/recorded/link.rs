@@ -1,65 +1,73 @@
 //! Linking of a program for recorded replay: buffers, pipelines and descriptor sets.
 
 use super::context::{self, Context};
-use super::kernels::{self, Buffers, Layouts, Pipeline, Sets};
+use super::kernels::{self, Buffers, Pipeline, RecordedBindings, RecordedKernels};
 use super::spirv;
 use crate::arena::Arena;
+use crate::device::Device;
 use crate::link_plan::{LinkPlan, LinkedTables};
 use crate::pipeline_cache::PipelineCacheFile;
-use crate::pipelines::{self, CompiledKernels};
+use crate::pipelines;
 use crate::upload::create_arena;
 use tabla_core::error::Result;
 use tabla_core::exec::Program;
 use tabla_core::op::table::KernelId;
 
-/// Linked tables with the descriptor sets of their commands.
-pub(super) type RecordedTables = LinkedTables<Sets>;
+pub(super) type RecordedTables = LinkedTables<RecordedBindings>;
 
-/// Links a program, which shares the buffers of `linked`, and adds the kernels that it needs. Returns
-/// its tables and its own buffers.
+/// Links a program, which shares the buffers of `linked`. Returns its tables and its own buffers.
 pub(super) fn link(
     context: &Context,
     program: Program,
-    (layouts, compiled): (&Layouts, &mut CompiledKernels<Pipeline>),
     linked: (&Arena, &Buffers),
 ) -> Result<(RecordedTables, Buffers)> {
     let device = &context.device;
-    let plan = LinkPlan::new(program, &compiled.kernels)?;
+    let kernels = RecordedKernels::of(device)?;
+    let plan = LinkPlan::new(program)?;
     let fill = || create_arena(device, &plan.program, linked.0);
-    let (pipelines, arena) = compile(context, layouts, &plan.kernels, fill)?;
-    compiled.add(&plan.kernels, pipelines);
+    let (pipelines, arena) = compile(device, kernels, &plan.kernels, fill)?;
     let guard = context.lock()?;
     let buffers = arena.entries().iter().map(|entry| {
         let buffer = context::buffer(device, entry)?;
         Ok((entry.id, (buffer, entry.buffer.size())))
     });
     let buffers = buffers.collect::<Result<Buffers>>()?;
-    let sets = layouts.bind(context, &plan.bindings, [&buffers, linked.1])?;
+    let all = [&buffers, linked.1];
+    let bindings = kernels
+        .layouts
+        .bind(context, (pipelines, &plan.bindings), all)?;
     drop(guard);
-    Ok((plan.finish(sets, arena), buffers))
+    Ok((plan.finish(bindings, arena), buffers))
 }
 
-/// Compiles kernels, while `fill` creates the buffers.
+/// Compiles the kernels that the device lacks, while `fill` creates the buffers. Returns the pipelines of all.
 fn compile(
-    context: &Context,
-    layouts: &Layouts,
+    device: &Device,
+    RecordedKernels {
+        compiled,
+        layouts,
+        context,
+    }: &RecordedKernels,
     kernels: &[KernelId],
     fill: impl FnOnce() -> Result<Arena>,
 ) -> Result<(Vec<Pipeline>, Arena)> {
-    if kernels.is_empty() {
-        return Ok((Vec::new(), fill()?));
+    let missing = compiled.missing(kernels);
+    if missing.is_empty() {
+        return Ok((compiled.find(kernels), fill()?));
     }
     let options = spirv::options(context)?;
-    let file = PipelineCacheFile::read(&context.device);
+    let file = PipelineCacheFile::read(device);
     let cache = kernels::create_cache(context, &file);
     let make = |kernel: KernelId, text: &_| {
         let pipeline = kernels::pipeline(context, layouts, &options, cache, (kernel, text))?;
         Ok((pipeline, layouts.pipelines[kernel.op.operands().len()]))
     };
-    let compiled = pipelines::compile(&context.device, kernels, &make, fill);
-    if compiled.is_ok() {
+    let made = pipelines::compile(device, &missing, &make, fill);
+    if made.is_ok() {
         kernels::save_cache(context, cache, &file);
     }
     context.destroy(cache);
-    compiled
+    let (pipelines, arena) = made?;
+    compiled.add(&missing, pipelines);
+    Ok((compiled.find(kernels), arena))
 }

@@ -16,12 +16,12 @@ mod spirv;
 use super::arena::Arena;
 use super::device::Device;
 use super::link_plan::in_table;
-use super::pipelines::CompiledKernels;
 use ash::vk;
 use clock::RecordedTimer;
 use context::Context;
 pub(super) use context::{check_support, wait_idle};
-use kernels::{Buffers, Kernels, Layouts, Pipeline};
+use kernels::Buffers;
+pub(super) use kernels::RecordedKernels;
 use link::RecordedTables;
 use record::Recordings;
 use ring::{BufferRange, Ring};
@@ -37,9 +37,7 @@ use tabla_core::op::table::{BufferId, Cmds};
 struct RecordedExecutor {
     // Declared first: its drop waits for the device before the buffers are dropped.
     context: Context,
-    layouts: Layouts,
     programs: Programs<RecordedTables>,
-    kernels: CompiledKernels<Pipeline>,
     recordings: Recordings,
     ring: Ring,
     copies: Copies,
@@ -53,10 +51,8 @@ struct RecordedExecutor {
 /// Links tables to a device whose queue is shared with wgpu.
 pub(super) fn link(device: &Device, program: Program) -> Result<Box<dyn Executor>> {
     let context = Context::new(device)?;
-    let layouts = Layouts::new(&context)?;
-    let mut kernels = CompiledKernels::new();
     let none = (&Arena::default(), &Buffers::new());
-    let (mut tables, buffers) = link::link(&context, program, (&layouts, &mut kernels), none)?;
+    let (mut tables, buffers) = link::link(&context, program, none)?;
     let count = tables.commands.len();
     Ok(Box::new(RecordedExecutor {
         recordings: Recordings::new(&context)?,
@@ -64,8 +60,6 @@ pub(super) fn link(device: &Device, program: Program) -> Result<Box<dyn Executor
         copies: Copies::default(),
         arena: std::mem::take(&mut tables.arena),
         programs: Programs::new(tables, count),
-        kernels,
-        layouts,
         buffers,
         timer: None,
         context,
@@ -83,9 +77,8 @@ impl Executor for RecordedExecutor {
 
     fn add_tables(&mut self, program: Program) -> Result<usize> {
         reject_empty(&program)?;
-        let compiled = (&self.layouts, &mut self.kernels);
         let linked = (&self.arena, &self.buffers);
-        let (tables, buffers) = link::link(&self.context, program, compiled, linked)?;
+        let (tables, buffers) = link::link(&self.context, program, linked)?;
         self.arena.add(&tables.arena);
         for (id, buffer) in buffers {
             // The arena has the buffers that the host may read and write.
@@ -121,8 +114,8 @@ impl Executor for RecordedExecutor {
             self.ring.submit(&self.context, &[], 0)?;
             for range in (0..times).flat_map(|_| cmds.ranges()) {
                 let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                let kernels = Kernels::new(&self.kernels, &program.bindings);
-                timer.replay(&self.context, &kernels, (table, info), (&range, commands))?;
+                let of = (table, info);
+                timer.replay(&self.context, &program.bindings, of, (&range, commands))?;
             }
             return Ok(());
         }
@@ -139,9 +132,9 @@ impl Executor for RecordedExecutor {
                 Some(existing) => existing,
                 None => {
                     let (program, info, commands) = in_table(&self.programs, table, &range)?;
-                    let kernels = Kernels::new(&self.kernels, &program.bindings);
                     let (key, of) = ((table, range), (info, commands));
-                    self.recordings.record(&self.context, &kernels, key, of)?
+                    self.recordings
+                        .record(&self.context, &program.bindings, key, of)?
                 }
             };
         }

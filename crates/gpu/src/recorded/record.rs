@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "Vulkan functions are unsafe")]
 
 use super::context::Context;
-use super::kernels::Kernels;
+use super::kernels::RecordedBindings;
 use crate::link_plan::Command;
 use ash::vk;
 use std::ops::Range;
@@ -127,7 +127,7 @@ impl Recordings {
     pub(super) fn record(
         &mut self,
         context: &Context,
-        kernels: &Kernels<'_>,
+        bindings: &RecordedBindings,
         (table_index, range): (usize, Range<usize>),
         (table, commands): (&Table, &[Command]),
     ) -> Result<vk::CommandBuffer> {
@@ -135,7 +135,7 @@ impl Recordings {
         let cmds = table.cmds[range.clone()].iter().zip(commands);
         let recorder = Recorder {
             context,
-            kernels,
+            bindings,
             buffer,
             timestamps: None,
         };
@@ -155,7 +155,7 @@ impl Recordings {
 /// Records commands into a command buffer.
 pub(super) struct Recorder<'a> {
     pub(super) context: &'a Context,
-    pub(super) kernels: &'a Kernels<'a>,
+    pub(super) bindings: &'a RecordedBindings,
     pub(super) buffer: vk::CommandBuffer,
     /// Queries for timestamps before the first command and after each command.
     pub(super) timestamps: Option<vk::QueryPool>,
@@ -183,10 +183,10 @@ impl Recorder<'_> {
             }
             if bound != Some(command.pipeline) {
                 bound = Some(command.pipeline);
-                self.kernels.bind(context, buffer, command.pipeline);
+                self.bindings.bind(context, buffer, command.pipeline);
             }
             let params = table.params(cmd);
-            self.kernels.dispatch(context, buffer, command, params);
+            self.bindings.dispatch(context, buffer, command, params);
             self.timestamp(timestamp);
         }
         // SAFETY: the buffer is being recorded.
