@@ -203,3 +203,15 @@ fn unchunked(mut rest: &str) -> String {
     }
     body
 }
+
+/// Returns the methods and paths of a document of `/openapi.json`.
+pub(crate) fn endpoints(document: &Value) -> Vec<(String, String)> {
+    let paths = document["paths"].as_object().expect("paths");
+    let of_path = |(path, methods): (&String, &Value)| {
+        let path = path.replace("{id}", "x").replace("{name}", "story");
+        let methods = methods.as_object().expect("methods").keys();
+        let all = methods.map(move |method| (method.to_uppercase(), path.clone()));
+        all.collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of_path).collect()
+}

@@ -2,7 +2,7 @@
 
 use crate::audio;
 use crate::classify;
-use crate::client::{Answer, TestServer, config};
+use crate::client::{Answer, TestServer, config, endpoints};
 use crate::limits::{running, wait_until};
 use crate::speech_model::ENGLISH;
 use serde_json::json;
@@ -167,4 +167,25 @@ fn a_model_is_loaded_though_its_request_ends() {
         events.iter().filter(is_second).count()
     };
     wait_until("the model is loaded", || loads() == 1);
+}
+
+#[test]
+fn every_endpoint_has_the_deadline() {
+    let document = TestServer::new().get("/openapi.json").json();
+    let mut config = config();
+    config.limits.request_time = Duration::ZERO;
+    let server = TestServer::with(config);
+    let endpoints = endpoints(&document);
+    assert!(endpoints.len() >= 30, "{endpoints:?}");
+    for (method, path) in endpoints {
+        let bare = path.trim_start_matches("/v1").to_string();
+        for path in [format!("/v1{bare}"), bare] {
+            let answer = server.send(&method, &path, &[], b"{}");
+            assert_eq!(answer.status, 504, "{method} {path}: {}", answer.body);
+            let body = answer.json();
+            assert_eq!(body["error"]["type"], "timeout_error", "{path}: {body}");
+            let is_anthropic = path.contains("/messages");
+            assert_eq!(body["type"] == "error", is_anthropic, "{path}: {body}");
+        }
+    }
 }
