@@ -33,7 +33,7 @@ fn contract_holds() {
 fn chats_and_sessions_behave_as_documented() {
     let saved = scratch("sessions").join("session");
     let classifier = root().join("tests/golden/cross_encoder/xlm_roberta_labels/model.gguf");
-    checks("sessions", &[saved.as_os_str(), classifier.as_os_str()]);
+    checks_mostly_without_valgrind("sessions", &[saved.as_os_str(), classifier.as_os_str()]);
 }
 
 #[test]
@@ -41,8 +41,7 @@ fn hooks_behave_as_documented() {
     let (folder, golden) = (scratch("hooks"), root().join("tests/golden"));
     let model = golden.join("arch/llama/model.gguf");
     let adapter = golden.join("lora/llama/adapter.gguf");
-    // `tests/sanitizers.sh` checks its memory accesses in less time than valgrind.
-    checks_without_valgrind(
+    checks_mostly_without_valgrind(
         "hooks",
         &[&folder, &model, &adapter].map(|path| path.as_os_str()),
     );
@@ -183,6 +182,16 @@ fn programs_of_the_documentation_run() {
 fn checks(name: &str, arguments: &[&OsStr]) {
     if let Some(program) = checks_without_valgrind(name, arguments) {
         under_valgrind(&program, arguments);
+    }
+}
+
+/// As [`checks`], but with valgrind in exhaustive runs only: the program takes about a minute under it, and
+/// `tests/sanitizers.sh` runs it too.
+fn checks_mostly_without_valgrind(name: &str, arguments: &[&OsStr]) {
+    let is_exhaustive = std::env::var_os("TABLA_EXHAUSTIVE").is_some_and(|v| v == "1");
+    match is_exhaustive {
+        true => checks(name, arguments),
+        false => drop(checks_without_valgrind(name, arguments)),
     }
 }
 
