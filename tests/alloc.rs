@@ -475,7 +475,7 @@ fn check_gpu(source: &Source, prompt: &[u32]) {
 }
 
 /// Number of tokens of the warm-up of the soak test, after which one-time allocations are done.
-const WARM: u32 = 2_000;
+const WARM: u32 = 1_600;
 /// Maximum growth of the process in bytes per token after the warm-up: less than a page per 10 tokens,
 /// so that a leaked buffer per token is detected.
 const GROWTH_MAX: u64 = 392;
@@ -491,7 +491,7 @@ fn soak() {
     let (tokens, modes): (u32, &[Replay]) = if exhaustive {
         (10_000, &[Replay::Auto, Replay::Encoded])
     } else {
-        (3_000, &[Replay::Auto])
+        (2_200, &[Replay::Auto])
     };
     for replay in modes.iter().copied() {
         let mut session = gpu_session(&golden("llama"), replay);

@@ -1,6 +1,6 @@
 //! Tests of device loss during work: it is a permanent error, and a newly loaded model works.
 
-use crate::common::{golden, greedy, replays};
+use crate::common::{golden, greedy, is_gpu_slow, replays};
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tabla::embed::{EmbedOptions, Pooling};
@@ -111,8 +111,9 @@ fn device_loss_ends_a_generation() {
 /// `DeviceLost` in either order.
 #[test]
 fn device_loss_is_reported_in_any_thread_order() {
+    let rounds = if is_gpu_slow() { 8 } else { 20 };
     for options in replays() {
-        for round in 0..20 {
+        for round in 0..rounds {
             let (model, gpu) = load(&options);
             let mut session = prefilled(model);
             let generate = greedy(80).burst(1 + 3 * (round % 2)).ignore_eos(true);
