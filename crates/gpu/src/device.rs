@@ -4,8 +4,8 @@
     reason = "wgpu disables loop bounding only through an unsafe function"
 )]
 
-use super::pipelines::DeviceKernels;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -33,7 +33,8 @@ pub struct Device {
     /// Held while polling for device loss, so that the callback has returned once it is released.
     pub(super) poll_lock: Arc<Mutex<()>>,
     pub(super) profile: Arc<Profile>,
-    pub(super) kernels: Arc<DeviceKernels>,
+    /// See [`kernels`](Self::kernels).
+    pub(super) kernels: Arc<OnceLock<Box<dyn Any + Send + Sync>>>,
 }
 
 impl Device {
@@ -58,6 +59,23 @@ impl Device {
         let _ = self.wgpu.poll(wgpu::PollType::wait_indefinitely());
         let all = self.wgpu.generate_allocator_report()?.allocations;
         Some(all.into_iter().map(|a| (a.name, a.size)).collect())
+    }
+
+    /// Returns the compiled kernels, which all executors of this device share. Their type depends on the replay mode;
+    /// `new` creates them when they are first used.
+    pub(super) fn kernels<K: Any + Send + Sync>(
+        &self,
+        new: impl FnOnce() -> Result<K>,
+    ) -> Result<&K> {
+        let kernels = match self.kernels.get() {
+            Some(kernels) => kernels,
+            None => {
+                let kernels = Box::new(new()?);
+                self.kernels.get_or_init(|| kernels)
+            }
+        };
+        let kernels = kernels.downcast_ref();
+        Ok(kernels.expect("a device has one replay mode"))
     }
 
     /// Waits for all writes and work of wgpu, and frees what was dropped.

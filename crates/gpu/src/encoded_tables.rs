@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::device::Device;
 use super::link_plan::{Bindings, LinkPlan, LinkedTables};
 use super::pipeline_cache::{self, PipelineCacheFile};
-use super::pipelines::{self, Pipeline};
+use super::pipelines::{self, CompiledKernels, Pipeline};
 use super::upload::create_arena;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::Program;
@@ -40,7 +40,7 @@ fn compile(
     kernels: &[KernelId],
     fill: impl FnOnce() -> Result<Arena>,
 ) -> Result<(Vec<Pipeline>, Arena)> {
-    let compiled = &device.kernels.encoded;
+    let compiled = device.kernels(|| Ok(CompiledKernels::<Pipeline>::default()))?;
     let missing = compiled.missing(kernels);
     if missing.is_empty() {
         return Ok((compiled.find(kernels), fill()?));

@@ -1,11 +1,9 @@
 //! Shader sources, and compilation of the pipelines that tables use.
 
 use super::device::Device;
-use super::recorded;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
 use tabla_core::device::KernelVariant;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result, bail};
@@ -22,13 +20,6 @@ const FIXED: [&str; 3] = ["const UNITS", "const TOKENS", "struct Params"];
 pub(super) struct KernelSource {
     pub(super) wgsl: String,
     pub(super) built_in: bool,
-}
-
-/// The compiled kernels of a device, which all of its executors share.
-#[derive(Debug, Default)]
-pub(super) struct DeviceKernels {
-    pub(super) encoded: CompiledKernels<Pipeline>,
-    pub(super) recorded: OnceLock<recorded::RecordedKernels>,
 }
 
 /// A kernel compiled by wgpu.

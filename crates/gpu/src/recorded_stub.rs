@@ -5,9 +5,6 @@ use parking_lot::MutexGuard;
 use tabla_core::error::{Result, bail};
 use tabla_core::exec::{Executor, Program};
 
-#[derive(Debug)]
-pub(super) struct RecordedKernels;
-
 pub(super) fn check_support(_: &wgpu::Device) -> Result<()> {
     bail!(Unsupported, "gpu: recorded replay requires Vulkan");
 }

@@ -9,7 +9,6 @@ use crate::pipeline_cache::PipelineCacheFile;
 use crate::pipelines::{CompiledKernels, KernelSource};
 use ash::vk;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::op::table::{BufferId, KernelId, PARAMS_BYTES_MAX, SLOTS_MAX};
@@ -22,36 +21,27 @@ pub(super) type Buffers = HashMap<BufferId, (vk::Buffer, u64)>;
 pub(super) type Pipeline = (vk::Pipeline, vk::PipelineLayout);
 
 /// The compiled kernels of a device, and their layouts. `context` owns both.
-pub(in super::super) struct RecordedKernels {
+pub(super) struct RecordedKernels {
     pub(super) compiled: CompiledKernels<Pipeline>,
     pub(super) layouts: Layouts,
     pub(super) context: Context,
 }
 
-impl fmt::Debug for RecordedKernels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RecordedKernels")
-    }
-}
-
 impl RecordedKernels {
     /// Returns those of a device.
     pub(super) fn of(device: &Device) -> Result<&Self> {
-        let kernels = &device.kernels.recorded;
-        if let Some(existing) = kernels.get() {
-            return Ok(existing);
-        }
-        // The device owns the kernels, so their own device must not.
-        let context = Context::new(&Device {
-            kernels: Arc::default(),
-            ..device.clone()
-        })?;
-        let layouts = Layouts::new(&context)?;
-        Ok(kernels.get_or_init(|| Self {
-            compiled: CompiledKernels::default(),
-            layouts,
-            context,
-        }))
+        device.kernels(|| {
+            // The device owns the kernels, so their own device must not.
+            let context = Context::new(&Device {
+                kernels: Arc::default(),
+                ..device.clone()
+            })?;
+            Ok(Self {
+                compiled: CompiledKernels::default(),
+                layouts: Layouts::new(&context)?,
+                context,
+            })
+        })
     }
 }
 

@@ -21,7 +21,6 @@ use clock::RecordedTimer;
 use context::Context;
 pub(super) use context::{check_support, wait_idle};
 use kernels::Buffers;
-pub(super) use kernels::RecordedKernels;
 use link::RecordedTables;
 use record::Recordings;
 use ring::{BufferRange, Ring};
