@@ -19,13 +19,14 @@ use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level, LinkOptions};
 use tabla::exec::state::SAMPLER_OFF;
 use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{
-    Activation, Builder, Heads, LogitMap, LogitRows, Rope, Scores, Shape, WeightInfo, Weights,
-};
+use tabla::op::functions::Activation;
 use tabla::op::pages::Pages;
 use tabla::op::params::{Row, Sampler, State};
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::{BufferId, Table};
+use tabla::plan::builder::{
+    Builder, Heads, LogitMap, LogitRows, Rope, Scores, Shape, WeightInfo, Weights,
+};
 use tabla::{plan, quant};
 use tabla_testkit::fill::Filling;
 

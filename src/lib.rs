@@ -49,8 +49,9 @@ mod output;
 mod sync;
 
 pub use tabla_audio as audio;
-pub use tabla_core::{device, dtype, op, plan, utf8};
+pub use tabla_core::{device, dtype, op, utf8};
 pub use tabla_format as format;
+pub use tabla_plan as plan;
 pub use tabla_quant as quant;
 pub use tabla_speech as speech;
 pub use tabla_text as text;

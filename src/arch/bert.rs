@@ -7,7 +7,8 @@
 use super::layer_config::SlidingPattern;
 use super::parts::{self, Layer};
 use super::{CLASSIFIER, CLASSIFIER_DENSE, Config};
-use crate::op::builder::{Activation, Builder, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, X};
 
 /// BERT: learned positions, post-norm.
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {

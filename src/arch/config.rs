@@ -9,7 +9,8 @@ use super::rope::{RopeScaling, Rotation, ScalingKeys};
 use super::speech_encoder::{self, SpeechEncoder, is_speech};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{Activation, ExpertScore, GluClamp, PositionScale, Router, STREAMS};
+use crate::op::functions::{Activation, ExpertScore, STREAMS};
+use crate::plan::builder::{GluClamp, PositionScale, Router};
 
 /// Hyperparameters of a model. Must be validated by [`Config::validate`] before use.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use super::family::HeadBlock;
 use super::latent_config::{EPS, Latent};
 use super::parts::{self, Layer};
 use super::{Config, experts};
-use crate::op::builder::{Builder, Routes, X};
+use crate::plan::builder::{Builder, Routes, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

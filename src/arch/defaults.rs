@@ -3,7 +3,7 @@
 use super::Config;
 use super::layer_config::SlidingPattern;
 use super::rope::{RopeScaling, Rotation};
-use crate::op::builder::Activation;
+use crate::op::functions::Activation;
 
 impl Config {
     /// Scales embeddings by `sqrt(dim)`.

@@ -5,7 +5,7 @@
 use super::Config;
 use super::parts::Layer;
 use super::recurrent_config::{DeltaNet, Recurrent};
-use crate::op::builder::{Builder, Conv, X};
+use crate::plan::builder::{Builder, Conv, X};
 
 /// `h += Wo norm(delta_net(conv(Wqkv norm h))) * silu(Wz norm h)`.
 pub(super) fn delta_net(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

@@ -12,7 +12,7 @@ use super::config::{Config, Drafting};
 use super::eagle3;
 use super::family::Arch;
 use super::mtp;
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 /// Emits the store of what a drafting head reads. `h` is the residual stream after the last layer, `taps` what it was
 /// before the layers of [`taps`].

@@ -4,7 +4,7 @@ use super::config::{Config, Drafting};
 use super::layer_config::LayerConfig;
 use super::parts::Layer;
 use crate::error::{Result, bail};
-use crate::op::builder::{Builder, Heads, Rope, X};
+use crate::plan::builder::{Builder, Heads, Rope, X};
 
 /// Maximum number of elements that a row is divided into, as heads of a KV cache.
 const PART_MAX: u32 = 256;

@@ -11,7 +11,7 @@ use super::names::{self, Names};
 use super::parts::{self, Layer};
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 /// Value of `general.architecture`.
 pub(crate) const EAGLE3: &str = "eagle3";

@@ -3,7 +3,8 @@
 use super::layer_config::LayerValues;
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{ExpertScore, Router};
+use crate::op::functions::ExpertScore;
+use crate::plan::builder::Router;
 
 /// Values of a file from which the hyperparameters of experts are computed.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,8 @@
 
 use super::Config;
 use super::parts::{Layer, short};
-use crate::op::builder::{Activation, Builder, RouterVectors, Routes, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, RouterVectors, Routes, X};
 
 /// Norm and feed-forward layer, of experts in layers that have them: `h += experts(norm h)`.
 pub(super) fn feed_forward(b: &mut Builder<'_>, c: &Config, l: Layer, h: X) {

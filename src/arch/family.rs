@@ -5,7 +5,8 @@ use super::layer_config::MixerRule;
 use super::names::Names;
 use super::parts::Layer;
 use super::recurrent_config::RecurrentKind;
-use crate::op::builder::{Activation, Builder, Router, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, Router, X};
 
 /// Pairs of elements of a head that RoPE rotates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

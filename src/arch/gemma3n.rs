@@ -8,7 +8,8 @@ use super::gemma2::after_attention;
 use super::gemma4::{attention_input, layer_embedding, layer_embeddings};
 use super::layer_config::SlidingPattern;
 use super::parts::{self, Layer};
-use crate::op::builder::{Builder, STREAMS, StreamFactor, X};
+use crate::op::functions::STREAMS;
+use crate::plan::builder::{Builder, StreamFactor, X};
 
 /// Minimum mean square of a stream when its magnitude is set.
 const FLOOR: f32 = 1e-5;

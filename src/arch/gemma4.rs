@@ -5,7 +5,7 @@ use super::experts::Selection;
 use super::gemma2::{after_attention, feed_forward};
 use super::parts::{self, Layer};
 use super::{Config, RopeScaling};
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

@@ -3,7 +3,7 @@
 use super::Config;
 use super::parts::{self, Layer};
 use super::stack;
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

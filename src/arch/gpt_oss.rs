@@ -6,7 +6,7 @@ use super::layer_config::SlidingPattern;
 use super::parts::Layer;
 use super::rope::RopeScaling;
 use super::stack;
-use crate::op::builder::{Builder, GluClamp, X};
+use crate::plan::builder::{Builder, GluClamp, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, block);

@@ -6,7 +6,8 @@ use super::parts::Layer;
 use super::recurrent_config::{Recurrent, ShortConv};
 use super::stack;
 use super::{Config, experts};
-use crate::op::builder::{Activation, Builder, Conv, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, Conv, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, block);

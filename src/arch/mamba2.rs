@@ -5,7 +5,8 @@
 use super::Config;
 use super::parts::Layer;
 use super::recurrent_config::{Recurrent, Ssm};
-use crate::op::builder::{Activation, Builder, Conv, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, Conv, X};
 
 /// `norm(ssm_scan(conv([x | B | C]), dt) * silu(z))` for `[z | x | B | C | dt] = Win n`, `[tokens, inner]`; the output
 /// of the layer is `ssm_out` times this.

@@ -66,7 +66,8 @@ pub(crate) use speech_encoder::{SPEECH, SPEECH_CLASSES, SpeechEncoder, is_speech
 pub(crate) use whisper::{aligner as aligner_recipe, encoder as encoder_recipe};
 
 use crate::error::{Result, bail};
-use crate::op::builder::{Activation, ExpertScore, Router};
+use crate::op::functions::{Activation, ExpertScore};
+use crate::plan::builder::Router;
 use recurrent_config::RecurrentKind;
 
 /// Router by the normalized softmax.

@@ -9,7 +9,7 @@ use super::family::{Arch, HeadBlock};
 use super::layer_config::LayerConfig;
 use super::parts::{self, Layer};
 use crate::error::{Result, bail};
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 impl Config {
     /// Enables the head of the model.

@@ -4,7 +4,7 @@
 use super::parts::Layer;
 use super::stack;
 use super::{Config, experts, mamba2};
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, block);

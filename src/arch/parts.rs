@@ -1,7 +1,7 @@
 //! Building blocks of recipes: layers, projections, norms, attention, embedding, logits.
 
 use super::{Config, DENSE_MODULES, LayerConfig};
-use crate::op::builder::{Builder, Heads, LogitMap, Rope, Scores, W, X};
+use crate::plan::builder::{Builder, Heads, LogitMap, Rope, Scores, W, X};
 
 /// A layer of the model. Its index is part of its tensor names.
 #[derive(Clone, Copy)]

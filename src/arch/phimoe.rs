@@ -5,7 +5,7 @@ use super::parts::{self, Layer};
 use super::rope::RopeScaling;
 use super::stack;
 use super::{Config, experts};
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

@@ -3,7 +3,7 @@
 use super::Config;
 use super::parts::Layer;
 use super::stack;
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     stack::decoder(b, c, block);

@@ -8,7 +8,8 @@ use super::layer_config::RecurrentPattern;
 use super::parts::{self, Layer};
 use super::stack;
 use super::{Config, experts};
-use crate::op::builder::{Activation, Builder, X};
+use crate::op::functions::Activation;
+use crate::plan::builder::{Builder, X};
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

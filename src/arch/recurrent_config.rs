@@ -2,7 +2,7 @@
 
 use crate::error::{Result, bail};
 use crate::format::Metadata;
-use crate::op::builder::{
+use crate::plan::builder::{
     DELTA_KEY_MAX, DeltaHeads, SSM_KEY_MAX, SsmHeads, TAPS_MAX, conv_state_len,
 };
 

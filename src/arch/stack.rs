@@ -3,7 +3,7 @@
 use super::Config;
 use super::drafting;
 use super::parts::{self, Layer};
-use crate::op::builder::{Builder, X};
+use crate::plan::builder::{Builder, X};
 
 /// Emits embedding, layers and logits.
 pub(super) fn decoder(

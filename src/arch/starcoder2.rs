@@ -1,7 +1,7 @@
 //! StarCoder 2: GPT-2's block with RoPE and grouped-query attention.
 
 use super::{Config, gpt2, parts};
-use crate::op::builder::Builder;
+use crate::plan::builder::Builder;
 
 pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let h = parts::embed(b, c); // [tokens, dim]

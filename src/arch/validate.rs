@@ -6,7 +6,8 @@ use super::layer_config::{LayerConfig, LayerValues};
 use super::recurrent_config::Recurrent;
 use super::{speech_encoder, whisper};
 use crate::error::{Result, bail};
-use crate::op::builder::{EXPERT_GROUPS_MAX, EXPERTS_MAX, Router};
+use crate::op::functions::{EXPERT_GROUPS_MAX, EXPERTS_MAX};
+use crate::plan::builder::Router;
 
 /// Range of a hyperparameter.
 struct Range {

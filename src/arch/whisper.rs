@@ -4,7 +4,7 @@ use super::Config;
 use super::layer_config::{LayerConfig, LayerValues, Mixer};
 use super::parts::{self, Layer};
 use super::speech_encoder::SpeechEncoder;
-use crate::op::builder::{Builder, Heads, X};
+use crate::plan::builder::{Builder, Heads, X};
 
 /// Prefix of the tensors of the encoder.
 const ENCODER: &str = "enc.";

@@ -1,7 +1,7 @@
 //! Tokens of a sequence, each with the kind of table that computes it.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::builder::FEW_TOKENS;
+use crate::op::table::FEW_TOKENS;
 use std::ops::Range;
 
 /// Tag of token IDs that step tables compute.

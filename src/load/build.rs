@@ -11,14 +11,15 @@ use crate::device::{DeviceKind, Profile};
 use crate::error::{Result, bail};
 use crate::exec::{Program, Tensors};
 use crate::model::{Facts, SCORE_TOKENS, TableId, Tuned};
-use crate::op::builder::{Builder, Draft, FEW_TOKENS, LogitRows, Shape};
 use crate::op::hooks::CaptureLayout;
 use crate::op::list::Op;
 use crate::op::operands::{experts, grouped_gemm};
 use crate::op::sampler::SamplerKind;
+use crate::op::table::FEW_TOKENS;
 use crate::op::table::{BufferId, Table};
-use crate::op::verify;
 use crate::plan;
+use crate::plan::builder::{Builder, Draft, LogitRows, Shape};
+use crate::plan::verify;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::catalog::Catalog;
 use crate::arch::CLASSIFIER;
 use crate::error::{Result, bail};
 use crate::model::{Classifier, ScoreActivation};
-use crate::op::builder::Weights;
+use crate::plan::builder::Weights;
 
 /// Returns whether the model has a classification head.
 pub(super) fn is_present(catalog: &Catalog) -> bool {

@@ -6,7 +6,7 @@ use crate::arch::{CLASSIFIER, Config, DENSE_MODULES};
 use crate::error::{Error, Result, bail};
 use crate::format::Metadata;
 use crate::model::{Classifier, DenseModule, Embedding, Pooling};
-use crate::op::builder::Weights;
+use crate::plan::builder::Weights;
 use crate::quant::{self, Matrix};
 
 /// Reads the embedding options from the metadata.

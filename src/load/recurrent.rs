@@ -6,7 +6,7 @@ use crate::arch::{DeltaNet, FUSED_BY_KEY_HEAD};
 use crate::dtype::DType;
 use crate::error::{Result, bail};
 use crate::format::{Directory, TensorInfo};
-use crate::op::builder::{DeltaHeads, SsmHeads};
+use crate::plan::builder::{DeltaHeads, SsmHeads};
 
 /// Norm of the output, which has no offset in any file.
 pub(super) const NORM: &str = "ssm_norm";

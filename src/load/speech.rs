@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Context, Result, bail};
 use crate::format::{Directory, Kind, Metadata, TensorInfo, Value};
 use crate::model::SpeechModel;
-use crate::op::builder::{SpeechTokens, WeightInfo};
+use crate::plan::builder::{SpeechTokens, WeightInfo};
 use crate::speech::{BLANK, SpecialTokens};
 use crate::text::{RankedVocab, Tokenizer};
 use std::ops::Range;

@@ -41,7 +41,6 @@ const RULES: &[Rule] = &[
         &["tabla-shaders", "tabla-cpu", "xtask"],
         &["tables::"],
     ),
-    rule("crates/core/src/plan/", &[], &["tables::"]),
     rule("crates/cpu/", &["tabla-cpu"], &[]),
     rule(
         "crates/format/",
@@ -50,6 +49,7 @@ const RULES: &[Rule] = &[
     ),
     rule("crates/gpu/", &["tabla-gpu"], &["gpu::", "tables::"]),
     rule("crates/json-schema/", &[], &["grammar::", "structure::"]),
+    rule("crates/plan/", &["tabla-plan"], &["tables::"]),
     rule("crates/quant/", &["tabla-quant", "tabla-cpu"], &[]),
     rule("crates/server/", &["tabla-server"], &[]),
     rule("crates/speech/", &["tabla-speech"], &["speech"]),

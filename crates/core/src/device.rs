@@ -207,36 +207,6 @@ pub struct HostExperts {
     pub cpu: String,
 }
 
-impl Profile {
-    /// Returns a device without kernel variants or tight limits, for planning tests.
-    #[cfg(test)]
-    pub(crate) fn plain() -> Self {
-        Self {
-            kind: DeviceKind::Cpu,
-            name: "test".into(),
-            backend: "scalar".into(),
-            driver: String::new(),
-            threads: 1,
-            cache_bytes: 0,
-            grid_max: 65535,
-            binding_bytes_max: 1 << 20,
-            weight_bytes: |dtype, rows, cols| {
-                let elements = u64::from(rows) * u64::from(cols);
-                dtype.bytes(elements).unwrap_or_default()
-            },
-            bindings_max: 8,
-            variants: Vec::new(),
-            tuned_kernels: Vec::new(),
-            chunk_tokens: 8,
-            fusion: Fusion::None,
-            attention_part: 0,
-            burst_tokens: 8,
-            asynchronous: false,
-            host_experts: None,
-        }
-    }
-}
-
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {

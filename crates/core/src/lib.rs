@@ -1,5 +1,5 @@
 //! Types that all other crates of Tabla share: errors, storage types, device profiles, the list of
-//! operations, tables and their planning, and the executor interface.
+//! operations, tables, and the executor interface.
 
 pub mod device;
 pub mod dtype;
@@ -7,6 +7,5 @@ pub mod error;
 pub mod exec;
 pub mod op;
 pub mod options;
-pub mod plan;
 pub mod scales;
 pub mod utf8;

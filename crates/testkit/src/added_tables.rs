@@ -9,11 +9,10 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{ErrorKind, Result};
 use tabla_core::exec::state::ROWS_OFFSET;
 use tabla_core::exec::{Executor, Program, Tensors};
-use tabla_core::op::builder::{Builder, LogitRows, Rope, Shape, WeightInfo, Weights, X};
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::{BufferId, Table};
-use tabla_core::plan;
+use tabla_plan::builder::{Builder, LogitRows, Rope, Shape, WeightInfo, Weights, X};
 use tabla_quant::Scales;
 
 const TOKENS: u32 = 3;
@@ -115,7 +114,7 @@ fn table(
     let x = b.input("x", COLS);
     emit(&mut b, x);
     let draft = b.finish().expect("the tensors have these shapes");
-    let mut table = plan::compile(draft, &device.profile).expect("there are kernels");
+    let mut table = tabla_plan::compile(draft, &device.profile).expect("there are kernels");
     for slot in &mut table.slots {
         match &*slot.name {
             "x" => slot.buffer = BufferId::Scores,

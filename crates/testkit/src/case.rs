@@ -5,8 +5,8 @@
 //! a device and compares the results.
 
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Builder, LogitRows, WeightInfo, Weights};
 use tabla_core::op::params::Sampler;
+use tabla_plan::builder::{Builder, LogitRows, WeightInfo, Weights};
 
 /// One operation on one set of shapes.
 #[derive(Clone, Copy)]

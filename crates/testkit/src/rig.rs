@@ -10,12 +10,11 @@ use tabla_core::dtype::DType;
 use tabla_core::error::Result;
 use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla_core::exec::{Executor, Program, Tensors};
-use tabla_core::op::builder::{Builder, Shape};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, Sampler, State};
 use tabla_core::op::table::{BufferId, SlotInfo, Table};
-use tabla_core::plan;
+use tabla_plan::builder::{Builder, Shape};
 use tabla_quant::Scales;
 
 /// Device to test.
@@ -226,7 +225,7 @@ pub fn table(case: &Case, device: &Device) -> Table {
         fusion: Fusion::Fused,
         ..device.profile.clone()
     };
-    plan::compile(draft, &profile).expect("cases have kernels")
+    tabla_plan::compile(draft, &profile).expect("cases have kernels")
 }
 
 /// Runs the command of `op` in a case; `set` may change the operands before.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use tabla_core::dtype::DType;
 use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla_core::exec::{Executor, Program, Tensors};
-use tabla_core::op::builder::{Builder, LogitRows, Shape};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Bias, Logprobs, Row, Sampler, State};
 use tabla_core::op::sampler::SamplerKind;
 use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Table};
+use tabla_plan::builder::{Builder, LogitRows, Shape};
 
 /// Change of sampler parameters.
 type Set = fn(&mut Sampler);
@@ -294,8 +294,8 @@ impl Stages {
         let mut b = Builder::new(&CASES[0], shape);
         b.sampling_stages(VOCAB, samplers);
         let draft = b.finish().expect("the draft needs no tensors");
-        let table = tabla_core::plan::compile(draft, &device.profile).expect("the kernels exist");
-        tabla_core::op::verify::check(&table, &device.profile).expect("the table is valid");
+        let table = tabla_plan::compile(draft, &device.profile).expect("the kernels exist");
+        tabla_plan::verify::check(&table, &device.profile).expect("the table is valid");
         let program = Program {
             tables: Arc::from([table.clone()]),
             tensors: Arc::new(NoTensors),

@@ -190,7 +190,8 @@ mod tests {
     use super::*;
     use crate::arch;
     use crate::format::{Metadata, open_bytes};
-    use crate::op::builder::{ExpertScore, Router};
+    use crate::op::functions::ExpertScore;
+    use crate::plan::builder::Router;
     use serde_json::json;
 
     fn metadata(changes: Value) -> Result<Metadata> {

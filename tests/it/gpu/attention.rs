@@ -8,9 +8,9 @@ use crate::common::is_gpu_slow;
 use half::f16;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Heads, Rope, Scores, Shape};
 use tabla::op::pages::Pages;
 use tabla::op::params::State;
+use tabla::plan::builder::{Heads, Rope, Scores, Shape};
 use tabla::quant::{self, q8_0};
 use tabla_testkit::fill::row_of_codes;
 

@@ -5,7 +5,8 @@ use super::fixture::{
 };
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Activation, Builder};
+use tabla::op::functions::Activation;
+use tabla::plan::builder::Builder;
 use tabla_testkit::formulas::activation;
 
 /// Number of rows of the tables; two of them are active.

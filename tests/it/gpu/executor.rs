@@ -10,9 +10,10 @@ use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device, DeviceOptions};
 use tabla::exec::state::{FULL, ROWS_OFFSET, SAMPLER_OFF};
 use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
-use tabla::op::builder::{Activation, Builder};
+use tabla::op::functions::Activation;
 use tabla::op::params::{Row, Sampler};
 use tabla::op::table::BufferId;
+use tabla::plan::builder::Builder;
 use tabla::{ErrorKind, plan};
 
 #[test]

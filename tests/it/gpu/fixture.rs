@@ -7,12 +7,12 @@ use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device};
 use tabla::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
 use tabla::exec::{Executor, Program, Tensors};
-use tabla::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
 use tabla::op::params::{PAGE, Row, Sampler, State};
 use tabla::op::table::{BufferId, Table};
 use tabla::plan;
+use tabla::plan::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla::quant::Scales;
 use tabla_testkit::fill::{Filling, numbers, shuffled};
 

@@ -7,7 +7,7 @@ use super::fixture::{
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::Activation;
+use tabla::op::functions::Activation;
 use tabla::op::operands::ACTIVATIONS;
 use tabla::op::table::SlotInfo;
 

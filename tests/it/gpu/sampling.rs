@@ -3,12 +3,12 @@
 use super::fixture::{Fixture, active_rows, assert_close, floats, random, shape, wide};
 use tabla::exec::gpu::Device;
 use tabla::exec::state::{FULL, NOT_FINITE, ROWS_OFFSET, SAMPLER_OFF, STOPPED};
-use tabla::op::builder::{LogitRows, Shape};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
 use tabla::op::params::{Row, Sampler, State};
 use tabla::op::sampler::SamplerKind;
 use tabla::op::table::BufferId;
+use tabla::plan::builder::{LogitRows, Shape};
 
 pub(super) const VOCABS: [u32; 4] = [1, 5, 1000, 4099];
 

@@ -6,9 +6,10 @@ use crate::common::is_gpu_slow;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Activation, Builder, Router, RouterVectors};
+use tabla::op::functions::Activation;
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
+use tabla::plan::builder::{Builder, Router, RouterVectors};
 
 const ROWS: u32 = 200;
 const COLS: u32 = 512;

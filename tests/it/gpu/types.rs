@@ -9,9 +9,10 @@ use std::sync::Arc;
 use tabla::device::{Fusion, Profile};
 use tabla::dtype::DType;
 use tabla::exec::gpu::Device;
-use tabla::op::builder::{Activation, Router, RouterVectors};
+use tabla::op::functions::Activation;
 use tabla::op::list::Op;
 use tabla::op::table::KernelId;
+use tabla::plan::builder::{Router, RouterVectors};
 use tabla_testkit::fill::Filling;
 
 /// Matrices: name, rows, and number of active rows of 512 tokens.

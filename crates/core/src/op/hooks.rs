@@ -170,7 +170,7 @@ impl CaptureLayout {
     /// # Errors
     ///
     /// `TooLarge` if a row exceeds `u32::MAX` columns.
-    pub(super) fn push(&mut self, name: &str, cols: u32) -> Result<()> {
+    pub fn push(&mut self, name: &str, cols: u32) -> Result<()> {
         let Some(width) = self.width.checked_add(cols) else {
             bail!(TooLarge, "the captured points exceed {} columns", u32::MAX);
         };
@@ -196,7 +196,7 @@ pub fn adapter_matrix(module: &str, part: &str, adapter: u32) -> String {
 }
 
 /// Returns a name with the number of the layer replaced by N.
-pub(super) fn kind(point: &str) -> String {
+pub fn kind(point: &str) -> String {
     let replace = |part| match u32::from_str(part) {
         Ok(_) => "N",
         Err(_) => part,
@@ -205,7 +205,7 @@ pub(super) fn kind(point: &str) -> String {
 }
 
 /// Returns whether a pattern matches a whole name. `*` stands for any text without a dot.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (mut patterns, mut parts) = (pattern.split('.'), name.split('.'));
     loop {
         match (patterns.next(), parts.next()) {

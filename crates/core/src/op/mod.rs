@@ -1,6 +1,6 @@
 //! Operations, tables of commands, and their listing.
 
-pub mod builder;
+pub mod functions;
 pub mod hooks;
 mod kernel;
 mod kernel_row;
@@ -14,4 +14,3 @@ pub mod params;
 pub mod sampler;
 pub mod sampling;
 pub mod table;
-pub mod verify;

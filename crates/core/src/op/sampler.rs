@@ -94,7 +94,7 @@ impl SamplerKind {
     }
 
     /// Returns the operations of the sampler in a stage.
-    pub(super) fn ops(self, stage: SamplingStage) -> &'static [Op] {
+    pub fn ops(self, stage: SamplingStage) -> &'static [Op] {
         match (self, stage) {
             (_, SamplingStage::Greedy) => &[],
             (Self::Penalties, _) => &[Op::Penalize],

@@ -11,6 +11,11 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u16);
 
+/// Maximum number of tokens of a decode batch, with one token per sequence. Tables with at most this
+/// number of tokens use kernels with nearly the rounding of those for one token, so that batching
+/// hardly changes logits on a GPU; on a CPU the bits are the same.
+pub const FEW_TOKENS: u32 = 32;
+
 /// Maximum number of operands of a command.
 pub const SLOTS_MAX: usize = 8;
 

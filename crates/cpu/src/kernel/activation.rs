@@ -4,7 +4,7 @@ use super::{Launch, Request};
 use crate::simd::{Kernel, math};
 use crate::work::Split;
 use tabla_core::error::{Result, bail};
-use tabla_core::op::builder::Activation;
+use tabla_core::op::functions::Activation;
 
 /// An activation function as a type, so that loops over it are specialized.
 pub(super) trait ActivationFn {

@@ -6,7 +6,7 @@ use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
-use tabla_core::op::builder::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore};
+use tabla_core::op::functions::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore};
 use tabla_core::op::operands::route::AT;
 use tabla_core::op::params::route::Params;
 

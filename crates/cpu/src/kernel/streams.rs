@@ -3,9 +3,9 @@
 use super::{Launch, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
-use tabla_core::op::{builder, operands, params};
+use tabla_core::op::{functions, operands, params};
 
-const STREAMS: usize = builder::STREAMS as usize;
+const STREAMS: usize = functions::STREAMS as usize;
 
 /// `x_j[t, i] += sum_k c[t, 4 j + k] x_k[t, i]`
 struct MixStreams;

@@ -5,15 +5,17 @@ use tabla_core::device::{HostExperts, Profile};
 use tabla_core::dtype::DType;
 use tabla_core::error::ErrorKind;
 use tabla_core::exec::{Executor, Program, SplitExecutor, SplitProgram, Tensors};
-use tabla_core::op::builder::{
-    Activation, Builder, LogitRows, Router, RouterVectors, Shape, WeightInfo, Weights, X,
-};
+use tabla_core::op::functions::Activation;
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::{BufferId, Place, Table};
-use tabla_core::{op::verify, plan};
+
 use tabla_cpu::{LinkOptions, link, profile};
+use tabla_plan::builder::{
+    Builder, LogitRows, Router, RouterVectors, Shape, WeightInfo, Weights, X,
+};
+use tabla_plan::verify;
 use tabla_quant::Scales;
 use tabla_testkit::fill::Filling;
 
@@ -108,7 +110,7 @@ fn table(model: &Moe, tokens: u32, layers: u32) -> Table {
         ..profile(&options()).expect("an available level")
     };
     let draft = b.finish().expect("the shapes match");
-    let mut table = plan::compile(draft, &profile).expect("there are kernels");
+    let mut table = tabla_plan::compile(draft, &profile).expect("there are kernels");
     verify::check(&table, &profile).expect("the table is valid");
     let last = *table.cmds[table.cmds.len() - 1]
         .slots

@@ -7,12 +7,11 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::state::{ROWS_OFFSET, state_bytes};
 use tabla_core::exec::{Executor, Program, Tensors};
-use tabla_core::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
 use tabla_core::op::table::BufferId;
-use tabla_core::plan;
 use tabla_cpu::{Level, LinkOptions, memory_usage};
+use tabla_plan::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla_quant::Scales;
 use tabla_testkit::fill::{Filling, Random};
 use tabla_testkit::rig::Device;
@@ -168,7 +167,7 @@ fn program(
     let mut b = Builder::new(&**matrix, shape);
     emit(&mut b);
     let draft = b.finish().expect("the range is inside the buffer");
-    let table = plan::compile(draft, &device.profile).expect("there is a kernel");
+    let table = tabla_plan::compile(draft, &device.profile).expect("there is a kernel");
     Program {
         tables: Arc::from([table]),
         tensors: matrix.clone(),

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Heads, Rope, Scores};
+use tabla_plan::builder::{Heads, Rope, Scores};
 
 macro_rules! rope_kv_case {
     ($name:literal, $cache:ident, $tokens:literal/$live:literal at $position:literal of $context:literal,

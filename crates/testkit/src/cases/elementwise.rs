@@ -2,7 +2,8 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Activation, GluClamp, PositionScale};
+use tabla_core::op::functions::Activation;
+use tabla_plan::builder::{GluClamp, PositionScale};
 
 macro_rules! rms_norm_case {
     ($name:literal, $cols:literal, $dim:literal, $tokens:literal, $live:literal) => {

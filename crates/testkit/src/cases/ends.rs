@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::LogitRows;
+use tabla_plan::builder::LogitRows;
 
 macro_rules! embed_case {
     ($name:literal, $dtype:ident, $rows:literal, $cols:literal, $tokens:literal, $live:literal) => {

@@ -2,7 +2,8 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{ExpertScore, Router, RouterVectors};
+use tabla_core::op::functions::ExpertScore;
+use tabla_plan::builder::{Router, RouterVectors};
 
 macro_rules! experts_case {
     ($name:literal, $dtype:ident, $experts:literal x $rows:literal x $cols:literal, $k:literal, $x:literal, $tokens:literal, $live:literal) => {

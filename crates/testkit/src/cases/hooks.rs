@@ -3,7 +3,7 @@
 use crate::case::{Case, PLAIN};
 use crate::rig::INFINITE;
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{EditRows, Heads, Router, RouterVectors, Scores};
+use tabla_plan::builder::{EditRows, Heads, Router, RouterVectors, Scores};
 
 macro_rules! capture_case {
     ($name:literal, $dim:literal at $offset:literal of $width:literal, $tokens:literal/$live:literal) => {

@@ -2,7 +2,8 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Activation, Builder, W, X};
+use tabla_core::op::functions::Activation;
+use tabla_plan::builder::{Builder, W, X};
 
 /// Shapes for products: `mat_cases!(tokens, live, emit)`.
 macro_rules! mat_cases {

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Conv, DeltaHeads, SsmHeads};
+use tabla_plan::builder::{Conv, DeltaHeads, SsmHeads};
 
 macro_rules! conv_tail_case {
     ($name:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,

@@ -1,9 +1,9 @@
 //! Cases of samplers and of log-probabilities.
 
 use crate::case::{Case, PLAIN};
-use tabla_core::op::builder::LogitRows;
 use tabla_core::op::params::Sampler;
 use tabla_core::op::sampler::SamplerKind;
+use tabla_plan::builder::LogitRows;
 
 /// Case of a sampler over rows of `$vocab` logits.
 macro_rules! filter_case {

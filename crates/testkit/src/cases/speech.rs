@@ -1,7 +1,7 @@
 //! Cases of the rules of transcripts.
 
 use crate::case::{Case, PLAIN};
-use tabla_core::op::builder::{LogitRows, SpeechTokens};
+use tabla_plan::builder::{LogitRows, SpeechTokens};
 
 macro_rules! speech_filter_case {
     ($name:literal, $vocab:literal, $tokens:literal/$live:literal at $position:literal of $context:literal,

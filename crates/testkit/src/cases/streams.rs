@@ -1,7 +1,7 @@
 //! Cases of operations on residual streams.
 
 use crate::case::{Case, PLAIN};
-use tabla_core::op::builder::StreamFactor;
+use tabla_plan::builder::StreamFactor;
 
 /// Names of the streams, which are inputs.
 pub(crate) const NAMES: [&str; 4] = ["x0", "x1", "x2", "x3"];

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, PLAIN};
 use tabla_core::dtype::DType;
-use tabla_core::op::builder::{Builder, W, X};
+use tabla_plan::builder::{Builder, W, X};
 
 /// Shapes for ternary products: rows that begin within blocks, rows with a partial chunk or octet;
 /// one token and many; partial panels, and more panels than one group.

@@ -2,7 +2,7 @@
 //! functions.
 
 use crate::rig::Outcome;
-use tabla_core::op::builder::Activation;
+use tabla_core::op::functions::Activation;
 use tabla_core::op::params::{PAGE, Row};
 
 /// Returns `y` with the first `live` rows replaced by `row(t, i)`.

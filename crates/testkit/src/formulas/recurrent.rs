@@ -2,7 +2,7 @@
 
 use super::common::{activation, rows, wide};
 use crate::rig::Outcome;
-use tabla_core::op::builder::Activation;
+use tabla_core::op::functions::Activation;
 use tabla_core::op::params::{self, PAGE, Row, STATE_BLOCK};
 
 /// Positions of a block, and of a page.

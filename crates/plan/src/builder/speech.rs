@@ -2,10 +2,10 @@
 
 use super::base::Builder;
 use super::operand::X;
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::table::{BufferId, SamplingStage};
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, SamplingStage};
 
 /// Tokens that the rules of Whisper refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

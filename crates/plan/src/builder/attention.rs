@@ -2,12 +2,13 @@
 
 use super::base::Builder;
 use super::operand::{W, X};
-use super::shape::{FEW_TOKENS, Shape};
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::params::PAGE;
-use crate::op::table::{BufferId, Slot};
+use super::shape::Shape;
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::params::PAGE;
+use tabla_core::op::table::FEW_TOKENS;
+use tabla_core::op::table::{BufferId, Slot};
 
 /// Heads of an attention layer.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Hooks of a table, and the points that it has.
 
-use crate::error::{Result, bail};
-use crate::op::hooks::{CaptureLayout, HookSpec, kind, matches};
+use tabla_core::error::{Result, bail};
+use tabla_core::op::hooks::{CaptureLayout, HookSpec, kind, matches};
 
 /// Hooks of a table.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Hooks<'a> {
     /// Index of the constant of the first edit; the constants of the others follow.
     pub first_constant: u32,
     /// Number of adapters. Their matrices have the names of
-    /// [`adapter_matrix`](crate::op::hooks::adapter_matrix).
+    /// [`adapter_matrix`](tabla_core::op::hooks::adapter_matrix).
     pub adapters: u32,
 }
 

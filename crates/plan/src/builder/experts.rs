@@ -2,11 +2,11 @@
 
 use super::base::Builder;
 use super::operand::{W, X};
-use super::shape::FEW_TOKENS;
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params::{self, KERNELS};
-use crate::op::table::Slot;
+use tabla_core::dtype::DType;
+use tabla_core::op::functions::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore};
+use tabla_core::op::list::Op;
+use tabla_core::op::params::{self, KERNELS};
+use tabla_core::op::table::{FEW_TOKENS, Slot};
 
 /// Selected experts of each token.
 #[derive(Clone, Copy, Debug)]
@@ -23,21 +23,6 @@ struct Tiles {
     slot: Slot,
     count: u32,
     tile: u32,
-}
-
-/// Function `p` of the logits of a router; the discriminant is its number in the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ExpertScore {
-    /// Softmax over all experts.
-    Softmax = 0,
-    /// Sigmoid of each logit.
-    Sigmoid = 1,
-    /// `sqrt(ln(1 + exp(x)))` of each logit.
-    SqrtSoftplus = 2,
-    /// `SparseMixer` at inference (arXiv:2409.12136): `exp(x)` of a selected expert, divided by the sum
-    /// over the experts not selected before it whose logit is near: at least `x - eps max(|logit|, x)`.
-    SparseMixer = 3,
 }
 
 /// Rule by which a router selects experts and weights their outputs.
@@ -85,12 +70,6 @@ pub struct RouterVectors {
     /// Factors of the weights.
     pub scales: Option<W>,
 }
-
-/// Maximum number of experts of a layer.
-pub const EXPERTS_MAX: u32 = 4096;
-
-/// Maximum number of groups of experts.
-pub const EXPERT_GROUPS_MAX: u32 = 64;
 
 impl Builder<'_> {
     /// Emits the selection of experts by the logits `x`, in descending order of their scores. Returns

@@ -2,11 +2,11 @@
 
 use super::base::Builder;
 use super::operand::{W, X};
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::pages::LayerPages;
-use crate::op::params::{self, STATE_BLOCK};
-use crate::op::table::{BufferId, Slot};
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::pages::LayerPages;
+use tabla_core::op::params::{self, STATE_BLOCK};
+use tabla_core::op::table::{BufferId, Slot};
 
 /// Maximum number of taps of a convolution.
 pub const TAPS_MAX: u32 = 8;

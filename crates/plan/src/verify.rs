@@ -1,11 +1,11 @@
 //! Validation of tables before linking.
 
-use super::list::Access;
-use super::params;
-use super::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
-use crate::device::Profile;
-use crate::error::{Context, Result, bail};
 use std::collections::HashSet;
+use tabla_core::device::Profile;
+use tabla_core::error::{Context, Result, bail};
+use tabla_core::op::list::Access;
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, DispatchCmd, PARAMS_BYTES_MAX, Place, SLOTS_MAX, Table};
 
 /// Validates a table: scratch buffers are written before they are read, in the memory of the device that
 /// reads them, no command reads a buffer that it writes, and device limits hold.
@@ -142,13 +142,13 @@ fn check_command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::error::ErrorKind;
-    use crate::op::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::operands::gemv;
-    use crate::op::pages::Pages;
-    use crate::op::sampler::SamplerKind;
-    use crate::op::table::Slot;
+    use crate::builder::{Builder, LogitMap, LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::dtype::DType;
+    use tabla_core::error::ErrorKind;
+    use tabla_core::op::operands::gemv;
+    use tabla_core::op::pages::Pages;
+    use tabla_core::op::sampler::SamplerKind;
+    use tabla_core::op::table::Slot;
 
     struct Square;
     impl Weights for Square {
@@ -181,17 +181,20 @@ mod tests {
         b.mat_add(w, y, h);
         b.logits(w, h, LogitMap::default());
         b.sampled_stage(8, SamplerKind::DEFAULT);
-        crate::plan::compile(b.finish().expect("the weights fit"), &Profile::plain())
-            .expect("compiles")
+        crate::compile(
+            b.finish().expect("the weights fit"),
+            &crate::plain_profile(),
+        )
+        .expect("compiles")
     }
 
     #[test]
     fn accepts_a_valid_table() {
-        check(&table(), &Profile::plain()).expect("the table is valid");
+        check(&table(), &crate::plain_profile()).expect("the table is valid");
     }
 
     fn check_rejected(change: impl FnOnce(&mut Table, &mut Profile), kind: ErrorKind, words: &str) {
-        let (mut table, mut profile) = (table(), Profile::plain());
+        let (mut table, mut profile) = (table(), crate::plain_profile());
         change(&mut table, &mut profile);
         let error = check(&table, &profile).expect_err(words);
         assert_eq!(error.kind(), kind, "{error}");

@@ -6,14 +6,14 @@
 //! that do not depend on the sum, such as those of shared experts, come before the commands of the host:
 //! both then run at the same time.
 
-use crate::dtype::DType;
-use crate::error::{Result, bail};
-use crate::op::builder::{Draft, Node};
-use crate::op::list::{Access, Op};
-use crate::op::operands::{combine, experts, group_by_expert, grouped_gemm, route, transfer};
-use crate::op::params;
-use crate::op::table::{BufferId, Place, Slot, SlotInfo};
+use crate::builder::{Draft, Node};
 use std::collections::{BTreeMap, BTreeSet};
+use tabla_core::dtype::DType;
+use tabla_core::error::{Result, bail};
+use tabla_core::op::list::{Access, Op};
+use tabla_core::op::operands::{combine, experts, group_by_expert, grouped_gemm, route, transfer};
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, Place, Slot, SlotInfo};
 
 /// Places the routed experts of the first `layers` layers on the host.
 pub(super) fn place(draft: &mut Draft, layers: u32) -> Result<()> {
@@ -361,10 +361,11 @@ impl<'a> Pass<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::builder::{
-        Activation, Builder, LogitRows, Router, RouterVectors, Shape, WeightInfo, Weights, X,
+    use crate::builder::{
+        Builder, LogitRows, Router, RouterVectors, Shape, WeightInfo, Weights, X,
     };
-    use crate::op::pages::Pages;
+    use tabla_core::op::functions::Activation;
+    use tabla_core::op::pages::Pages;
 
     const DIM: u32 = 8;
     const EXPERTS: u32 = 4;

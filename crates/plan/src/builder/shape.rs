@@ -1,12 +1,7 @@
 //! Inputs of the builder: the shape of the table and the tensors of the model.
 
-use crate::dtype::DType;
-use crate::op::pages::Pages;
-
-/// Maximum number of tokens of a decode batch, with one token per sequence. Tables with at most this
-/// number of tokens use kernels with nearly the rounding of those for one token, so that batching
-/// hardly changes logits on a GPU; on a CPU the bits are the same.
-pub const FEW_TOKENS: u32 = 32;
+use tabla_core::dtype::DType;
+use tabla_core::op::pages::Pages;
 
 /// Shape of a table.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +27,12 @@ pub struct Shape {
 /// Rows that logits are computed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
-    /// The last active row, into [`BufferId::Logits`](crate::op::table::BufferId::Logits).
+    /// The last active row, into [`BufferId::Logits`](tabla_core::op::table::BufferId::Logits).
     Last,
-    /// All rows, into [`BufferId::Scores`](crate::op::table::BufferId::Scores).
+    /// All rows, into [`BufferId::Scores`](tabla_core::op::table::BufferId::Scores).
     All,
     /// None: the output is a row for each token, in
-    /// [`BufferId::Hidden`](crate::op::table::BufferId::Hidden).
+    /// [`BufferId::Hidden`](tabla_core::op::table::BufferId::Hidden).
     None,
 }
 

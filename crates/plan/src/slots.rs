@@ -1,8 +1,8 @@
 //! Scratch buffer assignment: slots with disjoint live ranges share a buffer.
 
-use crate::op::builder::Draft;
-use crate::op::list::Access;
-use crate::op::table::BufferId;
+use crate::builder::Draft;
+use tabla_core::op::list::Access;
+use tabla_core::op::table::BufferId;
 
 /// Assigns buffers to scratch slots by live range; prefers the free buffer of the closest size.
 ///
@@ -60,9 +60,9 @@ fn live_ranges(draft: &Draft) -> Vec<Option<(usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::dtype::DType;
+    use tabla_core::op::pages::Pages;
 
     struct Square;
     impl Weights for Square {

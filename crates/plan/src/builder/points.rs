@@ -6,8 +6,8 @@ use super::experts::Routes;
 use super::hooks::EditRows;
 use super::operand::{W, X};
 use super::point_list::Hooks;
-use crate::error::Result;
-use crate::op::hooks::{CaptureLayout, Edit, EditAction, matches};
+use tabla_core::error::Result;
+use tabla_core::op::hooks::{CaptureLayout, Edit, EditAction, matches};
 
 impl<'a> Builder<'a> {
     /// Stores and changes values at points.

@@ -4,10 +4,10 @@ use super::attention::{Heads, Scores};
 use super::base::Builder;
 use super::experts::Routes;
 use super::operand::{W, X};
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::table::{BufferId, Slot};
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, Slot};
 
 /// Elements of activations to change: columns, and the positions of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,8 +242,8 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::op::pages::Pages;
 
     struct NoWeights;
     impl Weights for NoWeights {

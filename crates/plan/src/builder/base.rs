@@ -4,11 +4,11 @@ use super::draft::{Draft, Node};
 use super::operand::{Quantized, W, X};
 use super::point_list::{Hooks, Points};
 use super::shape::{Shape, Weights};
-use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
-use crate::op::list::{Access, Op};
-use crate::op::params;
-use crate::op::table::{BufferId, LayerEnd, Place, SamplingStage, Slot, SlotInfo};
+use tabla_core::dtype::DType;
+use tabla_core::error::{Error, ErrorKind, Result};
+use tabla_core::op::list::{Access, Op};
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, LayerEnd, Place, SamplingStage, Slot, SlotInfo};
 
 /// Builds a [`Draft`] from the operations of a forward pass.
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]

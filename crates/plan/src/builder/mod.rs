@@ -26,15 +26,15 @@ mod ternary;
 pub use attention::{Heads, Rope, Scores};
 pub use base::Builder;
 pub use draft::{Draft, Node};
-pub use elementwise::{Activation, GluClamp, PositionScale};
+pub use elementwise::{GluClamp, PositionScale};
 pub use ends::LogitMap;
-pub use experts::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore, Router, RouterVectors, Routes};
+pub use experts::{Router, RouterVectors, Routes};
 pub use hooks::EditRows;
 pub use operand::{W, X};
 pub use point_list::Hooks;
 pub use recurrent::{
     Conv, DELTA_KEY_MAX, DeltaHeads, SSM_KEY_MAX, SsmHeads, TAPS_MAX, conv_state_len,
 };
-pub use shape::{FEW_TOKENS, LogitRows, Shape, WeightInfo, Weights};
+pub use shape::{LogitRows, Shape, WeightInfo, Weights};
 pub use speech::SpeechTokens;
-pub use streams::{STREAMS, StreamFactor};
+pub use streams::StreamFactor;

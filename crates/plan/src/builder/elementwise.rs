@@ -3,29 +3,10 @@
 use super::base::Builder;
 use super::draft::Node;
 use super::operand::{W, X};
-use crate::op::list::Op;
-use crate::op::params;
 use bytemuck::Pod;
-
-/// Activation function of a feed-forward layer or a gate; the discriminant is its number in the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Activation {
-    /// `x sigmoid(x)`.
-    Silu = 0,
-    /// `x (1 + erf(x / sqrt(2))) / 2`.
-    Gelu = 1,
-    /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, an approximation of GELU.
-    GeluTanh = 2,
-    /// `max(x, 0)^2`.
-    Relu2 = 3,
-    /// `max(x, 0)`.
-    Relu = 4,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid = 5,
-    /// `x`.
-    Linear = 6,
-}
+use tabla_core::op::functions::Activation;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
 
 /// Clamped gated linear unit of gpt-oss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,19 +24,6 @@ pub struct PositionScale {
     pub beta: f32,
     /// Number of positions with the same factor; at least 1.
     pub length: u32,
-}
-
-impl Activation {
-    /// All activations, in the order of their numbers.
-    pub const ALL: &'static [Self] = &[
-        Self::Silu,
-        Self::Gelu,
-        Self::GeluTanh,
-        Self::Relu2,
-        Self::Relu,
-        Self::Sigmoid,
-        Self::Linear,
-    ];
 }
 
 impl Builder<'_> {
@@ -397,9 +365,9 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::dtype::DType;
+    use tabla_core::op::pages::Pages;
 
     struct One;
     impl Weights for One {

@@ -1,7 +1,7 @@
 //! Operands of builder methods: activations and weights.
 
-use crate::dtype::DType;
-use crate::op::table::Slot;
+use tabla_core::dtype::DType;
+use tabla_core::op::table::Slot;
 
 /// Activations: a slot, `[tokens, cols]`.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,16 @@
 //! Splits weights that exceed the binding limit of a device into parts of rows, with one command
 //! per part.
 
-use crate::device::Profile;
-use crate::error::{Result, bail};
-use crate::op::builder::{Draft, Node};
-use crate::op::list::Op;
-use crate::op::params::{embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm};
-use crate::op::table::{BufferId, Place, Slot, SlotInfo};
+use crate::builder::{Draft, Node};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
+use tabla_core::device::Profile;
+use tabla_core::error::{Result, bail};
+use tabla_core::op::list::Op;
+use tabla_core::op::params::{
+    embed, embed_add, experts, gemm, gemv, gemv_glu, gemv_norm, grouped_gemm,
+};
+use tabla_core::op::table::{BufferId, Place, Slot, SlotInfo};
 
 /// Granularity of parts in rows: a multiple of the tile height of all kernels.
 const ROWS: u32 = 64;
@@ -181,10 +183,10 @@ fn edit<P: Pod>(node: &mut Node, change: impl FnOnce(&mut P)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::op::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::operands::WEIGHT;
-    use crate::op::pages::Pages;
+    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::dtype::DType;
+    use tabla_core::op::operands::WEIGHT;
+    use tabla_core::op::pages::Pages;
 
     /// Three layers with a square matrix, and a tied embedding of 200 rows.
     struct Tied;
@@ -225,7 +227,7 @@ mod tests {
         let mut draft = b.finish().expect("the weights fit");
         draft.head = 4;
         draft.stages = [Some(4), Some(5), None];
-        let mut profile = Profile::plain();
+        let mut profile = crate::plain_profile();
         profile.binding_bytes_max = 100 * 8 * 4;
         split(&mut draft, &profile).expect("the weight can be split");
 

@@ -3,12 +3,12 @@
 use super::base::Builder;
 use super::operand::{W, X};
 use super::shape::LogitRows;
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::sampler::SamplerKind;
-use crate::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 use bytemuck::{Pod, Zeroable};
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::sampler::SamplerKind;
+use tabla_core::op::table::{BIASES_MAX, BufferId, SamplingStage, Slot};
 
 /// Parameters of operations on rows of logits.
 #[repr(C)]
@@ -305,9 +305,9 @@ fn words_of<T>() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::builder::{Shape, WeightInfo, Weights};
-    use crate::op::operands::gemv;
-    use crate::op::pages::Pages;
+    use crate::builder::{Shape, WeightInfo, Weights};
+    use tabla_core::op::operands::gemv;
+    use tabla_core::op::pages::Pages;
 
     struct Square;
     impl Weights for Square {

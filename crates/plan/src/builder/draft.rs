@@ -1,11 +1,11 @@
 //! Tables before planning: operations and slots, without kernels and buffer reuse.
 
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::table::{LayerEnd, Place, SamplingStage, Slot, SlotInfo};
 use bytemuck::Pod;
+use tabla_core::dtype::DType;
+use tabla_core::error::Result;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::{LayerEnd, Place, SamplingStage, Slot, SlotInfo};
 
 /// Command before planning.
 #[derive(Clone, Debug)]

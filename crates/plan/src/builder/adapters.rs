@@ -2,7 +2,7 @@
 
 use super::base::Builder;
 use super::operand::X;
-use crate::op::hooks::adapter_matrix;
+use tabla_core::op::hooks::adapter_matrix;
 
 impl Builder<'_> {
     /// Emits `y += s B (A x)` for each adapter of the hooks that has the module `name`, with the scale

@@ -2,11 +2,9 @@
 
 use super::base::Builder;
 use super::operand::X;
-use crate::op::list::Op;
-use crate::op::params;
-
-/// Number of residual streams.
-pub const STREAMS: u32 = 4;
+use tabla_core::op::functions::STREAMS;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
 
 /// Streams `x_0` to `x_3`.
 type Streams = [X; STREAMS as usize];

@@ -1,12 +1,13 @@
 //! Kernel selection and grid computation.
 
-use crate::device::{KernelVariant, Profile, TunedKernel};
-use crate::error::{Result, bail};
-use crate::op::builder::{Draft, FEW_TOKENS, Node};
-use crate::op::list::Op;
-use crate::op::params::attention;
-use crate::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, Table};
+use crate::builder::{Draft, Node};
 use std::ops::Range;
+use tabla_core::device::{KernelVariant, Profile, TunedKernel};
+use tabla_core::error::{Result, bail};
+use tabla_core::op::list::Op;
+use tabla_core::op::params::attention;
+use tabla_core::op::table::FEW_TOKENS;
+use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingStage, Slot, Table};
 
 /// Alignment of parameters in bytes.
 const PARAMS_ALIGN: usize = 16;
@@ -126,10 +127,10 @@ fn command(node: &Node, table: &mut Table, profile: &Profile) -> Result<Dispatch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::ProblemSize;
-    use crate::dtype::DType;
-    use crate::op::builder::{Builder, Heads, LogitRows, Scores, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{Builder, Heads, LogitRows, Scores, Shape, WeightInfo, Weights};
+    use tabla_core::device::ProblemSize;
+    use tabla_core::dtype::DType;
+    use tabla_core::op::pages::Pages;
 
     /// Matrix of 64 rows and 32 columns.
     struct Matrix;
@@ -188,7 +189,7 @@ mod tests {
         Profile {
             variants: variants.to_vec(),
             tuned_kernels: kernels.iter().map(tuned_kernel).collect(),
-            ..Profile::plain()
+            ..crate::plain_profile()
         }
     }
 

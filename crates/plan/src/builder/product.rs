@@ -2,9 +2,9 @@
 
 use super::base::Builder;
 use super::operand::{W, X};
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::table::Slot;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::Slot;
 
 impl Builder<'_> {
     /// Emits `W x` for all tokens; returns `[tokens, rows]`.

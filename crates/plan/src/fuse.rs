@@ -3,14 +3,14 @@
 //! Each workgroup of a product reads all activations, so it can compute them from the inputs of the
 //! preceding command. This saves a dispatch and a barrier.
 
-use crate::device::Fusion;
-use crate::error::Result;
-use crate::op::builder::{Draft, Node};
-use crate::op::list::{Access, Op};
-use crate::op::operands::{ACTIVATIONS, gemv, gemv_glu, gemv_norm, glu, rms_norm};
-use crate::op::params;
-use crate::op::table::{BufferId, Slot};
+use crate::builder::{Draft, Node};
 use bytemuck::Pod;
+use tabla_core::device::Fusion;
+use tabla_core::error::Result;
+use tabla_core::op::list::{Access, Op};
+use tabla_core::op::operands::{ACTIVATIONS, gemv, gemv_glu, gemv_norm, glu, rms_norm};
+use tabla_core::op::params;
+use tabla_core::op::table::{BufferId, Slot};
 
 /// Small operation, product that reads its result, and the fused operation.
 const FUSED: [(Op, Op, Op); 3] = [
@@ -155,9 +155,10 @@ fn params<P: Pod>(node: &Node) -> P {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::op::builder::{Activation, Builder, LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::dtype::DType;
+    use tabla_core::op::functions::Activation;
+    use tabla_core::op::pages::Pages;
 
     /// Square matrices, and a vector `n`.
     struct Square(u32);

@@ -2,10 +2,10 @@
 
 use super::base::Builder;
 use super::operand::{Quantized, W, X};
-use crate::dtype::DType;
-use crate::op::list::Op;
-use crate::op::params;
-use crate::op::table::Slot;
+use tabla_core::dtype::DType;
+use tabla_core::op::list::Op;
+use tabla_core::op::params;
+use tabla_core::op::table::Slot;
 
 /// Row alignment of int8 activations in bytes: the widest SIMD vector.
 const ROW_ALIGN: u32 = 64;
@@ -51,8 +51,8 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::builder::{LogitRows, Shape, WeightInfo, Weights};
-    use crate::op::pages::Pages;
+    use crate::builder::{LogitRows, Shape, WeightInfo, Weights};
+    use tabla_core::op::pages::Pages;
 
     struct Digits;
     impl Weights for Digits {

@@ -1,0 +1,61 @@
+//! Planning: compiles a draft into a table for a device. Fuses small commands into products, places
+//! experts on the CPU, splits weights that exceed the binding limit, assigns scratch buffers, selects
+//! kernels and computes grids.
+
+pub mod builder;
+mod fuse;
+mod place;
+mod select;
+mod slots;
+mod split;
+pub mod verify;
+
+use builder::Draft;
+use tabla_core::device::Profile;
+use tabla_core::error::Result;
+use tabla_core::op::table::Table;
+
+/// Compiles a draft for a device.
+///
+/// # Errors
+///
+/// `Unsupported` if an operation has no kernel for a storage type, `TooLarge` if a grid exceeds the
+/// device limit.
+pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
+    fuse::fuse(&mut draft, profile.fusion)?;
+    if let Some(experts) = &profile.host_experts {
+        place::place(&mut draft, experts.layers)?;
+    }
+    split::split(&mut draft, profile)?;
+    slots::assign_buffers(&mut draft);
+    select::select(draft, profile)
+}
+
+/// Returns a device without kernel variants or tight limits.
+#[cfg(test)]
+fn plain_profile() -> Profile {
+    use tabla_core::device::{DeviceKind, Fusion};
+    Profile {
+        kind: DeviceKind::Cpu,
+        name: "test".into(),
+        backend: "scalar".into(),
+        driver: String::new(),
+        threads: 1,
+        cache_bytes: 0,
+        grid_max: 65535,
+        binding_bytes_max: 1 << 20,
+        weight_bytes: |dtype, rows, cols| {
+            let elements = u64::from(rows) * u64::from(cols);
+            dtype.bytes(elements).unwrap_or_default()
+        },
+        bindings_max: 8,
+        variants: Vec::new(),
+        tuned_kernels: Vec::new(),
+        chunk_tokens: 8,
+        fusion: Fusion::None,
+        attention_part: 0,
+        burst_tokens: 8,
+        asynchronous: false,
+        host_experts: None,
+    }
+}
