@@ -275,3 +275,22 @@ fn create(
         });
     (layout, compute)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_compiled_once() {
+        let kernel = |op| KernelId::all(op, None, &[]).next().expect("a kernel");
+        let [add, scale] = [Op::Add, Op::Scale].map(kernel);
+        let compiled = CompiledKernels::default();
+        assert_eq!(compiled.missing(&[add, scale]), [add, scale]);
+        compiled.add(&[add], vec!['a']);
+        assert_eq!(compiled.missing(&[add, scale]), [scale]);
+        // Another thread was faster.
+        compiled.add(&[add, scale], vec!['b', 's']);
+        assert_eq!(compiled.find(&[scale, add]), ['s', 'a']);
+        assert!(compiled.missing(&[add, scale]).is_empty());
+    }
+}

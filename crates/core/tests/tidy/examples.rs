@@ -32,7 +32,7 @@ fn comments_and_literals_are_replaced_by_blanks() {
 #[test]
 fn finds_disallowed_module_imports() {
     let page = "\n| module | may import | must not contain |\n|---|---|---|\n| `op` | dtype | x |\n\
-                | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n";
+                | arch | op, format::Metadata | x |\n| dtype | nothing | x |\n| plan | op | x |\n";
     let arch = "//! A.\nuse crate::{op::list, error::Result, format::{Metadata, Kind}};\n\
                 fn f() { crate::exec::run(); } // crate::load\n";
     let op = "use super::super::exec;\nuse super::list;\nuse super::super::super::x;\n\
@@ -48,6 +48,10 @@ fn finds_disallowed_module_imports() {
                 "use crate::dtype::DType;\nfor_each_op!(crate::for_each_op);",
             ),
             ("crates/core/src/op/a.rs", op),
+            (
+                "crates/plan/src/a.rs",
+                "use crate::builder::X;\nuse tabla_core::op::list::Op;\nuse tabla_core::exec::Program;\n",
+            ),
             ("src/extra.rs", ""),
         ],
         &[
@@ -56,6 +60,7 @@ fn finds_disallowed_module_imports() {
             "src/dtype.rs:1: dtype may not import the crate root",
             "crates/core/src/op/a.rs:1: op may not import the crate root",
             "crates/core/src/op/a.rs:3: op may not import the crate root",
+            "crates/plan/src/a.rs:3: plan may not import exec::Program",
             "src/extra.rs:1: extra is not a module",
         ],
     );

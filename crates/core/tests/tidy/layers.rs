@@ -3,9 +3,15 @@
 use super::File;
 use super::source::find;
 
-/// Returns the module of a file of the crates `tabla` and `tabla-core`: `load` for
+/// Files of the crate `tabla-plan`, which is one module.
+const PLAN: &str = "crates/plan/src/";
+
+/// Returns the module of a file of the crates `tabla`, `tabla-core` and `tabla-plan`: `load` for
 /// `src/load/mod.rs`, `op` for `crates/core/src/op/list.rs`.
 fn module(path: &str) -> Option<&str> {
+    if path.starts_with(PLAN) {
+        return Some("plan");
+    }
     let crates = ["src/", "crates/core/src/"];
     let below = crates.iter().find_map(|root| path.strip_prefix(root))?;
     let name = below.split('/').next()?;
@@ -51,7 +57,11 @@ pub(super) fn module_imports(files: &[File]) -> Vec<String> {
         };
         let below = file.path.trim_start_matches("crates/core/");
         let depth = below.matches('/').count() - usize::from(file.is("/mod.rs"));
-        for (at, path) in imports(code, depth) {
+        let imported = match file.path.starts_with(PLAN) {
+            true => paths_from("tabla_core", code),
+            false => imports(code, depth),
+        };
+        for (at, path) in imported {
             let root = path.split("::").next().unwrap_or_default();
             let under = |name: &String| path == *name || path.starts_with(&format!("{name}::"));
             let known = root == own || root == "error" || allowed.iter().any(under);
@@ -95,12 +105,7 @@ pub(super) fn crate_dependencies(files: &[File]) -> Vec<String> {
 /// Returns all paths from the crate root with their offsets. `depth` is the depth of the module: 1
 /// for `src/a.rs` and `src/a/mod.rs`.
 fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for at in find(code, "crate") {
-        if let Some(rest) = code[at..].strip_prefix("crate::") {
-            paths(rest, "", &mut |path| found.push((at, path)));
-        }
-    }
+    let mut found = paths_from("crate", code);
     for at in find(code, "super").filter(|at| !code[..*at].ends_with("::")) {
         if code[at..].starts_with(&"super::".repeat(depth)) {
             found.push((at, "the crate root via super".to_string()));
@@ -112,6 +117,18 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
             "for_each_op" => *path = "op::for_each_op".to_string(),
             "setters" => *path = "options::setters".to_string(),
             _ => {}
+        }
+    }
+    found
+}
+
+/// Returns all paths that begin with a name, without it, with their offsets.
+fn paths_from(root: &str, code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for at in find(code, root) {
+        let rest = code[at + root.len()..].strip_prefix("::");
+        if let Some(rest) = rest {
+            paths(rest, "", &mut |path| found.push((at, path)));
         }
     }
     found
