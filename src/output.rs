@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of temporary files for one name, including those that interrupted processes with
+/// Maximum number of temporary files or folders for one name, including those that interrupted processes with
 /// the same process ID left.
 const PARTS_MAX: u32 = 100;
 
@@ -26,9 +26,9 @@ impl Output {
         mut sources: impl Iterator<Item = &'a Path>,
     ) -> Result<Self> {
         let shown = path.display();
-        let Some(name) = path.file_name() else {
+        if path.file_name().is_none() {
             bail!(Argument, "{shown}: expected a file name");
-        };
+        }
         if path.is_dir() {
             bail!(Argument, "{shown}: is a directory, expected a file name");
         }
@@ -47,12 +47,7 @@ impl Output {
                 "{shown}: output file is the same as an input file"
             );
         }
-        let part = |number| {
-            let (name, process) = (name.to_string_lossy(), std::process::id());
-            path.with_file_name(format!(".{name}.{process}.{number}.part"))
-        };
-        let new = new_file((0..PARTS_MAX).map(part));
-        let (file, temporary) = new.map_err(|e| failed(path, "cannot be created", e))?;
+        let (file, temporary) = new_part(path, |part| File::create_new(part))?;
         Ok(Self {
             file: BufWriter::with_capacity(1 << 20, file),
             temporary,
@@ -109,15 +104,13 @@ impl OutputFolder {
     /// Creates a temporary folder next to `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let Some(name) = path.file_name() else {
+        if path.file_name().is_none() {
             bail!(Argument, "{shown}: expected a folder name");
-        };
+        }
         if path.exists() {
             bail!(Argument, "{shown}: already exists, expected a new folder");
         }
-        let name = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
-        let temporary = path.with_file_name(name);
-        std::fs::create_dir(&temporary).map_err(|e| failed(path, "cannot be created", e))?;
+        let ((), temporary) = new_part(path, |part| std::fs::create_dir(part))?;
         Ok(Self {
             temporary,
             path: path.to_path_buf(),
@@ -186,18 +179,22 @@ impl FolderFile {
     }
 }
 
-/// Creates the first of these files that does not exist yet.
-fn new_file(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<(File, PathBuf)> {
+/// Creates the temporary file or folder of `path` under the first name that is free.
+fn new_part<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> Result<(T, PathBuf)> {
+    let (name, process) = (path.file_name().unwrap_or_default(), std::process::id());
+    let name = name.to_string_lossy();
     let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
-    while refused.kind() == io::ErrorKind::AlreadyExists
-        && let Some(path) = paths.next()
-    {
-        match File::create_new(&path) {
-            Ok(file) => return Ok((file, path)),
+    for number in 0..PARTS_MAX {
+        let part = path.with_file_name(format!(".{name}.{process}.{number}.part"));
+        match create(&part) {
+            Ok(created) => return Ok((created, part)),
             Err(e) => refused = e,
         }
+        if refused.kind() != io::ErrorKind::AlreadyExists {
+            break;
+        }
     }
-    Err(refused)
+    Err(failed(path, "cannot be created", refused))
 }
 
 fn failed(path: &Path, what: &str, cause: io::Error) -> Error {
@@ -264,5 +261,28 @@ mod tests {
             std::fs::remove_file(link).unwrap();
         }
         assert!(refusal(&folder.join("no/model.gguf"), &other).contains("cannot be created"));
+    }
+
+    #[test]
+    fn folder_appears_only_after_commit() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = root.path().join("model");
+        let names = || std::fs::read_dir(root.path()).unwrap().count();
+        let make = |text: &str| {
+            let output = OutputFolder::create(&path).unwrap();
+            output.text("config.json", text).unwrap();
+            output
+        };
+        drop(make("never"));
+        assert_eq!(names(), 0);
+
+        // Two concurrent outputs: the first commit wins, and the other deletes its own files only.
+        let [one, two] = [make("one"), make("two")];
+        one.commit().unwrap();
+        let refused = two.commit().expect_err("the folder exists");
+        assert!(refused.message().contains("cannot be written"), "{refused}");
+        let text = std::fs::read_to_string(path.join("config.json"));
+        assert_eq!(text.unwrap(), "one");
+        assert_eq!(names(), 1);
     }
 }

@@ -40,7 +40,7 @@ impl Request<'_> {
     /// Launch of a kernel of an operation that plans for a CPU do not use: the reference for other
     /// devices, compiled only for the scalar level.
     pub(super) fn scalar<K: Kernel>(&self, split: Split, tokens: u32) -> Launch {
-        self.launch_entry(Isa::scalar_entry::<K>(), split, tokens)
+        self.launch_entry(K::scalar, split, tokens)
     }
 
     /// Launch of a kernel that is already compiled for the level.

@@ -27,6 +27,11 @@ pub(crate) trait Kernel {
     /// Runs one thread's part of the operation.
     fn run<S: Simd>(s: S, args: Args<'_>);
 
+    /// Runs one thread's part of the operation, compiled for the scalar level.
+    fn scalar(args: Args<'_>) {
+        Self::run(Scalar, args);
+    }
+
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     for_each_level!(define_entry);
 }
@@ -75,15 +80,10 @@ impl<K: ProofKernel<P>, P> Task<P> for KernelTask<'_, K> {
 }
 
 impl Isa {
-    /// Returns the kernel compiled for the scalar level.
-    pub(crate) fn scalar_entry<K: Kernel>() -> Entry {
-        |args| K::run(Scalar, args)
-    }
-
     /// Returns the kernel compiled for this instruction set.
     pub(crate) fn entry<K: Kernel>(self) -> Entry {
         match self.0 {
-            Proof::Scalar => Self::scalar_entry::<K>(),
+            Proof::Scalar => K::scalar,
             #[cfg(target_arch = "aarch64")]
             Proof::I8mm if const { matches!(K::USES, Uses::ByteProducts) } => |args| {
                 // SAFETY: this closure is only reached through an `Isa` that detection created.
@@ -125,9 +125,7 @@ impl Isa {
             }
             // Detection creates no proof of levels without kernels.
             #[cfg(target_arch = "x86_64")]
-            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => {
-                Self::scalar_entry::<K>()
-            }
+            Proof::Avx2 | Proof::AvxVnni | Proof::Avx512 | Proof::Amx(_) => K::scalar,
         }
     }
 
