@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 import urllib.error
 import urllib.request
 import warnings
@@ -27,6 +28,7 @@ try:
         warnings.simplefilter("ignore")
         import ray
         from ray import serve
+        from ray.serve.schema import ProxyStatus
         from starlette.requests import Request
         from tabla.ray._prefix import PrefixRouter, prefixes
         from tabla.ray.serve import DEFAULT_MODEL, Call, build
@@ -47,6 +49,19 @@ ALIASES = ("other", "fox", "bear", "owl", "mouse")
 """Names of the built-in model."""
 
 
+def start_serve() -> None:
+    """Starts Ray Serve. It waits 60 s for its HTTP process, which starts more slowly while other programs run."""
+    try:
+        serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    except TimeoutError:
+        # Connects to the processes that were started.
+        serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    end = time.monotonic() + 300
+    while not all(proxy == ProxyStatus.HEALTHY for proxy in serve.status().proxies.values()):
+        assert time.monotonic() < end, serve.status()
+        time.sleep(0.5)
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Starts the application with two replicas of the built-in model. Returns its URL."""
@@ -54,7 +69,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.chdir(tmp_path_factory.mktemp("serve"))
     ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
     os.chdir(here)
-    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    start_serve()
     arguments = {
         "num_cpus": "1",
         "min_replicas": "2",
