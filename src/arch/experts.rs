@@ -118,10 +118,6 @@ impl Selection {
 
     /// `W x` of the selected experts with their matrices `name`, `[tokens, used rows]`, with biases if the file has
     /// them.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a line of a forward pass lists its operands"
-    )]
     fn project(
         self,
         b: &mut Builder<'_>,

@@ -103,10 +103,6 @@ impl Layer {
     }
 
     /// `W x`, `[tokens, rows]`, with a bias if the file has one.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a line of a forward pass lists its operands"
-    )]
     pub(super) fn project(self, b: &mut Builder<'_>, c: &Config, name: &str, rows: u32, x: X) -> X {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, rows, x.cols());
@@ -133,10 +129,6 @@ impl Layer {
     }
 
     /// `h += scale W x`, with a bias if the file has one.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a line of a forward pass lists its operands"
-    )]
     pub(super) fn project_add(self, b: &mut Builder<'_>, c: &Config, name: &str, x: X, h: X) {
         let x = self.norm_in(b, c, name, x);
         let w = self.mat(b, name, h.cols(), x.cols());

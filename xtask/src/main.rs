@@ -13,7 +13,7 @@ cargo xtask exhaustive       Run the tests with all kernel variants, storage typ
                             and loom's tests in every interleaving
 cargo xtask install PREFIX   Build and install the C library: header, shared and static library,
                             pkg-config and CMake files
-cargo xtask size             Count lines by folder";
+cargo xtask size             Count lines by folder, and list long files";
 
 #[expect(
     clippy::print_stdout,

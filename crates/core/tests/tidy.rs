@@ -19,8 +19,9 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Maximum number of lines of a file, except for lists.
-const LINES_MAX: usize = 600;
+/// Maximum number of lines of a file, except for lists. `cargo xtask size` lists shorter files that may have more than
+/// one idea.
+const LINES_MAX: usize = 900;
 const LISTS: &[&str] = &["crates/core/src/op/list.rs", "crates/core/src/op/params.rs"];
 
 /// Words that are allowed in certain paths only: the words, the paths, and the message.

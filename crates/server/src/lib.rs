@@ -12,8 +12,8 @@ mod http;
 #[cfg(feature = "fuzzing")]
 mod in_process;
 mod metrics;
-mod metrics_compat;
 mod models;
+mod prometheus;
 mod response_store;
 mod server;
 

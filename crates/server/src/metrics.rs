@@ -1,4 +1,4 @@
-//! Metrics of models, in the text format of Prometheus.
+//! Metrics of models.
 
 use crate::engine::events::{FinishReason, PromptUsage};
 use std::fmt::Write;
@@ -29,8 +29,8 @@ impl Histogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Writes the series with the label of the model, such as `model="a"`.
-    fn write(&self, out: &mut String, name: &str, label: &str) {
+    /// Writes the series in the text format of Prometheus, with the label of the model, such as `model="a"`.
+    pub(crate) fn write(&self, out: &mut String, name: &str, label: &str) {
         let mut total = 0;
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
             total += bucket.load(Ordering::Relaxed);
@@ -123,47 +123,13 @@ impl ModelMetrics {
         let at = REASONS.iter().position(|row| *row == reason).unwrap_or(0);
         self.finished[at].fetch_add(1, Ordering::Relaxed);
     }
-}
 
-/// State of a model for [`render`].
-pub(crate) struct ModelState<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) metrics: &'a ModelMetrics,
-    pub(crate) is_loaded: bool,
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-    pub(crate) slots: usize,
-    /// Bytes of weights that a decoded token reads.
-    pub(crate) token_bytes: u64,
-}
-
-/// A metric with one value per model: name, type, description, value.
-pub(crate) type Row = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&ModelState<'_>) -> f64,
-);
-
-/// A histogram of durations per model: name, description, histogram.
-pub(crate) type HistogramRow = (&'static str, &'static str, fn(&ModelMetrics) -> &Histogram);
-
-/// The number of finished choices.
-pub(crate) struct FinishedRow {
-    pub(crate) name: &'static str,
-    /// Label of the reason.
-    pub(crate) label: &'static str,
-    /// Words for the reasons.
-    pub(crate) reasons: &'static [(&'static str, &'static [FinishReason])],
-}
-
-/// Names of metrics.
-pub(crate) struct MetricNames {
-    /// Label of the model.
-    pub(crate) label: &'static str,
-    pub(crate) rows: &'static [Row],
-    pub(crate) finished: Option<FinishedRow>,
-    pub(crate) histograms: &'static [HistogramRow],
+    /// Returns the number of choices that ended for one of these reasons.
+    pub(crate) fn finished_for(&self, reasons: &[FinishReason]) -> u64 {
+        let counts = REASONS.iter().zip(&self.finished);
+        let counts = counts.filter(|(reason, _)| reasons.contains(reason));
+        counts.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
 }
 
 pub(crate) fn load(counter: &AtomicU64) -> f64 {
@@ -174,172 +140,4 @@ pub(crate) fn load(counter: &AtomicU64) -> f64 {
 
 pub(crate) fn seconds(micros: &AtomicU64) -> f64 {
     load(micros) / 1e6
-}
-
-#[expect(clippy::cast_precision_loss, reason = "metrics are floats")]
-const ROWS: &[Row] = &[
-    (
-        "tabla_model_loaded",
-        "gauge",
-        "Whether the model is loaded.",
-        |s| f64::from(u8::from(s.is_loaded)),
-    ),
-    (
-        "tabla_requests_running",
-        "gauge",
-        "Number of running generations.",
-        |s| s.running as f64,
-    ),
-    (
-        "tabla_requests_waiting",
-        "gauge",
-        "Number of queued requests.",
-        |s| s.waiting as f64,
-    ),
-    (
-        "tabla_slots",
-        "gauge",
-        "Number of sequences that are decoded at once.",
-        |s| s.slots as f64,
-    ),
-    (
-        "tabla_kv_cache_usage_ratio",
-        "gauge",
-        "Used sequences of the KV cache, 0 to 1.",
-        |s| s.running as f64 / s.slots.max(1) as f64,
-    ),
-    (
-        "tabla_bytes_per_token",
-        "gauge",
-        "Bytes of weights that a decoded token reads.",
-        |s| s.token_bytes as f64,
-    ),
-    (
-        "tabla_prompt_tokens_total",
-        "counter",
-        "Number of prompt tokens.",
-        |s| load(&s.metrics.prompt_tokens),
-    ),
-    (
-        "tabla_prefix_cache_queries_total",
-        "counter",
-        "Number of prompt tokens looked up in the prefix cache.",
-        |s| load(&s.metrics.prompt_tokens),
-    ),
-    (
-        "tabla_prefix_cache_hits_total",
-        "counter",
-        "Number of prompt tokens found in the prefix cache.",
-        |s| load(&s.metrics.cached_tokens),
-    ),
-    (
-        "tabla_generation_tokens_total",
-        "counter",
-        "Number of generated tokens.",
-        |s| load(&s.metrics.generated_tokens),
-    ),
-    (
-        "tabla_prompt_seconds_total",
-        "counter",
-        "Time in which prompts were processed.",
-        |s| seconds(&s.metrics.prompt_micros),
-    ),
-    (
-        "tabla_generation_seconds_total",
-        "counter",
-        "Time in which tokens were generated, summed over sequences.",
-        |s| seconds(&s.metrics.generation_micros),
-    ),
-    (
-        "tabla_requests_rejected_total",
-        "counter",
-        "Number of requests rejected because the queue was full.",
-        |s| load(&s.metrics.rejected),
-    ),
-];
-
-const HISTOGRAMS: &[HistogramRow] = &[
-    (
-        "tabla_request_queue_time_seconds",
-        "Time in the queue.",
-        |m| &m.queue_time,
-    ),
-    (
-        "tabla_request_prefill_time_seconds",
-        "Time in which a prompt was processed.",
-        |m| &m.prefill_time,
-    ),
-    (
-        "tabla_time_to_first_token_seconds",
-        "Time from the request to the first token.",
-        |m| &m.first_token_time,
-    ),
-    (
-        "tabla_inter_token_latency_seconds",
-        "Time between two tokens of a sequence.",
-        |m| &m.token_time,
-    ),
-    (
-        "tabla_request_duration_seconds",
-        "Time from the request to its end.",
-        |m| &m.request_time,
-    ),
-];
-
-/// The names of Tabla.
-pub(crate) const TABLA: MetricNames = MetricNames {
-    label: "model",
-    rows: ROWS,
-    finished: Some(FinishedRow {
-        name: "tabla_requests_total",
-        label: "finish_reason",
-        reasons: &[
-            ("stop", &[FinishReason::Stop]),
-            ("length", &[FinishReason::Length]),
-            ("context", &[FinishReason::Context]),
-            ("tool_calls", &[FinishReason::ToolCalls]),
-        ],
-    }),
-    histograms: HISTOGRAMS,
-};
-
-/// Writes the metrics of all models.
-pub(crate) fn render(names: &MetricNames, models: &[ModelState<'_>], out: &mut String) {
-    let label = |model: &ModelState<'_>| format!("{}=\"{}\"", names.label, escape(model.name));
-    let labels: Vec<String> = models.iter().map(label).collect();
-    for (name, kind, help, value) in names.rows {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (model, label) in models.iter().zip(&labels) {
-            let _ = writeln!(out, "{name}{{{label}}} {}", value(model));
-        }
-    }
-    if let Some(row) = &names.finished {
-        let name = row.name;
-        let _ = writeln!(
-            out,
-            "# HELP {name} Number of finished choices.\n# TYPE {name} counter"
-        );
-        for (model, label) in models.iter().zip(&labels) {
-            for (word, reasons) in row.reasons {
-                let counts = REASONS.iter().zip(&model.metrics.finished);
-                let counts = counts.filter(|(reason, _)| reasons.contains(reason));
-                let count: u64 = counts.map(|(_, count)| count.load(Ordering::Relaxed)).sum();
-                let key = row.label;
-                let _ = writeln!(out, "{name}{{{label},{key}=\"{word}\"}} {count}");
-            }
-        }
-    }
-    for (name, help, select) in names.histograms {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-        for (model, label) in models.iter().zip(&labels) {
-            select(model.metrics).write(out, name, label);
-        }
-    }
-}
-
-/// Escapes a label value.
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }

@@ -207,7 +207,7 @@ fn finds_long_and_unfinished_files() {
             ("docs/a.md", &marker),
             ("README.md", &local_path),
         ],
-        &["src/a.rs:601: ", "docs/a.md:2: ", "README.md:1: "],
+        &["src/a.rs:901: ", "docs/a.md:2: ", "README.md:1: "],
     );
 }
 

@@ -92,7 +92,6 @@ pub struct Rope {
 impl Builder<'_> {
     /// Emits the rotation of `q` in place, and the store of the rotated `k` and of `v` in the KV
     /// cache of the layer.
-    #[expect(clippy::too_many_arguments, reason = "a layer's q, k and v")]
     pub fn rope_kv(&mut self, at: Heads, rope: Rope, q: X, k: X, v: X) {
         // Without rotation, frequencies are not read; bind any f32 slot.
         let freqs = match rope.dim {

@@ -207,7 +207,6 @@ impl Builder<'_> {
     /// Emits the state-space model over the positions of each sequence; returns `[tokens, heads value_dim]`.
     /// `x` is `[values | keys | queries]`, `gates` are those of [`Self::ssm_gates`], `d` are factors of the values
     /// that are added, `layer` selects the state.
-    #[expect(clippy::too_many_arguments, reason = "a layer's heads and operands")]
     pub fn ssm_scan(&mut self, layer: u32, at: SsmHeads, x: X, gates: X, d: W) -> X {
         if x.cols != at.channels() || gates.cols != 2 * at.heads || at.key_dim > SSM_KEY_MAX {
             self.fail(format!(

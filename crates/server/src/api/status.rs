@@ -2,13 +2,11 @@
 
 use super::common::{json_response, lease, percent_decoded, query};
 use crate::app::App;
-use crate::config::MetricsCompat;
 use crate::engine::messages::LateSystem;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
-use crate::metrics::{ModelState, TABLA, render};
-use crate::metrics_compat::{LLAMACPP, VLLM};
 use crate::models::{Kind, Status};
+use crate::prometheus::{ModelState, render};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, Uri, header};
 use serde_json::{Value, json};
@@ -37,11 +35,9 @@ pub(crate) async fn metrics(app: Arc<App>, _: RequestContext, _: Uri) -> ApiResu
     });
     let states: Vec<_> = states.collect();
     let mut text = String::new();
-    render(&TABLA, &states, &mut text);
-    match app.metrics_compat {
-        None => {}
-        Some(MetricsCompat::Vllm) => render(&VLLM, &states, &mut text),
-        Some(MetricsCompat::LlamaCpp) => render(&LLAMACPP, &states, &mut text),
+    render(None, &states, &mut text);
+    if app.metrics_compat.is_some() {
+        render(app.metrics_compat, &states, &mut text);
     }
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
