@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tabla::device::Precision;
 use tabla::dtype::DType;
 use tabla::exec::cpu::{self, Level, LinkOptions};
-use tabla::exec::state::SAMPLER_OFF;
+use tabla::exec::state::sampler_off;
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::functions::Activation;
 use tabla::op::pages::Pages;
@@ -494,7 +494,7 @@ fn sampling(name: &str, threads: u32, stage: fn(&mut Builder<'_>, u32)) {
         min_p: 0.05,
         repetition_penalty: 1.1,
         repeat_last_n: 64,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     let bytes = bytemuck::bytes_of(&sampler);
     executor

@@ -160,49 +160,49 @@ typedef struct TablaControlVector TablaControlVector;
 
 /* ===== Load a model ===== */
 
-/** Uses a hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
+/** A hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
 #define TABLA_DEVICE_AUTO (0)
 
-/** Uses the CPU. */
+/** The CPU. */
 #define TABLA_DEVICE_CPU (1)
 
-/** Uses a GPU, including a software one. Loading fails if there is none. */
+/** A GPU, including a software one. Loading fails if there is none. */
 #define TABLA_DEVICE_GPU (2)
 
-/** Allows int8 or bf16 activations; the KV cache is f16: `TablaLoadOptions.precision`. */
+/** Activations may be int8 or bf16; the KV cache is f16: `TablaLoadOptions.precision`. */
 #define TABLA_PRECISION_FAST (0)
 
-/** Computes every matrix product in f32 on dequantized weights; the KV cache is f32. */
+/** Every matrix product is computed in f32 on dequantized weights; the KV cache is f32. */
 #define TABLA_PRECISION_EXACT (1)
 
-/** Repacks weights on a CPU if they fit in memory: `TablaLoadOptions.weights`. */
+/** Packed if the weights fit in memory, otherwise mapped: `TablaLoadOptions.weights`. */
 #define TABLA_WEIGHTS_AUTO (0)
 
-/** Memory-maps the file: processes share its pages, and loading reads no weights. */
+/** Memory-mapped from the file: processes share its pages, and loading reads no weights. */
 #define TABLA_WEIGHTS_MAPPED (1)
 
-/** Copies weights to memory in a layout for faster decoding. */
+/** Copied to memory in a layout for faster decoding. */
 #define TABLA_WEIGHTS_PACKED (2)
 
-/** Keeps the type of the output projection (lm_head) in the file: `TablaLoadOptions.lm_head_type`. */
+/** The type in the file: `TablaLoadOptions.lm_head_type`. */
 #define TABLA_LM_HEAD_AS_STORED (0)
 
-/** Quantizes the output projection to `q8_0` during loading, so that each token reads fewer bytes. */
+/** Quantized during loading, so that each token reads fewer bytes. */
 #define TABLA_LM_HEAD_Q8_0 (1)
 
-/** Quantizes the output projection to `q6_k`, which is smaller than `q8_0`. */
+/** Quantized during loading, smaller than `q8_0`. */
 #define TABLA_LM_HEAD_Q6_K (2)
 
-/** KV cache type by precision: f16 for fast, f32 for exact. `TablaLoadOptions.cache_type`. */
+/** By precision: f16 for fast, f32 for exact: `TablaLoadOptions.cache_type`. */
 #define TABLA_CACHE_DEFAULT (0)
 
-/** KV cache type f16. */
+/** The value `f16` of `TablaLoadOptions.cache_type`. */
 #define TABLA_CACHE_F16 (1)
 
-/** KV cache type f32. */
+/** The value `f32` of `TablaLoadOptions.cache_type`. */
 #define TABLA_CACHE_F32 (2)
 
-/** KV cache type `q8_0`, about half the size of f16. */
+/** About half the size of f16. */
 #define TABLA_CACHE_Q8_0 (3)
 
 /** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
@@ -226,62 +226,66 @@ typedef int32_t (*TablaProgressCallback)(uint32_t stage,
 typedef struct TablaLoadOptions {
     /** `sizeof(TablaLoadOptions)`. */
     uint32_t struct_size;
-    /** `TABLA_DEVICE_AUTO`, `_CPU` or `_GPU`. */
+    /** Device that runs the model: `TABLA_DEVICE_AUTO` (default), `_CPU` or `_GPU`. */
     int32_t device;
-    /** `TABLA_PRECISION_FAST` or `_EXACT`. */
+    /** Precision of the computation: `TABLA_PRECISION_FAST` (default) or `_EXACT`. */
     int32_t precision;
-    /** Number of CPU threads; 0: one for each physical core. */
+    /** Number of CPU threads; 0: one for each physical core. Default 0. */
     uint32_t threads;
     /**
      * Context length of the KV cache in tokens; 0: the length that the model was trained with, at
-     * most 4096.
+     * most 4096. Default 0.
      */
     uint32_t max_context;
-    /** `TABLA_WEIGHTS_AUTO`, `_MAPPED` or `_PACKED`. */
+    /** Memory layout of weights on a CPU: `TABLA_WEIGHTS_AUTO` (default), `_MAPPED` or `_PACKED`. */
     int32_t weights;
-    /** Directory of shaders that override the embedded ones, or NULL. */
+    /** Directory of shaders that override the embedded ones. NULL: none. */
     const char *shader_path;
     /** Called at the end of every stage, or NULL. */
     TablaProgressCallback progress;
     /** Passed to `progress`. */
     void *user_data;
-    /** `TABLA_LM_HEAD_AS_STORED`, `_Q8_0` or `_Q6_K`. */
+    /**
+     * Type of the output projection (`lm_head`): `TABLA_LM_HEAD_AS_STORED` (default), `_Q8_0` or
+     * `_Q6_K`.
+     */
     int32_t lm_head_type;
-    /** Not 0: a model that generates text also supports embeddings. Encoder models always do. */
+    /**
+     * Not 0: a model that generates text also supports embeddings. Encoder models always do.
+     * Default 0.
+     */
     uint32_t embeddings;
     /**
      * Maximum number of sequences that are computed at the same time, each of `max_context`
      * tokens; 0: 1. There may be more sessions than this: they take turns. For a speech model:
-     * number of recordings that are transcribed at the same time, at most 32.
+     * number of recordings that are transcribed at the same time, at most 32. Default 0.
      */
     uint32_t sequences;
-    /** `TABLA_CACHE_DEFAULT`, `_F16`, `_F32` or `_Q8_0`. */
+    /** Type of the KV cache: `TABLA_CACHE_DEFAULT` (default), `_F16`, `_F32` or `_Q8_0`. */
     int32_t cache_type;
-    /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. */
+    /** Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. Default 0. */
     uint32_t chunk_tokens;
-    /**
-     * Not 0: enables speculative decoding on a GPU: `TablaGenerateOptions.speculate`. A CPU always
-     * supports it.
-     */
+    /** Not 0: a GPU supports speculative decoding. A CPU always does. Default 0. */
     uint32_t gpu_speculation;
     /**
      * Additional KV cache memory for the prefix cache, in bytes. The prefix cache keeps keys and
      * values of freed sequences for prompts with the same prefix. 0: no additional memory, only
-     * cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache.
+     * cache pages that active sequences do not use. `TABLA_PREFIX_NONE`: no prefix cache. Default
+     * 0.
      */
     uint64_t prefix_bytes;
     /** The GPU: its number or a part of its name. NULL: the best one. */
     const char *adapter;
-    /** Directory of tuning files for GPUs, or NULL. */
+    /** Directory of tuning files for GPUs. NULL: none. */
     const char *tuning_path;
     /**
-     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load, or
-     * NULL.
+     * Directory of the GPU pipeline cache, which keeps compiled kernels for the next load. NULL:
+     * none.
      */
     const char *pipeline_cache_path;
     /**
-     * Names of samplers in the order of their use, separated by `;`; docs/sampling.md lists them.
-     * Samplers that are not listed are off. NULL: the default order.
+     * Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers
+     * that are not listed are off. NULL: the default order.
      */
     const char *samplers;
     /**
@@ -289,25 +293,25 @@ typedef struct TablaLoadOptions {
      * layout.
      */
     const char *i2s_layout;
-    /** Not 0: uses only GPU features that every WebGPU device supports. */
+    /** Not 0: only GPU features that every WebGPU device supports are used. Default 0. */
     uint32_t gpu_baseline;
     /**
-     * Not 0: loads the head of the model for multi-token prediction (MTP), which drafts tokens:
-     * `TABLA_SPECULATE_HEAD`.
+     * Not 0: the head of the model for multi-token prediction (MTP) is loaded, for speculative
+     * decoding with a drafting head. Default 0.
      */
     uint32_t mtp;
     /**
-     * EAGLE-3 drafter for the model, which drafts tokens (`TABLA_SPECULATE_HEAD`): a GGUF file or a
-     * directory of Hugging Face. NULL: none.
+     * EAGLE-3 drafter for the model, for speculative decoding with a drafting head: a GGUF file or
+     * a directory of Hugging Face. NULL: none.
      */
     const char *drafter_path;
     /**
      * Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
-     * computes the rest of the model; their weights stay in host memory. 0: none.
-     * `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
+     * computes the rest of the model; their weights stay in host memory. `TABLA_CPU_EXPERTS_ALL`:
+     * all. Without effect on a CPU and in a model without experts. Default 0.
      */
     uint32_t cpu_expert_layers;
-    /** Must be 0. */
+    /** Must be 0. Default 0. */
     uint32_t reserved;
 } TablaLoadOptions;
 
@@ -543,27 +547,39 @@ typedef struct TablaLogitBias {
 } TablaLogitBias;
 
 /**
- * Options of sampling and generation. Zeros are not the defaults: initialize the struct with
- * `tabla_generate_options_init`, which also sets `struct_size` and sets pointers to NULL. A value
- * outside its range is `TABLA_ERROR_ARGUMENT`; the message names the field and the range.
- * docs/sampling.md has the formulas and the order of samplers.
+ * Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
+ * A value outside its range is an error, which names the option and the range. Zeros are not the
+ * defaults: initialize the struct with `tabla_generate_options_init`, which also sets
+ * `struct_size` and sets pointers to NULL.
  */
 typedef struct TablaGenerateOptions {
     /** `sizeof(TablaGenerateOptions)`. */
     uint32_t struct_size;
     /** Maximum number of tokens to generate; 0: until a stop token or a full context. Default 0. */
     uint32_t max_tokens;
-    /** Divisor of the logits; 0: always the likeliest token. Default 0.8. */
+    /**
+     * Temperature: divisor of the logits; 0: always the likeliest token, which no sampler removes.
+     * Range 0 to 100, default 0.8.
+     */
     float temperature;
     /** Number of likeliest tokens that are kept; 0: off. Default 40. */
     uint32_t top_k;
-    /** Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95. */
+    /**
+     * Probability mass of the likeliest tokens that are kept (nucleus sampling, arXiv 1904.09751);
+     * 1: off. Range 0 to 1, default 0.95.
+     */
     float top_p;
-    /** Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05. */
+    /**
+     * Minimum probability of a token relative to the likeliest one (arXiv 2407.01082); 0: off.
+     * Range 0 to 1, default 0.05.
+     */
     float min_p;
-    /** Penalty of tokens among the last `repeat_last_n`; 1: off. Default 1. */
+    /**
+     * Repetition penalty: divisor of positive logits of the last `repeat_last_n` tokens, factor of
+     * negative ones (CTRL, arXiv 1909.05858); 1: off. Range 0.01 to 100, default 1.
+     */
     float repetition_penalty;
-    /** Number of recent tokens that the penalties apply to, at most 1024. Default 64. */
+    /** Number of recent tokens that the penalties apply to. Range 0 to 1024, default 64. */
     uint32_t repeat_last_n;
     /** Seed of the random numbers; the same seed gives the same tokens. Default 0. */
     uint64_t seed;
@@ -572,8 +588,8 @@ typedef struct TablaGenerateOptions {
     /** Not 0: stop tokens do not end the answer. Default 0. */
     uint32_t ignore_eos;
     /**
-     * Not 0: when the context is full, discards the older half of the sequence, recomputes the
-     * rest and continues. Default 0.
+     * Not 0: when the context is full, the older half of the sequence is discarded, and the rest
+     * is computed again, instead of ending the answer. Default 0.
      */
     uint32_t context_shift;
     /**
@@ -590,80 +606,89 @@ typedef struct TablaGenerateOptions {
     int32_t logprobs;
     /**
      * Amount subtracted from the logit of a token for each occurrence among the last
-     * `repeat_last_n`. Default 0: off.
+     * `repeat_last_n`; 0: off. Range -100 to 100, default 0.
      */
     float frequency_penalty;
     /**
-     * Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`.
-     * Default 0: off.
+     * Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`;
+     * 0: off. Range -100 to 100, default 0.
      */
     float presence_penalty;
     /**
-     * Probability mass of the most typical tokens that are kept (locally typical sampling).
-     * Default 1: off.
+     * Probability mass of the most typical tokens that are kept (locally typical sampling, arXiv
+     * 2202.00666); 1: off. Range 0 to 1, default 1.
      */
     float typical_p;
-    /** Maximum distance of a logit from the largest one, in standard deviations. Default 0: off. */
+    /**
+     * Maximum distance of a logit from the largest one, in standard deviations (top-n-sigma, arXiv
+     * 2411.07641); 0: off. Range 0 to 100, default 0.
+     */
     float top_n_sigma;
     /**
-     * Maximum change of the temperature with the entropy, in both directions (dynamic
-     * temperature). Default 0: off.
+     * Maximum change of the temperature with the entropy of the remaining tokens, in both
+     * directions (dynamic temperature, by kalomaze); 0: off. Range 0 to 100, default 0.
      */
     float dynatemp_range;
-    /** Exponent of the entropy in the dynamic temperature. Default 1. */
+    /** Exponent of the entropy in the dynamic temperature. Range 0 to 100, default 1. */
     float dynatemp_exponent;
     /**
      * Probability of removing all tokens above `xtc_threshold` except the least likely of them
-     * (XTC). Default 0: off.
+     * (XTC, by p-e-w); 0: off. Range 0 to 1, default 0.
      */
     float xtc_probability;
-    /** Minimum probability of the tokens that XTC removes. Default 0.1. */
+    /** Minimum probability of the tokens that XTC removes. Range 0 to 1, default 0.1. */
     float xtc_threshold;
-    /** Penalty of a token that extends a repetition (DRY). Default 0: off. */
+    /**
+     * Amount subtracted from the logit of a token that extends a repetition, times `dry_base` for
+     * each token over `dry_allowed_length` (DRY, by p-e-w); 0: off. Range 0 to 100, default 0.
+     */
     float dry_multiplier;
-    /** Growth of the DRY penalty with each repeated token. Default 1.75. */
+    /** Growth of the DRY penalty with each repeated token. Range 1 to 100, default 1.75. */
     float dry_base;
     /** Length of the longest repetition without a DRY penalty, in tokens. Default 2. */
     uint32_t dry_allowed_length;
-    /** Number of recent tokens that DRY searches for repetitions. Default: all. */
+    /** Number of recent tokens that DRY searches for repetitions. Default all. */
     uint32_t dry_penalty_last_n;
-    /** Target surprise of a token in bits (Mirostat 2). Default 0: off. */
+    /**
+     * Target surprise of a token in bits, which replaces all samplers that remove tokens (Mirostat
+     * 2, arXiv 2007.14966); 0: off. Range 0 to 100, default 0.
+     */
     float mirostat_tau;
-    /** Learning rate of Mirostat. Default 0.1. */
+    /** Learning rate of Mirostat. Range 0 to 1, default 0.1. */
     float mirostat_eta;
     /**
-     * Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP`, `_DRAFT` or `_HEAD`. Default
-     * off.
+     * Speculative decoding: `TABLA_SPECULATE_OFF`, `_LOOKUP`, `_DRAFT` or `_HEAD`. It changes the
+     * speed and not the tokens. Default 0.
      */
     int32_t speculate;
-    /** Must be 0. */
+    /** Must be 0. Default 0. */
     uint32_t reserved;
     /** Draft model with the same vocabulary, for `TABLA_SPECULATE_DRAFT`; otherwise NULL. */
     const struct TablaModel *draft_model;
     /**
-     * Grammar that constrains the answer, or NULL. With `chat`, the reasoning before it is free, and
-     * a stop token within the reasoning closes the reasoning.
+     * Grammar that constrains the answer, or NULL. With `chat`, the reasoning before it is free,
+     * and a stop token within the reasoning closes the reasoning.
      */
     const struct TablaGrammar *grammar;
     /**
      * Stop strings, which end the answer: at most 64, of at most 1024 bytes each. A stop string is
-     * not part of the returned text; its tokens stay in the sequence. With `chat`, they do not apply
-     * to the reasoning.
+     * not part of the returned text; its tokens stay in the sequence. With `chat`, they do not
+     * apply to the reasoning.
      */
     const char *const *stop;
-    /** Number of stop strings. */
+    /** Number of elements of `stop`. */
     size_t stop_count;
     /** Additional stop tokens, at most 32 together with the model's own. */
     const uint32_t *stop_token_ids;
-    /** Number of additional stop tokens. */
+    /** Number of elements of `stop_token_ids`. */
     size_t stop_token_ids_count;
-    /** Logit biases, at most 512. */
+    /** Values that are added to the logits of tokens, at most 512; minus infinity bans a token. */
     const struct TablaLogitBias *logit_bias;
-    /** Number of logit biases. */
+    /** Number of elements of `logit_bias`. */
     size_t logit_bias_count;
     /** Strings that end a repetition for DRY. NULL: line break, `:`, `"` and `*`. */
     const char *const *dry_sequence_breakers;
-    /** Number of DRY breakers. */
+    /** Number of elements of `dry_sequence_breakers`. */
     size_t dry_sequence_breakers_count;
     /**
      * Options that the prompt was encoded with by `tabla_model_tokenize_chat`: the answer may have
@@ -1057,37 +1082,38 @@ TablaStatus tabla_grammar_free(struct TablaGrammar *grammar);
 typedef struct TablaChatOptions {
     /** `sizeof(TablaChatOptions)`. */
     uint32_t struct_size;
-    /** Not 0: does not append the start of the assistant's answer (generation prompt). */
+    /** Not 0: the start of the assistant's answer (generation prompt) is not appended. Default 0. */
     uint32_t no_generation_prompt;
     /**
-     * Name or source of a chat template. NULL: the model's own, or one that its special tokens
-     * identify.
+     * Name or source of a chat template; do not accept it from users. NULL: the model's own, or
+     * one that its special tokens identify.
      */
     const char *chat_template;
     /**
-     * JSON array of tools, or NULL. If the chat template does not describe tools, a system message
-     * does, and a log message says so.
+     * JSON array of tools in the format of the OpenAI API. If the chat template does not describe
+     * tools, a system message does, and a log message says so. NULL: none.
      */
     const char *tools;
-    /** JSON array of documents, or NULL. */
+    /** JSON array of documents, for templates that support retrieval. NULL: none. */
     const char *documents;
     /**
-     * JSON object of additional template variables, for example `{"enable_thinking": false}`, or
-     * NULL.
+     * JSON object of additional template variables, for example `{"enable_thinking": false}`.
+     * NULL: none.
      */
     const char *chat_template_kwargs;
     /**
-     * Effort of the reasoning, or NULL: `none` disables it, other values such as `low` and `high`
-     * enable it. Sets the template variables `enable_thinking` and `reasoning_effort` that
-     * `chat_template_kwargs` does not set. A log message reports a template that reads neither.
+     * Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
+     * it. Sets the template variables `enable_thinking` and `reasoning_effort` that
+     * `chat_template_kwargs` does not set; a log message reports a template that reads neither.
+     * NULL: none.
      */
     const char *reasoning_effort;
     /**
      * Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
-     * grammars allow one, and a parser ends with it.
+     * grammars allow one, and a parser ends with it. Default 0.
      */
     uint32_t no_parallel_tool_calls;
-    /** Must be 0. */
+    /** Must be 0. Default 0. */
     uint32_t reserved;
 } TablaChatOptions;
 
@@ -1208,7 +1234,7 @@ TablaStatus tabla_parser_free(struct TablaParser *parser);
 
 /* ===== Embeddings, reranking and classification ===== */
 
-/** Pooling of the model's configuration: `TablaEmbedOptions.pooling`. */
+/** As configured by the model's files: `TablaEmbedOptions.pooling`. */
 #define TABLA_POOLING_MODEL (0)
 
 /** Mean of all token embeddings of the text. */
@@ -1227,24 +1253,27 @@ TablaStatus tabla_parser_free(struct TablaParser *parser);
 typedef struct TablaEmbedOptions {
     /** `sizeof(TablaEmbedOptions)`. */
     uint32_t struct_size;
-    /** `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`. */
+    /**
+     * Pooling of token embeddings: `TABLA_POOLING_MODEL` (default), `_MEAN`, `_CLS`, `_LAST` or
+     * `_MAX`.
+     */
     int32_t pooling;
     /**
      * Number of leading dimensions to return, for models trained with Matryoshka representation
-     * learning; 0: all.
+     * learning; 0: all. Default 0.
      */
     uint32_t dimensions;
     /**
-     * Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
-     * by the model's files, or length 1 if they do not say.
+     * Greater than 0: embeddings are normalized to length 1. Less than 0: they are not. 0: as
+     * configured by the model's files, or length 1 if they do not say. Default 0.
      */
     int32_t normalize;
-    /** Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`. */
+    /** Not 0: texts that are too long are truncated; otherwise they are an error. Default 0. */
     uint32_t truncate;
-    /** Must be 0. */
+    /** Must be 0. Default 0. */
     uint32_t reserved;
     /**
-     * Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
+     * Name of the model's prompt to prepend to every text, `""` for none. NULL: the model's
      * default, if there is one.
      */
     const char *prompt_name;
@@ -1306,11 +1335,14 @@ TablaStatus tabla_session_rerank(struct TablaSession *session,
 typedef struct TablaClassifyOptions {
     /** `sizeof(TablaClassifyOptions)`. */
     uint32_t struct_size;
-    /** Not 0: writes logits. 0: writes scores, the logits after the activation function of the model. */
+    /**
+     * Not 0: the scores are logits; otherwise the logits after the activation function of the
+     * model. Default 0.
+     */
     uint32_t logits;
     /**
-     * Not 0: truncates texts that are too long, of a pair only the second one. 0: they are
-     * `TABLA_ERROR_TOO_LARGE`.
+     * Not 0: texts that are too long are truncated, of a pair only the second one; otherwise they
+     * are an error. Default 0.
      */
     uint32_t truncate;
 } TablaClassifyOptions;
@@ -1627,41 +1659,47 @@ TablaStatus tabla_hooks_free(struct TablaHooks *hooks);
 #define TABLA_TASK_TRANSLATE (1)
 
 /**
- * Options of transcriptions. Zeros are not the defaults: initialize the struct with
- * `tabla_transcribe_options_init`, which also sets `struct_size` and sets pointers to NULL. The
- * defaults are those of OpenAI's program.
+ * Options of transcriptions. The defaults are those of OpenAI's program. Zeros are not the
+ * defaults: initialize the struct with `tabla_transcribe_options_init`, which also sets
+ * `struct_size` and sets pointers to NULL.
  */
 typedef struct TablaTranscribeOptions {
     /** `sizeof(TablaTranscribeOptions)`. */
     uint32_t struct_size;
-    /** `TABLA_TASK_TRANSCRIBE` or `_TRANSLATE`. Default transcribe. */
+    /** Task: `TABLA_TASK_TRANSCRIBE` (default) or `_TRANSLATE`. */
     int32_t task;
-    /** Sample rate of samples that the program passes, 1000 to 768000 Hz. Default 16000. */
+    /** Sample rate of samples that the program passes, in Hz. Range 1000 to 768000, default 16000. */
     uint32_t sample_rate;
-    /** Number of channels of samples that the program passes, interleaved, at most 32. Default 1. */
+    /**
+     * Number of channels of samples that the program passes, interleaved. Range 1 to 32, default
+     * 1.
+     */
     uint32_t channels;
-    /** Number of beams at temperature 0, 1 to 8; 1: greedy. Default 5. */
+    /** Number of beams at temperature 0; 1: greedy. Range 1 to 8, default 5. */
     uint32_t beam_size;
     /**
-     * Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8.
-     * Default 5.
+     * Number of samples at a temperature above 0, of which the most likely is kept. Range 1 to 8,
+     * default 5.
      */
     uint32_t best_of;
-    /** Not 0: segments have timestamps. 0: each window of 30 seconds is one segment. Default 1. */
+    /**
+     * Not 0: segments have timestamps; otherwise each window of 30 seconds is one segment. Default
+     * 1.
+     */
     uint32_t timestamps;
     /** Not 0: segments have words with times. Default 0. */
     uint32_t word_timestamps;
     /** Not 0: the text of earlier windows is part of the prompt. Default 1. */
     uint32_t condition_on_previous_text;
-    /** Must be 0. */
+    /** Must be 0. Default 0. */
     uint32_t reserved;
     /** Seed of samples. Default 0. */
     uint64_t seed;
-    /** First temperature, 0 to 1. Default 0. */
+    /** First temperature. Range 0 to 1, default 0. */
     double temperature;
     /** Increment of the temperature after each failed attempt; 0: one attempt. Default 0.2. */
     double temperature_increment;
-    /** Beam search ends when `beam_size * patience` texts are finished. Default 1. */
+    /** Beam search ends when `beam_size` times this number of texts are finished. Default 1. */
     double patience;
     /**
      * Exponent of the length penalty, 0 to 1; less than 0: sums are divided by lengths. Default
@@ -1682,16 +1720,16 @@ typedef struct TablaTranscribeOptions {
     /** Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60. */
     double silence_level;
     /**
-     * Code or English name of the language; NULL: detected in the first 30 seconds. English models
+     * Code or English name of the language. NULL: detected in the first 30 seconds. English models
      * ignore it.
      */
     const char *language;
-    /** Text before the recording, such as names that occur in it, or NULL. */
+    /** Text before the recording, such as names that occur in it. NULL: none. */
     const char *initial_prompt;
     /**
-     * Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio
-     * without speech are skipped, and `silence_level` is ignored. Every transcription reads the
-     * file, of 1 MB. NULL: `silence_level` is used.
+     * Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads:
+     * at least 2 seconds of audio without speech are skipped, and `silence_level` is ignored.
+     * NULL: none.
      */
     const char *vad_model;
 } TablaTranscribeOptions;

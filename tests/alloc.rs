@@ -519,7 +519,10 @@ fn soak() {
             return;
         }
         println!("{replay:?}: {resident:?} bytes from {WARM} tokens, every {part} tokens");
-        let mut growth: Vec<_> = resident.windows(2).map(|w| w[1].saturating_sub(w[0])).collect();
+        let mut growth: Vec<_> = resident
+            .windows(2)
+            .map(|w| w[1].saturating_sub(w[0]))
+            .collect();
         assert_eq!(growth.len(), PARTS as usize);
         growth.sort_unstable();
         assert!(

@@ -35,6 +35,8 @@ mod request_queue;
 mod rerank;
 mod rows;
 mod sampling;
+#[rustfmt::skip] // generated
+mod sampling_options;
 mod sampling_request;
 mod saved;
 mod scheduler;

@@ -1,102 +1,12 @@
 //! Sampling parameters.
 
-use crate::error::{Result, bail};
-use crate::exec::state::{SAMPLER_OFF, STOPS_MAX};
+use super::sampling_options::stage_of_parameters;
+use crate::exec::state::STOPS_MAX;
 use crate::op::params::Sampler;
-use crate::op::sampling::{REPEAT_LAST_N_MAX, Role, for_each_sampling_parameter};
+use crate::op::sampler::REPEAT_LAST_N_MAX;
 use crate::op::table::SamplingStage;
-use std::fmt::Display;
 
-macro_rules! sampling {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
-        off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
-    })+) => {
-        /// Sampling parameters: how the next token is chosen from the logits. Fields are in the
-        /// default order of the samplers; `docs/sampling.md` defines each.
-        ///
-        /// The default has `top_k` 40, `top_p` 0.95, `min_p` 0.05, `temperature` 0.8 and `seed` 0;
-        /// all other samplers are off. Set a random [`seed`](Self::seed) for different outputs.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        #[non_exhaustive]
-        pub struct Sampling {
-            $($(#[doc = $doc])+ pub $name: $type,)+
-            /// Key of the counter-based random numbers, default 0: the same seed draws the same tokens.
-            pub seed: u64,
-        }
-
-        impl Default for Sampling {
-            /// The defaults of llama.cpp.
-            fn default() -> Self {
-                Self { $($name: $default,)+ seed: 0 }
-            }
-        }
-
-        impl Sampling {
-            /// Greedy decoding: all samplers are off.
-            pub const GREEDY: Self = Self { $($name: $off,)+ seed: 0 };
-
-            $(
-                #[doc = concat!("Sets `", stringify!($name), "`.")]
-                ///
-                $(#[doc = $doc])+
-                #[must_use]
-                pub const fn $name(mut self, $name: $type) -> Self {
-                    self.$name = $name;
-                    self
-                }
-            )+
-
-            /// Sets `seed`.
-            #[must_use]
-            pub const fn seed(mut self, seed: u64) -> Self {
-                self.seed = seed;
-                self
-            }
-
-            /// Checks the range of every field.
-            ///
-            /// # Errors
-            ///
-            /// `Argument`, with the field, the value and the range.
-            pub fn check(&self) -> Result<()> {
-                $(in_range(stringify!($name), self.$name, $min, $max)?;)+
-                Ok(())
-            }
-
-            /// Returns a copy with all samplers that remove tokens switched off.
-            fn without_filters(self) -> Self {
-                Self {
-                    $($name: match Role::$role {
-                        Role::Filter => $off,
-                        Role::Logits | Role::Detail => self.$name,
-                    },)+
-                    ..self
-                }
-            }
-
-            /// Returns the parameters in the layout of the device.
-            fn parameters(&self) -> Sampler {
-                let [seed_lo, seed_hi] = bytemuck::cast(self.seed.to_le());
-                Sampler { seed_lo, seed_hi, $($sampler: self.$name,)+ ..SAMPLER_OFF }
-            }
-        }
-
-        /// Returns the smallest sampling stage that applies all parameters that are not off.
-        fn stage_of_parameters(s: &Sampler) -> SamplingStage {
-            let stages = [$(if s.$sampler == $off { SamplingStage::Greedy } else { SamplingStage::$stage },)+];
-            stages.into_iter().max().unwrap_or(SamplingStage::Greedy)
-        }
-    };
-}
-for_each_sampling_parameter!(sampling);
-
-fn in_range<T: PartialOrd + Display + Copy>(name: &str, value: T, min: T, max: T) -> Result<()> {
-    if !(min..=max).contains(&value) {
-        bail!(Argument, "{name} {value} is outside {min}..={max}");
-    }
-    Ok(())
-}
+pub use super::sampling_options::Sampling;
 
 /// Minimum positive temperature. Smaller ones are clamped, so that logits divided by it stay
 /// finite. The result is still greedy.
@@ -150,6 +60,7 @@ pub(super) fn sampling_stage(s: &Sampler) -> SamplingStage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::state::sampler_off;
 
     const PLAIN: Sampling = Sampling {
         temperature: 1.0,
@@ -177,7 +88,7 @@ mod tests {
         assert_eq!(of(|s| s.mirostat_tau = 5.0), [Greedy, Full]);
         assert_eq!(of(|s| s.dry_multiplier = 0.8), [Full, Full]);
         let of = |change: fn(&mut Sampler)| {
-            let mut sampler = SAMPLER_OFF;
+            let mut sampler = sampler_off();
             change(&mut sampler);
             sampling_stage(&sampler)
         };
@@ -229,5 +140,9 @@ mod tests {
         };
         let error = bad.check().expect_err("out of range");
         assert_eq!(error.message(), "dry_base NaN is outside 1..=100");
+        let most = PLAIN.repeat_last_n(Sampling::REPEAT_LAST_N_MAX);
+        assert!(most.check().is_ok());
+        let over = most.repeat_last_n(Sampling::REPEAT_LAST_N_MAX + 1);
+        assert!(over.check().is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::source::Source;
 use crate::device::Precision;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::state::SAMPLER_OFF;
+use crate::exec::state::sampler_off;
 use crate::exec::{Executor, Program};
 use crate::model::TableId;
 use crate::op::list::Access;
@@ -221,7 +221,7 @@ pub(super) fn samplers(sequences: u32) -> Vec<u8> {
         repeat_last_n: 8,
         dry_multiplier: 0.8,
         dry_penalty_last_n: 32,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     bytemuck::bytes_of(&sampler).repeat(sequences as usize)
 }

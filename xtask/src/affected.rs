@@ -62,6 +62,11 @@ const RULES: &[Rule] = &[
     rule("docs/c.md", &["tabla-capi"], &[]),
     rule("docs/models.md", &["tabla"], &["conversions::"]),
     rule("include/", &["tabla-capi"], &[]),
+    rule(
+        "options/",
+        &["xtask", "tabla-capi", "tabla-cli", "tabla-server"],
+        &[],
+    ),
     rule("shaders/", &["tabla-shaders"], &["gpu::"]),
     rule("src/", &["tabla"], &[]),
     rule("src/arch/", &[], &["archs::", "arch_errors::", "tables::"]),

@@ -35,15 +35,15 @@ from ._errors import (
 from ._facts import ModelInfo, Table
 from ._grammar import Grammar
 from ._hooks import Adapter, Captured, ControlVector, Edit, Hooks, Steer
-from ._load import LoadOptions, LoadStage
+from ._load import LoadStage
 from ._log import set_log
 from ._model import Model, devices
 from ._model_handle import Prompt
 from ._native import ffi, lib
-from ._options import ChatOptions, GenerateOptions
-from ._session import EmbedOptions, Session
+from ._option_types import ChatOptions, EmbedOptions, GenerateOptions, LoadOptions, TranscribeOptions
+from ._session import Session
 from ._stream import Stream
-from ._transcribe import AsyncTranscription, Segment, TranscribeOptions, Transcript, Transcription, Word
+from ._transcribe import AsyncTranscription, Segment, Transcript, Transcription, Word
 
 __version__ = ffi.string(lib.tabla_version()).decode()
 

@@ -12,7 +12,8 @@ from ._errors import BusyError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, checked, generate_options, random_seed
+from ._option_types import GenerateOptions
+from ._options import checked, generate_options, random_seed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

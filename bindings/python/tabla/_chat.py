@@ -13,7 +13,8 @@ from ._grammar import Grammar
 from ._handle import Handle
 from ._model_handle import ModelHandle
 from ._native import ffi, lib
-from ._options import ChatOptions, GenerateOptions, Ignored, chat_options
+from ._option_types import ChatOptions, GenerateOptions
+from ._options import Ignored, chat_options
 from ._reply import Object, Reply
 from .types import ChatCompletion, ChatCompletionChunk
 

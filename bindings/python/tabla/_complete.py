@@ -7,7 +7,8 @@ from typing import Any, Mapping, Sequence, Union, cast
 
 from ._answer import Piece
 from ._model_handle import ModelHandle, Prompt
-from ._options import GenerateOptions, Ignored
+from ._option_types import GenerateOptions
+from ._options import Ignored
 from ._reply import Object, Reply
 from .types import Completion, CompletionChunk
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, TypedDict, Union
+from typing import Any, Callable, Mapping, Union
 
-from ._c import CData, Struct, choice, text
+from ._c import CData, Struct
 from ._c import path as c_path
 from ._errors import failure
 from ._native import ffi, lib
+from ._options import put_option
 
 
 @dataclass(frozen=True)
@@ -27,90 +28,15 @@ Progress = Union[bool, Callable[[LoadStage], object]]
 """`True` for a tqdm progress bar, or a function that is called with every stage."""
 
 
-class LoadOptions(TypedDict, total=False):
-    """Options of `Model.load`. `None` is the default of each."""
-
-    device: str | None
-    """`"auto"`: a hardware GPU if there is one, otherwise the CPU; `"cpu"`; `"gpu"`, including a software one."""
-    adapter: str | None
-    """The GPU: its number or a part of its name. Default: the best one."""
-    gpu_baseline: bool | None
-    """Use only GPU features that every WebGPU device supports."""
-    cpu_expert_layers: bool | int | None
-    """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the rest
-    of the model; their weights stay in host memory. `True`: all layers. Default 0."""
-    precision: str | None
-    """`"fast"`, or `"exact"`, which computes every matrix product in f32."""
-    threads: int | None
-    """Number of CPU threads. Default 0: one for each physical core."""
-    max_context: int | None
-    """Context length in tokens. Default: the length that the model was trained with, at most 4096."""
-    sequences: int | None
-    """Maximum number of sequences that are computed at the same time, each of `max_context` tokens. For a speech
-    model: number of recordings that are transcribed at the same time, at most 32. Default 1."""
-    embeddings: bool | None
-    """Enable embeddings for a model that generates text. Encoder models always support them."""
-    cache_type: str | None
-    """Type of the KV cache: `"f16"`, `"f32"` or `"q8_0"`. Default: by `precision`."""
-    weights: str | None
-    """Location of weights on a CPU: `"mapped"` uses the file, `"packed"` copies them to a faster layout, or
-    `"auto"`."""
-    lm_head_type: str | None
-    """Type to quantize the output projection (lm_head) to: `"q8_0"` or `"q6_k"`. Default `"as_stored"`."""
-    chunk_tokens: int | None
-    """Number of prompt tokens in one batch (chunked prefill). Default: chosen for the device."""
-    gpu_speculation: bool | None
-    """Enable speculative decoding on a GPU: `prompt_lookup`, `drafting_head` and `draft_model` of `generate`. A CPU always
-    supports it."""
-    drafter_path: str | os.PathLike[str] | None
-    """EAGLE-3 drafter for `drafting_head` of `generate`: a GGUF file or a directory of Hugging Face."""
-    mtp: bool | None
-    """Load the head of the model for multi-token prediction (MTP), for `drafting_head` of
-    `generate`."""
-    prefix_bytes: int | None
-    """Additional KV cache memory for the prefix cache, in bytes. Default: no additional memory, only cache
-    pages that active sequences do not use. 0: no prefix cache."""
-    samplers: str | None
-    """Names of samplers in the order of their use, separated by `;`. Samplers that are not listed are off."""
-    i2s_layout: str | None
-    """Layout of `I2_S` tensors: `"128"`, `"64"` or `"1x4"`. Default: the usual layout."""
-    shader_path: str | os.PathLike[str] | None
-    """Directory of shaders that override those of the library."""
-    tuning_path: str | os.PathLike[str] | None
-    """Directory of tuning files for GPUs."""
-    pipeline_cache_path: str | os.PathLike[str] | None
-    """Directory of the GPU pipeline cache, which keeps compiled kernels for the next load."""
-
-
-CHOICES = {
-    "device": ("TABLA_DEVICE", ("auto", "cpu", "gpu")),
-    "precision": ("TABLA_PRECISION", ("fast", "exact")),
-    "weights": ("TABLA_WEIGHTS", ("auto", "mapped", "packed")),
-    "lm_head_type": ("TABLA_LM_HEAD", ("as_stored", "q8_0", "q6_k")),
-    "cache_type": ("TABLA_CACHE", ("default", "f16", "f32", "q8_0")),
-}
-
-TEXTS = ("adapter", "samplers", "i2s_layout")
-
-PATHS = ("shader_path", "tuning_path", "pipeline_cache_path")
-
-
 def load_options(arguments: Mapping[str, Any]) -> Struct:
     """Converts checked arguments to `TablaLoadOptions`."""
     options = Struct("TablaLoadOptions")
     for name, value in arguments.items():
-        if name in CHOICES:
-            value = choice(name, value, *CHOICES[name])
         if name == "prefix_bytes" and value == 0:
             value = lib.TABLA_PREFIX_NONE
         if name == "cpu_expert_layers" and value is True:
             value = lib.TABLA_CPU_EXPERTS_ALL
-        if name in TEXTS:
-            options.point(name, text(value, name))
-        elif name in PATHS:
-            options.point(name, c_path(value, name))
-        else:
-            options.put(name, value)
+        put_option(options, name, value)
     return options
 
 

@@ -15,14 +15,15 @@ from ._chat import ChatReply, ChatRequest, Messages, encode, render
 from ._complete import CompleteReply, CompleteRequest, Prompts
 from ._handle import interruptible
 from ._hooks import Adapter, Captured, Edit, Hooks, Positions, Steer
-from ._load import LoadOptions, Progress, load, load_options
+from ._load import Progress, load, load_options
 from ._model_handle import ModelHandle, Prompt
 from ._native import lib
-from ._options import ChatOptions, GenerateOptions, chat_options, checked
+from ._option_types import ChatOptions, EmbedOptions, GenerateOptions, LoadOptions, TranscribeOptions
+from ._options import chat_options, checked
 from ._reply import AsyncChunks, Chunks
-from ._session import EmbedOptions, Session
+from ._session import Session
 from ._stream import Stream, gather
-from ._transcribe import AsyncTranscription, Audio, TranscribeOptions, Transcript, Transcription
+from ._transcribe import AsyncTranscription, Audio, Transcript, Transcription
 from .types import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ import secrets
 import warnings
 from typing import Any, Callable, Mapping, Sequence, TypedDict
 
-from ._c import Struct, count, json_text, numbers, text
+from ._c import Struct, choice, count, json_text, numbers, path, text
 from ._errors import ArgumentError, check
-from ._grammar import Grammar
 from ._handle import Handle
-from ._model_handle import ModelHandle
 from ._native import ffi, lib
+from ._option_types import CHOICES, JSON, PATHS, TEXTS, GenerateOptions
 
 
 class Ignored(TypedDict, total=False):
@@ -36,93 +35,6 @@ class Ignored(TypedDict, total=False):
     user: Any
     verbosity: Any
     web_search_options: Any
-
-
-class GenerateOptions(TypedDict, total=False):
-    """Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
-
-    `None` is the default of each.
-    """
-
-    max_tokens: int | None
-    """Maximum number of tokens to generate. Default 0: no limit, until a stop token or a full context."""
-    min_tokens: int | None
-    """Minimum number of tokens before a stop token is allowed. Default 0."""
-    temperature: float | None
-    """Divisor of the logits; 0: always the likeliest token. Default 0.8."""
-    top_k: int | None
-    """Number of likeliest tokens that are kept; 0: off. Default 40."""
-    top_p: float | None
-    """Probability mass of the likeliest tokens that are kept; 1: off. Default 0.95."""
-    min_p: float | None
-    """Minimum probability of a token relative to the likeliest one; 0: off. Default 0.05."""
-    typical_p: float | None
-    """Probability mass of the most typical tokens that are kept (locally typical). Default 1: off."""
-    top_n_sigma: float | None
-    """Maximum distance of a logit from the largest one, in standard deviations. Default 0: off."""
-    seed: int | None
-    """Seed of the random numbers, 0 to 2**64 - 1; the same seed gives the same tokens. Default: random. The
-    seed of an answer is `Answer.seed`, or `Piece.seed` of its pieces."""
-    repetition_penalty: float | None
-    """Penalty of tokens among the last `repeat_last_n`. Default 1: off."""
-    repeat_last_n: int | None
-    """Number of recent tokens that the penalties apply to, at most 1024. Default 64."""
-    frequency_penalty: float | None
-    """Amount subtracted from a token's logit for each occurrence in the last `repeat_last_n`. Default 0."""
-    presence_penalty: float | None
-    """Amount subtracted once from the logit of a token in the last `repeat_last_n`. Default 0."""
-    dynatemp_range: float | None
-    """Maximum change of the temperature with the entropy, in both directions. Default 0: off."""
-    dynatemp_exponent: float | None
-    """Exponent of the entropy in the dynamic temperature. Default 1."""
-    xtc_probability: float | None
-    """Probability of removing all tokens above `xtc_threshold` except the least likely. Default 0."""
-    xtc_threshold: float | None
-    """Minimum probability of the tokens that XTC removes. Default 0.1."""
-    dry_multiplier: float | None
-    """Penalty of a token that extends a repetition (DRY). Default 0: off."""
-    dry_base: float | None
-    """Growth of the DRY penalty with each repeated token. Default 1.75."""
-    dry_allowed_length: int | None
-    """Length of the longest repetition without a DRY penalty, in tokens. Default 2."""
-    dry_penalty_last_n: int | None
-    """Number of recent tokens that DRY searches for repetitions. Default: all."""
-    dry_sequence_breakers: Sequence[str] | None
-    """Strings that end a repetition for DRY. Default: line break, `:`, `"` and `*`."""
-    mirostat_tau: float | None
-    """Target surprise of a token in bits (Mirostat 2). Default 0: off."""
-    mirostat_eta: float | None
-    """Learning rate of Mirostat. Default 0.1."""
-    stop: str | Sequence[str] | None
-    """Stop strings, which end the answer and are not part of its text. In `Model.chat`, they do not apply to the
-    reasoning."""
-    stop_token_ids: Sequence[int] | None
-    """Additional tokens that end the answer."""
-    ignore_eos: bool | None
-    """Do not end the answer at a stop token, neither of the model nor of `stop_token_ids`."""
-    logit_bias: Mapping[int, float] | Mapping[str, float] | None
-    """Values that are added to the logits of tokens; minus infinity bans a token."""
-    logprobs: bool | int | None
-    """Return the log-probability of each token, and of this number of likeliest tokens, at most 20."""
-    top_logprobs: int | None
-    """Number of likeliest tokens if `logprobs` is `True`."""
-    grammar: Grammar | None
-    """Grammar that constrains the answer."""
-    context_shift: bool | None
-    """When the context is full, discard the older half of the sequence instead of ending the answer."""
-    n_keep: int | None
-    """Number of tokens at the start of the sequence that a context shift keeps. Default 0."""
-    prompt_lookup: bool | None
-    """Speculative decoding by prompt lookup: drafts the tokens that followed earlier occurrences of the last
-    tokens. The answer stays the same."""
-    drafting_head: bool | None
-    """Speculative decoding with a drafting head of the model, which `mtp=True` or `drafter_path` of `Model`
-    loads. The answer stays the same."""
-    draft_model: ModelHandle | None
-    """Speculative decoding with a draft model: a smaller `Model` with the same vocabulary. The answer stays
-    the same."""
-    burst: int | None
-    """Number of tokens in one submission to the device. Default 0: adaptive."""
 
 
 ALIASES = {"max_completion_tokens": "max_tokens"}
@@ -163,13 +75,27 @@ def random_seed() -> int:
     return secrets.randbits(32)
 
 
+def put_option(options: Struct, name: str, value: Any) -> None:
+    """Sets an option that has the same name and meaning in C."""
+    if name in CHOICES:
+        options.put(name, choice(name, value, *CHOICES[name]))
+    elif name in TEXTS:
+        options.point(name, text(value, name))
+    elif name in PATHS:
+        options.point(name, path(value, name))
+    elif name in JSON:
+        options.point(name, json_text(value, name))
+    else:
+        options.put(name, value)
+
+
 def generate_options(arguments: Mapping[str, Any]) -> Struct:
     """Converts checked arguments to `TablaGenerateOptions`. Without a seed, draws a random one."""
     options = Struct("TablaGenerateOptions")
     check(lib.tabla_generate_options_init(options.c, ffi.sizeof("TablaGenerateOptions")))
     options.put("seed", random_seed())
     for name, value in arguments.items():
-        PUT.get(name, Struct.put)(options, name, value)
+        PUT.get(name, put_option)(options, name, value)
     return options
 
 
@@ -244,35 +170,12 @@ PUT: Mapping[str, Callable[[Struct, str, Any], None]] = {
 """Setters of options that are not a field with the same name and value."""
 
 
-class ChatOptions(TypedDict, total=False):
-    """Options of rendering a conversation. `None` is the default of each."""
-
-    tools: Sequence[Mapping[str, Any]] | None
-    """Tools that the model can call, in the format of the OpenAI API. If the template does not describe them, a
-    system message does, and a log message says so."""
-    documents: Sequence[Mapping[str, Any]] | None
-    """Documents for templates that support retrieval."""
-    chat_template: str | None
-    """Name or source of a chat template; do not accept it from users. Default: the model's own, or one that
-    its special tokens identify."""
-    chat_template_kwargs: Mapping[str, Any] | None
-    """Additional template variables, for example `{"enable_thinking": False}`."""
-    reasoning_effort: str | None
-    """Effort of the reasoning: `"none"` disables it, other values such as `"low"` and `"high"` enable it. Sets
-    the template variables `enable_thinking` and `reasoning_effort`; a log message reports a template that reads
-    neither."""
-    parallel_tool_calls: bool | None
-    """Whether an answer may have several tool calls. Default `True`."""
-
-
 def chat_options(arguments: Mapping[str, Any], add_generation_prompt: bool = True) -> Struct:
     """Converts checked arguments to `TablaChatOptions`."""
     options = Struct("TablaChatOptions")
     options.put("no_generation_prompt", not add_generation_prompt)
     options.put("no_parallel_tool_calls", not arguments.get("parallel_tool_calls", True))
     for name, value in arguments.items():
-        if name == "parallel_tool_calls":
-            continue
-        write = text if name in ("chat_template", "reasoning_effort") else json_text
-        options.point(name, write(value, name))
+        if name != "parallel_tool_calls":
+            put_option(options, name, value)
     return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypedDict
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,30 +20,12 @@ from ._handle import Handle, interruptible
 from ._hooks import Captured, Hooks, read_captured
 from ._model_handle import ModelHandle, Prompt
 from ._native import ffi, lib
-from ._options import GenerateOptions, checked, generate_options
+from ._option_types import EmbedOptions, GenerateOptions
+from ._options import checked, generate_options, put_option
 from ._stream import Stream, gather
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-POOLINGS = ("model", "mean", "cls", "last", "max")
-
-
-class EmbedOptions(TypedDict, total=False):
-    """Options of embeddings. `None` is the default of each."""
-
-    pooling: str | None
-    """Pooling of token embeddings: `"mean"`, `"cls"`, `"last"` or `"max"`. Default `"model"`: as configured
-    by the model's files."""
-    dimensions: int | None
-    """Number of leading dimensions to return, for Matryoshka models. Default: all."""
-    normalize: bool | None
-    """Normalize embeddings to length 1. Default: as configured by the model's files, or `True` if they do
-    not say."""
-    truncate: bool | None
-    """Truncate texts that are too long instead of raising an error. Default `False`."""
-    prompt_name: str | None
-    """Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default."""
 
 
 class Session(Handle):
@@ -324,10 +306,5 @@ def embed_options(arguments: Mapping[str, Any]) -> Struct:
     """Converts checked arguments to `TablaEmbedOptions`."""
     options = Struct("TablaEmbedOptions")
     for name, value in arguments.items():
-        if name == "prompt_name":
-            options.point(name, text(value, name))
-        elif name == "pooling":
-            options.put(name, choice(name, value, "TABLA_POOLING", POOLINGS))
-        else:
-            options.put(name, (1 if value else -1) if name == "normalize" else value)
+        put_option(options, name, (1 if value else -1) if name == "normalize" else value)
     return options

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, AsyncIterator, Iterator, Mapping, Sequence, TypedDict, Union
+from typing import Any, AsyncIterator, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _aio
-from ._c import CData, Struct, call_for_bytes, choice, text
+from ._c import CData, Struct, call_for_bytes, text
 from ._c import path as c_path
 from ._errors import ArgumentError, StateError, check
 from ._handle import Handle, interruptible
 from ._model_handle import ModelHandle
 from ._native import ffi, lib
+from ._options import put_option
 
 Audio = Union[str, "os.PathLike[str]", bytes, bytearray, NDArray[Any]]
 """The path of an audio file, the bytes of an audio file, or an array of samples: `[samples]` or
@@ -24,55 +25,7 @@ Audio = Union[str, "os.PathLike[str]", bytes, bytearray, NDArray[Any]]
 BLOCK = 1 << 16
 """Samples of each channel of an array that are passed at a time. A cancellation takes effect between two blocks."""
 
-TASKS = ("transcribe", "translate")
 FORMATS = ("text", "srt", "vtt", "tsv", "lrc", "json", "verbose_json")
-
-
-class TranscribeOptions(TypedDict, total=False):
-    """Options of transcriptions. `None` is the default of each; the defaults are those of OpenAI's program."""
-
-    language: str | None
-    """Code or English name of the language. Default: detected in the first 30 seconds. English models ignore it."""
-    task: str | None
-    """`"transcribe"`: text in the spoken language. `"translate"`: English text. Default `"transcribe"`."""
-    sample_rate: int | None
-    """Sample rate of an array in Hz. Default 16000."""
-    beam_size: int | None
-    """Number of beams at temperature 0, 1 to 8; 1: greedy. Default 5."""
-    patience: float | None
-    """Beam search ends when `beam_size * patience` texts are finished. Default 1."""
-    length_penalty: float | None
-    """Exponent of the length penalty, 0 to 1. Default: sums are divided by lengths."""
-    best_of: int | None
-    """Number of samples at a temperature above 0, of which the most likely is kept, 1 to 8. Default 5."""
-    temperature: float | None
-    """First temperature, 0 to 1. Default 0."""
-    temperature_increment: float | None
-    """Increment of the temperature after each failed attempt; 0: one attempt. Default 0.2."""
-    compression_ratio_threshold: float | None
-    """An attempt with a higher compression ratio has failed; NaN: off. Default 2.4."""
-    logprob_threshold: float | None
-    """An attempt with a lower average log-probability has failed; NaN: off. Default -1."""
-    no_speech_threshold: float | None
-    """A window with a higher probability of no speech is silent, unless its average log-probability is above
-    `logprob_threshold`; NaN: off. Default 0.6."""
-    condition_on_previous_text: bool | None
-    """Use the text of earlier windows as a prompt. Default `True`."""
-    initial_prompt: str | None
-    """Text before the recording, such as names that occur in it."""
-    timestamps: bool | None
-    """Segments have timestamps; otherwise each window of 30 seconds is one segment. Default `True`."""
-    word_timestamps: bool | None
-    """Segments have words with times. Default `False`."""
-    max_initial_timestamp: float | None
-    """Latest start of the first segment of a window in seconds. Default 1."""
-    silence_level: float | None
-    """Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60."""
-    vad_model: str | os.PathLike[str] | None
-    """Path of a Silero model of voices, a ggml file of whisper.cpp: at least 2 seconds of audio without speech are
-    skipped, and `silence_level` is ignored. Default: none."""
-    seed: int | None
-    """Seed of samples. Default 0."""
 
 
 @dataclass(frozen=True)
@@ -327,14 +280,7 @@ def transcribe_options(arguments: Mapping[str, Any]) -> Struct:
     options = Struct("TablaTranscribeOptions")
     check(lib.tabla_transcribe_options_init(options.c, ffi.sizeof("TablaTranscribeOptions")))
     for name, value in arguments.items():
-        if name in ("language", "initial_prompt"):
-            options.point(name, text(value, name))
-        elif name == "vad_model":
-            options.point(name, c_path(value, name))
-        elif name == "task":
-            options.put(name, choice(name, value, "TABLA_TASK", TASKS))
-        else:
-            options.put(name, value)
+        put_option(options, name, value)
     return options
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import dataclasses
 import gc
 import inspect
 import weakref
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tabla
-from tabla import _c, _chat, _complete, _options
+from tabla import _c, _chat, _complete, _load, _option_types, _options
 from tabla._native import ffi, lib
 
 INTERNAL = {"struct_size", "reserved", "progress", "user_data"}
@@ -33,6 +32,21 @@ def test_every_c_option_has_an_argument() -> None:
         # The number of channels is that of the array, or an argument of `Model.transcription`. `Model.chat`
         # sets the options of its conversation.
         assert fields - names <= {"speculate", "channels", "chat"}, ctype
+
+
+def test_texts_and_paths_of_loading_are_passed() -> None:
+    texts = _option_types.TEXTS | _option_types.PATHS
+    names = [name for name in tabla.LoadOptions.__annotations__ if name in texts]
+    assert "drafter_path" in names and "samplers" in names
+    options = _load.load_options({name: f"/{name}" for name in names})
+    assert [ffi.string(getattr(options.c, name)) for name in names] == [f"/{name}".encode() for name in names]
+
+
+def test_help_lists_every_option() -> None:
+    types = (tabla.LoadOptions, tabla.GenerateOptions, tabla.ChatOptions, tabla.EmbedOptions, tabla.TranscribeOptions)
+    for options in types:
+        text = inspect.getdoc(options) or ""
+        assert [name for name in options.__annotations__ if f"\n{name}: " not in text] == [], options
 
 
 def test_options_keep_referenced_memory_alive() -> None:

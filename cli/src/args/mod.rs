@@ -7,6 +7,8 @@ mod model;
 pub(crate) mod parsers;
 pub(crate) mod prompt;
 mod sampling;
+#[rustfmt::skip] // generated
+mod sampling_options;
 mod structure;
 pub(crate) mod text_file;
 mod texts;

@@ -1,4 +1,4 @@
-//! Parsers of storage type and quantization names.
+//! Parsers of numbers, storage types and quantization names.
 
 use std::path::{Path, PathBuf};
 use tabla::dtype::DType;
@@ -15,6 +15,18 @@ pub(crate) fn one_of(types: &[DType], name: &str) -> Result<DType, String> {
     let dtype = types.iter().find(|dtype| dtype.name() == name);
     let error = || format!("expected one of {}", names().join(", "));
     dtype.copied().ok_or_else(error)
+}
+
+/// Returns a parser of numbers in a range.
+pub(crate) fn number(min: f32, max: f32) -> impl Fn(&str) -> Result<f32, String> + Clone {
+    move |text| {
+        let number: f32 = text.parse().map_err(|_| "expected a number".to_string())?;
+        // NaN is in no range.
+        match (min..=max).contains(&number) {
+            true => Ok(number),
+            false => Err(format!("{number} is not in the range {min} to {max}")),
+        }
+    }
 }
 
 /// Parses the name of a quantization.

@@ -5,9 +5,10 @@ use super::answer_piece::{
     PieceBuffer, TABLA_FINISH_NONE, TablaPiece, TablaStats, TablaTokenCallback,
 };
 use super::chat_options::Chat;
-use super::generate::{AnswerOptions, TablaGenerateOptions, options_of};
+use super::generate::{AnswerOptions, options_of};
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
+use super::options::generate::TablaGenerateOptions;
 use super::pointers::{size_of_struct, text_of, write_sized};
 use super::sequence::{SessionState, TablaModel, TablaSession, enter, enter_idle, with_session};
 use serde_json::Value as Json;

@@ -3,9 +3,10 @@
 
 use super::answer_piece::{PieceBuffer, TablaPiece, TablaStats};
 use super::exclusive::Exclusive;
-use super::generate::{TablaGenerateOptions, options_of};
+use super::generate::options_of;
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, HandleType, resolve};
+use super::options::generate::TablaGenerateOptions;
 use super::pointers::{out_of, size_of_struct, slice_of, write_sized};
 use super::sequence::TablaModel;
 use parking_lot::Mutex;

@@ -3,10 +3,11 @@
 
 use super::answer::{self, Caller, Prompt};
 use super::answer_piece::{TablaStats, TablaTokenCallback};
-use super::chat_options::{TablaChatOptions, read};
-use super::generate::TablaGenerateOptions;
+use super::chat_options::read;
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
+use super::options::chat::TablaChatOptions;
+use super::options::generate::TablaGenerateOptions;
 use super::pointers::{copy_out, out_of};
 use super::sequence::{TablaModel, TablaSession};
 use std::ffi::{c_char, c_void};

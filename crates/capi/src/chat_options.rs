@@ -1,57 +1,13 @@
 //! Chat options of the C API, and rendering of conversations.
 #![expect(unsafe_code, reason = "structs come through pointers from C")]
 
+use super::options::chat::TablaChatOptions;
 use super::pointers::{read_sized, text_of};
 use serde_json::{Map, Value as Json};
 use std::ffi::c_char;
 use tabla::error::bail;
 use tabla::text::{ChatFormat, ChatTemplate, Conversation, TemplateChoice};
 use tabla::{Model, Result};
-
-/// Options of rendering a conversation. Zeros are the defaults.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct TablaChatOptions {
-    /// `sizeof(TablaChatOptions)`.
-    pub struct_size: u32,
-    /// Not 0: does not append the start of the assistant's answer (generation prompt).
-    pub no_generation_prompt: u32,
-    /// Name or source of a chat template. NULL: the model's own, or one that its special tokens
-    /// identify.
-    pub chat_template: *const c_char,
-    /// JSON array of tools, or NULL. If the chat template does not describe tools, a system message
-    /// does, and a log message says so.
-    pub tools: *const c_char,
-    /// JSON array of documents, or NULL.
-    pub documents: *const c_char,
-    /// JSON object of additional template variables, for example `{"enable_thinking": false}`, or
-    /// NULL.
-    pub chat_template_kwargs: *const c_char,
-    /// Effort of the reasoning, or NULL: `none` disables it, other values such as `low` and `high`
-    /// enable it. Sets the template variables `enable_thinking` and `reasoning_effort` that
-    /// `chat_template_kwargs` does not set. A log message reports a template that reads neither.
-    pub reasoning_effort: *const c_char,
-    /// Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
-    /// grammars allow one, and a parser ends with it.
-    pub no_parallel_tool_calls: u32,
-    /// Must be 0.
-    pub reserved: u32,
-}
-
-impl TablaChatOptions {
-    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
-    const DEFAULT: Self = Self {
-        struct_size: size_of::<Self>() as u32,
-        no_generation_prompt: 0,
-        chat_template: std::ptr::null(),
-        tools: std::ptr::null(),
-        documents: std::ptr::null(),
-        chat_template_kwargs: std::ptr::null(),
-        reasoning_effort: std::ptr::null(),
-        no_parallel_tool_calls: 0,
-        reserved: 0,
-    };
-}
 
 /// Parsed chat options.
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]

@@ -3,34 +3,13 @@
 
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
+use super::options::classify::TablaClassifyOptions;
 use super::pointers::{FloatBuffer, copy_out, out_of, read_sized, slice_of, texts_of};
 use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::embed::{ClassifyInput, ClassifyOptions};
 use tabla::error::bail;
 use tabla::{Error, ErrorKind};
-
-/// Options of classification. Zeros are the defaults.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct TablaClassifyOptions {
-    /// `sizeof(TablaClassifyOptions)`.
-    pub struct_size: u32,
-    /// Not 0: writes logits. 0: writes scores, the logits after the activation function of the model.
-    pub logits: u32,
-    /// Not 0: truncates texts that are too long, of a pair only the second one. 0: they are
-    /// `TABLA_ERROR_TOO_LARGE`.
-    pub truncate: u32,
-}
-
-impl TablaClassifyOptions {
-    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
-    const DEFAULT: Self = Self {
-        struct_size: size_of::<Self>() as u32,
-        logits: 0,
-        truncate: 0,
-    };
-}
 
 /// Writes the scores of the labels for each text, `[texts, labels]`, for encoders with a classification
 /// head. `TablaModelInfo.labels` is the number of labels, and `tabla_model_label` returns their names.

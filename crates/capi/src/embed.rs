@@ -3,68 +3,13 @@
 
 use super::guard::{TablaStatus, guard};
 use super::handles::resolve;
-use super::pointers::{Choice, FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
+use super::options::embed::{POOLING, TablaEmbedOptions};
+use super::pointers::{FloatBuffer, choose, read_sized, slice_of, text_of, texts_of};
 use super::sequence::{TablaModel, TablaSession, with_session};
 use std::ffi::c_char;
 use tabla::embed::EmbedOptions;
-use tabla::embed::Pooling;
 use tabla::error::bail;
 use tabla::{Error, ErrorKind, Result};
-
-/// Pooling of the model's configuration: `TablaEmbedOptions.pooling`.
-pub const TABLA_POOLING_MODEL: i32 = 0;
-/// Mean of all token embeddings of the text.
-pub const TABLA_POOLING_MEAN: i32 = 1;
-/// Embedding of the first token (CLS).
-pub const TABLA_POOLING_CLS: i32 = 2;
-/// Embedding of the last token.
-pub const TABLA_POOLING_LAST: i32 = 3;
-/// Maximum of each dimension over all tokens.
-pub const TABLA_POOLING_MAX: i32 = 4;
-
-/// Options of embeddings. Zeros are the defaults.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct TablaEmbedOptions {
-    /// `sizeof(TablaEmbedOptions)`.
-    pub struct_size: u32,
-    /// `TABLA_POOLING_MODEL`, `_MEAN`, `_CLS`, `_LAST` or `_MAX`.
-    pub pooling: i32,
-    /// Number of leading dimensions to return, for models trained with Matryoshka representation
-    /// learning; 0: all.
-    pub dimensions: u32,
-    /// Greater than 0: normalizes embeddings to length 1. Less than 0: does not. 0: as configured
-    /// by the model's files, or length 1 if they do not say.
-    pub normalize: i32,
-    /// Not 0: truncates texts that are too long. 0: they are `TABLA_ERROR_TOO_LARGE`.
-    pub truncate: u32,
-    /// Must be 0.
-    pub reserved: u32,
-    /// Name of the model's prompt to prepend to every text, `""` for none; NULL: the model's
-    /// default, if there is one.
-    pub prompt_name: *const c_char,
-}
-
-impl TablaEmbedOptions {
-    #[expect(clippy::cast_possible_truncation, reason = "a small struct")]
-    const DEFAULT: Self = Self {
-        struct_size: size_of::<Self>() as u32,
-        pooling: TABLA_POOLING_MODEL,
-        dimensions: 0,
-        normalize: 0,
-        truncate: 0,
-        reserved: 0,
-        prompt_name: std::ptr::null(),
-    };
-}
-
-const POOLINGS: [Choice<Option<Pooling>>; 5] = [
-    (TABLA_POOLING_MODEL, "model", None),
-    (TABLA_POOLING_MEAN, "mean", Some(Pooling::Mean)),
-    (TABLA_POOLING_CLS, "cls", Some(Pooling::Cls)),
-    (TABLA_POOLING_LAST, "last", Some(Pooling::Last)),
-    (TABLA_POOLING_MAX, "max", Some(Pooling::Max)),
-];
 
 /// Writes the embeddings of texts, `[texts, dimensions]`. A model that generates text must be
 /// loaded with `TablaLoadOptions.embeddings`. The sequence does not change. `capacity` and `count`
@@ -147,7 +92,7 @@ unsafe fn embed(
         Some(unsafe { text_of(options.prompt_name, "prompt_name") }?)
     };
     let embed_options = EmbedOptions::default()
-        .pooling(choose("pooling", options.pooling, &POOLINGS)?)
+        .pooling(choose("pooling", options.pooling, &POOLING)?)
         .dimensions(options.dimensions)
         .normalize((options.normalize != 0).then_some(options.normalize > 0))
         .prompt_name(prompt_name)

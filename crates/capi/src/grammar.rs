@@ -1,9 +1,10 @@
 //! Grammars that constrain answers.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::chat_options::{Chat, TablaChatOptions};
+use super::chat_options::Chat;
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, HandleType, resolve};
+use super::options::chat::TablaChatOptions;
 use super::pointers::text_of;
 use super::sequence::TablaModel;
 use std::ffi::c_char;

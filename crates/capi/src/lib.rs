@@ -22,8 +22,12 @@ mod handles;
 mod hooks;
 mod load;
 mod log;
+mod logit_bias;
+#[rustfmt::skip] // generated
+mod options;
 mod parser;
 mod pointers;
+mod progress;
 mod recording;
 mod score;
 mod segment;

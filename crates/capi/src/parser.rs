@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
 use super::answer_piece::TABLA_NO_TOKEN;
-use super::chat_options::{Chat, TablaChatOptions};
+use super::chat_options::Chat;
 use super::exclusive::Exclusive;
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, HandleType, resolve};
+use super::options::chat::TablaChatOptions;
 use super::pointers::{out_of, slice_of, text_of};
 use super::sequence::TablaModel;
 use serde_json::{Value as Json, json};

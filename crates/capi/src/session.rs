@@ -1,9 +1,10 @@
 //! Functions of a session: a sequence of tokens on a model.
 #![expect(unsafe_code, reason = "exported symbols take pointers from C")]
 
-use super::generate::{TablaGenerateOptions, options_of};
+use super::generate::options_of;
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, resolve};
+use super::options::generate::TablaGenerateOptions;
 use super::pointers::{FloatBuffer, copy_out, out_of, path_of, slice_of};
 use super::sequence::{TablaModel, TablaSession, cancel, free, with_session};
 use std::ffi::c_char;

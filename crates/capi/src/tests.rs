@@ -3,9 +3,9 @@
 
 use super::answer::tabla_generate;
 use super::answer_piece::{TablaStats, TablaTokenCallback};
-use super::generate::TablaGenerateOptions;
 use super::guard::{TABLA_OK, tabla_last_error};
 use super::load::tabla_free_model;
+use super::options::generate::TablaGenerateOptions;
 use super::sequence::TablaModel;
 use super::session::{
     TABLA_LOGITS_LAST, tabla_model_session, tabla_prefill, tabla_session_logits,
@@ -52,7 +52,7 @@ fn generate(model: *mut TablaModel, gpu: Option<&mut Device>, stats: &mut TablaS
         // With a device to lose, many more than the model generates ahead of the callback.
         max_tokens: if gpu.is_some() { 900 } else { 8 },
         burst: 2,
-        ..TablaGenerateOptions::defaults()
+        ..TablaGenerateOptions::DEFAULT
     };
     let callback: TablaTokenCallback = gpu.is_some().then_some(lose);
     let user_data = gpu.map_or(null_mut(), |gpu| std::ptr::from_mut(gpu).cast());

@@ -4,11 +4,12 @@
 use super::exclusive::Exclusive;
 use super::guard::{TablaStatus, guard, guard_value};
 use super::handles::{self, HandleType, resolve};
+use super::options::transcribe::TablaTranscribeOptions;
 use super::pointers::{copy_out, out_of, path_of, size_of_struct, slice_of, text_of, write_sized};
 use super::recording::{Encoded, Recording};
 use super::segment::{SegmentBuffer, TablaSegment, TablaSegmentCallback};
 use super::sequence::{TablaModel, with_session};
-use super::transcribe_options::{TablaTranscribeOptions, options_of};
+use super::transcribe_options::options_of;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
 use tabla::error::bail;

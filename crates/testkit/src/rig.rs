@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tabla_core::device::{Fusion, Profile};
 use tabla_core::dtype::DType;
 use tabla_core::error::Result;
-use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
+use tabla_core::exec::state::{ROWS_OFFSET, sampler_off};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::list::{Access, Op};
 use tabla_core::op::pages::Pages;
@@ -192,7 +192,7 @@ pub fn state(case: &Case) -> Vec<u8> {
 fn samplers(case: &Case, slot: &SlotInfo) -> Vec<u8> {
     let mut sampler = Sampler {
         temperature: 1.0,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     (case.sampler)(&mut sampler);
     bytemuck::bytes_of(&sampler).repeat(slot.rows as usize)

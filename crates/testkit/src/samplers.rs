@@ -7,7 +7,7 @@ use crate::formulas::samplers::{keeps, probabilities};
 use crate::rig::{Device, Outcome, run_case};
 use std::sync::Arc;
 use tabla_core::dtype::DType;
-use tabla_core::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
+use tabla_core::exec::state::{ROWS_OFFSET, sampler_off};
 use tabla_core::exec::{Executor, Program, Tensors};
 use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
@@ -135,7 +135,7 @@ pub fn odd_logits(device: &Device) {
     for case in &CASES {
         for (op, parameters) in PARAMETERS {
             for (i, set) in parameters.iter().enumerate() {
-                let mut sampler = SAMPLER_OFF;
+                let mut sampler = sampler_off();
                 set(&mut sampler);
                 let outcome = run_case(*op, case, device, &|name, bytes| match name {
                     "y" => {
@@ -180,7 +180,7 @@ pub fn mirostat_mu(device: &Device) {
                     mirostat_tau: 3.0,
                     mirostat_eta: 0.25,
                     mirostat_mu: 6.0,
-                    ..SAMPLER_OFF
+                    ..sampler_off()
                 };
                 bytes.copy_from_slice(bytemuck::bytes_of(&sampler));
             }
@@ -222,7 +222,7 @@ pub fn logprobs(device: &Device) {
             "samplers" => {
                 let sampler = Sampler {
                     logprobs: 1,
-                    ..SAMPLER_OFF
+                    ..sampler_off()
                 };
                 bytes.copy_from_slice(bytemuck::bytes_of(&sampler));
             }
@@ -377,10 +377,10 @@ fn sampler(sequence: u32) -> (Sampler, SamplingStage) {
     let plain = Sampler {
         seed_lo: 5 * sequence,
         temperature: 1.0 + sequence as f32 / 8.0,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     match sequence {
-        0 => (SAMPLER_OFF, SamplingStage::Greedy),
+        0 => (sampler_off(), SamplingStage::Greedy),
         1 => (plain, SamplingStage::Sampled),
         2 => {
             let penalized = Sampler {
@@ -491,7 +491,7 @@ pub fn orders(device: &Device) {
         top_k: 1,
         xtc_probability: 1.0,
         xtc_threshold: 0.1,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     let samplers = [set; SEQUENCES as usize];
     // Two tokens with nearly all of the probability.

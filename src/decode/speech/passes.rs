@@ -5,7 +5,7 @@ use super::pages::BeamPages;
 use crate::cancel::Cancel;
 use crate::decode::rows::{write_history, write_rows, zeroed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::state::{ROWS_OFFSET, RUNNING, SAMPLER_OFF, state_bytes};
+use crate::exec::state::{ROWS_OFFSET, RUNNING, sampler_off, state_bytes};
 use crate::model::{BEAMS_MAX, LinkedTables, SpeechModel, TableId, page_layout};
 use crate::op::pages::PageKind;
 use crate::op::params::{Logprobs, Row, Sampler, State};
@@ -271,7 +271,7 @@ impl Passes {
                 logprobs: 1,
                 first,
                 initial_timestamps: selection.initial_timestamps,
-                ..SAMPLER_OFF
+                ..sampler_off()
             };
             let offset = (self.first + beam) * size_of::<Sampler>();
             let bytes = bytemuck::bytes_of(&sampler);

@@ -8,7 +8,7 @@ use crate::temp_folder::Folder;
 use std::sync::Arc;
 use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device, DeviceOptions};
-use tabla::exec::state::{FULL, ROWS_OFFSET, SAMPLER_OFF};
+use tabla::exec::state::{FULL, ROWS_OFFSET, sampler_off};
 use tabla::exec::{COPIES_MAX, COPY_BYTES_MAX, Program, Span};
 use tabla::op::functions::Activation;
 use tabla::op::params::{Row, Sampler};
@@ -251,7 +251,7 @@ pub(super) fn no_active_rows(device: &Device) -> f64 {
         top_p: 0.5,
         min_p: 0.5,
         temperature: 0.5,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     fixture.sampler(0, &sampler);
     let state = active_rows(0);

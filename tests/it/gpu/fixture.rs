@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tabla::device::Profile;
 use tabla::dtype::DType;
 use tabla::exec::gpu::{self, Device};
-use tabla::exec::state::{ROWS_OFFSET, SAMPLER_OFF};
+use tabla::exec::state::{ROWS_OFFSET, sampler_off};
 use tabla::exec::{Executor, Program, Tensors};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
@@ -136,7 +136,7 @@ impl Fixture {
             .iter()
             .any(|s| s.buffer == BufferId::Samplers)
         {
-            (0..shape.sequences).for_each(|sequence| fixture.sampler(sequence, &SAMPLER_OFF));
+            (0..shape.sequences).for_each(|sequence| fixture.sampler(sequence, &sampler_off()));
         }
         fixture
     }

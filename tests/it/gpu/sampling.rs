@@ -2,7 +2,7 @@
 
 use super::fixture::{Fixture, active_rows, assert_close, floats, random, shape, wide};
 use tabla::exec::gpu::Device;
-use tabla::exec::state::{FULL, NOT_FINITE, ROWS_OFFSET, SAMPLER_OFF, STOPPED};
+use tabla::exec::state::{FULL, NOT_FINITE, ROWS_OFFSET, STOPPED, sampler_off};
 use tabla::op::list::Op;
 use tabla::op::pages::Pages;
 use tabla::op::params::{Row, Sampler, State};
@@ -36,7 +36,7 @@ pub(super) fn filtered(
     let mut fixture = sampler(device, vocab, &x);
     let mut sampler = Sampler {
         temperature: 1.0,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     change(&mut sampler);
     fixture.sampler(0, &sampler);
@@ -145,7 +145,7 @@ pub(super) fn rows(device: &Device) -> f64 {
         min_p: [0.0, 0.02][sequence as usize / 2 % 2],
         repetition_penalty: 1.0 + sequence as f32 / 8.0,
         repeat_last_n: 10 * sequence,
-        ..SAMPLER_OFF
+        ..sampler_off()
     };
     let row = |t: u32| Row {
         token: 1,
@@ -242,7 +242,7 @@ pub(super) fn penalize(device: &Device) -> f64 {
         let sampler = Sampler {
             repetition_penalty: 1.3,
             repeat_last_n: last,
-            ..SAMPLER_OFF
+            ..sampler_off()
         };
         fixture.sampler(0, &sampler);
         fixture.state(active_rows(1), &[(0, position)]);
@@ -305,7 +305,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
         assert_eq!((state.active_rows, state.step), (0, 1));
     }
     let mut fixture = greedy(device, &ties);
-    let mut sampler = SAMPLER_OFF;
+    let mut sampler = sampler_off();
     (sampler.stops[1], sampler.stop_count) = (300, 1);
     fixture.sampler(0, &sampler);
     fixture.state(active_rows(1), &[(0, 0)]);
@@ -321,7 +321,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
     fixture.run();
     let (state, row) = fixture.state_now();
     assert_eq!((row.done, state.active_rows), (STOPPED, 0));
-    fixture.sampler(0, &SAMPLER_OFF);
+    fixture.sampler(0, &sampler_off());
     fixture.state(active_rows(1), &[(0, 511)]);
     fixture.run();
     let (state, row) = fixture.state_now();
@@ -331,7 +331,7 @@ pub(super) fn argmax(device: &Device) -> f64 {
 
 /// Sets a stop token of a sequence.
 fn stop_at(fixture: &mut Fixture, sequence: u32, token: u32) {
-    let mut sampler = SAMPLER_OFF;
+    let mut sampler = sampler_off();
     sampler.stops[0] = token;
     sampler.stop_count = 1;
     fixture.sampler(sequence, &sampler);

@@ -3,42 +3,6 @@
 internal import CTabla
 import Foundation
 
-/// Options of rendering a conversation.
-public struct ChatOptions: Sendable {
-    /// Name or source of a chat template; nil: the model's own. Do not accept it from users.
-    public var chatTemplate: String?
-    /// JSON array of tools.
-    public var tools: String?
-    /// JSON array of documents.
-    public var documents: String?
-    /// JSON object of additional template variables, for example `{"enable_thinking": false}`.
-    public var chatTemplateKwargs: String?
-    /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it.
-    public var reasoningEffort: String?
-    /// Whether an answer may have several tool calls.
-    public var parallelToolCalls = true
-    /// Append the start of the assistant's answer.
-    public var generationPrompt = true
-
-    public init() {}
-
-    /// Calls `body` with the C struct, which is valid during the call.
-    func withC<R>(_ body: (UnsafePointer<TablaChatOptions>) throws -> R) throws -> R {
-        var c = TablaChatOptions()
-        c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
-        c.no_generation_prompt = generationPrompt ? 0 : 1
-        c.no_parallel_tool_calls = parallelToolCalls ? 0 : 1
-        return try withCStrings([chatTemplate, tools, documents, chatTemplateKwargs, reasoningEffort]) { texts in
-            c.chat_template = texts[0]
-            c.tools = texts[1]
-            c.documents = texts[2]
-            c.chat_template_kwargs = texts[3]
-            c.reasoning_effort = texts[4]
-            return try body(&c)
-        }
-    }
-}
-
 extension Model {
     /// Renders a conversation as text, for display. The text does not distinguish special tokens of
     /// the template from the same names in a message.

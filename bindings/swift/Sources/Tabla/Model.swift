@@ -34,7 +34,7 @@ public final class Model: Sendable {
         try Library.checkVersion()
         let handle = try withCString(path) { path in
             try options.withC { c in
-                c.progress = { stage, name, milliseconds, done, watch in
+                c.pointee.progress = { stage, name, milliseconds, done, watch in
                     let watch = Unmanaged<Watch>.fromOpaque(watch!).takeUnretainedValue()
                     watch.progress(
                         LoadProgress(
@@ -42,9 +42,9 @@ public final class Model: Sendable {
                             milliseconds: milliseconds, done: done))
                     return watch.cancelled.with { $0 } ? 1 : 0
                 }
-                c.user_data = Unmanaged.passUnretained(watch).toOpaque()
+                c.pointee.user_data = Unmanaged.passUnretained(watch).toOpaque()
                 return try withExtendedLifetime(watch) {
-                    try Handle(tabla_model_load(path, &c), free: { tabla_free_model($0) })
+                    try Handle(tabla_model_load(path, c), free: { tabla_free_model($0) })
                 }
             }
         }

@@ -3,6 +3,8 @@
 mod digest;
 pub mod philox;
 mod programs;
+#[rustfmt::skip] // generated
+mod sampler_off;
 mod split;
 pub mod state;
 

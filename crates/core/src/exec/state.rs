@@ -1,7 +1,8 @@
 //! Layout of the step state: [`State`] as the shaders declare it, followed by the rows.
 
 use crate::op::params::{Row, Sampler, State};
-use crate::op::sampling::for_each_sampling_parameter;
+
+pub use super::sampler_off::sampler_off;
 
 /// [`Row::done`]: the row is active.
 pub const RUNNING: u32 = 0;
@@ -20,31 +21,8 @@ pub const NO_TOKEN: u32 = u32::MAX;
 pub const ROWS_OFFSET: usize = size_of::<State>();
 
 /// Maximum number of stop tokens of a sampler.
-pub const STOPS_MAX: usize = SAMPLER_OFF.stops.len();
-
-macro_rules! sampler_off {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ident {
-        off: $off:expr, default: $default:expr, range: [$min:expr, $max:expr],
-        role: $role:ident, stage: $stage:ident, option: $option:literal, sampler: $sampler:ident
-    })+) => {
-        /// All samplers off: greedy sampling.
-        pub const SAMPLER_OFF: Sampler = Sampler {
-            $($sampler: $off,)+
-            seed_lo: 0,
-            seed_hi: 0,
-            mirostat_mu: 0.0,
-            logprobs: 0,
-            masked: 0,
-            bias_count: 0,
-            stop_from: 0,
-            first: 0,
-            initial_timestamps: 0,
-            stop_count: 0,
-            stops: [0; 32],
-        };
-    };
-}
-for_each_sampling_parameter!(sampler_off);
+pub const STOPS_MAX: usize = 32;
+const _: fn(&Sampler) -> &[u32; STOPS_MAX] = |sampler| &sampler.stops;
 
 /// Returns the size in bytes of a state with this many rows.
 pub const fn state_bytes(rows: usize) -> usize {

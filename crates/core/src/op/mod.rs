@@ -12,5 +12,4 @@ pub mod pages;
 #[rustfmt::skip]
 pub mod params;
 pub mod sampler;
-pub mod sampling;
 pub mod table;

@@ -4,6 +4,9 @@ use super::list::Op;
 use super::table::SamplingStage;
 use crate::error::{Result, bail};
 
+/// Maximum of `repeat_last_n`, in tokens.
+pub const REPEAT_LAST_N_MAX: u32 = 1024;
+
 /// Sampler that transforms or filters logits before a token is drawn. Disabled unless its
 /// parameters enable it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

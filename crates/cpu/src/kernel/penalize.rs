@@ -7,10 +7,10 @@ use crate::simd::{Kernel, Simd};
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::Sampler;
 use tabla_core::op::params::penalize::Params;
-use tabla_core::op::sampling;
+use tabla_core::op::sampler;
 
 /// Maximum number of history tokens considered.
-const REPEAT_LAST_N_MAX: usize = sampling::REPEAT_LAST_N_MAX as usize;
+const REPEAT_LAST_N_MAX: usize = sampler::REPEAT_LAST_N_MAX as usize;
 
 /// Logits per unit.
 const SEGMENT: usize = 1024;

@@ -1,6 +1,6 @@
 //! Functions inside kernels, on inputs computed by hand.
 
-use tabla_core::exec::state::{FULL, NO_TOKEN, NOT_FINITE, SAMPLER_OFF, STOPPED};
+use tabla_core::exec::state::{FULL, NO_TOKEN, NOT_FINITE, STOPPED, sampler_off};
 use tabla_core::op::params::{Logprobs, Row, Sampler, State};
 use tabla_cpu::internals::{
     BINS, QK, Scalar, Softmax, advance, argmax, bit_quantize, by_size, largest, logprobs,
@@ -20,7 +20,7 @@ fn finished_rows_move_to_the_end() {
         context: 4,
         ..State::default()
     };
-    let mut samplers = [SAMPLER_OFF; 4];
+    let mut samplers = [sampler_off(); 4];
     (samplers[2].stops[0], samplers[2].stop_count) = (9, 1);
     let mut history = [0; 16];
     advance(
@@ -76,7 +76,7 @@ fn rows_without_a_token_end_unchanged() {
     let mut history = [5; 8];
     advance(
         &[NO_TOKEN, 3],
-        &[SAMPLER_OFF; 2],
+        &[sampler_off(); 2],
         (&mut state, &mut rows),
         &mut history,
     );
@@ -105,7 +105,7 @@ fn stop_token_at_last_position_stops() {
     };
     let samplers = [Sampler {
         stop_count: 1,
-        ..SAMPLER_OFF
+        ..sampler_off()
     }];
     advance(&[0], &samplers, (&mut state, &mut rows), &mut [0; 4]);
     assert_eq!(rows[0].done, STOPPED);

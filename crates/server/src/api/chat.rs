@@ -11,7 +11,8 @@ use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::{Chat, ResponseFormat};
 use crate::engine::events::{CallArguments, CalledTool, Delta, Event, Output};
 use crate::engine::messages::{normalize, text_arguments};
-use crate::engine::parameters::{Int, LimitFields, SamplingFields};
+use crate::engine::numbers::Int;
+use crate::engine::parameters::{LimitFields, generate_options};
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body::fields;
 use crate::http::error::{ApiError, ApiResult, Dialect};
@@ -81,13 +82,12 @@ pub(crate) async fn create(
     let build = {
         let tools_max = app.limits.tools;
         move |model: &Loaded| {
-            let sampling: SamplingFields = fields(&request)?;
             let limit: LimitFields = fields(&request)?;
             let chat = Chat {
                 response: FormatFields::combined(&request, ResponseFormat::Text)?,
                 ..parsed.chat(tools_max)?
             };
-            let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
+            let options = generate_options(&request, &model.model)?.max_tokens(limit.tokens()?);
             let top = top_logprobs(parsed.top_logprobs)?;
             let logprobs = parsed.logprobs.unwrap_or(false).then_some(top);
             Ok((chat, options.logprobs(logprobs)))

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::engine::blocking::{CancelOnDrop, blocking};
 use crate::engine::events::{TokenLogprob, Usage};
-use crate::engine::parameters::Int;
+use crate::engine::numbers::Int;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;

@@ -11,7 +11,8 @@ use crate::engine::blocking::blocking;
 use crate::engine::collect::{Answer, Choice, collect};
 use crate::engine::conversation::ResponseFormat;
 use crate::engine::events::{Delta, Event, TokenLogprob};
-use crate::engine::parameters::{Int, LimitFields, SamplingFields};
+use crate::engine::numbers::Int;
+use crate::engine::parameters::{LimitFields, generate_options};
 use crate::engine::request::{Echo, Generate, OutputFormat};
 use crate::engine::run;
 use crate::http::body::{Json, fields};
@@ -191,8 +192,7 @@ impl Counts {
 }
 
 fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResult<Prepared> {
-    let sampling: SamplingFields = fields(request)?;
-    let mut options = sampling.options(&model.model)?;
+    let mut options = generate_options(request, &model.model)?;
     options.max_tokens = match parsed.max_tokens {
         Some(Int(0)) => 1,
         None => match fields::<LimitFields>(request)?.tokens()? {

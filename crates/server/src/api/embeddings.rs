@@ -3,7 +3,7 @@
 use super::common::{Blocking, Encoding, InputField, Numbers, json_response, open};
 use super::completions::token_ids;
 use crate::app::App;
-use crate::engine::parameters::Int;
+use crate::engine::numbers::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use crate::http::ids;

@@ -8,7 +8,7 @@ use super::completions::{prompts, token_ids};
 use crate::app::App;
 use crate::engine::blocking::blocking;
 use crate::engine::chat::prompt;
-use crate::engine::parameters::Int;
+use crate::engine::numbers::Int;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::gate::RequestContext;
 use axum::body::{Body, Bytes};

@@ -12,7 +12,8 @@ use super::messages::MessagesFields;
 use super::native::{DetokenizeFields, ScoreFields, TokenizeFields};
 use super::responses::ResponsesFields;
 use crate::app::App;
-use crate::engine::parameters::{LimitFields, SamplingFields};
+use crate::engine::parameters::{AnswerFields, LimitFields};
+use crate::engine::sampling_fields::SamplingFields;
 use crate::http::error::ApiResult;
 use crate::http::gate::RequestContext;
 use axum::body::Body;
@@ -35,11 +36,10 @@ type Operation = (
     &'static [AddSchema],
 );
 
-const SAMPLING: [AddSchema; 3] = [
-    add::<SamplingFields>,
-    add::<LimitFields>,
-    add::<FormatFields>,
-];
+const SAMPLING: AddSchema = add::<SamplingFields>;
+const ANSWER: AddSchema = add::<AnswerFields>;
+const LIMIT: AddSchema = add::<LimitFields>;
+const FORMAT: AddSchema = add::<FormatFields>;
 
 /// The endpoints.
 const OPERATIONS: &[Operation] = &[
@@ -47,24 +47,19 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/chat/completions",
         "Answer a conversation",
-        &[add::<ChatFields>, SAMPLING[0], SAMPLING[1], SAMPLING[2]],
+        &[add::<ChatFields>, SAMPLING, ANSWER, LIMIT, FORMAT],
     ),
     (
         "post",
         "/v1/completions",
         "Complete texts",
-        &[
-            add::<CompletionFields>,
-            SAMPLING[0],
-            SAMPLING[1],
-            SAMPLING[2],
-        ],
+        &[add::<CompletionFields>, SAMPLING, ANSWER, LIMIT, FORMAT],
     ),
     (
         "post",
         "/v1/responses",
         "Create a response (OpenAI Responses)",
-        &[add::<ResponsesFields>, SAMPLING[0], SAMPLING[2]],
+        &[add::<ResponsesFields>, SAMPLING, ANSWER, FORMAT],
     ),
     (
         "post",
@@ -89,7 +84,7 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/v1/messages",
         "Create a message (Anthropic)",
-        &[add::<MessagesFields>, SAMPLING[0], SAMPLING[2]],
+        &[add::<MessagesFields>, SAMPLING, ANSWER, FORMAT],
     ),
     (
         "post",
@@ -145,13 +140,13 @@ const OPERATIONS: &[Operation] = &[
         "post",
         "/completion",
         "Complete a text (llama.cpp)",
-        &[add::<LlamaCppFields>, SAMPLING[0], SAMPLING[2]],
+        &[add::<LlamaCppFields>, SAMPLING, ANSWER, FORMAT],
     ),
     (
         "post",
         "/infill",
         "Complete text between a prefix and a suffix (llama.cpp)",
-        &[add::<LlamaCppFields>, SAMPLING[0], SAMPLING[2]],
+        &[add::<LlamaCppFields>, SAMPLING, ANSWER, FORMAT],
     ),
     (
         "post",

@@ -9,8 +9,11 @@ pub(crate) mod collect;
 pub(crate) mod conversation;
 pub(crate) mod events;
 pub(crate) mod messages;
+pub(crate) mod numbers;
 pub(crate) mod output;
 pub(crate) mod parameters;
 pub(crate) mod request;
 pub(crate) mod run;
+#[rustfmt::skip] // generated
+pub(crate) mod sampling_fields;
 pub(crate) mod tools;

@@ -3,7 +3,8 @@
 use super::conversation::{messages, system};
 use crate::api::format::response_format;
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::parameters::{Int, LimitFields, SamplingFields};
+use crate::engine::numbers::Int;
+use crate::engine::parameters::{LimitFields, generate_options};
 use crate::engine::tools::{self, Tool, ToolChoice};
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -103,9 +104,8 @@ impl MessagesFields {
 
     /// Returns the options of the generation.
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
-        let sampling: SamplingFields = fields(request)?;
         let limit: LimitFields = fields(request)?;
-        let options = sampling.options(&model.model)?.max_tokens(limit.tokens()?);
+        let options = generate_options(request, &model.model)?.max_tokens(limit.tokens()?);
         let thinking = self.thinking.as_ref();
         let budget = thinking.and_then(|thinking| thinking.budget_tokens);
         let budget = budget.map(|tokens| tokens.u32_in("thinking.budget_tokens", 0, u32::MAX));

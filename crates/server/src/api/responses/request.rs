@@ -5,7 +5,8 @@ use super::tools::ToolTable;
 use crate::api::common::top_logprobs;
 use crate::api::format::{FormatFields, response_format};
 use crate::engine::conversation::{Chat, ResponseFormat};
-use crate::engine::parameters::{Int, SamplingFields};
+use crate::engine::numbers::Int;
+use crate::engine::parameters::generate_options;
 use crate::engine::tools;
 use crate::http::body::{Json, fields};
 use crate::http::error::{ApiError, ApiResult};
@@ -197,14 +198,13 @@ impl ResponsesFields {
 
     /// Returns the options of the generation.
     pub(crate) fn options(&self, request: &Json, model: &Loaded) -> ApiResult<GenerateOptions> {
-        let sampling: SamplingFields = fields(request)?;
         let limit = match self.max_output_tokens {
             Some(limit) => limit.u32_in("max_output_tokens", 1, u32::MAX)?,
             None => 0,
         };
         let top = top_logprobs(self.top_logprobs)?;
         let has_logprobs = top > 0 || self.includes("message.output_text.logprobs");
-        let options = sampling.options(&model.model)?.max_tokens(limit);
+        let options = generate_options(request, &model.model)?.max_tokens(limit);
         Ok(options.logprobs(has_logprobs.then_some(top)))
     }
 }

@@ -1,0 +1,379 @@
+//! Rows of the files in `options/`, whose `README.md` describes the columns.
+
+use crate::tree::{Result, root};
+use serde::Deserialize;
+
+/// A struct of options: a file of `options/`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Schema {
+    /// Name of the file, without its extension.
+    #[serde(skip)]
+    pub(super) file: String,
+    /// Name in C.
+    pub(super) c: String,
+    pub(super) doc: String,
+    #[serde(default)]
+    pub(super) zeros: bool,
+    #[serde(rename = "option")]
+    pub(super) rows: Vec<Row>,
+}
+
+/// An option.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: Kind,
+    pub(super) default: Option<Value>,
+    pub(super) range: Option<[Value; 2]>,
+    pub(super) doc: String,
+    pub(super) c: Option<usize>,
+    pub(super) prefix: Option<String>,
+    pub(super) rust: Option<String>,
+    #[serde(default)]
+    pub(super) choices: Vec<Choice>,
+    pub(super) sampler: Option<Sampler>,
+    cli: Option<String>,
+    pub(super) alias: Option<String>,
+    requests: Option<Vec<String>>,
+    request_range: Option<[Value; 2]>,
+    #[serde(default)]
+    pub(super) python: Language,
+    #[serde(default)]
+    pub(super) swift: Language,
+}
+
+/// Type of an option.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    F32,
+    F64,
+    U32,
+    U64,
+    I32,
+    I64,
+    Bool,
+    Choice,
+    Text,
+    Path,
+    Json,
+    Texts,
+    Tokens,
+    Biases,
+    Model,
+    Grammar,
+    Chat,
+    Progress,
+    Pointer,
+}
+
+/// A value of a choice.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Choice {
+    pub(super) name: String,
+    pub(super) rust: String,
+    pub(super) doc: Option<String>,
+    pub(super) swift: Option<String>,
+}
+
+/// A value of an option.
+#[derive(Clone, Copy, Deserialize, PartialEq)]
+#[serde(untagged)]
+pub(super) enum Value {
+    Bool(bool),
+    Integer(i64),
+    Real(f64),
+}
+
+/// Columns of a sampling parameter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sampler {
+    pub(super) role: Role,
+    pub(super) stage: Option<Stage>,
+    pub(super) off: Value,
+    field: Option<String>,
+    pub(super) negative: Option<Value>,
+    pub(super) on: Option<On>,
+}
+
+/// Another option that switches on a sampling parameter on the command line and in requests.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct On {
+    pub(super) by: String,
+    pub(super) default: Value,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    Logits,
+    Filter,
+    Detail,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stage {
+    Sampled,
+    Full,
+}
+
+/// Whether a language has an option, and its differences there.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Language {
+    Has(bool),
+    Differs(Differences),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Differences {
+    pub(super) name: Option<String>,
+    #[serde(rename = "type")]
+    pub(super) kind: Option<String>,
+    pub(super) value: Option<String>,
+    pub(super) c: Option<String>,
+    pub(super) doc: Option<String>,
+}
+
+static SAME: Differences = Differences {
+    name: None,
+    kind: None,
+    value: None,
+    c: None,
+    doc: None,
+};
+
+impl Default for Language {
+    fn default() -> Self {
+        Self::Has(true)
+    }
+}
+
+impl Language {
+    /// Returns the differences, or nothing if the language lacks the option.
+    pub(super) fn differences(&self) -> Option<&Differences> {
+        match self {
+            Self::Differs(differences) => Some(differences),
+            Self::Has(true) => Some(&SAME),
+            Self::Has(false) => None,
+        }
+    }
+}
+
+impl Row {
+    /// Returns the names in requests.
+    pub(super) fn requests(&self) -> Vec<&str> {
+        match &self.requests {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => vec![&self.name],
+        }
+    }
+
+    /// Returns the range in requests.
+    pub(super) fn request_range(&self) -> Option<[Value; 2]> {
+        self.request_range.or(self.range)
+    }
+
+    /// Returns the long name of the argument.
+    pub(super) fn cli(&self) -> String {
+        let name = self.cli.as_ref().unwrap_or(&self.name);
+        name.replace('_', "-")
+    }
+
+    /// Returns the field of `Sampler` in the shaders.
+    pub(super) fn field<'a>(&'a self, sampler: &'a Sampler) -> &'a str {
+        sampler.field.as_ref().unwrap_or(&self.name)
+    }
+}
+
+/// Files of `options/`, in the order of their generated types.
+const FILES: &[&str] = &[
+    "load",
+    "generate",
+    "chat",
+    "embed",
+    "classify",
+    "transcribe",
+];
+
+/// Reads all files.
+pub(super) fn schemas() -> Result<Vec<Schema>> {
+    FILES.iter().map(|file| schema(file)).collect()
+}
+
+/// Reads a file.
+pub(super) fn schema(file: &str) -> Result<Schema> {
+    let path = format!("options/{file}.toml");
+    let text = std::fs::read_to_string(root().join(&path)).map_err(|e| format!("{path}: {e}"))?;
+    let schema = parse(&text).map_err(|e| format!("{path}: {e}"))?;
+    Ok(Schema {
+        file: file.to_string(),
+        ..schema
+    })
+}
+
+fn parse(text: &str) -> Result<Schema> {
+    let schema: Schema = toml::from_str(text)?;
+    for row in &schema.rows {
+        check(row).map_err(|e| format!("{}: {e}", row.name))?;
+    }
+    let count = schema.rows.iter().filter(|row| row.c.is_some()).count();
+    for at in 1..=count {
+        if schema.rows.iter().filter(|row| row.c == Some(at)).count() != 1 {
+            return Err(format!("the row with c = {at} is missing, or twice").into());
+        }
+    }
+    Ok(schema)
+}
+
+/// Reads the rows of the sampling parameters.
+pub(super) fn samplers() -> Result<Vec<(Row, Sampler)>> {
+    let split = |mut row: Row| row.sampler.take().map(|sampler| (row, sampler));
+    Ok(schema("generate")?
+        .rows
+        .into_iter()
+        .filter_map(split)
+        .collect())
+}
+
+impl Schema {
+    /// Returns the rows in the order of the fields in C.
+    pub(super) fn c_rows(&self) -> Vec<&Row> {
+        let mut rows: Vec<_> = self.rows.iter().filter(|row| row.c.is_some()).collect();
+        rows.sort_by_key(|row| row.c);
+        rows
+    }
+
+    /// Returns the name in Python and Swift.
+    pub(super) fn name(&self) -> &str {
+        self.c.trim_start_matches("Tabla")
+    }
+}
+
+/// Checks the columns of a row.
+fn check(row: &Row) -> Result<()> {
+    let is_choice = row.kind == Kind::Choice;
+    let has_choices = row.prefix.is_some() && row.rust.is_some() && !row.choices.is_empty();
+    if is_choice != has_choices {
+        return Err("a choice, and nothing else, has prefix, rust and choices".into());
+    }
+    let number = matches!(
+        row.kind,
+        Kind::F32 | Kind::F64 | Kind::U32 | Kind::U64 | Kind::I32 | Kind::I64 | Kind::Bool
+    );
+    if row.c.is_some() && number != row.default.is_some() {
+        return Err("a number or a bool, and nothing else, has a default".into());
+    }
+    if let Some(sampler) = &row.sampler {
+        if !matches!(row.kind, Kind::F32 | Kind::U32) || row.default.is_none() || row.c.is_none() {
+            return Err(
+                "a sampling parameter is an f32 or u32 with a default and a position in C".into(),
+            );
+        }
+        if (sampler.role == Role::Detail) != sampler.stage.is_none() {
+            return Err("all sampling parameters except details have a stage".into());
+        }
+        if row.kind == Kind::F32 && row.range.is_none() {
+            return Err("a real number has a range".into());
+        }
+        if row.kind == Kind::U32 && sampler.negative.is_none() {
+            return Err("a count has a value that a negative number selects".into());
+        }
+    }
+    if let Some([min, max]) = row.range {
+        let off = row.sampler.as_ref().map(|sampler| sampler.off);
+        for value in [row.default, off].into_iter().flatten() {
+            let value = value.real();
+            if !(min.real()..=max.real()).contains(&value) {
+                return Err(format!("{value} is outside the range").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Value {
+    /// Returns the value as a number.
+    fn real(self) -> f64 {
+        match self {
+            Self::Bool(value) => f64::from(u8::from(value)),
+            #[expect(clippy::cast_precision_loss, reason = "only compared")]
+            Self::Integer(value) => value as f64,
+            Self::Real(value) => value,
+        }
+    }
+
+    /// Returns whether the value stands for all: the maximum of a u32.
+    pub(super) fn is_all(self) -> bool {
+        self == Self::Integer(u32::MAX.into())
+    }
+
+    /// Returns the literal in Rust.
+    pub(super) fn literal(self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            value if value.is_all() => "u32::MAX".to_string(),
+            Self::Integer(value) => value.to_string(),
+            Self::Real(value) => format!("{value:?}"),
+        }
+    }
+
+    /// Returns the text for people.
+    pub(super) fn shown(self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            value if value.is_all() => "all".to_string(),
+            Self::Integer(value) => value.to_string(),
+            Self::Real(value) => value.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_row_and_what_is_wrong() {
+        let error = |row: &str| {
+            let head =
+                "c = \"TablaXOptions\"\ndoc = \"X.\"\n[[option]]\nname = \"top_x\"\ndoc = \"X.\"";
+            let text = format!("{head}\n{row}");
+            parse(&text).err().map(|error| error.to_string())
+        };
+        let sampler = "sampler = { role = \"filter\", stage = \"full\", off = 0.0 }";
+        let real = "type = \"f32\"\ndefault = 2.0\nc = 1";
+        let valid = format!("{real}\nrange = [0.0, 2.0]\n{sampler}");
+        assert_eq!(error(&valid), None);
+        for (row, expected) in [
+            (
+                format!("{real}\nrange = [0.0, 1.0]"),
+                "top_x: 2 is outside the range",
+            ),
+            (
+                format!("{real}\n{sampler}"),
+                "top_x: a real number has a range",
+            ),
+            (
+                format!("type = \"bool\"\n{sampler}"),
+                "top_x: a sampling parameter is",
+            ),
+            (
+                format!("{real}\ncli_name = \"x\""),
+                "unknown field `cli_name`",
+            ),
+            ("type = \"f16\"".to_string(), "unknown variant `f16`"),
+        ] {
+            let error = error(&row).unwrap_or_default();
+            assert!(error.contains(expected), "{row}: {error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Sampling fields of the server's requests.
+
+use super::schema::{Kind, Row, Sampler, Value, samplers};
+use super::text::{NOTE, lines, sentence, with_negative};
+use crate::tree::Result;
+use std::fmt::Write as _;
+
+const HEAD: &str = "
+use super::numbers::{Int, count_or, float_in, int_in};
+use crate::http::error::ApiResult;
+use serde::Deserialize;
+use tabla::Sampling;
+use utoipa::ToSchema;
+
+/// Sampling parameters of a request, with the names of OpenAI, llama.cpp and vLLM.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct SamplingFields {
+";
+
+/// Generates the fields.
+pub(super) fn fields() -> Result<String> {
+    let rows = samplers()?;
+    let mut out = format!("//! {NOTE}\n{HEAD}");
+    for (row, sampler) in &rows {
+        let default = sampler.on.as_ref().map(|on| on.default).or(row.default);
+        let names = row.requests();
+        for name in &names {
+            let doc = match *name == names[0] {
+                true => {
+                    let doc = with_negative(&row.doc, sampler) + ".";
+                    let doc = match &sampler.on {
+                        Some(on) => doc.replace("; 0: off", &format!(", with `{}`; 0: off", on.by)),
+                        None => doc,
+                    };
+                    sentence(&doc, row.request_range(), default)
+                }
+                false => format!("Same as `{}`, which has precedence.", names[0]),
+            };
+            out += &lines(&doc, "    /// ", 100);
+            match row.kind {
+                Kind::F32 => writeln!(out, "    pub(super) {name}: Option<f32>,")?,
+                _ => {
+                    out += "    #[schema(value_type = Option<i64>)]\n";
+                    writeln!(out, "    pub(super) {name}: Option<Int>,")?;
+                }
+            }
+        }
+    }
+    Ok(out + "}\n\nimpl SamplingFields {\n" + &check(&rows)? + &sampling(&rows)? + "}\n")
+}
+
+/// Generates the function that checks the ranges.
+fn check(rows: &[(Row, Sampler)]) -> Result<String> {
+    let mut out = "    /// Checks the ranges.
+    pub(super) fn check(&self) -> ApiResult<()> {
+"
+    .to_string();
+    for (row, sampler) in rows {
+        let Some([min, max]) = row.request_range() else {
+            continue;
+        };
+        // A negative number selects a value.
+        let min = match (row.kind, sampler.negative) {
+            (_, None) => min.literal(),
+            (Kind::F32, Some(_)) => format!("-{}", max.literal()),
+            (_, Some(_)) => Value::Integer(-1).literal(),
+        };
+        let function = if row.kind == Kind::F32 {
+            "float_in"
+        } else {
+            "int_in"
+        };
+        for name in row.requests() {
+            let max = max.literal();
+            writeln!(
+                out,
+                "        {function}(\"{name}\", self.{name}, {min}, {max})?;"
+            )?;
+        }
+    }
+    Ok(out + "        Ok(())\n    }\n")
+}
+
+/// Generates the conversion.
+fn sampling(rows: &[(Row, Sampler)]) -> Result<String> {
+    let mut out = "
+    /// Returns the sampling parameters.
+    pub(super) fn sampling(&self) -> Sampling {
+        Sampling::default()
+"
+    .to_string();
+    for (row, sampler) in rows {
+        let default = sampler.on.as_ref().map(|on| on.default).or(row.default);
+        let default = default.ok_or("no default")?.literal();
+        let names = row.requests();
+        let (first, others) = names.split_first().ok_or("no name")?;
+        let value = others.iter().fold(format!("self.{first}"), |value, name| {
+            format!("{value}.or(self.{name})")
+        });
+        let name = &row.name;
+        let negative = sampler.negative.map(Value::literal);
+        let line = match (row.kind, negative) {
+            (Kind::F32, None) => format!(".{name}({value}.unwrap_or({default}))"),
+            (Kind::F32, Some(negative)) => {
+                format!(".{name}({value}.unwrap_or({default}).max({negative}))")
+            }
+            (_, negative) => {
+                let negative = negative.ok_or("no value of negative numbers")?;
+                format!(".{name}(count_or({value}, {default}, {negative}))")
+            }
+        };
+        writeln!(out, "            {line}")?;
+    }
+    Ok(out + "    }\n")
+}
