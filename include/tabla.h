@@ -160,49 +160,55 @@ typedef struct TablaControlVector TablaControlVector;
 
 /* ===== Load a model ===== */
 
-/** A hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`. */
+/** `TablaLoadOptions.device`: a hardware GPU if there is one, otherwise the CPU. */
 #define TABLA_DEVICE_AUTO (0)
 
-/** The CPU. */
+/** `TablaLoadOptions.device`: the CPU. */
 #define TABLA_DEVICE_CPU (1)
 
-/** A GPU, including a software one. Loading fails if there is none. */
+/** `TablaLoadOptions.device`: a GPU, including a software one. Loading fails if there is none. */
 #define TABLA_DEVICE_GPU (2)
 
-/** Activations may be int8 or bf16; the KV cache is f16: `TablaLoadOptions.precision`. */
+/** `TablaLoadOptions.precision`: activations may be int8 or bf16; the KV cache is f16. */
 #define TABLA_PRECISION_FAST (0)
 
-/** Every matrix product is computed in f32 on dequantized weights; the KV cache is f32. */
+/**
+ * `TablaLoadOptions.precision`: every matrix product is computed in f32 on dequantized weights;
+ * the KV cache is f32.
+ */
 #define TABLA_PRECISION_EXACT (1)
 
-/** Packed if the weights fit in memory, otherwise mapped: `TablaLoadOptions.weights`. */
+/** `TablaLoadOptions.weights`: packed if the weights fit in memory, otherwise mapped. */
 #define TABLA_WEIGHTS_AUTO (0)
 
-/** Memory-mapped from the file: processes share its pages, and loading reads no weights. */
+/**
+ * `TablaLoadOptions.weights`: memory-mapped from the file: processes share its pages, and loading
+ * reads no weights.
+ */
 #define TABLA_WEIGHTS_MAPPED (1)
 
-/** Copied to memory in a layout for faster decoding. */
+/** `TablaLoadOptions.weights`: copied to memory in a layout for faster decoding. */
 #define TABLA_WEIGHTS_PACKED (2)
 
-/** The type in the file: `TablaLoadOptions.lm_head_type`. */
+/** `TablaLoadOptions.lm_head_type`: the type in the file. */
 #define TABLA_LM_HEAD_AS_STORED (0)
 
-/** Quantized during loading, so that each token reads fewer bytes. */
+/** `TablaLoadOptions.lm_head_type`: quantized during loading, so that each token reads fewer bytes. */
 #define TABLA_LM_HEAD_Q8_0 (1)
 
-/** Quantized during loading, smaller than `q8_0`. */
+/** `TablaLoadOptions.lm_head_type`: quantized during loading, smaller than `q8_0`. */
 #define TABLA_LM_HEAD_Q6_K (2)
 
-/** By precision: f16 for fast, f32 for exact: `TablaLoadOptions.cache_type`. */
+/** `TablaLoadOptions.cache_type`: f16, or f32 with exact precision. */
 #define TABLA_CACHE_DEFAULT (0)
 
-/** The value `f16` of `TablaLoadOptions.cache_type`. */
+/** `TablaLoadOptions.cache_type`: f16. */
 #define TABLA_CACHE_F16 (1)
 
-/** The value `f32` of `TablaLoadOptions.cache_type`. */
+/** `TablaLoadOptions.cache_type`: f32. */
 #define TABLA_CACHE_F32 (2)
 
-/** About half the size of f16. */
+/** `TablaLoadOptions.cache_type`: about half the size of f16. */
 #define TABLA_CACHE_Q8_0 (3)
 
 /** Disables the prefix cache: `TablaLoadOptions.prefix_bytes`. */
@@ -285,7 +291,7 @@ typedef struct TablaLoadOptions {
     const char *pipeline_cache_path;
     /**
      * Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers
-     * that are not listed are off. NULL: the default order.
+     * that are not listed are off. NULL: all, in the order of that page.
      */
     const char *samplers;
     /**
@@ -307,8 +313,9 @@ typedef struct TablaLoadOptions {
     const char *drafter_path;
     /**
      * Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
-     * computes the rest of the model; their weights stay in host memory. `TABLA_CPU_EXPERTS_ALL`:
-     * all. Without effect on a CPU and in a model without experts. Default 0.
+     * computes the rest of the model; their weights stay in host memory. 0: none.
+     * `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
+     * Default 0.
      */
     uint32_t cpu_expert_layers;
     /** Must be 0. Default 0. */
@@ -548,9 +555,9 @@ typedef struct TablaLogitBias {
 
 /**
  * Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
- * A value outside its range is an error, which names the option and the range. Zeros are not the
- * defaults: initialize the struct with `tabla_generate_options_init`, which also sets
- * `struct_size` and sets pointers to NULL.
+ * A value outside its range is an error, in C `TABLA_ERROR_ARGUMENT`, which names the option and
+ * the range. Zeros are not the defaults: initialize the struct with `tabla_generate_options_init`,
+ * which also sets `struct_size` and sets pointers to NULL.
  */
 typedef struct TablaGenerateOptions {
     /** `sizeof(TablaGenerateOptions)`. */
@@ -585,7 +592,7 @@ typedef struct TablaGenerateOptions {
     uint64_t seed;
     /** Number of tokens in one submission to the device; 0: adaptive. Default 0. */
     uint32_t burst;
-    /** Not 0: stop tokens do not end the answer. Default 0. */
+    /** Not 0: the model's own stop tokens do not end the answer; `stop_token_ids` do. Default 0. */
     uint32_t ignore_eos;
     /**
      * Not 0: when the context is full, the older half of the sequence is discarded, and the rest
@@ -1103,9 +1110,9 @@ typedef struct TablaChatOptions {
     const char *chat_template_kwargs;
     /**
      * Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
-     * it. Sets the template variables `enable_thinking` and `reasoning_effort` that
-     * `chat_template_kwargs` does not set; a log message reports a template that reads neither.
-     * NULL: none.
+     * it. Sets the template variable of the same name, and `enable_thinking`, unless
+     * `chat_template_kwargs` does; a log message reports a template that reads neither. NULL:
+     * neither is set.
      */
     const char *reasoning_effort;
     /**
@@ -1234,19 +1241,19 @@ TablaStatus tabla_parser_free(struct TablaParser *parser);
 
 /* ===== Embeddings, reranking and classification ===== */
 
-/** As configured by the model's files: `TablaEmbedOptions.pooling`. */
+/** `TablaEmbedOptions.pooling`: as configured by the model's files. */
 #define TABLA_POOLING_MODEL (0)
 
-/** Mean of all token embeddings of the text. */
+/** `TablaEmbedOptions.pooling`: mean of all token embeddings of the text. */
 #define TABLA_POOLING_MEAN (1)
 
-/** Embedding of the first token (CLS). */
+/** `TablaEmbedOptions.pooling`: embedding of the first token (CLS). */
 #define TABLA_POOLING_CLS (2)
 
-/** Embedding of the last token. */
+/** `TablaEmbedOptions.pooling`: embedding of the last token. */
 #define TABLA_POOLING_LAST (3)
 
-/** Maximum of each dimension over all tokens. */
+/** `TablaEmbedOptions.pooling`: maximum of each dimension over all tokens. */
 #define TABLA_POOLING_MAX (4)
 
 /** Options of embeddings. Zeros are the defaults. */
@@ -1268,7 +1275,10 @@ typedef struct TablaEmbedOptions {
      * configured by the model's files, or length 1 if they do not say. Default 0.
      */
     int32_t normalize;
-    /** Not 0: texts that are too long are truncated; otherwise they are an error. Default 0. */
+    /**
+     * Not 0: texts that are too long are truncated; otherwise they are an error, in C
+     * `TABLA_ERROR_TOO_LARGE`. Default 0.
+     */
     uint32_t truncate;
     /** Must be 0. Default 0. */
     uint32_t reserved;
@@ -1342,7 +1352,7 @@ typedef struct TablaClassifyOptions {
     uint32_t logits;
     /**
      * Not 0: texts that are too long are truncated, of a pair only the second one; otherwise they
-     * are an error. Default 0.
+     * are an error, in C `TABLA_ERROR_TOO_LARGE`. Default 0.
      */
     uint32_t truncate;
 } TablaClassifyOptions;
@@ -1652,10 +1662,10 @@ TablaStatus tabla_hooks_free(struct TablaHooks *hooks);
 
 /* ===== Transcription of speech ===== */
 
-/** Text in the spoken language: `TablaTranscribeOptions.task`. */
+/** `TablaTranscribeOptions.task`: text in the spoken language. */
 #define TABLA_TASK_TRANSCRIBE (0)
 
-/** English text. Only multilingual models translate. */
+/** `TablaTranscribeOptions.task`: text in English. Only multilingual models translate. */
 #define TABLA_TASK_TRANSLATE (1)
 
 /**
@@ -1666,7 +1676,7 @@ TablaStatus tabla_hooks_free(struct TablaHooks *hooks);
 typedef struct TablaTranscribeOptions {
     /** `sizeof(TablaTranscribeOptions)`. */
     uint32_t struct_size;
-    /** Task: `TABLA_TASK_TRANSCRIBE` (default) or `_TRANSLATE`. */
+    /** Language of the text: `TABLA_TASK_TRANSCRIBE` (default) or `_TRANSLATE`. */
     int32_t task;
     /** Sample rate of samples that the program passes, in Hz. Range 1000 to 768000, default 16000. */
     uint32_t sample_rate;
@@ -1729,7 +1739,7 @@ typedef struct TablaTranscribeOptions {
     /**
      * Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads:
      * at least 2 seconds of audio without speech are skipped, and `silence_level` is ignored.
-     * NULL: none.
+     * NULL: `silence_level` is used.
      */
     const char *vad_model;
 } TablaTranscribeOptions;

@@ -1,5 +1,5 @@
-// Sampler parameters of a sequence. Their off values and ranges are listed in
-// crates/core/src/op/sampling.rs; the compiler compares this struct with the list.
+// Sampler parameters of a sequence. Their off values and ranges are listed in options/generate.toml; a
+// test of xtask compares this struct with the list.
 
 const STOPS = 32u;
 

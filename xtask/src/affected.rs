@@ -1,5 +1,6 @@
 //! `cargo xtask affected`: runs the tests that cover the changed files.
 
+use crate::generated::generated;
 use crate::tree::{Result, root};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -64,7 +65,7 @@ const RULES: &[Rule] = &[
     rule("include/", &["tabla-capi"], &[]),
     rule(
         "options/",
-        &["xtask", "tabla-capi", "tabla-cli", "tabla-server"],
+        &["tabla", "tabla-capi", "tabla-cli", "tabla-server", "xtask"],
         &[],
     ),
     rule("shaders/", &["tabla-shaders"], &["gpu::"]),
@@ -143,6 +144,9 @@ fn commands(files: &[String]) -> Vec<Vec<String>> {
     let mut packages: BTreeSet<&str> = BTreeSet::new();
     let mut it: BTreeSet<String> = BTreeSet::new();
     for file in files {
+        if generated().any(|generated| generated.path == file) {
+            packages.insert("xtask");
+        }
         for rule in RULES.iter().filter(|rule| file.starts_with(rule.prefix)) {
             packages.extend(rule.packages);
             it.extend(rule.it.iter().map(|filter| (*filter).to_string()));

@@ -26,7 +26,7 @@ class LoadOptions(TypedDict, total=False):
 
     cpu_expert_layers: bool | int
         Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes
-        the rest of the model; their weights stay in host memory. `True`: all layers. Default 0.
+        the rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0.
 
     precision: str
         Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is
@@ -48,8 +48,8 @@ class LoadOptions(TypedDict, total=False):
         A model that generates text also supports embeddings. Encoder models always do. Default `False`.
 
     cache_type: str
-        Type of the KV cache. `"default"` (default): by precision: f16 for fast, f32 for exact; `"f16"`;
-        `"f32"`; `"q8_0"`: about half the size of f16.
+        Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
+        `"q8_0"`: about half the size of f16.
 
     weights: str
         Memory layout of weights on a CPU. `"auto"` (default): packed if the weights fit in memory, otherwise
@@ -81,7 +81,7 @@ class LoadOptions(TypedDict, total=False):
 
     samplers: str
         Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers that are
-        not listed are off. Default: the default order.
+        not listed are off. Default: all, in the order of that page.
 
     i2s_layout: str
         Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout.
@@ -105,7 +105,7 @@ class LoadOptions(TypedDict, total=False):
     """Only GPU features that every WebGPU device supports are used. Default `False`."""
     cpu_expert_layers: bool | int | None
     """Number of layers, from the first one on, whose experts are computed on the CPU while a GPU computes the
-    rest of the model; their weights stay in host memory. `True`: all layers. Default 0."""
+    rest of the model; their weights stay in host memory. 0: none. `True`: all layers. Default 0."""
     precision: str | None
     """Precision of the computation. `"fast"` (default): activations may be int8 or bf16; the KV cache is f16;
     `"exact"`: every matrix product is computed in f32 on dequantized weights; the KV cache is f32."""
@@ -121,8 +121,8 @@ class LoadOptions(TypedDict, total=False):
     embeddings: bool | None
     """A model that generates text also supports embeddings. Encoder models always do. Default `False`."""
     cache_type: str | None
-    """Type of the KV cache. `"default"` (default): by precision: f16 for fast, f32 for exact; `"f16"`;
-    `"f32"`; `"q8_0"`: about half the size of f16."""
+    """Type of the KV cache. `"default"` (default): f16, or f32 with exact precision; `"f16"`; `"f32"`;
+    `"q8_0"`: about half the size of f16."""
     weights: str | None
     """Memory layout of weights on a CPU. `"auto"` (default): packed if the weights fit in memory, otherwise
     mapped; `"mapped"`: memory-mapped from the file: processes share its pages, and loading reads no weights;
@@ -146,7 +146,7 @@ class LoadOptions(TypedDict, total=False):
     pages that active sequences do not use. 0: no prefix cache."""
     samplers: str | None
     """Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers that are not
-    listed are off. Default: the default order."""
+    listed are off. Default: all, in the order of that page."""
     i2s_layout: str | None
     """Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. Default: the usual layout."""
     shader_path: str | os.PathLike[str] | None
@@ -159,7 +159,7 @@ class LoadOptions(TypedDict, total=False):
 
 class GenerateOptions(TypedDict, total=False):
     """Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers. A
-    value outside its range is an error, which names the option and the range.
+    value outside its range is an error, in C `TABLA_ERROR_ARGUMENT`, which names the option and the range.
 
     `None` is the default of each.
 
@@ -256,7 +256,7 @@ class GenerateOptions(TypedDict, total=False):
         Additional stop tokens, at most 32 together with the model's own.
 
     ignore_eos: bool
-        Stop tokens do not end the answer. Default `False`.
+        The model's own stop tokens do not end the answer; `stop_token_ids` do. Default `False`.
 
     logit_bias: Mapping[int, float] | Mapping[str, float]
         Values that are added to the logits of tokens, at most 512; minus infinity bans a token.
@@ -361,7 +361,7 @@ class GenerateOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int] | None
     """Additional stop tokens, at most 32 together with the model's own."""
     ignore_eos: bool | None
-    """Stop tokens do not end the answer. Default `False`."""
+    """The model's own stop tokens do not end the answer; `stop_token_ids` do. Default `False`."""
     logit_bias: Mapping[int, float] | Mapping[str, float] | None
     """Values that are added to the logits of tokens, at most 512; minus infinity bans a token."""
     logprobs: bool | int | None
@@ -410,8 +410,8 @@ class ChatOptions(TypedDict, total=False):
 
     reasoning_effort: str
         Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it. Sets the
-        template variables `enable_thinking` and `reasoning_effort` that `chat_template_kwargs` does not set;
-        a log message reports a template that reads neither.
+        template variable of the same name, and `enable_thinking`, unless `chat_template_kwargs` does; a log
+        message reports a template that reads neither. Default: neither is set.
 
     parallel_tool_calls: bool
         An answer may have several tool calls. Default `True`.
@@ -429,8 +429,8 @@ class ChatOptions(TypedDict, total=False):
     """Additional template variables, for example `{"enable_thinking": False}`."""
     reasoning_effort: str | None
     """Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable it. Sets the
-    template variables `enable_thinking` and `reasoning_effort` that `chat_template_kwargs` does not set; a
-    log message reports a template that reads neither."""
+    template variable of the same name, and `enable_thinking`, unless `chat_template_kwargs` does; a log
+    message reports a template that reads neither. Default: neither is set."""
     parallel_tool_calls: bool | None
     """An answer may have several tool calls. Default `True`."""
 
@@ -454,7 +454,8 @@ class EmbedOptions(TypedDict, total=False):
         not say.
 
     truncate: bool
-        Texts that are too long are truncated; otherwise they are an error. Default `False`.
+        Texts that are too long are truncated; otherwise they are an error, in C `TABLA_ERROR_TOO_LARGE`.
+        Default `False`.
 
     prompt_name: str
         Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default, if
@@ -472,7 +473,8 @@ class EmbedOptions(TypedDict, total=False):
     """Normalize embeddings to length 1. Default: as configured by the model's files, or `True` if they do not
     say."""
     truncate: bool | None
-    """Texts that are too long are truncated; otherwise they are an error. Default `False`."""
+    """Texts that are too long are truncated; otherwise they are an error, in C `TABLA_ERROR_TOO_LARGE`.
+    Default `False`."""
     prompt_name: str | None
     """Name of the model's prompt to prepend to every text, `""` for none. Default: the model's default, if
     there is one."""
@@ -488,8 +490,8 @@ class TranscribeOptions(TypedDict, total=False):
         it.
 
     task: str
-        Task. `"transcribe"` (default): text in the spoken language; `"translate"`: english text. Only
-        multilingual models translate.
+        Language of the text. `"transcribe"` (default): text in the spoken language; `"translate"`: text in
+        English. Only multilingual models translate.
 
     sample_rate: int
         Sample rate of an array in Hz. Range 1000 to 768000, default 16000.
@@ -542,7 +544,8 @@ class TranscribeOptions(TypedDict, total=False):
 
     vad_model: str | os.PathLike[str]
         Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads: at least 2
-        seconds of audio without speech are skipped, and `silence_level` is ignored. Default: none.
+        seconds of audio without speech are skipped, and `silence_level` is ignored. Default: `silence_level`
+        is used.
 
     seed: int
         Seed of samples. Default 0.
@@ -552,8 +555,8 @@ class TranscribeOptions(TypedDict, total=False):
     """Code or English name of the language. Default: detected in the first 30 seconds. English models ignore
     it."""
     task: str | None
-    """Task. `"transcribe"` (default): text in the spoken language; `"translate"`: english text. Only
-    multilingual models translate."""
+    """Language of the text. `"transcribe"` (default): text in the spoken language; `"translate"`: text in
+    English. Only multilingual models translate."""
     sample_rate: int | None
     """Sample rate of an array in Hz. Range 1000 to 768000, default 16000."""
     beam_size: int | None
@@ -590,7 +593,8 @@ class TranscribeOptions(TypedDict, total=False):
     """Level in dBFS below which at least 2 seconds of audio are skipped; NaN: off. Default -60."""
     vad_model: str | os.PathLike[str] | None
     """Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads: at least 2
-    seconds of audio without speech are skipped, and `silence_level` is ignored. Default: none."""
+    seconds of audio without speech are skipped, and `silence_level` is ignored. Default: `silence_level` is
+    used."""
     seed: int | None
     """Seed of samples. Default 0."""
 

@@ -160,6 +160,7 @@ mod tests {
         assert_eq!(of("--top-n-sigma=-1"), default.top_n_sigma(0.0));
         assert_eq!(of("--top-n-sigma=1.5"), default.top_n_sigma(1.5));
         assert_eq!(of("--top-k=-1"), default.top_k(0));
+        assert_eq!(of("--dry-allowed-length=-1"), default.dry_allowed_length(0));
         assert_eq!(of("--repeat-last-n=-1"), default.repeat_last_n(1024));
         assert_eq!(
             of("--dry-penalty-last-n=-1"),
@@ -169,6 +170,24 @@ mod tests {
         assert_eq!(of("--typical-p=0.5"), default.typical_p(0.5));
         assert_eq!(of("--mirostat-ent=3"), default);
         assert_eq!(of("--mirostat=2"), default.mirostat_tau(5.0));
+    }
+
+    #[test]
+    fn accepts_the_ends_of_ranges() {
+        let of = |argument| parsed(argument).expect("valid");
+        let default = Sampling::default();
+        assert_eq!(of("--temp=100"), default.temperature(100.0));
+        assert_eq!(of("--temp=0"), default.temperature(0.0));
+        assert_eq!(
+            of("--presence-penalty=-100"),
+            default.presence_penalty(-100.0)
+        );
+        assert_eq!(
+            of("--repeat-penalty=0.01"),
+            default.repetition_penalty(0.01)
+        );
+        assert_eq!(of("--repeat-last-n=1024"), default.repeat_last_n(1024));
+        assert_eq!(of("--top-k=4294967295"), default.top_k(u32::MAX));
     }
 
     #[test]
@@ -182,6 +201,8 @@ mod tests {
             "--repeat-last-n=-2",
             "--top-n-sigma=-1.5",
             "--dry-penalty-last-n=4294967296",
+            "--top-k=4294967296",
+            "--presence-penalty=-100.5",
         ] {
             assert!(parsed(argument).is_err(), "{argument}");
         }

@@ -19,7 +19,7 @@ pub(super) struct SamplingOptions {
     /// 0: off
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = number(-100.0, 100.0))]
     presence_penalty: f32,
-    /// Number of recent tokens that the penalties apply to; less than 0: 1024
+    /// Number of recent tokens that the penalties apply to; -1: 1024
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=1024))]
     repeat_last_n: i64,
     /// Amount subtracted from the logit of a token that extends a repetition, times --dry-base for
@@ -29,17 +29,17 @@ pub(super) struct SamplingOptions {
     /// Growth of the DRY penalty with each repeated token
     #[arg(long, value_name = "X", default_value_t = 1.75, value_parser = number(1.0, 100.0))]
     dry_base: f32,
-    /// Length of the longest repetition without a DRY penalty, in tokens; less than 0: 0
+    /// Length of the longest repetition without a DRY penalty, in tokens; -1: 0
     #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=u32::MAX.into()))]
     dry_allowed_length: i64,
-    /// Number of recent tokens that DRY searches for repetitions; less than 0: all
+    /// Number of recent tokens that DRY searches for repetitions; -1: all
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=u32::MAX.into()))]
     dry_penalty_last_n: i64,
     /// Maximum distance of a logit from the largest one, in standard deviations (top-n-sigma, arXiv
-    /// 2411.07641); 0 or less: off
+    /// 2411.07641); 0 or -1: off
     #[arg(long, value_name = "X", default_value_t = -1.0, allow_negative_numbers = true, value_parser = number(-1.0, 100.0))]
     top_n_sigma: f32,
-    /// Number of likeliest tokens that are kept; 0 or less: off
+    /// Number of likeliest tokens that are kept; 0 or -1: off
     #[arg(long, value_name = "N", default_value_t = 40, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..=u32::MAX.into()))]
     top_k: i64,
     /// Probability mass of the most typical tokens that are kept (locally typical sampling, arXiv

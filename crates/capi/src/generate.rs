@@ -214,3 +214,16 @@ pub(super) unsafe fn options_of(
     // SAFETY: guaranteed by the caller.
     unsafe { read_sized(options, TablaGenerateOptions::DEFAULT) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        // SAFETY: the pointers are NULL.
+        let options = unsafe { TablaGenerateOptions::DEFAULT.answer() }.expect("valid");
+        let expected = GenerateOptions::default();
+        assert_eq!(format!("{:?}", options.options), format!("{expected:?}"));
+    }
+}

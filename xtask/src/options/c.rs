@@ -116,9 +116,8 @@ fn constants(row: &Row, schema: &Schema) -> Result<String> {
     let place = format!("`{}.{}`", schema.c, row.name);
     for (number, choice) in row.choices.iter().enumerate() {
         let doc = match &choice.doc {
-            Some(doc) if number == 0 => format!("{}: {place}.", doc.trim_end_matches('.')),
-            Some(doc) => doc.clone(),
-            None => format!("The value `{}` of {place}.", choice.name),
+            Some(doc) => format!("{place}: {}", uncapitalized(doc)),
+            None => format!("{place}: {}.", choice.name),
         };
         out += &lines(&doc, "/// ", 100);
         writeln!(

@@ -176,3 +176,44 @@ pub(super) fn stage_of_parameters(s: &Sampler) -> SamplingStage {
 }
 ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::root;
+
+    /// Fields of `Sampler` that are not sampling parameters; 0 is off.
+    const OTHER_FIELDS: &[&str] = &[
+        "seed_lo",
+        "seed_hi",
+        "mirostat_mu",
+        "logprobs",
+        "masked",
+        "bias_count",
+        "stop_from",
+        "first",
+        "initial_timestamps",
+        "stop_count",
+        "stops",
+    ];
+
+    #[test]
+    fn every_field_of_the_sampler_is_a_parameter_or_listed() {
+        let path = root().join("crates/core/src/op/params.rs");
+        let text = std::fs::read_to_string(path).expect("the reflected parameters");
+        let (_, rest) = text.split_once("pub struct Sampler {").expect("the struct");
+        let (fields, _) = rest.split_once('}').expect("its end");
+        let rows = samplers().expect("a valid list");
+        let rows = rows.iter().map(|(row, sampler)| row.field(sampler));
+        let mut expected: Vec<_> = rows.chain(OTHER_FIELDS.iter().copied()).collect();
+        let fields = fields
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("pub "));
+        let mut fields: Vec<_> = fields
+            .filter_map(|line| Some(line.split_once(':')?.0))
+            .collect();
+        expected.sort_unstable();
+        fields.sort_unstable();
+        assert_eq!(fields, expected);
+    }
+}

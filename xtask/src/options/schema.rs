@@ -206,7 +206,26 @@ const FILES: &[&str] = &[
 
 /// Reads all files.
 pub(super) fn schemas() -> Result<Vec<Schema>> {
-    FILES.iter().map(|file| schema(file)).collect()
+    let schemas: Vec<Schema> = FILES
+        .iter()
+        .map(|file| schema(file))
+        .collect::<Result<_>>()?;
+    // Python converts an option by its name.
+    let is_converted = |row: &&Row| {
+        matches!(
+            row.kind,
+            Kind::Choice | Kind::Text | Kind::Path | Kind::Json
+        )
+    };
+    let rows = || schemas.iter().flat_map(|schema| &schema.rows);
+    for row in rows().filter(is_converted) {
+        if rows().filter(|other| other.name == row.name).count() > 1 {
+            return Err(
+                format!("options/: {}: Python converts one row of a name", row.name).into(),
+            );
+        }
+    }
+    Ok(schemas)
 }
 
 /// Reads a file.
@@ -223,7 +242,8 @@ pub(super) fn schema(file: &str) -> Result<Schema> {
 fn parse(text: &str) -> Result<Schema> {
     let schema: Schema = toml::from_str(text)?;
     for row in &schema.rows {
-        check(row).map_err(|e| format!("{}: {e}", row.name))?;
+        let checked = check(row).and_then(|()| schema.check(row));
+        checked.map_err(|e| format!("{}: {e}", row.name))?;
     }
     let count = schema.rows.iter().filter(|row| row.c.is_some()).count();
     for at in 1..=count {
@@ -252,6 +272,34 @@ impl Schema {
         rows
     }
 
+    /// Checks what a row needs in this struct.
+    fn check(&self, row: &Row) -> Result<()> {
+        let zero = row.default.is_none_or(|value| value.real() == 0.0);
+        if self.zeros && row.c.is_some() && !zero {
+            return Err("the defaults of a struct with zeros = true are 0".into());
+        }
+        let Some(swift) = row.swift.differences() else {
+            return Ok(());
+        };
+        // `withC` is written by hand for structs with arrays.
+        let arrays = |row: &Row| matches!(row.kind, Kind::Texts | Kind::Tokens | Kind::Biases);
+        let by_hand = self.rows.iter().any(arrays);
+        let is_text = matches!(row.kind, Kind::Text | Kind::Path | Kind::Json);
+        if by_hand && (is_text || swift.c.is_some()) {
+            return Err("withC of this struct is written by hand in Swift".into());
+        }
+        let stored = swift.kind.is_some() && row.kind != Kind::Choice;
+        if !by_hand && stored != swift.c.is_some() {
+            return Err(
+                "a value with a type of its own in Swift, and no other, has a conversion".into(),
+            );
+        }
+        if swift.value.is_some() && !stored && !self.zeros {
+            return Err("Swift has the default of C".into());
+        }
+        Ok(())
+    }
+
     /// Returns the name in Python and Swift.
     pub(super) fn name(&self) -> &str {
         self.c.trim_start_matches("Tabla")
@@ -264,6 +312,25 @@ fn check(row: &Row) -> Result<()> {
     let has_choices = row.prefix.is_some() && row.rust.is_some() && !row.choices.is_empty();
     if is_choice != has_choices {
         return Err("a choice, and nothing else, has prefix, rust and choices".into());
+    }
+    let is_bool = |value| matches!(value, Value::Bool(_));
+    if row
+        .default
+        .is_some_and(|value| is_bool(value) != (row.kind == Kind::Bool))
+    {
+        return Err("a bool, and nothing else, has the default true or false".into());
+    }
+    if row.doc.contains('|') {
+        return Err("a description is a cell of a table and has no |".into());
+    }
+    let of_sampler = row.cli.is_some() || row.alias.is_some() || row.requests.is_some();
+    if row.sampler.is_none() && (of_sampler || row.request_range.is_some()) {
+        return Err("only a sampling parameter has cli, alias, requests and request_range".into());
+    }
+    if let Some(python) = row.python.differences()
+        && (python.name.is_some() || python.value.is_some() || python.c.is_some())
+    {
+        return Err("Python differs in type and doc only".into());
     }
     let number = matches!(
         row.kind,
@@ -289,8 +356,11 @@ fn check(row: &Row) -> Result<()> {
         }
     }
     if let Some([min, max]) = row.range {
-        let off = row.sampler.as_ref().map(|sampler| sampler.off);
-        for value in [row.default, off].into_iter().flatten() {
+        let sampler = row.sampler.as_ref();
+        let off = sampler.map(|sampler| sampler.off);
+        let negative = sampler.and_then(|sampler| sampler.negative);
+        let on = sampler.and_then(|sampler| Some(sampler.on.as_ref()?.default));
+        for value in [row.default, off, negative, on].into_iter().flatten() {
             let value = value.real();
             if !(min.real()..=max.real()).contains(&value) {
                 return Err(format!("{value} is outside the range").into());
@@ -374,6 +444,27 @@ mod tests {
         ] {
             let error = error(&row).unwrap_or_default();
             assert!(error.contains(expected), "{row}: {error}");
+        }
+    }
+
+    /// A row without a hand-written conversion would be accepted in every language and do nothing.
+    #[test]
+    fn the_c_api_reads_every_option() {
+        let folder = root().join("crates/capi/src");
+        let files = std::fs::read_dir(folder).expect("the folder of the C API");
+        let text: String = files
+            .filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok())
+            .collect();
+        for schema in schemas().expect("valid lists") {
+            let rows = schema.c_rows();
+            for row in rows.iter().filter(|row| row.sampler.is_none()) {
+                let field = format!(".{}", row.name);
+                let found = text.split(&field).skip(1);
+                let mut found =
+                    found.map(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+                let is_read = found.any(|goes_on| !goes_on);
+                assert!(is_read, "{}.{}", schema.c, row.name);
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn fields() -> Result<String> {
                         Some(on) => doc.replace("; 0: off", &format!(", with `{}`; 0: off", on.by)),
                         None => doc,
                     };
-                    sentence(&doc, row.request_range(), default)
+                    sentence(&doc, accepted(row, sampler), default)
                 }
                 false => format!("Same as `{}`, which has precedence.", names[0]),
             };
@@ -49,6 +49,16 @@ pub(super) fn fields() -> Result<String> {
     Ok(out + "}\n\nimpl SamplingFields {\n" + &check(&rows)? + &sampling(&rows)? + "}\n")
 }
 
+/// Returns the range that requests accept. A negative number selects a value.
+fn accepted(row: &Row, sampler: &Sampler) -> Option<[Value; 2]> {
+    let [min, max] = row.request_range()?;
+    Some(match (sampler.negative, max) {
+        (None, _) => [min, max],
+        (Some(_), Value::Real(most)) => [Value::Real(-most), max],
+        (Some(_), _) => [Value::Integer(-1), max],
+    })
+}
+
 /// Generates the function that checks the ranges.
 fn check(rows: &[(Row, Sampler)]) -> Result<String> {
     let mut out = "    /// Checks the ranges.
@@ -56,15 +66,10 @@ fn check(rows: &[(Row, Sampler)]) -> Result<String> {
 "
     .to_string();
     for (row, sampler) in rows {
-        let Some([min, max]) = row.request_range() else {
+        let Some([min, max]) = accepted(row, sampler) else {
             continue;
         };
-        // A negative number selects a value.
-        let min = match (row.kind, sampler.negative) {
-            (_, None) => min.literal(),
-            (Kind::F32, Some(_)) => format!("-{}", max.literal()),
-            (_, Some(_)) => Value::Integer(-1).literal(),
-        };
+        let min = min.literal();
         let function = if row.kind == Kind::F32 {
             "float_in"
         } else {

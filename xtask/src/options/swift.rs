@@ -1,6 +1,6 @@
 //! The structs of options in Swift.
 
-use super::schema::{Differences, Kind, Row, Schema, Value, schemas};
+use super::schema::{Choice, Differences, Kind, Row, Schema, Value, schemas};
 use super::text::{NOTE, camel_case, lines, sentence, with_names, with_null};
 use crate::tree::Result;
 use std::fmt::Write as _;
@@ -18,10 +18,18 @@ pub(super) fn options() -> Result<String> {
 fn structure(schema: &Schema) -> Result<String> {
     let mut out = "\n// One line for each field:\n// swift-format-ignore\n".to_string();
     out += &lines(&schema.doc, "/// ", 100);
+    let is_text = |row: &Row| matches!(row.kind, Kind::Text | Kind::Path | Kind::Json);
+    let has_pointers = schema.rows.iter().any(|row| is_text(row) || is_array(row));
+    let sendable = match has_pointers {
+        true => {
+            out += "///\n/// `@unchecked Sendable`: the C struct has pointers, but they are NULL outside `withC`.\n";
+            "@unchecked Sendable"
+        }
+        false => "Sendable",
+    };
     write!(
         out,
-        "///\n/// `@unchecked Sendable`: the C struct has pointers, but they are NULL outside `withC`.\n\
-         public struct {}: @unchecked Sendable {{\n    \
+        "public struct {}: {sendable} {{\n    \
          /// The fields that are plain values; `withC` sets the others.\n    \
          var c = {}()\n\n    public init() {{\n",
         schema.name(),
@@ -40,11 +48,15 @@ fn structure(schema: &Schema) -> Result<String> {
         out += &choices(row, swift)?;
     }
     // Arrays are converted by hand.
-    let is_array = |kind| matches!(kind, Kind::Texts | Kind::Tokens | Kind::Biases);
-    if !rows.iter().any(|(row, _)| is_array(row.kind)) {
+    if !schema.rows.iter().any(is_array) {
         out += &with_c(schema, &rows)?;
     }
     Ok(out + "}\n")
+}
+
+/// Returns whether a row is an array in C.
+fn is_array(row: &Row) -> bool {
+    matches!(row.kind, Kind::Texts | Kind::Tokens | Kind::Biases)
 }
 
 /// Generates the statements that set the defaults.
@@ -78,6 +90,9 @@ fn name(row: &Row, swift: &Differences) -> String {
 fn doc(row: &Row, swift: &Differences, schema: &Schema) -> String {
     let doc = match &swift.doc {
         Some(doc) => doc.clone(),
+        None if row.kind == Kind::Choice => {
+            format!("{} Default `.{}`.", row.doc, choice_name(&row.choices[0]))
+        }
         None => {
             let value = swift.value.as_ref().filter(|_| swift.kind.is_none());
             let value = value.and_then(|value| value.parse().ok().map(Value::Integer));
@@ -137,6 +152,11 @@ fn number(kind: Kind) -> Result<&'static str> {
     })
 }
 
+fn choice_name(choice: &Choice) -> String {
+    let name = || camel_case(&choice.name);
+    choice.swift.clone().unwrap_or_else(name)
+}
+
 /// Generates the type of a choice.
 fn choices(row: &Row, swift: &Differences) -> Result<String> {
     let kind = swift.kind.as_deref().unwrap_or_default();
@@ -150,8 +170,7 @@ fn choices(row: &Row, swift: &Differences) -> Result<String> {
         if let Some(doc) = &choice.doc {
             out += &lines(doc, "        /// ", 100);
         }
-        let name = || camel_case(&choice.name);
-        let name = choice.swift.clone().unwrap_or_else(name);
+        let name = choice_name(choice);
         let constant = format!("{prefix}_{}", choice.name.to_uppercase());
         writeln!(
             out,

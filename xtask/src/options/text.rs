@@ -29,9 +29,9 @@ pub(super) fn with_negative(doc: &str, sampler: &Sampler) -> String {
     let doc = doc.trim_end_matches('.');
     match sampler.negative {
         Some(value) if value == sampler.off && doc.contains("; 0: off") => {
-            doc.replace("; 0: off", "; 0 or less: off")
+            doc.replace("; 0: off", "; 0 or -1: off")
         }
-        Some(value) => format!("{doc}; less than 0: {}", value.shown()),
+        Some(value) => format!("{doc}; -1: {}", value.shown()),
         None => doc.to_string(),
     }
 }

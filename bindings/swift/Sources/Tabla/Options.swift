@@ -16,17 +16,17 @@ public struct LoadOptions: @unchecked Sendable {
         c.sequences = 1
     }
 
-    /// Device that runs the model.
+    /// Device that runs the model. Default `.auto`.
     public var device: Device { get { Device(rawValue: c.device) } set { c.device = newValue.rawValue } }
     /// The GPU: its number or a part of its name. nil: the best one.
     public var adapter: String?
     /// Only GPU features that every WebGPU device supports are used. Default false.
     public var gpuBaseline: Bool { get { c.gpu_baseline != 0 } set { c.gpu_baseline = newValue ? 1 : 0 } }
     /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
-    /// computes the rest of the model; their weights stay in host memory. `.max`: all layers.
-    /// Default 0.
+    /// computes the rest of the model; their weights stay in host memory. 0: none. `.max`: all
+    /// layers. Default 0.
     public var cpuExpertLayers: UInt32 { get { c.cpu_expert_layers } set { c.cpu_expert_layers = newValue } }
-    /// Precision of the computation.
+    /// Precision of the computation. Default `.fast`.
     public var precision: Precision { get { Precision(rawValue: c.precision) } set { c.precision = newValue.rawValue } }
     /// Number of CPU threads; 0: one for each physical core. Default 0.
     public var threads: UInt32 { get { c.threads } set { c.threads = newValue } }
@@ -40,11 +40,11 @@ public struct LoadOptions: @unchecked Sendable {
     /// A model that generates text also supports embeddings. Encoder models always do. Default
     /// false.
     public var embeddings: Bool { get { c.embeddings != 0 } set { c.embeddings = newValue ? 1 : 0 } }
-    /// Type of the KV cache.
+    /// Type of the KV cache. Default `.byPrecision`.
     public var cacheType: CacheType { get { CacheType(rawValue: c.cache_type) } set { c.cache_type = newValue.rawValue } }
-    /// Memory layout of weights on a CPU.
+    /// Memory layout of weights on a CPU. Default `.auto`.
     public var weights: Weights { get { Weights(rawValue: c.weights) } set { c.weights = newValue.rawValue } }
-    /// Type of the output projection (`lm_head`).
+    /// Type of the output projection (`lm_head`). Default `.asStored`.
     public var lmHeadType: LMHeadType { get { LMHeadType(rawValue: c.lm_head_type) } set { c.lm_head_type = newValue.rawValue } }
     /// Number of prompt tokens in one batch (chunked prefill); 0: chosen for the device. Default 0.
     public var chunkTokens: UInt32 { get { c.chunk_tokens } set { c.chunk_tokens = newValue } }
@@ -60,7 +60,7 @@ public struct LoadOptions: @unchecked Sendable {
     /// cache pages that active sequences do not use; 0: no prefix cache.
     public var prefixBytes: UInt64?
     /// Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers
-    /// that are not listed are off. nil: the default order.
+    /// that are not listed are off. nil: all, in the order of that page.
     public var samplers: String?
     /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. nil: the usual
     /// layout.
@@ -98,7 +98,7 @@ public struct LoadOptions: @unchecked Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
 
-        /// By precision: f16 for fast, f32 for exact.
+        /// f16, or f32 with exact precision.
         public static let byPrecision = CacheType(rawValue: TABLA_CACHE_DEFAULT)
         public static let f16 = CacheType(rawValue: TABLA_CACHE_F16)
         public static let f32 = CacheType(rawValue: TABLA_CACHE_F32)
@@ -150,7 +150,8 @@ public struct LoadOptions: @unchecked Sendable {
 // One line for each field:
 // swift-format-ignore
 /// Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
-/// A value outside its range is an error, which names the option and the range.
+/// A value outside its range is an error, in C `TABLA_ERROR_ARGUMENT`, which names the option and
+/// the range.
 ///
 /// `@unchecked Sendable`: the C struct has pointers, but they are NULL outside `withC`.
 public struct GenerateOptions: @unchecked Sendable {
@@ -227,7 +228,7 @@ public struct GenerateOptions: @unchecked Sendable {
     public var stop: [String] = []
     /// Additional stop tokens, at most 32 together with the model's own.
     public var stopTokenIDs: [UInt32] = []
-    /// Stop tokens do not end the answer. Default false.
+    /// The model's own stop tokens do not end the answer; `stopTokenIDs` do. Default false.
     public var ignoreEOS: Bool { get { c.ignore_eos != 0 } set { c.ignore_eos = newValue ? 1 : 0 } }
     /// Values that are added to the logits of tokens, at most 512; minus infinity bans a token.
     public var logitBias: [UInt32: Float] = [:]
@@ -275,8 +276,9 @@ public struct ChatOptions: @unchecked Sendable {
     /// JSON object of additional template variables, for example `{"enable_thinking": false}`.
     public var chatTemplateKwargs: String?
     /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
-    /// it. Sets the template variables `enable_thinking` and `reasoningEffort` that
-    /// `chatTemplateKwargs` does not set; a log message reports a template that reads neither.
+    /// it. Sets the template variable of the same name, and `enable_thinking`, unless
+    /// `chatTemplateKwargs` does; a log message reports a template that reads neither. nil: neither
+    /// is set.
     public var reasoningEffort: String?
     /// Whether an answer may have several tool calls.
     public var parallelToolCalls: Bool = true
@@ -312,14 +314,15 @@ public struct EmbedOptions: @unchecked Sendable {
         c.struct_size = UInt32(MemoryLayout.size(ofValue: c))
     }
 
-    /// Pooling of token embeddings.
+    /// Pooling of token embeddings. Default `.model`.
     public var pooling: Pooling { get { Pooling(rawValue: c.pooling) } set { c.pooling = newValue.rawValue } }
     /// Number of leading dimensions to return, for models trained with Matryoshka representation
     /// learning; 0: all. Default 0.
     public var dimensions: UInt32 { get { c.dimensions } set { c.dimensions = newValue } }
     /// Normalize embeddings to length 1; nil: as configured by the model's files.
     public var normalize: Bool?
-    /// Texts that are too long are truncated; otherwise they are an error. Default false.
+    /// Texts that are too long are truncated; otherwise they are an error, in C
+    /// `TABLA_ERROR_TOO_LARGE`. Default false.
     public var truncate: Bool { get { c.truncate != 0 } set { c.truncate = newValue ? 1 : 0 } }
     /// Name of the model's prompt to prepend to every text, `""` for none. nil: the model's
     /// default, if there is one.
@@ -355,9 +358,7 @@ public struct EmbedOptions: @unchecked Sendable {
 // One line for each field:
 // swift-format-ignore
 /// Options of classification.
-///
-/// `@unchecked Sendable`: the C struct has pointers, but they are NULL outside `withC`.
-public struct ClassifyOptions: @unchecked Sendable {
+public struct ClassifyOptions: Sendable {
     /// The fields that are plain values; `withC` sets the others.
     var c = TablaClassifyOptions()
 
@@ -369,7 +370,7 @@ public struct ClassifyOptions: @unchecked Sendable {
     /// Default false.
     public var logits: Bool { get { c.logits != 0 } set { c.logits = newValue ? 1 : 0 } }
     /// Texts that are too long are truncated, of a pair only the second one; otherwise they are an
-    /// error. Default false.
+    /// error, in C `TABLA_ERROR_TOO_LARGE`. Default false.
     public var truncate: Bool { get { c.truncate != 0 } set { c.truncate = newValue ? 1 : 0 } }
 
     /// Calls `body` with the C struct, which is valid during the call.
@@ -396,7 +397,7 @@ public struct TranscribeOptions: @unchecked Sendable {
     /// Code or English name of the language. nil: detected in the first 30 seconds. English models
     /// ignore it.
     public var language: String?
-    /// Task.
+    /// Language of the text. Default `.transcribe`.
     public var task: SpeechTask { get { SpeechTask(rawValue: c.task) } set { c.task = newValue.rawValue } }
     /// Sample rate of samples that the program passes, in Hz. Range 1000 to 768000, default 16000.
     public var sampleRate: UInt32 { get { c.sample_rate } set { c.sample_rate = newValue } }
@@ -438,7 +439,7 @@ public struct TranscribeOptions: @unchecked Sendable {
     public var silenceLevel: Double { get { c.silence_level } set { c.silence_level = newValue } }
     /// Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads:
     /// at least 2 seconds of audio without speech are skipped, and `silenceLevel` is ignored. nil:
-    /// none.
+    /// `silenceLevel` is used.
     public var vadModel: String?
     /// Seed of samples. Default 0.
     public var seed: UInt64 { get { c.seed } set { c.seed = newValue } }
@@ -449,7 +450,7 @@ public struct TranscribeOptions: @unchecked Sendable {
 
         /// Text in the spoken language.
         public static let transcribe = SpeechTask(rawValue: TABLA_TASK_TRANSCRIBE)
-        /// English text. Only multilingual models translate.
+        /// Text in English. Only multilingual models translate.
         public static let translate = SpeechTask(rawValue: TABLA_TASK_TRANSLATE)
     }
 

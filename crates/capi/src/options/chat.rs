@@ -22,9 +22,9 @@ pub struct TablaChatOptions {
     /// NULL: none.
     pub chat_template_kwargs: *const c_char,
     /// Effort of the reasoning: `none` disables it, other values such as `low` and `high` enable
-    /// it. Sets the template variables `enable_thinking` and `reasoning_effort` that
-    /// `chat_template_kwargs` does not set; a log message reports a template that reads neither.
-    /// NULL: none.
+    /// it. Sets the template variable of the same name, and `enable_thinking`, unless
+    /// `chat_template_kwargs` does; a log message reports a template that reads neither. NULL:
+    /// neither is set.
     pub reasoning_effort: *const c_char,
     /// Not 0: an answer has at most one tool call (`parallel_tool_calls` false in OpenAI's API):
     /// grammars allow one, and a parser ends with it. Default 0.

@@ -11,7 +11,7 @@ pub struct TablaClassifyOptions {
     /// model. Default 0.
     pub logits: u32,
     /// Not 0: texts that are too long are truncated, of a pair only the second one; otherwise they
-    /// are an error. Default 0.
+    /// are an error, in C `TABLA_ERROR_TOO_LARGE`. Default 0.
     pub truncate: u32,
 }
 

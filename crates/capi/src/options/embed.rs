@@ -3,15 +3,15 @@
 use crate::pointers::Choice;
 use std::ffi::c_char;
 
-/// As configured by the model's files: `TablaEmbedOptions.pooling`.
+/// `TablaEmbedOptions.pooling`: as configured by the model's files.
 pub const TABLA_POOLING_MODEL: i32 = 0;
-/// Mean of all token embeddings of the text.
+/// `TablaEmbedOptions.pooling`: mean of all token embeddings of the text.
 pub const TABLA_POOLING_MEAN: i32 = 1;
-/// Embedding of the first token (CLS).
+/// `TablaEmbedOptions.pooling`: embedding of the first token (CLS).
 pub const TABLA_POOLING_CLS: i32 = 2;
-/// Embedding of the last token.
+/// `TablaEmbedOptions.pooling`: embedding of the last token.
 pub const TABLA_POOLING_LAST: i32 = 3;
-/// Maximum of each dimension over all tokens.
+/// `TablaEmbedOptions.pooling`: maximum of each dimension over all tokens.
 pub const TABLA_POOLING_MAX: i32 = 4;
 
 /// Values of `TablaEmbedOptions.pooling`.
@@ -38,7 +38,8 @@ pub struct TablaEmbedOptions {
     /// Greater than 0: embeddings are normalized to length 1. Less than 0: they are not. 0: as
     /// configured by the model's files, or length 1 if they do not say. Default 0.
     pub normalize: i32,
-    /// Not 0: texts that are too long are truncated; otherwise they are an error. Default 0.
+    /// Not 0: texts that are too long are truncated; otherwise they are an error, in C
+    /// `TABLA_ERROR_TOO_LARGE`. Default 0.
     pub truncate: u32,
     /// Must be 0. Default 0.
     pub reserved: u32,

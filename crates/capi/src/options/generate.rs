@@ -8,9 +8,9 @@ use std::ffi::c_char;
 use tabla::Sampling;
 
 /// Options of sampling and generation; docs/sampling.md has the formulas and the order of samplers.
-/// A value outside its range is an error, which names the option and the range. Zeros are not the
-/// defaults: initialize the struct with `tabla_generate_options_init`, which also sets
-/// `struct_size` and sets pointers to NULL.
+/// A value outside its range is an error, in C `TABLA_ERROR_ARGUMENT`, which names the option and
+/// the range. Zeros are not the defaults: initialize the struct with `tabla_generate_options_init`,
+/// which also sets `struct_size` and sets pointers to NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TablaGenerateOptions {
@@ -38,7 +38,7 @@ pub struct TablaGenerateOptions {
     pub seed: u64,
     /// Number of tokens in one submission to the device; 0: adaptive. Default 0.
     pub burst: u32,
-    /// Not 0: stop tokens do not end the answer. Default 0.
+    /// Not 0: the model's own stop tokens do not end the answer; `stop_token_ids` do. Default 0.
     pub ignore_eos: u32,
     /// Not 0: when the context is full, the older half of the sequence is discarded, and the rest
     /// is computed again, instead of ending the answer. Default 0.

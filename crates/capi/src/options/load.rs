@@ -4,11 +4,11 @@ use crate::pointers::Choice;
 use crate::progress::TablaProgressCallback;
 use std::ffi::{c_char, c_void};
 
-/// A hardware GPU if there is one, otherwise the CPU: `TablaLoadOptions.device`.
+/// `TablaLoadOptions.device`: a hardware GPU if there is one, otherwise the CPU.
 pub const TABLA_DEVICE_AUTO: i32 = 0;
-/// The CPU.
+/// `TablaLoadOptions.device`: the CPU.
 pub const TABLA_DEVICE_CPU: i32 = 1;
-/// A GPU, including a software one. Loading fails if there is none.
+/// `TablaLoadOptions.device`: a GPU, including a software one. Loading fails if there is none.
 pub const TABLA_DEVICE_GPU: i32 = 2;
 
 /// Values of `TablaLoadOptions.device`.
@@ -18,9 +18,10 @@ pub(crate) const DEVICE: [Choice<tabla::load::DeviceChoice>; 3] = [
     (TABLA_DEVICE_GPU, "gpu", tabla::load::DeviceChoice::Gpu),
 ];
 
-/// Activations may be int8 or bf16; the KV cache is f16: `TablaLoadOptions.precision`.
+/// `TablaLoadOptions.precision`: activations may be int8 or bf16; the KV cache is f16.
 pub const TABLA_PRECISION_FAST: i32 = 0;
-/// Every matrix product is computed in f32 on dequantized weights; the KV cache is f32.
+/// `TablaLoadOptions.precision`: every matrix product is computed in f32 on dequantized weights;
+/// the KV cache is f32.
 pub const TABLA_PRECISION_EXACT: i32 = 1;
 
 /// Values of `TablaLoadOptions.precision`.
@@ -29,11 +30,12 @@ pub(crate) const PRECISION: [Choice<tabla::device::Precision>; 2] = [
     (TABLA_PRECISION_EXACT, "exact", tabla::device::Precision::Exact),
 ];
 
-/// Packed if the weights fit in memory, otherwise mapped: `TablaLoadOptions.weights`.
+/// `TablaLoadOptions.weights`: packed if the weights fit in memory, otherwise mapped.
 pub const TABLA_WEIGHTS_AUTO: i32 = 0;
-/// Memory-mapped from the file: processes share its pages, and loading reads no weights.
+/// `TablaLoadOptions.weights`: memory-mapped from the file: processes share its pages, and loading
+/// reads no weights.
 pub const TABLA_WEIGHTS_MAPPED: i32 = 1;
-/// Copied to memory in a layout for faster decoding.
+/// `TablaLoadOptions.weights`: copied to memory in a layout for faster decoding.
 pub const TABLA_WEIGHTS_PACKED: i32 = 2;
 
 /// Values of `TablaLoadOptions.weights`.
@@ -43,11 +45,11 @@ pub(crate) const WEIGHTS: [Choice<tabla::load::WeightMemory>; 3] = [
     (TABLA_WEIGHTS_PACKED, "packed", tabla::load::WeightMemory::Packed),
 ];
 
-/// The type in the file: `TablaLoadOptions.lm_head_type`.
+/// `TablaLoadOptions.lm_head_type`: the type in the file.
 pub const TABLA_LM_HEAD_AS_STORED: i32 = 0;
-/// Quantized during loading, so that each token reads fewer bytes.
+/// `TablaLoadOptions.lm_head_type`: quantized during loading, so that each token reads fewer bytes.
 pub const TABLA_LM_HEAD_Q8_0: i32 = 1;
-/// Quantized during loading, smaller than `q8_0`.
+/// `TablaLoadOptions.lm_head_type`: quantized during loading, smaller than `q8_0`.
 pub const TABLA_LM_HEAD_Q6_K: i32 = 2;
 
 /// Values of `TablaLoadOptions.lm_head_type`.
@@ -57,13 +59,13 @@ pub(crate) const LM_HEAD_TYPE: [Choice<Option<tabla::dtype::DType>>; 3] = [
     (TABLA_LM_HEAD_Q6_K, "q6_k", Some(tabla::load::LM_HEAD_TYPES[1])),
 ];
 
-/// By precision: f16 for fast, f32 for exact: `TablaLoadOptions.cache_type`.
+/// `TablaLoadOptions.cache_type`: f16, or f32 with exact precision.
 pub const TABLA_CACHE_DEFAULT: i32 = 0;
-/// The value `f16` of `TablaLoadOptions.cache_type`.
+/// `TablaLoadOptions.cache_type`: f16.
 pub const TABLA_CACHE_F16: i32 = 1;
-/// The value `f32` of `TablaLoadOptions.cache_type`.
+/// `TablaLoadOptions.cache_type`: f32.
 pub const TABLA_CACHE_F32: i32 = 2;
-/// About half the size of f16.
+/// `TablaLoadOptions.cache_type`: about half the size of f16.
 pub const TABLA_CACHE_Q8_0: i32 = 3;
 
 /// Values of `TablaLoadOptions.cache_type`.
@@ -126,7 +128,7 @@ pub struct TablaLoadOptions {
     /// none.
     pub pipeline_cache_path: *const c_char,
     /// Names of samplers in the order of their use, separated by `;` (docs/sampling.md). Samplers
-    /// that are not listed are off. NULL: the default order.
+    /// that are not listed are off. NULL: all, in the order of that page.
     pub samplers: *const c_char,
     /// Layout of `I2_S` tensors, which files do not store: `128`, `64` or `1x4`. NULL: the usual
     /// layout.
@@ -140,8 +142,9 @@ pub struct TablaLoadOptions {
     /// a directory of Hugging Face. NULL: none.
     pub drafter_path: *const c_char,
     /// Number of layers, from the first one on, whose experts are computed on the CPU while a GPU
-    /// computes the rest of the model; their weights stay in host memory. `TABLA_CPU_EXPERTS_ALL`:
-    /// all. Without effect on a CPU and in a model without experts. Default 0.
+    /// computes the rest of the model; their weights stay in host memory. 0: none.
+    /// `TABLA_CPU_EXPERTS_ALL`: all. Without effect on a CPU and in a model without experts.
+    /// Default 0.
     pub cpu_expert_layers: u32,
     /// Must be 0. Default 0.
     pub reserved: u32,

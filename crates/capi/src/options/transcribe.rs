@@ -3,9 +3,9 @@
 use crate::pointers::Choice;
 use std::ffi::c_char;
 
-/// Text in the spoken language: `TablaTranscribeOptions.task`.
+/// `TablaTranscribeOptions.task`: text in the spoken language.
 pub const TABLA_TASK_TRANSCRIBE: i32 = 0;
-/// English text. Only multilingual models translate.
+/// `TablaTranscribeOptions.task`: text in English. Only multilingual models translate.
 pub const TABLA_TASK_TRANSLATE: i32 = 1;
 
 /// Values of `TablaTranscribeOptions.task`.
@@ -22,7 +22,7 @@ pub(crate) const TASK: [Choice<tabla::speech::Task>; 2] = [
 pub struct TablaTranscribeOptions {
     /// `sizeof(TablaTranscribeOptions)`.
     pub struct_size: u32,
-    /// Task: `TABLA_TASK_TRANSCRIBE` (default) or `_TRANSLATE`.
+    /// Language of the text: `TABLA_TASK_TRANSCRIBE` (default) or `_TRANSLATE`.
     pub task: i32,
     /// Sample rate of samples that the program passes, in Hz. Range 1000 to 768000, default 16000.
     pub sample_rate: u32,
@@ -72,7 +72,7 @@ pub struct TablaTranscribeOptions {
     pub initial_prompt: *const c_char,
     /// Silero model of voices, a ggml file of whisper.cpp of 1 MB that every transcription reads:
     /// at least 2 seconds of audio without speech are skipped, and `silence_level` is ignored.
-    /// NULL: none.
+    /// NULL: `silence_level` is used.
     pub vad_model: *const c_char,
 }
 

@@ -20,8 +20,7 @@ pub(crate) struct SamplingFields {
     /// Amount subtracted once from the logit of a token that occurs among the last `repeat_last_n`;
     /// 0: off. Range -2 to 2, default 0.
     pub(super) presence_penalty: Option<f32>,
-    /// Number of recent tokens that the penalties apply to; less than 0: 1024. Range 0 to 1024,
-    /// default 64.
+    /// Number of recent tokens that the penalties apply to; -1: 1024. Range -1 to 1024, default 64.
     #[schema(value_type = Option<i64>)]
     pub(super) repeat_last_n: Option<Int>,
     /// Amount subtracted from the logit of a token that extends a repetition, times `dry_base` for
@@ -29,17 +28,16 @@ pub(crate) struct SamplingFields {
     pub(super) dry_multiplier: Option<f32>,
     /// Growth of the DRY penalty with each repeated token. Range 1 to 100, default 1.75.
     pub(super) dry_base: Option<f32>,
-    /// Length of the longest repetition without a DRY penalty, in tokens; less than 0: 0. Default
-    /// 2.
+    /// Length of the longest repetition without a DRY penalty, in tokens; -1: 0. Default 2.
     #[schema(value_type = Option<i64>)]
     pub(super) dry_allowed_length: Option<Int>,
-    /// Number of recent tokens that DRY searches for repetitions; less than 0: all. Default all.
+    /// Number of recent tokens that DRY searches for repetitions; -1: all. Default all.
     #[schema(value_type = Option<i64>)]
     pub(super) dry_penalty_last_n: Option<Int>,
     /// Maximum distance of a logit from the largest one, in standard deviations (top-n-sigma, arXiv
-    /// 2411.07641); 0 or less: off. Range 0 to 100, default 0.
+    /// 2411.07641); 0 or -1: off. Range -100 to 100, default 0.
     pub(super) top_n_sigma: Option<f32>,
-    /// Number of likeliest tokens that are kept; 0 or less: off. Default 40.
+    /// Number of likeliest tokens that are kept; 0 or -1: off. Default 40.
     #[schema(value_type = Option<i64>)]
     pub(super) top_k: Option<Int>,
     /// Probability mass of the most typical tokens that are kept (locally typical sampling, arXiv
