@@ -105,7 +105,7 @@ final class ModelTests: XCTestCase {
         _ = try await storyModel(maxContext: tooLong)
         try Library.setLog(.off) { _, _ in XCTFail("message after the log was disabled") }
         let messages = lines.with { $0 }
-        XCTAssertTrue(messages.contains { $0.contains("trained for") }, "\(messages)")
+        XCTAssertTrue(messages.contains { $0.contains("trained context length") }, "\(messages)")
         _ = try await storyModel(maxContext: tooLong)
         XCTAssertEqual(lines.with { $0 }, messages)
     }
