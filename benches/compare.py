@@ -415,8 +415,8 @@ def roofline_table(test):
 def section(report, plots):
     """Returns the Markdown of the whole section."""
     raw = report.raw
-    text = f"## {report.device.upper()} benchmarks, commit {raw['commit']} ({raw['date']})\n\n"
-    text += f"Machine: {raw['machine']}; {raw['threads']} threads; load average at the start of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
+    text = f"## Text models on {raw['name']}\n\n"
+    text += f"{raw['machine']}; {raw['threads']} threads; {raw['date']}, commit {raw['commit']}; load average at the start of runs {number(min(raw['loads']), 2)} to {number(max(raw['loads']), 2)}.\n"
     text += f"Measured by `benches/compare.py`: medians of {raw['rounds']} rounds of {raw['repetitions']} repetitions; the programs alternate.\n"
     text += f"{raw['note']}\n" if raw["note"] else ""
     for name in report.programs:
@@ -442,13 +442,15 @@ def section(report, plots):
 
 
 def insert(path, text):
-    """Inserts a section before the others, or replaces the one with the same heading, and updates the table of contents."""
+    """Replaces the section of the machine, or inserts it before the others, and updates the table of contents."""
     page = path.read_text() if path.exists() else "# Performance\n\nMeasurements:\n\n"
     head, *sections = page.split("\n## ")
     heading = text.split("\n", 1)[0].removeprefix("## ")
-    others = [s for s in sections if s.split("\n", 1)[0] != heading]
-    sections = [text.removeprefix("## ").rstrip() + "\n", *others]
     headings = [s.split("\n", 1)[0] for s in sections]
+    if heading not in headings:
+        headings.insert(0, heading)
+        sections.insert(0, "")
+    sections[headings.index(heading)] = text.removeprefix("## ").rstrip() + "\n"
     contents = "".join(f"- [{heading}](#{anchor(heading)})\n" for heading in headings)
     head = re.sub(r"(?<=\nMeasurements:\n\n)(- .*\n)*", lambda _: contents, head.rstrip() + "\n", count=1)
     path.write_text("\n## ".join([head, *sections]))
@@ -571,8 +573,9 @@ def roofline(record, path):
 
 
 def plot_name(report, name):
-    """Returns the file name of a plot; it has the device."""
-    return f"{name}-{report.device}.svg"
+    """Returns the file name of a plot; it has the machine."""
+    machine = re.sub("[^a-z0-9]+", "-", report.raw["name"].lower()).strip("-")
+    return f"{name}-{machine}.svg"
 
 
 def plot(report, folder):
@@ -595,15 +598,27 @@ def machine(args):
     return processor()
 
 
+def cpu_fact(key):
+    """Returns a fact about the first processor, "" if it is unknown (Linux only)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
+
+
+def processor_name():
+    return cpu_fact("model name") or f"{os.cpu_count()} processors"
+
+
 def processor():
     try:
-        info, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
+        memory = Path("/proc/meminfo").read_text()
     except OSError:
         return f"{os.cpu_count()} processors"
-    fact = lambda key: next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith(key)), "")
-    kinds = [flag for flag in fact("flags").split() if flag.startswith(("avx", "amx", "fma", "f16c"))]
+    kinds = [flag for flag in cpu_fact("flags").split() if flag.startswith(("avx", "amx", "fma", "f16c"))]
     gib = int(memory.split()[1]) / 2**20
-    return f"{os.cpu_count()} processors of {fact('model name')} ({', '.join(kinds)}), {gib:.0f} GiB"
+    return f"{os.cpu_count()} processors of {cpu_fact('model name')} ({', '.join(kinds)}), {gib:.0f} GiB"
 
 
 def versions(programs, records):
@@ -648,6 +663,7 @@ def arguments():
     parser.add_argument("--sequences", type=numbers, default=[1, 2, 4, 8, 16], help="numbers of sequences decoded together [1,2,4,8,16]")
     parser.add_argument("--timeout", type=int, default=1800, help="maximum duration of a process in seconds [%(default)s]")
     parser.add_argument("--note", default="", metavar="TEXT", help="note on the models or the peers, for the report")
+    parser.add_argument("--machine", metavar="NAME", help="name of the machine in the heading, for example \"Zen 5 (AVX-512)\" [name of the processor]")
     parser.add_argument("--commit", metavar="NAME", help="commit of the tabla binary [HEAD of this repository]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to FILE")
     parser.add_argument("--from", dest="raw", type=Path, metavar="FILE", help="report the results of a --json file without measuring")
@@ -674,7 +690,7 @@ def measure_all(args):
     programs = [Tabla("Tabla", args.tabla, args), *(kind(name, folder, args) for kind, name, folder in peers)]
     records = compare(programs, args)
     return {
-        "note": args.note, "date": datetime.date.today().isoformat(), "commit": args.commit or current_commit(), "machine": machine(args),
+        "note": args.note, "date": datetime.date.today().isoformat(), "commit": args.commit or current_commit(), "name": args.machine or (machine(args) if args.device == "gpu" else processor_name()), "machine": machine(args),
         "device": args.device, "threads": args.threads, "rounds": args.rounds, "repetitions": args.repetitions, "loads": [r["load"] for r in records],
         "programs": [program.name for program in programs], "versions": versions(programs, records), "records": records,
     }
