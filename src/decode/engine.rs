@@ -4,6 +4,7 @@ use super::hooks::{AdapterScales, Hooks};
 use super::kv::{Edits, Kv, PrefixKey, PromptBorders};
 use super::output_request::OutputRequest;
 use super::request::Request;
+use super::reuse::{EndLogits, LastToken, reused};
 use super::rows::{
     BURST_MAX, PendingTokens, SampledTokens, Submission, TokenRun, pass, read_mirostat, wait,
     write_history, write_rows, write_sampler, zeroed,
@@ -146,18 +147,20 @@ impl Engine {
             .kv
             .attach_prefix(slot as usize, key, fits, &mut self.edits);
         let reads_logits = matches!(request.output, OutputRequest::Logits(_));
-        let has_logits = (request.sampling.is_some() || reads_logits)
-            && (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
-        let no_output =
-            request.sampling.is_none() && matches!(request.output, OutputRequest::Nothing);
-        if prefix.tokens == len
-            && len > 0
-            && !no_output
-            && (sequence.is_sampled(len - 1) || !has_logits)
-        {
-            // The logits after the last token were overwritten: compute the token again.
+        let last = match len > 0 && sequence.is_sampled(len - 1) {
+            true => LastToken::Sampled,
+            false => LastToken::Prompt,
+        };
+        let on_device = (&self.logits_of, self.logits_hooks) == (&self.token_ids, hooks);
+        let logits = match (&request.sampling, &request.output) {
+            (None, OutputRequest::Nothing) => EndLogits::Unread,
+            (Some(_), _) | (None, OutputRequest::Logits(_)) if on_device => EndLogits::OnDevice,
+            _ => EndLogits::Overwritten,
+        };
+        let reused = reused(prefix.tokens, len, last, logits);
+        if reused < prefix.tokens {
             self.kv.release_pages_after(slot as usize, 0);
-            let token_ids = &self.token_ids[..len - 1];
+            let token_ids = &self.token_ids[..reused];
             let key = PrefixKey { hooks, token_ids };
             let all = |cached| cached;
             prefix = self

@@ -99,8 +99,8 @@ impl GrammarState {
     }
 }
 
-/// A session number and its grammar state.
-type MaskJob = (u64, Box<GrammarState>);
+/// A slot and the grammar state of its request.
+type MaskJob = (u32, Box<GrammarState>);
 
 /// Thread that computes token masks.
 pub(super) struct MaskWorker {
@@ -120,10 +120,10 @@ impl MaskWorker {
         let (send_done, done) = sync_channel(STEP_ROWS_MAX as usize);
         let thread = thread::Builder::new().name("tabla-masks".to_string());
         let run = move || {
-            for (session, mut grammar_state) in received {
+            for (slot, mut grammar_state) in received {
                 grammar_state.compute_mask();
                 // Ignore that the receiver is gone.
-                let _ = send_done.send((session, grammar_state));
+                let _ = send_done.send((slot, grammar_state));
             }
         };
         thread.spawn(run).map_err(|e| {
@@ -133,11 +133,9 @@ impl MaskWorker {
         Ok(Self { jobs, done })
     }
 
-    /// Requests the mask of a session.
-    pub(super) fn request(&self, session: u64, grammar_state: Box<GrammarState>) -> Result<()> {
-        self.jobs
-            .send((session, grammar_state))
-            .map_err(|_| ended())
+    /// Requests the mask of a slot.
+    pub(super) fn request(&self, slot: u32, grammar_state: Box<GrammarState>) -> Result<()> {
+        self.jobs.send((slot, grammar_state)).map_err(|_| ended())
     }
 
     /// Waits for the next computed mask.

@@ -33,6 +33,7 @@ mod reasoning;
 mod request;
 mod request_queue;
 mod rerank;
+mod reuse;
 mod rows;
 mod sampling;
 #[rustfmt::skip] // generated

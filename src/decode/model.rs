@@ -17,7 +17,7 @@ use crate::op::table::Table;
 use crate::text::{ChatTemplates, CompiledGrammar, Grammar, GrammarEngine, Tokenizer};
 use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -41,7 +41,6 @@ struct Shared {
     provenance: String,
     #[cfg(feature = "gpu")]
     gpu: Option<crate::exec::gpu::Device>,
-    sessions: AtomicU64,
     /// Number of the next hooks.
     hooks: Arc<AtomicU32>,
     role: OnceLock<Role>,
@@ -83,7 +82,6 @@ impl Model {
             provenance: linked.provenance.clone(),
             #[cfg(feature = "gpu")]
             gpu: linked.gpu.clone(),
-            sessions: AtomicU64::new(0),
             hooks: Arc::new(AtomicU32::new(1)),
             role: OnceLock::new(),
             grammars: Mutex::default(),
@@ -333,11 +331,6 @@ impl Model {
     #[cfg(feature = "gpu")]
     pub fn gpu(&self) -> Option<crate::exec::gpu::Device> {
         self.0.gpu.clone()
-    }
-
-    /// Returns a unique session number.
-    pub(super) fn next_session(&self) -> u64 {
-        self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns whether two handles refer to the same model.

@@ -29,8 +29,6 @@ pub(super) enum IfBusy {
 /// A request that is waiting or running.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Session number.
-    pub(super) session: u64,
     pub(super) sequence: Sequence,
     /// Number of tokens in the KV cache.
     pub(super) cached: usize,
@@ -205,10 +203,9 @@ impl Request {
 
 #[cfg(test)]
 impl Request {
-    /// Creates a request of session 0 that prefills a sequence.
+    /// Creates a request that prefills a sequence.
     pub(super) fn of_sequence(sequence: Sequence) -> Self {
         Self {
-            session: 0,
             sequence,
             cached: 0,
             head_keys: 0,

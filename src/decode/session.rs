@@ -34,7 +34,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Session {
     pub(super) model: Model,
-    number: u64,
     pub(super) sequence: Sequence,
     /// Number of tokens that were in the KV cache after the last request.
     pub(super) cached: usize,
@@ -72,7 +71,6 @@ impl Session {
     /// Creates a session with a policy for a busy model and a notifier for its output.
     pub(super) fn with(model: Model, if_busy: IfBusy, notifier: Option<Arc<Notifier>>) -> Self {
         Self {
-            number: model.next_session(),
             sequence: Sequence::default(),
             cached: 0,
             computed: 0,
@@ -483,7 +481,6 @@ impl Session {
         }
         self.is_running = true;
         self.model.start(Request {
-            session: self.number,
             sequence: std::mem::take(&mut self.sequence),
             cached: 0,
             head_keys: 0,

@@ -9,6 +9,7 @@
 //! are single steps. If the device supports it, the next burst of the same batch is submitted
 //! before the previous one is read.
 
+mod slots;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use super::request_queue::{Message, Received, RequestQueue, WaitPolicy};
 use super::rows::PendingTokens;
 use super::sequence::StepBits;
 use crate::error::{Error, ErrorKind, Result};
+use slots::Slots;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -58,20 +60,19 @@ enum PrefillTurn {
     Shortest,
 }
 
-/// State of the scheduler.
+/// State of the scheduler. A burst in flight is collected before a free slot is assigned, so that a slot of
+/// its batch has the same request as at its start, or none.
 pub(super) struct Scheduler {
     engine: Engine,
-    /// Requests with a slot.
-    requests: Vec<Request>,
+    slots: Slots,
     waiting: VecDeque<Request>,
-    slots: Vec<u32>,
     /// Whose chunk is prefilled next.
     turn: PrefillTurn,
     in_flight: Option<InFlight>,
-    /// Sessions in the current batch, in the order of their rows.
-    batch: Vec<u64>,
-    /// Sessions that can decode a step.
-    ready: Vec<u64>,
+    /// Slots in the current batch, in the order of their rows.
+    batch: Vec<u32>,
+    /// Slots that can decode a step.
+    ready: Vec<u32>,
     /// Computes grammar masks. Started with the first request that has a grammar.
     mask_worker: Option<MaskWorker>,
     /// Time when the tokens of the last burst were delivered.
@@ -83,9 +84,8 @@ impl Scheduler {
         let sequences = engine.linked.facts.sequences;
         let count = sequences as usize;
         Self {
-            requests: Vec::with_capacity(count),
+            slots: Slots::new(sequences),
             waiting: VecDeque::with_capacity(WAITING_MAX),
-            slots: (0..sequences).rev().collect(),
             turn: PrefillTurn::Oldest,
             in_flight: None,
             batch: Vec::with_capacity(count),
@@ -108,7 +108,7 @@ impl Scheduler {
                     "the model's thread panicked: load the model again",
                 )
             };
-            let all = self.requests.iter_mut().chain(&mut self.waiting);
+            let all = self.slots.iter_mut().chain(&mut self.waiting);
             all.for_each(|request| request.end(Err(ended())));
         }
     }
@@ -134,7 +134,7 @@ impl Scheduler {
                     }
                 }
             }
-            let idle = self.requests.is_empty()
+            let idle = self.slots.is_empty()
                 && self.waiting.is_empty()
                 && self.in_flight.is_none()
                 && self.engine.windows.is_idle();
@@ -171,7 +171,7 @@ impl Scheduler {
 
     /// Returns whether a slot is free and no queued request needs it.
     fn has_free_slot(&self) -> bool {
-        !self.slots.is_empty() && !self.waiting.iter().any(Request::needs_slot)
+        self.slots.free().is_some() && !self.waiting.iter().any(Request::needs_slot)
     }
 
     /// Runs one iteration: a chunk and a burst. Returns whether there was work.
@@ -193,9 +193,9 @@ impl Scheduler {
         self.in_flight = None;
         // Its queue may contain masks of the failed requests.
         self.mask_worker = None;
-        for mut request in self.requests.drain(..) {
+        while let Some(slot) = self.slots.nth(0) {
+            let mut request = self.slots.vacate(slot);
             self.engine.discard_slot(&request);
-            self.slots.push(request.slot);
             request.cached = 0;
             request.end(Err(Error::new(error.kind(), error.message())));
         }
@@ -207,19 +207,14 @@ impl Scheduler {
         let is_cancelled = |request: &Request| {
             request.output_queue.is_stop_requested() || request.cancel.is_pending()
         };
-        if self.engine.is_recurrent() && self.requests.iter().any(is_cancelled) {
+        if self.engine.is_recurrent() && self.slots.iter().any(is_cancelled) {
             // The state that is kept must be the one after the last token.
             if let Err(e) = self.collect() {
                 self.fail(&e);
             }
         }
-        let mut at = 0;
-        while at < self.requests.len() {
-            if is_cancelled(&self.requests[at]) {
-                self.end(at, Ok(Some(Finish::Cancelled)));
-            } else {
-                at += 1;
-            }
+        while let Some(slot) = self.slots.find(is_cancelled) {
+            self.end(slot, Ok(Some(Finish::Cancelled)));
         }
         self.waiting.retain_mut(|request| {
             let cancelled = is_cancelled(request);
@@ -230,18 +225,11 @@ impl Scheduler {
         });
     }
 
-    /// Ends a request that has a slot.
-    fn end(&mut self, at: usize, finish: Result<Option<Finish>>) {
-        let mut request = self.vacate_slot(at);
+    /// Ends the request of a slot.
+    fn end(&mut self, slot: u32, finish: Result<Option<Finish>>) {
+        let mut request = self.slots.vacate(slot);
         self.engine.release_slot(&mut request);
         request.end(finish);
-    }
-
-    /// Removes a request from the running requests and frees its slot.
-    fn vacate_slot(&mut self, at: usize) -> Request {
-        let request = self.requests.remove(at);
-        self.slots.push(request.slot);
-        request
     }
 
     /// Assigns slots to queued requests in order.
@@ -250,13 +238,12 @@ impl Scheduler {
         let Some(first) = waiting.position(Request::needs_slot) else {
             return Ok(());
         };
-        if self.slots.is_empty() {
-            self.preempt_stalled()?;
-        } else {
-            self.collect()?;
+        match self.slots.free() {
+            Some(_) => self.collect()?,
+            None => self.preempt_stalled()?,
         }
         let mut next = Some(first);
-        while let (Some(&slot), Some(at)) = (self.slots.last(), next) {
+        while let (Some(slot), Some(at)) = (self.slots.free(), next) {
             let mut request = self.waiting.remove(at).expect("index is valid");
             let mut waiting = self.waiting.iter();
             next = waiting.position(Request::needs_slot);
@@ -266,9 +253,8 @@ impl Scheduler {
             }
             match self.engine.assign_slot(&mut request, slot) {
                 Ok(()) => {
-                    self.slots.pop();
                     request.output_queue.report_progress(request.cached);
-                    self.requests.push(request);
+                    self.slots.assign(request);
                     // Sample now, while its logits are on the device.
                     self.start_sampling()?;
                 }
@@ -284,13 +270,14 @@ impl Scheduler {
 
     /// Preempts a request whose output queue is full, and moves it to the end of the queue.
     fn preempt_stalled(&mut self) -> Result<()> {
-        if !self.requests.iter().any(Request::is_stalled) {
+        if !self.slots.iter().any(Request::is_stalled) {
             return Ok(());
         }
         self.collect()?;
-        if let Some(at) = self.requests.iter().position(Request::is_stalled) {
-            self.engine.read_sampler_state(&mut self.requests[at])?;
-            let mut request = self.vacate_slot(at);
+        if let Some(slot) = self.slots.find(Request::is_stalled) {
+            let request = self.slots.get_mut(slot).expect("the slot is assigned");
+            self.engine.read_sampler_state(request)?;
+            let mut request = self.slots.vacate(slot);
             self.engine.release_slot(&mut request);
             self.waiting.push_back(request);
         }
@@ -301,7 +288,7 @@ impl Scheduler {
     /// chunks are short, if the length of a chunk does not change its bits.
     fn max_chunk(&self, request: &Request) -> usize {
         let decodes = |request: &&Request| request.sampling.is_some() && request.is_prefilled();
-        let decoding = self.requests.iter().filter(decodes).count();
+        let decoding = self.slots.iter().filter(decodes).count();
         if decoding == 0 || self.engine.step_bits() != StepBits::SameAsChunk {
             return usize::MAX;
         }
@@ -316,40 +303,39 @@ impl Scheduler {
         }
     }
 
-    /// Returns the requests whose prompts are not prefilled, and their indices, the oldest first.
-    fn unfinished_prompts(&self) -> impl Iterator<Item = (usize, &Request)> {
-        let requests = self.requests.iter().enumerate();
-        requests.filter(|(_, request)| !request.is_prefilled())
+    /// Returns the requests whose prompts are not prefilled, the oldest first.
+    fn unfinished_prompts(&self) -> impl Iterator<Item = &Request> {
+        let requests = self.slots.iter();
+        requests.filter(|request| !request.is_prefilled())
     }
 
-    /// Returns the index of the request whose chunk is prefilled next.
-    fn next_prompt(&mut self) -> Option<usize> {
-        let (at, turn) = {
+    /// Returns the slot of the request whose chunk is prefilled next.
+    fn next_prompt(&mut self) -> Option<u32> {
+        let (slot, turn) = {
             let mut prompts = self.unfinished_prompts();
-            match self.turn {
-                PrefillTurn::Oldest => (prompts.next()?.0, PrefillTurn::Shortest),
+            let (request, turn) = match self.turn {
+                PrefillTurn::Oldest => (prompts.next(), PrefillTurn::Shortest),
                 PrefillTurn::Shortest => {
-                    let (at, _) = prompts.min_by_key(|(_, request)| request.remaining_prompt())?;
-                    (at, PrefillTurn::Oldest)
+                    let shortest = prompts.min_by_key(|request| request.remaining_prompt());
+                    (shortest, PrefillTurn::Oldest)
                 }
-            }
+            };
+            (request?.slot, turn)
         };
         self.turn = turn;
-        Some(at)
+        Some(slot)
     }
 
     /// Prefills a chunk of a prompt, and samples its first token after the last chunk.
     fn prefill(&mut self) -> Result<bool> {
-        let Some(at) = self.next_prompt() else {
+        let Some(slot) = self.next_prompt() else {
             return Ok(false);
         };
-        let session = self.requests[at].session;
         self.collect()?;
-        let Some(at) = self.requests.iter().position(|r| r.session == session) else {
+        let max_tokens = self.slots.get(slot).map(|request| self.max_chunk(request));
+        let (Some(request), Some(max_tokens)) = (self.slots.get_mut(slot), max_tokens) else {
             return Ok(true);
         };
-        let max_tokens = self.max_chunk(&self.requests[at]);
-        let request = &mut self.requests[at];
         self.engine.prefill(request, max_tokens)?;
         request.output_queue.report_progress(request.cached);
         self.start_sampling()?;
@@ -361,8 +347,8 @@ impl Scheduler {
         let context = self.engine.linked.facts.context as usize;
         let mut at = 0;
         let mut any = false;
-        while at < self.requests.len() {
-            let request = &mut self.requests[at];
+        while let Some(slot) = self.slots.nth(at) {
+            let request = self.slots.get(slot).expect("the slot is assigned");
             let full = request.sequence.len() > context;
             if !request.is_prefilled() && !full {
                 at += 1;
@@ -375,16 +361,17 @@ impl Scheduler {
                 Some(_) => None,
             };
             if let Some(finish) = finish {
-                self.end(at, Ok(finish));
+                self.end(slot, Ok(finish));
                 any = true;
                 continue;
             }
             if request.cached == request.sequence.len() {
                 self.batch.clear();
-                self.batch.push(request.session);
+                self.batch.push(slot);
                 let masks = self.request_masks()?;
                 self.upload_masks(masks)?;
-                let pending = self.engine.sample_first(&mut self.requests[at])?;
+                let request = self.slots.get_mut(slot).expect("the slot is assigned");
+                let pending = self.engine.sample_first(request)?;
                 self.in_flight = Some(InFlight {
                     pending,
                     steps: 0,

@@ -1,6 +1,7 @@
 //! Decode steps: one burst for a batch of sequences, with draft tokens for a single sequence and
 //! with masks for grammars.
 
+use super::slots::Slots;
 use super::{InFlight, Scheduler};
 use crate::decode::drafter::Drafter;
 use crate::decode::engine::row_of;
@@ -56,22 +57,17 @@ impl Scheduler {
     /// the same hooks.
     fn group_len(&self, from: usize) -> usize {
         let ready = self.ready[from..].iter().take(self.engine.max_rows());
-        let hooks = |session: &u64| {
-            let request = self.requests.iter().find(|r| r.session == *session);
-            request.map_or(0, Request::hooks_id)
-        };
-        let first = hooks(&self.ready[from]);
-        ready.take_while(|session| hooks(session) == first).count()
+        let hooks = |slot: u32| self.slots.get(slot).map_or(0, Request::hooks_id);
+        let first = hooks(self.ready[from]);
+        ready.take_while(|slot| hooks(**slot) == first).count()
     }
 
     /// Runs a pass with draft tokens if a single sequence is decoding and has a draft.
     fn speculate(&mut self) -> Result<bool> {
-        let ([session], true) = (&self.ready[..], self.is_prefill_idle()) else {
+        let (&[slot], true) = (&self.ready[..], self.is_prefill_idle()) else {
             return Ok(false);
         };
-        let index = self.requests.iter().position(|r| r.session == *session);
-        let index = index.expect("ready requests are running");
-        let request = &mut self.requests[index];
+        let request = self.slots.get_mut(slot).expect("ready slots have requests");
         let Some(mut drafter) = request.sampling.as_mut().and_then(|s| s.drafter.take()) else {
             return Ok(false);
         };
@@ -121,13 +117,13 @@ impl Scheduler {
         // Delivery takes time, and happens less often with long bursts.
         drafter.record_check(accepted, start.elapsed());
         request.restore_drafter(drafter);
-        self.end_if_done(index, done);
+        self.end_if_done(slot, done);
         Ok(true)
     }
 
     /// Returns whether the next step of the batch needs no input from the host.
     fn may_run_ahead(&self) -> bool {
-        let mut batch = Self::batch_requests(&self.requests, &self.batch);
+        let mut batch = Self::batch_requests(&self.slots, &self.batch);
         let uses_grammar = |r: &Request| {
             r.sampling
                 .as_ref()
@@ -139,52 +135,49 @@ impl Scheduler {
 
     /// Returns the drafter of a single-sequence batch.
     fn drafter(&self) -> Option<&Drafter> {
-        let [session] = &self.batch[..] else {
+        let &[slot] = &self.batch[..] else {
             return None;
         };
-        let request = self.requests.iter().find(|r| r.session == *session);
-        request?.drafter()
+        self.slots.get(slot)?.drafter()
     }
 
     /// Returns whether no prompt waits for prefill.
     fn is_prefill_idle(&self) -> bool {
-        let prefilled = self.requests.iter().all(Request::is_prefilled);
-        prefilled && (self.slots.is_empty() || !self.waiting.iter().any(Request::needs_slot))
+        let prefilled = self.slots.iter().all(Request::is_prefilled);
+        let is_full = self.slots.free().is_none();
+        prefilled && (is_full || !self.waiting.iter().any(Request::needs_slot))
     }
 
     /// Selects the requests that are prefilled and whose output queue has room.
     fn select_ready(&mut self) {
         self.ready.clear();
-        let ready = self.requests.iter().filter(|request| {
+        let ready = self.slots.iter().filter(|request| {
             let steps = request.sampling.is_some() && request.is_prefilled();
             steps && request.cached < request.sequence.len() && request.output_queue.room() > 0
         });
-        self.ready.extend(ready.map(|request| request.session));
+        self.ready.extend(ready.map(|request| request.slot));
         // Requests with the same hooks are decoded together. A stable sort could allocate.
-        let requests = &self.requests;
-        if requests.iter().any(|request| request.hooks.is_some()) {
-            self.ready.sort_unstable_by_key(|session| {
-                let at = requests.iter().position(|r| r.session == *session);
-                at.map(|at| (requests[at].hooks_id(), at))
-            });
+        let slots = &self.slots;
+        if slots.iter().any(|request| request.hooks.is_some()) {
+            let hooks = |slot: u32| slots.get(slot).map_or(0, Request::hooks_id);
+            self.ready
+                .sort_unstable_by_key(|slot| (hooks(*slot), *slot));
         }
     }
 
     /// Returns the requests of the batch, in the order of their rows.
     fn batch_requests<'a>(
-        requests: &'a [Request],
-        batch: &'a [u64],
+        slots: &'a Slots,
+        batch: &'a [u32],
     ) -> impl Iterator<Item = &'a Request> + Clone {
-        batch
-            .iter()
-            .filter_map(|session| requests.iter().find(|r| r.session == *session))
+        batch.iter().filter_map(|slot| slots.get(*slot))
     }
 
     /// Determines the size of the next burst, and the largest sampling stage that a request in the
     /// batch needs.
     fn next_submission(&self, in_flight: u32) -> Submission {
         let in_flight = in_flight as usize;
-        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let batch = Self::batch_requests(&self.slots, &self.batch);
         let cooldown = self.drafter().map_or(u32::MAX, |g| g.cooldown().max(1));
         let sampling_requests = || {
             batch
@@ -228,15 +221,14 @@ impl Scheduler {
     fn submit(&mut self) -> Result<()> {
         let start = Instant::now();
         let submission = self.next_submission(0);
-        for session in &self.batch {
-            let request = self.requests.iter().find(|r| r.session == *session);
-            let request = request.expect("ready requests are running");
+        for slot in &self.batch {
+            let request = self.slots.get(*slot).expect("ready slots have requests");
             let to = request.cached + submission.steps as usize;
             self.engine
                 .make_writable(request.slot, request.cached, to)?;
         }
         let masks = self.request_masks()?;
-        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let batch = Self::batch_requests(&self.slots, &self.batch);
         let first = batch.clone().next().expect("a batch has requests");
         let rows = batch.map(|request| row_of(request, request.cached));
         self.engine.begin_steps(first, rows)?;
@@ -246,7 +238,7 @@ impl Scheduler {
             self.upload_masks(masks)?;
             computed?;
         }
-        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let batch = Self::batch_requests(&self.slots, &self.batch);
         let sequences = batch.map(|request| (request.slot, request.sequence.len()));
         let pending = match masks {
             0 => self.engine.steps(rows, submission, sequences)?,
@@ -277,18 +269,15 @@ impl Scheduler {
     /// number.
     pub(super) fn request_masks(&mut self) -> Result<usize> {
         let mut masks = 0;
-        for request in &mut self.requests {
-            let sampling = request.sampling.as_mut();
-            let in_batch = self.batch.contains(&request.session);
-            let grammar_state = sampling
-                .filter(|_| in_batch)
-                .and_then(|s| s.grammar_state.take());
-            let Some(grammar_state) = grammar_state else {
+        for slot in &self.batch {
+            let request = self.slots.get_mut(*slot);
+            let sampling = request.and_then(|request| request.sampling.as_mut());
+            let Some(grammar_state) = sampling.and_then(|s| s.grammar_state.take()) else {
                 continue;
             };
             let mask_worker = self.mask_worker.as_ref();
             let mask_worker = mask_worker.expect("mask worker runs since the request got its slot");
-            mask_worker.request(request.session, grammar_state)?;
+            mask_worker.request(*slot, grammar_state)?;
             masks += 1;
         }
         Ok(masks)
@@ -300,10 +289,10 @@ impl Scheduler {
             return Ok(());
         };
         for _ in 0..masks {
-            let (session, grammar_state) = mask_worker.wait()?;
-            let request = self.requests.iter_mut().find(|r| r.session == session);
+            let (slot, grammar_state) = mask_worker.wait()?;
+            self.engine.mask(slot, grammar_state.mask())?;
+            let request = self.slots.get_mut(slot);
             let request = request.expect("requests keep running while their masks are computed");
-            self.engine.mask(request.slot, grammar_state.mask())?;
             if let Some(sampling) = &mut request.sampling {
                 sampling.grammar_state = Some(grammar_state);
             }
@@ -320,7 +309,7 @@ impl Scheduler {
         let ahead = before.steps;
         let submission = self.next_submission(ahead);
         let context = self.engine.linked.facts.context as usize;
-        let batch = Self::batch_requests(&self.requests, &self.batch);
+        let batch = Self::batch_requests(&self.slots, &self.batch);
         let full = batch
             .clone()
             .any(|r| r.sequence.len() + ahead as usize > context);
@@ -345,8 +334,8 @@ impl Scheduler {
     /// Adds the time since `start` to the submission time of the batch.
     fn add_submit_time(&mut self, start: Instant) {
         let took = start.elapsed();
-        for request in &mut self.requests {
-            if self.batch.contains(&request.session) {
+        for slot in &self.batch {
+            if let Some(request) = self.slots.get_mut(*slot) {
                 request.submitting += took;
             }
         }
@@ -366,14 +355,13 @@ impl Scheduler {
         // The burst may have waited for the previous one.
         let start = start.max(self.collected);
         for at in 0..self.batch.len() {
-            let session = self.batch[at];
+            let slot = self.batch[at];
             // The request may have ended in the meantime.
-            let Some(index) = self.requests.iter().position(|r| r.session == session) else {
+            let Some(request) = self.slots.get_mut(slot) else {
                 continue;
             };
-            let request = &mut self.requests[index];
             let before = request.sequence.len();
-            let (slot, sequence) = (request.slot, &mut request.sequence);
+            let sequence = &mut request.sequence;
             let done =
                 sampled.for_each_token(at, slot, before, |token| sequence.push_sampled(token));
             if steps > 0 {
@@ -397,8 +385,8 @@ impl Scheduler {
             }
             let context = self.engine.linked.facts.context as usize;
             match request.advance_grammar(done, context) {
-                Ok(done) => self.end_if_done(index, done),
-                Err(e) => self.end(index, Err(e)),
+                Ok(done) => self.end_if_done(slot, done),
+                Err(e) => self.end(slot, Err(e)),
             }
         }
         self.collected = Instant::now();
@@ -421,12 +409,12 @@ impl Scheduler {
         self.engine.linked.not_finite(what)
     }
 
-    /// Ends a request after its last token.
-    fn end_if_done(&mut self, index: usize, done: u32) {
-        let request = &self.requests[index];
+    /// Ends the request of a slot after its last token.
+    fn end_if_done(&mut self, slot: u32, done: u32) {
+        let request = self.slots.get(slot).expect("the slot has a request");
         if done == NOT_FINITE {
             let error = self.without_token(request);
-            self.end(index, Err(error));
+            self.end(slot, Err(error));
             return;
         }
         let finish = match done {
@@ -437,7 +425,7 @@ impl Scheduler {
             other => unreachable!("the shaders write no other reason than {other}"),
         };
         if let Some(finish) = finish {
-            self.end(index, Ok(Some(finish)));
+            self.end(slot, Ok(Some(finish)));
         }
     }
 }

@@ -48,19 +48,22 @@ fn request(
     let mut sequence = Sequence::default();
     sequence.push_prompt(&(first..first + tokens).collect::<Vec<_>>());
     let mut request = Request::of_sequence(sequence);
-    request.session = session.into();
     request.sampling = sampling;
     let output_queue = Arc::clone(&request.output_queue);
     (request, output_queue)
 }
 
+/// Returns the session of a request of [`request`].
+fn session_of(request: &Request) -> u32 {
+    request.sequence.tokens()[0] - 10
+}
+
 /// Returns the number of cached tokens of each request of some sessions.
 fn cached(scheduler: &Scheduler, sessions: Range<u32>) -> Vec<usize> {
-    let sessions = sessions.start.into()..sessions.end.into();
-    let requests = scheduler.requests.iter();
+    let requests = scheduler.slots.iter();
     let mut cached: Vec<_> = requests
-        .filter(|request| sessions.contains(&request.session))
-        .map(|request| (request.session, request.cached))
+        .map(|request| (session_of(request), request.cached))
+        .filter(|(session, _)| sessions.contains(session))
         .collect();
     cached.sort_unstable();
     cached.into_iter().map(|(_, cached)| cached).collect()
@@ -103,7 +106,7 @@ fn chunks_are_short_while_others_decode() {
     let (alone, _) = request(0, 200, Some(SamplingRequest::one(&Sampling::GREEDY)));
     scheduler.handle(Message::Start(alone));
     assert!(scheduler.run_iteration());
-    assert!(scheduler.requests.iter().all(Request::is_prefilled));
+    assert!(scheduler.slots.iter().all(Request::is_prefilled));
     let mut scheduler = scheduler_of_chunks(256);
     let sampling = SamplingRequest {
         limit: 1000,
@@ -142,15 +145,16 @@ fn long_prompts_and_short_ones_take_turns() {
         scheduler.handle(Message::Start(request));
     }
     let mut order = Vec::new();
-    while !scheduler.requests.is_empty() || order.is_empty() {
+    while !scheduler.slots.is_empty() || order.is_empty() {
         let sessions = |scheduler: &Scheduler| {
-            let requests = scheduler.requests.iter();
-            requests.map(|r| (r.session, r.cached)).collect::<Vec<_>>()
+            let requests = scheduler.slots.iter();
+            let row = |r: &Request| (session_of(r), r.cached);
+            requests.map(row).collect::<Vec<_>>()
         };
         let before = sessions(&scheduler);
         assert!(scheduler.run_iteration());
         let after = sessions(&scheduler);
-        let is_same = |row: &&(u64, usize)| after.contains(row);
+        let is_same = |row: &&(u32, usize)| after.contains(row);
         let moved = before.iter().find(|row| !is_same(row));
         order.push(moved.map_or(0, |(session, _)| *session));
     }
