@@ -185,7 +185,7 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
         let time = |(kernel, time): &(KernelId, Duration)| json!({ "kernel": kernel.name(), "us": time.as_secs_f64() * 1e6 });
         json!({
             "shape": group.size.shape,
-            "many": group.size.multiple_tokens,
+            "multiple_tokens": group.size.multiple_tokens,
             "commands": group.commands,
             "times": group.times.iter().map(time).collect::<Vec<_>>(),
             "taken": group.selected.name(),
@@ -195,7 +195,7 @@ fn object(measured: &TuneReport, path: Option<&Path>) -> Value {
     let fusion = |(fusion, time): &(Fusion, Duration)| json!({ "fusion": fusion.name(), "us": time.as_secs_f64() * 1e6 });
     let gain = |gain: &Speedup| {
         json!({
-            "many": gain.multiple_tokens,
+            "multiple_tokens": gain.multiple_tokens,
             "usual_us": gain.default.as_secs_f64() * 1e6,
             "tuned_us": gain.tuned.as_secs_f64() * 1e6,
         })

@@ -145,7 +145,7 @@ fn times_every_command() {
     };
     let all: u64 = counts("commands").sum();
     let table = table.as_array().expect("an array").iter();
-    let pass = table.filter(|c| c["tail"].is_null() || c["tail"] == "greedy");
+    let pass = table.filter(|c| c["stage"].is_null() || c["stage"] == "greedy");
     assert_eq!(all, pass.count() as u64);
     // Two repetitions of four tokens, one pass each.
     let runs = counts("commands").map(|n| 8 * n);

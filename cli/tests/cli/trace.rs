@@ -41,8 +41,8 @@ fn trace_nests_commands_in_layers() {
         // The first token is sampled after the prompt; each other one takes a whole pass.
         let table = tabla(&["table", "--device", device, "--json"]).json();
         let table = table.as_array().expect("an array").iter();
-        let pass = table.filter(|c| c["tail"].is_null() || c["tail"] == "greedy");
-        let first = pass.clone().filter(|c| c["tail"] == "greedy");
+        let pass = table.filter(|c| c["stage"].is_null() || c["stage"] == "greedy");
+        let first = pass.clone().filter(|c| c["stage"] == "greedy");
         let expected: Vec<&Value> = first.chain(pass.clone()).chain(pass).collect();
         let steps =
             |event: &&Value| !event["args"]["kernel"].is_null() && event["args"]["table"] == "step";

@@ -87,7 +87,6 @@ pub struct ProblemSize {
     /// Rows and columns of the weight; without a weight, 1 and the columns of the activations.
     pub shape: [u32; 2],
     /// Whether the command processes more than one token.
-    #[serde(rename = "many")]
     pub multiple_tokens: bool,
 }
 
@@ -119,7 +118,6 @@ pub enum Replay {
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
     /// No fusion.
-    #[serde(rename = "apart")]
     None,
     /// Norms only.
     Norms,
@@ -136,7 +134,7 @@ impl Fusion {
     /// Returns the name in listings and files.
     pub fn name(self) -> &'static str {
         match self {
-            Self::None => "apart",
+            Self::None => "none",
             Self::Norms => "norms",
             Self::Gates => "gates",
             Self::Fused => "fused",

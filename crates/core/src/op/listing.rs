@@ -216,7 +216,7 @@ impl Table {
         line.trim_end().to_string()
     }
 
-    /// Returns each command as a JSON object: `table`, `index`, `tail`, `op`, `kernel`, `host`, `label`,
+    /// Returns each command as a JSON object: `table`, `index`, `stage`, `op`, `kernel`, `host`, `label`,
     /// `slots` (`operand`, `access`, `name`, `dtype`, `shape`, `place`, `bytes`), `params` in
     /// hexadecimal, `grid`, `bytes` and `flops`.
     pub fn commands_json(&self) -> impl Iterator<Item = Json> {
@@ -243,7 +243,7 @@ impl Table {
         json!({
             "table": self.name,
             "index": at,
-            "tail": self.stage_of(at).map(SamplingStage::name),
+            "stage": self.stage_of(at).map(SamplingStage::name),
             "op": cmd.kernel.op.name(),
             "kernel": cmd.kernel.name(),
             "host": cmd.place == Place::Host,
