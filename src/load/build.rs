@@ -18,7 +18,7 @@ use crate::op::sampler::SamplerKind;
 use crate::op::table::FEW_TOKENS;
 use crate::op::table::{BufferId, Table};
 use crate::plan;
-use crate::plan::builder::{Builder, Draft, LogitRows, Shape};
+use crate::plan::builder::{Builder, Graph, LogitRows, Shape};
 use crate::plan::verify;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -240,8 +240,8 @@ impl Build {
         }
     }
 
-    fn plan(&self, draft: Draft) -> Result<Table> {
-        let table = plan::compile(draft, &self.profile)?;
+    fn plan(&self, graph: Graph) -> Result<Table> {
+        let table = plan::compile(graph, &self.profile)?;
         verify::check(&table, &self.profile)?;
         Ok(table)
     }

@@ -3,7 +3,7 @@
 //! Each workgroup of a product reads all activations, so it can compute them from the inputs of the
 //! preceding command. This saves a dispatch and a barrier.
 
-use crate::builder::{Draft, Node};
+use crate::builder::{Graph, Node};
 use bytemuck::Pod;
 use tabla_core::device::Fusion;
 use tabla_core::error::Result;
@@ -22,21 +22,21 @@ const FUSED: [(Op, Op, Op); 3] = [
 /// Vector width of fused products in elements.
 const WIDTH: u32 = 4;
 
-pub(super) fn fuse(draft: &mut Draft, fusion: Fusion) -> Result<()> {
-    let mut kept = Vec::with_capacity(draft.nodes.len());
-    for at in 0..draft.nodes.len() {
-        let enabled = match draft.nodes[at].op {
+pub(super) fn fuse(graph: &mut Graph, fusion: Fusion) -> Result<()> {
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    for at in 0..graph.nodes.len() {
+        let enabled = match graph.nodes[at].op {
             Op::RmsNorm => fusion.norms(),
             _ => fusion.gates(),
         };
-        let readers = enabled.then(|| readers(draft, at)).flatten();
+        let readers = enabled.then(|| readers(graph, at)).flatten();
         kept.push(readers.is_none());
         for (reader, op) in readers.into_iter().flatten() {
-            draft.nodes[reader] = fused_node(&draft.nodes[at], &draft.nodes[reader], op);
+            graph.nodes[reader] = fused_node(&graph.nodes[at], &graph.nodes[reader], op);
         }
     }
     let mut kept = kept.into_iter();
-    draft.replace(|node, nodes| {
+    graph.replace(|node, nodes| {
         nodes.extend(kept.next().filter(|kept| *kept).map(|_| node));
         Ok(())
     })
@@ -44,8 +44,8 @@ pub(super) fn fuse(draft: &mut Draft, fusion: Fusion) -> Result<()> {
 
 /// Returns the products that read the result of a node, with their fused operations. `None` unless
 /// all readers can be fused and the inputs of the node do not change before the last of them.
-fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
-    let node = &draft.nodes[at];
+fn readers(graph: &Graph, at: usize) -> Option<Vec<(usize, Op)>> {
+    let node = &graph.nodes[at];
     if !is_one_row(node) {
         return None;
     }
@@ -54,14 +54,14 @@ fn readers(draft: &Draft, at: usize) -> Option<Vec<(usize, Op)>> {
         _ => ([glu::AT.gate, glu::AT.up], glu::AT.y),
     };
     let ([a, b], to) = (read.map(|i| node.slots[i]), node.slots[y]);
-    let buffer = draft.slots[usize::from(to.0)].buffer;
-    if !matches!(buffer, BufferId::Scratch(_)) || draft.layers.iter().any(|layer| layer.slot == to)
+    let buffer = graph.slots[usize::from(to.0)].buffer;
+    if !matches!(buffer, BufferId::Scratch(_)) || graph.layers.iter().any(|layer| layer.slot == to)
     {
         return None;
     }
     let mut changed = false;
     let mut readers = Vec::new();
-    for (i, other) in draft.nodes.iter().enumerate().skip(at + 1) {
+    for (i, other) in graph.nodes.iter().enumerate().skip(at + 1) {
         changed |= writes(other, a) || writes(other, b);
         if other.slots.contains(&to) {
             let op =
@@ -176,7 +176,7 @@ mod tests {
 
     type Emit = fn(&mut Builder<'_>, u32);
 
-    /// Returns the operations of a draft before and after fusion.
+    /// Returns the operations of a graph before and after fusion.
     fn ops(dim: u32, tokens: u32, emit: Emit) -> [Vec<&'static str>; 2] {
         ops_with(Fusion::Fused, [dim, tokens], emit)
     }
@@ -185,23 +185,23 @@ mod tests {
         let weights = Square(dim);
         let mut b = Builder::new(&weights, shape(tokens));
         emit(&mut b, dim);
-        let mut draft = b.finish().expect("the weights fit");
-        let before = names(&draft);
-        fuse(&mut draft, fusion).expect("fusion succeeds");
-        [before, names(&draft)]
+        let mut graph = b.finish().expect("the weights fit");
+        let before = names(&graph);
+        fuse(&mut graph, fusion).expect("fusion succeeds");
+        [before, names(&graph)]
     }
 
-    /// Returns the operations of a draft for one token after full fusion.
+    /// Returns the operations of a graph for one token after full fusion.
     fn names_of(weights: &dyn Weights, emit: impl Fn(&mut Builder<'_>)) -> Vec<&'static str> {
         let mut b = Builder::new(weights, shape(1));
         emit(&mut b);
-        let mut draft = b.finish().expect("the weights fit");
-        fuse(&mut draft, Fusion::Fused).expect("fusion succeeds");
-        names(&draft)
+        let mut graph = b.finish().expect("the weights fit");
+        fuse(&mut graph, Fusion::Fused).expect("fusion succeeds");
+        names(&graph)
     }
 
-    fn names(draft: &Draft) -> Vec<&'static str> {
-        draft.nodes.iter().map(|node| node.op.name()).collect()
+    fn names(graph: &Graph) -> Vec<&'static str> {
+        graph.nodes.iter().map(|node| node.op.name()).collect()
     }
 
     fn shape(tokens: u32) -> Shape {

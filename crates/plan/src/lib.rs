@@ -1,4 +1,4 @@
-//! Planning: compiles a draft into a table for a device. Fuses small commands into products, places
+//! Planning: compiles a graph into a table for a device. Fuses small commands into products, places
 //! experts on the CPU, splits weights that exceed the binding limit, assigns scratch buffers, selects
 //! kernels and computes grids.
 
@@ -10,25 +10,25 @@ mod slots;
 mod split;
 pub mod verify;
 
-use builder::Draft;
+use builder::Graph;
 use tabla_core::device::Profile;
 use tabla_core::error::Result;
 use tabla_core::op::table::Table;
 
-/// Compiles a draft for a device.
+/// Compiles a graph for a device.
 ///
 /// # Errors
 ///
 /// `Unsupported` if an operation has no kernel for a storage type, `TooLarge` if a grid exceeds the
 /// device limit.
-pub fn compile(mut draft: Draft, profile: &Profile) -> Result<Table> {
-    fuse::fuse(&mut draft, profile.fusion)?;
+pub fn compile(mut graph: Graph, profile: &Profile) -> Result<Table> {
+    fuse::fuse(&mut graph, profile.fusion)?;
     if let Some(experts) = &profile.host_experts {
-        place::place(&mut draft, experts.layers)?;
+        place::place(&mut graph, experts.layers)?;
     }
-    split::split(&mut draft, profile)?;
-    slots::assign_buffers(&mut draft);
-    select::select(draft, profile)
+    split::split(&mut graph, profile)?;
+    slots::assign_buffers(&mut graph);
+    select::select(graph, profile)
 }
 
 /// Returns a device without kernel variants or tight limits.

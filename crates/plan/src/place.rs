@@ -6,7 +6,7 @@
 //! that do not depend on the sum, such as those of shared experts, come before the commands of the host:
 //! both then run at the same time.
 
-use crate::builder::{Draft, Node};
+use crate::builder::{Graph, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
@@ -16,13 +16,13 @@ use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, Place, Slot, SlotInfo};
 
 /// Places the routed experts of the first `layers` layers on the host.
-pub(super) fn place(draft: &mut Draft, layers: u32) -> Result<()> {
-    let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
+pub(super) fn place(graph: &mut Graph, layers: u32) -> Result<()> {
+    let ends: Vec<usize> = graph.layers.iter().map(|layer| layer.cmd).collect();
     let chosen = ends
         .len()
         .min(usize::try_from(layers).unwrap_or(usize::MAX));
-    let mut nodes = std::mem::take(&mut draft.nodes).into_iter();
-    let mut pass = Pass::new(&mut draft.slots);
+    let mut nodes = std::mem::take(&mut graph.nodes).into_iter();
+    let mut pass = Pass::new(&mut graph.slots);
     // Indices of commands at the ends of layers, before and after.
     let mut moved = vec![(0, 0)];
     for &end in &ends[..chosen] {
@@ -34,22 +34,22 @@ pub(super) fn place(draft: &mut Draft, layers: u32) -> Result<()> {
         moved.push((end, pass.nodes.len()));
     }
     pass.nodes.extend(nodes);
-    draft.nodes = pass.nodes;
+    graph.nodes = pass.nodes;
     let index = |at: usize| {
         let known = moved.iter().rfind(|(before, _)| *before <= at);
         known.map_or(at, |(before, after)| after + (at - before))
     };
-    draft
+    graph
         .layers
         .iter_mut()
         .for_each(|layer| layer.cmd = index(layer.cmd));
-    draft.head = index(draft.head);
-    draft
+    graph.head = index(graph.head);
+    graph
         .stages
         .iter_mut()
         .flatten()
         .for_each(|stage| *stage = index(*stage));
-    assign_transferred(draft);
+    assign_transferred(graph);
     Ok(())
 }
 
@@ -58,10 +58,10 @@ const SEVERAL_LAYERS: u32 = 1 << 16;
 
 /// Assigns buffers to the slots of transfers, which executors read and write: scratch buffers of added
 /// tables are not accessible. Layers share buffers, unless a value is also used in another layer.
-fn assign_transferred(draft: &mut Draft) {
-    let mut layers = vec![None; draft.slots.len()];
-    for (at, node) in draft.nodes.iter().enumerate() {
-        let layer = draft.layers.iter().position(|layer| at < layer.cmd);
+fn assign_transferred(graph: &mut Graph) {
+    let mut layers = vec![None; graph.slots.len()];
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let layer = graph.layers.iter().position(|layer| at < layer.cmd);
         for slot in &node.slots {
             let known: &mut Option<(Option<usize>, bool)> = &mut layers[usize::from(slot.0)];
             let (first, several) = known.get_or_insert((layer, false));
@@ -70,10 +70,10 @@ fn assign_transferred(draft: &mut Draft) {
     }
     // Number of buffers of a layer, or of several layers, by the length of their rows.
     let mut counts: BTreeMap<(Option<usize>, u32), u32> = BTreeMap::new();
-    for node in draft.nodes.iter().filter(|node| node.op == Op::Transfer) {
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Transfer) {
         for at in [transfer::AT.x, transfer::AT.y] {
             let slot = usize::from(node.slots[at].0);
-            let info = &mut draft.slots[slot];
+            let info = &mut graph.slots[slot];
             if let (BufferId::Scratch(_), Some((layer, several))) = (info.buffer, layers[slot]) {
                 let layer = layer.filter(|_| !several);
                 let count = counts.entry((layer, info.cols)).or_default();
@@ -409,8 +409,8 @@ mod tests {
         b.end_of_layer(h);
     }
 
-    /// Returns a draft of two layers and the norm after them.
-    fn draft(tokens: u32, layers: u32) -> Draft {
+    /// Returns a graph of two layers and the norm after them.
+    fn graph(tokens: u32, layers: u32) -> Graph {
         let shape = Shape {
             name: "moe",
             tokens,
@@ -429,10 +429,10 @@ mod tests {
         let h = b.logit_rows(h);
         let n = b.vector("n", DIM);
         b.rms_norm(h, n, 1e-5);
-        let mut draft = b.finish().expect("the shapes match");
-        draft.stages[0] = Some(draft.nodes.len() - 1);
-        place(&mut draft, layers).expect("it places");
-        draft
+        let mut graph = b.finish().expect("the shapes match");
+        graph.stages[0] = Some(graph.nodes.len() - 1);
+        place(&mut graph, layers).expect("it places");
+        graph
     }
 
     fn names(nodes: &[Node]) -> Vec<String> {
@@ -445,29 +445,29 @@ mod tests {
 
     #[test]
     fn experts_are_between_transfers() {
-        let draft = draft(1, 1);
-        let end = draft.layers[0].cmd;
+        let graph = graph(1, 1);
+        let end = graph.layers[0].cmd;
         let expected = "embed rms_norm gemv route cpu:transfer cpu:transfer cpu:transfer gemv activate \
                         cpu:experts cpu:activate cpu:experts cpu:columns cpu:scale cpu:combine \
                         transfer add gemv_add";
-        assert_eq!(names(&draft.nodes[..end]).join(" "), expected);
+        assert_eq!(names(&graph.nodes[..end]).join(" "), expected);
         let second = "rms_norm gemv route experts activate experts combine gemv activate gemv_add";
         assert_eq!(
-            names(&draft.nodes[end..draft.layers[1].cmd]).join(" "),
+            names(&graph.nodes[end..graph.layers[1].cmd]).join(" "),
             second
         );
-        assert_eq!(draft.head, draft.layers[1].cmd);
-        assert_eq!(draft.stages[0], Some(draft.nodes.len() - 1));
+        assert_eq!(graph.head, graph.layers[1].cmd);
+        assert_eq!(graph.stages[0], Some(graph.nodes.len() - 1));
         // The input, ids and weights.
         let shapes = |transfer: &Node| {
-            let info = &draft.slots[usize::from(transfer.slots[0].0)];
+            let info = &graph.slots[usize::from(transfer.slots[0].0)];
             (info.dtype, info.cols)
         };
-        let transfers = draft.nodes.iter().filter(|node| node.op == Op::Transfer);
+        let transfers = graph.nodes.iter().filter(|node| node.op == Op::Transfer);
         let shapes: Vec<_> = transfers.map(shapes).collect();
         let [f32, u32] = [DType::F32, DType::U32];
         assert_eq!(shapes, [(f32, DIM), (u32, 2), (f32, 2), (f32, DIM)]);
-        let mut slots = draft.slots.iter();
+        let mut slots = graph.slots.iter();
         assert!(slots.all(|info| match info.buffer {
             BufferId::Transferred(cols, number) => cols == info.cols && number < 4,
             _ => true,
@@ -476,8 +476,8 @@ mod tests {
 
     #[test]
     fn groups_of_many_tokens_are_on_the_host() {
-        let draft = draft(70, 1);
-        let host = names(&draft.nodes[..draft.layers[0].cmd]);
+        let graph = graph(70, 1);
+        let host = names(&graph.nodes[..graph.layers[0].cmd]);
         let host: Vec<&str> = host
             .iter()
             .filter_map(|name| name.strip_prefix("cpu:"))
@@ -489,14 +489,14 @@ mod tests {
 
     #[test]
     fn every_layer_reads_the_current_values() {
-        let draft = draft(3, 9);
+        let graph = graph(3, 9);
         // A value is read in the place that wrote it last.
         let mut last: BTreeMap<u16, Place> = BTreeMap::new();
-        for (at, node) in draft.nodes.iter().enumerate() {
+        for (at, node) in graph.nodes.iter().enumerate() {
             let operands = node.slots.iter().zip(node.op.operands());
             let scratch = operands.filter(|(slot, _)| {
                 matches!(
-                    draft.slots[usize::from(slot.0)].buffer,
+                    graph.slots[usize::from(slot.0)].buffer,
                     BufferId::Scratch(_)
                 )
             });
@@ -516,7 +516,7 @@ mod tests {
                 }
             }
         }
-        let count = |op| draft.nodes.iter().filter(|node| node.op == op).count();
+        let count = |op| graph.nodes.iter().filter(|node| node.op == op).count();
         assert_eq!([Op::Transfer, Op::Combine].map(count), [8, 2]);
     }
 
@@ -538,8 +538,8 @@ mod tests {
         let routes = b.head_routes(EXPERTS);
         let y = b.experts("y", experts, x, routes);
         b.end_of_layer(y);
-        let mut draft = b.finish().expect("the shapes match");
-        place(&mut draft, 1).expect("it places");
-        assert_eq!(names(&draft.nodes), ["head_ids", "experts"]);
+        let mut graph = b.finish().expect("the shapes match");
+        place(&mut graph, 1).expect("it places");
+        assert_eq!(names(&graph.nodes), ["head_ids", "experts"]);
     }
 }

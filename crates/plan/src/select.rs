@@ -1,6 +1,6 @@
 //! Kernel selection and grid computation.
 
-use crate::builder::{Draft, Node};
+use crate::builder::{Graph, Node};
 use std::ops::Range;
 use tabla_core::device::{KernelVariant, Profile, TunedKernel};
 use tabla_core::error::{Result, bail};
@@ -12,19 +12,19 @@ use tabla_core::op::table::{DispatchCmd, KernelId, Place, SLOTS_MAX, SamplingSta
 /// Alignment of parameters in bytes.
 const PARAMS_ALIGN: usize = 16;
 
-pub(super) fn select(draft: Draft, profile: &Profile) -> Result<Table> {
+pub(super) fn select(graph: Graph, profile: &Profile) -> Result<Table> {
     let mut table = Table {
-        name: draft.name,
-        tokens: draft.tokens,
-        cmds: Vec::with_capacity(draft.nodes.len()),
+        name: graph.name,
+        tokens: graph.tokens,
+        cmds: Vec::with_capacity(graph.nodes.len()),
         params: Vec::new(),
-        slots: draft.slots,
-        labels: Vec::with_capacity(draft.nodes.len()),
-        layers: draft.layers,
-        head: draft.head,
-        stages: stages(&draft.stages, draft.nodes.len()),
+        slots: graph.slots,
+        labels: Vec::with_capacity(graph.nodes.len()),
+        layers: graph.layers,
+        head: graph.head,
+        stages: stages(&graph.stages, graph.nodes.len()),
     };
-    for node in draft.nodes {
+    for node in graph.nodes {
         let cmd = command(&node, &mut table, profile)?;
         table.cmds.push(cmd);
         table.labels.push(node.label);

@@ -1,6 +1,6 @@
 //! Scratch buffer assignment: slots with disjoint live ranges share a buffer.
 
-use crate::builder::Draft;
+use crate::builder::Graph;
 use tabla_core::op::list::Access;
 use tabla_core::op::table::BufferId;
 
@@ -8,9 +8,9 @@ use tabla_core::op::table::BufferId;
 ///
 /// A slot is live from the first to the last command that uses it. The live ranges of all operands
 /// of a command overlap, so no command reads a buffer that it writes.
-pub(super) fn assign_buffers(draft: &mut Draft) {
-    let ranges = live_ranges(draft);
-    let mut order: Vec<usize> = (0..draft.slots.len())
+pub(super) fn assign_buffers(graph: &mut Graph) {
+    let ranges = live_ranges(graph);
+    let mut order: Vec<usize> = (0..graph.slots.len())
         .filter(|&i| ranges[i].is_some())
         .collect();
     order.sort_by_key(|&i| ranges[i]);
@@ -19,7 +19,7 @@ pub(super) fn assign_buffers(draft: &mut Draft) {
     let mut buffers: Vec<(usize, u64)> = Vec::new();
     for i in order {
         let (first, last) = ranges[i].expect("filtered above");
-        let bytes = draft.slots[i].bytes();
+        let bytes = graph.slots[i].bytes();
         let free = (0..buffers.len()).filter(|&b| buffers[b].0 < first);
         let fit = free.min_by_key(|&b| (buffers[b].1.abs_diff(bytes), b));
         let buffer = fit.unwrap_or_else(|| {
@@ -28,17 +28,17 @@ pub(super) fn assign_buffers(draft: &mut Draft) {
         });
         buffers[buffer] = (last, buffers[buffer].1.max(bytes));
         let number = u32::try_from(buffer).expect("fewer buffers than slots");
-        draft.slots[i].buffer = BufferId::Scratch(number);
+        graph.slots[i].buffer = BufferId::Scratch(number);
     }
 }
 
 /// Returns the first and last command of each scratch slot; `None` for other slots.
-fn live_ranges(draft: &Draft) -> Vec<Option<(usize, usize)>> {
-    let mut ranges = vec![None; draft.slots.len()];
-    for (at, node) in draft.nodes.iter().enumerate() {
+fn live_ranges(graph: &Graph) -> Vec<Option<(usize, usize)>> {
+    let mut ranges = vec![None; graph.slots.len()];
+    for (at, node) in graph.nodes.iter().enumerate() {
         for slot in &node.slots {
             let i = usize::from(slot.0);
-            if matches!(draft.slots[i].buffer, BufferId::Scratch(_)) {
+            if matches!(graph.slots[i].buffer, BufferId::Scratch(_)) {
                 let range = ranges[i].get_or_insert((at, at));
                 range.1 = at;
             }
@@ -47,7 +47,7 @@ fn live_ranges(draft: &Draft) -> Vec<Option<(usize, usize)>> {
     // Slots that are read before they are written are inputs of the table and live from the start.
     for (i, range) in ranges.iter_mut().enumerate() {
         let Some((first, _)) = range else { continue };
-        let node = &draft.nodes[*first];
+        let node = &graph.nodes[*first];
         let operand = node.slots.iter().position(|s| usize::from(s.0) == i);
         let operand = operand.expect("the first command uses the slot");
         if node.op.operands()[operand].access != Access::Write {
@@ -95,9 +95,9 @@ mod tests {
         for _ in 0..5 {
             x = b.mat("x", w, x);
         }
-        let mut draft = b.finish().expect("the weights fit");
-        assign_buffers(&mut draft);
-        let mut buffers: Vec<_> = draft.slots.iter().map(|s| s.buffer).collect();
+        let mut graph = b.finish().expect("the weights fit");
+        assign_buffers(&mut graph);
+        let mut buffers: Vec<_> = graph.slots.iter().map(|s| s.buffer).collect();
         buffers.retain(|p| matches!(p, BufferId::Scratch(_)));
         assert_eq!(buffers.len(), 6);
         buffers.sort();

@@ -1,7 +1,7 @@
 //! Splits weights that exceed the binding limit of a device into parts of rows, with one command
 //! per part.
 
-use crate::builder::{Draft, Node};
+use crate::builder::{Graph, Node};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 use tabla_core::device::Profile;
@@ -22,16 +22,16 @@ struct Part {
     rows: u32,
 }
 
-pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
+pub(super) fn split(graph: &mut Graph, profile: &Profile) -> Result<()> {
     let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
-    for at in 0..draft.nodes.len() {
-        if let Some((slot, rows)) = oversized_weight(draft, &draft.nodes[at], profile)
+    for at in 0..graph.nodes.len() {
+        if let Some((slot, rows)) = oversized_weight(graph, &graph.nodes[at], profile)
             && !parts.contains_key(&slot.0)
         {
-            parts.insert(slot.0, parts_of(draft, slot, rows)?);
+            parts.insert(slot.0, parts_of(graph, slot, rows)?);
         }
     }
-    draft.replace(|node, nodes| {
+    graph.replace(|node, nodes| {
         let split = |at: &usize| parts.contains_key(&node.slots[*at].0);
         match (0..node.slots.len()).find(split) {
             Some(at) => {
@@ -46,7 +46,7 @@ pub(super) fn split(draft: &mut Draft, profile: &Profile) -> Result<()> {
 }
 
 /// Returns the weight of a node if it must be split, and the number of rows per part.
-fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
+fn oversized_weight(graph: &Graph, node: &Node, profile: &Profile) -> Option<(Slot, u32)> {
     // The CPU reads whole weights.
     if node.place == Place::Host {
         return None;
@@ -65,7 +65,7 @@ fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Sl
         }
         _ => return None,
     };
-    let info = |slot: &Slot| &draft.slots[usize::from(slot.0)];
+    let info = |slot: &Slot| &graph.slots[usize::from(slot.0)];
     let weight = |slot: &Slot| matches!(info(slot).buffer, BufferId::Weight(..));
     let slot = *node.slots.iter().find(|slot| weight(slot))?;
     let w = info(&slot);
@@ -87,8 +87,8 @@ fn oversized_weight(draft: &Draft, node: &Node, profile: &Profile) -> Option<(Sl
 }
 
 /// Splits a slot into parts of `rows` rows; the slot itself becomes the first part.
-fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
-    let whole = draft.slots[usize::from(slot.0)].clone();
+fn parts_of(graph: &mut Graph, slot: Slot, rows: u32) -> Result<Vec<Part>> {
+    let whole = graph.slots[usize::from(slot.0)].clone();
     let BufferId::Weight(index, _) = whole.buffer else {
         bail!(
             Internal,
@@ -106,13 +106,13 @@ fn parts_of(draft: &mut Draft, slot: Slot, rows: u32) -> Result<Vec<Part>> {
             ..whole.clone()
         };
         let slot = if first == 0 {
-            draft.slots[usize::from(slot.0)] = info;
+            graph.slots[usize::from(slot.0)] = info;
             slot
         } else {
-            let Ok(last) = u16::try_from(draft.slots.len()) else {
+            let Ok(last) = u16::try_from(graph.slots.len()) else {
                 bail!(TooLarge, "table exceeds the limit of {} slots", u16::MAX);
             };
-            draft.slots.push(info);
+            graph.slots.push(info);
             Slot(last)
         };
         parts.push(Part { slot, first, rows });
@@ -224,12 +224,12 @@ mod tests {
             b.end_of_layer(h);
         }
         b.mat("logits", embd, h);
-        let mut draft = b.finish().expect("the weights fit");
-        draft.head = 4;
-        draft.stages = [Some(4), Some(5), None];
+        let mut graph = b.finish().expect("the weights fit");
+        graph.head = 4;
+        graph.stages = [Some(4), Some(5), None];
         let mut profile = crate::plain_profile();
         profile.binding_bytes_max = 100 * 8 * 4;
-        split(&mut draft, &profile).expect("the weight can be split");
+        split(&mut graph, &profile).expect("the weight can be split");
 
         let rows = |node: &Node| match node.op {
             Op::Embed => {
@@ -242,7 +242,7 @@ mod tests {
                 (node.slots[WEIGHT], p.first, p.rows)
             }
         };
-        let actual: Vec<_> = draft.nodes.iter().map(rows).collect();
+        let actual: Vec<_> = graph.nodes.iter().map(rows).collect();
         let parts = |nodes: &[(Slot, u32, u32)]| {
             let parts = nodes.iter().map(|&(_, first, rows)| (first, rows));
             parts.collect::<Vec<_>>()
@@ -255,8 +255,8 @@ mod tests {
             actual[7..],
             "the output projection has the same parts"
         );
-        let ends: Vec<usize> = draft.layers.iter().map(|layer| layer.cmd).collect();
-        assert_eq!((&ends[..], draft.head), (&[5, 6, 7][..], 7));
-        assert_eq!(draft.stages, [Some(7), Some(11), None]);
+        let ends: Vec<usize> = graph.layers.iter().map(|layer| layer.cmd).collect();
+        assert_eq!((&ends[..], graph.head), (&[5, 6, 7][..], 7));
+        assert_eq!(graph.stages, [Some(7), Some(11), None]);
     }
 }

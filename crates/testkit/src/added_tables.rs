@@ -113,8 +113,8 @@ fn table(
     let mut b = Builder::new(tensors, shape);
     let x = b.input("x", COLS);
     emit(&mut b, x);
-    let draft = b.finish().expect("the tensors have these shapes");
-    let mut table = tabla_plan::compile(draft, &device.profile).expect("there are kernels");
+    let graph = b.finish().expect("the tensors have these shapes");
+    let mut table = tabla_plan::compile(graph, &device.profile).expect("there are kernels");
     for slot in &mut table.slots {
         match &*slot.name {
             "x" => slot.buffer = BufferId::Scores,

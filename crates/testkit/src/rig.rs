@@ -220,12 +220,12 @@ pub fn table(case: &Case, device: &Device) -> Table {
     };
     let mut b = Builder::new(case, shape);
     (case.emit)(&mut b);
-    let draft = b.finish().expect("cases fit their weights");
+    let graph = b.finish().expect("cases fit their weights");
     let profile = Profile {
         fusion: Fusion::Fused,
         ..device.profile.clone()
     };
-    tabla_plan::compile(draft, &profile).expect("cases have kernels")
+    tabla_plan::compile(graph, &profile).expect("cases have kernels")
 }
 
 /// Runs the command of `op` in a case; `set` may change the operands before.

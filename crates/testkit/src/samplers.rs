@@ -293,8 +293,8 @@ impl Stages {
         };
         let mut b = Builder::new(&CASES[0], shape);
         b.sampling_stages(VOCAB, samplers);
-        let draft = b.finish().expect("the draft needs no tensors");
-        let table = tabla_plan::compile(draft, &device.profile).expect("the kernels exist");
+        let graph = b.finish().expect("the graph needs no tensors");
+        let table = tabla_plan::compile(graph, &device.profile).expect("the kernels exist");
         tabla_plan::verify::check(&table, &device.profile).expect("the table is valid");
         let program = Program {
             tables: Arc::from([table.clone()]),

@@ -1,6 +1,6 @@
 //! The builder, and the helpers that its other methods share.
 
-use super::draft::{Draft, Node};
+use super::graph::{Graph, Node};
 use super::operand::{Quantized, W, X};
 use super::point_list::{Hooks, Points};
 use super::shape::{Shape, Weights};
@@ -10,12 +10,12 @@ use tabla_core::op::list::{Access, Op};
 use tabla_core::op::params;
 use tabla_core::op::table::{BufferId, LayerEnd, Place, SamplingStage, Slot, SlotInfo};
 
-/// Builds a [`Draft`] from the operations of a forward pass.
+/// Builds a [`Graph`] from the operations of a forward pass.
 #[expect(missing_debug_implementations, reason = "it borrows a trait object")]
 pub struct Builder<'a> {
     weights: &'a dyn Weights,
     pub(super) shape: Shape,
-    pub(super) draft: Draft,
+    pub(super) graph: Graph,
     pub(super) state: Slot,
     scratch: u32,
     pub(super) quantized: Option<Quantized>,
@@ -29,7 +29,7 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// Creates a builder for a table shape and the tensors of a model.
     pub fn new(weights: &'a dyn Weights, shape: Shape) -> Self {
-        let draft = Draft {
+        let graph = Graph {
             name: shape.name,
             tokens: shape.tokens,
             nodes: Vec::new(),
@@ -41,7 +41,7 @@ impl<'a> Builder<'a> {
         let mut b = Self {
             weights,
             shape,
-            draft,
+            graph,
             state: Slot(0),
             scratch: 0,
             quantized: None,
@@ -58,15 +58,15 @@ impl<'a> Builder<'a> {
         b
     }
 
-    /// Returns the draft.
+    /// Returns the graph.
     ///
     /// # Errors
     ///
     /// The first error of any method: a missing tensor or a shape mismatch.
-    pub fn finish(self) -> Result<Draft> {
+    pub fn finish(self) -> Result<Graph> {
         match self.error {
             Some(error) => Err(error),
-            None => Ok(self.draft),
+            None => Ok(self.graph),
         }
     }
 
@@ -76,21 +76,21 @@ impl<'a> Builder<'a> {
     /// # Errors
     ///
     /// Those of [`Builder::finish`].
-    pub fn finish_head(self, hooks: u32) -> Result<Draft> {
+    pub fn finish_head(self, hooks: u32) -> Result<Graph> {
         let residual = self.residual;
-        let mut draft = self.finish()?;
-        draft.nodes.drain(..draft.head);
-        draft.head = 0;
-        draft.layers.clear();
+        let mut graph = self.finish()?;
+        graph.nodes.drain(..graph.head);
+        graph.head = 0;
+        graph.layers.clear();
         if let Some(h) = residual {
-            draft.slots[usize::from(h.slot.0)].buffer = BufferId::Residual(hooks);
+            graph.slots[usize::from(h.slot.0)].buffer = BufferId::Residual(hooks);
         }
-        for slot in &mut draft.slots {
+        for slot in &mut graph.slots {
             if matches!(slot.buffer, BufferId::Scores | BufferId::Logits) {
                 slot.buffer = BufferId::LensLogits(hooks);
             }
         }
-        Ok(draft)
+        Ok(graph)
     }
 
     /// Returns the tensor `name`; its shape must be `[rows, cols]`.
@@ -145,10 +145,10 @@ impl<'a> Builder<'a> {
 
     /// Marks the end of a layer with output `h`, which is the point `blk.N`.
     pub fn end_of_layer(&mut self, h: X) {
-        let name = format!("blk.{}", self.draft.layers.len());
+        let name = format!("blk.{}", self.graph.layers.len());
         self.point(&name, h);
-        self.draft.layers.push(LayerEnd {
-            cmd: self.draft.nodes.len(),
+        self.graph.layers.push(LayerEnd {
+            cmd: self.graph.nodes.len(),
             slot: h.slot,
         });
     }
@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
         [rows, cols]: [u32; 2],
         buffer: BufferId,
     ) -> Slot {
-        if let Some(i) = self.draft.slots.iter().position(|s| s.buffer == buffer) {
+        if let Some(i) = self.graph.slots.iter().position(|s| s.buffer == buffer) {
             return Slot(u16::try_from(i).expect("push checks the number of slots"));
         }
         self.push(SlotInfo {
@@ -198,11 +198,11 @@ impl<'a> Builder<'a> {
     }
 
     fn push(&mut self, info: SlotInfo) -> Slot {
-        let Ok(index) = u16::try_from(self.draft.slots.len()) else {
+        let Ok(index) = u16::try_from(self.graph.slots.len()) else {
             self.fail(format!("table exceeds the limit of {} slots", u16::MAX));
             return Slot(0);
         };
-        self.draft.slots.push(info);
+        self.graph.slots.push(info);
         Slot(index)
     }
 
@@ -214,7 +214,7 @@ impl<'a> Builder<'a> {
         work: [u32; 2],
     ) {
         debug_assert_eq!(slots.len(), op.operands().len(), "{}", op.name());
-        let mut infos = slots.iter().map(|s| &self.draft.slots[usize::from(s.0)]);
+        let mut infos = slots.iter().map(|s| &self.graph.slots[usize::from(s.0)]);
         let weight = infos.find(|s| matches!(s.buffer, BufferId::Weight(..)));
         let label = weight.map_or_else(|| op.name().to_string(), |s| s.name.clone());
         let mut written = slots.iter().zip(op.operands());
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         {
             self.quantized = None;
         }
-        self.draft.nodes.push(Node {
+        self.graph.nodes.push(Node {
             op,
             dtype,
             slots: slots.to_vec(),

@@ -1,7 +1,7 @@
 //! Embedding lookups, norms and elementwise operations.
 
 use super::base::Builder;
-use super::draft::Node;
+use super::graph::Node;
 use super::operand::{W, X};
 use bytemuck::Pod;
 use tabla_core::op::functions::Activation;
@@ -277,7 +277,7 @@ impl Builder<'_> {
     pub fn transfer(&mut self, x: X) -> X {
         let y = self.scratch("t", x.tokens, x.cols);
         let node = Node::transfer([x.slot, y.slot, self.state], [x.tokens, x.cols]);
-        self.draft.nodes.push(node);
+        self.graph.nodes.push(node);
         y
     }
 

@@ -43,7 +43,7 @@ impl Default for LogitMap {
 impl Builder<'_> {
     /// Returns the rows of `h` that logits are computed for: the last active one, or all.
     pub fn logit_rows(&mut self, h: X) -> X {
-        self.draft.head = self.draft.nodes.len();
+        self.graph.head = self.graph.nodes.len();
         self.residual = Some(h);
         if h.tokens == 1 || self.shape.logits != LogitRows::Last {
             return h;
@@ -69,7 +69,7 @@ impl Builder<'_> {
 
     /// Makes `x` the output of a table that ends with rows, in [`BufferId::Hidden`].
     pub fn output(&mut self, x: X) {
-        self.draft.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
+        self.graph.slots[usize::from(x.slot.0)].buffer = BufferId::Hidden;
     }
 
     /// Emits the logits `W x`, transformed by `map`, into the buffer that the host and the sampling
@@ -178,7 +178,7 @@ impl Builder<'_> {
     /// Returns a scratch copy of the logits, or `x` if it is already scratch.
     fn scratch_copy(&mut self, x: X) -> X {
         let scratch = matches!(
-            self.draft.slots[usize::from(x.slot.0)].buffer,
+            self.graph.slots[usize::from(x.slot.0)].buffer,
             BufferId::Scratch(_)
         );
         if scratch {
@@ -257,7 +257,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn begin_stage(&mut self, stage: SamplingStage) {
-        self.draft.stages[stage as usize] = Some(self.draft.nodes.len());
+        self.graph.stages[stage as usize] = Some(self.graph.nodes.len());
     }
 
     /// Emits the argmax of each row; returns the ids.
@@ -338,9 +338,9 @@ mod tests {
         let x = b.input("x", 8);
         let (w, x) = (b.weight("w", 8, 8), b.logit_rows(x));
         b.logits(w, x, map);
-        let draft = b.finish().expect("the weights fit");
-        let at = draft.nodes.iter().position(|n| n.label == "w");
-        let (product, after) = draft.nodes[at.expect("the draft has the product")..]
+        let graph = b.finish().expect("the weights fit");
+        let at = graph.nodes.iter().position(|n| n.label == "w");
+        let (product, after) = graph.nodes[at.expect("the graph has the product")..]
             .split_first()
             .expect("the product");
         let nodes = after.iter().map(|node| {

@@ -205,7 +205,7 @@ impl Builder<'_> {
 
     /// Checks the row length of a slot that an earlier call may have created.
     fn check_width(&mut self, slot: Slot, width: u32) {
-        let info = &self.draft.slots[usize::from(slot.0)];
+        let info = &self.graph.slots[usize::from(slot.0)];
         if info.cols != width {
             let message = format!(
                 "shape mismatch: {} has {} columns, expected {width}",

@@ -1,17 +1,17 @@
 //! Builder: model architectures call its methods in the order of the forward pass to create a
-//! [`Draft`].
+//! [`Graph`].
 //!
-//! A draft has operations and slots; `plan` selects kernels, grids and buffers later. The same
+//! A graph has operations and slots; `plan` selects kernels, grids and buffers later. The same
 //! architecture code builds tables for any number of tokens. Methods do not return errors; the
 //! builder stores the first error, which [`Builder::finish`] returns.
 
 mod adapters;
 mod attention;
 mod base;
-mod draft;
 mod elementwise;
 mod ends;
 mod experts;
+mod graph;
 mod hooks;
 mod operand;
 mod point_list;
@@ -25,10 +25,10 @@ mod ternary;
 
 pub use attention::{Heads, Rope, Scores};
 pub use base::Builder;
-pub use draft::{Draft, Node};
 pub use elementwise::{GluClamp, PositionScale};
 pub use ends::LogitMap;
 pub use experts::{Router, RouterVectors, Routes};
+pub use graph::{Graph, Node};
 pub use hooks::EditRows;
 pub use operand::{W, X};
 pub use point_list::Hooks;

@@ -23,7 +23,7 @@ impl<'a> Builder<'a> {
     ///
     /// Those of [`Builder::finish`], and `Argument` for a pattern that matches no point.
     pub fn finish_layout(mut self) -> Result<CaptureLayout> {
-        let layers = self.draft.layers.len();
+        let layers = self.graph.layers.len();
         let points = std::mem::take(&mut self.points);
         let spec = self.hooks.map(|hooks| hooks.spec);
         self.finish()?;
@@ -55,7 +55,7 @@ impl<'a> Builder<'a> {
         };
         for (index, edit) in (hooks.first_constant..).zip(&hooks.spec.edits) {
             if matches(&edit.point, name) {
-                self.emit_edit(name, (index, edit), x);
+                self.emit_edit(name, index, edit, x);
             }
         }
         if let Some(to) = self.capture_columns(name, x.cols) {
@@ -91,7 +91,8 @@ impl<'a> Builder<'a> {
         name: &str,
         [heads, kv_heads, head_dim]: [u32; 3],
         [q, k]: [X; 2],
-        (scale, reach): (f32, u32),
+        scale: f32,
+        reach: u32,
     ) {
         let Some(hooks) = self.declare_unchangeable(name) else {
             return;
@@ -114,7 +115,7 @@ impl<'a> Builder<'a> {
     /// Records a point and returns the hooks, if there are any. Tables differ in their rows after the
     /// last layer, so there are no points.
     fn declare(&mut self, name: &str) -> Option<Hooks<'a>> {
-        let hooks = self.hooks.filter(|_| self.draft.head == 0)?;
+        let hooks = self.hooks.filter(|_| self.graph.head == 0)?;
         self.points.names.push(name.to_string());
         Some(hooks)
     }
@@ -153,7 +154,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Emits a change of a point.
-    fn emit_edit(&mut self, name: &str, (constant, edit): (u32, &Edit), x: X) {
+    fn emit_edit(&mut self, name: &str, constant: u32, edit: &Edit, x: X) {
         let columns = edit.columns.clone().unwrap_or(0..x.cols);
         if columns.end > x.cols {
             return self.fail_argument(format!(

@@ -86,8 +86,8 @@ mod tests {
         b.mat("k", w, x);
         b.mat_add(w, q, x);
         b.mat("v", w, x);
-        let draft = b.finish().expect("the weights fit");
-        let ops: Vec<Op> = draft.nodes.iter().map(|node| node.op).collect();
+        let graph = b.finish().expect("the weights fit");
+        let ops: Vec<Op> = graph.nodes.iter().map(|node| node.op).collect();
         let (quantize, product) = (Op::BitQuantize, Op::BitMat);
         let expected: [&[Op]; 3] = [
             &[quantize, product, product],

@@ -49,7 +49,7 @@ impl Node {
 
 /// Table before planning.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct Graph {
     /// Name of the table.
     pub name: &'static str,
     /// Number of tokens per pass.
@@ -66,7 +66,7 @@ pub struct Draft {
     pub stages: [Option<usize>; SamplingStage::COUNT],
 }
 
-impl Draft {
+impl Graph {
     /// Replaces each node by the nodes that `by` pushes. Indices of a node are updated to its first
     /// replacement, or to the following node if there is none.
     ///
