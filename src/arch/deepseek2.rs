@@ -16,7 +16,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
     let of_heads = b.head_routes(c.heads);
     b.point(parts::EMBEDDING, h);
     for l in parts::layers(c) {
-        block(b, c, l, (h, of_heads));
+        block(b, c, l, h, of_heads);
         b.end_of_layer(h);
     }
     drafting::follow(b, c, (h, &[]));
@@ -27,7 +27,7 @@ pub(super) fn recipe(b: &mut Builder<'_>, c: &Config) {
 pub(super) const HEAD: HeadBlock = HeadBlock {
     block: |b, c, l, h| {
         let of_heads = b.head_routes(c.heads);
-        block(b, c, l, (h, of_heads));
+        block(b, c, l, h, of_heads);
     },
     store: |b, c, l, h| {
         let n = l.rms_norm(b, c, "attn_norm", h);
@@ -36,20 +36,20 @@ pub(super) const HEAD: HeadBlock = HeadBlock {
     },
 };
 
-fn block(b: &mut Builder<'_>, c: &Config, l: Layer, (h, of_heads): (X, Routes)) {
-    attention(b, c, l, (h, of_heads));
+fn block(b: &mut Builder<'_>, c: &Config, l: Layer, h: X, of_heads: Routes) {
+    attention(b, c, l, h, of_heads);
     experts::feed_forward(b, c, l, h);
 }
 
 /// `h += Wo [Wv[0] u[0], Wv[1] u[1], ..]`, where `u[i]` is the attention of head `i` to the rows of the cache.
-fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, (h, of_heads): (X, Routes)) {
+fn attention(b: &mut Builder<'_>, c: &Config, l: Layer, h: X, of_heads: Routes) {
     let latent = latent(c);
     let Latent {
         rank, rope, value, ..
     } = latent;
     let heads = l.config.heads;
     let n = l.rms_norm(b, c, "attn_norm", h); // [tokens, dim]
-    let q = query(b, c, l, latent, (n, of_heads)); // [tokens, heads (rope + rank)]
+    let q = query(b, c, l, latent, n, of_heads); // [tokens, heads (rope + rank)]
     let row = row(b, c, l, n);
     let a = l.attend_latent(b, c, q, row); // [tokens, heads (rope + rank)]
     let u = b.columns_of_groups(a, heads, [rope, rank]); // [tokens, heads rank]
@@ -78,13 +78,7 @@ fn row(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
 }
 
 /// Queries `[q_rope | Wk q]` of all heads, `[tokens, heads (rope + rank)]`, before RoPE.
-fn query(
-    b: &mut Builder<'_>,
-    c: &Config,
-    l: Layer,
-    latent: Latent,
-    (n, of_heads): (X, Routes),
-) -> X {
+fn query(b: &mut Builder<'_>, c: &Config, l: Layer, latent: Latent, n: X, of_heads: Routes) -> X {
     let Latent {
         query_rank,
         rank,

@@ -79,7 +79,7 @@ impl Selection {
     pub(super) fn of(b: &mut Builder<'_>, c: &Config, l: Layer, x: X) -> Self {
         let experts = l.config.experts;
         let logits = l.project(b, c, "ffn_gate_inp", experts, x); // [tokens, experts]
-        let mut vector = |name: &str| l.optional_vector(b, c, (name, experts));
+        let mut vector = |name: &str| l.optional_vector(b, c, name, experts);
         let vectors = RouterVectors {
             bias: vector("exp_probs_b.bias"),
             scales: vector("ffn_down_exps.scale"),

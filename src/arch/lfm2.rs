@@ -37,7 +37,7 @@ fn short_conv(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     let [before, after, x] = [0, 1, 2].map(|part| b.columns(all, part * channels, channels));
     let x = b.glu(Activation::Linear, before, x);
     let w = l.vector(b, "shortconv.conv", taps * channels); // [taps, channels]
-    let bias = l.optional_vector(b, c, ("shortconv.conv.bias", channels));
+    let bias = l.optional_vector(b, c, "shortconv.conv.bias", channels);
     let conv = Conv {
         taps,
         w,

@@ -19,7 +19,7 @@ pub(super) fn mixer(b: &mut Builder<'_>, c: &Config, l: Layer, n: X) -> X {
     let all = l.project(b, c, "ssm_in", inner + channels + at.heads, n);
     let [z, x, dt] = sections(b, ssm, all);
     let w = l.vector(b, "ssm_conv1d", taps * channels); // [taps, channels]
-    let bias = l.optional_vector(b, c, ("ssm_conv1d.bias", channels));
+    let bias = l.optional_vector(b, c, "ssm_conv1d.bias", channels);
     let conv = Conv {
         taps,
         w,
@@ -65,7 +65,7 @@ fn sections(b: &mut Builder<'_>, ssm: Ssm, all: X) -> [X; 3] {
 fn gated_norm(b: &mut Builder<'_>, c: &Config, l: Layer, ssm: Ssm, [y, z]: [X; 2]) -> X {
     let inner = ssm.at.width();
     let norm = |b: &mut Builder<'_>, y: X| {
-        let Some(w) = l.optional_vector(b, c, ("ssm_norm.weight", inner)) else {
+        let Some(w) = l.optional_vector(b, c, "ssm_norm.weight", inner) else {
             return y;
         };
         match ssm.at.groups {

@@ -178,7 +178,8 @@ impl Layer {
         self,
         b: &mut Builder<'_>,
         c: &Config,
-        (name, dim): (&str, u32),
+        name: &str,
+        dim: u32,
     ) -> Option<W> {
         self.any_has(b, c, name)
             .then(|| b.vector(&self.tensor(name), dim))
@@ -296,7 +297,7 @@ impl Layer {
             [at.heads, at.kv_heads, at.head_dim],
             self.attention_scale(c),
         );
-        b.self_attention_point(&self.tensor("attn_weights"), heads, [q, k], (scale, reach));
+        b.self_attention_point(&self.tensor("attn_weights"), heads, [q, k], scale, reach);
         let a = b.self_attention(heads, [q, k, v], scale, reach);
         b.point(&self.tensor("attn"), a);
         a

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &LensArgs) -> Result<(), Failure> {
     let mut layers = Vec::new();
     for point in hooks.points() {
         layers.push(Layer {
-            cells: cells(&model, (&hooks, captured), &point.name, args.top_k as usize)?,
+            cells: cells(&model, &hooks, captured, &point.name, args.top_k as usize)?,
             name: point.name.clone(),
         });
     }
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &LensArgs) -> Result<(), Failure> {
 /// Computes a row of the table.
 fn cells(
     model: &Model,
-    (hooks, captured): (&Hooks, &Captured),
+    hooks: &Hooks,
+    captured: &Captured,
     point: &str,
     top_k: usize,
 ) -> Result<Vec<Cell>, Failure> {

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<(), Failure> {
     let hooks = model.hooks(&spec)?;
     std::fs::create_dir(&args.output)
         .map_err(|cause| Failure::file("create", &args.output, cause))?;
-    let written = write_folder(args, (model, &hooks), (&texts, &ids));
+    let written = write_folder(args, model, &hooks, &texts, &ids);
     if written.is_err() {
         // The folder is new: nothing else is in it.
         let _ = std::fs::remove_dir_all(&args.output);
@@ -102,8 +102,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<(), Failure> {
 
 fn write_folder(
     args: &ProbeArgs,
-    (model, hooks): (&Model, &Hooks),
-    (texts, ids): (&[String], &[Vec<u32>]),
+    model: &Model,
+    hooks: &Hooks,
+    texts: &[String],
+    ids: &[Vec<u32>],
 ) -> Result<(), Failure> {
     let rows = match args.tokens {
         Tokens::Last | Tokens::Mean => ids.len(),
@@ -129,7 +131,7 @@ fn write_folder(
         bar.set_position(done);
     }
     drop(bar);
-    let manifest = manifest(args, model, (texts, ids), &outputs)?;
+    let manifest = manifest(args, model, texts, ids, &outputs)?;
     for output in outputs {
         let path = args.output.join(format!("{}.npy", output.name));
         let shown = terminal::one_line(&path.display().to_string());
@@ -222,7 +224,8 @@ fn mean(captured: &Captured, output: &Output) -> Vec<f32> {
 fn manifest(
     args: &ProbeArgs,
     model: &Model,
-    (texts, ids): (&[String], &[Vec<u32>]),
+    texts: &[String],
+    ids: &[Vec<u32>],
     outputs: &[Output],
 ) -> Result<Value, Failure> {
     let file = |output: &Output| {

@@ -27,7 +27,7 @@ pub(super) fn link(device: &Device, program: Program, linked: &Arena) -> Result<
     let bind = |bindings: &Bindings| {
         let kernel = plan.kernels[bindings.pipeline];
         let layout = &pipelines[bindings.pipeline].layout;
-        bind(device, (kernel, layout), bindings, [&arena, linked])
+        bind(device, kernel, layout, bindings, [&arena, linked])
     };
     let groups = plan.bindings.iter().map(bind).collect::<Result<_>>()?;
     device.check()?;
@@ -59,7 +59,8 @@ fn compile(
 /// Creates a bind group with buffers of the first arena that has them.
 fn bind(
     device: &Device,
-    (kernel, layout): (KernelId, &wgpu::BindGroupLayout),
+    kernel: KernelId,
+    layout: &wgpu::BindGroupLayout,
     bindings: &Bindings,
     arenas: [&Arena; 2],
 ) -> Result<wgpu::BindGroup> {

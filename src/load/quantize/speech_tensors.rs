@@ -59,7 +59,7 @@ pub(super) fn computed_tensors(model: &Opened) -> Result<Vec<ComputedTensor>> {
             && let [channels, 3, rows] = tensor.dims[..]
             && channels != 3
         {
-            computed.push(convolution(file, tensor, (name, channels, rows))?);
+            computed.push(convolution(file, tensor, name, channels, rows)?);
         }
     }
     if !has_positions {
@@ -81,7 +81,9 @@ pub(super) fn computed_tensors(model: &Opened) -> Result<Vec<ComputedTensor>> {
 fn convolution(
     file: &Directory,
     tensor: &TensorInfo,
-    (name, channels, rows): (String, u64, u64),
+    name: String,
+    channels: u64,
+    rows: u64,
 ) -> Result<ComputedTensor> {
     let dtype = tensor.dtype.known();
     let dtype = dtype.filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16));

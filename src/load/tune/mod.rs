@@ -131,7 +131,7 @@ pub fn tune(
         chunk_tokens: best(&chunks, default.chunk_tokens, Duration::ZERO),
         ..default.clone()
     };
-    let speedups = speedups(&device, &mut build, (options, &tuning), &mut done)?;
+    let speedups = speedups(&device, &mut build, options, &tuning, &mut done)?;
     for speedup in speedups.iter().filter(|speedup| !speedup.is_faster()) {
         speedup.revert(&mut tuning, &default);
     }
@@ -150,7 +150,8 @@ pub fn tune(
 fn speedups(
     device: &SelectedDevice,
     build: &mut Build,
-    (options, tuning): (&LoadOptions, &Tuning),
+    options: &LoadOptions,
+    tuning: &Tuning,
     done: &mut dyn FnMut(),
 ) -> Result<Vec<Speedup>> {
     let mut tables = Vec::new();

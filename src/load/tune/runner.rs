@@ -62,7 +62,7 @@ impl Runner {
         {
             let Table { tokens, cmds, .. } = &self.tables[candidate.table];
             let (mut all, step) = (passes(0..self.context, *tokens).into_iter(), cmds.len());
-            all.try_for_each(|pass| self.pass((candidate.table, step), pass))?;
+            all.try_for_each(|pass| self.pass(candidate.table, step, pass))?;
         }
         for round in 0..=ROUNDS {
             for candidate in &mut candidates {
@@ -77,7 +77,7 @@ impl Runner {
     }
 
     /// Runs the tokens at these positions through a table, submitting `step` commands at a time.
-    fn pass(&mut self, (table, step): (usize, usize), positions: Range<u32>) -> Result<()> {
+    fn pass(&mut self, table: usize, step: usize, positions: Range<u32>) -> Result<()> {
         let row = |position: u32| Row {
             token: position.wrapping_mul(7) % self.vocab,
             position,
@@ -99,7 +99,7 @@ impl Runner {
     fn time(&mut self, candidate: &Candidate) -> Result<Vec<Duration>> {
         self.executor.time_commands()?;
         for pass in &candidate.passes {
-            self.pass((candidate.table, candidate.step), pass.clone())?;
+            self.pass(candidate.table, candidate.step, pass.clone())?;
         }
         self.executor.end_timing();
         let timings = self.executor.command_timings(candidate.table).iter();

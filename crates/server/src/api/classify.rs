@@ -109,7 +109,7 @@ pub(crate) async fn classify(
     let record = context.record;
     Blocking::new(&lease)
         .run(move |model, session| {
-            let scores = scores(session, (field, &inputs), &options, &mut slot)?;
+            let scores = scores(session, field, &inputs, &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).enumerate();
             let data = rows.map(|(index, row)| {
@@ -170,7 +170,7 @@ pub(crate) async fn predict(
     let record = context.record;
     Blocking::new(&lease)
         .run(move |_, session| {
-            let scores = scores(session, (field, &inputs), &options, &mut slot)?;
+            let scores = scores(session, field, &inputs, &options, &mut slot)?;
             record.update(|record| record.prompt_tokens = scores.tokens);
             let rows = scores.values.chunks(scores.labels.len()).map(|row| {
                 let mut order: Vec<usize> = (0..row.len()).collect();
@@ -190,7 +190,8 @@ pub(crate) async fn predict(
 /// Computes the scores of inputs.
 fn scores(
     session: &mut tabla::Session,
-    (field, inputs): (InputField, &[Input]),
+    field: InputField,
+    inputs: &[Input],
     options: &ClassifyOptions,
     slot: &mut PassSlot,
 ) -> ApiResult<Scores> {

@@ -214,7 +214,7 @@ fn prepare(model: &Loaded, parsed: &CompletionFields, request: &Json) -> ApiResu
     let mut prompts = prompts(model, ("prompt", parsed.prompt.as_ref()))?;
     if let Some(suffix) = parsed.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         for prompt in &mut prompts {
-            *prompt = infill(model, prompt, ("suffix", suffix))?;
+            *prompt = infill(model, prompt, "suffix", suffix)?;
         }
     }
     for (at, prompt) in prompts.iter().enumerate() {
@@ -301,7 +301,8 @@ const INFILL_TOKENS: [[&str; 3]; 4] = [
 pub(crate) fn infill(
     model: &Loaded,
     prefix: &[u32],
-    (name, suffix): (&str, &str),
+    name: &str,
+    suffix: &str,
 ) -> ApiResult<Vec<u32>> {
     let tokenizer = model.model.tokenizer();
     let ids = |row: &[&str; 3]| {
@@ -374,14 +375,14 @@ impl Head {
         value["usage"] = usage(&answer.usage);
         value["timings"] = timings(&answer.usage);
         let choices = returned.into_iter().enumerate();
-        let choices =
-            choices.map(|(at, (prompt, choice))| self.choice((at, choice), prompt, counts));
+        let choices = choices.map(|(at, (prompt, choice))| self.choice(at, choice, prompt, counts));
         choices_response(&value, choices)
     }
 
     fn choice(
         &self,
-        (index, choice): (usize, &Choice),
+        index: usize,
+        choice: &Choice,
         prompt: Option<&Echoed>,
         counts: Counts,
     ) -> Value {

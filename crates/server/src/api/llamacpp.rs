@@ -116,7 +116,7 @@ pub(crate) async fn fill(
         let prefix = model.tokenize(&text, EncodeOptions::PROMPT);
         let prefix = prefix.map_err(|error| error.prompt_field("input_prefix"))?;
         let suffix = parsed.input_suffix.as_deref().unwrap_or_default();
-        infill(model, &prefix, ("input_suffix", suffix))
+        infill(model, &prefix, "input_suffix", suffix)
     })
     .await
 }

@@ -117,7 +117,7 @@ impl AnswerGrammar<'_> {
         let (field, schema) = match &self.chat.response {
             ResponseFormat::Grammar(field, Grammar::JsonSchema(schema)) => (field, schema.clone()),
             ResponseFormat::RelaxedSchema(field, schema) => {
-                (field, relaxed(self.model, (field, schema), self.warnings)?)
+                (field, relaxed(self.model, field, schema, self.warnings)?)
             }
             ResponseFormat::Grammar(field, Grammar::JsonObject) => {
                 (field, serde_json::json!({ "type": "object" }))
@@ -162,7 +162,7 @@ pub(crate) fn compile(
         ResponseFormat::Text => return Ok(None),
         ResponseFormat::Grammar(field, grammar) => (field, grammar.clone()),
         ResponseFormat::RelaxedSchema(field, schema) => {
-            let schema = relaxed(model, (field, schema), warnings)?;
+            let schema = relaxed(model, field, schema, warnings)?;
             (field, Grammar::JsonSchema(schema))
         }
     };
@@ -175,7 +175,8 @@ pub(crate) fn compile(
 /// Returns the parts of a schema that a grammar can express.
 fn relaxed(
     model: &Loaded,
-    (field, schema): (&'static str, &Value),
+    field: &'static str,
+    schema: &Value,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     let relaxed = model.model.grammar_engine()?.relax(schema);

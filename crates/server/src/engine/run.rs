@@ -149,7 +149,7 @@ async fn run(request: Generate, sender: mpsc::Sender<ApiResult<Event>>, cancel: 
         choices,
         echo,
     };
-    let work = run_prompts(&job, (template, prompts), slot, options);
+    let work = run_prompts(&job, template, prompts, slot, options);
     let ended = end_late(&job, work).await;
     match ended {
         Ok(usage) => {
@@ -186,7 +186,8 @@ async fn end_late(job: &Job, work: impl Future<Output = Ended<Usage>>) -> Ended<
 /// Runs all prompts: the first in this slot, the others when slots are free.
 async fn run_prompts(
     job: &Job,
-    (template, prompts): (Prompt, Vec<Vec<u32>>),
+    template: Prompt,
+    prompts: Vec<Vec<u32>>,
     slot: Slot,
     options: GenerateOptions,
 ) -> Ended<Usage> {
@@ -260,7 +261,7 @@ async fn run_prompt(
     let prompt_time = begun.elapsed();
     job.record_prompt(prompt, prompt_time);
     let begun = Instant::now();
-    let counts = run_choices(&job, session, slot, (options, first, choices)).await?;
+    let counts = run_choices(&job, session, slot, options, first, choices).await?;
     Ok(Usage {
         prompt,
         generated: counts.tokens,
@@ -292,7 +293,7 @@ fn run_with_prompt(
         usage.prompt_time = stats.prompt_took;
         job.record_prompt(usage.prompt, usage.prompt_time);
     };
-    let counts = run_choice(job, (session, slot), prompt.first, options, &mut first)?;
+    let counts = run_choice(job, session, slot, prompt.first, options, &mut first)?;
     usage.generated = counts.tokens;
     usage.reasoning = counts.reasoning;
     usage.generation_time = begun.elapsed().saturating_sub(usage.prompt_time);
@@ -401,7 +402,9 @@ async fn run_choices(
     job: &Job,
     session: Session,
     slot: Slot,
-    (options, first, choices): (GenerateOptions, u32, u32),
+    options: GenerateOptions,
+    first: u32,
+    choices: u32,
 ) -> Ended<Counts> {
     let forks = (1..choices).map(|_| session.fork());
     let forks: Result<Vec<Session>, tabla::Error> = forks.collect();
@@ -424,7 +427,7 @@ async fn run_choices(
         let options = options.clone().sampling(sampling.seed(seed));
         tasks.push(tokio::task::spawn_blocking(move || {
             job.cancel.add(&session);
-            run_choice(&job, (session, slot), first + at, &options, &mut |_| {})
+            run_choice(&job, session, slot, first + at, &options, &mut |_| {})
         }));
     }
     let mut counts = Counts::default();
@@ -439,7 +442,8 @@ async fn run_choices(
 /// Runs one choice. `begun` receives the statistics after the first piece.
 fn run_choice(
     job: &Job,
-    (mut session, slot): (Session, Slot),
+    mut session: Session,
+    slot: Slot,
     choice: u32,
     options: &GenerateOptions,
     begun: &mut dyn FnMut(Stats),

@@ -64,7 +64,7 @@ pub(crate) async fn pass(
     let origin = app.origins.check(&parts.method, &parts.uri, &parts.headers);
     let origin = origin.map(|origin| origin.cloned());
     let received = match &origin {
-        Ok(origin) => receive(&app, &context, (&parts, body), origin.as_ref()).await,
+        Ok(origin) => receive(&app, &context, &parts, body, origin.as_ref()).await,
         Err(error) => Err(error.clone()),
     };
     let mut response = match received {
@@ -114,7 +114,8 @@ enum Received {
 async fn receive(
     app: &App,
     context: &RequestContext,
-    (parts, body): (&Parts, Body),
+    parts: &Parts,
+    body: Body,
     origin: Option<&HeaderValue>,
 ) -> ApiResult<Received> {
     check_headers(&parts.headers)?;
@@ -124,7 +125,7 @@ async fn receive(
     if !app.is_public(parts.uri.path()) {
         check_key(&app.api_keys, &parts.headers)?;
     }
-    let bytes = read_body(app, context, (parts, body), origin).await?;
+    let bytes = read_body(app, context, parts, body, origin).await?;
     Ok(Received::Request(bytes))
 }
 
@@ -138,7 +139,8 @@ fn preflight() -> Response<Body> {
 async fn read_body(
     app: &App,
     context: &RequestContext,
-    (parts, body): (&Parts, Body),
+    parts: &Parts,
+    body: Body,
     origin: Option<&HeaderValue>,
 ) -> ApiResult<Bytes> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE) {

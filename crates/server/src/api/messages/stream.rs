@@ -102,7 +102,7 @@ impl Writer {
         sse::named(out, name, &event.into());
     }
 
-    fn delta(&self, kind: &str, (name, text): (&str, &str), out: &mut String) {
+    fn delta(&self, kind: &str, name: &str, text: &str, out: &mut String) {
         let fields = json!({ "delta": { "type": kind, name: text } });
         self.emit("content_block_delta", fields, out);
     }
@@ -141,7 +141,7 @@ impl Writer {
         let mut open = self.open(kind, out);
         open.text.push_str(text);
         if self.shows(kind) {
-            self.delta(kind.delta, (kind.block, text), out);
+            self.delta(kind.delta, kind.block, text, out);
         }
         self.open = Some(open);
     }
@@ -165,7 +165,7 @@ impl Writer {
         };
         let signature = opaque::encode(hidden);
         if *kind == THINKING {
-            self.delta("signature_delta", ("signature", &signature), out);
+            self.delta("signature_delta", "signature", &signature, out);
         }
         self.stop(text_block(kind, shown, &signature), out);
     }
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     fn arguments(&mut self, json: &str, out: &mut String) {
-        self.delta("input_json_delta", ("partial_json", json), out);
+        self.delta("input_json_delta", "partial_json", json, out);
         if let Some(call) = &mut self.call {
             call.arguments.push_str(json);
         }

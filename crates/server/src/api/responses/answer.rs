@@ -227,7 +227,7 @@ pub(crate) fn text_item(kind: &TextKind, id: &str, status: &str, content: Vec<Va
 }
 
 /// Returns a tool call with this payload.
-pub(crate) fn call_item(call: &ClientCall, (id, call_id): (&str, &str), payload: &str) -> Value {
+pub(crate) fn call_item(call: &ClientCall, id: &str, call_id: &str, payload: &str) -> Value {
     let kind = CallKind::of(call.kind);
     let mut item = json!({
         "type": kind.item,

@@ -146,7 +146,8 @@ impl Writer {
     fn text(
         &mut self,
         kind: &'static TextKind,
-        (text, logprobs): (&str, &[TokenLogprob]),
+        text: &str,
+        logprobs: &[TokenLogprob],
         out: &mut String,
     ) {
         let logprobs: Vec<Value> = match &self.extras.logprobs {
@@ -294,7 +295,7 @@ impl Writer {
 impl OpenCall {
     /// Returns the item of the call.
     fn item(&self, call: &ClientCall, payload: &str, status: &str) -> Value {
-        let mut item = call_item(call, (&self.id, &self.called.id), payload);
+        let mut item = call_item(call, &self.id, &self.called.id, payload);
         // Calls of custom tools have no status.
         if call.kind == ToolKind::Function {
             item["status"] = status.into();
@@ -315,8 +316,8 @@ impl EventWriter for Writer {
         match event {
             Event::Prompt(_) => {}
             Event::Output(output) => match &output.delta {
-                Delta::Text(text) => self.text(&MESSAGE, (text, &output.logprobs), out),
-                Delta::Reasoning(text) => self.text(&REASONING, (text, &[]), out),
+                Delta::Text(text) => self.text(&MESSAGE, text, &output.logprobs, out),
+                Delta::Reasoning(text) => self.text(&REASONING, text, &[], out),
                 Delta::ToolCall(call) => self.tool_call(call, out),
                 Delta::ToolCallArguments(arguments) => self.arguments(&arguments.text, out),
                 Delta::ToolCallEnd => self.end_call(Ending::Completed, out),

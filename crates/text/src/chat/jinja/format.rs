@@ -208,7 +208,7 @@ fn number(text: &mut &str) -> Outcome<Option<usize>> {
 pub(super) fn str_format(heap: &Heap, text: &str, values: &CallArguments) -> Outcome<String> {
     let mut next = Some(0);
     written(&heap.budget, |out| {
-        write_format(heap, text, values, (&mut next, DEPTH_MAX), out)
+        write_format(heap, text, values, &mut next, DEPTH_MAX, out)
     })
 }
 
@@ -218,7 +218,8 @@ fn write_format(
     heap: &Heap,
     text: &str,
     values: &CallArguments,
-    (next, depth): (&mut Option<usize>, usize),
+    next: &mut Option<usize>,
+    depth: usize,
     out: &mut Sink<'_>,
 ) -> Outcome<()> {
     if depth == 0 {
@@ -261,7 +262,7 @@ fn write_format(
         };
         let spec = match spec.contains(['{', '}']) {
             true => written(&heap.budget, |out| {
-                write_format(heap, spec, values, (next, depth - 1), out)
+                write_format(heap, spec, values, next, depth - 1, out)
             })?,
             false => spec.to_string(),
         };

@@ -51,7 +51,7 @@ impl Json {
             Value::Float(number) => out.push(&json_float(*number)),
             Value::Str(text) => self.string(text, out),
             Value::List(list) if list.kind == ListKind::List || list.kind.is_tuple() => self
-                .container(out, (depth, ["[", "]"]), list.items.iter(), |item, out| {
+                .container(out, depth, ["[", "]"], list.items.iter(), |item, out| {
                     self.level(heap, item, out, depth + 1)
                 }),
             Value::Dict(dict) => {
@@ -59,17 +59,12 @@ impl Json {
                 if self.order == Order::Sorted {
                     entries = sorted(heap, entries, |(key, _)| key)?;
                 }
-                self.container(
-                    out,
-                    (depth, ["{", "}"]),
-                    entries.into_iter(),
-                    |entry, out| {
-                        let (key, value) = entry;
-                        self.key(key, out)?;
-                        out.push(&self.key_separator)?;
-                        self.level(heap, value, out, depth + 1)
-                    },
-                )
+                self.container(out, depth, ["{", "}"], entries.into_iter(), |entry, out| {
+                    let (key, value) = entry;
+                    self.key(key, out)?;
+                    out.push(&self.key_separator)?;
+                    self.level(heap, value, out, depth + 1)
+                })
             }
             other => fail(format_args!(
                 "an object of type {} is not JSON serializable",
@@ -82,7 +77,8 @@ impl Json {
     fn container<T>(
         &self,
         out: &mut Sink<'_>,
-        (depth, [open, close]): (usize, [&str; 2]),
+        depth: usize,
+        [open, close]: [&str; 2],
         items: impl ExactSizeIterator<Item = T>,
         mut write: impl FnMut(T, &mut Sink<'_>) -> Outcome<()>,
     ) -> Outcome<()> {

@@ -95,12 +95,12 @@ fn named(text: &str) -> ParsedBody {
         Some((name, id)) => (name, Some(id.trim().to_string())),
         None => (head, None),
     };
-    with_arguments(name.trim(), id, (text, arguments))
+    with_arguments(name.trim(), id, text, arguments)
 }
 
 /// Returns the call of tool `name` with the object at the start of `arguments`, which is a suffix
 /// of `text`.
-fn with_arguments(name: &str, id: Option<String>, (text, arguments): (&str, &str)) -> ParsedBody {
+fn with_arguments(name: &str, id: Option<String>, text: &str, arguments: &str) -> ParsedBody {
     match value(arguments) {
         Ok((object @ Json::Object(_), end)) if !name.is_empty() => {
             let call = ToolCall {
@@ -119,7 +119,7 @@ fn with_arguments(name: &str, id: Option<String>, (text, arguments): (&str, &str
 pub(super) fn tagged(text: &str, _: &[Json]) -> ParsedBody {
     match text.split_once('>') {
         None => ParsedBody::Incomplete,
-        Some((name, arguments)) => with_arguments(name.trim(), None, (text, arguments)),
+        Some((name, arguments)) => with_arguments(name.trim(), None, text, arguments),
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) fn separated(text: &str, _: &[Json]) -> ParsedBody {
         return ParsedBody::Invalid;
     }
     if name != "function" || rest.starts_with('{') {
-        return with_arguments(name, None, (text, rest));
+        return with_arguments(name, None, text, rest);
     }
     let Some((name, rest)) = rest.split_once('\n') else {
         return ParsedBody::Incomplete;
@@ -161,7 +161,7 @@ pub(super) fn separated(text: &str, _: &[Json]) -> ParsedBody {
         return ParsedBody::Incomplete;
     }
     let arguments = rest.strip_prefix(LANGUAGE).unwrap_or(rest);
-    let read = with_arguments(name.trim(), None, (text, arguments));
+    let read = with_arguments(name.trim(), None, text, arguments);
     let ParsedBody::ToolCalls(calls, end) = read else {
         return read;
     };
@@ -177,7 +177,7 @@ pub(super) fn separated(text: &str, _: &[Json]) -> ParsedBody {
 pub(super) fn recipient(text: &str, _: &[Json]) -> ParsedBody {
     match harmony::call(text) {
         None => ParsedBody::Incomplete,
-        Some((name, arguments)) => with_arguments(name, None, (text, arguments)),
+        Some((name, arguments)) => with_arguments(name, None, text, arguments),
     }
 }
 

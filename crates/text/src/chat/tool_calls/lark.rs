@@ -118,7 +118,8 @@ impl<'t> Rules<'t> {
     pub(super) fn restricted_until(
         &mut self,
         text: &str,
-        (end, tag): (&str, &str),
+        end: &str,
+        tag: &str,
         may_be_empty: bool,
     ) -> String {
         let end = marker(end, self.tokenizer);
@@ -149,7 +150,7 @@ impl<'t> Rules<'t> {
 
     /// Returns the expression of any text that does not contain `tag`, and of the marker `end` after it,
     /// which contains the tag. The text is a terminal with this name.
-    pub(super) fn text_until(&mut self, name: &'static str, (end, tag): (&str, &str)) -> String {
+    pub(super) fn text_until(&mut self, name: &'static str, end: &str, tag: &str) -> String {
         let end = marker(end, self.tokenizer);
         match end.contains("<[") {
             // The marker has a control token, which cannot be a part of a terminal.

@@ -26,7 +26,7 @@ pub(super) fn body(
     for argument in arguments(schema, is_expressible, rules)? {
         let open = [before_key, &argument.key, after_key].concat();
         let open = marker(&open, rules.tokenizer);
-        let value = value(&argument, schema, (tags, rules))?;
+        let value = value(&argument, schema, tags, rules)?;
         let parameter = rules.add(&format!("{open} {value} {end}"));
         parts.push(match argument.is_required {
             true => parameter,
@@ -169,11 +169,7 @@ pub(super) fn required(object: &Map<String, Json>) -> Vec<&str> {
 ///
 /// # Errors
 /// `Grammar` for a restriction of a strict tool that the notation cannot express.
-fn value(
-    argument: &Argument,
-    root: &Json,
-    (tags, rules): (&Tags, &mut Rules<'_>),
-) -> Result<String> {
+fn value(argument: &Argument, root: &Json, tags: &Tags, rules: &mut Rules<'_>) -> Result<String> {
     let schema = &argument.schema;
     let types = Types::of(schema, root);
     let end = marker(tags.end_of_value, rules.tokenizer);
@@ -195,9 +191,9 @@ fn value(
         }
         Some(Texts::Any) if types == Types::STRING => Ok(text(tags, rules)),
         Some(strings) => {
-            let mixed = texts::with_other_types((schema, root), strings, types);
+            let mixed = texts::with_other_types(schema, root, strings, types);
             let text =
-                rules.restricted_until(&mixed.text, (tags.end_of_value, tag), mixed.may_be_empty);
+                rules.restricted_until(&mixed.text, tags.end_of_value, tag, mixed.may_be_empty);
             Ok(match mixed.json {
                 None => text,
                 Some(schema) => format!("({text} | {} {end})", lark::json(&schema, root)),
@@ -214,6 +210,7 @@ fn value(
 fn text(tags: &Tags, rules: &mut Rules<'_>) -> String {
     rules.text_until(
         "PARAMETER_TEXT",
-        (tags.end_of_value, tags.end_of_value.trim_start()),
+        tags.end_of_value,
+        tags.end_of_value.trim_start(),
     )
 }

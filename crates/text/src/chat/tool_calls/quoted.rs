@@ -264,7 +264,7 @@ impl<'a> Translation<'a, '_, '_> {
                 let quote = marker(QUOTE, self.rules.tokenizer);
                 let text = self
                     .rules
-                    .restricted_until(&text, (QUOTE, QUOTE), may_be_empty);
+                    .restricted_until(&text, QUOTE, QUOTE, may_be_empty);
                 Ok(format!("{quote} {text}"))
             }
             Some(_) => Ok(self.string()),
@@ -277,7 +277,7 @@ impl<'a> Translation<'a, '_, '_> {
 
     fn string(&mut self) -> String {
         let quote = marker(QUOTE, self.rules.tokenizer);
-        let text = self.rules.text_until("QUOTED_TEXT", (QUOTE, QUOTE));
+        let text = self.rules.text_until("QUOTED_TEXT", QUOTE, QUOTE);
         let string = format!("{quote} {text}");
         self.rules.once("quoted_string", &string).into()
     }

@@ -153,11 +153,7 @@ pub(super) struct Mixed {
 }
 
 /// Returns the expression of the texts of a schema that allows `types`.
-pub(super) fn with_other_types(
-    (schema, root): (&Json, &Json),
-    strings: Texts,
-    types: Types,
-) -> Mixed {
+pub(super) fn with_other_types(schema: &Json, root: &Json, strings: Texts, types: Types) -> Mixed {
     let (mut text, may_be_empty) = match strings {
         Texts::Matching { text, may_be_empty } => (text, may_be_empty),
         _ => ("/(?s:.*)/".to_string(), true),

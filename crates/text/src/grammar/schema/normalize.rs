@@ -197,7 +197,7 @@ impl<'a, 'w> Normalizer<'a, 'w> {
                 // Some clients write null for no restriction.
                 continue;
             }
-            self.keyword(&node, (key, value), &mut out)?;
+            self.keyword(&node, key, value, &mut out)?;
         }
         self.finish(&node, &mut out)?;
         Ok(out.into())
@@ -219,14 +219,15 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn keyword(
         &mut self,
         node: &Node<'a>,
-        (key, value): (&'a str, &'a Json),
+        key: &'a str,
+        value: &'a Json,
         out: &mut Map<String, Json>,
     ) -> Result<()> {
         let path = child(&node.pointer, key);
         let closed = Closing::Closed(Rc::default());
         match key {
             "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                let reference = self.reference(node, (key, value));
+                let reference = self.reference(node, key, value);
                 let reference = reference.context(format_args!("schema: #{}", excerpt(&path)))?;
                 add(out, "$ref", reference.into());
             }
@@ -234,25 +235,25 @@ impl<'a, 'w> Normalizer<'a, 'w> {
             "const" => self.constant(&path, value, out)?,
             "enum" => self.values(&path, value, out)?,
             "required" => self.required(&path, value, out)?,
-            "pattern" | "format" => self.string(&path, (key, value), out)?,
-            "properties" => self.named(node, (key, value), out)?,
-            "patternProperties" => self.named(node, (key, value), out)?,
+            "pattern" | "format" => self.string(&path, key, value, out)?,
+            "properties" => self.named(node, key, value, out)?,
+            "patternProperties" => self.named(node, key, value, out)?,
             "allOf" => {
-                for schema in self.list(node, (key, value), &node.plan.parts)? {
+                for schema in self.list(node, key, value, &node.plan.parts)? {
                     conjoin(out, schema);
                 }
             }
             "anyOf" | "oneOf" => {
-                let schemas = self.list(node, (key, value), &node.plan.alternatives)?;
+                let schemas = self.list(node, key, value, &node.plan.alternatives)?;
                 out.insert(key.into(), schemas.into());
             }
             "prefixItems" => {
-                let schemas = self.list(node, (key, value), &closed)?;
+                let schemas = self.list(node, key, value, &closed)?;
                 out.insert(key.into(), schemas.into());
             }
             // A tuple of drafts before 2020-12.
             "items" if value.is_array() => {
-                let schemas = self.list(node, (key, value), &closed)?;
+                let schemas = self.list(node, key, value, &closed)?;
                 out.insert("prefixItems".into(), schemas.into());
             }
             "additionalItems" if node.part.fields.get("items").is_some_and(Json::is_array) => {
@@ -267,15 +268,15 @@ impl<'a, 'w> Normalizer<'a, 'w> {
                 out.insert(key.into(), value.clone());
             }
             "multipleOf" => self.multiple_of(&path, value, out)?,
-            _ if COUNTS.contains(&key) => self.count(&path, (key, value), out)?,
-            _ if UNSUPPORTED.contains(&key) => self.restriction(node, (key, value), out)?,
+            _ if COUNTS.contains(&key) => self.count(&path, key, value, out)?,
+            _ if UNSUPPORTED.contains(&key) => self.restriction(node, key, value, out)?,
             _ => {}
         }
         Ok(())
     }
 
     /// Returns a reference with its new name.
-    fn reference(&mut self, node: &Node<'a>, (key, value): (&str, &Json)) -> Result<String> {
+    fn reference(&mut self, node: &Node<'a>, key: &str, value: &Json) -> Result<String> {
         let Some(reference) = value.as_str() else {
             bail!(Grammar, "expected a string, got {value}");
         };
@@ -313,7 +314,8 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn list(
         &mut self,
         node: &Node<'a>,
-        (key, value): (&str, &'a Json),
+        key: &str,
+        value: &'a Json,
         closing: &Closing,
     ) -> Result<Vec<Json>> {
         let path = child(&node.pointer, key);
@@ -334,7 +336,8 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn named(
         &mut self,
         node: &Node<'a>,
-        (key, value): (&str, &'a Json),
+        key: &str,
+        value: &'a Json,
         out: &mut Map<String, Json>,
     ) -> Result<()> {
         let path = child(&node.pointer, key);
@@ -419,7 +422,8 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn string(
         &mut self,
         path: &str,
-        (key, value): (&str, &Json),
+        key: &str,
+        value: &Json,
         out: &mut Map<String, Json>,
     ) -> Result<()> {
         let Some(text) = value.as_str() else {
@@ -442,7 +446,8 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn count(
         &mut self,
         path: &str,
-        (key, value): (&str, &Json),
+        key: &str,
+        value: &Json,
         out: &mut Map<String, Json>,
     ) -> Result<()> {
         // `2.0` is an integer.
@@ -480,7 +485,8 @@ impl<'a, 'w> Normalizer<'a, 'w> {
     fn restriction(
         &mut self,
         node: &Node<'a>,
-        (key, value): (&str, &'a Json),
+        key: &str,
+        value: &'a Json,
         out: &mut Map<String, Json>,
     ) -> Result<()> {
         let path = child(&node.pointer, key);

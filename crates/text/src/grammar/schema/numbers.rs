@@ -40,8 +40,8 @@ pub(super) fn convert(
     fields: &mut Map<String, Json>,
     is_integer: bool,
 ) -> Result<(), (&'static str, String)> {
-    let lower = take(fields, ("minimum", "exclusiveMinimum"), 1.0)?;
-    let upper = take(fields, ("maximum", "exclusiveMaximum"), -1.0)?;
+    let lower = take(fields, "minimum", "exclusiveMinimum", 1.0)?;
+    let upper = take(fields, "maximum", "exclusiveMaximum", -1.0)?;
     // The upper bound with the opposite sign is a lower bound.
     match is_integer {
         true => integers(fields, lower, upper),
@@ -52,7 +52,8 @@ pub(super) fn convert(
 /// Removes the bounds in one direction. Returns the one that is closer to the range, times `sign`.
 fn take(
     fields: &mut Map<String, Json>,
-    (inclusive, exclusive): (&'static str, &'static str),
+    inclusive: &'static str,
+    exclusive: &'static str,
     sign: f64,
 ) -> Result<Option<Bound>, (&'static str, String)> {
     let mut bound = None;

@@ -140,13 +140,13 @@ impl<'a> Comparison<'a> {
         }
         self.parts(a).any(|part| next(a.with(part), b))
             || self.parts(b).any(|part| next(a, b.with(part)))
-            || Types::OBJECT.contains(types) && self.properties_exclude((a, b), depth)
+            || Types::OBJECT.contains(types) && self.properties_exclude(a, b, depth)
             || Types::NUMBER.contains(types) && (is_below(a, b) || is_below(b, a))
             || Types::STRING.contains(types) && (is_shorter(a, b) || is_shorter(b, a))
     }
 
     /// Returns whether a property that one of the schemas requires excludes the other.
-    fn properties_exclude(&self, (a, b): (View<'a>, View<'a>), depth: usize) -> bool {
+    fn properties_exclude(&self, a: View<'a>, b: View<'a>, depth: usize) -> bool {
         let required = |view: View<'a>| {
             let names = view.get("required").and_then(Json::as_array);
             names.into_iter().flatten().filter_map(Json::as_str)
