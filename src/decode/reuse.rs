@@ -14,9 +14,9 @@ pub(super) enum LastToken {
 pub(super) enum EndLogits {
     /// The request does not read them.
     Unread,
-    /// The device has them since its last pass.
+    /// The device still has them.
     OnDevice,
-    /// Only another pass over the last token computes them.
+    /// Another pass over the last token computes them, or other output that the request reads.
     Overwritten,
 }
 

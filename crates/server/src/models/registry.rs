@@ -263,6 +263,7 @@ impl Registry {
         let bytes = self.make_room(entry).await?;
         *entry.state() = State::Loading;
         let reset = ResetState(entry);
+        let begun = Instant::now();
         let loading = {
             let (entry, options, events) = (
                 Arc::clone(entry),
@@ -270,12 +271,27 @@ impl Registry {
                 Arc::clone(&self.events),
             );
             let queue = self.queue;
-            tokio::task::spawn_blocking(move || load(&entry, options, bytes, queue, &events))
+            tokio::task::spawn_blocking(move || Ok(load(&entry, options, bytes, queue, &events)))
         };
-        let loaded = joined(loading.await)?;
+        // Events follow the states that they report.
+        let name = entry.config.name.clone();
+        let loaded = match joined(loading.await)? {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                drop(reset);
+                let message = format!(
+                    "the model {name} cannot be loaded: the log of the server has the reason"
+                );
+                // The error has paths, which clients need not see.
+                (self.events)(ServerEvent::LoadFailed(name, error.to_string()));
+                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+                return Err(error.code(ApiError::LOAD_FAILED));
+            }
+        };
         *entry.state() = State::Loaded(Arc::clone(&loaded));
         entry.touch(self.started);
         std::mem::forget(reset);
+        (self.events)(ServerEvent::Loaded(name, begun.elapsed()));
         Ok(loaded)
     }
 
@@ -366,21 +382,13 @@ fn load(
     bytes: u64,
     queue: usize,
     events: &EventSink,
-) -> ApiResult<Arc<Loaded>> {
+) -> tabla::Result<Arc<Loaded>> {
     let name = &entry.config.name;
-    let begun = Instant::now();
     let builder = Model::builder(entry.config.source.clone()).options(options);
     let builder = builder.on_progress(|progress| {
         events(ServerEvent::Loading(name.clone(), progress.stage.name()));
     });
-    let model = builder.load().map_err(|error| {
-        // The message has paths, which clients need not see.
-        events(ServerEvent::LoadFailed(name.clone(), error.to_string()));
-        let message =
-            format!("the model {name} cannot be loaded: the log of the server has the reason");
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code(ApiError::LOAD_FAILED)
-    })?;
-    events(ServerEvent::Loaded(name.clone(), begun.elapsed()));
+    let model = builder.load()?;
     Ok(Arc::new(Loaded::new(
         &entry.config,
         &entry.metrics,

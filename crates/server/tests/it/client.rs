@@ -80,7 +80,14 @@ impl TestServer {
     pub(crate) fn with(mut config: Config) -> Self {
         let events: Arc<Mutex<Vec<ServerEvent>>> = Arc::default();
         let sink = Arc::clone(&events);
-        config.events = Arc::new(move |event| sink.lock().expect("no panic").push(event));
+        config.events = Arc::new(move |event| {
+            let is_loaded = matches!(event, ServerEvent::Loaded(..));
+            sink.lock().expect("no panic").push(event);
+            if is_loaded {
+                // A state that is set after its event would show.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
         let server = Server::bind(config).expect("a free port");
         let server = Self {
             address: server.address().expect("an address"),
