@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::fill::{Filling, Random, biases, digits, numbers, of_codes, row_of_codes, shuffled};
+use crate::ops::{cases, expected};
 use bytemuck::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Device {
 /// Operands of a command before and after its run, by name.
 #[derive(Debug)]
 pub struct Outcome {
+    /// The case that was run.
+    pub case: Case,
     /// Slot of each operand.
     pub slots: BTreeMap<&'static str, SlotInfo>,
     /// Bytes of the parameters.
@@ -242,13 +245,22 @@ pub fn run_case(op: Op, case: &Case, device: &Device, set: &dyn Fn(&str, &mut Ve
         .map(|(slot, o)| (o.name, o.access, table.slot(*slot).clone()))
         .collect();
     let params = table.params(&table.cmds[at]).to_vec();
-    let tensors = Arc::new(tensors(case));
+    let mut tensors = tensors(case);
+    let freqs = table
+        .slots
+        .iter()
+        .find(|s| s.buffer == BufferId::Constant(0));
+    tensors
+        .freqs
+        .truncate(freqs.map_or(0, |s| 4 * (s.rows * s.cols) as usize));
+    let tensors = Arc::new(tensors);
     let program = Program {
         tables: Arc::from([table]),
         tensors: tensors.clone(),
     };
     let mut executor = (device.link)(program).expect("cases link");
     let mut outcome = Outcome {
+        case: *case,
         slots: BTreeMap::new(),
         params,
         weights: BTreeMap::new(),
@@ -356,13 +368,63 @@ pub fn alone(all: &Outcome, t: usize, width: usize) -> impl Fn(&str, &mut Vec<u8
     }
 }
 
-/// Changes the operands of operations whose factors of 0 remove values that are not finite: sets `y`
-/// to infinity and `scales` to 0.
-pub fn infinite(name: &str, bytes: &mut [u8]) {
+/// A change of operands before a run.
+type Change = fn(&str, &mut [u8]);
+
+/// Operands for which a formula is hard to compute in f32, and the operations that are tested with them.
+const CHANGES: &[(&str, &[Op], Change)] = &[
+    ("infinite", &[Op::Edit, Op::AdapterScale], infinite),
+    (
+        "large",
+        &[
+            Op::Activate,
+            Op::Glu,
+            Op::GluHalves,
+            Op::GluClamped,
+            Op::SoftCap,
+        ],
+        large,
+    ),
+    ("far from zero", &[Op::LayerNorm], far_from_zero),
+];
+
+/// Factors of 0 remove values that are not finite: `y` is infinite and `scales` are 0.
+fn infinite(name: &str, bytes: &mut [u8]) {
     let value = match name {
         "y" => f32::INFINITY,
         "scales" => 0.0,
         _ => return,
     };
     bytemuck::cast_slice_mut::<u8, f32>(bytes).fill(value);
+}
+
+/// Activation functions do not overflow to NaN.
+fn large(name: &str, bytes: &mut [u8]) {
+    if ["x", "y", "gate", "up"].contains(&name) {
+        let numbers = bytemuck::cast_slice_mut::<u8, f32>(bytes);
+        numbers.iter_mut().for_each(|x| *x *= 1e4);
+    }
+}
+
+/// The variance of nearly equal numbers is not a difference of large numbers.
+fn far_from_zero(name: &str, bytes: &mut [u8]) {
+    if name == "x" {
+        let numbers = bytemuck::cast_slice_mut::<u8, f32>(bytes);
+        numbers.iter_mut().for_each(|x| *x += 8.0);
+    }
+}
+
+/// Panics unless results match their formulas with changed operands, within a relative tolerance.
+pub fn check_changed(device: &Device, tolerance: f32) {
+    for (change, ops, apply) in CHANGES {
+        for op in *ops {
+            for case in cases(*op) {
+                let outcome = run_case(*op, case, device, &|name, bytes| apply(name, bytes));
+                for (name, expected) in expected(*op, &outcome) {
+                    let what = format!("{op:?} {}, {change} on {}: {name}", case.name, device.name);
+                    near(&what, &expected, &outcome.results(name), tolerance);
+                }
+            }
+        }
+    }
 }

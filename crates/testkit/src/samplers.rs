@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::fill::Random;
-use crate::formulas::samplers::{keeps, probabilities};
+use crate::ops::samplers::{keeps, probabilities};
 use crate::rig::{Device, Outcome, run_case};
 use std::sync::Arc;
 use tabla_core::dtype::DType;

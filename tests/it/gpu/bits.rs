@@ -8,7 +8,7 @@ use tabla::exec::gpu::{self, Device};
 use tabla::op::list::Op;
 use tabla::plan::builder::LogitRows;
 use tabla_testkit::case::Case;
-use tabla_testkit::cases::cases;
+use tabla_testkit::ops::cases;
 use tabla_testkit::rig::{Device as Runner, Outcome, compare, run_case};
 
 use super::fixture::{floats, random};

@@ -1,5 +1,5 @@
-//! Tests of mixtures of experts on the GPU: every case against the scalar CPU level, which is tested
-//! against formulas; ties in the router; single tokens against batches.
+//! Tests of mixtures of experts and attention on the GPU: ties in the router, pairs in order, single tokens
+//! against batches.
 
 use super::bits::{case, cpu, runners};
 use super::fixture::integers;
@@ -10,30 +10,14 @@ use tabla::exec::gpu::Device;
 use tabla::op::list::Op;
 use tabla::plan::builder::{Builder, Router, RouterVectors};
 use tabla_testkit::case::Case;
-use tabla_testkit::cases;
+use tabla_testkit::ops::cases;
 use tabla_testkit::rig::{alone, compare, run_case, table};
 
-/// Runs every case of an operation against the scalar level with the tolerance of the case.
-pub(super) fn cases(device: &Device, op: Op) -> f64 {
-    let scalar = cpu(Level::Scalar, Precision::Exact, 1);
-    let gpu = runners(device).pop().unwrap();
-    for case in cases::cases(op) {
-        let [expected, actual] = [&scalar, &gpu].map(|on| run_case(op, case, on, &|_, _| {}));
-        compare(
-            &format!("{op:?} {}", case.name),
-            &expected,
-            &actual,
-            case.tolerance,
-        );
-    }
-    f64::from(cases::cases(op)[0].tolerance)
-}
-
 /// Attention of several tokens against the scalar level, and the same bits for each token alone.
-pub(super) fn attention_cases(device: &Device) -> f64 {
+pub(super) fn attention_rows(device: &Device) -> f64 {
     let scalar = cpu(Level::Scalar, Precision::Exact, 1);
     let gpu = runners(device).pop().unwrap();
-    let cases = cases::cases(Op::Attention);
+    let cases = cases(Op::Attention);
     for case in cases.iter().filter(|case| case.tokens > 1) {
         let [expected, all] =
             [&scalar, &gpu].map(|on| run_case(Op::Attention, case, on, &|_, _| {}));
@@ -49,35 +33,11 @@ pub(super) fn attention_cases(device: &Device) -> f64 {
     f64::from(cases[0].tolerance)
 }
 
-pub(super) fn attend_part(device: &Device) -> f64 {
-    cases(device, Op::AttendPart)
-}
-
-pub(super) fn attend_join(device: &Device) -> f64 {
-    cases(device, Op::AttendJoin)
-}
-
-pub(super) fn gemv_norm(device: &Device) -> f64 {
-    cases(device, Op::GemvNorm)
-}
-
-pub(super) fn gemv_glu(device: &Device) -> f64 {
-    cases(device, Op::GemvGlu).max(cases(device, Op::GemvGluAdd))
-}
-
-pub(super) fn transfer(device: &Device) -> f64 {
-    cases(device, Op::Transfer)
-}
-
-pub(super) fn combine(device: &Device) -> f64 {
-    cases(device, Op::Combine)
-}
-
 const EXPERTS: u32 = 100;
 const K: u32 = 9;
 
 /// Includes rows with ties and rows of equal numbers.
-pub(super) fn route(device: &Device) -> f64 {
+pub(super) fn router_ties(device: &Device) -> f64 {
     let ties = Case {
         emit: |b| {
             let x = b.input("x", EXPERTS);
@@ -116,16 +76,12 @@ pub(super) fn route(device: &Device) -> f64 {
             assert_eq!(ids, expected, "row {t} on {}", on.name);
         }
     }
-    cases(device, Op::Route)
-}
-
-pub(super) fn experts(device: &Device) -> f64 {
-    batch_invariance(device).max(cases(device, Op::Experts))
+    0.0
 }
 
 /// The pairs of each expert must stay in order, also with more experts than are counted at once, with
 /// experts without pairs, one expert with all pairs, and invalid ids.
-pub(super) fn group_by_expert(device: &Device) -> f64 {
+pub(super) fn grouping(device: &Device) -> f64 {
     const MOST: u32 = 2500;
     let spread = Case {
         emit: |b| {
@@ -156,11 +112,7 @@ pub(super) fn group_by_expert(device: &Device) -> f64 {
             [&scalar, &gpu].map(|on| run_case(Op::GroupByExpert, &spread, on, &set));
         compare(what, &expected, &actual, 0.0);
     }
-    cases(device, Op::GroupByExpert)
-}
-
-pub(super) fn grouped_gemm(device: &Device) -> f64 {
-    cases(device, Op::GroupedGemm)
+    0.0
 }
 
 const BATCH_WEIGHTS: &[(&str, DType, u32, u32)] = &[("w", DType::Q6K, 50 * 5, 512)];

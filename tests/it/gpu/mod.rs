@@ -9,13 +9,12 @@
 mod added_tables;
 mod attention;
 mod bits;
-mod elementwise;
 mod executor;
 mod experts;
 mod fixture;
 mod forward;
-mod hooks;
 mod loss;
+mod operations;
 mod probe;
 mod samplers;
 mod sampling;
@@ -25,91 +24,40 @@ mod types;
 use crate::common::{exhaustive, is_gpu_slow};
 use attention::{attention, rope, rope_kv, self_attention};
 use bits::{bit_mat, bit_mat_add, bit_quantize};
-use elementwise::{
-    activate, add, columns, embed_add, glu, glu_halves, layer_norm, mul, scale, soft_cap, unit_norm,
-};
 use executor::{burst, copies, no_active_rows, read_write, too_large};
-use experts::{
-    attend_join, attend_part, attention_cases, batch_invariance, combine, experts, gemv_glu,
-    gemv_norm, group_by_expert, grouped_gemm, route, transfer,
-};
-use forward::{
-    add_bias, embed, gemm, gemm_bits, gemv, gemv_tail, last_row, nan_stays, rms_norm, small,
-    wide_grid,
-};
-use hooks::{
-    adapter_scale, attention_weights, capture, capture_ids, edit, infinite_values, project_out,
-    self_attention_weights,
-};
-use samplers::{
-    bias, dry, dynamic_temper, logprobs, mask, mirostat, mirostat_mu, odd_logits, orders,
-    penalties, tails, top_n_sigma, typical, xtc,
-};
+use experts::{attention_rows, batch_invariance, grouping, router_ties};
+use forward::{gemm_bits, gemv_tail, nan_stays, small, wide_grid};
+use operations::changed_operands;
+use samplers::{logprobs, mirostat_mu, odd_logits, orders, tails};
 use sampling::{advance, argmax, gumbel, min_p, penalize, rows, temper, top_k, top_p};
 use std::io::Write as _;
 use tabla::ErrorKind;
 use tabla::device::{GpuFeatures, KernelVariant, Replay};
 use tabla::exec::gpu::{self, Device, DeviceOptions};
+use tabla::op::list::Op;
 use tabla::op::params::KERNELS;
 use types::{few_types, types, types_shortly, types_with_variant};
 
 /// A check returns its maximum error, relative to the largest element of the result.
 type Check = fn(&Device) -> f64;
 
+/// Checks of more than the cases of an operation.
 const CHECKS: &[(&str, Check)] = &[
-    ("embed", embed),
-    ("embed_add", embed_add),
-    ("rms_norm", rms_norm),
-    ("unit_norm", unit_norm),
-    ("layer_norm", layer_norm),
-    ("gemv", gemv),
+    ("changed operands", changed_operands),
     ("gemv next to NaN", gemv_tail),
     ("NaN", nan_stays),
-    ("gemv_norm", gemv_norm),
-    ("gemv_glu, stored and added", gemv_glu),
-    ("gemm", gemm),
     ("gemm, same bits in any batch", gemm_bits),
     ("grids with a z dimension", wide_grid),
     ("bit_quantize", bit_quantize),
     ("bit_mat", bit_mat),
     ("bit_mat_add", bit_mat_add),
-    ("route", route),
-    ("experts", experts),
-    ("group_by_expert", group_by_expert),
-    ("grouped_gemm", grouped_gemm),
-    ("combine", combine),
-    ("transfer", transfer),
-    ("add_bias", add_bias),
+    ("ties in the router", router_ties),
+    ("experts, same bits in any batch", batch_invariance),
+    ("order of pairs of experts", grouping),
     ("rope_kv", rope_kv),
     ("rope", rope),
-    ("glu", glu),
-    ("glu_halves", glu_halves),
-    ("activate", activate),
-    ("add", add),
-    ("scale", scale),
-    ("mul", mul),
-    ("soft_cap", soft_cap),
-    ("columns", columns),
     ("self_attention", self_attention),
-    ("last_row", last_row),
-    ("capture", capture),
-    ("capture_ids", capture_ids),
-    ("edit", edit),
-    ("project_out", project_out),
-    ("attention_weights", attention_weights),
-    ("self_attention_weights", self_attention_weights),
-    ("adapter_scale", adapter_scale),
-    ("factors of zero and infinite values", infinite_values),
-    ("bias", bias),
-    ("mask", mask),
     ("penalize", penalize),
-    ("all penalties", penalties),
-    ("dry", dry),
-    ("top_n_sigma", top_n_sigma),
-    ("typical", typical),
-    ("xtc", xtc),
-    ("dynamic_temper", dynamic_temper),
-    ("mirostat", mirostat),
     ("mirostat_mu", mirostat_mu),
     ("logprobs", logprobs),
     ("sampling stages", tails),
@@ -129,13 +77,14 @@ const CHECKS: &[(&str, Check)] = &[
     ("too large", too_large),
 ];
 
-/// The operations with more than one exact kernel variant besides the base kernel.
+/// Checks of the operations with more than one exact kernel variant besides the base kernel.
 const ATTENTION: &[(&str, Check)] = &[
     ("attention", attention),
-    ("attention, every case", attention_cases),
-    ("attend_part", attend_part),
-    ("attend_join", attend_join),
+    ("attention, same bits for each token", attention_rows),
 ];
+
+/// The operations of [`ATTENTION`].
+const ATTENTION_OPS: &[Op] = &[Op::Attention, Op::AttendPart, Op::AttendJoin];
 
 /// Returns the checks that take long with base kernels.
 fn long_checks() -> [(&'static str, Check); 2] {
@@ -206,16 +155,26 @@ fn run_checks(devices: &[Device], checks: &[(&str, Check)]) {
     }
 }
 
+/// Runs all cases of operations on all devices.
+fn run_cases<'a>(devices: &[Device], ops: impl Iterator<Item = &'a Op>) {
+    for op in ops {
+        for device in devices {
+            operations::check(device, *op);
+        }
+    }
+}
+
 /// Tests the best kernels of the device with recorded replay; with both replay modes in an exhaustive
 /// run.
 #[test]
 fn kernels_match_their_formulas() {
-    let devices = devices(&software(), CHECKS.len());
+    let devices = devices(&software(), Op::ALL.len() + CHECKS.len());
     let first = if exhaustive() {
         0
     } else {
         devices.len().saturating_sub(1)
     };
+    run_cases(&devices[first..], Op::ALL.iter());
     for checks in [CHECKS, ATTENTION, &long_checks()] {
         run_checks(&devices[first..], checks);
     }
@@ -238,21 +197,18 @@ fn base_kernels_run_within_webgpu_limits() {
     } else {
         vec![("weights of some types", few_types as Check)]
     };
-    let with_variants = CHECKS.iter().filter(|(name, _)| has_variants(name));
-    let checks: Vec<_> = match is_gpu_slow() {
-        true => with_variants.copied().collect(),
-        false => CHECKS.to_vec(),
-    };
-    for checks in [&checks, ATTENTION, &long] {
-        run_checks(&devices[..devices.len().min(1)], checks);
+    let first = &devices[..devices.len().min(1)];
+    let ops = Op::ALL.iter();
+    run_cases(first, ops.filter(|op| !is_gpu_slow() || has_variants(**op)));
+    for checks in [CHECKS, ATTENTION, &long] {
+        run_checks(first, checks);
     }
 }
 
-/// Returns whether an operation has kernels besides the base kernel; true for checks that are not named by an operation.
-fn has_variants(check: &str) -> bool {
-    let rows = KERNELS.iter().filter(|row| row.op.name() == check);
-    let rows: Vec<_> = rows.collect();
-    rows.is_empty() || rows.iter().any(|row| row.variant.is_some())
+/// Returns whether an operation has kernels besides the base kernel.
+fn has_variants(op: Op) -> bool {
+    let mut rows = KERNELS.iter().filter(|row| row.op == op);
+    rows.any(|row| row.variant.is_some())
 }
 
 /// A device with all variants runs only the best one of each kernel; this tests the others, with one
@@ -277,8 +233,10 @@ fn each_kernel_variant_matches_its_formula() {
             } else {
                 vec![]
             };
-            run_checks(std::slice::from_ref(&device), ATTENTION);
-            run_checks(&[device], &rest);
+            let devices = [device];
+            run_cases(&devices, ATTENTION_OPS.iter());
+            run_checks(&devices, ATTENTION);
+            run_checks(&devices, &rest);
         }
     }
 }

@@ -3,18 +3,21 @@
 //! Each row has the formula, the enum variant, the name, and the operands with their access.
 //! The name is that of the shader `shaders/<name>.wgsl` and of the operation in listings and
 //! profiles; operands are in the order of the shader bindings. The enum, its methods, operand
-//! indices and `docs/OPS.md` are generated from the list; CPU kernels are selected by a match on
-//! the enum.
+//! indices, a type per operation ([`kind`](super::kind)) and `docs/OPS.md` are generated from the list.
+//!
+//! A row that ends with `per element` or `per row` is an operation that changes `y` in place. It also defines the
+//! method of the builder: the operands before `y` and `y`, then the values in parentheses, which are
+//! parameters of the shader next to `tokens` and `dim`.
 //!
 //! Shapes: activations have `tokens` rows, of which the first `state.active_rows` are active; W is `[rows,
 //! cols]`, row-major, in any storage type. All other operands are f32 unless noted.
 
-/// Passes all rows of the list to the macro `$each`.
+/// Passes all rows of the list to the macro `$each`, after the tokens `$start`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! for_each_op {
-    ($each:ident) => {
-        $each! {
+    ($($each:tt)::+ $(, $($start:tt)*)?) => {
+        $($each)::+! { $($($start)*)?
             /// `y[t, :] = W[token[t], :]`
             Embed = embed(w: read, y: write, state: read);
             /// `y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]`
@@ -49,7 +52,7 @@ macro_rules! for_each_op {
             /// W
             BitMatAdd = bit_mat_add(w: read, q: read, d: read, y: update, state: read);
             /// `y[t, i] += b[i]`
-            AddBias = add_bias(b: read, y: update, state: read);
+            AddBias = add_bias(b: read, y: update, state: read) per element();
             /// `q = rot(q, position); k_cache[row(position)] = rot(k, position);
             /// v_cache[row(position)] = v`;
             /// `row(p) = PAGE pages[sequence, p / PAGE] + p % PAGE`; sliding-window layers use
@@ -107,9 +110,9 @@ macro_rules! for_each_op {
             /// `y[t, s, i] += b[ids[t, s], i]`
             AddExpertBias = add_expert_bias(b: read, ids: read, y: update, state: read);
             /// `y[t, i] += scale * x[t, i]`
-            Add = add(x: read, y: update, state: read);
+            Add = add(x: read, y: update, state: read) per element(scale: f32);
             /// `y[t, i] *= factor`
-            Scale = scale(y: update, state: read);
+            Scale = scale(y: update, state: read) per element(factor: f32);
             /// `y[t, i] *= 1 + beta ln(1 + floor(position[t] / length))`
             ScaleAt = scale_at(y: update, state: read);
             /// `x_j[t, i] += sum_k c[t, 4 j + k] x_k[t, i]` for the four streams `x_0` to `x_3`
@@ -117,13 +120,13 @@ macro_rules! for_each_op {
             /// `x_j[t, i] += (offset + gain c[t, j]) v[t, i]` for the streams from `x_first` of `x_0` to `x_3`
             AddToStreams = add_to_streams(c: read, v: read, x0: update, x1: update, x2: update, x3: update, state: read);
             /// `y[t, i] *= sqrt(mean(x[t, :]^2) / max(mean(y[t, :]^2), floor))`
-            MatchRms = match_rms(x: read, y: update, state: read);
+            MatchRms = match_rms(x: read, y: update, state: read) per row(floor: f32);
             /// `y[t, i] = max(y[t, i] - (mean(y[t, :]) + deviations sigma(y[t, :])), 0)`
-            GaussianTopK = gaussian_top_k(y: update, state: read);
+            GaussianTopK = gaussian_top_k(y: update, state: read) per row(deviations: f32);
             /// `y[t, i] *= w[i mod len]`
             Mul = mul(w: read, y: update, state: read);
             /// `y[t, i] = cap * tanh(y[t, i] / cap)`
-            SoftCap = soft_cap(y: update, state: read);
+            SoftCap = soft_cap(y: update, state: read) per element(cap: f32);
             /// `y[t, g, i] = x[t, g, offset + i]`
             Columns = columns(x: read, y: write, state: read);
             /// `y[t, i] = x[t, index[i]]`, -inf where the index is negative
@@ -271,7 +274,9 @@ macro_rules! access {
 }
 
 macro_rules! define_ops {
-    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
+    (
+        $($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+) $(per $unit:ident($($value:ident: $type:ty),*))?;)+
+    ) => {
         /// An operation of the table.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

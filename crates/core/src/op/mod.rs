@@ -4,6 +4,7 @@ pub mod functions;
 pub mod hooks;
 mod kernel;
 mod kernel_row;
+pub mod kind;
 pub mod list;
 pub mod listing;
 pub mod operands;

@@ -12,7 +12,7 @@ pub const WEIGHT: usize = 0;
 pub const ACTIVATIONS: usize = 1;
 
 macro_rules! operands {
-    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+);)+) => {
+    ($($(#[doc = $formula:literal])+ $op:ident = $stem:ident($($operand:ident: $access:ident),+) $(per $unit:ident($($value:ident: $type:ty),*))?;)+) => {
         $(
             #[doc = concat!("Operands of `", stringify!($stem), "`.")]
             pub mod $stem {

@@ -1,10 +1,13 @@
 //! Activation functions, branch-free, and kernels that are compiled for each of them.
 
+use super::loops::Extent;
 use super::{Launch, Request};
-use crate::simd::{Kernel, math};
-use crate::work::Split;
+use crate::memory::Args;
+use crate::simd::{Kernel, Simd, Uses, math};
+use std::marker::PhantomData;
 use tabla_core::error::{Result, bail};
 use tabla_core::op::functions::Activation;
+use tabla_core::op::kind::OpKind;
 
 /// An activation function as a type, so that loops over it are specialized.
 pub(super) trait ActivationFn {
@@ -12,32 +15,47 @@ pub(super) trait ActivationFn {
     fn of(x: f32) -> f32;
 }
 
-/// A kernel that is generic over the activation function.
-pub(super) trait ActivationKernel {
-    /// The kernel for `F`.
-    type With<F: ActivationFn>: Kernel;
+/// An operation that is one loop, compiled for each activation function.
+pub(super) trait ActivationLoop: OpKind {
+    /// Returns the index of the activation function.
+    fn activation(p: &Self::Params) -> u32;
+
+    /// Returns the work for these parameters.
+    fn extent(p: &Self::Params) -> Extent;
+
+    /// Runs one thread's part. It is `#[inline(always)]`, as [`Kernel::run`].
+    fn run<F: ActivationFn>(p: Self::Params, args: Args<'_>);
 }
 
-/// Returns the kernel for an activation index, for `dim` elements per token.
-pub(super) fn link<K: ActivationKernel>(
-    request: &Request<'_>,
-    activation: u32,
-    [dim, tokens]: [u32; 2],
-) -> Result<Launch> {
-    let split = Split::Rows(dim as usize);
+/// The kernel of an operation for an activation function.
+struct With<L, F>(PhantomData<(L, F)>);
+
+impl<L: ActivationLoop, F: ActivationFn> Kernel for With<L, F> {
+    const USES: Uses = Uses::Vectors;
+
+    #[inline(always)]
+    fn run<S: Simd>(_: S, args: Args<'_>) {
+        L::run::<F>(args.params(), args);
+    }
+}
+
+/// Returns the kernel for the activation function of the parameters.
+pub(super) fn link<L: ActivationLoop>(request: &Request<'_>) -> Result<Launch> {
+    let p: L::Params = request.params();
+    let activation = L::activation(&p);
     let Some(activation) = Activation::ALL.get(activation as usize) else {
         bail!(Internal, "unknown activation {activation}");
     };
-    let launch = match activation {
-        Activation::Silu => request.launch::<K::With<Silu>>(split, tokens),
-        Activation::Gelu => request.launch::<K::With<Gelu>>(split, tokens),
-        Activation::GeluTanh => request.launch::<K::With<GeluTanh>>(split, tokens),
-        Activation::Relu2 => request.launch::<K::With<Relu2>>(split, tokens),
-        Activation::Relu => request.launch::<K::With<Relu>>(split, tokens),
-        Activation::Sigmoid => request.launch::<K::With<Sigmoid>>(split, tokens),
-        Activation::Linear => request.launch::<K::With<Linear>>(split, tokens),
-    };
-    Ok(launch.single_thread_if_small(tokens as usize * dim as usize))
+    let extent = L::extent(&p);
+    Ok(match activation {
+        Activation::Silu => extent.launch::<With<L, Silu>>(request),
+        Activation::Gelu => extent.launch::<With<L, Gelu>>(request),
+        Activation::GeluTanh => extent.launch::<With<L, GeluTanh>>(request),
+        Activation::Relu2 => extent.launch::<With<L, Relu2>>(request),
+        Activation::Relu => extent.launch::<With<L, Relu>>(request),
+        Activation::Sigmoid => extent.launch::<With<L, Sigmoid>>(request),
+        Activation::Linear => extent.launch::<With<L, Linear>>(request),
+    })
 }
 
 /// Returns the activation function with this index; `None` if unknown.

@@ -2,15 +2,15 @@
 //!
 //! A unit is a row.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::adapter_scale::AT;
 use tabla_core::op::params::adapter_scale::Params;
 
-struct AdapterScale;
-
-impl Kernel for AdapterScale {
+impl Kernel for kind::AdapterScale {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -30,7 +30,9 @@ impl Kernel for AdapterScale {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_row::<AdapterScale>(p.tokens, p.dim)
+impl Link for kind::AdapterScale {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.dim))
+    }
 }

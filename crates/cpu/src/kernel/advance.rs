@@ -1,17 +1,17 @@
 //! `token[t] = ids[t], position[t] += 1, history[sequence[t], position[t]] = ids[t]`; finished rows
 //! move after the active ones, and a row without a token is unchanged
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
 use tabla_core::exec::state::{FULL, NO_TOKEN, NOT_FINITE, ROWS_OFFSET, STOPPED};
+use tabla_core::op::kind;
 use tabla_core::op::operands::advance::AT;
 use tabla_core::op::params::advance::Params;
 use tabla_core::op::params::{Row, Sampler, State};
 
-struct Advance;
-
-impl Kernel for Advance {
+impl Kernel for kind::Advance {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let ids = bytemuck::cast_slice(args.bytes(AT.ids));
@@ -66,10 +66,12 @@ pub fn advance(
     state.step = state.step.wrapping_add(1);
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    Launch {
-        tokens: p.tokens as usize,
-        ..request.single_thread::<Advance>()
+impl Link for kind::Advance {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(Launch {
+            tokens: p.tokens as usize,
+            ..request.single_thread::<Self>()
+        })
     }
 }

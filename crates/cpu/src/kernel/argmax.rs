@@ -1,15 +1,15 @@
 //! `ids[t] = argmax(x[t, :])`, lowest id first
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
 use tabla_core::exec::state::NO_TOKEN;
+use tabla_core::op::kind;
 use tabla_core::op::operands::argmax::AT;
 use tabla_core::op::params::argmax::Params;
 
-struct Argmax;
-
-impl Kernel for Argmax {
+impl Kernel for kind::Argmax {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -44,7 +44,9 @@ pub fn argmax(x: &[f32]) -> u32 {
     u32::try_from(start + offset.unwrap_or(0)).expect("ids fit 32 bits")
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_row::<Argmax>(p.tokens, p.vocab)
+impl Link for kind::Argmax {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.vocab))
+    }
 }

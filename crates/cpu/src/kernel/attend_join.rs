@@ -3,16 +3,16 @@
 //!
 //! A unit is a token and a head.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::attend_join::AT;
 use tabla_core::op::params::attend_join::Params;
 
-struct AttendJoin;
-
-impl Kernel for AttendJoin {
+impl Kernel for kind::AttendJoin {
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
         let [head, heads, parts] = [p.head_dim, p.heads, p.parts].map(|n| n as usize);
@@ -53,7 +53,9 @@ impl Kernel for AttendJoin {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.scalar::<AttendJoin>(Split::Rows(p.heads as usize), p.tokens)
+impl Link for kind::AttendJoin {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.scalar::<Self>(Split::Rows(p.heads as usize), p.tokens))
+    }
 }

@@ -5,13 +5,14 @@
 use super::pages::Pages;
 use super::scores;
 use super::tiles::{CacheType, F16, F32, Q8_0};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
+use tabla_core::op::kind;
 use tabla_core::op::operands::attention_scores::AT;
 use tabla_core::op::params::attention_scores::Params;
 
@@ -41,12 +42,14 @@ impl<C: CacheType> Kernel for AttentionScores<C> {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    match request.variant {
-        Some(DType::F32) => Ok(of_cache::<F32>(request)),
-        Some(DType::F16) => Ok(of_cache::<F16>(request)),
-        Some(DType::Q8_0) => Ok(of_cache::<Q8_0>(request)),
-        other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
+impl Link for kind::AttentionScores {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        match request.variant {
+            Some(DType::F32) => Ok(of_cache::<F32>(request)),
+            Some(DType::F16) => Ok(of_cache::<F16>(request)),
+            Some(DType::Q8_0) => Ok(of_cache::<Q8_0>(request)),
+            other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
+        }
     }
 }
 

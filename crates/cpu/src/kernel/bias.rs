@@ -1,9 +1,11 @@
 //! `y[t, i] = x[t, i] + bias(i)`, and -inf where `i` is a stop token and the position is before
 //! `stop_from`
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::bias::AT;
 use tabla_core::op::params::Bias;
 use tabla_core::op::params::bias::Params;
@@ -11,9 +13,7 @@ use tabla_core::op::params::bias::Params;
 /// Logits per unit.
 const SEGMENT: usize = 4096;
 
-struct Biases;
-
-impl Kernel for Biases {
+impl Kernel for kind::Bias {
     /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -50,7 +50,9 @@ impl Kernel for Biases {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_segment::<Biases>(p.tokens, p.vocab, SEGMENT)
+impl Link for kind::Bias {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, SEGMENT))
+    }
 }

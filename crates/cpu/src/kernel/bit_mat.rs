@@ -7,7 +7,7 @@ use super::bit_panels::{ACTIVATIONS_BYTES, BitPanels, write, write_sum};
 #[cfg(target_arch = "x86_64")]
 use super::bit_tiles;
 use super::chunks;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::Pack;
@@ -15,6 +15,7 @@ use crate::simd::rows::ROWS;
 use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::bit_mat::{AT, COUNT};
 use tabla_core::op::params::bit_mat::Params;
 use tabla_quant::{CHUNK, Chunk};
@@ -57,8 +58,10 @@ impl<const ADD: bool> Kernel for BitMat<ADD> {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_as::<false>(request)
+impl Link for kind::BitMat {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        link_as::<false>(request)
+    }
 }
 
 pub(super) fn link_as<const ADD: bool>(request: &Request<'_>) -> Result<Launch> {

@@ -1,9 +1,12 @@
 //! `y[t, r] += (W[r, :] . q[t, :]) d[t] scale` with a ternary W
 
 use super::bit_mat::link_as;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_as::<true>(request)
+impl Link for kind::BitMatAdd {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        link_as::<true>(request)
+    }
 }

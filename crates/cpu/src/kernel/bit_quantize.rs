@@ -3,16 +3,16 @@
 //! Rounds ties to even, like `BitLinear` of `transformers` and bitnet.cpp. A row with a number that
 //! is not finite yields NaN. Plain Rust, so that all levels and the shader yield the same bits.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::bit_quantize::AT;
 use tabla_core::op::params::bit_quantize::Params;
 
-struct BitQuantize;
-
-impl Kernel for BitQuantize {
+impl Kernel for kind::BitQuantize {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -50,8 +50,10 @@ pub fn quantize(x: &[f32], q: &mut [u8]) -> f32 {
     largest * (1.0 / 127.0)
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let launch = request.launch::<BitQuantize>(Split::Rows(1), p.tokens);
-    launch.single_thread_if_small(p.tokens as usize * p.cols as usize)
+impl Link for kind::BitQuantize {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
+        Ok(launch.single_thread_if_small(p.tokens as usize * p.cols as usize))
+    }
 }

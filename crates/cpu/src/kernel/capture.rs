@@ -2,11 +2,13 @@
 //!
 //! A unit is a row.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use bytemuck::Pod;
 use std::marker::PhantomData;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::{capture, capture_ids};
 use tabla_core::op::params::capture::Params;
 use tabla_core::op::params::capture_ids::Params as IdsParams;
@@ -58,12 +60,16 @@ impl<T: Element> Kernel for Capture<T> {
     }
 }
 
-pub(super) fn capture(request: &Request<'_>) -> Launch {
-    of_elements::<f32>(request)
+impl Link for kind::Capture {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        Ok(of_elements::<f32>(request))
+    }
 }
 
-pub(super) fn capture_ids(request: &Request<'_>) -> Launch {
-    of_elements::<u32>(request)
+impl Link for kind::CaptureIds {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        Ok(of_elements::<u32>(request))
+    }
 }
 
 fn of_elements<T: Element>(request: &Request<'_>) -> Launch {

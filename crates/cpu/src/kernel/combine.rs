@@ -1,18 +1,19 @@
 //! `y[t, i] += sum_s w[t, s] x[t, s, i]`
 
-use super::{Launch, Request};
+use super::loops::{Extent, Loop};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd};
-use crate::work::Split;
+use tabla_core::op::kind;
 use tabla_core::op::operands::combine::AT;
 use tabla_core::op::params::combine::Params;
 
-struct Combine;
+impl Loop for kind::Combine {
+    /// A unit is an element, the sum of `k` products.
+    fn extent(p: &Params) -> Extent {
+        Extent::groups([p.dim, p.k], p.tokens)
+    }
 
-impl Kernel for Combine {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
-        let p: Params = args.params();
+    fn run(p: Params, mut args: Args<'_>) {
         let (k, dim) = (p.k as usize, p.dim as usize);
         let (x, w) = (args.f32s(AT.x), args.f32s(AT.w));
         let range = args.range();
@@ -31,11 +32,4 @@ impl Kernel for Combine {
             (y, at) = (rest, at + count);
         }
     }
-}
-
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let dim = p.dim as usize;
-    let launch = request.launch::<Combine>(Split::Rows(dim), p.tokens);
-    launch.single_thread_if_small(p.tokens as usize * dim * p.k as usize)
 }

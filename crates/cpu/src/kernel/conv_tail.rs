@@ -3,11 +3,13 @@
 //! A unit is a vector of channels, for all rows.
 
 use super::pages::{StatePages, runs};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use std::ops::Range;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::conv_tail::{AT, COUNT};
 use tabla_core::op::params::conv_tail::Params;
 use tabla_core::op::params::{PAGE, STATE_BLOCK};
@@ -17,8 +19,6 @@ const CHANNELS: usize = 16;
 
 /// Positions per page.
 const POSITIONS: usize = PAGE as usize;
-
-struct ConvTail;
 
 /// Inputs of the last positions, one row for each of `depth` positions and state.
 struct Ring<'a> {
@@ -39,7 +39,7 @@ impl Ring<'_> {
     }
 }
 
-impl Kernel for ConvTail {
+impl Kernel for kind::ConvTail {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -109,12 +109,14 @@ impl Kernel for ConvTail {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let split = Split::Units((p.channels as usize).div_ceil(CHANNELS));
-    let launch = Launch {
-        scratch: p.taps as usize * p.channels as usize * size_of::<f32>(),
-        ..request.launch::<ConvTail>(split, p.tokens)
-    };
-    launch.single_thread_if_small(p.tokens as usize * p.channels as usize)
+impl Link for kind::ConvTail {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let split = Split::Units((p.channels as usize).div_ceil(CHANNELS));
+        let launch = Launch {
+            scratch: p.taps as usize * p.channels as usize * size_of::<f32>(),
+            ..request.launch::<Self>(split, p.tokens)
+        };
+        Ok(launch.single_thread_if_small(p.tokens as usize * p.channels as usize))
+    }
 }

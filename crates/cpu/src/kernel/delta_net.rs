@@ -5,10 +5,11 @@
 use super::state_blocks::{
     self, BLOCK, BlockRows, BlockRule, HeadDims, HeadState, Scratch, Walk, add_decayed,
 };
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd, Uses, math};
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::delta_net::{AT, COUNT};
 use tabla_core::op::params::delta_net::Params;
 
@@ -110,9 +111,7 @@ impl BlockRule for DeltaRule<'_> {
     }
 }
 
-struct DeltaNet;
-
-impl Kernel for DeltaNet {
+impl Kernel for kind::DeltaNet {
     const USES: Uses = Uses::Vectors;
 
     #[inline(always)]
@@ -140,8 +139,10 @@ impl Kernel for DeltaNet {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let dims = HeadDims::of(p.key_dim, p.value_dim);
-    state_blocks::launch::<DeltaNet>(request, [p.heads, p.tokens], dims, VECTORS)
+impl Link for kind::DeltaNet {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let dims = HeadDims::of(p.key_dim, p.value_dim);
+        state_blocks::launch::<Self>(request, [p.heads, p.tokens], dims, VECTORS)
+    }
 }

@@ -1,18 +1,18 @@
 //! `y[t, i] = x[t, i] - multiplier * base^(n(i) - allowed)`, where token `i` would extend a
 //! repetition of `n(i)` tokens
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::dry::AT;
 use tabla_core::op::params::dry::Params;
 
 /// Maximum length of a repetition in tokens.
 const LONGEST: usize = 1024;
 
-struct Dry;
-
-impl Kernel for Dry {
+impl Kernel for kind::Dry {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -75,7 +75,9 @@ pub fn repetitions(seen: &[u32], breakers: &[u32], mut report: impl FnMut(usize,
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_row::<Dry>(p.tokens, p.vocab)
+impl Link for kind::Dry {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.vocab))
+    }
 }

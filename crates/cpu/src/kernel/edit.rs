@@ -2,15 +2,15 @@
 //!
 //! A unit is a row.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::{operands, params};
 
 /// `y[t, column + i] = keep y[t, column + i] + gain v[stride (position[t] - first), i]`
-struct Edit;
-
-impl Kernel for Edit {
+impl Kernel for kind::Edit {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::edit::AT;
@@ -47,15 +47,15 @@ impl Kernel for Edit {
     }
 }
 
-pub(super) fn edit(request: &Request<'_>) -> Launch {
-    let p: params::edit::Params = request.params();
-    request.by_row::<Edit>(p.tokens, p.count)
+impl Link for kind::Edit {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::edit::Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.count))
+    }
 }
 
 /// `y[t, column + i] -= strength (y[t, column..column + count] . v) v[i]`
-struct ProjectOut;
-
-impl Kernel for ProjectOut {
+impl Kernel for kind::ProjectOut {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::project_out::AT;
@@ -76,7 +76,9 @@ impl Kernel for ProjectOut {
     }
 }
 
-pub(super) fn project_out(request: &Request<'_>) -> Launch {
-    let p: params::project_out::Params = request.params();
-    request.by_row::<ProjectOut>(p.tokens, p.count)
+impl Link for kind::ProjectOut {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::project_out::Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.count))
+    }
 }

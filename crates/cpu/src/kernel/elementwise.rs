@@ -1,34 +1,23 @@
 //! Operations on elements and rows of activations, one loop each.
 
-use super::activation::{self, ActivationFn, ActivationKernel};
-use super::{Launch, Request};
+use super::activation::{self, ActivationFn, ActivationLoop};
+use super::loops::{Extent, Loop};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, Uses, math};
-use crate::work::Split;
-use std::marker::PhantomData;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::{operands, params};
 
-/// Launch of a kernel whose unit is an element.
-fn by_element<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
-    let launch = request.launch::<K>(Split::Rows(dim as usize), tokens);
-    launch.single_thread_if_small(tokens as usize * dim as usize)
-}
-
-/// Launch of a kernel whose unit is a row.
-fn by_row<K: Kernel>(request: &Request<'_>, [dim, tokens]: [u32; 2]) -> Launch {
-    let launch = request.launch::<K>(Split::Rows(1), tokens);
-    launch.single_thread_if_small(tokens as usize * dim as usize)
-}
-
 /// `y[t, i] += scale * x[t, i]`
-struct Add;
+impl Loop for kind::Add {
+    fn extent(p: &params::add::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
 
-impl Kernel for Add {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::add::Params, mut args: Args<'_>) {
         use operands::add::AT;
-        let p: params::add::Params = args.params();
         let x = &args.f32s(AT.x)[args.range()];
         for (y, x) in args.open::<f32>(AT.y).units(1).iter_mut().zip(x) {
             *y += p.scale * x;
@@ -36,42 +25,34 @@ impl Kernel for Add {
     }
 }
 
-pub(super) fn add(request: &Request<'_>) -> Launch {
-    let p: params::add::Params = request.params();
-    by_element::<Add>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] *= factor`
-struct Scale;
+impl Loop for kind::Scale {
+    fn extent(p: &params::scale::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
 
-impl Kernel for Scale {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::scale::Params, mut args: Args<'_>) {
         use operands::scale::AT;
-        let p: params::scale::Params = args.params();
         for y in args.open::<f32>(AT.y).units(1) {
             *y *= p.factor;
         }
     }
 }
 
-pub(super) fn scale(request: &Request<'_>) -> Launch {
-    let p: params::scale::Params = request.params();
-    by_element::<Scale>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] *= 1 + beta ln(1 + floor(position[t] / length))`
-struct ScaleAt;
+impl Loop for kind::ScaleAt {
+    fn extent(p: &params::scale_at::Params) -> Extent {
+        Extent::rows(p.dim, p.tokens)
+    }
 
-impl Kernel for ScaleAt {
     #[inline(always)]
     #[expect(
         clippy::cast_precision_loss,
         reason = "the rounding hardly changes a logarithm"
     )]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::scale_at::Params, mut args: Args<'_>) {
         use operands::scale_at::AT;
-        let p: params::scale_at::Params = args.params();
         let rows = args.rows(AT.state);
         let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
@@ -84,38 +65,33 @@ impl Kernel for ScaleAt {
     }
 }
 
-pub(super) fn scale_at(request: &Request<'_>) -> Launch {
-    let p: params::scale_at::Params = request.params();
-    by_row::<ScaleAt>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] = cap * tanh(y[t, i] / cap)`
-struct SoftCap;
+impl Loop for kind::SoftCap {
+    fn extent(p: &params::soft_cap::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
 
-impl Kernel for SoftCap {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::soft_cap::Params, mut args: Args<'_>) {
         use operands::soft_cap::AT;
-        let p: params::soft_cap::Params = args.params();
         for y in args.open::<f32>(AT.y).units(1) {
             *y = p.cap * math::tanh(*y / p.cap);
         }
     }
 }
 
-pub(super) fn soft_cap(request: &Request<'_>) -> Launch {
-    let p: params::soft_cap::Params = request.params();
-    by_element::<SoftCap>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] = act(y[t, i])`
-struct Activate<F>(PhantomData<F>);
+impl ActivationLoop for kind::Activate {
+    fn activation(p: &params::activate::Params) -> u32 {
+        p.activation
+    }
 
-impl<F: ActivationFn> Kernel for Activate<F> {
-    const USES: Uses = Uses::Vectors;
+    fn extent(p: &params::activate::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<F: ActivationFn>(_: params::activate::Params, mut args: Args<'_>) {
         use operands::activate::AT;
         for y in args.open::<f32>(AT.y).units(1) {
             *y = F::of(*y);
@@ -123,25 +99,24 @@ impl<F: ActivationFn> Kernel for Activate<F> {
     }
 }
 
-struct ActivateFamily;
-
-impl ActivationKernel for ActivateFamily {
-    type With<F: ActivationFn> = Activate<F>;
-}
-
-pub(super) fn activate(request: &Request<'_>) -> Result<Launch> {
-    let p: params::activate::Params = request.params();
-    activation::link::<ActivateFamily>(request, p.activation, [p.dim, p.tokens])
+impl Link for kind::Activate {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        activation::link::<Self>(request)
+    }
 }
 
 /// `y[t, i] = act(gate[t, i]) * up[t, i]`
-struct Glu<F>(PhantomData<F>);
+impl ActivationLoop for kind::Glu {
+    fn activation(p: &params::glu::Params) -> u32 {
+        p.activation
+    }
 
-impl<F: ActivationFn> Kernel for Glu<F> {
-    const USES: Uses = Uses::Vectors;
+    fn extent(p: &params::glu::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<F: ActivationFn>(_: params::glu::Params, mut args: Args<'_>) {
         use operands::glu::AT;
         let range = args.range();
         let gate = &args.f32s(AT.gate)[range.clone()];
@@ -153,19 +128,11 @@ impl<F: ActivationFn> Kernel for Glu<F> {
     }
 }
 
-struct GluFamily;
-
-impl ActivationKernel for GluFamily {
-    type With<F: ActivationFn> = Glu<F>;
+impl Link for kind::Glu {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        activation::link::<Self>(request)
+    }
 }
-
-pub(super) fn glu(request: &Request<'_>) -> Result<Launch> {
-    let p: params::glu::Params = request.params();
-    activation::link::<GluFamily>(request, p.activation, [p.dim, p.tokens])
-}
-
-/// `y[t, h] = rate[h] softplus(a[t, h] + bias[h])`, `y[t, heads + h] = sigmoid(b[t, h])`
-struct DeltaGates;
 
 /// `ln(1 + e^x)`. The quotient corrects the rounding of `1 + e` (Kahan).
 #[inline(always)]
@@ -180,11 +147,15 @@ fn softplus(x: f32) -> f32 {
     ln + if x > 0.0 { x } else { 0.0 }
 }
 
-impl Kernel for DeltaGates {
+/// `y[t, h] = rate[h] softplus(a[t, h] + bias[h])`, `y[t, heads + h] = sigmoid(b[t, h])`
+impl Loop for kind::DeltaGates {
+    fn extent(p: &params::delta_gates::Params) -> Extent {
+        Extent::rows(p.heads, p.tokens)
+    }
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::delta_gates::Params, mut args: Args<'_>) {
         use operands::delta_gates::AT;
-        let p: params::delta_gates::Params = args.params();
         let heads = p.heads as usize;
         let [a, b] = [AT.a, AT.b].map(|i| args.f32s(i));
         let [rate, bias] = [AT.rate, AT.bias].map(|i| &args.f32s(i)[..heads]);
@@ -202,19 +173,15 @@ impl Kernel for DeltaGates {
     }
 }
 
-pub(super) fn delta_gates(request: &Request<'_>) -> Launch {
-    let p: params::delta_gates::Params = request.params();
-    by_row::<DeltaGates>(request, [p.heads, p.tokens])
-}
-
 /// `y[t, h] = rate[h] dt`, `y[t, heads + h] = dt`, `dt = clamp(softplus(x[t, h] + bias[h]), low, high)`
-struct SsmGates;
+impl Loop for kind::SsmGates {
+    fn extent(p: &params::ssm_gates::Params) -> Extent {
+        Extent::rows(p.heads, p.tokens)
+    }
 
-impl Kernel for SsmGates {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::ssm_gates::Params, mut args: Args<'_>) {
         use operands::ssm_gates::AT;
-        let p: params::ssm_gates::Params = args.params();
         let heads = p.heads as usize;
         let x = args.f32s(AT.x);
         let [rate, bias] = [AT.rate, AT.bias].map(|i| &args.f32s(i)[..heads]);
@@ -232,21 +199,19 @@ impl Kernel for SsmGates {
     }
 }
 
-pub(super) fn ssm_gates(request: &Request<'_>) -> Launch {
-    let p: params::ssm_gates::Params = request.params();
-    by_row::<SsmGates>(request, [p.heads, p.tokens])
-}
-
 /// `y[t, s, i] = act(x[t, s, i]) * x[t, s, dim + i]`
-struct GluHalves<F>(PhantomData<F>);
+impl ActivationLoop for kind::GluHalves {
+    fn activation(p: &params::glu_halves::Params) -> u32 {
+        p.activation
+    }
 
-impl<F: ActivationFn> Kernel for GluHalves<F> {
-    const USES: Uses = Uses::Vectors;
+    fn extent(p: &params::glu_halves::Params) -> Extent {
+        Extent::groups([p.groups, p.dim], p.tokens)
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run<F: ActivationFn>(p: params::glu_halves::Params, mut args: Args<'_>) {
         use operands::glu_halves::AT;
-        let p: params::glu_halves::Params = args.params();
         let dim = p.dim as usize;
         let x = args.f32s(AT.x);
         let mut y = args.open::<f32>(AT.y);
@@ -259,28 +224,23 @@ impl<F: ActivationFn> Kernel for GluHalves<F> {
     }
 }
 
-struct GluHalvesFamily;
-
-impl ActivationKernel for GluHalvesFamily {
-    type With<F: ActivationFn> = GluHalves<F>;
-}
-
-pub(super) fn glu_halves(request: &Request<'_>) -> Result<Launch> {
-    let p: params::glu_halves::Params = request.params();
-    let launch = activation::link::<GluHalvesFamily>(request, p.activation, [p.groups, p.tokens])?;
-    Ok(launch.single_thread_if_small(p.tokens as usize * p.groups as usize * p.dim as usize))
+impl Link for kind::GluHalves {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        activation::link::<Self>(request)
+    }
 }
 
 /// `y[t, i] = g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)`, `u = clamp(up, -limit, limit)`
-struct GluClamped;
-
-impl Kernel for GluClamped {
+impl Loop for kind::GluClamped {
     const USES: Uses = Uses::Vectors;
 
+    fn extent(p: &params::glu_clamped::Params) -> Extent {
+        Extent::elements(p.dim, p.tokens)
+    }
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::glu_clamped::Params, mut args: Args<'_>) {
         use operands::glu_clamped::AT;
-        let p: params::glu_clamped::Params = args.params();
         let limit = p.limit;
         let value = |g: f32, u: f32| {
             let g = if g > limit { limit } else { g };
@@ -306,20 +266,16 @@ impl Kernel for GluClamped {
     }
 }
 
-pub(super) fn glu_clamped(request: &Request<'_>) -> Launch {
-    let p: params::glu_clamped::Params = request.params();
-    by_element::<GluClamped>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, s, i] += b[ids[t, s], i]`
-struct AddExpertBias;
-
-impl Kernel for AddExpertBias {
+impl Loop for kind::AddExpertBias {
     /// A unit is a selected expert of a token.
+    fn extent(p: &params::add_expert_bias::Params) -> Extent {
+        Extent::groups([p.k, p.dim], p.tokens)
+    }
+
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::add_expert_bias::Params, mut args: Args<'_>) {
         use operands::add_expert_bias::AT;
-        let p: params::add_expert_bias::Params = args.params();
         let dim = p.dim as usize;
         let b = args.f32s(AT.b);
         let ids: &[u32] = bytemuck::cast_slice(args.bytes(AT.ids));
@@ -336,20 +292,15 @@ impl Kernel for AddExpertBias {
     }
 }
 
-pub(super) fn add_expert_bias(request: &Request<'_>) -> Launch {
-    let p: params::add_expert_bias::Params = request.params();
-    let launch = request.launch::<AddExpertBias>(Split::Rows(p.k as usize), p.tokens);
-    launch.single_thread_if_small(p.tokens as usize * p.k as usize * p.dim as usize)
-}
-
 /// `y[t, i] += b[i]`
-struct AddBias;
+impl Loop for kind::AddBias {
+    fn extent(p: &params::add_bias::Params) -> Extent {
+        Extent::rows(p.dim, p.tokens)
+    }
 
-impl Kernel for AddBias {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::add_bias::Params, mut args: Args<'_>) {
         use operands::add_bias::AT;
-        let p: params::add_bias::Params = args.params();
         let dim = p.dim as usize;
         let b = &args.f32s(AT.b)[..dim];
         let mut y = args.open::<f32>(AT.y);
@@ -361,19 +312,15 @@ impl Kernel for AddBias {
     }
 }
 
-pub(super) fn add_bias(request: &Request<'_>) -> Launch {
-    let p: params::add_bias::Params = request.params();
-    by_row::<AddBias>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] *= w[i mod len]`
-struct Mul;
+impl Loop for kind::Mul {
+    fn extent(p: &params::mul::Params) -> Extent {
+        Extent::rows(p.dim, p.tokens)
+    }
 
-impl Kernel for Mul {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::mul::Params, mut args: Args<'_>) {
         use operands::mul::AT;
-        let p: params::mul::Params = args.params();
         let (dim, len) = (p.dim as usize, p.len as usize);
         let w = &args.f32s(AT.w)[..len];
         let mut y = args.open::<f32>(AT.y);
@@ -392,19 +339,15 @@ impl Kernel for Mul {
     }
 }
 
-pub(super) fn mul(request: &Request<'_>) -> Launch {
-    let p: params::mul::Params = request.params();
-    by_row::<Mul>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, g, i] = x[t, g, offset + i]`
-struct Columns;
+impl Loop for kind::Columns {
+    fn extent(p: &params::columns::Params) -> Extent {
+        Extent::rows(p.groups * p.dim, p.tokens)
+    }
 
-impl Kernel for Columns {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::columns::Params, mut args: Args<'_>) {
         use operands::columns::AT;
-        let p: params::columns::Params = args.params();
         let [width, offset, dim] = [p.width, p.offset, p.dim].map(|n| n as usize);
         let groups = p.groups as usize;
         let x = args.f32s(AT.x);
@@ -418,19 +361,15 @@ impl Kernel for Columns {
     }
 }
 
-pub(super) fn columns(request: &Request<'_>) -> Launch {
-    let p: params::columns::Params = request.params();
-    by_row::<Columns>(request, [p.groups * p.dim, p.tokens])
-}
-
 /// `y[t, i] = x[t, index[i]]`, -inf where the index is negative
-struct PickColumns;
+impl Loop for kind::PickColumns {
+    fn extent(p: &params::pick_columns::Params) -> Extent {
+        Extent::rows(p.dim, p.tokens)
+    }
 
-impl Kernel for PickColumns {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::pick_columns::Params, mut args: Args<'_>) {
         use operands::pick_columns::AT;
-        let p: params::pick_columns::Params = args.params();
         let [width, dim] = [p.width, p.dim].map(|n| n as usize);
         let (x, index) = (args.f32s(AT.x), &args.f32s(AT.index)[..dim]);
         let mut y = args.open::<f32>(AT.y);
@@ -449,19 +388,15 @@ impl Kernel for PickColumns {
     }
 }
 
-pub(super) fn pick_columns(request: &Request<'_>) -> Launch {
-    let p: params::pick_columns::Params = request.params();
-    by_row::<PickColumns>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, i] = x[t, i]`
-struct Transfer;
+impl Loop for kind::Transfer {
+    fn extent(p: &params::transfer::Params) -> Extent {
+        Extent::rows(p.dim, p.tokens)
+    }
 
-impl Kernel for Transfer {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::transfer::Params, mut args: Args<'_>) {
         use operands::transfer::AT;
-        let p: params::transfer::Params = args.params();
         let dim = p.dim as usize;
         let x: &[u32] = bytemuck::cast_slice(args.bytes(AT.x));
         let mut y = args.open::<u32>(AT.y);
@@ -471,19 +406,15 @@ impl Kernel for Transfer {
     }
 }
 
-pub(super) fn transfer(request: &Request<'_>) -> Launch {
-    let p: params::transfer::Params = request.params();
-    by_row::<Transfer>(request, [p.dim, p.tokens])
-}
-
 /// `y[t, g, :] = [a[t, g, :], b[t, g, :]]`
-struct Concat;
+impl Loop for kind::Concat {
+    fn extent(p: &params::concat::Params) -> Extent {
+        Extent::rows(p.groups * (p.a_dim + p.b_dim), p.tokens)
+    }
 
-impl Kernel for Concat {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::concat::Params, mut args: Args<'_>) {
         use operands::concat::AT;
-        let p: params::concat::Params = args.params();
         let [groups, a_dim, b_dim] = [p.groups, p.a_dim, p.b_dim].map(|n| n as usize);
         let [a, b] = [AT.a, AT.b].map(|i| args.f32s(i));
         let mut y = args.open::<f32>(AT.y);
@@ -499,19 +430,15 @@ impl Kernel for Concat {
     }
 }
 
-pub(super) fn concat(request: &Request<'_>) -> Launch {
-    let p: params::concat::Params = request.params();
-    by_row::<Concat>(request, [p.groups * (p.a_dim + p.b_dim), p.tokens])
-}
-
 /// `ids[t, h] = h`
-struct HeadIds;
+impl Loop for kind::HeadIds {
+    fn extent(p: &params::head_ids::Params) -> Extent {
+        Extent::rows(p.heads, p.tokens)
+    }
 
-impl Kernel for HeadIds {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::head_ids::Params, mut args: Args<'_>) {
         use operands::head_ids::AT;
-        let p: params::head_ids::Params = args.params();
         let mut ids = args.open::<u32>(AT.ids);
         for t in args.range() {
             for (h, id) in (0..).zip(ids.unit(t, p.heads as usize)) {
@@ -521,19 +448,15 @@ impl Kernel for HeadIds {
     }
 }
 
-pub(super) fn head_ids(request: &Request<'_>) -> Launch {
-    let p: params::head_ids::Params = request.params();
-    by_row::<HeadIds>(request, [p.heads, p.tokens])
-}
-
 /// `y[t, 3 i + k] = x[stride t + k - 1, i]`
-struct Unfold;
+impl Loop for kind::Unfold {
+    fn extent(p: &params::unfold::Params) -> Extent {
+        Extent::rows(3 * p.channels, p.tokens)
+    }
 
-impl Kernel for Unfold {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::unfold::Params, mut args: Args<'_>) {
         use operands::unfold::AT;
-        let p: params::unfold::Params = args.params();
         let [channels, stride] = [p.channels, p.stride].map(|n| n as usize);
         let rows = stride * p.tokens as usize;
         let x = args.f32s(AT.x);
@@ -555,15 +478,8 @@ impl Kernel for Unfold {
     }
 }
 
-pub(super) fn unfold(request: &Request<'_>) -> Launch {
-    let p: params::unfold::Params = request.params();
-    by_row::<Unfold>(request, [3 * p.channels, p.tokens])
-}
-
 /// `y[0, :] = x[live - 1, :]`
-struct LastRow;
-
-impl Kernel for LastRow {
+impl Kernel for kind::LastRow {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::last_row::AT;
@@ -574,10 +490,12 @@ impl Kernel for LastRow {
     }
 }
 
-pub(super) fn last_row(request: &Request<'_>) -> Launch {
-    let p: params::last_row::Params = request.params();
-    Launch {
-        tokens: p.tokens as usize,
-        ..request.single_thread::<LastRow>()
+impl Link for kind::LastRow {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::last_row::Params = request.params();
+        Ok(Launch {
+            tokens: p.tokens as usize,
+            ..request.single_thread::<Self>()
+        })
     }
 }

@@ -1,20 +1,19 @@
 //! `y[t, :] = W[token[t], :]`
 
 use super::chunks;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::panel::CHUNK_BYTES;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::embed::AT;
 use tabla_core::op::params::embed::Params;
 use tabla_quant::{CHUNK, Matrix};
 
-struct Embed;
-
-impl Kernel for Embed {
+impl Kernel for kind::Embed {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -56,16 +55,18 @@ impl Kernel for Embed {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let elements = p.tokens as usize * p.cols as usize;
-    let launch = Launch {
-        // Link fills in the layout if a matrix product has packed the weights.
-        reader: Some(WeightReader::Rows(
-            chunks::decoder(request.isa, request.variant)?,
-            None,
-        )),
-        ..request.launch::<Embed>(Split::Rows(1), p.tokens)
-    };
-    Ok(launch.single_thread_if_small(elements))
+impl Link for kind::Embed {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let elements = p.tokens as usize * p.cols as usize;
+        let launch = Launch {
+            // Link fills in the layout if a matrix product has packed the weights.
+            reader: Some(WeightReader::Rows(
+                chunks::decoder(request.isa, request.variant)?,
+                None,
+            )),
+            ..request.launch::<Self>(Split::Rows(1), p.tokens)
+        };
+        Ok(launch.single_thread_if_small(elements))
+    }
 }

@@ -1,19 +1,18 @@
 //! `y[t, :] += W[stride * position[t] + type_stride * token_type[t] + offset, :]`
 
 use super::chunks;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::WeightReader;
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::embed_add::AT;
 use tabla_core::op::params::embed_add::Params;
 use tabla_quant::CHUNK;
 
-struct EmbedAdd;
-
-impl Kernel for EmbedAdd {
+impl Kernel for kind::EmbedAdd {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -42,15 +41,17 @@ impl Kernel for EmbedAdd {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let elements = p.tokens as usize * p.cols as usize;
-    let launch = Launch {
-        reader: Some(WeightReader::Floats(chunks::decoder(
-            request.isa,
-            request.variant,
-        )?)),
-        ..request.launch::<EmbedAdd>(Split::Rows(1), p.tokens)
-    };
-    Ok(launch.single_thread_if_small(elements))
+impl Link for kind::EmbedAdd {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let elements = p.tokens as usize * p.cols as usize;
+        let launch = Launch {
+            reader: Some(WeightReader::Floats(chunks::decoder(
+                request.isa,
+                request.variant,
+            )?)),
+            ..request.launch::<Self>(Split::Rows(1), p.tokens)
+        };
+        Ok(launch.single_thread_if_small(elements))
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::chunks::{self, dot_floats};
 use super::group_by_expert::sort;
-use super::{Launch, Request, code_launch};
+use super::{Launch, Link, Request, code_launch};
 use crate::descriptors::{ExpertShape, MatmulShape, WeightReader, Write};
 use crate::memory::{Args, Out};
 use crate::panel::QK;
@@ -15,6 +15,7 @@ use crate::work::Split;
 use std::ops::Range;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::experts::{AT, COUNT};
 use tabla_core::op::params::experts::Params;
 use tabla_quant::{CHUNK, Matrix};
@@ -22,9 +23,7 @@ use tabla_quant::{CHUNK, Matrix};
 /// Rows of activations that a chunk of weights is multiplied by before the next one is read.
 const TILE: usize = 16;
 
-struct Experts;
-
-impl Kernel for Experts {
+impl Kernel for kind::Experts {
     const USES: Uses = Uses::Vectors;
 
     #[inline(always)]
@@ -141,24 +140,26 @@ pub(super) fn link_codes(
     }))
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let rows = p.rows as usize / p.experts as usize;
-    let shape = ExpertShape {
-        rows,
-        k: p.k as usize,
-        per_expert: p.per_expert != 0,
-        tile: None,
-    };
-    if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
-        return Ok(launch);
+impl Link for kind::Experts {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let rows = p.rows as usize / p.experts as usize;
+        let shape = ExpertShape {
+            rows,
+            k: p.k as usize,
+            per_expert: p.per_expert != 0,
+            tile: None,
+        };
+        if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
+            return Ok(launch);
+        }
+        Ok(Launch {
+            scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
+            reader: Some(WeightReader::Floats(chunks::decoder(
+                request.isa,
+                request.variant,
+            )?)),
+            ..request.launch::<Self>(Split::Units(rows), p.tokens)
+        })
     }
-    Ok(Launch {
-        scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        reader: Some(WeightReader::Floats(chunks::decoder(
-            request.isa,
-            request.variant,
-        )?)),
-        ..request.launch::<Experts>(Split::Units(rows), p.tokens)
-    })
 }

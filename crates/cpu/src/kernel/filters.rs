@@ -2,14 +2,35 @@
 
 use super::filter::{BINS, Filter, Ranking, RowContext, by_size, mask_above, mask_below};
 use super::softmax::{Softmax, sum};
+use super::{Launch, Link, Request, filter};
 use crate::simd::{Simd, math};
 use std::f32::consts::LN_2;
+use tabla_core::error::Result;
 use tabla_core::exec::philox::{chance, philox};
+use tabla_core::op::kind;
+
+macro_rules! links {
+    ($($op:ident),+) => { $(
+        impl Link for kind::$op {
+            fn link(request: &Request<'_>) -> Result<Launch> {
+                Ok(filter::link::<Self>(request))
+            }
+        }
+    )+ };
+}
+links!(
+    TopNSigma,
+    TopK,
+    Typical,
+    TopP,
+    MinP,
+    Xtc,
+    DynamicTemper,
+    Mirostat
+);
 
 /// `y[t, i] = -inf` where `y[t, i] < max(y[t, :]) - top_n_sigma * sigma(y[t, :])`
-pub(super) struct TopNSigma;
-
-impl Filter for TopNSigma {
+impl Filter for kind::TopNSigma {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
@@ -36,9 +57,7 @@ pub fn sigma(y: &[f32]) -> f32 {
 }
 
 /// `y[t, i] = -inf` except for the `top_k` largest; ties with the last one are kept
-pub(super) struct TopK;
-
-impl Filter for TopK {
+impl Filter for kind::TopK {
     const SCRATCH: Option<usize> = Some(0);
 
     #[inline(always)]
@@ -92,9 +111,7 @@ fn kth(x: &mut [f32], k: usize) -> Option<f32> {
 
 /// `y[t, i] = -inf` outside the smallest set of the most typical tokens whose probabilities sum to
 /// `typical_p`
-pub(super) struct Typical;
-
-impl Filter for Typical {
+impl Filter for kind::Typical {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
@@ -131,9 +148,7 @@ impl Filter for Typical {
 
 /// `y[t, i] = -inf` outside the smallest set of the largest logits whose probabilities sum to
 /// `top_p`
-pub(super) struct TopP;
-
-impl Filter for TopP {
+impl Filter for kind::TopP {
     const SCRATCH: Option<usize> = Some(BINS);
 
     #[inline(always)]
@@ -157,9 +172,7 @@ impl Filter for TopP {
 }
 
 /// `y[t, i] = -inf` where `softmax(y[t, :])[i] < min_p * max(softmax(y[t, :]))`
-pub(super) struct MinP;
-
-impl Filter for MinP {
+impl Filter for kind::MinP {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
@@ -177,9 +190,7 @@ impl Filter for MinP {
 
 /// `y[t, i] = -inf` above the smallest logit whose probability is at least `xtc_threshold`, with
 /// probability `xtc_probability`
-pub(super) struct Xtc;
-
-impl Filter for Xtc {
+impl Filter for kind::Xtc {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
@@ -205,9 +216,7 @@ impl Filter for Xtc {
 }
 
 /// `y[t, i] /= low + (high - low) * (entropy / ln count)^exponent`, if the temperature has a range
-pub(super) struct DynamicTemper;
-
-impl Filter for DynamicTemper {
+impl Filter for kind::DynamicTemper {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]
@@ -244,9 +253,7 @@ impl Filter for DynamicTemper {
 const COLDEST: f32 = 1e-20;
 
 /// `y[t, i] = -inf` where `-log2(softmax(y[t, :])[i]) > mu`, except for the largest
-pub(super) struct Mirostat;
-
-impl Filter for Mirostat {
+impl Filter for kind::Mirostat {
     const SCRATCH: Option<usize> = None;
 
     #[inline(always)]

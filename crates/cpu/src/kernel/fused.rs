@@ -3,13 +3,14 @@
 
 use super::activation;
 use super::chunks::{self, dot_floats};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::{MatmulShape, WeightReader, Write};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::error::{Result, bail};
+use tabla_core::op::kind;
 use tabla_core::op::operands::{gemv_glu, gemv_norm};
 use tabla_core::op::params;
 use tabla_quant::CHUNK;
@@ -25,9 +26,7 @@ trait FusedInput {
 }
 
 /// RMS norm of a row.
-struct Norm;
-
-impl FusedInput for Norm {
+impl FusedInput for kind::GemvNorm {
     const Y: usize = gemv_norm::AT.y;
     const SCRATCH: usize = gemv_norm::COUNT;
 
@@ -96,19 +95,33 @@ impl<X: FusedInput> Kernel for Fused<X> {
     }
 }
 
-/// `y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n)`
-pub(super) fn gemv_norm(request: &Request<'_>) -> Result<Launch> {
-    let p: params::gemv_norm::Params = request.params();
-    launch::<Norm>(request, [p.rows, p.cols], Write::Store)
+impl Link for kind::GemvNorm {
+    /// `y[r] = W[r, :] . (x / sqrt(mean(x^2) + eps) * n)`
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::gemv_norm::Params = request.params();
+        launch::<Self>(request, [p.rows, p.cols], Write::Store)
+    }
 }
 
 /// `y[r] = W[r, :] . (act(gate) * up)`, stored or added.
-pub(super) fn gemv_glu(request: &Request<'_>, write: Write) -> Result<Launch> {
+fn gemv_glu(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemv_glu::Params = request.params();
     if activation::function(p.activation).is_none() {
         bail!(Internal, "unknown activation {}", p.activation);
     }
     launch::<Gated>(request, [p.rows, p.cols], write)
+}
+
+impl Link for kind::GemvGlu {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemv_glu(request, Write::Store)
+    }
+}
+
+impl Link for kind::GemvGluAdd {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemv_glu(request, Write::Add)
+    }
 }
 
 fn launch<X: FusedInput>(

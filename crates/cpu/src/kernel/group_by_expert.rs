@@ -1,15 +1,15 @@
 //! `tiles[i, :]` = expert id, number of pairs, and the pairs `k t + s` with `ids[t, s]` equal to
 //! that expert
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::group_by_expert::{AT, COUNT};
 use tabla_core::op::params::group_by_expert::Params;
 
-struct GroupByExpert;
-
-impl Kernel for GroupByExpert {
+impl Kernel for kind::GroupByExpert {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -47,11 +47,13 @@ pub fn sort(ids: &[u32], experts: u32, order: &mut [u32]) {
     order.sort_unstable_by_key(|&at| (ids[at as usize].min(experts), at));
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    Launch {
-        tokens: p.tokens as usize,
-        scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
-        ..request.single_thread::<GroupByExpert>()
+impl Link for kind::GroupByExpert {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(Launch {
+            tokens: p.tokens as usize,
+            scratch: p.tokens as usize * p.k as usize * size_of::<u32>(),
+            ..request.single_thread::<Self>()
+        })
     }
 }

@@ -2,18 +2,17 @@
 
 use super::chunks;
 use super::experts::{ExpertMatmul, link_codes};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::{ExpertShape, WeightReader};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, Uses};
 use crate::work::Split;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::grouped_gemm::AT;
 use tabla_core::op::params::grouped_gemm::Params;
 
-struct GroupedGemm;
-
-impl Kernel for GroupedGemm {
+impl Kernel for kind::GroupedGemm {
     const USES: Uses = Uses::Vectors;
 
     #[inline(always)]
@@ -29,23 +28,25 @@ impl Kernel for GroupedGemm {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let rows = p.rows as usize / p.experts as usize;
-    let shape = ExpertShape {
-        rows,
-        k: p.k as usize,
-        per_expert: p.per_expert != 0,
-        tile: Some(p.tile as usize),
-    };
-    if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
-        return Ok(launch);
+impl Link for kind::GroupedGemm {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let rows = p.rows as usize / p.experts as usize;
+        let shape = ExpertShape {
+            rows,
+            k: p.k as usize,
+            per_expert: p.per_expert != 0,
+            tile: Some(p.tile as usize),
+        };
+        if let Some(launch) = link_codes(request, [p.tokens, p.rows, p.cols], shape)? {
+            return Ok(launch);
+        }
+        Ok(Launch {
+            reader: Some(WeightReader::Floats(chunks::decoder(
+                request.isa,
+                request.variant,
+            )?)),
+            ..request.launch::<Self>(Split::Units(rows), p.tokens)
+        })
     }
-    Ok(Launch {
-        reader: Some(WeightReader::Floats(chunks::decoder(
-            request.isa,
-            request.variant,
-        )?)),
-        ..request.launch::<GroupedGemm>(Split::Units(rows), p.tokens)
-    })
 }

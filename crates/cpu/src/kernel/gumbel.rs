@@ -1,9 +1,11 @@
 //! `y[t, i] += -ln(-ln(u(seed, position[t], i)))`, u by Philox4x32-10
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
+use tabla_core::error::Result;
 use tabla_core::exec::philox::{LANES, chance, philox};
+use tabla_core::op::kind;
 use tabla_core::op::operands::gumbel::AT;
 use tabla_core::op::params::gumbel::Params;
 
@@ -13,9 +15,7 @@ const DRAWS: usize = 16;
 /// Token ids per batch.
 const IDS_PER_UNIT: usize = DRAWS * LANES;
 
-struct Gumbel;
-
-impl Kernel for Gumbel {
+impl Kernel for kind::Gumbel {
     /// A unit is a batch of token ids of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -70,7 +70,9 @@ fn gumbel(word: u32) -> f32 {
     -math::ln(-math::ln(chance(word)))
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_segment::<Gumbel>(p.tokens, p.vocab, IDS_PER_UNIT)
+impl Link for kind::Gumbel {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, IDS_PER_UNIT))
+    }
 }

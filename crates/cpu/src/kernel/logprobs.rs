@@ -3,16 +3,16 @@
 
 use super::filters;
 use super::softmax::Softmax;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::logprobs::{AT, COUNT};
 use tabla_core::op::params::Logprobs;
 use tabla_core::op::params::logprobs::Params;
 
-struct LogprobsKernel;
-
-impl Kernel for LogprobsKernel {
+impl Kernel for kind::Logprobs {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -65,11 +65,13 @@ pub fn logprobs(x: &[f32], id: u32, scratch: &mut [f32]) -> Logprobs {
     result
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    Launch {
-        tokens: p.tokens as usize,
-        scratch: p.vocab as usize * size_of::<f32>(),
-        ..request.single_thread::<LogprobsKernel>()
+impl Link for kind::Logprobs {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(Launch {
+            tokens: p.tokens as usize,
+            scratch: p.vocab as usize * size_of::<f32>(),
+            ..request.single_thread::<Self>()
+        })
     }
 }

@@ -1,8 +1,10 @@
 //! `y[t, i] = -inf` where bit `i` of the sequence's mask is 0
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::mask::AT;
 use tabla_core::op::params::mask::Params;
 
@@ -10,9 +12,7 @@ use tabla_core::op::params::mask::Params;
 const SEGMENT: usize = 4096;
 const WORD: usize = u32::BITS as usize;
 
-struct Mask;
-
-impl Kernel for Mask {
+impl Kernel for kind::Mask {
     /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -41,7 +41,9 @@ impl Kernel for Mask {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_segment::<Mask>(p.tokens, p.vocab, SEGMENT)
+impl Link for kind::Mask {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, SEGMENT))
+    }
 }

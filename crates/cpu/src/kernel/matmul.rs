@@ -6,23 +6,48 @@
 use super::chunks;
 use super::code_launch;
 use super::floats;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::descriptors::{MatmulShape, Write};
 use crate::panel::QK;
 use tabla_core::device::Precision;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::params;
 
 /// One token: `y[r] = W[r, :] . x`, stored or added.
-pub(super) fn gemv(request: &Request<'_>, write: Write) -> Result<Launch> {
+fn gemv(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemv::Params = request.params();
     link(request, [1, p.rows, p.cols], write)
 }
 
+impl Link for kind::Gemv {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemv(request, Write::Store)
+    }
+}
+
+impl Link for kind::GemvAdd {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemv(request, Write::Add)
+    }
+}
+
 /// Several tokens: `y[t, r] = W[r, :] . x[t, :]`, stored or added.
-pub(super) fn gemm(request: &Request<'_>, write: Write) -> Result<Launch> {
+fn gemm(request: &Request<'_>, write: Write) -> Result<Launch> {
     let p: params::gemm::Params = request.params();
     link(request, [p.tokens, p.rows, p.cols], write)
+}
+
+impl Link for kind::Gemm {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemm(request, Write::Store)
+    }
+}
+
+impl Link for kind::GemmAdd {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        gemm(request, Write::Add)
+    }
 }
 
 fn link(request: &Request<'_>, [tokens, rows, cols]: [u32; 3], write: Write) -> Result<Launch> {

@@ -1,17 +1,17 @@
 //! `mu[sequence[t]] -= eta * (-log2(softmax(x[t, :])[ids[t]]) - tau)`
 
 use super::softmax::Softmax;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use std::f32::consts::LN_2;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::mirostat_mu::AT;
 use tabla_core::op::params::Sampler;
 use tabla_core::op::params::mirostat_mu::Params;
 
-struct MirostatMu;
-
-impl Kernel for MirostatMu {
+impl Kernel for kind::MirostatMu {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -36,10 +36,12 @@ impl Kernel for MirostatMu {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    Launch {
-        tokens: p.tokens as usize,
-        ..request.single_thread::<MirostatMu>()
+impl Link for kind::MirostatMu {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(Launch {
+            tokens: p.tokens as usize,
+            ..request.single_thread::<Self>()
+        })
     }
 }

@@ -50,6 +50,7 @@ mod grouped_gemm;
 mod gumbel;
 mod launch;
 mod logprobs;
+mod loops;
 mod mask;
 mod matmul;
 mod matmul_output;
@@ -92,97 +93,22 @@ pub(super) mod internals {
     pub use super::softmax::Softmax;
 }
 
-use crate::descriptors::Write;
 pub(super) use launch::{Join, Launch, Request};
 use tabla_core::error::Result;
 use tabla_core::op::list::Op;
+use tabla_core::with_kind;
+
+/// An operation with a CPU kernel.
+#[diagnostic::on_unimplemented(
+    message = "the operation `{Self}` has no CPU kernel",
+    note = "implement `Loop` or `Link` for it in crates/cpu/src/kernel/"
+)]
+trait Link {
+    /// Returns the kernel and how it is launched.
+    fn link(request: &Request<'_>) -> Result<Launch>;
+}
 
 /// Returns the kernel of an operation.
-#[expect(clippy::too_many_lines, reason = "a table of operations")]
 pub(super) fn link(op: Op, request: &Request<'_>) -> Result<Launch> {
-    Ok(match op {
-        Op::Embed => embed::link(request)?,
-        Op::EmbedAdd => embed_add::link(request)?,
-        Op::RmsNorm => norms::rms_norm(request),
-        Op::UnitNorm => norms::unit_norm(request),
-        Op::LayerNorm => norms::layer_norm(request),
-        Op::Gemv => matmul::gemv(request, Write::Store)?,
-        Op::GemvAdd => matmul::gemv(request, Write::Add)?,
-        Op::GemvNorm => fused::gemv_norm(request)?,
-        Op::GemvGlu => fused::gemv_glu(request, Write::Store)?,
-        Op::GemvGluAdd => fused::gemv_glu(request, Write::Add)?,
-        Op::Gemm => matmul::gemm(request, Write::Store)?,
-        Op::GemmAdd => matmul::gemm(request, Write::Add)?,
-        Op::BitQuantize => bit_quantize::link(request),
-        Op::BitMat => bit_mat::link(request)?,
-        Op::BitMatAdd => bit_mat_add::link(request)?,
-        Op::AddBias => elementwise::add_bias(request),
-        Op::AddExpertBias => elementwise::add_expert_bias(request),
-        Op::RopeKv => rope_kv::link(request)?,
-        Op::RopeKeys => rope_kv::link_keys(request)?,
-        Op::PreviousRow => previous_row::link(request)?,
-        Op::Rope => rope::link(request),
-        Op::Attention => attention::link(request)?,
-        Op::AttendPart => attend_part::link(request)?,
-        Op::AttendJoin => attend_join::link(request),
-        Op::AttentionScores => attention_scores::link(request)?,
-        Op::ConvTail => conv_tail::link(request),
-        Op::DeltaGates => elementwise::delta_gates(request),
-        Op::DeltaNet => delta_net::link(request)?,
-        Op::SsmGates => elementwise::ssm_gates(request),
-        Op::SsmScan => ssm_scan::link(request)?,
-        Op::RmsGate => norms::rms_gate(request),
-        Op::Glu => elementwise::glu(request)?,
-        Op::GluHalves => elementwise::glu_halves(request)?,
-        Op::GluClamped => elementwise::glu_clamped(request),
-        Op::Activate => elementwise::activate(request)?,
-        Op::Add => elementwise::add(request),
-        Op::Scale => elementwise::scale(request),
-        Op::ScaleAt => elementwise::scale_at(request),
-        Op::MixStreams => streams::mix(request),
-        Op::AddToStreams => streams::add(request),
-        Op::MatchRms => norms::match_rms(request),
-        Op::GaussianTopK => norms::gaussian_top_k(request),
-        Op::Mul => elementwise::mul(request),
-        Op::SoftCap => elementwise::soft_cap(request),
-        Op::Columns => elementwise::columns(request),
-        Op::PickColumns => elementwise::pick_columns(request),
-        Op::Transfer => elementwise::transfer(request),
-        Op::Concat => elementwise::concat(request),
-        Op::SelfAttention => self_attention::link(request)?,
-        Op::Route => route::link(request),
-        Op::HeadIds => elementwise::head_ids(request),
-        Op::Experts => experts::link(request)?,
-        Op::GroupByExpert => group_by_expert::link(request),
-        Op::GroupedGemm => grouped_gemm::link(request)?,
-        Op::Combine => combine::link(request),
-        Op::Unfold => elementwise::unfold(request),
-        Op::LastRow => elementwise::last_row(request),
-        Op::Capture => capture::capture(request),
-        Op::CaptureIds => capture::capture_ids(request),
-        Op::Edit => edit::edit(request),
-        Op::ProjectOut => edit::project_out(request),
-        Op::AttentionWeights => attention_weights::link(request)?,
-        Op::SelfAttentionWeights => self_attention_weights::link(request),
-        Op::AdapterScale => adapter_scale::link(request),
-        Op::Bias => bias::link(request),
-        Op::SpeechFilter => speech_filter::link(request),
-        Op::Mask => mask::link(request),
-        Op::Penalize => penalize::link(request),
-        Op::Dry => dry::link(request),
-        Op::TopNSigma => filter::link::<filters::TopNSigma>(request),
-        Op::TopK => filter::link::<filters::TopK>(request),
-        Op::Typical => filter::link::<filters::Typical>(request),
-        Op::TopP => filter::link::<filters::TopP>(request),
-        Op::MinP => filter::link::<filters::MinP>(request),
-        Op::Xtc => filter::link::<filters::Xtc>(request),
-        Op::Temper => temper::link(request),
-        Op::DynamicTemper => filter::link::<filters::DynamicTemper>(request),
-        Op::Mirostat => filter::link::<filters::Mirostat>(request),
-        Op::Gumbel => gumbel::link(request),
-        Op::Argmax => argmax::link(request),
-        Op::MirostatMu => mirostat_mu::link(request),
-        Op::Logprobs => logprobs::link(request),
-        Op::Advance => advance::link(request),
-    })
+    with_kind!(op, |K| <K as Link>::link(request))
 }

@@ -1,17 +1,10 @@
 //! Norms of rows and of heads of rows.
 
-use super::{Launch, Request};
+use super::loops::{Extent, Loop};
 use crate::memory::Args;
-use crate::simd::{Kernel, Simd, math};
-use crate::work::Split;
+use crate::simd::math;
+use tabla_core::op::kind;
 use tabla_core::op::{operands, params};
-
-/// Launch of a kernel whose unit is one of `groups` groups of a row, `dim` elements each.
-fn by_group<K: Kernel>(request: &Request<'_>, [dim, groups, tokens]: [u32; 3]) -> Launch {
-    let elements = tokens as usize * groups as usize * dim as usize;
-    let launch = request.launch::<K>(Split::Rows(groups as usize), tokens);
-    launch.single_thread_if_small(elements)
-}
 
 /// `mean(x^2)`
 #[inline(always)]
@@ -27,13 +20,14 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
 }
 
 /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i]`
-struct RmsNorm;
+impl Loop for kind::RmsNorm {
+    fn extent(p: &params::rms_norm::Params) -> Extent {
+        Extent::groups([p.groups, p.dim], p.tokens)
+    }
 
-impl Kernel for RmsNorm {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::rms_norm::Params, mut args: Args<'_>) {
         use operands::rms_norm::AT;
-        let p: params::rms_norm::Params = args.params();
         let dim = p.dim as usize;
         let (x, w) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim]);
         let mut y = args.open::<f32>(AT.y);
@@ -47,19 +41,15 @@ impl Kernel for RmsNorm {
     }
 }
 
-pub(super) fn rms_norm(request: &Request<'_>) -> Launch {
-    let p: params::rms_norm::Params = request.params();
-    by_group::<RmsNorm>(request, [p.dim, p.groups, p.tokens])
-}
-
 /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps) * w[i] * silu(gate[t, g, i])`
-struct RmsGate;
+impl Loop for kind::RmsGate {
+    fn extent(p: &params::rms_gate::Params) -> Extent {
+        Extent::groups([p.groups, p.dim], p.tokens)
+    }
 
-impl Kernel for RmsGate {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::rms_gate::Params, mut args: Args<'_>) {
         use operands::rms_gate::AT;
-        let p: params::rms_gate::Params = args.params();
         let dim = p.dim as usize;
         let (x, w, gate) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim], args.f32s(AT.gate));
         let mut y = args.open::<f32>(AT.y);
@@ -74,19 +64,15 @@ impl Kernel for RmsGate {
     }
 }
 
-pub(super) fn rms_gate(request: &Request<'_>) -> Launch {
-    let p: params::rms_gate::Params = request.params();
-    by_group::<RmsGate>(request, [p.dim, p.groups, p.tokens])
-}
-
 /// `y[t, g, i] = x[t, g, i] / sqrt(mean(x[t, g, :]^2) + eps)`
-struct UnitNorm;
+impl Loop for kind::UnitNorm {
+    fn extent(p: &params::unit_norm::Params) -> Extent {
+        Extent::groups([p.groups, p.dim], p.tokens)
+    }
 
-impl Kernel for UnitNorm {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::unit_norm::Params, mut args: Args<'_>) {
         use operands::unit_norm::AT;
-        let p: params::unit_norm::Params = args.params();
         let dim = p.dim as usize;
         let x = args.f32s(AT.x);
         let mut y = args.open::<f32>(AT.y);
@@ -100,20 +86,16 @@ impl Kernel for UnitNorm {
     }
 }
 
-pub(super) fn unit_norm(request: &Request<'_>) -> Launch {
-    let p: params::unit_norm::Params = request.params();
-    by_group::<UnitNorm>(request, [p.dim, p.groups, p.tokens])
-}
-
 /// `y[t, i] = (x[t, i] - mean(x[t, :])) / sqrt(var(x[t, :]) + eps) * w[i]`
-struct LayerNorm;
+impl Loop for kind::LayerNorm {
+    fn extent(p: &params::layer_norm::Params) -> Extent {
+        Extent::groups([1, p.dim], p.tokens)
+    }
 
-impl Kernel for LayerNorm {
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::layer_norm::Params, mut args: Args<'_>) {
         use operands::layer_norm::AT;
-        let p: params::layer_norm::Params = args.params();
         let dim = p.dim as usize;
         let (x, w) = (args.f32s(AT.x), &args.f32s(AT.w)[..dim]);
         let mut y = args.open::<f32>(AT.y);
@@ -130,19 +112,15 @@ impl Kernel for LayerNorm {
     }
 }
 
-pub(super) fn layer_norm(request: &Request<'_>) -> Launch {
-    let p: params::layer_norm::Params = request.params();
-    by_group::<LayerNorm>(request, [p.dim, 1, p.tokens])
-}
-
 /// `y[t, i] *= sqrt(mean(x[t, :]^2) / max(mean(y[t, :]^2), floor))`
-struct MatchRms;
+impl Loop for kind::MatchRms {
+    fn extent(p: &params::match_rms::Params) -> Extent {
+        Extent::groups([1, p.dim], p.tokens)
+    }
 
-impl Kernel for MatchRms {
     #[inline(always)]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::match_rms::Params, mut args: Args<'_>) {
         use operands::match_rms::AT;
-        let p: params::match_rms::Params = args.params();
         let dim = p.dim as usize;
         let x = args.f32s(AT.x);
         let mut y = args.open::<f32>(AT.y);
@@ -155,20 +133,16 @@ impl Kernel for MatchRms {
     }
 }
 
-pub(super) fn match_rms(request: &Request<'_>) -> Launch {
-    let p: params::match_rms::Params = request.params();
-    by_group::<MatchRms>(request, [p.dim, 1, p.tokens])
-}
-
 /// `y[t, i] = max(y[t, i] - (mean(y[t, :]) + deviations sigma(y[t, :])), 0)`
-struct GaussianTopK;
+impl Loop for kind::GaussianTopK {
+    fn extent(p: &params::gaussian_top_k::Params) -> Extent {
+        Extent::groups([1, p.dim], p.tokens)
+    }
 
-impl Kernel for GaussianTopK {
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "row lengths are far below 2^24")]
-    fn run<S: Simd>(_: S, mut args: Args<'_>) {
+    fn run(p: params::gaussian_top_k::Params, mut args: Args<'_>) {
         use operands::gaussian_top_k::AT;
-        let p: params::gaussian_top_k::Params = args.params();
         let dim = p.dim as usize;
         let mut y = args.open::<f32>(AT.y);
         for t in args.range() {
@@ -183,9 +157,4 @@ impl Kernel for GaussianTopK {
             }
         }
     }
-}
-
-pub(super) fn gaussian_top_k(request: &Request<'_>) -> Launch {
-    let p: params::gaussian_top_k::Params = request.params();
-    by_group::<GaussianTopK>(request, [p.dim, 1, p.tokens])
 }

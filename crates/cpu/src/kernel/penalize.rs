@@ -1,9 +1,11 @@
 //! `y[t, i] = repeated(x[t, i]) - count(i) frequency - presence`, where `i` is among the last
 //! tokens of the history
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::penalize::AT;
 use tabla_core::op::params::Sampler;
 use tabla_core::op::params::penalize::Params;
@@ -15,9 +17,7 @@ const REPEAT_LAST_N_MAX: usize = sampler::REPEAT_LAST_N_MAX as usize;
 /// Logits per unit.
 const SEGMENT: usize = 1024;
 
-struct Penalize;
-
-impl Kernel for Penalize {
+impl Kernel for kind::Penalize {
     /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -68,7 +68,9 @@ fn penalized(sampler: &Sampler, x: f32, count: usize) -> f32 {
     repeated - (count as f32 * sampler.frequency_penalty + sampler.presence_penalty)
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_segment::<Penalize>(p.tokens, p.vocab, SEGMENT)
+impl Link for kind::Penalize {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, SEGMENT))
+    }
 }

@@ -4,13 +4,14 @@
 
 use super::pages::Pages;
 use super::tiles::{CacheType, F16, F32, Q8_0};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
+use tabla_core::op::kind;
 use tabla_core::op::operands::previous_row::AT;
 use tabla_core::op::params::previous_row::Params;
 
@@ -40,12 +41,14 @@ impl<C: CacheType> Kernel for PreviousRow<C> {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    match request.variant {
-        Some(DType::F32) => Ok(of_cache::<F32>(request)),
-        Some(DType::F16) => Ok(of_cache::<F16>(request)),
-        Some(DType::Q8_0) => Ok(of_cache::<Q8_0>(request)),
-        other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
+impl Link for kind::PreviousRow {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        match request.variant {
+            Some(DType::F32) => Ok(of_cache::<F32>(request)),
+            Some(DType::F16) => Ok(of_cache::<F16>(request)),
+            Some(DType::Q8_0) => Ok(of_cache::<Q8_0>(request)),
+            other => bail!(Unsupported, "no kernel for KV cache type {other:?}"),
+        }
     }
 }
 

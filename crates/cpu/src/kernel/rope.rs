@@ -1,16 +1,16 @@
 //! `x[t, h, :] = rot(x[t, h, :], position)`
 
 use super::rotation::Rotation;
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::rope::AT;
 use tabla_core::op::params::rope::Params;
 
-struct Rope;
-
-impl Kernel for Rope {
+impl Kernel for kind::Rope {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -31,9 +31,11 @@ impl Kernel for Rope {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let elements = p.tokens as usize * p.heads as usize * p.head_dim as usize;
-    let launch = request.launch::<Rope>(Split::Rows(1), p.tokens);
-    launch.single_thread_if_small(elements)
+impl Link for kind::Rope {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let elements = p.tokens as usize * p.heads as usize * p.head_dim as usize;
+        let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
+        Ok(launch.single_thread_if_small(elements))
+    }
 }

@@ -3,7 +3,7 @@
 use super::pages::Pages;
 use super::rotation::{PAIRS, Rotation};
 use super::tiles::{CacheType as _, Q8_0};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd, Task};
 use crate::work::Split;
@@ -13,6 +13,7 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use tabla_core::dtype::DType;
 use tabla_core::error::{Result, bail};
+use tabla_core::op::kind;
 use tabla_core::op::operands::{rope_keys, rope_kv};
 use tabla_core::op::params::rope_kv::Params;
 use tabla_quant::q8_0;
@@ -77,9 +78,7 @@ trait Stores {
 }
 
 /// Stores keys and values.
-struct KeysAndValues;
-
-impl Stores for KeysAndValues {
+impl Stores for kind::RopeKv {
     const AT: Operands = Operands {
         k: rope_kv::AT.k,
         freqs: rope_kv::AT.freqs,
@@ -92,9 +91,7 @@ impl Stores for KeysAndValues {
 }
 
 /// Stores keys, which are also the values.
-struct Keys;
-
-impl Stores for Keys {
+impl Stores for kind::RopeKeys {
     const AT: Operands = Operands {
         k: rope_keys::AT.k,
         freqs: rope_keys::AT.freqs,
@@ -279,18 +276,22 @@ impl QuantizedRow {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    link_stores::<KeysAndValues>(request)
+impl Link for kind::RopeKv {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        link_stores::<Self>(request)
+    }
 }
 
-pub(super) fn link_keys(request: &Request<'_>) -> Result<Launch> {
-    const {
-        assert!(
-            size_of::<tabla_core::op::params::rope_keys::Params>() == size_of::<Params>(),
-            "the parameters are the same"
-        );
+impl Link for kind::RopeKeys {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        const {
+            assert!(
+                size_of::<tabla_core::op::params::rope_keys::Params>() == size_of::<Params>(),
+                "the parameters are the same"
+            );
+        }
+        link_stores::<Self>(request)
     }
-    link_stores::<Keys>(request)
 }
 
 fn link_stores<O: Stores>(request: &Request<'_>) -> Result<Launch> {

@@ -2,11 +2,13 @@
 //! `y[t, s] = scale scales[ids[t, s]] p[ids[t, s]] / total`
 
 use super::activation::{ActivationFn, Sigmoid};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use crate::work::Split;
+use tabla_core::error::Result;
 use tabla_core::op::functions::{EXPERT_GROUPS_MAX, EXPERTS_MAX, ExpertScore};
+use tabla_core::op::kind;
 use tabla_core::op::operands::route::AT;
 use tabla_core::op::params::route::Params;
 
@@ -15,9 +17,7 @@ const SIGMOID: u32 = ExpertScore::Sigmoid as u32;
 const SQRT_SOFTPLUS: u32 = ExpertScore::SqrtSoftplus as u32;
 const SPARSE_MIXER: u32 = ExpertScore::SparseMixer as u32;
 
-struct Route;
-
-impl Kernel for Route {
+impl Kernel for kind::Route {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -188,8 +188,10 @@ fn rank(x: f32, id: u32) -> u64 {
     u64::from(key) << 32 | u64::from(!id)
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let launch = request.launch::<Route>(Split::Rows(1), p.tokens);
-    launch.single_thread_if_small(p.tokens as usize * p.experts as usize * p.k as usize)
+impl Link for kind::Route {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let launch = request.launch::<Self>(Split::Rows(1), p.tokens);
+        Ok(launch.single_thread_if_small(p.tokens as usize * p.experts as usize * p.k as usize))
+    }
 }

@@ -4,18 +4,17 @@
 
 use super::attend::{self, HeadGroup, Queries, TOKENS};
 use super::tiles::{Cache, F32};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, Uses};
 use std::ops::Range;
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::self_attention::{AT, COUNT};
 use tabla_core::op::params::Row;
 use tabla_core::op::params::self_attention::Params;
 
-struct SelfAttention;
-
-impl Kernel for SelfAttention {
+impl Kernel for kind::SelfAttention {
     const USES: Uses = Uses::Vectors;
 
     #[inline(always)]
@@ -99,11 +98,13 @@ pub(super) fn seen(rows: &[Row], t: usize, reach: usize) -> Range<usize> {
     t - before(rows, t).min(reach)..t + in_sequence(&rows[t..=t + after])
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let request = &attend::whole_vectors(request, p.head_dim)?;
-    let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
-    let launch = attend::launch::<SelfAttention>(request, shape, 1);
-    let elements = p.heads * p.head_dim / p.kv_heads;
-    Ok(launch.single_thread_if_small(elements as usize * (p.tokens as usize).pow(2)))
+impl Link for kind::SelfAttention {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let request = &attend::whole_vectors(request, p.head_dim)?;
+        let shape = [p.tokens, p.heads, p.kv_heads, p.head_dim];
+        let launch = attend::launch::<Self>(request, shape, 1);
+        let elements = p.heads * p.head_dim / p.kv_heads;
+        Ok(launch.single_thread_if_small(elements as usize * (p.tokens as usize).pow(2)))
+    }
 }

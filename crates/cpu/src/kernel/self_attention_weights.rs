@@ -5,16 +5,16 @@
 use super::scores;
 use super::self_attention::{before, seen};
 use super::tiles::{CacheType, F32};
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
 use crate::work::Split;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::self_attention_weights::AT;
 use tabla_core::op::params::self_attention_weights::Params;
 
-struct SelfAttentionWeights;
-
-impl Kernel for SelfAttentionWeights {
+impl Kernel for kind::SelfAttentionWeights {
     #[inline(always)]
     fn run<S: Simd>(s: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -42,9 +42,11 @@ impl Kernel for SelfAttentionWeights {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    let launch = request.launch::<SelfAttentionWeights>(Split::Rows(p.heads as usize), p.tokens);
-    let products = p.heads as usize * p.head_dim as usize;
-    launch.single_thread_if_small(products * (p.tokens as usize).pow(2))
+impl Link for kind::SelfAttentionWeights {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let launch = request.launch::<Self>(Split::Rows(p.heads as usize), p.tokens);
+        let products = p.heads as usize * p.head_dim as usize;
+        Ok(launch.single_thread_if_small(products * (p.tokens as usize).pow(2)))
+    }
 }

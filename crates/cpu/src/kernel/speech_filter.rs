@@ -2,19 +2,19 @@
 //!
 //! A unit is a row. The rules are those in `shaders/speech_filter.wgsl`.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd, math};
 use std::ops::Range;
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::speech_filter::AT;
 use tabla_core::op::params::speech_filter::Params;
 use tabla_core::op::params::{Row, Sampler};
 
 const WORD: usize = u32::BITS as usize;
 
-struct SpeechFilter;
-
-impl Kernel for SpeechFilter {
+impl Kernel for kind::SpeechFilter {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         let p: Params = args.params();
@@ -109,7 +109,9 @@ fn allowed(p: &Params, generated: &[u32], initial: usize, vocab: usize) -> Allow
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_row::<SpeechFilter>(p.tokens, p.vocab)
+impl Link for kind::SpeechFilter {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.vocab))
+    }
 }

@@ -5,10 +5,11 @@
 use super::state_blocks::{
     self, BLOCK, BlockRows, BlockRule, HeadDims, HeadState, Scratch, Walk, add_decayed,
 };
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::{Args, Out};
 use crate::simd::{Kernel, Simd, Uses};
 use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::ssm_scan::{AT, COUNT};
 use tabla_core::op::params::ssm_scan::Params;
 
@@ -68,9 +69,7 @@ impl BlockRule for Recurrence<'_> {
     }
 }
 
-struct SsmScan;
-
-impl Kernel for SsmScan {
+impl Kernel for kind::SsmScan {
     const USES: Uses = Uses::Vectors;
 
     #[inline(always)]
@@ -99,8 +98,10 @@ impl Kernel for SsmScan {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Result<Launch> {
-    let p: Params = request.params();
-    let dims = HeadDims::of(p.key_dim, p.value_dim);
-    state_blocks::launch::<SsmScan>(request, [p.heads, p.tokens], dims, BLOCK)
+impl Link for kind::SsmScan {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        let dims = HeadDims::of(p.key_dim, p.value_dim);
+        state_blocks::launch::<Self>(request, [p.heads, p.tokens], dims, BLOCK)
+    }
 }

@@ -1,16 +1,16 @@
 //! Operations on four residual streams. A unit is a row.
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::{functions, operands, params};
 
 const STREAMS: usize = functions::STREAMS as usize;
 
 /// `x_j[t, i] += sum_k c[t, 4 j + k] x_k[t, i]`
-struct MixStreams;
-
-impl Kernel for MixStreams {
+impl Kernel for kind::MixStreams {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::mix_streams::AT;
@@ -33,15 +33,15 @@ impl Kernel for MixStreams {
     }
 }
 
-pub(super) fn mix(request: &Request<'_>) -> Launch {
-    let p: params::mix_streams::Params = request.params();
-    request.by_row::<MixStreams>(p.tokens, p.dim)
+impl Link for kind::MixStreams {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::mix_streams::Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.dim))
+    }
 }
 
 /// `x_j[t, i] += (offset + gain c[t, j]) v[t, i]` for the streams from `first`
-struct AddToStreams;
-
-impl Kernel for AddToStreams {
+impl Kernel for kind::AddToStreams {
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
         use operands::add_to_streams::AT;
@@ -63,7 +63,9 @@ impl Kernel for AddToStreams {
     }
 }
 
-pub(super) fn add(request: &Request<'_>) -> Launch {
-    let p: params::add_to_streams::Params = request.params();
-    request.by_row::<AddToStreams>(p.tokens, p.dim)
+impl Link for kind::AddToStreams {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: params::add_to_streams::Params = request.params();
+        Ok(request.by_row::<Self>(p.tokens, p.dim))
+    }
 }

@@ -1,17 +1,17 @@
 //! `y[t, i] /= temperature`
 
-use super::{Launch, Request};
+use super::{Launch, Link, Request};
 use crate::memory::Args;
 use crate::simd::{Kernel, Simd};
+use tabla_core::error::Result;
+use tabla_core::op::kind;
 use tabla_core::op::operands::temper::AT;
 use tabla_core::op::params::temper::Params;
 
 /// Logits per unit.
 const SEGMENT: usize = 1024;
 
-struct Temper;
-
-impl Kernel for Temper {
+impl Kernel for kind::Temper {
     /// A unit is a segment of a row.
     #[inline(always)]
     fn run<S: Simd>(_: S, mut args: Args<'_>) {
@@ -33,7 +33,9 @@ impl Kernel for Temper {
     }
 }
 
-pub(super) fn link(request: &Request<'_>) -> Launch {
-    let p: Params = request.params();
-    request.by_segment::<Temper>(p.tokens, p.vocab, SEGMENT)
+impl Link for kind::Temper {
+    fn link(request: &Request<'_>) -> Result<Launch> {
+        let p: Params = request.params();
+        Ok(request.by_segment::<Self>(p.tokens, p.vocab, SEGMENT))
+    }
 }

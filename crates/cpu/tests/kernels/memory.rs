@@ -8,7 +8,7 @@ use tabla_core::exec::{Program, Tensors};
 use tabla_core::op::list::Op;
 use tabla_core::op::table::{BufferId, Table};
 use tabla_cpu::{Level, LinkOptions, memory_usage};
-use tabla_testkit::cases::cases;
+use tabla_testkit::ops::cases;
 use tabla_testkit::rig::{Filled, table, tensors};
 
 /// Weights of several cases, [`STRIDE`] indices each.

@@ -117,16 +117,6 @@ impl Builder<'_> {
         y
     }
 
-    /// Emits `y += b` for all tokens.
-    pub fn add_bias(&mut self, b: W, y: X) {
-        let params = params::add_bias::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-        };
-        let slots = [b.slot, y.slot, self.state];
-        self.emit((Op::AddBias, None), &slots, &params, [y.cols, y.tokens]);
-    }
-
     /// Emits `act(gate) * up`; returns `[tokens, ffn]`.
     pub fn glu(&mut self, act: Activation, gate: X, up: X) -> X {
         self.check_same_shape(gate, up);
@@ -205,28 +195,6 @@ impl Builder<'_> {
         self.emit_in_place(Op::Activate, y, &params);
     }
 
-    /// Emits `y += scale * x`.
-    pub fn add(&mut self, x: X, y: X, scale: f32) {
-        self.check_same_shape(x, y);
-        let params = params::add::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-            scale,
-        };
-        let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::Add, None), &slots, &params, [y.cols, y.tokens]);
-    }
-
-    /// Emits `y *= factor`.
-    pub fn scale(&mut self, y: X, factor: f32) {
-        let params = params::scale::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-            factor,
-        };
-        self.emit_in_place(Op::Scale, y, &params);
-    }
-
     /// Emits `y[t, :] *= 1 + beta ln(1 + floor(position[t] / length))`.
     pub fn scale_at(&mut self, y: X, scale: PositionScale) {
         if scale.length == 0 {
@@ -256,16 +224,6 @@ impl Builder<'_> {
         };
         let slots = [w.slot, y.slot, self.state];
         self.emit((Op::Mul, None), &slots, &params, [y.cols, y.tokens]);
-    }
-
-    /// Emits the softcap `y = cap * tanh(y / cap)`.
-    pub fn soft_cap(&mut self, y: X, cap: f32) {
-        let params = params::soft_cap::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-            cap,
-        };
-        self.emit_in_place(Op::SoftCap, y, &params);
     }
 
     /// Emits a copy of columns `offset..offset + dim` of `x`; returns `[tokens, dim]`.

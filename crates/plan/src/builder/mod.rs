@@ -13,6 +13,7 @@ mod ends;
 mod experts;
 mod graph;
 mod hooks;
+mod in_place;
 mod operand;
 mod point_list;
 mod points;
@@ -30,6 +31,7 @@ pub use ends::LogitMap;
 pub use experts::{Router, RouterVectors, Routes};
 pub use graph::{Graph, Node};
 pub use hooks::EditRows;
+pub use in_place::InPlaceOperand;
 pub use operand::{W, X};
 pub use point_list::Hooks;
 pub use recurrent::{

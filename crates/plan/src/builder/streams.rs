@@ -54,30 +54,6 @@ impl Builder<'_> {
         self.emit((Op::AddToStreams, None), &slots, &params, [cols, tokens]);
     }
 
-    /// Emits `y *= rms(x) / rms(y)` for each row. The mean square of `y` counts as at least `floor`.
-    pub fn match_rms(&mut self, x: X, y: X, floor: f32) {
-        self.check_same_shape(x, y);
-        let params = params::match_rms::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-            floor,
-        };
-        let slots = [x.slot, y.slot, self.state];
-        self.emit((Op::MatchRms, None), &slots, &params, [1, y.tokens]);
-    }
-
-    /// Emits `y = max(y - cutoff, 0)`, with the cutoff at this number of standard deviations over the mean
-    /// of a row.
-    pub fn gaussian_top_k(&mut self, y: X, deviations: f32) {
-        let params = params::gaussian_top_k::Params {
-            tokens: y.tokens,
-            dim: y.cols,
-            deviations,
-        };
-        let slots = [y.slot, self.state];
-        self.emit((Op::GaussianTopK, None), &slots, &params, [1, y.tokens]);
-    }
-
     fn check_streams(&mut self, c: X, coefficients: u32, streams: Streams) {
         for x in streams {
             self.check_same_shape(streams[0], x);

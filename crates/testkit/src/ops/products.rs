@@ -1,8 +1,13 @@
 //! Cases of products of a matrix and activations.
 
+use super::common::{activation, rows, wide};
+use super::{Expected, Tested};
 use crate::case::{Case, PLAIN};
+use crate::rig::Outcome;
 use tabla_core::dtype::DType;
 use tabla_core::op::functions::Activation;
+use tabla_core::op::kind;
+use tabla_core::op::params;
 use tabla_plan::builder::{Builder, W, X};
 
 /// Shapes for products: `mat_cases!(tokens, live, emit)`.
@@ -80,22 +85,46 @@ macro_rules! fused_cases {
     };
 }
 
-/// Odd shapes in all storage types.
-pub(super) const GEMV: &[Case] = mat_cases!(1, 1, gemv_emit);
+impl Tested for kind::Gemv {
+    /// Odd shapes in all storage types.
+    const CASES: &'static [Case] = mat_cases!(1, 1, gemv_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        product(o, live, 0.0)
+    }
+}
 
 fn gemv_emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
     b.mat("y", w, x);
 }
 
-/// Odd shapes in all storage types.
-pub(super) const GEMV_ADD: &[Case] = mat_cases!(1, 1, gemv_add_emit);
+impl Tested for kind::GemvAdd {
+    /// Odd shapes in all storage types.
+    const CASES: &'static [Case] = mat_cases!(1, 1, gemv_add_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        product(o, live, 1.0)
+    }
+}
 
 fn gemv_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
     b.mat_add(w, x, y);
 }
 
-/// Some shapes and storage types.
-pub(super) const GEMV_NORM: &[Case] = fused_cases!(gemv_norm_emit);
+impl Tested for kind::GemvNorm {
+    /// Some shapes and storage types.
+    const CASES: &'static [Case] = fused_cases!(gemv_norm_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let (x, n) = (o.numbers("x"), o.numbers("n"));
+        let p: params::gemv_norm::Params = o.params();
+        let mean = x.iter().map(|x| wide(*x).powi(2)).sum::<f64>() / x.len() as f64;
+        let root = (mean + wide(p.eps)).sqrt();
+        let pairs = x.iter().zip(&n);
+        let x: Vec<f64> = pairs.map(|(x, n)| wide(*x) / root * wide(*n)).collect();
+        product_of(o, live, &x, 0.0)
+    }
+}
 
 fn gemv_norm_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
     let n = b.vector("n", cols);
@@ -104,8 +133,14 @@ fn gemv_norm_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
     b.mat("y", w, x);
 }
 
-/// Some shapes and storage types.
-pub(super) const GEMV_GLU: &[Case] = fused_cases!(gemv_glu_emit);
+impl Tested for kind::GemvGlu {
+    /// Some shapes and storage types.
+    const CASES: &'static [Case] = fused_cases!(gemv_glu_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        gemv_glu(o, live, 0.0)
+    }
+}
 
 fn gemv_glu_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
     let [gate, up] = ["gate", "up"].map(|name| b.input(name, cols));
@@ -113,8 +148,14 @@ fn gemv_glu_emit(b: &mut Builder<'_>, w: W, _: X, cols: u32) {
     b.mat("y", w, f);
 }
 
-/// Some shapes and storage types.
-pub(super) const GEMV_GLU_ADD: &[Case] = fused_cases!(gemv_glu_add_emit);
+impl Tested for kind::GemvGluAdd {
+    /// Some shapes and storage types.
+    const CASES: &'static [Case] = fused_cases!(gemv_glu_add_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        gemv_glu(o, live, 1.0)
+    }
+}
 
 fn gemv_glu_add_emit(b: &mut Builder<'_>, w: W, y: X, cols: u32) {
     let [gate, up] = ["gate", "up"].map(|name| b.input(name, cols));
@@ -122,16 +163,54 @@ fn gemv_glu_add_emit(b: &mut Builder<'_>, w: W, y: X, cols: u32) {
     b.mat_add(w, f, y);
 }
 
-/// Odd shapes in all storage types.
-pub(super) const GEMM: &[Case] = mat_cases!(7, 6, gemm_emit);
+impl Tested for kind::Gemm {
+    /// Odd shapes in all storage types.
+    const CASES: &'static [Case] = mat_cases!(7, 6, gemm_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        product(o, live, 0.0)
+    }
+}
 
 fn gemm_emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
     b.mat("y", w, x);
 }
 
-/// Odd shapes in all storage types.
-pub(super) const GEMM_ADD: &[Case] = mat_cases!(37, 35, gemm_add_emit);
+impl Tested for kind::GemmAdd {
+    /// Odd shapes in all storage types.
+    const CASES: &'static [Case] = mat_cases!(37, 35, gemm_add_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        product(o, live, 1.0)
+    }
+}
 
 fn gemm_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
     b.mat_add(w, x, y);
+}
+
+fn product(o: &Outcome, live: usize, old: f64) -> Expected {
+    let x: Vec<f64> = o.numbers("x").into_iter().map(wide).collect();
+    product_of(o, live, &x, old)
+}
+
+fn gemv_glu(o: &Outcome, live: usize, old: f64) -> Expected {
+    let (gate, up) = (o.numbers("gate"), o.numbers("up"));
+    let p: params::gemv_glu::Params = o.params();
+    let pairs = gate.iter().zip(&up);
+    let x: Vec<f64> = pairs
+        .map(|(gate, up)| activation(p.activation, wide(*gate)) * wide(*up))
+        .collect();
+    product_of(o, live, &x, old)
+}
+
+/// Returns `W x + old y`.
+fn product_of(o: &Outcome, live: usize, x: &[f64], old: f64) -> Expected {
+    let (w, y) = (o.numbers("w"), o.numbers("y"));
+    let [rows_, cols] = [o.slots["w"].rows, o.slots["w"].cols].map(|n| n as usize);
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&x[t * cols..]);
+        let sum: f64 = pairs.map(|(w, x)| wide(*w) * x).sum();
+        sum + old * wide(y[t * rows_ + r])
+    })
 }

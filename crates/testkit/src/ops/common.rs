@@ -1,12 +1,13 @@
 //! Helpers shared by formulas: rows of results, rows that attention sees, softmax, activation
 //! functions.
 
+use super::Expected;
 use crate::rig::Outcome;
 use tabla_core::op::functions::Activation;
 use tabla_core::op::params::{PAGE, Row};
 
-/// Returns `y` with the first `live` rows replaced by `row(t, i)`.
-pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Vec<f32> {
+/// Expects `y` with the first `live` rows replaced by `row(t, i)`.
+pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) -> Expected {
     let mut y = o.numbers("y");
     let cols = o.slots["y"].cols as usize;
     for t in 0..live {
@@ -14,7 +15,7 @@ pub(super) fn rows(o: &Outcome, live: usize, row: impl Fn(usize, usize) -> f64) 
             y[t * cols + i] = row(t, i) as f32;
         }
     }
-    y
+    vec![("y", y)]
 }
 
 pub(super) fn wide(x: f32) -> f64 {

@@ -1,7 +1,11 @@
 //! Cases of ternary products, and of the quantization of their activations.
 
+use super::common::{rows, wide};
+use super::{Expected, Tested};
 use crate::case::{Case, PLAIN};
+use crate::rig::Outcome;
 use tabla_core::dtype::DType;
+use tabla_core::op::kind;
 use tabla_plan::builder::{Builder, W, X};
 
 /// Shapes for ternary products: rows that begin within blocks, rows with a partial chunk or octet;
@@ -58,25 +62,77 @@ macro_rules! bit_quantize_case {
     };
 }
 
-/// Odd widths.
-pub(super) const BIT_QUANTIZE: &[Case] = &[
-    bit_quantize_case!("one", 1, 1, 1),
-    bit_quantize_case!("primes", 37, 5, 3),
-    bit_quantize_case!("whole vectors", 128, 2, 2),
-    bit_quantize_case!("wider than a workgroup", 1031, 3, 2),
-    bit_quantize_case!("many", 131, 67, 61),
-];
+impl Tested for kind::BitQuantize {
+    /// Odd widths.
+    const CASES: &'static [Case] = &[
+        bit_quantize_case!("one", 1, 1, 1),
+        bit_quantize_case!("primes", 37, 5, 3),
+        bit_quantize_case!("whole vectors", 128, 2, 2),
+        bit_quantize_case!("wider than a workgroup", 1031, 3, 2),
+        bit_quantize_case!("many", 131, 67, 61),
+    ];
 
-/// All shapes.
-pub(super) const BIT_MAT: &[Case] = digit_cases!(bit_mat_emit);
+    /// Computed in f32, since the rounding of ties depends on it.
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        let (x, mut q, mut d) = (o.numbers("x"), o.numbers("q"), o.numbers("d"));
+        let [cols, padded] = ["x", "q"].map(|name| o.slots[name].cols as usize);
+        for t in 0..live {
+            let x = &x[t * cols..][..cols];
+            let m = x.iter().fold(1e-5f32, |m, x| m.max(x.abs()));
+            let scale = 127.0 / m;
+            let numbers = x
+                .iter()
+                .map(|x| (x * scale).round_ties_even().clamp(-128.0, 127.0));
+            let row = numbers.chain(std::iter::repeat(0.0));
+            q[t * padded..][..padded]
+                .iter_mut()
+                .zip(row)
+                .for_each(|(q, x)| *q = x);
+            d[t] = m / 127.0;
+        }
+        vec![("q", q), ("d", d)]
+    }
+}
+
+impl Tested for kind::BitMat {
+    /// All shapes.
+    const CASES: &'static [Case] = digit_cases!(bit_mat_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        bit_mat(o, live, 0.0)
+    }
+}
 
 fn bit_mat_emit(b: &mut Builder<'_>, w: W, x: X, _: X) {
     b.mat("y", w, x);
 }
 
-/// All shapes.
-pub(super) const BIT_MAT_ADD: &[Case] = digit_cases!(bit_mat_add_emit);
+impl Tested for kind::BitMatAdd {
+    /// All shapes.
+    const CASES: &'static [Case] = digit_cases!(bit_mat_add_emit);
+
+    fn expected(o: &Outcome, live: usize) -> Expected {
+        bit_mat(o, live, 1.0)
+    }
+}
 
 fn bit_mat_add_emit(b: &mut Builder<'_>, w: W, x: X, y: X) {
     b.mat_add(w, x, y);
+}
+
+fn bit_mat(o: &Outcome, live: usize, old: f64) -> Expected {
+    let (w, q, d, y) = (
+        o.digits("w"),
+        o.numbers("q"),
+        o.numbers("d"),
+        o.numbers("y"),
+    );
+    let width = o.slots["w"].rows as usize;
+    let [cols, padded] = ["w", "q"].map(|name| o.slots[name].cols as usize);
+    let scale = wide(o.case.scale.expect("ternary cases have a scale"));
+    rows(o, live, |t, r| {
+        let pairs = w[r * cols..][..cols].iter().zip(&q[t * padded..]);
+        let sum: f64 = pairs.map(|(w, q)| f64::from(*w) * wide(*q)).sum();
+        sum * wide(d[t]) * scale + old * wide(y[t * width + r])
+    })
 }
