@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Operations
 
 All commands of a table are one of these operations.
-The shader of an operation is `shaders/<name>.wgsl`; its CPU kernel is listed in `crates/cpu/src/kernel/mod.rs`.
+The shader of an operation is `shaders/<name>.wgsl`; its CPU kernel is the `impl` of `Loop` or `Link` for its type in `crates/cpu/src/kernel/`.
 Operands are in the order of the shader bindings: `=` marks written operands, `+` operands that are updated in place; the others are read-only.
 `state` is the step state: the number of active rows, and the token, position and sequence of each row.
 An operation with storage types has one kernel per type.
