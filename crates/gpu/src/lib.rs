@@ -11,7 +11,6 @@ mod clock;
 mod destroy;
 mod device;
 mod encoded_tables;
-mod layout;
 mod link;
 mod link_plan;
 mod memory;

@@ -4,7 +4,6 @@
 
 use super::arena::{Arena, Entry};
 use super::device::Device;
-use super::layout::{Section, sections};
 use std::ops::Range;
 use std::time::Instant;
 use tabla_core::dtype::DType;
@@ -12,6 +11,7 @@ use tabla_core::error::{Error, ErrorKind, Result, bail};
 use tabla_core::exec::{Program, Tensors, Upload};
 use tabla_core::op::table::{BufferId, SlotInfo};
 use tabla_quant::Matrix;
+use tabla_quant::sections::{Section, sections};
 
 /// Size of one write to wgpu in bytes.
 const CHUNK_BYTES: usize = 4 << 20;

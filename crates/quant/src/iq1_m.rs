@@ -6,8 +6,9 @@
 //! the f16 `d`, lowest first.
 
 use super::chunk::CHUNK;
-use super::iq_grids::ternary;
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::iq_grids::{IQ1, ternary};
+use super::sections::Section::{self, Field, Grid};
+use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 
 /// Bytes of a block.
@@ -40,4 +41,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
             *scale = d * f32::from(2 * (s >> (3 * k) & 7) + 1) * 0.125;
         }
     }
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        Grid(cast_slice(&IQ1)),
+        Field(0..32),
+        Field(32..48),
+        Field(48..56),
+    ]
 }

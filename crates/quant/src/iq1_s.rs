@@ -5,8 +5,9 @@
 //! three bits of their four indices, the scale, and the sign of the offset.
 
 use super::chunk::CHUNK;
-use super::iq_grids::ternary;
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::iq_grids::{IQ1, ternary};
+use super::sections::Section::{self, Field, Grid};
+use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 
 /// Bytes of a block.
@@ -35,4 +36,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         }
         scale.fill(d * f32::from(2 * (bits >> 12 & 7) + 1) * 0.125);
     }
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        Grid(cast_slice(&IQ1)),
+        Field(2..34),
+        Field(34..50),
+        Field(0..2),
+    ]
 }

@@ -7,7 +7,8 @@
 
 use super::chunk::CHUNK;
 use super::iq_grids::{IQ2_S, SIGNS, signed};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::sections::Section::{self, Field, Grid};
+use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 
 /// Bytes of a block.
@@ -40,4 +41,16 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         *first = d * (0.5 + f32::from(s & 15)) * 0.25;
         *second = d * (0.5 + f32::from(s >> 4)) * 0.25;
     }
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        Grid(cast_slice(&IQ2_S)),
+        Field(2..34),
+        Field(34..66),
+        Field(66..74),
+        Field(74..82),
+        Field(0..2),
+    ]
 }

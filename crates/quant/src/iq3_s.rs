@@ -7,7 +7,8 @@
 
 use super::chunk::CHUNK;
 use super::iq_grids::{IQ3_S, SIGNS, pair, signed};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::sections::Section::{self, Field, Grid};
+use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 
 /// Bytes of a block.
@@ -44,4 +45,16 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         *c = d * f32::from(1 + 2 * (s >> 4));
         *e = *c;
     }
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        Grid(cast_slice(&IQ3_S)),
+        Field(2..66),
+        Field(74..106),
+        Field(66..74),
+        Field(106..110),
+        Field(0..2),
+    ]
 }

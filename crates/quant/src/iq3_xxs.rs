@@ -6,7 +6,8 @@
 
 use super::chunk::CHUNK;
 use super::iq_grids::{EVEN_SIGNS, IQ3_XXS, pair, signed};
-use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
+use super::sections::Section::{self, Field, Grid};
+use bytemuck::{Pod, Zeroable, cast_mut, cast_slice, from_bytes};
 use tabla_core::scales::f16;
 
 /// Bytes of a block.
@@ -36,4 +37,14 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
         }
         scale.fill(d * (0.5 + (bits >> 28) as f32) * 0.5);
     }
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        Grid(cast_slice(&IQ3_XXS)),
+        Field(2..66),
+        Field(66..98),
+        Field(0..2),
+    ]
 }

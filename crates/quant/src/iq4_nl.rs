@@ -5,6 +5,10 @@
 
 use super::bytes::{map_bytes, nibbles, to_bytes};
 use super::fit;
+use super::sections::{
+    Section::{self, Field},
+    iq4,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -95,6 +99,11 @@ const NEAREST: [u8; 481] = {
     }
     nearest
 };
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![iq4(), Field(0..2)]
+}
 
 #[cfg(test)]
 mod tests {

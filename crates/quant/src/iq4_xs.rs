@@ -8,6 +8,10 @@
 use super::bytes::{map_bytes, nibbles, scale_bytes};
 use super::chunk::CHUNK;
 use super::iq4_nl::value;
+use super::sections::{
+    Section::{self, Computed, Field},
+    iq4,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -54,4 +58,15 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     }
     let scales = block.integers();
     *scale = scale_bytes(f16(block.d), from_fn(|g| scales[g / 2]));
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        iq4(),
+        Computed(8, |b, out| {
+            out.extend(scales(b).map(i8::cast_unsigned));
+        }),
+        Field(0..2),
+    ]
 }

@@ -39,6 +39,7 @@ pub mod q6_k;
 pub mod q8_0;
 pub mod q8_k;
 mod read;
+pub mod sections;
 pub mod tq1_0;
 pub mod tq2_0;
 
@@ -47,8 +48,87 @@ pub use digits::one_scale;
 pub use exact::{EXACT_TYPES, encode_exact};
 pub use matrix::Matrix;
 pub use read::{Floats, Ints, Visit, visit};
+use sections::Section;
 use tabla_core::dtype::DType;
 pub use tabla_core::scales::Scales;
+
+/// Block formats, whose rows are whole blocks: `type: file, elements of a block, minima`, and the encoder if there is
+/// one.
+macro_rules! blocks {
+    ($($name:ident: $file:ident, $elements:literal, $min:literal $(, $encode:path)?;)+) => {
+        $(
+            struct $name;
+
+            impl Ints for $name {
+                const MIN: bool = $min;
+
+                #[inline(always)]
+                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
+                    const N: usize = $elements;
+                    let bytes = &m.row(row)[first / N * $file::BYTES..];
+                    let blocks = bytes.as_chunks::<{ $file::BYTES }>().0.iter();
+                    let q = out.q.as_chunks_mut::<N>().0.iter_mut();
+                    let scales = out.scale.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    let mins = out.min.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
+                    for (((block, q), scale), min) in blocks.zip(q).zip(scales).zip(mins) {
+                        $file::unpack(block, q, scale, min);
+                    }
+                }
+            }
+        )+
+
+        /// Calls the visitor with the block format of a storage type.
+        fn visit_blocks<V: Visit>(dtype: DType, v: V) -> std::result::Result<V::Out, V> {
+            match dtype {
+                $(DType::$name => Ok(v.ints::<$name>()),)+
+                _ => Err(v),
+            }
+        }
+
+        /// Returns the sections of a block format on devices.
+        fn block_sections(dtype: DType) -> Option<Vec<Section>> {
+            match dtype {
+                $(DType::$name => Some($file::sections()),)+
+                _ => None,
+            }
+        }
+
+        /// Returns the encoder of a block format.
+        fn block_encoder(dtype: DType) -> Option<Encode> {
+            match dtype {
+                $($(DType::$name => Some(|x, w, out| encode_blocks(x, w, out, $encode)),)?)+
+                _ => None,
+            }
+        }
+    };
+}
+blocks! {
+    Q4_0: q4_0, 32, false, q4_0::encode;
+    Q4_1: q4_1, 32, true, q4_1::encode;
+    Q5_0: q5_0, 32, false, q5_0::encode;
+    Q5_1: q5_1, 32, true, q5_1::encode;
+    Q8_0: q8_0, 32, false, q8_0::encode;
+    Q2K: q2_k, 256, true, q2_k::encode;
+    Q3K: q3_k, 256, false, q3_k::encode;
+    Q4K: q4_k, 256, true, q4_k::encode;
+    Q5K: q5_k, 256, true, q5_k::encode;
+    Q6K: q6_k, 256, false, q6_k::encode;
+    Q8K: q8_k, 256, false;
+    Iq1S: iq1_s, 256, false;
+    Iq1M: iq1_m, 256, false;
+    Iq2Xxs: iq2_xxs, 256, false;
+    Iq2Xs: iq2_xs, 256, false;
+    Iq2S: iq2_s, 256, false;
+    Iq3Xxs: iq3_xxs, 256, false;
+    Iq3S: iq3_s, 256, false;
+    Iq4Nl: iq4_nl, 32, false, iq4_nl::encode;
+    Iq4Xs: iq4_xs, 256, false;
+    Mxfp4: mxfp4, 32, false;
+    Q1_0: q1_0, 128, false, q1_0::encode;
+    Q2_0: q2_0, 64, false, q2_0::encode;
+    Tq1_0: tq1_0, 256, false, tq1_0::encode;
+    Tq2_0: tq2_0, 256, false, tq2_0::encode;
+}
 
 /// Decodes a row of `row.len()` numbers. `bytes` must be a matrix of one row; for `I2_S`, a whole
 /// tensor.
@@ -122,27 +202,12 @@ pub type Encode = fn(row: &[f32], importance: Option<&[f32]>, bytes: &mut Vec<u8
 /// Returns the encoder of a type; `None` if it can only be decoded. For `i2_s`, whose rows are not
 /// encoded separately, see [`i2_s::encode`].
 pub fn encoder(dtype: DType) -> Option<Encode> {
-    Some(match dtype {
-        DType::F32 => |x, _, out| float::encode_f32(x, out),
-        DType::F16 => |x, _, out| float::encode_f16(x, out),
-        DType::Bf16 => |x, _, out| float::encode_bf16(x, out),
-        DType::Q8_0 => |x, w, out| encode_blocks(x, w, out, q8_0::encode),
-        DType::Q4_0 => |x, w, out| encode_blocks(x, w, out, q4_0::encode),
-        DType::Q4_1 => |x, w, out| encode_blocks(x, w, out, q4_1::encode),
-        DType::Q5_0 => |x, w, out| encode_blocks(x, w, out, q5_0::encode),
-        DType::Q5_1 => |x, w, out| encode_blocks(x, w, out, q5_1::encode),
-        DType::Q2K => |x, w, out| encode_blocks(x, w, out, q2_k::encode),
-        DType::Q3K => |x, w, out| encode_blocks(x, w, out, q3_k::encode),
-        DType::Q4K => |x, w, out| encode_blocks(x, w, out, q4_k::encode),
-        DType::Q5K => |x, w, out| encode_blocks(x, w, out, q5_k::encode),
-        DType::Q6K => |x, w, out| encode_blocks(x, w, out, q6_k::encode),
-        DType::Iq4Nl => |x, w, out| encode_blocks(x, w, out, iq4_nl::encode),
-        DType::Q1_0 => |x, w, out| encode_blocks(x, w, out, q1_0::encode),
-        DType::Q2_0 => |x, w, out| encode_blocks(x, w, out, q2_0::encode),
-        DType::Tq1_0 => |x, w, out| encode_blocks(x, w, out, tq1_0::encode),
-        DType::Tq2_0 => |x, w, out| encode_blocks(x, w, out, tq2_0::encode),
-        _ => return None,
-    })
+    match dtype {
+        DType::F32 => Some(|x, _, out| float::encode_f32(x, out)),
+        DType::F16 => Some(|x, _, out| float::encode_f16(x, out)),
+        DType::Bf16 => Some(|x, _, out| float::encode_bf16(x, out)),
+        _ => block_encoder(dtype),
+    }
 }
 
 /// Encodes a block of `N` elements, with the optional importance of each.

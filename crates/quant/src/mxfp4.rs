@@ -4,6 +4,10 @@
 //! Byte `i` holds element `i` in its low nibble and element `i + 16` in its high one.
 
 use super::bytes::{map_bytes, nibbles, to_bytes};
+use super::sections::{
+    Section::{self, Field},
+    fp4,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 
@@ -58,4 +62,9 @@ pub(super) fn pack(e: u8, pairs: &[u8; ELEMENTS / 2]) -> [u8; BYTES] {
         e,
         qs: from_fn(|i| element(i) | element(i + ELEMENTS / 2) << 4),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![fp4(), Field(0..1)]
 }

@@ -3,6 +3,10 @@
 //! Bit `i % 8` of byte `i / 8` is the sign of element `i`: 1 is `d`, 0 is `-d`.
 
 use super::bytes::to_bytes;
+use super::sections::{
+    Section::{self, Field},
+    signs,
+};
 use bytemuck::{Pod, Zeroable, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -39,6 +43,11 @@ pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
         d: d.to_le_bytes(),
         qs: from_fn(|i| signs(&x.as_chunks().0[i])),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![signs(), Field(0..2)]
 }
 
 #[cfg(test)]

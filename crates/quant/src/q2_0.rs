@@ -4,6 +4,10 @@
 
 use super::bytes::to_bytes;
 use super::fit;
+use super::sections::{
+    Section::{self, Field},
+    ternary,
+};
 use bytemuck::{Pod, Zeroable, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -39,6 +43,11 @@ pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
         d: half::f16::from_f32_const(d).to_le_bytes(),
         qs: from_fn(|i| (0..4).fold(0, |byte, k| byte | q[4 * i + k] << (2 * k))),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![ternary(), Field(0..2)]
 }
 
 #[cfg(test)]

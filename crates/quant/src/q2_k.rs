@@ -7,6 +7,10 @@
 use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes, pod_read_unaligned};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -64,4 +68,9 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
         d: fit.d.to_le_bytes(),
         dmin: fit.dmin.to_le_bytes(),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 2), Field(0..16), Field(80..84)]
 }

@@ -8,6 +8,10 @@
 
 use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
+use super::sections::{
+    Section::{self, Computed, Field},
+    plane,
+};
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use std::array::from_fn;
@@ -75,4 +79,16 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
         scales: [from_fn(low), from_fn(|i| low(4 + i)), from_fn(top)],
         d: d.to_le_bytes(),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        plane(0, 2),
+        plane(2, 1),
+        Computed(16, |b, out| {
+            out.extend(scales(b).map(i8::cast_unsigned));
+        }),
+        Field(108..110),
+    ]
 }

@@ -4,6 +4,10 @@
 
 use super::bytes::{nibbles, sub_bytes, to_bytes};
 use super::fit;
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -41,6 +45,11 @@ pub(super) fn pack(d: half::f16, q: &[u8; ELEMENTS]) -> [u8; BYTES] {
         d: d.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 4), Field(0..2)]
 }
 
 #[cfg(test)]

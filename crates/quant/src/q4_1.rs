@@ -5,6 +5,10 @@
 
 use super::bytes::{nibbles, to_bytes};
 use super::fit;
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -50,6 +54,11 @@ pub(super) fn pack([d, min]: [half::f16; 2], q: &[u8; ELEMENTS]) -> [u8; BYTES] 
         m: min.to_le_bytes(),
         qs: from_fn(|i| q[i] | q[i + 16] << 4),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 4), Field(0..4)]
 }
 
 #[cfg(test)]

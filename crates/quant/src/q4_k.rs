@@ -6,6 +6,10 @@
 use super::bytes::{ONES, map_words, scale_bytes, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
+use super::sections::{
+    Section::{self, Computed, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -108,4 +112,15 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
         scales: Scales::pack(&fit),
         qs: pack(fit.q),
     })
+}
+
+/// Appends a scale byte and a minimum byte for each group of `Q4_K` and `Q5_K`.
+pub(crate) fn scales_and_mins(block: &[u8], out: &mut Vec<u8>) {
+    let [scales, mins] = scales(block);
+    out.extend(scales.iter().zip(mins).flat_map(|(s, m)| [*s, m]));
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 4), Computed(16, scales_and_mins), Field(0..4)]
 }

@@ -6,6 +6,10 @@
 use super::bytes::{nibbles, to_bytes};
 use super::fit;
 use super::q5_0::{fifth_bits, pack_fifth_bits};
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast, from_bytes};
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -54,6 +58,11 @@ pub(super) fn pack([d, min]: [half::f16; 2], q: &[u8; ELEMENTS]) -> [u8; BYTES] 
         qh: pack_fifth_bits(q),
         qs: from_fn(|i| q[i] & 15 | q[i + 16] << 4),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 4), plane(4, 1), Field(0..4)]
 }
 
 #[cfg(test)]

@@ -6,7 +6,12 @@
 use super::bytes::{ONES, map_words2, to_bytes};
 use super::chunk::CHUNK;
 use super::fit;
+use super::q4_k::scales_and_mins;
 use super::q4_k::{self, Scales};
+use super::sections::{
+    Section::{self, Computed, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use std::array::from_fn;
 
@@ -50,4 +55,14 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
         qh: from_fn(fifth),
         qs: q4_k::pack(fit.q.map(|q| q & 15)),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![
+        plane(0, 4),
+        plane(4, 1),
+        Computed(16, scales_and_mins),
+        Field(0..4),
+    ]
 }

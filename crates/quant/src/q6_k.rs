@@ -6,6 +6,10 @@
 
 use super::bytes::{ONES, map_words2, scale_bytes, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast, cast_mut, from_bytes};
 use std::array::from_fn;
@@ -54,4 +58,9 @@ pub fn encode(x: &[f32; CHUNK], importance: Option<&[f32; CHUNK]>) -> [u8; BYTES
         scales: scales.map(|s| s.wrapping_sub(128).cast_signed()),
         d: d.to_le_bytes(),
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 4), plane(4, 2), Field(192..208), Field(208..210)]
 }

@@ -1,5 +1,9 @@
 //! `Q8_0`: an f16 scale `d`, then 32 signed bytes `q`; `x = d q` (`block_q8_0` in ggml-common.h).
 
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, from_bytes};
 use tabla_core::scales::f16;
 
@@ -40,6 +44,11 @@ pub fn encode(x: &[f32; ELEMENTS], _: Option<&[f32; ELEMENTS]>) -> [u8; BYTES] {
         *q = rounded.cast_unsigned();
     }
     block
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 8), Field(0..2)]
 }
 
 #[cfg(test)]

@@ -2,6 +2,10 @@
 //! does not need (`block_q8_K` in ggml-common.h).
 
 use super::chunk::CHUNK;
+use super::sections::{
+    Section::{self, Field},
+    plane,
+};
 use bytemuck::{Pod, Zeroable, from_bytes};
 
 /// Bytes of a block.
@@ -21,4 +25,9 @@ pub fn unpack(block: &[u8; BYTES], q: &mut [i8; CHUNK], scale: &mut [f32; 16], _
     let block: &Block = from_bytes(block);
     q.copy_from_slice(block.qs.as_flattened());
     scale.fill(f32::from_le_bytes(block.d));
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![plane(0, 8), Field(0..4)]
 }

@@ -1,9 +1,9 @@
 //! Readers of storage types: rows are read chunk by chunk, at any instruction set.
 
 use super::bytes::scale_bytes;
-use super::chunk::{CHUNK, Chunk, GROUP};
+use super::chunk::{CHUNK, Chunk};
 use super::matrix::Matrix;
-use super::{codes, float, i2_s, nvfp4};
+use super::{codes, float, i2_s, nvfp4, visit_blocks};
 use tabla_core::dtype::DType;
 
 /// A storage type whose chunks are small integers with scales.
@@ -41,67 +41,6 @@ impl<T: Ints> Floats for T {
             }
         }
     }
-}
-
-/// Types with rows of whole blocks: `name: file, elements of a block, minima`.
-macro_rules! blocks {
-    ($($name:ident: $file:ident, $elements:literal, $min:literal;)+) => {
-        $(
-            struct $name;
-
-            impl Ints for $name {
-                const MIN: bool = $min;
-
-                #[inline(always)]
-                fn unpack(m: &Matrix<'_>, row: usize, first: usize, out: &mut Chunk) {
-                    const N: usize = $elements;
-                    let bytes = &m.row(row)[first / N * super::$file::BYTES..];
-                    let blocks = bytes.as_chunks::<{ super::$file::BYTES }>().0.iter();
-                    let q = out.q.as_chunks_mut::<N>().0.iter_mut();
-                    let scales = out.scale.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
-                    let mins = out.min.as_chunks_mut::<{ N / GROUP }>().0.iter_mut();
-                    for (((block, q), scale), min) in blocks.zip(q).zip(scales).zip(mins) {
-                        super::$file::unpack(block, q, scale, min);
-                    }
-                }
-            }
-        )+
-
-        /// Calls the visitor with the block format of a storage type.
-        fn visit_blocks<V: Visit>(dtype: DType, v: V) -> Result<V::Out, V> {
-            match dtype {
-                $(DType::$name => Ok(v.ints::<$name>()),)+
-                _ => Err(v),
-            }
-        }
-    };
-}
-blocks! {
-    Q4_0: q4_0, 32, false;
-    Q4_1: q4_1, 32, true;
-    Q5_0: q5_0, 32, false;
-    Q5_1: q5_1, 32, true;
-    Q8_0: q8_0, 32, false;
-    Q2K: q2_k, 256, true;
-    Q3K: q3_k, 256, false;
-    Q4K: q4_k, 256, true;
-    Q5K: q5_k, 256, true;
-    Q6K: q6_k, 256, false;
-    Q8K: q8_k, 256, false;
-    Iq1S: iq1_s, 256, false;
-    Iq1M: iq1_m, 256, false;
-    Iq2Xxs: iq2_xxs, 256, false;
-    Iq2Xs: iq2_xs, 256, false;
-    Iq2S: iq2_s, 256, false;
-    Iq3Xxs: iq3_xxs, 256, false;
-    Iq3S: iq3_s, 256, false;
-    Iq4Nl: iq4_nl, 32, false;
-    Iq4Xs: iq4_xs, 256, false;
-    Mxfp4: mxfp4, 32, false;
-    Q1_0: q1_0, 128, false;
-    Q2_0: q2_0, 64, false;
-    Tq1_0: tq1_0, 256, false;
-    Tq2_0: tq2_0, 256, false;
 }
 
 /// Integer types without rows of blocks: `name: function, minima`.

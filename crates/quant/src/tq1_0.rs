@@ -6,6 +6,10 @@
 
 use super::bytes::map_bytes;
 use super::chunk::CHUNK;
+use super::sections::{
+    Section::{self, Field},
+    ternary,
+};
 use super::tq2_0;
 use std::array::from_fn;
 use tabla_core::scales::f16;
@@ -69,6 +73,11 @@ fn pack<const N: usize>(q: &[u8]) -> [u8; N] {
         let parts = (number * 256).div_ceil(243);
         u8::try_from(parts).expect("at most 255")
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![ternary(), Field(52..54)]
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 
 use super::bytes::{ONES, map_words, sub_bytes, to_bytes};
 use super::chunk::CHUNK;
+use super::sections::{
+    Section::{self, Field},
+    ternary,
+};
 use super::{fit, q2_k};
 use bytemuck::{Pod, Zeroable, cast_mut, from_bytes};
 use tabla_core::scales::f16;
@@ -45,6 +49,11 @@ pub fn encode(x: &[f32; CHUNK], _: Option<&[f32; CHUNK]>) -> [u8; BYTES] {
         qs: q2_k::pack(q),
         d,
     })
+}
+
+/// Sections of the layout on devices.
+pub(crate) fn sections() -> Vec<Section> {
+    vec![ternary(), Field(64..66)]
 }
 
 #[cfg(test)]

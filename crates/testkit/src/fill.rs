@@ -99,8 +99,8 @@ struct OwnScales {
     biases: Vec<u8>,
 }
 
-/// Offsets of f16 values in the blocks of a type; random bits there would have arbitrary
-/// magnitudes.
+/// Types that are filled with random bits, so that every code occurs, and the offsets of f16 values in their blocks,
+/// where random bits would have arbitrary magnitudes. Other types with an encoder are filled with encoded numbers.
 const F16S: &[(DType, &[usize])] = &[
     (DType::Q5_0, &[0]),
     (DType::Q5_1, &[0, 2]),
@@ -156,12 +156,13 @@ impl Filling {
     ) -> Self {
         let mut random = Random::of(name);
         let shape @ [rows, cols] = shape.map(|n| n as usize);
-        let bytes = match dtype {
-            DType::F32 | DType::F16 | DType::Bf16 | DType::Q8_0 | DType::Q4_0 | DType::Q4_1 => {
+        let has_codes = F16S.iter().any(|row| row.0 == dtype);
+        let bytes = match tabla_quant::encoder(dtype) {
+            Some(encode) if !has_codes => {
                 let row: Vec<f32> = (0..rows * cols).map(|_| random.number()).collect();
                 let mut bytes = Vec::new();
                 let parts = row.chunks_exact(cols);
-                parts.for_each(|row| tabla_quant::encode_row(dtype, row, &mut bytes));
+                parts.for_each(|row| encode(row, None, &mut bytes));
                 bytes
             }
             _ => codes(&mut random, dtype, rows * cols),

@@ -7,9 +7,10 @@ use tabla_core::dtype::DType;
 use tabla_core::error::{Error, ErrorKind, Result};
 use tabla_core::exec::state::{ROWS_OFFSET, state_bytes};
 use tabla_core::exec::{Executor, Program, Tensors};
+use tabla_core::op::list::Op;
 use tabla_core::op::pages::Pages;
 use tabla_core::op::params::{Row, State};
-use tabla_core::op::table::BufferId;
+use tabla_core::op::table::{BufferId, KernelId};
 use tabla_cpu::{Level, LinkOptions, memory_usage};
 use tabla_plan::builder::{Builder, LogitRows, Shape, WeightInfo, Weights};
 use tabla_quant::Scales;
@@ -20,48 +21,9 @@ use tabla_testkit::rig::Device;
 const SHAPES: [[u32; 2]; 6] = [[1, 512], [1, 7], [2, 33], [7, 7], [33, 2], [512, 1]];
 
 /// Every storage type of weights.
-pub(crate) const TYPES: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::Bf16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::Q8K,
-    DType::Iq1S,
-    DType::Iq1M,
-    DType::Iq2Xxs,
-    DType::Iq2Xs,
-    DType::Iq2S,
-    DType::Iq3Xxs,
-    DType::Iq3S,
-    DType::Iq4Nl,
-    DType::Iq4Xs,
-    DType::Mxfp4,
-    DType::Nvfp4,
-    DType::Q1_0,
-    DType::Q2_0,
-    DType::Tq1_0,
-    DType::Tq2_0,
-    DType::I2S,
-    DType::Affine2,
-    DType::Affine3,
-    DType::Affine4,
-    DType::Affine5,
-    DType::Affine6,
-    DType::Affine8,
-    DType::E2m1,
-    DType::E4m3,
-    DType::I8,
-    DType::Ternary,
-];
+fn types() -> impl Iterator<Item = DType> {
+    KernelId::dtypes(Op::Gemv)
+}
 
 /// A number of columns that is a multiple of every tile, and one that is not, if the type has such.
 fn columns(dtype: DType) -> [u32; 2] {
@@ -294,7 +256,7 @@ fn check(what: &str, y: &[f32], (w, x): (&[f32], &[f32]), cols: usize, precision
 
 #[test]
 fn matmul_of_every_type_matches_decoded_weights() {
-    for &dtype in TYPES {
+    for dtype in types() {
         for cols in columns(dtype) {
             for [tokens, rows] in SHAPES {
                 // Four rows share a byte.
@@ -465,7 +427,7 @@ fn packed_affine_codes_match_mapped_ones() {
 #[test]
 fn packed_rows_decode_for_embedding() {
     const ROWS: u32 = 37;
-    for &dtype in TYPES {
+    for dtype in types() {
         for cols in columns(dtype) {
             let rows = if matches!(dtype, DType::Ternary | DType::I2S) {
                 ROWS.next_multiple_of(4)

@@ -5,14 +5,14 @@
 //! 32 columns, with loads of up to 16 bytes. Sections are ordered from wide to narrow elements, so
 //! that each is aligned. Rows of a row range have the same layout as in the whole matrix.
 
+use super::chunk::{CHUNK, Chunk};
+use super::matrix::Matrix;
+use super::read::{Floats, Ints, Visit, visit};
+use super::{block_sections, iq4_nl, mxfp4, one_scale};
 use bytemuck::{cast, cast_slice, cast_slice_mut};
 use std::array::from_fn;
 use std::ops::Range;
 use tabla_core::dtype::DType;
-use tabla_quant::{
-    CHUNK, Chunk, Floats, Ints, Matrix, Visit, iq_grids, iq4_nl, iq4_xs, mxfp4, one_scale, q3_k,
-    q4_k, visit,
-};
 
 /// Number of columns of a column block.
 const COL_BLOCK: usize = 32;
@@ -22,74 +22,48 @@ const LOAD_BYTES: usize = 16;
 const ROW: usize = usize::MAX;
 
 /// A section of a weight.
-pub(super) enum Section {
+#[derive(Debug)]
+pub enum Section {
     /// Codebook (grid) of the type.
     Grid(&'static [u8]),
     /// `bits` bits of every code, starting at bit `shift`. `encode` converts decoded integers to
     /// codes.
     Plane {
+        /// First bit.
         shift: u32,
+        /// Number of bits.
         bits: usize,
+        /// Conversion of the decoded integers, in place; `None`: they are the codes.
         encode: Option<fn(&mut [u8])>,
     },
     /// Elements in the encoding of the file. Each column block is split into `parts`: a row stores
     /// the first part of all blocks, then the second part of all blocks, and so on.
-    Numbers { parts: usize },
+    Numbers {
+        /// Number of parts.
+        parts: usize,
+    },
     /// This byte range of every quantization block.
     Field(Range<usize>),
     /// A number of bytes computed from every quantization block.
     Computed(usize, fn(&[u8], &mut Vec<u8>)),
     /// For each group of `columns` columns an f32 scale, and an f32 bias if `numbers` is 2.
-    Scales { columns: usize, numbers: usize },
+    Scales {
+        /// Number of columns of a group.
+        columns: usize,
+        /// 1, or 2 with biases.
+        numbers: usize,
+    },
     /// The single f32 scale of the tensor.
     Scale,
 }
 
 /// Returns the sections of a type in storage order.
-pub(super) fn sections(dtype: DType) -> Vec<Section> {
-    use Section::{Computed, Field, Numbers, Scale};
+pub fn sections(dtype: DType) -> Vec<Section> {
     match dtype {
-        DType::F16 | DType::Bf16 => vec![Numbers { parts: 4 }],
-        DType::E4m3 => vec![Numbers { parts: 2 }, scales(32, 1)],
-        DType::Q4_0 => vec![plane(0, 4), Field(0..2)],
-        DType::Q4_1 => vec![plane(0, 4), Field(0..4)],
-        DType::Q5_0 => vec![plane(0, 4), plane(4, 1), Field(0..2)],
-        DType::Q5_1 => vec![plane(0, 4), plane(4, 1), Field(0..4)],
-        DType::Q8_0 => vec![plane(0, 8), Field(0..2)],
-        DType::Q2K => vec![plane(0, 2), Field(0..16), Field(80..84)],
-        DType::Q3K => vec![
-            plane(0, 2),
-            plane(2, 1),
-            Computed(16, |b, out| {
-                out.extend(q3_k::scales(b).map(i8::cast_unsigned));
-            }),
-            Field(108..110),
-        ],
-        DType::Q4K => vec![plane(0, 4), Computed(16, scales_and_mins), Field(0..4)],
-        DType::Q5K => vec![
-            plane(0, 4),
-            plane(4, 1),
-            Computed(16, scales_and_mins),
-            Field(0..4),
-        ],
-        DType::Q6K => vec![plane(0, 4), plane(4, 2), Field(192..208), Field(208..210)],
-        DType::Q8K => vec![plane(0, 8), Field(0..4)],
-        DType::Iq4Nl => vec![iq4(), Field(0..2)],
-        DType::Iq4Xs => vec![
-            iq4(),
-            Computed(8, |b, out| {
-                out.extend(iq4_xs::scales(b).map(i8::cast_unsigned));
-            }),
-            Field(0..2),
-        ],
-        DType::Mxfp4 => vec![fp4(), Field(0..1)],
-        DType::Nvfp4 => vec![fp4(), scales(ROW, 1), Field(0..4)],
-        DType::Q1_0 => vec![signs(), Field(0..2)],
-        // The codes are values plus 1, like those of ternary values.
-        DType::Q2_0 => vec![ternary(), Field(0..2)],
-        DType::Tq1_0 => vec![ternary(), Field(52..54)],
-        DType::Tq2_0 => vec![ternary(), Field(64..66)],
-        DType::I2S => vec![ternary(), Scale],
+        DType::F16 | DType::Bf16 => vec![Section::Numbers { parts: 4 }],
+        DType::E4m3 => vec![Section::Numbers { parts: 2 }, scales(32, 1)],
+        DType::Nvfp4 => vec![fp4(), scales(ROW, 1), Section::Field(0..4)],
+        DType::I2S => vec![ternary(), Section::Scale],
         DType::Ternary => vec![ternary(), scales(ROW, 1)],
         DType::E2m1 => vec![fp4(), scales(16, 1)],
         DType::I8 => vec![plane(0, 8), scales(32, 1)],
@@ -99,37 +73,11 @@ pub(super) fn sections(dtype: DType) -> Vec<Section> {
         DType::Affine5 => vec![plane(0, 4), plane(4, 1), scales(32, 2)],
         DType::Affine6 => vec![plane(0, 4), plane(4, 2), scales(32, 2)],
         DType::Affine8 => vec![plane(0, 8), scales(32, 2)],
-        _ => match grid(dtype) {
-            Some((grid, fields)) => {
-                let fields = fields.iter().cloned().map(Field);
-                std::iter::once(Section::Grid(grid)).chain(fields).collect()
-            }
-            None => vec![Numbers { parts: 1 }],
-        },
+        _ => block_sections(dtype).unwrap_or_else(|| vec![Section::Numbers { parts: 1 }]),
     }
 }
 
-/// Returns the codebook of a type and the block fields that follow it; `None` for other types.
-fn grid(dtype: DType) -> Option<(&'static [u8], &'static [Range<usize>])> {
-    Some(match dtype {
-        DType::Iq1S => (cast_slice(&iq_grids::IQ1), &[2..34, 34..50, 0..2]),
-        DType::Iq1M => (cast_slice(&iq_grids::IQ1), &[0..32, 32..48, 48..56]),
-        DType::Iq2Xxs => (cast_slice(&iq_grids::IQ2_XXS), &[2..66, 0..2]),
-        DType::Iq2Xs => (cast_slice(&iq_grids::IQ2_XS), &[2..66, 66..74, 0..2]),
-        DType::Iq2S => (
-            cast_slice(&iq_grids::IQ2_S),
-            &[2..34, 34..66, 66..74, 74..82, 0..2],
-        ),
-        DType::Iq3Xxs => (cast_slice(&iq_grids::IQ3_XXS), &[2..66, 66..98, 0..2]),
-        DType::Iq3S => (
-            cast_slice(&iq_grids::IQ3_S),
-            &[2..66, 74..106, 66..74, 106..110, 0..2],
-        ),
-        _ => return None,
-    })
-}
-
-fn plane(shift: u32, bits: usize) -> Section {
+pub(crate) fn plane(shift: u32, bits: usize) -> Section {
     let encode = None;
     Section::Plane {
         shift,
@@ -148,33 +96,27 @@ fn encoded(bits: usize, encode: fn(&mut [u8])) -> Section {
 }
 
 /// Returns a plane of ternary values plus 1.
-fn ternary() -> Section {
+pub(crate) fn ternary() -> Section {
     encoded(2, |q| q.iter_mut().for_each(|q| *q = q.wrapping_add(1)))
 }
 
 /// Returns a plane of signs: 1 is positive.
-fn signs() -> Section {
+pub(crate) fn signs() -> Section {
     encoded(1, |q| q.iter_mut().for_each(|q| *q = u8::from(*q < 0x80)))
 }
 
-fn iq4() -> Section {
+pub(crate) fn iq4() -> Section {
     static CODES: [u8; 256] = codes_of(&iq4_nl::VALUES);
     encoded(4, |q| to_codes(q, &CODES))
 }
 
-fn fp4() -> Section {
+pub(crate) fn fp4() -> Section {
     static CODES: [u8; 256] = codes_of(&mxfp4::DOUBLED);
     encoded(4, |q| to_codes(q, &CODES))
 }
 
 fn scales(columns: usize, numbers: usize) -> Section {
     Section::Scales { columns, numbers }
-}
-
-/// Appends a scale byte and a minimum byte for each group of `Q4_K` and `Q5_K`.
-fn scales_and_mins(block: &[u8], out: &mut Vec<u8>) {
-    let [scales, mins] = q4_k::scales(block);
-    out.extend(scales.iter().zip(mins).flat_map(|(s, m)| [*s, m]));
 }
 
 /// Replaces values by their codes.
@@ -195,7 +137,7 @@ const fn codes_of(values: &[i8]) -> [u8; 256] {
 
 impl Section {
     /// Returns the size of the section in bytes.
-    pub(super) fn bytes(&self, dtype: DType, [rows, cols]: [usize; 2]) -> usize {
+    pub fn bytes(&self, dtype: DType, [rows, cols]: [usize; 2]) -> usize {
         let facts = dtype.facts();
         let (col_blocks, blocks) = (cols.div_ceil(COL_BLOCK), cols / facts.block);
         match self {
@@ -212,7 +154,7 @@ impl Section {
     }
 
     /// Returns the data stored once, before the rows.
-    pub(super) fn head(&self, dtype: DType, matrix: &Matrix<'_>) -> Vec<u8> {
+    pub fn head(&self, dtype: DType, matrix: &Matrix<'_>) -> Vec<u8> {
         match self {
             Self::Grid(grid) => grid.to_vec(),
             Self::Scale => {
@@ -225,7 +167,7 @@ impl Section {
     }
 
     /// Appends the data of a row.
-    pub(super) fn row(&self, dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut Vec<u8>) {
+    pub fn row(&self, dtype: DType, matrix: &Matrix<'_>, row: usize, out: &mut Vec<u8>) {
         let blocks = || matrix.row(row).chunks_exact(dtype.facts().bytes);
         let col_blocks = matrix.cols.div_ceil(COL_BLOCK);
         match self {
