@@ -5,6 +5,7 @@
 
 pub mod added_tables;
 pub mod case;
+pub mod changes;
 pub mod fill;
 pub mod json;
 pub mod ops;

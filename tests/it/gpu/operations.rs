@@ -5,8 +5,9 @@ use tabla::device::Precision;
 use tabla::exec::cpu::Level;
 use tabla::exec::gpu::Device;
 use tabla::op::list::Op;
+use tabla_testkit::changes::check_changed;
 use tabla_testkit::ops::{cases, expected};
-use tabla_testkit::rig::{check_changed, compare, near, run_case};
+use tabla_testkit::rig::{compare, near, run_case};
 
 /// Maximum relative difference where the CPU levels have equal bits: `exp` and the order of sums differ.
 const TOLERANCE: f32 = 2e-5;

@@ -111,16 +111,16 @@ fn imports(code: &str, depth: usize) -> Vec<(usize, String)> {
             found.push((at, "the crate root via super".to_string()));
         }
     }
-    // Exported macros are at the crate root, and belong to the module that declares them.
-    for (_, path) in &mut found {
-        match path.as_str() {
-            "for_each_op" => *path = "op::for_each_op".to_string(),
-            "setters" => *path = "options::setters".to_string(),
-            _ => {}
-        }
-    }
     found
 }
+
+/// Exported macros, which are at the crate root, and the modules that declare them.
+const MACROS: [(&str, &str); 4] = [
+    ("for_each_op", "op::list"),
+    ("with_kind", "op::kind"),
+    ("match_kind", "op::kind"),
+    ("setters", "options"),
+];
 
 /// Returns all paths that begin with a name, without it, with their offsets.
 fn paths_from(root: &str, code: &str) -> Vec<(usize, String)> {
@@ -128,7 +128,10 @@ fn paths_from(root: &str, code: &str) -> Vec<(usize, String)> {
     for at in find(code, root) {
         let rest = code[at + root.len()..].strip_prefix("::");
         if let Some(rest) = rest {
-            paths(rest, "", &mut |path| found.push((at, path)));
+            paths(rest, "", &mut |path| {
+                let module = MACROS.iter().find(|(name, _)| *name == path);
+                found.push((at, module.map_or(path, |(_, module)| module.to_string())));
+            });
         }
     }
     found

@@ -22,10 +22,9 @@ use tabla_core::op::params::{PAGE, Row, State, attention};
 use tabla_core::op::table::BufferId;
 use tabla_cpu::{Level, LinkOptions};
 use tabla_testkit::case::Case;
+use tabla_testkit::changes::check_changed;
 use tabla_testkit::ops::{cases, expected};
-use tabla_testkit::rig::{
-    Device, alone, check_changed, compare, near, pages, run_case, state, table, tensors,
-};
+use tabla_testkit::rig::{Device, alone, compare, near, pages, run_case, state, table, tensors};
 
 /// A CPU device at a level.
 fn cpu(level: Level, precision: Precision, threads: u32) -> Device {
