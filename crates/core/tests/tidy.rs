@@ -365,12 +365,16 @@ fn operations(files: &[File]) -> Vec<String> {
             "{shaders}{stem}.wgsl:1: {stem} is not in crates/core/src/op/list.rs"
         ));
     }
-    let modules = page("crates/cpu/src/kernel/mod.rs").map_or("", |f| f.code.as_str());
-    for stem in stems(kernels, ".rs") {
-        if stem != "mod" && find(modules, &format!("mod {stem};")).next().is_none() {
-            findings.push(format!(
-                "{kernels}{stem}.rs:1: {stem} is not declared in {kernels}mod.rs"
-            ));
+    for file in files.iter().filter(|f| f.path.starts_with(kernels)) {
+        let (folder, name) = file.path.rsplit_once('/').unwrap_or_default();
+        let parent = match name {
+            "mod.rs" => continue,
+            _ => format!("{folder}/mod.rs"),
+        };
+        let modules = page(&parent).map_or("", |f| f.code.as_str());
+        let stem = name.trim_end_matches(".rs");
+        if find(modules, &format!("mod {stem};")).next().is_none() {
+            findings.push(file.finding(0, &format!("{stem} is not declared in {parent}")));
         }
     }
     if listed.is_empty() {

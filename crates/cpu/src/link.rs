@@ -3,7 +3,8 @@
 
 use super::descriptors::{ALIGN, ActivationShape, QUANTIZE_OUT, QUANTIZE_X, WeightReader};
 use super::hazards::Hazards;
-use super::kernel::{Join, Launch, quantize};
+use super::kernel::matmul::quantized::activations;
+use super::kernel::{Join, Launch};
 use super::launches::{Target, label, launches_of, tensor, tensor_bytes, weight};
 use super::memory::{Arena, Bound, OPERANDS_MAX, Operand, ScaleOperands};
 use super::pack::{PackSpec, PackedWeights, Panels, unpacked};
@@ -435,7 +436,7 @@ fn quantize_step(step: &mut Step, shape: ActivationShape, memory: &Buffers, isa:
     let shape_bytes = bytemuck::bytes_of(&shape);
     params[..shape_bytes.len()].copy_from_slice(shape_bytes);
     Step {
-        entry: quantize::entry(shape, isa),
+        entry: activations::entry(shape, isa),
         bound: Bound {
             operands,
             writes: 1 << QUANTIZE_OUT,
