@@ -4,12 +4,9 @@
 // A token out of range yields zeros; if W is a part of a larger matrix, starting at row `first`,
 // only the first part writes them.  One workgroup per token and 2048 columns.
 
-#import grid
-#import state
-#import quant
+#import embed
 
-const WG = 64u;
-const UNITS = 2048u;
+const ZEROS = true;
 
 struct Params { tokens: u32, rows: u32, cols: u32, first: u32 }
 
@@ -17,39 +14,10 @@ struct Params { tokens: u32, rows: u32, cols: u32, first: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-fn put(t: u32, col: u32, v: vec4<f32>) {
-    for (var j = 0u; j < 4u; j++) {
-        if (col + j < params.cols) {
-            y[t * params.cols + col + j] = v[j];
-        }
-    }
+fn row_of(token: u32) -> u32 {
+    return state.row[token].token;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let t = group.y;
-    let i = unit_of(group, groups) * WG + lane;
-    if (t >= min(params.tokens, state.active_rows) || i >= blocks()) {
-        return;
-    }
-    // Wraps around to a value out of range for rows before `first`.
-    let row = state.row[t].token - params.first;
-    var v = Numbers();
-    if (row < params.rows) {
-        v = numbers(row, i);
-    } else if (params.first != 0u) {
-        return;
-    }
-    put(t, 32u * i, v[0]);
-    put(t, 32u * i + 4u, v[1]);
-    put(t, 32u * i + 8u, v[2]);
-    put(t, 32u * i + 12u, v[3]);
-    put(t, 32u * i + 16u, v[4]);
-    put(t, 32u * i + 20u, v[5]);
-    put(t, 32u * i + 24u, v[6]);
-    put(t, 32u * i + 28u, v[7]);
+fn put(at: u32, value: f32) {
+    y[at] = value;
 }

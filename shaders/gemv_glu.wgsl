@@ -3,13 +3,8 @@
 // W: [rows, cols] in any storage type, bound by lib/quant, cols a multiple of 4.  gate, up: [cols]
 // f32.  y: f32, from element `first`.  One workgroup per four rows.
 
-#import grid
-#import state
-#import mat_vec
+#import gemv
 #import x4_gated
-
-const WG = 64u;
-const UNITS = 4u;
 
 struct Params { rows: u32, cols: u32, first: u32, activation: u32 }
 
@@ -19,18 +14,6 @@ struct Params { rows: u32, cols: u32, first: u32, activation: u32 }
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    lane: Lane,
-) {
-    let first = unit_of(group, groups) * UNITS;
-    if (state.active_rows == 0u || first >= params.rows) {
-        return;
-    }
-    let sums = mat_vec(first, 0u, lane);
-    if (lane.index < UNITS && first + lane.index < params.rows) {
-        y[params.first + first + lane.index] = sums[lane.index];
-    }
+fn put(at: u32, sum: f32) {
+    y[at] = sum;
 }

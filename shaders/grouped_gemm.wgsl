@@ -10,6 +10,7 @@
 #import lane
 #import state
 #import mat_mat
+#import put_sums
 
 const WG = 64u;
 const UNITS = 64u;
@@ -41,14 +42,8 @@ fn x_first(place: u32) -> u32 {
     return select(pair / params.k, pair, params.per_expert != 0u) * params.cols;
 }
 
-// Writes the products of a row and four pairs.
-fn put(row: u32, place: u32, count: u32, sums: vec4<f32>) {
-    let each = params.rows / params.experts;
-    for (var j = 0u; j < 4u; j++) {
-        if (row < each && place + j < count) {
-            y[pairs[place + j] * each + row] = sums[j];
-        }
-    }
+fn put(row: u32, place: u32, sum: f32) {
+    y[pairs[place] * (params.rows / params.experts) + row] = sum;
 }
 
 @compute @workgroup_size(WG)
@@ -78,14 +73,5 @@ fn main(
         // May include rows of the next expert; their results are not written.
         sums = mat_mat(id * each + row, 0u, count, lane);
     }
-    let t = 4u * (lane.index / 8u);
-    let r = row + lane.index % 8u;
-    put(r, t, count, sums[0]);
-    put(r + 8u, t, count, sums[1]);
-    put(r + 16u, t, count, sums[2]);
-    put(r + 24u, t, count, sums[3]);
-    put(r + 32u, t, count, sums[4]);
-    put(r + 40u, t, count, sums[5]);
-    put(r + 48u, t, count, sums[6]);
-    put(r + 56u, t, count, sums[7]);
+    put_sums(vec2(row, 0u), vec2(each, count), sums, lane);
 }

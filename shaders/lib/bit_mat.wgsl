@@ -1,9 +1,16 @@
-// Products of the digits of four rows of W, starting at `first`, and the signed bytes of up to
-// eight tokens, by a workgroup of WG lanes. The exact sums are in `totals`, which all lanes may
-// read afterwards.
+// Products of the digits of W and the signed bytes of tokens, by workgroups of four rows and eight
+// tokens.
+//
+// The kernel defines `put(at, value)`, which stores the result of element `at` of y.
 
+#import grid
+#import state
 #import codes2
 #import total4
+
+const WG = 64u;
+const UNITS = 4u;
+const TOKENS = 8u;
 
 var<workgroup> totals: array<atomic<i32>, 32>; // [TOKENS, UNITS]
 
@@ -34,6 +41,8 @@ fn product(w: Four, t: u32, i: u32) -> vec4<i32> {
     return vec4(dot32(w.a, lo, hi), dot32(w.b, lo, hi), dot32(w.c, lo, hi), dot32(w.d, lo, hi)) - more;
 }
 
+// Computes the exact sums of four rows, starting at `first`, and `count` tokens in `totals`, which all
+// lanes may read afterwards.
 fn bit_mat(first: u32, token: u32, count: u32, lane: Lane) {
     if (lane.index < TOKENS * UNITS) {
         atomicStore(&totals[lane.index], 0);
@@ -97,4 +106,26 @@ fn bit_mat(first: u32, token: u32, count: u32, lane: Lane) {
         total4(lane, 28u, own7);
     }
     workgroupBarrier();
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    lane: Lane,
+) {
+    let live = min(params.tokens, state.active_rows);
+    let first = unit_of(group, groups) * UNITS;
+    let token = group.y * TOKENS;
+    if (token >= live || first >= params.rows) {
+        return;
+    }
+    let count = min(TOKENS, live - token);
+    bit_mat(first, token, count, lane);
+    let t = token + lane.index / UNITS;
+    let row = first + lane.index % UNITS;
+    if (lane.index < count * UNITS && row < params.rows) {
+        let sum = f32(atomicLoad(&totals[lane.index]));
+        put(t * params.rows + row, sum * (d[t] * params.scale));
+    }
 }

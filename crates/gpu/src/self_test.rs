@@ -173,7 +173,7 @@ mod tests {
         // Gemm has no `Tile` variant, so this tests the base kernel.
         check_gemm(&device, KernelVariant::Tile).expect("exact result");
         let correct = tabla_shaders::source("gemm.wgsl").expect("embedded source");
-        let wrong = correct.replace("= sums[j];", "= sums[j] + f32(row == 79u && token == 68u);");
+        let wrong = correct.replace("= sum;", "= sum + f32(row == 79u && token == 68u);");
         assert_ne!(wrong, correct);
         std::fs::write(folder.path().join("gemm.wgsl"), wrong).expect("write the shader");
         let options = DeviceOptions {
