@@ -3,11 +3,7 @@
 // scales: [sequences, adapters] f32.  y: [tokens, dim] f32.  A scale of 0 gives 0, also if y is not
 // finite.  One lane per element.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32, adapters: u32, adapter: u32 }
 
@@ -16,18 +12,11 @@ struct Params { tokens: u32, dim: u32, adapters: u32, adapter: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    let scale = scales[state.row[group.y].sequence * params.adapters + params.adapter];
-    let at = group.y * params.dim + i;
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    let scale = scales[state.row[token].sequence * params.adapters + params.adapter];
+    let at = token * params.dim + i;
     if (scale == 0.0) {
         y[at] = 0.0;
     } else {

@@ -2,11 +2,7 @@
 //
 // y: [tokens, dim] f32.  b: [dim] f32.  One lane per element.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32 }
 
@@ -15,15 +11,8 @@ struct Params { tokens: u32, dim: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    y[group.y * params.dim + i] += b[i];
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    y[token * params.dim + i] += b[i];
 }

@@ -3,11 +3,7 @@
 // c: [tokens, 4] f32.  v, x_0 to x_3: [tokens, dim] f32.  A gain of 0 removes its term, also if that
 // is not finite.  One lane per element of a stream.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32, first: u32, offset: f32, gain: f32 }
 
@@ -27,26 +23,19 @@ fn factor(token: u32, j: u32) -> f32 {
     return params.offset + params.gain * c[4u * token + j];
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    let at = group.y * params.dim + i;
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    let at = token * params.dim + i;
     let value = v[at];
     if (params.first == 0u) {
-        x0[at] += factor(group.y, 0u) * value;
+        x0[at] += factor(token, 0u) * value;
     }
     if (params.first <= 1u) {
-        x1[at] += factor(group.y, 1u) * value;
+        x1[at] += factor(token, 1u) * value;
     }
     if (params.first <= 2u) {
-        x2[at] += factor(group.y, 2u) * value;
+        x2[at] += factor(token, 2u) * value;
     }
-    x3[at] += factor(group.y, 3u) * value;
+    x3[at] += factor(token, 3u) * value;
 }

@@ -4,13 +4,9 @@
 // map positions to rows.  y: [tokens, width] f32, of which other columns are unchanged.  One lane per
 // position.
 
-#import grid
-#import state
+#import elements64
 #import cached_keys
 #import pages
-
-const WG = 64u;
-const UNITS = 64u;
 
 struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f32, stride: u32, first: u32, ring: u32, positions: u32, head: u32, offset: u32, width: u32 }
 
@@ -19,17 +15,9 @@ struct Params { tokens: u32, heads: u32, kv_heads: u32, head_dim: u32, scale: f3
 @group(0) @binding(4) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let position = unit_of(group, groups) * UNITS + lane;
-    let token = group.y;
-    if (token >= min(params.tokens, state.active_rows) || position >= params.positions) {
-        return;
-    }
+fn elements() -> u32 { return params.positions; }
+
+fn element(token: u32, position: u32) {
     let pairs = params.head_dim / 2u;
     let start = row_start(row_at(pages_of(state.row[token].sequence), position));
     let column = params.head / (params.heads / params.kv_heads) * pairs;

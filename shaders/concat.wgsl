@@ -3,11 +3,7 @@
 // a: [tokens, groups, a_dim] f32.  b: [tokens, groups, b_dim] f32.  y: [tokens, groups, a_dim + b_dim] f32.
 // One lane per element.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, groups: u32, a_dim: u32, b_dim: u32 }
 
@@ -17,18 +13,11 @@ struct Params { tokens: u32, groups: u32, a_dim: u32, b_dim: u32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
+fn elements() -> u32 { return params.groups * (params.a_dim + params.b_dim); }
+
+fn element(token: u32, i: u32) {
     let dim = params.a_dim + params.b_dim;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.groups * dim) {
-        return;
-    }
-    let row = group.y * params.groups + i / dim;
+    let row = token * params.groups + i / dim;
     let column = i % dim;
     var value = 0.0;
     if (column < params.a_dim) {

@@ -7,13 +7,9 @@
 // p % (STATE_BLOCK + taps - 1).  One lane per channel and sequence, for all of its rows.
 // A row whose position is outside the context is unchanged.
 
-#import grid
-#import state
+#import elements64
 #import recurrent
 #import activation
-
-const WG = 64u;
-const UNITS = 64u;
 
 struct Params { tokens: u32, channels: u32, taps: u32, silu: u32, biased: u32, stride: u32, first: u32, ring: u32 }
 
@@ -27,27 +23,23 @@ var<immediate> params: Params;
 
 const TAPS = 8u;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let c = unit_of(group, groups) * WG + lane;
-    let rows = min(params.tokens, state.active_rows);
-    if (group.y >= rows || c >= params.channels || !is_first(group.y)) {
+fn elements() -> u32 { return params.channels; }
+
+fn element(token: u32, c: u32) {
+    if (!is_first(token)) {
         return;
     }
-    let own = pages_of(state.row[group.y].sequence);
+    let rows = min(params.tokens, state.active_rows);
+    let own = pages_of(state.row[token].sequence);
     let depth = STATE_BLOCK + params.taps - 1u;
     // Earlier inputs, the latest first.
     var earlier: array<f32, TAPS>;
-    let start = state.row[group.y].position;
+    let start = state.row[token].position;
     for (var j = 1u; j < params.taps && j <= start; j++) {
         let row = state_at(own, start - 1u) * depth + (start - j) % depth;
         earlier[j - 1u] = conv_state[row * params.channels + c];
     }
-    for (var t = group.y; t < rows && (t == group.y || !is_first(t)); t++) {
+    for (var t = token; t < rows && (t == token || !is_first(t)); t++) {
         let position = state.row[t].position;
         if (position >= state.context) {
             return;

@@ -2,12 +2,8 @@
 //
 // a, b: [tokens, heads] f32.  rate, bias: [heads] f32.  y: [tokens, 2, heads] f32.
 
-#import grid
-#import state
+#import elements64
 #import softplus
-
-const WG = 64u;
-const UNITS = 64u;
 
 struct Params { tokens: u32, heads: u32 }
 
@@ -19,18 +15,10 @@ struct Params { tokens: u32, heads: u32 }
 @group(0) @binding(5) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let h = unit_of(group, groups) * WG + lane;
-    let t = group.y;
-    if (t >= min(params.tokens, state.active_rows) || h >= params.heads) {
-        return;
-    }
-    let i = t * params.heads + h;
-    y[i + t * params.heads] = rate[h] * softplus(a[i] + bias[h]);
-    y[i + (t + 1u) * params.heads] = 1.0 / (1.0 + exp(clamp(-b[i], -80.0, 80.0)));
+fn elements() -> u32 { return params.heads; }
+
+fn element(token: u32, h: u32) {
+    let i = token * params.heads + h;
+    y[i + token * params.heads] = rate[h] * softplus(a[i] + bias[h]);
+    y[i + (token + 1u) * params.heads] = 1.0 / (1.0 + exp(clamp(-b[i], -80.0, 80.0)));
 }

@@ -4,11 +4,7 @@
 // a row of v change.  A factor of 0 removes its term, also if that is not finite.  One lane per
 // element.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, width: u32, column: u32, count: u32, rows: u32, first: u32, end: u32, stride: u32, keep: f32, gain: f32 }
 
@@ -17,17 +13,10 @@ struct Params { tokens: u32, width: u32, column: u32, count: u32, rows: u32, fir
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.count) {
-        return;
-    }
-    let position = state.row[group.y].position;
+fn elements() -> u32 { return params.count; }
+
+fn element(token: u32, i: u32) {
+    let position = state.row[token].position;
     if (position < params.first || position >= params.end) {
         return;
     }
@@ -40,7 +29,7 @@ fn main(
     if (params.gain != 0.0) {
         added = params.gain * v[params.stride * after * params.count + i];
     }
-    let at = group.y * params.width + params.column + i;
+    let at = token * params.width + params.column + i;
     if (params.keep == 0.0) {
         y[at] = added;
     } else if (params.gain == 0.0) {

@@ -4,11 +4,7 @@
 // gate, up: [tokens, stride dim] f32, the same buffer if the stride is 2.  y: [tokens, dim] f32.  One lane per
 // element of y.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32, stride: u32, alpha: f32, limit: f32 }
 
@@ -18,17 +14,10 @@ struct Params { tokens: u32, dim: u32, stride: u32, alpha: f32, limit: f32 }
 @group(0) @binding(3) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    let to = group.y * params.dim + i;
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    let to = token * params.dim + i;
     let at = params.stride * to;
     let g = min(gate[at], params.limit);
     let u = clamp(up[at + params.stride - 1u], -params.limit, params.limit);

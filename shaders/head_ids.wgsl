@@ -2,11 +2,7 @@
 //
 // ids: [tokens, heads] u32.  One lane per element.
 
-#import grid
-#import state
-
-const WG = 64u;
-const UNITS = 64u;
+#import elements64
 
 struct Params { tokens: u32, heads: u32 }
 
@@ -14,15 +10,8 @@ struct Params { tokens: u32, heads: u32 }
 @group(0) @binding(1) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let h = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || h >= params.heads) {
-        return;
-    }
-    ids[group.y * params.heads + h] = h;
+fn elements() -> u32 { return params.heads; }
+
+fn element(token: u32, h: u32) {
+    ids[token * params.heads + h] = h;
 }

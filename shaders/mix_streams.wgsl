@@ -2,11 +2,7 @@
 //
 // c: [tokens, 16] f32.  x_0 to x_3: [tokens, dim] f32.  One lane per element of a stream.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32 }
 
@@ -24,20 +20,13 @@ fn coefficients(token: u32, j: u32) -> vec4<f32> {
     return vec4(c[at], c[at + 1u], c[at + 2u], c[at + 3u]);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    let at = group.y * params.dim + i;
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    let at = token * params.dim + i;
     let x = vec4(x0[at], x1[at], x2[at], x3[at]);
-    x0[at] = x.x + dot(coefficients(group.y, 0u), x);
-    x1[at] = x.y + dot(coefficients(group.y, 1u), x);
-    x2[at] = x.z + dot(coefficients(group.y, 2u), x);
-    x3[at] = x.w + dot(coefficients(group.y, 3u), x);
+    x0[at] = x.x + dot(coefficients(token, 0u), x);
+    x1[at] = x.y + dot(coefficients(token, 1u), x);
+    x2[at] = x.z + dot(coefficients(token, 2u), x);
+    x3[at] = x.w + dot(coefficients(token, 3u), x);
 }

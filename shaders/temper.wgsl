@@ -4,12 +4,8 @@
 // dynamic_temper).
 // One lane per element.
 
-#import grid
-#import state
+#import elements256
 #import sampler
-
-const WG = 256u;
-const UNITS = 256u;
 
 struct Params { tokens: u32, vocab: u32 }
 
@@ -18,19 +14,12 @@ struct Params { tokens: u32, vocab: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.vocab) {
-        return;
-    }
-    let sequence = state.row[group.y].sequence;
+fn elements() -> u32 { return params.vocab; }
+
+fn element(token: u32, i: u32) {
+    let sequence = state.row[token].sequence;
     let temperature = samplers[sequence].temperature;
     if (temperature > 0.0 && samplers[sequence].dynatemp_range <= 0.0) {
-        y[group.y * params.vocab + i] /= temperature;
+        y[token * params.vocab + i] /= temperature;
     }
 }

@@ -3,11 +3,7 @@
 // x, y: [tokens, dim], 32-bit words of any type.  One lane per element.  A table of two devices copies from one
 // to the other instead; this kernel runs such a table on one device.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, dim: u32 }
 
@@ -16,16 +12,9 @@ struct Params { tokens: u32, dim: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= params.dim) {
-        return;
-    }
-    let at = group.y * params.dim + i;
+fn elements() -> u32 { return params.dim; }
+
+fn element(token: u32, i: u32) {
+    let at = token * params.dim + i;
     y[at] = x[at];
 }

@@ -3,11 +3,7 @@
 // x: [stride tokens, channels] f32.  y: [tokens, 3 channels] f32: the inputs of a convolution of
 // width 3 with padding 1, as rows of a matrix product.  One lane per element.
 
-#import grid
-#import state
-
-const WG = 256u;
-const UNITS = 256u;
+#import elements256
 
 struct Params { tokens: u32, channels: u32, stride: u32 }
 
@@ -16,22 +12,14 @@ struct Params { tokens: u32, channels: u32, stride: u32 }
 @group(0) @binding(2) var<storage, read> state: State;
 var<immediate> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = unit_of(group, groups) * UNITS + lane;
-    let width = 3u * params.channels;
-    if (group.y >= min(params.tokens, state.active_rows) || i >= width) {
-        return;
-    }
+fn elements() -> u32 { return 3u * params.channels; }
+
+fn element(token: u32, i: u32) {
     // The row before the first one wraps around and is out of range too.
-    let row = params.stride * group.y + i % 3u - 1u;
+    let row = params.stride * token + i % 3u - 1u;
     var value = 0.0;
     if (row < params.stride * params.tokens) {
         value = x[row * params.channels + i / 3u];
     }
-    y[group.y * width + i] = value;
+    y[token * elements() + i] = value;
 }

@@ -394,8 +394,8 @@ fn custom_shaders_override_built_in_ones() {
     assert_eq!(fixture.get("f"), [3.0, 4.0]);
     for broken in [
         source.replace("let at", "let at = nothing; let"),
-        source.replace("const UNITS = 256u", "const UNITS = 128u"),
-        source.replace("#import grid", "#import nowhere"),
+        source.replace("#import elements256", "#import elements64"),
+        source.replace("#import elements256", "#import nowhere"),
     ] {
         let error = gpu::shaders(&open(broken)).expect_err("an invalid shader");
         assert_eq!(error.kind(), ErrorKind::Format);
